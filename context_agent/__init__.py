@@ -1,0 +1,1 @@
+"""A retrieval subagent with self-editing context."""

@@ -1,0 +1,95 @@
+"""Every exception this package raises on purpose.
+
+    ContextAgentError
+    ├── ConfigError            an option, a config file or a budget that cannot work
+    ├── MissingExtraError      an optional dependency is not installed; the message names the extra
+    ├── DataError              a source, a question file or a trajectory that cannot be read
+    │   └── TrajectoryError    a trajectory that is cut, of a newer schema, or does not replay
+    ├── CorpusError            a corpus or index that cannot be used as it stands
+    │   ├── CorpusNotFoundError    no such folder, collection or document
+    │   ├── CorpusEmptyError       nothing to search in
+    │   ├── CorpusCorruptError     the index on disk is damaged or half-written
+    │   ├── CorpusLockedError      another process is writing
+    │   ├── DimensionError         vectors of another size than the collection's
+    │   └── PatternError           a regular expression that the engine refuses
+    ├── EmbedderError          an embedding model or endpoint failed
+    ├── RerankerError          a reranking model or endpoint failed
+    ├── PolicyError            a policy that cannot go on (a server down, weights missing)
+    ├── BudgetError            a question or an edit that the token budget cannot hold
+    └── EpisodeError           an episode used in a way it does not allow (stepped after its end)
+
+What a model does wrong inside an episode is never an exception: it becomes a tool result that the model reads.
+"""
+
+from __future__ import annotations
+
+
+class ContextAgentError(Exception):
+    """Base of all errors here; catching it catches whatever this package raises on purpose."""
+
+
+class ConfigError(ContextAgentError):
+    """An option, a config file or a combination of them that cannot work."""
+
+
+class MissingExtraError(ContextAgentError):
+    """An optional dependency is missing."""
+
+    def __init__(self, package: str, extra: str) -> None:
+        super().__init__(f'{package} is not installed: pip install "context-agent[{extra}]"')
+
+
+class DataError(ContextAgentError):
+    """A source, question file or trajectory that cannot be read."""
+
+
+class TrajectoryError(DataError):
+    """A trajectory that is cut, of a newer schema, or does not replay."""
+
+
+class CorpusError(ContextAgentError):
+    """A corpus that cannot be used as it stands."""
+
+
+class CorpusNotFoundError(CorpusError):
+    """No such folder, collection or document."""
+
+
+class CorpusEmptyError(CorpusError):
+    """The corpus holds nothing to search in."""
+
+
+class CorpusCorruptError(CorpusError):
+    """The index on disk is damaged or half-written."""
+
+
+class CorpusLockedError(CorpusError):
+    """Another process is writing to the same folder."""
+
+
+class DimensionError(CorpusError):
+    """Vectors of another size than the collection's."""
+
+
+class PatternError(CorpusError):
+    """A regular expression that the linear-time engine refuses."""
+
+
+class EmbedderError(ContextAgentError):
+    """An embedding model or endpoint failed."""
+
+
+class RerankerError(ContextAgentError):
+    """A reranking model or endpoint failed."""
+
+
+class PolicyError(ContextAgentError):
+    """A policy that cannot go on."""
+
+
+class BudgetError(ContextAgentError):
+    """The token budget cannot hold a question or an edit."""
+
+
+class EpisodeError(ContextAgentError):
+    """An episode used in a way it does not allow."""

@@ -1,0 +1,1 @@
+"""Retrieval: corpora and search. Knows no agent and no language model."""

@@ -1,0 +1,54 @@
+"""Counting tokens: one protocol, and the default vocabulary o200k_harmony, embedded in oss-harmony (no download)."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from openai_harmony import HarmonyEncoding
+
+SLICE = 2_000
+"""Characters encoded at once, so that one endless word cannot make the byte-pair merge quadratic."""
+
+
+class TokenCounter(Protocol):
+    """How many tokens a policy's model would spend on a text."""
+
+    @property
+    def name(self) -> str:
+        """Written into trajectories, e.g. `o200k_harmony`."""
+
+    def count(self, text: str) -> int:
+        """Number of tokens of `text` as plain content: special-token spellings in it count as ordinary text."""
+
+
+class HarmonyCounter:
+    """o200k_harmony, the vocabulary of gpt-oss and Context-1."""
+
+    name = "o200k_harmony"
+
+    def count(self, text: str) -> int:
+        """Tokens of `text`; a longer one is counted in slices, which may add one token a slice."""
+        encoding = _harmony()
+        return sum(
+            len(encoding.encode(text[start : start + SLICE], disallowed_special=()))
+            for start in range(0, len(text), SLICE)
+        )
+
+
+class CharCounter:
+    """One token for every four characters, rounded up: for tests and for models without a known tokenizer."""
+
+    name = "chars/4"
+
+    def count(self, text: str) -> int:
+        """ceil(len(text) / 4)."""
+        return -(-len(text) // 4)
+
+
+@cache
+def _harmony() -> HarmonyEncoding:
+    from openai_harmony import HarmonyEncodingName, load_harmony_encoding
+
+    return load_harmony_encoding(HarmonyEncodingName.HARMONY_GPT_OSS)
