@@ -1,1 +1,97 @@
-"""A retrieval subagent with self-editing context."""
+"""A retrieval subagent with self-editing context: it searches in several steps, prunes what does not help, and ranks.
+
+    from context_agent import MemoryCorpus, SearchAgent
+
+    agent = SearchAgent(MemoryCorpus(documents))
+    for document in agent.search("Which award did the director of Rope receive?").documents:
+        print(document.score, document.title)
+
+The names below are loaded when first used, so that importing the package costs next to nothing.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from context_agent.agent import Progress, SearchAgent, SearchResult
+    from context_agent.episode import Episode, Limits, StopReason
+    from context_agent.errors import ContextAgentError
+    from context_agent.policies.bridge import BridgePolicy
+    from context_agent.policies.scripted import ScriptedPolicy
+    from context_agent.profiles import Profile
+    from context_agent.pruning.budget import Budget
+    from context_agent.pruning.view import View
+    from context_agent.retrieval.chroma import ChromaCorpus
+    from context_agent.retrieval.index import index_documents
+    from context_agent.retrieval.loaders import load
+    from context_agent.retrieval.memory import MemoryCorpus
+    from context_agent.trajectory import Trajectory
+    from context_agent.types import Action, Chunk, Document, RankedDocument, RankedId, ToolCall
+
+__version__ = "0.1.0"
+
+_HOME = {
+    "Action": "types",
+    "BridgePolicy": "policies.bridge",
+    "Budget": "pruning.budget",
+    "ChromaCorpus": "retrieval.chroma",
+    "Chunk": "types",
+    "ContextAgentError": "errors",
+    "Document": "types",
+    "Episode": "episode",
+    "Limits": "episode",
+    "MemoryCorpus": "retrieval.memory",
+    "Profile": "profiles",
+    "Progress": "agent",
+    "RankedDocument": "types",
+    "RankedId": "types",
+    "ScriptedPolicy": "policies.scripted",
+    "SearchAgent": "agent",
+    "SearchResult": "agent",
+    "StopReason": "episode",
+    "ToolCall": "types",
+    "Trajectory": "trajectory",
+    "View": "pruning.view",
+    "index_documents": "retrieval.index",
+    "load": "retrieval.loaders",
+}
+
+__all__ = [
+    "Action",
+    "BridgePolicy",
+    "Budget",
+    "ChromaCorpus",
+    "Chunk",
+    "ContextAgentError",
+    "Document",
+    "Episode",
+    "Limits",
+    "MemoryCorpus",
+    "Profile",
+    "Progress",
+    "RankedDocument",
+    "RankedId",
+    "ScriptedPolicy",
+    "SearchAgent",
+    "SearchResult",
+    "StopReason",
+    "ToolCall",
+    "Trajectory",
+    "View",
+    "index_documents",
+    "load",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(import_module(f"{__name__}.{_HOME[name]}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *__all__])

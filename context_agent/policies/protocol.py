@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
+from context_agent.profiles import Profile
 from context_agent.pruning.view import View
 from context_agent.retrieval.protocol import Corpus
 from context_agent.tokens import TokenCounter
-from context_agent.types import Action
+from context_agent.types import Action, RankedId
 
 
 class Actor(Protocol):
@@ -15,6 +16,14 @@ class Actor(Protocol):
 
     async def act(self, view: View) -> Action:
         """The next action for this view. Raises `PolicyError` when it cannot go on."""
+
+
+@runtime_checkable
+class PartialRanker(Protocol):
+    """An actor that can rank at any moment; asked when a limit ends the episode before the policy does."""
+
+    def partial(self, view: View) -> tuple[RankedId, ...]:
+        """The ranking it would give for this view."""
 
 
 class Policy(Protocol):
@@ -27,6 +36,9 @@ class Policy(Protocol):
     @property
     def counter(self) -> TokenCounter | None:
         """Counts tokens as the policy's model does; None for the default, o200k_harmony."""
+
+    def instructions(self, profile: Profile) -> str:
+        """What stands ahead of the question in the view and counts against the budget; empty for none."""
 
     def open(self, question: str, corpus: Corpus, *, seed: int = 0) -> Actor:
         """A fresh actor for one episode. Equal seeds give equal decisions where the policy is deterministic."""

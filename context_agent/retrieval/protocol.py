@@ -42,7 +42,12 @@ class Corpus(Protocol):
         """Number of chunks."""
 
     def search(
-        self, query: str, *, limit: int = CANDIDATES, exclude: AbstractSet[str] = frozenset(), where: Where | None = None
+        self,
+        query: str,
+        *,
+        limit: int = CANDIDATES,
+        exclude: AbstractSet[str] = frozenset(),
+        where: Where | None = None,
     ) -> list[Hit]:
         """Hybrid search, best first: BM25 and dense in parallel, fused, reranked. `exclude` holds chunk ids.
 

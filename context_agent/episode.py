@@ -1,0 +1,394 @@
+"""One question from first view to ranking. The production harness and the RL environment are this object.
+
+A turn goes like this, and breaking the order changes what a trained policy has learned:
+
+1. The action is placed in the view. One that the window cannot hold ends the episode.
+2. The edits of the turn, prunes before restores, are applied together.
+3. The other calls run at the same time; what each may show is decided in call order, so the trace does not depend on
+   which one came back first. A call past the hard cutoff is refused, and counts what earlier calls emitted.
+4. The usage line closes the turn.
+
+What the policy does wrong becomes a result that says so. Exceptions are for the caller's mistakes and the world's.
+"""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections import Counter
+from collections.abc import Callable, Sequence
+from concurrent.futures import Executor
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from enum import StrEnum
+
+from context_agent.errors import BudgetError, ConfigError, EpisodeError
+from context_agent.execution import Call, Outcome, Runner
+from context_agent.profiles import Profile, default
+from context_agent.pruning import edits
+from context_agent.pruning.budget import Budget, Tier
+from context_agent.pruning.view import Role, Segment, Text, View
+from context_agent.ranking import Ranking, defensible, resolve
+from context_agent.rendering import Renderer, action_text, defuse, parse_ranking
+from context_agent.retrieval.protocol import Corpus, Where
+from context_agent.tokens import HarmonyCounter, TokenCounter
+from context_agent.tools import EDITS, PruneArguments, RestoreArguments, ToolMistake, check, flatten
+from context_agent.trajectory import (
+    Acted,
+    Counted,
+    Edited,
+    End,
+    Event,
+    Header,
+    Prompted,
+    Returned,
+    Trajectory,
+    digest,
+    fold,
+)
+from context_agent.types import Action, RankedDocument, RankedId, ToolCall
+
+USAGE_RESERVE = 48
+"""Tokens that results leave free for the usage line."""
+LEAST_OUTPUT = 8
+"""Tokens below which a policy has no room to act and the episode ends."""
+
+
+class StopReason(StrEnum):
+    """Why an episode ended."""
+
+    FINISHED = "finished"
+    """The policy gave its ranking."""
+    NO_RANKING = "no_ranking"
+    """The policy ended without a ranking that stands; the documents in view were ranked for it."""
+    TURNS = "turns"
+    """The limit on turns was reached."""
+    TIME = "time"
+    """The limit on wall clock was reached."""
+    TOKENS = "tokens"
+    """The limit on tokens was reached."""
+    WINDOW = "window"
+    """The window had no room left for an action."""
+    POLICY_ERROR = "policy_error"
+    """The policy could not go on."""
+    CORPUS_ERROR = "corpus_error"
+    """The corpus failed in the middle of the episode."""
+    CANCELLED = "cancelled"
+    """The caller stopped it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What an episode may spend. `tokens` bounds all that was ever placed in the context, pruned or not."""
+
+    turns: int = 64
+    seconds: float | None = None
+    tokens: int | None = None
+    calls: int = 16
+    """Calls of one turn that run; the rest are refused."""
+
+    def __post_init__(self) -> None:
+        for name in ("turns", "seconds", "tokens", "calls"):
+            value = getattr(self, name)
+            if value is not None and value <= 0:
+                raise ConfigError(f"limit {name} must be positive; got {value}")
+
+
+Partial = Callable[[View], tuple[RankedId, ...]]
+"""Gives the ranking to end with when a limit strikes."""
+
+Listener = Callable[[Event, View], None]
+"""Called with each event and the view after it."""
+
+
+class Episode:
+    """Drives one question over a corpus. Give it actions with `step` until `done`; single use."""
+
+    def __init__(
+        self,
+        question: str,
+        corpus: Corpus,
+        *,
+        profile: Profile | None = None,
+        budget: Budget | None = None,
+        limits: Limits | None = None,
+        renderer: Renderer | None = None,
+        counter: TokenCounter | None = None,
+        instructions: str | None = None,
+        where: Where | None = None,
+        executor: Executor | None = None,
+        listeners: Sequence[Listener] = (),
+        partial: Partial | None = None,
+        policy: str = "",
+        seed: int = 0,
+        question_id: str | None = None,
+    ) -> None:
+        """Raises `BudgetError` for a question that alone passes the soft threshold, `ConfigError` for an empty one.
+
+        `instructions` takes the place of the profile's prompt (an empty string: none). `renderer` may be shared by
+        the episodes of one profile and counter.
+        """
+        self.profile = profile or default()
+        self.budget = budget or Budget()
+        self.limits = limits or Limits()
+        self.renderer = renderer or Renderer(self.profile, counter or HarmonyCounter())
+        self.stop_reason: StopReason | None = None
+        self.ranking = Ranking()
+        self._runner = Runner(corpus, self.profile, self.renderer, self.budget, question, where, executor)
+        self._listeners = listeners
+        self._partial = partial
+        self._events: list[Event] = []
+        self._started = time.perf_counter()
+        self._acted_at = self._started
+        self._spent = 0
+        self._mistakes = 0
+        self.header = Header(
+            id=uuid.uuid4().hex,
+            question=question,
+            profile=self.profile.to_json(),
+            budget=self.budget,
+            policy=policy,
+            corpus=corpus.name,
+            counter=self.renderer.counter.name,
+            seed=seed,
+            question_id=question_id,
+            limits=asdict(self.limits),
+            version=_version(),
+            started=datetime.now(UTC).isoformat(timespec="seconds"),
+        )
+        self._opening = self._prompt(question, self.profile.instructions() if instructions is None else instructions)
+        self.view = View(question, self.budget)
+
+    def open(self) -> View:
+        """Records the prompt and returns the first view. `step` does it where the caller has not."""
+        if not self._events:
+            self._record(Prompted(self._opening))
+            self._spent += self.view.tokens
+            self._acted_at = time.perf_counter()
+        return self.view
+
+    @property
+    def done(self) -> bool:
+        """Whether the episode has ended."""
+        return self.stop_reason is not None
+
+    @property
+    def trajectory(self) -> Trajectory:
+        """The record so far."""
+        return Trajectory(self.header, tuple(self._events))
+
+    @property
+    def documents(self) -> tuple[RankedDocument, ...]:
+        """The ranking of an episode that is done, best first."""
+        return self.ranking.documents
+
+    @property
+    def spent(self) -> int:
+        """Tokens ever placed in the context."""
+        return self._spent
+
+    async def step(self, action: Action) -> View:
+        """Runs one action and returns the next view (the last one when the episode is then `done`).
+
+        Raises `EpisodeError` when the episode has ended, and what the corpus raises.
+        """
+        if self.done:
+            raise EpisodeError(f"the episode has ended ({self.stop_reason}); open a new one")
+        self.open()
+        if not self._place(action):
+            self.stop(StopReason.WINDOW)
+        elif not action.calls:
+            self._finish(action)
+        else:
+            await self._turn(flatten(action.calls, self.profile))
+            self._apply_limits()
+        self._acted_at = time.perf_counter()
+        return self.view
+
+    def stop(self, reason: StopReason, *, error: str | None = None) -> None:
+        """Ends the episode with the policy's partial ranking where it has one, else the best the view can defend."""
+        if self.done:
+            return
+        self.open()
+        named = self._partial(self.view) if self._partial is not None else ()
+        found = resolve(named, self.view, self.profile.max_ranking)
+        self._end(reason, found if found.documents else defensible(self.view, found, self.profile.max_ranking), error)
+
+    def _prompt(self, question: str, instructions: str) -> tuple[Text, ...]:
+        if not question.strip():
+            raise ConfigError("the question is empty")
+        count = self.renderer.counter.count
+        text = self.profile.question.format(question=defuse(question))
+        tokens = count(text)
+        head = count(instructions) if instructions else 0
+        if head + tokens >= self.budget.soft:
+            raise BudgetError(
+                f"the question and the instructions take {head + tokens:,} tokens, past the soft threshold of "
+                f"{self.budget.soft:,} in a window of {self.budget.window:,}: shorten the question or raise the window"
+            )
+        segments = [Text(Role.PROMPT, instructions, head, turn=-1)] if instructions else []
+        return (*segments, Text(Role.QUESTION, text, tokens, turn=-1))
+
+    def _place(self, action: Action) -> bool:
+        """Puts the action into the view; False where it is longer than the room that was left for it."""
+        text = action_text(action)
+        tokens = action.tokens if action.tokens is not None else self.renderer.counter.count(text)
+        shown = tokens <= self.view.max_output
+        seconds = time.perf_counter() - self._acted_at
+        self._spent += tokens
+        self._record(Acted(self.view.turn, action, text, tokens, shown, seconds))
+        return shown
+
+    async def _turn(self, calls: list[ToolCall]) -> None:
+        checked = [self._checked(index, call) for index, call in enumerate(calls)]
+        told = self._edit([call for call in checked if isinstance(call, Call)])
+        outcomes = await self._runner.run(
+            [c for c in checked if isinstance(c, Call) and c.name not in EDITS], self.view
+        )
+        for item in checked:
+            if isinstance(item, Returned):
+                self._record(item)
+            elif item.name in EDITS:
+                text, mistake = told[item.index]
+                self._return(item, self._say(text, item.index), mistake)
+            else:
+                self._show(item, outcomes[item.index])
+        self._usage()
+
+    def _checked(self, index: int, call: ToolCall) -> Call | Returned:
+        """The call ready to run, or the result that tells what is wrong with it."""
+        try:
+            if index >= self.limits.calls:
+                raise ToolMistake(f"Error: at most {self.limits.calls} calls run in one turn; this one did not.")
+            return Call(index, call.name, check(call, self.profile), call)
+        except ToolMistake as mistake:
+            self._mistakes += 1
+            arguments = {"raw": call.arguments} if isinstance(call.arguments, str) else dict(call.arguments)
+            segments = self._say(str(mistake), index)
+            return Returned(self.view.turn, index, call.name, arguments, segments, mistake="invalid_call")
+
+    def _edit(self, calls: list[Call]) -> dict[int, tuple[str, str | None]]:
+        """Applies the turn's edits together; returns what each edit call is told and its mistake, by call index."""
+        before = view = self.view
+        told: dict[int, tuple[str, str | None]] = {}
+        for call in calls:
+            if isinstance(call.arguments, PruneArguments):
+                chosen = edits.select_prune(view, call.arguments.chunk_ids)
+                view = edits.hide(view, chosen.blocks)
+                told[call.index] = _report("Pruned", "already pruned", chosen)
+        for call in calls:
+            if isinstance(call.arguments, RestoreArguments):
+                chosen = edits.select_restore(view, call.arguments.chunk_ids)
+                need = sum(block.tokens for block in chosen.blocks)
+                left = max(0, self.budget.hard - view.tokens)
+                if need > left:
+                    told[call.index] = (f"Error: these chunks take {need:,} tokens; {left:,} are left.", "no_room")
+                    continue
+                view = edits.show(view, chosen.blocks)
+                told[call.index] = _report("Restored", "in view already", chosen)
+        if edit := edits.difference(before, view):
+            self._record(Edited(self.view.turn, edit, edits.cost(before, view)))
+        return told
+
+    def _show(self, call: Call, outcome: Outcome) -> None:
+        """Records what a search, grep or read call may show, given all that is in the view by now."""
+        if self.view.tier is Tier.HARD:
+            text = self.profile.hard_refusal.format(used=self.view.tokens, window=self.budget.window)
+            self._return(call, self._say(text, call.index), "hard_cutoff", outcome.seconds)
+            return
+        blocks = self._runner.blocks(call, outcome, self.view)
+        room = self.budget.call_room(self.view.tokens) - sum(block.tokens for block in blocks)
+        words = self._runner.words(outcome, blocks, self.view)
+        said = self._say(words, call.index, None if outcome.mistake or not blocks else room) if words else ()
+        self._return(call, (*blocks, *said), outcome.mistake, outcome.seconds)
+
+    def _return(
+        self, call: Call, segments: tuple[Segment, ...], mistake: str | None = None, seconds: float = 0.0
+    ) -> None:
+        self._mistakes += mistake is not None
+        arguments = call.arguments.model_dump()
+        self._record(Returned(self.view.turn, call.index, call.name, arguments, segments, mistake, seconds))
+
+    def _say(self, text: str, call: int, room: int | None = None) -> tuple[Text, ...]:
+        """The text as a result segment, cut to what the window can still hold; nothing where `room` is too small."""
+        free = self.budget.window - self.view.tokens - USAGE_RESERVE
+        count = self.renderer.counter.count
+        text = f"{text}\n"
+        tokens = count(text)
+        if room is not None and tokens > room:
+            return ()
+        while tokens > free and text:
+            text = text[: len(text) * max(free, 0) // (tokens + 1)]
+            tokens = count(text) if text else 0
+        return (Text(Role.RESULT, text, tokens, self.view.turn, call),)
+
+    def _usage(self) -> None:
+        used = self.view.tokens
+        advice = "" if self.view.tier is Tier.OPEN else self.profile.soft_advice
+        text = self.profile.usage.format(used=used, window=self.budget.window) + advice + "\n"
+        tokens = self.renderer.counter.count(text)
+        if used + tokens > self.budget.window:
+            text, tokens = "", 0
+        segment = Text(Role.USAGE, text, tokens, self.view.turn)
+        self._record(Counted(self.view.turn, segment, used + tokens))
+
+    def _apply_limits(self) -> None:
+        if self.view.turn >= self.limits.turns:
+            self.stop(StopReason.TURNS)
+        elif self.limits.tokens is not None and self._spent >= self.limits.tokens:
+            self.stop(StopReason.TOKENS)
+        elif self.view.max_output < LEAST_OUTPUT:
+            self.stop(StopReason.WINDOW)
+
+    def _finish(self, action: Action) -> None:
+        named = action.ranking if action.ranking is not None else parse_ranking(action.text)
+        found = resolve(named, self.view, self.profile.max_ranking)
+        if found.documents or action.ranking == ():
+            self._end(StopReason.FINISHED, found)
+        else:
+            self._end(StopReason.NO_RANKING, defensible(self.view, found, self.profile.max_ranking))
+
+    def _end(self, reason: StopReason, ranking: Ranking, error: str | None = None) -> None:
+        self.stop_reason = reason
+        self.ranking = ranking
+        self._record(
+            End(
+                stop_reason=reason.value,
+                documents=ranking.documents,
+                turns=self.view.turn,
+                tokens=self._spent,
+                digest=digest(self.view),
+                dropped=dict(Counter(ranking.dropped)),
+                mistakes=self._mistakes,
+                error=error,
+                seconds=time.perf_counter() - self._started,
+            )
+        )
+
+    def _record(self, event: Event) -> None:
+        self.view = fold(self.view, event)
+        self._events.append(event)
+        if isinstance(event, Returned):
+            self._spent += sum(segment.tokens for segment in event.segments)
+            self._runner.remember(event)
+        elif isinstance(event, Counted):
+            self._spent += event.segment.tokens
+        for listen in self._listeners:
+            listen(event, self.view)
+
+
+def _report(done: str, unchanged: str, chosen: edits.Selection) -> tuple[str, str | None]:
+    """What an edit call is told, and its mistake where it named ids that nobody knows."""
+    tokens = sum(block.tokens for block in chosen.blocks)
+    parts = [f"{done} {len(chosen.blocks)} chunks ({tokens:,} tokens)."]
+    if chosen.unchanged:
+        parts.append(f"{len(chosen.unchanged)} {unchanged}.")
+    if chosen.unknown:
+        parts.append(f"Unknown ids: {', '.join(defuse(item[:80]) for item in chosen.unknown[:5])}.")
+    return " ".join(parts), "unknown_id" if chosen.unknown else None
+
+
+def _version() -> str:
+    from context_agent import __version__
+
+    return __version__

@@ -1,0 +1,216 @@
+"""Running the calls of one turn against a corpus: all at once, with an outcome that does not depend on their timing."""
+
+from __future__ import annotations
+
+import asyncio
+import difflib
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import Executor
+from dataclasses import dataclass, replace
+
+from context_agent.errors import PatternError
+from context_agent.profiles import Profile
+from context_agent.pruning.budget import Budget
+from context_agent.pruning.view import Block, Source, View
+from context_agent.rendering import Renderer, defuse
+from context_agent.retrieval.protocol import Corpus, Where
+from context_agent.tools import (
+    GrepArguments,
+    LimitedSearchArguments,
+    ReadArguments,
+    SearchArguments,
+    ToolArguments,
+)
+from context_agent.trajectory import Returned
+from context_agent.types import Chunk, Hit, ToolCall
+
+LISTED = 5
+"""Ids that a note names at most."""
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A checked call and its index in the turn."""
+
+    index: int
+    name: str
+    arguments: ToolArguments
+    raw: ToolCall
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What the corpus answered, before it is decided what of it is shown.
+
+    `limit` is how many blocks may be shown; `known` are chunks that match but were shown before; `order` puts what
+    fits back into document order.
+    """
+
+    source: Source
+    hits: tuple[Hit, ...] = ()
+    limit: int = 0
+    known: tuple[str, ...] = ()
+    in_order: bool = False
+    words: str = ""
+    mistake: str | None = None
+    seconds: float = 0.0
+
+
+class Runner:
+    """Runs the calls of one episode; remembers what was shown and which query first brought a document up."""
+
+    def __init__(
+        self,
+        corpus: Corpus,
+        profile: Profile,
+        renderer: Renderer,
+        budget: Budget,
+        question: str,
+        where: Where | None,
+        executor: Executor | None,
+    ) -> None:
+        self._corpus = corpus
+        self._profile = profile
+        self._renderer = renderer
+        self._budget = budget
+        self._question = question
+        self._where = where
+        self._executor = executor
+        self._shown: set[str] = set()
+        self._surfaced: dict[str, str] = {}
+        self._keys = 0
+
+    async def run(self, calls: Sequence[Call], view: View) -> dict[int, Outcome]:
+        """The outcome of each call by its index. In worker threads where the corpus waits for disk or network.
+
+        A corpus error of any call is raised after all have ended.
+        """
+        shown = frozenset(self._shown)
+        jobs = [self._job(call, earlier, shown) for earlier, call in enumerate(calls)]
+        if self._corpus.blocking and jobs:
+            loop = asyncio.get_running_loop()
+            waiting = [loop.run_in_executor(self._executor, _timed, job) for job in jobs]
+            ended = await asyncio.gather(*waiting, return_exceptions=True)
+            outcomes = [_raised(item) for item in ended]
+        else:
+            outcomes = [_timed(job) for job in jobs]
+        return {call.index: outcome for call, outcome in zip(calls, outcomes, strict=True)}
+
+    def blocks(self, call: Call, outcome: Outcome, view: View) -> tuple[Block, ...]:
+        """The hits that fit, as blocks: in rank order until the call's token budget is full.
+
+        A first hit that does not fit whole is cut to the room there is, so that a small window still shows something.
+        """
+        room = self._budget.call_room(view.tokens)
+        found: list[Block] = []
+        for hit in outcome.hits:
+            if len(found) >= outcome.limit:
+                break
+            if hit.chunk.id in self._shown and outcome.source is Source.SEARCH:
+                continue
+            made = self._renderer.chunk(hit.chunk)
+            if made.tokens > room:
+                cut = None if found else self._renderer.fit(hit.chunk, room)
+                if cut is None:
+                    break
+                made = cut
+            room -= made.tokens
+            block = Block(
+                0, made.header, made.body, made.tokens, view.turn, call.index, outcome.source, hit, made.whole
+            )
+            found.append(block)
+        if outcome.in_order:
+            found.sort(key=lambda block: block.hit.chunk.index)
+        return tuple(replace(block, key=self._keys + offset) for offset, block in enumerate(found))
+
+    def words(self, outcome: Outcome, blocks: Sequence[Block], view: View) -> str:
+        """What is said beside the blocks: the error, that nothing was found, or what was left out."""
+        if outcome.mistake:
+            return outcome.words
+        if not outcome.hits and not outcome.known:
+            return outcome.words or self._profile.nothing
+        fresh = [hit for hit in outcome.hits if hit.chunk.id not in self._shown or outcome.source is not Source.SEARCH]
+        notes = []
+        if len(fresh) > len(blocks):
+            notes.append("more match: repeat the call")
+        for label, ids in self._known(outcome, view):
+            notes.append(f"{label}: {', '.join(ids[:LISTED])}")
+        if not blocks and not notes:
+            return self._profile.nothing
+        return f"({'; '.join(notes)})" if notes and (self._profile.notes or not blocks) else ""
+
+    def remember(self, event: Returned) -> None:
+        """Takes note of the blocks that an event showed."""
+        for segment in event.segments:
+            if isinstance(segment, Block):
+                self._keys += 1
+                self._shown.add(segment.id)
+                query = event.arguments.get("query") or event.arguments.get("pattern") or self._question
+                self._surfaced.setdefault(segment.document_id, query)
+
+    def _known(self, outcome: Outcome, view: View) -> list[tuple[str, list[str]]]:
+        inside = [defuse(item) for item in outcome.known if view.shows(item)]
+        pruned = [defuse(item) for item in outcome.known if not view.shows(item)]
+        return [(label, ids) for label, ids in (("in view", inside), ("pruned", pruned)) if ids]
+
+    def _job(self, call: Call, earlier: int, shown: frozenset[str]) -> Callable[[], Outcome]:
+        """The work of one call. `earlier` calls of the turn may show up to a limit each, so more is asked for."""
+        arguments = call.arguments
+        if isinstance(arguments, SearchArguments):
+            limit = arguments.limit if isinstance(arguments, LimitedSearchArguments) else self._profile.search_limit
+            asked = limit + 1 + self._profile.search_limit * earlier
+            return lambda: self._search(arguments.query, limit, asked, shown)
+        if isinstance(arguments, GrepArguments):
+            return lambda: self._grep(arguments.pattern, shown)
+        assert isinstance(arguments, ReadArguments)
+        return lambda: self._read(arguments.doc_id, shown)
+
+    def _search(self, query: str, limit: int, asked: int, shown: frozenset[str]) -> Outcome:
+        hits = self._corpus.search(query, limit=asked, exclude=shown, where=self._where)
+        return Outcome(Source.SEARCH, tuple(hits), limit)
+
+    def _grep(self, pattern: str, shown: frozenset[str]) -> Outcome:
+        limit = self._profile.grep_limit
+        try:
+            hits = self._corpus.grep(pattern, limit=limit, exclude=shown, where=self._where)
+            known = [] if hits else self._corpus.grep(pattern, limit=LISTED, where=self._where)
+        except PatternError as error:
+            return Outcome(Source.GREP, words=f"Error: {error}", mistake="bad_pattern")
+        return Outcome(Source.GREP, tuple(hits), limit, known=tuple(hit.chunk.id for hit in known))
+
+    def _read(self, doc_id: str, shown: frozenset[str]) -> Outcome:
+        chunks = self._corpus.read(doc_id) or self._owner(doc_id)
+        if not chunks:
+            close = difflib.get_close_matches(doc_id, list(self._surfaced), n=3)
+            hint = f" Similar ids: {', '.join(map(defuse, close))}." if close else ""
+            words = f"Error: there is no document {defuse(doc_id[:80])!r}.{hint}"
+            return Outcome(Source.READ, words=words, mistake="unknown_document")
+        fresh = [chunk for chunk in chunks if chunk.id not in shown]
+        hits = self._by_relevance(doc_id, fresh)
+        known = tuple(chunk.id for chunk in chunks if chunk.id in shown)
+        return Outcome(Source.READ, hits, limit=len(fresh), known=known, in_order=True)
+
+    def _owner(self, chunk_id: str) -> list[Chunk]:
+        found = self._corpus.get([chunk_id])
+        return self._corpus.read(found[0].document_id) if found else []
+
+    def _by_relevance(self, doc_id: str, chunks: list[Chunk]) -> tuple[Hit, ...]:
+        """The chunks as hits; reranked against the query that first surfaced the document where not all will fit."""
+        if sum(self._renderer.chunk(chunk).tokens for chunk in chunks) <= self._budget.per_call:
+            return tuple(Hit(chunk, 1.0 / rank, rank) for rank, chunk in enumerate(chunks, start=1))
+        query = self._surfaced.get(doc_id, self._question)
+        scores = self._corpus.rerank(query, chunks)
+        order = sorted(range(len(chunks)), key=lambda i: (-float(scores[i]), i))
+        return tuple(Hit(chunks[i], float(scores[i]), rank) for rank, i in enumerate(order, start=1))
+
+
+def _raised(item: Outcome | BaseException) -> Outcome:
+    if isinstance(item, BaseException):
+        raise item
+    return item
+
+
+def _timed(job: Callable[[], Outcome]) -> Outcome:
+    started = time.perf_counter()
+    return replace(job(), seconds=time.perf_counter() - started)

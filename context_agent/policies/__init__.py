@@ -1,0 +1,1 @@
+"""Who decides: the policies. All act through the same view and action."""

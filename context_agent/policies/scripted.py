@@ -1,0 +1,78 @@
+"""A policy that plays a list of actions: for tests, replays, and the tests of whoever builds on this package.
+
+policy = ScriptedPolicy([
+    Action(calls=(ToolCall("search_corpus", {"query": "who founded the WELL"}),)),
+    lambda view: Action(ranking=tuple(RankedId(block.id) for block in view.blocks)),
+])
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+
+from context_agent.profiles import Profile
+from context_agent.pruning.view import View
+from context_agent.retrieval.protocol import Corpus
+from context_agent.tokens import TokenCounter
+from context_agent.types import Action, RankedId
+
+Step = Action | Callable[[View], Action]
+"""An action, or a function that makes one from the view."""
+
+
+class ScriptedPolicy:
+    """Plays `steps` in order in every episode; after the last one it ranks what is in view and ends.
+
+    `delay` is slept before each action, in seconds, as a model's latency would be. `counter` stands in for a model's
+    own tokenizer. `instructed=False` leaves the profile's prompt out of the view.
+    """
+
+    name = "scripted"
+
+    def __init__(
+        self,
+        steps: Sequence[Step],
+        *,
+        delay: float = 0.0,
+        counter: TokenCounter | None = None,
+        instructed: bool = True,
+    ) -> None:
+        self._steps = tuple(steps)
+        self._delay = delay
+        self._counter = counter
+        self._instructed = instructed
+
+    @property
+    def counter(self) -> TokenCounter | None:
+        """The counter given."""
+        return self._counter
+
+    def instructions(self, profile: Profile) -> str:
+        """The profile's prompt, or nothing."""
+        return profile.instructions() if self._instructed else ""
+
+    def open(self, question: str, corpus: Corpus, *, seed: int = 0) -> ScriptedActor:
+        """An actor at the first step."""
+        return ScriptedActor(self._steps, self._delay)
+
+
+class ScriptedActor:
+    """One run through the steps."""
+
+    def __init__(self, steps: tuple[Step, ...], delay: float) -> None:
+        self._left = iter(steps)
+        self._delay = delay
+
+    async def act(self, view: View) -> Action:
+        """The next step's action."""
+        if self._delay:
+            await asyncio.sleep(self._delay)
+        step = next(self._left, rank_view)
+        return step(view) if callable(step) else step
+
+
+def rank_view(view: View) -> Action:
+    """Ends the episode with every document in view, in the order its first block was shown."""
+    documents = dict.fromkeys(block.document_id for block in view.blocks)
+    return Action(ranking=tuple(RankedId(document) for document in documents))

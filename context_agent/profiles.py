@@ -1,0 +1,104 @@
+"""Harness profiles: the wire format of an episode as data.
+
+`CONTEXT_1` speaks the published format (the report, and for what the report leaves open the published baseline), so
+that the published weights run in the harness they know. `DEFAULT` improves on it: titles in the headers, pruned
+chunks can be restored, a search can ask for fewer results, and results say what was left out.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, fields, replace
+from functools import cache
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+from context_agent.errors import ConfigError
+
+
+@dataclass(frozen=True, slots=True)
+class Profile:
+    """What a policy is told and how results look. Every string is a `str.format` template of the fields it names."""
+
+    name: str
+    tools: tuple[str, ...]
+    prompt: str
+    """Instructions ahead of the question; may use `{max_ranking}`."""
+    question: str = "Question: {question}\n"
+    header: str = "# DOCUMENT ID: {id} ({tokens} tokens)\n"
+    title: str = ""
+    """A further header line for a chunk with a title; uses `{title}`."""
+    cut: str = "[cut: {shown} of {tokens} tokens shown]"
+    nothing: str = "No results found"
+    usage: str = "[Token usage: {used:,}/{window:,}]"
+    soft_advice: str = ""
+    hard_refusal: str = (
+        "Error: the context is past its hard limit ({used:,} of {window:,} tokens). "
+        "Only prune_chunks and the final answer are accepted until space is freed."
+    )
+    notes: bool = False
+    """Whether results say what they left out: more hits, chunks in view or pruned."""
+    limit_argument: bool = False
+    """Whether `search_corpus` takes a `limit`."""
+    search_limit: int = 10
+    grep_limit: int = 5
+    max_ranking: int = 30
+
+    def instructions(self) -> str:
+        """The prompt with its fields filled in."""
+        return self.prompt.replace("{max_ranking}", str(self.max_ranking))
+
+    def with_prompt(self, path: str | Path) -> Profile:
+        """The same profile with the prompt of a file. Raises `ConfigError` when it cannot be read."""
+        try:
+            return replace(self, prompt=Path(path).read_text(encoding="utf-8"))
+        except (OSError, UnicodeDecodeError) as error:
+            raise ConfigError(f"cannot read the prompt file {path}: {error}") from error
+
+    def to_json(self) -> dict[str, Any]:
+        """The profile as plain data, as a trajectory's header holds it."""
+        return {**asdict(self), "tools": list(self.tools)}
+
+    @staticmethod
+    def from_json(data: dict[str, Any]) -> Profile:
+        """The profile of a trajectory's header; fields that this version does not know are left out."""
+        known = {field.name for field in fields(Profile)}
+        kept = {key: value for key, value in data.items() if key in known}
+        return Profile(**{**kept, "tools": tuple(kept["tools"])})
+
+
+def profile(name: str) -> Profile:
+    """The profile `default` or `context-1`. Raises `ConfigError` for another name."""
+    table = {"default": default, "context-1": context_1}
+    if name not in table:
+        raise ConfigError(f"no harness profile {name!r}: choose one of {', '.join(table)}")
+    return table[name]()
+
+
+@cache
+def default() -> Profile:
+    """This project's own profile."""
+    return Profile(
+        name="default",
+        tools=("search_corpus", "grep_corpus", "read_document", "prune_chunks", "restore_chunks", "multi_tool_use"),
+        prompt=_prompt("default.md"),
+        title="# TITLE: {title}\n",
+        soft_advice=" Over half full: prune what does not help, or finish.",
+        notes=True,
+        limit_argument=True,
+    )
+
+
+@cache
+def context_1() -> Profile:
+    """The published wire format."""
+    return Profile(
+        name="context-1",
+        tools=("search_corpus", "grep_corpus", "read_document", "prune_chunks", "multi_tool_use"),
+        prompt=_prompt("context-1.md"),
+        title="{title}\n",
+    )
+
+
+def _prompt(name: str) -> str:
+    return (files("context_agent") / "prompts" / name).read_text(encoding="utf-8")

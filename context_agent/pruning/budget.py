@@ -1,0 +1,67 @@
+"""The token budget of an episode: its window, the two thresholds in it, and what a call may emit."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from context_agent.errors import ConfigError
+
+WINDOW = 32_768
+"""Tokens; the published system's example window."""
+SMALLEST_WINDOW = 512
+RESERVE = 64
+"""Tokens kept free behind every action, so that its results and the usage line find room."""
+
+
+class Tier(StrEnum):
+    """How full the view is."""
+
+    OPEN = "open"
+    """Below the soft threshold: every tool is accepted."""
+    SOFT = "soft"
+    """At or above it: the policy is told to prune or finish."""
+    HARD = "hard"
+    """At or above the hard cutoff: only edits and finishing are accepted."""
+
+
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """Sizes in tokens. By default soft = T/2, hard = 3T/4 and per_call = T/8 of the window T (published baseline)."""
+
+    window: int = WINDOW
+    soft: int = 0
+    hard: int = 0
+    per_call: int = 0
+
+    def __post_init__(self) -> None:
+        for name, default in (
+            ("soft", self.window // 2),
+            ("hard", self.window * 3 // 4),
+            ("per_call", self.window // 8),
+        ):
+            if not getattr(self, name):
+                object.__setattr__(self, name, default)
+        if self.window < SMALLEST_WINDOW:
+            raise ConfigError(f"a window of {self.window} tokens is too small: the least is {SMALLEST_WINDOW}")
+        if not 0 < self.soft <= self.hard < self.window - RESERVE:
+            raise ConfigError(
+                f"thresholds must obey 0 < soft <= hard < window - {RESERVE}; got soft={self.soft}, hard={self.hard}, "
+                f"window={self.window}"
+            )
+        if not 0 < self.per_call <= self.hard:
+            raise ConfigError(f"per_call must lie in 1..hard ({self.hard}); got {self.per_call}")
+
+    def tier(self, tokens: int) -> Tier:
+        """The tier of a view of that many tokens."""
+        if tokens >= self.hard:
+            return Tier.HARD
+        return Tier.SOFT if tokens >= self.soft else Tier.OPEN
+
+    def call_room(self, tokens: int) -> int:
+        """Tokens one more call may emit into a view of that size: at most `per_call`, never past the hard cutoff."""
+        return max(0, min(self.per_call, self.hard - tokens))
+
+    def output_room(self, tokens: int) -> int:
+        """Tokens a policy may sample on a view of that size: view + output + `RESERVE` <= window."""
+        return max(0, self.window - tokens - RESERVE)

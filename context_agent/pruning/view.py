@@ -1,0 +1,160 @@
+"""What a policy sees: the record of an episode minus the blocks that edits removed. Values only, no I/O."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+
+from context_agent.pruning.budget import Budget, Tier
+from context_agent.types import Action, Hit
+
+
+class Role(StrEnum):
+    """What a text segment is."""
+
+    PROMPT = "prompt"
+    QUESTION = "question"
+    ACTION = "action"
+    RESULT = "result"
+    USAGE = "usage"
+
+
+class Source(StrEnum):
+    """Which tool brought a block up."""
+
+    SEARCH = "search"
+    GREP = "grep"
+    READ = "read"
+
+
+@dataclass(frozen=True, slots=True)
+class Text:
+    """A segment that no edit removes. `call` is the index of the call in its turn, -1 where there is none."""
+
+    role: Role
+    text: str
+    tokens: int
+    turn: int = 0
+    call: int = -1
+    action: Action | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """A chunk as it was shown: addressable by its chunk id, and prunable.
+
+    `key` numbers the blocks of an episode in the order shown; a chunk that was shown twice has two. `text` is
+    `header + body + newline`, `tokens` counts all of it. `whole` is False where the body was cut to fit the budget.
+    """
+
+    key: int
+    header: str
+    body: str
+    tokens: int
+    turn: int
+    call: int
+    source: Source
+    hit: Hit
+    whole: bool = True
+
+    @property
+    def id(self) -> str:
+        """The chunk's id."""
+        return self.hit.chunk.id
+
+    @property
+    def document_id(self) -> str:
+        """The id of the chunk's document."""
+        return self.hit.chunk.document_id
+
+    @property
+    def text(self) -> str:
+        """The block as it stands in the view."""
+        return f"{self.header}{self.body}\n"
+
+
+Segment = Text | Block
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """The segments of the record in order, and which of its blocks are hidden.
+
+    `tokens` is the sum over everything that is not hidden. Views are values: each operation returns a new one.
+    """
+
+    question: str
+    budget: Budget
+    segments: tuple[Segment, ...] = ()
+    hidden: frozenset[int] = frozenset()
+    tokens: int = 0
+    turn: int = 0
+    known: dict[str, tuple[Block, ...]] = field(default_factory=dict, compare=False, repr=False)
+
+    @property
+    def visible(self) -> tuple[Segment, ...]:
+        """The segments a policy reads, in order."""
+        hidden = self.hidden
+        return tuple(s for s in self.segments if not isinstance(s, Block) or s.key not in hidden)
+
+    @property
+    def blocks(self) -> tuple[Block, ...]:
+        """The blocks in view, oldest first."""
+        hidden = self.hidden
+        return tuple(s for s in self.segments if isinstance(s, Block) and s.key not in hidden)
+
+    @property
+    def pruned(self) -> tuple[Block, ...]:
+        """The blocks that edits removed, oldest first."""
+        return tuple(s for s in self.segments if isinstance(s, Block) and s.key in self.hidden)
+
+    @property
+    def latest(self) -> tuple[Segment, ...]:
+        """The visible segments that the last turn added."""
+        last = self.turn - 1
+        found: list[Segment] = []
+        for segment in reversed(self.segments):
+            if segment.turn != last:
+                break
+            if not isinstance(segment, Block) or segment.key not in self.hidden:
+                found.append(segment)
+        return tuple(reversed(found))
+
+    @property
+    def tier(self) -> Tier:
+        """How full the view is."""
+        return self.budget.tier(self.tokens)
+
+    @property
+    def max_output(self) -> int:
+        """Tokens that the next action may have."""
+        return self.budget.output_room(self.tokens)
+
+    def text(self) -> str:
+        """The view as one string: what replay reproduces byte for byte."""
+        return "".join(segment.text for segment in self.visible)
+
+    def find(self, chunk_id: str) -> tuple[Block, ...]:
+        """All blocks of the record with that chunk id, hidden ones too, oldest first."""
+        return self.known.get(chunk_id, ())
+
+    def shows(self, chunk_id: str) -> bool:
+        """Whether a block of that chunk is in view."""
+        return any(block.key not in self.hidden for block in self.find(chunk_id))
+
+    def append(self, segments: Iterable[Segment]) -> View:
+        """The view with more segments at its end."""
+        added = tuple(segments)
+        known = self.known
+        blocks = [segment for segment in added if isinstance(segment, Block)]
+        if blocks:
+            known = dict(known)
+            for block in blocks:
+                known[block.id] = (*known.get(block.id, ()), block)
+        tokens = self.tokens + sum(segment.tokens for segment in added)
+        return replace(self, segments=self.segments + added, tokens=tokens, known=known)
+
+    def next_turn(self) -> View:
+        """The same view, one turn later."""
+        return replace(self, turn=self.turn + 1)

@@ -1,0 +1,94 @@
+"""The final ranking: checked against what is really in view, made up from it where the policy gave none, and fused.
+
+A ranking may name only documents with a block in the final view, by document id or by chunk id. An id that was
+pruned, or never seen, is dropped and counted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+
+from context_agent.pruning.view import Block, View
+from context_agent.types import RankedChunk, RankedDocument, RankedId
+
+RRF_K = 60
+"""Constant of reciprocal rank fusion (Cormack et al., 2009), as published for fusing rollouts."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ranking:
+    """Documents best first, and why the other named ids were dropped: `pruned` or `unseen`, one an id."""
+
+    documents: tuple[RankedDocument, ...] = ()
+    dropped: tuple[str, ...] = ()
+
+
+def resolve(named: Iterable[RankedId], view: View, limit: int) -> Ranking:
+    """The named ids as documents in view, in the order named; later mentions of a document only add passages."""
+    shown = _by_document(view.blocks)
+    owner = {block.id: block.document_id for block in view.blocks}
+    pruned = {block.id for block in view.pruned} | {block.document_id for block in view.pruned}
+    order: dict[str, tuple[RankedId, list[str]]] = {}
+    dropped = []
+    for item in named:
+        document = item.id if item.id in shown else owner.get(item.id)
+        if document is None:
+            dropped.append("pruned" if item.id in pruned else "unseen")
+        else:
+            order.setdefault(document, (item, []))[1].append(item.id)
+    documents = tuple(
+        _document(shown[document], item, ids, place)
+        for place, (document, (item, ids)) in enumerate(list(order.items())[:limit], start=1)
+    )
+    return Ranking(documents, tuple(dropped))
+
+
+def defensible(view: View, failed: Ranking, limit: int) -> Ranking:
+    """The best ranking a view defends without its policy: each document by the summed reciprocal ranks of its hits."""
+    shown = _by_document(view.blocks)
+    scores = {document: sum(1.0 / (RRF_K + block.hit.rank) for block in blocks) for document, blocks in shown.items()}
+    best = sorted(scores, key=lambda document: (-scores[document], document))[:limit]
+    ranked = [_document(shown[d], RankedId(d, scores[d]), [], place) for place, d in enumerate(best, start=1)]
+    return Ranking(tuple(ranked), failed.dropped)
+
+
+def fuse(rankings: Sequence[Sequence[RankedDocument]], *, k: int = RRF_K) -> tuple[RankedDocument, ...]:
+    """Reciprocal rank fusion of several rollouts' rankings: score(d) = sum of 1 / (k + rank); ties by id."""
+    scores: dict[str, float] = {}
+    merged: dict[str, RankedDocument] = {}
+    for ranking in rankings:
+        for place, document in enumerate(ranking, start=1):
+            scores[document.id] = scores.get(document.id, 0.0) + 1.0 / (k + place)
+            kept = merged.get(document.id)
+            merged[document.id] = document if kept is None else _with_passages(kept, document)
+    best = sorted(scores, key=lambda document: (-scores[document], document))
+    return tuple(replace(merged[document], score=scores[document]) for document in best)
+
+
+def _with_passages(kept: RankedDocument, other: RankedDocument) -> RankedDocument:
+    known = {chunk.id for chunk in kept.chunks}
+    added = tuple(chunk for chunk in other.chunks if chunk.id not in known)
+    return replace(kept, chunks=kept.chunks + added, justification=kept.justification or other.justification)
+
+
+def _by_document(blocks: Iterable[Block]) -> dict[str, list[Block]]:
+    shown: dict[str, list[Block]] = {}
+    for block in blocks:
+        shown.setdefault(block.document_id, []).append(block)
+    return shown
+
+
+def _document(blocks: list[Block], item: RankedId, named: list[str], place: int) -> RankedDocument:
+    """A document of the ranking; passages that were named come first, in that order, then by score."""
+    position = {chunk_id: index for index, chunk_id in enumerate(named)}
+    ordered = sorted(blocks, key=lambda b: (position.get(b.id, len(named)), -b.hit.score, b.hit.chunk.index))
+    first = ordered[0].hit.chunk
+    return RankedDocument(
+        id=first.document_id,
+        title=first.title,
+        score=item.score if item.score is not None else 1.0 / place,
+        chunks=tuple(RankedChunk(b.id, b.hit.chunk.text, b.hit.score) for b in ordered),
+        justification=item.justification,
+        metadata=first.metadata,
+    )

@@ -1,0 +1,191 @@
+"""The tools a policy may call: their schemas, and the check of what it wrote.
+
+What comes from a model is outside data, so pydantic checks it. A mistake is no exception to anybody but this module's
+caller in the episode, which turns it into a result that says what was wrong.
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+
+from context_agent.profiles import Profile
+from context_agent.types import ToolCall
+
+LONGEST_ARGUMENTS = 100_000
+"""Characters of raw arguments that are still parsed; longer ones are refused by length."""
+MAX_IDS = 500
+
+
+class ToolMistake(Exception):
+    """A call that cannot run; the text is what the policy is told."""
+
+
+def _ids(value: object) -> object:
+    """Accepts one id, or a JSON list in a string, where a list of ids is meant: models write both."""
+    if isinstance(value, str):
+        text = value.strip()
+        if text.startswith("["):
+            try:
+                return json.loads(text)
+            except (ValueError, RecursionError):
+                return [value]
+        return [value]
+    return value
+
+
+ChunkIds = Annotated[list[str], BeforeValidator(_ids), Field(min_length=1, max_length=MAX_IDS)]
+
+
+class _Arguments(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class SearchArguments(_Arguments):
+    """Search the corpus by meaning and by words. Chunks already shown do not come up again."""
+
+    query: str = Field(min_length=1, description="what to look for, in a few words or a question")
+
+
+class LimitedSearchArguments(SearchArguments):
+    """Search the corpus by meaning and by words. Chunks already shown do not come up again."""
+
+    limit: int = Field(default=10, ge=1, le=10, description="how many chunks to show at most")
+
+
+class GrepArguments(_Arguments):
+    """Find chunks whose text matches a regular expression (RE2 syntax)."""
+
+    pattern: str = Field(min_length=1, description="a regular expression; (?i) ignores case")
+
+
+class ReadArguments(_Arguments):
+    """Read a document: all its chunks, as far as they fit."""
+
+    doc_id: str = Field(min_length=1, description="the id of a document, or of one of its chunks")
+
+
+class PruneArguments(_Arguments):
+    """Remove chunks from the context to free space."""
+
+    chunk_ids: ChunkIds = Field(description="ids of chunks in view")
+
+
+class RestoreArguments(_Arguments):
+    """Bring pruned chunks back into the context."""
+
+    chunk_ids: ChunkIds = Field(description="ids of pruned chunks")
+
+
+class InnerCall(BaseModel):
+    """One call inside `multi_tool_use`."""
+
+    model_config = ConfigDict(frozen=True)
+    tool_name: str
+    parameters: dict[str, Any] = Field(default_factory=dict)
+
+
+class MultiArguments(_Arguments):
+    """Run several tool calls at the same time."""
+
+    tool_calls: list[InnerCall] = Field(min_length=1)
+
+
+ToolArguments = SearchArguments | GrepArguments | ReadArguments | PruneArguments | RestoreArguments | MultiArguments
+
+EDITS = ("prune_chunks", "restore_chunks")
+"""Tools that edit the view and are accepted past the hard cutoff."""
+
+
+def arguments_model(name: str, profile: Profile) -> type[_Arguments] | None:
+    """The arguments of a tool in that profile; None for a tool it does not have."""
+    if name not in profile.tools:
+        return None
+    table: dict[str, type[_Arguments]] = {
+        "search_corpus": LimitedSearchArguments if profile.limit_argument else SearchArguments,
+        "grep_corpus": GrepArguments,
+        "read_document": ReadArguments,
+        "prune_chunks": PruneArguments,
+        "restore_chunks": RestoreArguments,
+        "multi_tool_use": MultiArguments,
+    }
+    return table.get(name)
+
+
+def schemas(profile: Profile) -> list[dict[str, Any]]:
+    """The profile's tools as `{"name", "description", "parameters"}`, parameters in JSON Schema."""
+    found = []
+    for name in profile.tools:
+        model = arguments_model(name, profile)
+        if model is not None:
+            parameters = model.model_json_schema()
+            description = parameters.pop("description", "")
+            parameters.pop("title", None)
+            found.append({"name": name, "description": description, "parameters": parameters})
+    return found
+
+
+def flatten(calls: Sequence[ToolCall], profile: Profile) -> list[ToolCall]:
+    """The calls with every well-formed `multi_tool_use` replaced by what it wraps."""
+    flat: list[ToolCall] = []
+    for call in calls:
+        if call.name != "multi_tool_use" or call.name not in profile.tools:
+            flat.append(call)
+            continue
+        try:
+            inner = check(call, profile)
+        except ToolMistake:
+            flat.append(call)
+            continue
+        assert isinstance(inner, MultiArguments)
+        flat += [
+            ToolCall(item.tool_name.removeprefix("functions."), item.parameters, id=f"{call.id}.{index}")
+            for index, item in enumerate(inner.tool_calls)
+        ]
+    return flat
+
+
+def check(call: ToolCall, profile: Profile) -> ToolArguments:
+    """The call's arguments, checked. Raises `ToolMistake` with a text that says what to write instead."""
+    model = arguments_model(call.name, profile)
+    if model is None:
+        raise ToolMistake(f"Error: there is no tool {call.name[:80]!r}. {_nearest(call.name, profile.tools)}")
+    try:
+        return model.model_validate(_mapping(call.arguments))  # type: ignore[return-value]
+    except ValidationError as error:
+        raise ToolMistake(f"Error: {call.name}: {_explain(error)}") from None
+
+
+def _mapping(arguments: Mapping[str, Any] | str) -> Mapping[str, Any]:
+    if not isinstance(arguments, str):
+        return arguments
+    if len(arguments) > LONGEST_ARGUMENTS:
+        raise ToolMistake(f"Error: arguments of {len(arguments):,} characters; at most {LONGEST_ARGUMENTS:,} are read.")
+    try:
+        value = json.loads(arguments or "{}")
+    except (ValueError, RecursionError) as error:
+        raise ToolMistake(f"Error: the arguments are not valid JSON ({_reason(error)}).") from None
+    if not isinstance(value, dict):
+        raise ToolMistake(f"Error: the arguments must be a JSON object, not {type(value).__name__}.")
+    return value
+
+
+def _reason(error: Exception) -> str:
+    return "nested too deeply" if isinstance(error, RecursionError) else str(error)
+
+
+def _explain(error: ValidationError) -> str:
+    problems = []
+    for item in error.errors(include_url=False, include_input=False)[:3]:
+        where = ".".join(str(part) for part in item["loc"]) or "arguments"
+        problems.append(f"{where}: {item['msg']}")
+    return "; ".join(problems)
+
+
+def _nearest(name: str, known: Sequence[str]) -> str:
+    close = difflib.get_close_matches(name, known, n=1)
+    return f"Did you mean {close[0]}?" if close else f"The tools are {', '.join(known)}."

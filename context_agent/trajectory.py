@@ -1,0 +1,180 @@
+"""The append-only record of an episode: a header, events in the order they happened, and replay.
+
+The last event is an `End`. `fold` is how an event changes a view. The live episode and the replay both use it, so
+every view of a trajectory can be had again, byte for byte.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from context_agent.errors import TrajectoryError
+from context_agent.pruning import edits
+from context_agent.pruning.budget import Budget
+from context_agent.pruning.view import Block, Role, Segment, Text, View
+from context_agent.types import Action, RankedDocument
+
+SCHEMA = 1
+"""Version of the file format; a reader refuses a newer one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Header:
+    """What an episode started from. `profile` is the whole profile, so that a replay needs nothing else."""
+
+    id: str
+    question: str
+    profile: dict[str, Any]
+    budget: Budget
+    policy: str = ""
+    corpus: str = ""
+    counter: str = ""
+    seed: int = 0
+    question_id: str | None = None
+    limits: dict[str, Any] = field(default_factory=dict)
+    version: str = ""
+    started: str = ""
+    """UTC time, ISO 8601."""
+
+
+@dataclass(frozen=True, slots=True)
+class Prompted:
+    """The first view: instructions and question."""
+
+    segments: tuple[Text, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Acted:
+    """What the policy answered. `shown` is False where the action was too long for the view and ended the episode."""
+
+    turn: int
+    action: Action
+    text: str
+    tokens: int
+    shown: bool = True
+    seconds: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Edited:
+    """The net edit of a turn and its bill, in tokens."""
+
+    turn: int
+    edit: edits.Edit
+    cost: edits.EditCost
+
+
+@dataclass(frozen=True, slots=True)
+class Returned:
+    """The result of one call. `mistake` names what the policy did wrong, None for a good call."""
+
+    turn: int
+    call: int
+    name: str
+    arguments: dict[str, Any]
+    segments: tuple[Segment, ...]
+    mistake: str | None = None
+    seconds: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Counted:
+    """The usage line that closes a turn; `total` is the size of the view in tokens, the line included."""
+
+    turn: int
+    segment: Text
+    total: int
+
+
+@dataclass(frozen=True, slots=True)
+class End:
+    """How it ended. `digest` is the SHA-256 of the final view; `dropped` counts ids the ranking could not stand on."""
+
+    stop_reason: str
+    documents: tuple[RankedDocument, ...]
+    turns: int
+    tokens: int
+    digest: str
+    dropped: dict[str, int] = field(default_factory=dict)
+    mistakes: int = 0
+    error: str | None = None
+    seconds: float = 0.0
+
+
+Event = Prompted | Acted | Edited | Returned | Counted | End
+
+
+@dataclass(frozen=True, slots=True)
+class Trajectory:
+    """A header and the events so far. Complete when the last event is an `End`."""
+
+    header: Header
+    events: tuple[Event, ...]
+
+    @property
+    def end(self) -> End | None:
+        """The closing event, None for a trajectory that was cut."""
+        last = self.events[-1] if self.events else None
+        return last if isinstance(last, End) else None
+
+    @property
+    def encountered(self) -> tuple[str, ...]:
+        """Every document shown, pruned or not, in the order first shown: what trajectory recall is measured on."""
+        blocks = (s for e in self.events if isinstance(e, Returned) for s in e.segments if isinstance(s, Block))
+        return tuple(dict.fromkeys(block.document_id for block in blocks))
+
+    def views(self) -> Iterator[View]:
+        """The view before each action, then the final one. Raises `TrajectoryError` where the record is not sound."""
+        view = View(self.header.question, self.header.budget)
+        for event in self.events:
+            if isinstance(event, Acted):
+                yield view
+            view = _checked(view, event)
+        yield view
+
+    def verify(self) -> None:
+        """Replays everything and compares the final view with the digest. Raises `TrajectoryError`."""
+        *_, final = self.views()
+        if self.end is not None and digest(final) != self.end.digest:
+            raise TrajectoryError(f"trajectory {self.header.id}: the replayed final view differs from the recorded one")
+
+    def essence(self) -> Trajectory:
+        """The same trajectory without clock readings and random ids: equal for equal decisions."""
+        events = tuple(replace(e, seconds=0.0) if isinstance(e, Acted | Returned | End) else e for e in self.events)
+        return Trajectory(replace(self.header, id="", started=""), events)
+
+
+def fold(view: View, event: Event) -> View:
+    """The view after an event."""
+    match event:
+        case Prompted(segments=segments):
+            return view.append(segments)
+        case Acted(shown=True):
+            text = Text(Role.ACTION, event.text, event.tokens, event.turn, action=event.action)
+            return view.append([text])
+        case Edited(edit=edit):
+            return edits.apply(view, edit)
+        case Returned(segments=segments):
+            return view.append(segments)
+        case Counted(segment=segment):
+            return view.append([segment]).next_turn()
+    return view
+
+
+def digest(view: View) -> str:
+    """SHA-256 of the view's text, in hexadecimal."""
+    return hashlib.sha256(view.text().encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def _checked(view: View, event: Event) -> View:
+    try:
+        after = fold(view, event)
+    except KeyError as error:
+        raise TrajectoryError(f"an edit names block {error}, which no result showed") from None
+    if isinstance(event, Counted) and after.tokens != event.total:
+        raise TrajectoryError(f"turn {event.turn}: replay counts {after.tokens} tokens, the record says {event.total}")
+    return after

@@ -1,0 +1,224 @@
+"""Trajectories on disk: JSONL, one file an episode, first line the header, then an event a line.
+
+The field names here are the file format; `trajectory.SCHEMA` is its version.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, fields
+from pathlib import Path
+from typing import Any
+
+from context_agent.errors import TrajectoryError
+from context_agent.pruning.budget import Budget
+from context_agent.pruning.edits import Edit, EditCost
+from context_agent.pruning.view import Block, Role, Segment, Source, Text, View
+from context_agent.trajectory import (
+    SCHEMA,
+    Acted,
+    Counted,
+    Edited,
+    End,
+    Event,
+    Header,
+    Prompted,
+    Returned,
+    Trajectory,
+)
+from context_agent.types import Action, Chunk, Hit, RankedChunk, RankedDocument, RankedId, ToolCall
+
+
+class TrajectoryWriter:
+    """Appends a trajectory to a JSONL file as it happens, a flushed line an event, so that a kill loses no turn."""
+
+    def __init__(self, path: Path, header: Header) -> None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self.path = path
+        self._file = path.open("w", encoding="utf-8", errors="surrogatepass", newline="\n")
+        self._line(encode_header(header))
+
+    def __call__(self, event: Event, view: View | None = None) -> None:
+        """Writes one event; the file is closed after `End`. An episode's listener: the view is not used."""
+        self._line(encode(event))
+        if isinstance(event, End):
+            self._file.close()
+
+    def _line(self, data: dict[str, Any]) -> None:
+        self._file.write(json.dumps(data, ensure_ascii=True, separators=(",", ":"), default=str) + "\n")
+        self._file.flush()
+
+
+def write(trajectory: Trajectory, path: Path) -> None:
+    """Writes a whole trajectory."""
+    writer = TrajectoryWriter(path, trajectory.header)
+    for event in trajectory.events:
+        writer(event)
+
+
+def read(path: str | Path) -> Trajectory:
+    """Reads a trajectory file. A file cut in the middle gives the events before the cut (`end` is then None).
+
+    Raises `TrajectoryError` for a missing file, one without a header, or one of a newer schema.
+    """
+    try:
+        lines = Path(path).read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise TrajectoryError(f"cannot read the trajectory {path}: {error}") from error
+    return _decode(path, lines)
+
+
+def _decode(path: str | Path, rows: Sequence[str]) -> Trajectory:
+    try:
+        header = decode_header(json.loads(rows[0]))
+    except (IndexError, ValueError, KeyError, TypeError) as error:
+        raise TrajectoryError(f"{path}: the first line is no trajectory header ({error})") from None
+    events: list[Event] = []
+    for number, row in enumerate(rows[1:], start=2):
+        try:
+            events.append(decode(json.loads(row)))
+        except (ValueError, KeyError, TypeError) as error:
+            if number == len(rows):
+                break
+            raise TrajectoryError(f"{path}, line {number}: not a trajectory event ({error})") from None
+    return Trajectory(header, tuple(events))
+
+
+def encode_header(header: Header) -> dict[str, Any]:
+    """The first line of a file."""
+    return {"kind": "header", "schema": SCHEMA, **asdict(header)}
+
+
+def decode_header(data: dict[str, Any]) -> Header:
+    """Raises `TrajectoryError` for a newer schema, `KeyError` or `ValueError` for what is no header."""
+    if data["kind"] != "header":
+        raise ValueError(f"kind is {data['kind']!r}")
+    if data["schema"] > SCHEMA:
+        raise TrajectoryError(
+            f"the trajectory has schema {data['schema']}; this version reads up to {SCHEMA}: update context-agent"
+        )
+    known = {field.name for field in fields(Header)}
+    kept = {key: value for key, value in data.items() if key in known}
+    return Header(**{**kept, "budget": Budget(**kept["budget"])})
+
+
+def encode(event: Event) -> dict[str, Any]:
+    """An event as a line's data."""
+    match event:
+        case Prompted():
+            return {"kind": "prompt", "segments": [_text(segment) for segment in event.segments]}
+        case Acted():
+            return {
+                "kind": "action",
+                "turn": event.turn,
+                "action": _action(event.action),
+                "text": event.text,
+                "tokens": event.tokens,
+                "shown": event.shown,
+                "seconds": event.seconds,
+            }
+        case Edited():
+            return {"kind": "edit", "turn": event.turn, **asdict(event.edit), **asdict(event.cost)}
+        case Returned():
+            return {
+                "kind": "result",
+                "turn": event.turn,
+                "call": event.call,
+                "name": event.name,
+                "arguments": event.arguments,
+                "segments": [_segment(segment) for segment in event.segments],
+                "mistake": event.mistake,
+                "seconds": event.seconds,
+            }
+        case Counted():
+            return {"kind": "usage", "turn": event.turn, "segment": _text(event.segment), "total": event.total}
+        case End():
+            return {"kind": "end", **asdict(event)}
+
+
+def decode(data: dict[str, Any]) -> Event:
+    """The event of a line's data. Raises `KeyError`, `TypeError` or `ValueError` for what is none."""
+    match data["kind"]:
+        case "prompt":
+            return Prompted(tuple(_to_text(item) for item in data["segments"]))
+        case "action":
+            action = _to_action(data["action"])
+            return Acted(data["turn"], action, data["text"], data["tokens"], data["shown"], data["seconds"])
+        case "edit":
+            edit = Edit(tuple(data["pruned"]), tuple(data["restored"]))
+            return Edited(data["turn"], edit, EditCost(data["freed"], data["recomputed"]))
+        case "result":
+            segments = tuple(_to_segment(item) for item in data["segments"])
+            head = (data["turn"], data["call"], data["name"], data["arguments"])
+            return Returned(*head, segments, data["mistake"], data["seconds"])
+        case "usage":
+            return Counted(data["turn"], _to_text(data["segment"]), data["total"])
+        case "end":
+            rest = {key: value for key, value in data.items() if key not in ("kind", "documents")}
+            return End(**rest, documents=tuple(_to_ranked(item) for item in data["documents"]))
+    raise ValueError(f"unknown kind {data['kind']!r}")
+
+
+def _text(segment: Text) -> dict[str, Any]:
+    return {
+        "role": segment.role.value,
+        "text": segment.text,
+        "tokens": segment.tokens,
+        "turn": segment.turn,
+        "call": segment.call,
+    }
+
+
+def _to_text(data: dict[str, Any]) -> Text:
+    return Text(Role(data["role"]), data["text"], data["tokens"], data["turn"], data["call"])
+
+
+def _segment(segment: Segment) -> dict[str, Any]:
+    return _text(segment) if isinstance(segment, Text) else _block(segment)
+
+
+def _to_segment(data: dict[str, Any]) -> Segment:
+    return _to_text(data) if "role" in data else _to_block(data)
+
+
+def _block(block: Block) -> dict[str, Any]:
+    chunk = asdict(block.hit.chunk)
+    if block.body == block.hit.chunk.text:
+        del chunk["text"]
+    hit = {name: getattr(block.hit, name) for name in ("score", "rank", "dense", "sparse")}
+    own = {name: getattr(block, name) for name in ("key", "header", "body", "tokens", "turn", "call", "whole")}
+    return {**own, "source": block.source.value, "hit": hit, "chunk": chunk}
+
+
+def _to_block(data: dict[str, Any]) -> Block:
+    chunk = Chunk(**{"text": data["body"], **data["chunk"]})
+    own = {name: data[name] for name in ("key", "header", "body", "tokens", "turn", "call", "whole")}
+    return Block(**own, source=Source(data["source"]), hit=Hit(chunk, **data["hit"]))
+
+
+def _action(action: Action) -> dict[str, Any]:
+    return {
+        "calls": [asdict(call) for call in action.calls],
+        "ranking": None if action.ranking is None else [asdict(item) for item in action.ranking],
+        "text": action.text,
+        "reasoning": action.reasoning,
+        "tokens": action.tokens,
+        "extra": dict(action.extra),
+    }
+
+
+def _to_action(data: dict[str, Any]) -> Action:
+    ranking = data["ranking"]
+    return Action(
+        calls=tuple(ToolCall(**call) for call in data["calls"]),
+        ranking=None if ranking is None else tuple(RankedId(**item) for item in ranking),
+        text=data["text"],
+        reasoning=data["reasoning"],
+        tokens=data["tokens"],
+        extra=data["extra"],
+    )
+
+
+def _to_ranked(data: dict[str, Any]) -> RankedDocument:
+    return RankedDocument(**{**data, "chunks": tuple(RankedChunk(**chunk) for chunk in data["chunks"])})
