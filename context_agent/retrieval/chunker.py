@@ -127,7 +127,7 @@ def _strip(text: str, start: int, end: int) -> tuple[int, int]:
 
 @dataclass(frozen=True, slots=True)
 class _Packer:
-    """Packs units in order. In its methods a chunk is units [first, stop); `fresh` is the first that no chunk has yet."""
+    """Packs units in order. A chunk is units [first, stop); `fresh` is the first unit that no chunk has yet."""
 
     text: str
     units: Sequence[_Unit]

@@ -1,0 +1,217 @@
+"""The chunker's promises: exact offsets, nothing lost, nothing above the size, natural cuts, linear time."""
+
+from __future__ import annotations
+
+import time
+from itertools import pairwise
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from context_agent.errors import ConfigError
+from context_agent.retrieval.chunker import chunk
+from context_agent.tokens import CharCounter, HarmonyCounter, TokenCounter
+from context_agent.types import Chunk, Document
+
+CHARS = CharCounter()
+FAMILY = "\U0001f469\u200d\U0001f469\u200d\U0001f467\u200d\U0001f466"
+
+PIECES = st.sampled_from(
+    [
+        "One plain sentence. ",
+        "Dr. Smith met J. Doe in the U.S. in Jan. 1990! ",
+        '"Really?" she said. ',
+        "word ",
+        "\n",
+        "\r\n",
+        "\n\n",
+        " \t ",
+        "# Heading\n",
+        "日本語の文章です。",
+        "「はい。」と言った。",
+        "नमस्ते दुनिया। ",
+        "e\u0301" * 7,
+        FAMILY,
+        "🇩🇪🇫🇷",
+        "\ud83d",
+        "\udc00",
+        "\u3000",
+        "a" * 90,
+        "." * 40,
+        " " * 1200,
+        "x, y; z: ",
+    ]
+)
+TEXTS = st.lists(PIECES | st.text(max_size=30), max_size=60).map("".join)
+
+
+class WordCounter:
+    """A token a word: nothing for white space, and any number of characters a token."""
+
+    name = "words"
+
+    def count(self, text: str) -> int:
+        return len(text.split())
+
+
+def cut(text: str, *, size: int = 16, counter: TokenCounter = CHARS, overlap: int = 0) -> list[Chunk]:
+    return chunk(Document("d", text, title="T", metadata={"k": 1}), size=size, counter=counter, overlap=overlap)
+
+
+def assert_sound(text: str, chunks: list[Chunk], size: int, counter: TokenCounter) -> None:
+    covered = bytearray(len(text))
+    for index, piece in enumerate(chunks):
+        assert text[piece.start : piece.end] == piece.text
+        assert piece.text
+        assert piece.text == piece.text.strip()
+        assert piece.tokens == counter.count(piece.text)
+        assert piece.tokens <= size
+        assert (piece.id, piece.index, piece.document_id) == (f"d_{index}", index, "d")
+        covered[piece.start : piece.end] = b"\x01" * len(piece.text)
+    assert [i for i, letter in enumerate(text) if not covered[i] and not letter.isspace()] == []
+    starts = [(piece.start, piece.end) for piece in chunks]
+    assert starts == sorted(set(starts))
+
+
+@settings(max_examples=300, deadline=None)
+@given(TEXTS, st.sampled_from([16, 20, 33, 64]), st.sampled_from([0, 5, 15]))
+def test_offsets_are_exact_and_no_letter_is_lost(text: str, size: int, overlap: int) -> None:
+    assert_sound(text, cut(text, size=size, overlap=overlap), size, CHARS)
+
+
+@settings(max_examples=150, deadline=None)
+@given(TEXTS, st.sampled_from([16, 40]), st.sampled_from([0, 12]))
+def test_the_same_with_the_real_vocabulary(text: str, size: int, overlap: int) -> None:
+    counter = HarmonyCounter()
+    assert_sound(text, cut(text, size=size, counter=counter, overlap=overlap), size, counter)
+
+
+@settings(max_examples=100, deadline=None)
+@given(TEXTS)
+def test_the_same_with_a_counter_of_words(text: str) -> None:
+    assert_sound(text, cut(text, counter=WordCounter()), 16, WordCounter())
+
+
+@settings(max_examples=100, deadline=None)
+@given(TEXTS)
+def test_without_overlap_chunks_do_not_overlap(text: str) -> None:
+    chunks = cut(text)
+    assert all(one.end <= two.start for one, two in pairwise(chunks))
+
+
+@given(TEXTS)
+@settings(max_examples=50, deadline=None)
+def test_the_same_text_is_cut_the_same_way(text: str) -> None:
+    assert cut(text, size=20) == cut(text, size=20)
+
+
+def test_a_short_document_is_one_chunk_without_its_outer_white_space() -> None:
+    (only,) = cut("  \n Short text. \n")
+    assert (only.text, only.start, only.end, only.title, only.metadata) == ("Short text.", 4, 15, "T", {"k": 1})
+
+
+@pytest.mark.parametrize("text", ["", " ", "\n" * 100_000, "\u3000\t\r\n"])
+def test_white_space_alone_gives_no_chunk(text: str) -> None:
+    assert cut(text) == []
+
+
+def test_a_chunk_ends_at_a_blank_line_rather_than_later() -> None:
+    text = "A first sentence here. And a second one.\n\nNew thought. It goes on for a while, and on."
+    assert [c.text for c in cut(text)] == [
+        "A first sentence here. And a second one.",
+        "New thought. It goes on for a while, and on.",
+    ]
+
+
+def test_a_chunk_ends_after_a_sentence_rather_than_inside_one() -> None:
+    text = "The quick brown fox jumps over it. " * 8
+    assert all(c.text.endswith("over it.") for c in cut(text, size=30))
+
+
+def test_abbreviations_initials_and_decimals_end_no_sentence() -> None:
+    text = "It was Dr. J. R. Smith of St. Mary who paid 3.50 for it. Then the U.S. Army came, e.g. the whole of it."
+    assert [c.text for c in cut(text, size=19)] == [
+        "It was Dr. J. R. Smith of St. Mary who paid 3.50 for it.",
+        "Then the U.S. Army came, e.g. the whole of it.",
+    ]
+
+
+def test_japanese_is_cut_after_full_stops_and_closing_quotes() -> None:
+    text = "彼は「行きます。」と言った。彼女は何も言わずに部屋を出て行きました。" * 4
+    assert all(c.text.endswith("。") for c in cut(text, size=16))
+
+
+def test_a_heading_stays_with_the_text_below_it() -> None:
+    text = "\n\n".join(f"# Part {n}\n\nThis is what part {n} says at length." for n in range(6))
+    chunks = cut(text, size=24)
+    assert len(chunks) > 1
+    assert all(c.text.startswith("# Part") for c in chunks)
+
+
+def test_lines_of_a_list_are_kept_whole() -> None:
+    text = "\n".join(f"- item number {n} of the list" for n in range(40))
+    assert all(c.text.startswith("- ") and c.text.endswith("list") for c in cut(text, size=40))
+
+
+def test_long_words_are_cut_between_whole_characters() -> None:
+    chunks = cut(FAMILY * 40 + "e\u0301" * 200 + "🇩🇪" * 80, size=16)
+    assert len(chunks) > 5
+    for piece in chunks:
+        assert piece.text[0] not in "\u0301\u200d"
+        assert piece.text[-1] != "\u200d"
+        assert sum("\U0001f1e6" <= letter <= "\U0001f1ff" for letter in piece.text) % 2 == 0
+
+
+def test_overlap_repeats_whole_sentences() -> None:
+    text = " ".join(f"Sentence number {n} is here." for n in range(30))
+    chunks = cut(text, size=32, overlap=8)
+    assert len(chunks) > 4
+    for one, two in pairwise(chunks):
+        assert two.start < one.end
+        assert two.text.startswith("Sentence number")
+        assert one.text.endswith(text[two.start : one.end])
+
+
+def test_impossible_sizes_are_refused() -> None:
+    with pytest.raises(ConfigError, match="chunk size 15 is too small"):
+        cut("text", size=15)
+    for overlap in (-1, 16, 17):
+        with pytest.raises(ConfigError, match=f"chunk overlap {overlap} "):
+            cut("text", overlap=overlap)
+
+
+PATHOLOGICAL = {
+    "prose": "The quick brown fox jumps over the lazy dog near the river bank. ",
+    "one word": "a",
+    "lines": "a\n",
+    "blank lines": "a\n\n\n",
+    "no sentence": "word and ",
+    "full stops": ".",
+    "initials": "A. ",
+    "Japanese": "日本語の文章はとても長い",
+    "open brackets": '("',
+    "marks": "\u0301",
+    "family": FAMILY,
+}
+
+
+@pytest.mark.parametrize("piece", PATHOLOGICAL.values(), ids=PATHOLOGICAL)
+def test_time_is_linear(piece: str) -> None:
+    """Eight times the text takes nothing like 64 times the time (the bound is wide: shared machines are noisy)."""
+
+    def seconds(length: int) -> float:
+        text = piece * (length // len(piece))
+        began = time.perf_counter()
+        assert chunk(Document("d", text), counter=CHARS)
+        return time.perf_counter() - began
+
+    small = min(seconds(50_000) for _ in range(3))
+    assert seconds(400_000) < 24 * small + 0.25
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("text", ["a" * 10_000_000, "word " * 2_000_000, "a" + "\n" * 10_000_000 + "b"])
+def test_ten_megabytes_pass(text: str) -> None:
+    chunks = chunk(Document("d", text), counter=CHARS)
+    assert sum(len(c.text.replace(" ", "")) for c in chunks) == len("".join(text.split()))
