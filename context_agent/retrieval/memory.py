@@ -1,0 +1,255 @@
+"""`MemoryCorpus`: a whole corpus in memory, without a store. For tests, small sets and many concurrent episodes.
+
+Dense search is exact (one matrix product), BM25 is tantivy in memory, and fusion, calibration, grep and filters are
+those of `ChromaCorpus`. Nothing in it waits, so an episode calls it directly. About 100,000 chunks are a sensible
+limit: 256 dimensions take 1 KB a chunk, beside twice its text.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from functools import lru_cache
+from hashlib import blake2b
+from itertools import islice
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from context_agent.errors import CorpusEmptyError, CorpusError, DimensionError
+from context_agent.retrieval.bm25 import Bm25Entry, Bm25Index
+from context_agent.retrieval.calibration import Calibration, calibrate, probes_of, sample_rows
+from context_agent.retrieval.fusion import Retriever
+from context_agent.retrieval.grep import Pattern, TextTable, scan
+from context_agent.retrieval.hybrid import DENSE, Bm25Retriever, QueryVectors, gather, hits_of
+from context_agent.retrieval.protocol import CANDIDATES, GREP_LIMIT, Where
+from context_agent.retrieval.where import compile_where
+from context_agent.types import Chunk, Document, Hit
+
+if TYPE_CHECKING:
+    from context_agent.retrieval.embedders import Embedder
+    from context_agent.retrieval.rerankers import Reranker
+    from context_agent.tokens import TokenCounter
+
+
+class MemoryCorpus:
+    """A `Corpus` of documents or chunks held in memory; immutable once built, so safe for any number of threads."""
+
+    blocking = False
+
+    def __init__(
+        self,
+        sources: Iterable[Document | Chunk],
+        *,
+        embedder: Embedder | None = None,
+        vectors: NDArray[np.float32] | None = None,
+        reranker: Reranker | None = None,
+        chunk_size: int | None = None,
+        overlap: int = 0,
+        counter: TokenCounter | None = None,
+        calibration: bool = True,
+        wrap: Callable[[Retriever], Retriever] | None = None,
+    ) -> None:
+        """Chunks the documents (chunks stay as they are), embeds and indexes everything.
+
+        `embedder` defaults to the static one; `vectors`, shape (chunks, d), L2-normalised, spares embedding the chunks.
+        `chunk_size` and `overlap` are in tokens of `counter`. `calibration=False` trusts both retrievers alike; `wrap`
+        replaces a retriever before that (to break one on purpose, or to time it). Raises `CorpusEmptyError`,
+        `CorpusError` for a repeated chunk id, `DimensionError` for vectors of another shape.
+        """
+        self._chunks = _chunks_of(sources, chunk_size, overlap, counter)
+        self._rows = _rows_by_id(self._chunks)
+        self._embed_query = QueryVectors(embedder if embedder is not None else _static())
+        self._vectors = self._checked(vectors)
+        self._bm25 = Bm25Index.of(Bm25Entry(chunk.id, chunk.title, chunk.text) for chunk in self._chunks)
+        self._table = TextTable.of(chunk.text for chunk in self._chunks)
+        self._documents = _rows_by_document(self._chunks)
+        self._matching = lru_cache(maxsize=32)(self._match)
+        self._reranker = reranker
+        self.name = f"memory:{_digest(self._chunks)}"
+        shipped: list[Retriever] = [
+            DenseRetriever(self._embed_query, self._vectors, [chunk.id for chunk in self._chunks], self._mask),
+            Bm25Retriever(self._bm25, self.matching),
+        ]
+        self.retrievers = [wrap(retriever) for retriever in shipped] if wrap else shipped
+        rows = sample_rows(len(self._chunks)) if calibration else []
+        self.calibration: Calibration = calibrate(self.retrievers, probes_of([self._chunks[row] for row in rows]))
+
+    @property
+    def embedder(self) -> Embedder:
+        """What embeds queries here."""
+        return self._embed_query.embedder
+
+    @property
+    def chunks(self) -> Sequence[Chunk]:
+        """All chunks in corpus order."""
+        return self._chunks
+
+    def count(self) -> int:
+        """Number of chunks."""
+        return len(self._chunks)
+
+    def search(
+        self,
+        query: str,
+        *,
+        limit: int = CANDIDATES,
+        exclude: AbstractSet[str] = frozenset(),
+        where: Where | None = None,
+    ) -> list[Hit]:
+        """See `Corpus.search`."""
+        depth = limit if self._reranker is None else max(limit, CANDIDATES)
+        weights = self.calibration.weights
+        found = gather(self.retrievers, weights, query, exclude=exclude, where=where, limit=depth)
+        return hits_of(query, found, self._by_id([candidate.id for candidate in found]), self._reranker, limit)
+
+    def grep(
+        self,
+        pattern: str,
+        *,
+        limit: int = GREP_LIMIT,
+        exclude: AbstractSet[str] = frozenset(),
+        where: Where | None = None,
+    ) -> list[Hit]:
+        """See `Corpus.grep`; a hit's score is 1 / rank."""
+        allowed = None if where is None else self.matching(where)
+        matching = (self._chunks[row] for row in scan(self._table, Pattern(pattern)))
+        kept = (one for one in matching if one.id not in exclude and (allowed is None or one.id in allowed))
+        return [Hit(one, 1.0 / rank, rank) for rank, one in enumerate(islice(kept, max(0, limit)), start=1)]
+
+    def read(self, document_id: str) -> list[Chunk]:
+        """See `Corpus.read`."""
+        return [self._chunks[row] for row in self._documents.get(document_id, ())]
+
+    def get(self, chunk_ids: Sequence[str]) -> list[Chunk]:
+        """See `Corpus.get`."""
+        return list(self._by_id(chunk_ids).values())
+
+    def similarity(self, query: str, chunk_ids: Sequence[str]) -> NDArray[np.float32]:
+        """See `Corpus.similarity`."""
+        rows = np.array([self._rows.get(chunk_id, -1) for chunk_id in chunk_ids], dtype=np.int64)
+        cosines = np.full(len(rows), np.nan, dtype=np.float32)
+        known = rows >= 0
+        if known.any():
+            cosines[known] = self._vectors[rows[known]] @ self._embed_query(query)
+        return cosines
+
+    def rerank(self, query: str, chunks: Sequence[Chunk]) -> NDArray[np.float32]:
+        """See `Corpus.rerank`."""
+        if self._reranker is not None and chunks:
+            return self._reranker.score(query, [chunk.indexed_text for chunk in chunks])
+        return self.similarity(query, [chunk.id for chunk in chunks])
+
+    def document_frequency(self, terms: Sequence[str]) -> NDArray[np.int64]:
+        """See `Corpus.document_frequency`."""
+        return self._bm25.document_frequency(terms)
+
+    def matching(self, where: Where) -> frozenset[str]:
+        """The ids of the chunks that a metadata filter lets through."""
+        return self._matching(json.dumps(where, sort_keys=True))
+
+    def _match(self, where: str) -> frozenset[str]:
+        test = compile_where(json.loads(where))
+        return frozenset(chunk.id for chunk in self._chunks if test(chunk.metadata))
+
+    def _mask(self, where: Where) -> NDArray[np.bool_]:
+        allowed = self.matching(where)
+        return np.fromiter((chunk.id in allowed for chunk in self._chunks), dtype=np.bool_, count=len(self._chunks))
+
+    def _by_id(self, chunk_ids: Sequence[str]) -> dict[str, Chunk]:
+        rows, chunks = self._rows, self._chunks
+        return {chunk_id: chunks[rows[chunk_id]] for chunk_id in chunk_ids if chunk_id in rows}
+
+    def _checked(self, vectors: NDArray[np.float32] | None) -> NDArray[np.float32]:
+        embedder, expected = self.embedder, (len(self._chunks), self.embedder.dimension)
+        if vectors is None:
+            vectors = embedder.embed_documents([chunk.indexed_text for chunk in self._chunks])
+        if vectors.shape != expected:
+            raise DimensionError(
+                f"vectors of shape {vectors.shape}, but {embedder.name} and the chunks need {expected}"
+            )
+        return np.ascontiguousarray(vectors, dtype=np.float32)
+
+
+class DenseRetriever:
+    """Exact cosine search over a matrix of L2-normalised rows."""
+
+    name = DENSE
+
+    def __init__(
+        self,
+        embed_query: QueryVectors,
+        vectors: NDArray[np.float32],
+        ids: Sequence[str],
+        mask: Callable[[Where], NDArray[np.bool_]],
+    ) -> None:
+        self._embed_query, self._vectors, self._ids, self._mask = embed_query, vectors, ids, mask
+
+    def search(self, query: str, k: int, where: Where | None = None) -> list[tuple[str, float]]:
+        """See `Retriever`; a query whose vector is zero (no known word) finds nothing."""
+        vector = self._embed_query(query)
+        if not vector.any():
+            return []
+        scores = self._vectors @ vector
+        if where is not None:
+            scores = np.where(self._mask(where), scores, -np.inf)
+        return [(self._ids[row], float(scores[row])) for row in _best_rows(scores, k) if scores[row] > -np.inf]
+
+
+def _best_rows(scores: NDArray[np.float32], k: int) -> list[int]:
+    """The rows of the `k` highest scores, highest first, equal ones in corpus order."""
+    k = min(k, len(scores))
+    if k <= 0:
+        return []
+    # Everything that ties with the k-th best takes part, so that the cut between equals is by row as well.
+    threshold = scores[np.argpartition(-scores, k - 1)[k - 1]]
+    rows = np.flatnonzero(scores >= threshold)
+    return [int(row) for row in rows[np.argsort(-scores[rows], kind="stable")][:k]]
+
+
+def _chunks_of(
+    sources: Iterable[Document | Chunk], size: int | None, overlap: int, counter: TokenCounter | None
+) -> list[Chunk]:
+    from context_agent.retrieval.chunker import SIZE, chunk
+    from context_agent.tokens import HarmonyCounter
+
+    counter = counter if counter is not None else HarmonyCounter()
+    size = SIZE if size is None else size
+    chunks: list[Chunk] = []
+    for source in sources:
+        chunks += [source] if isinstance(source, Chunk) else chunk(source, size=size, counter=counter, overlap=overlap)
+    if not chunks:
+        raise CorpusEmptyError("nothing to search in: no document given, or none with any text")
+    return chunks
+
+
+def _rows_by_id(chunks: Sequence[Chunk]) -> dict[str, int]:
+    rows = {chunk.id: row for row, chunk in enumerate(chunks)}
+    if len(rows) < len(chunks):
+        repeated = next(chunk.id for row, chunk in enumerate(chunks) if rows[chunk.id] != row)
+        raise CorpusError(f"chunk id {repeated!r} occurs twice: give every document an id of its own")
+    return rows
+
+
+def _rows_by_document(chunks: Sequence[Chunk]) -> Mapping[str, list[int]]:
+    documents: dict[str, list[int]] = {}
+    for row, chunk in enumerate(chunks):
+        documents.setdefault(chunk.document_id, []).append(row)
+    for rows in documents.values():
+        rows.sort(key=lambda row: chunks[row].index)
+    return documents
+
+
+def _digest(chunks: Sequence[Chunk]) -> str:
+    digest = blake2b(digest_size=8)
+    for chunk in chunks:
+        digest.update(f"{chunk.id}\0{chunk.text}\0".encode(errors="replace"))
+    return digest.hexdigest()
+
+
+def _static() -> Embedder:
+    from context_agent.retrieval.embedders import load_embedder
+
+    return load_embedder("static")
