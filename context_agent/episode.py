@@ -23,7 +23,7 @@ from datetime import UTC, datetime
 from enum import StrEnum
 
 from context_agent.errors import BudgetError, ConfigError, EpisodeError
-from context_agent.execution import Call, Outcome, Runner
+from context_agent.execution import Call, Outcome, Refused, Runner
 from context_agent.profiles import Profile, default
 from context_agent.pruning import edits
 from context_agent.pruning.budget import Budget, Tier
@@ -246,8 +246,10 @@ class Episode:
             [c for c in checked if isinstance(c, Call) and c.name not in EDITS], self.view
         )
         for item in checked:
-            if isinstance(item, Returned):
-                self._record(item)
+            if isinstance(item, Refused):
+                self._mistakes += 1
+                said = self._say(item.told, item.index)
+                self._record(Returned(self.view.turn, item.index, item.name, item.arguments, said, "invalid_call"))
             elif item.name in EDITS:
                 text, mistake = told[item.index]
                 self._return(item, self._say(text, item.index), mistake)
@@ -255,17 +257,16 @@ class Episode:
                 self._show(item, outcomes[item.index])
         self._usage()
 
-    def _checked(self, index: int, call: ToolCall) -> Call | Returned:
-        """The call ready to run, or the result that tells what is wrong with it."""
+    def _checked(self, index: int, call: ToolCall) -> Call | Refused:
+        """The call ready to run, or what is wrong with it."""
+        arguments = {"raw": call.arguments} if isinstance(call.arguments, str) else dict(call.arguments)
+        if index >= self.limits.calls:
+            told = f"Error: at most {self.limits.calls} calls run in one turn; this one did not."
+            return Refused(index, call.name, arguments, told)
         try:
-            if index >= self.limits.calls:
-                raise ToolMistake(f"Error: at most {self.limits.calls} calls run in one turn; this one did not.")
-            return Call(index, call.name, check(call, self.profile), call)
+            return Call(index, call.name, check(call, self.profile))
         except ToolMistake as mistake:
-            self._mistakes += 1
-            arguments = {"raw": call.arguments} if isinstance(call.arguments, str) else dict(call.arguments)
-            segments = self._say(str(mistake), index)
-            return Returned(self.view.turn, index, call.name, arguments, segments, mistake="invalid_call")
+            return Refused(index, call.name, arguments, str(mistake))
 
     def _edit(self, calls: list[Call]) -> dict[int, tuple[str, str | None]]:
         """Applies the turn's edits together; returns what each edit call is told and its mistake, by call index."""

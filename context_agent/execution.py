@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, replace
+from typing import Any
 
 from context_agent.errors import PatternError
 from context_agent.profiles import Profile
@@ -19,11 +20,10 @@ from context_agent.tools import (
     GrepArguments,
     LimitedSearchArguments,
     ReadArguments,
-    SearchArguments,
     ToolArguments,
 )
 from context_agent.trajectory import Returned
-from context_agent.types import Chunk, Hit, ToolCall
+from context_agent.types import Chunk, Hit
 
 LISTED = 5
 """Ids that a note names at most."""
@@ -36,7 +36,16 @@ class Call:
     index: int
     name: str
     arguments: ToolArguments
-    raw: ToolCall
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """A call that cannot run, with what the policy is told about it."""
+
+    index: int
+    name: str
+    arguments: dict[str, Any]
+    told: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,8 +166,8 @@ class Runner:
     def _job(self, call: Call, earlier: int, shown: frozenset[str]) -> Callable[[], Outcome]:
         """The work of one call. `earlier` calls of the turn may show up to a limit each, so more is asked for."""
         arguments = call.arguments
-        if isinstance(arguments, SearchArguments):
-            limit = arguments.limit if isinstance(arguments, LimitedSearchArguments) else self._profile.search_limit
+        if isinstance(arguments, LimitedSearchArguments):
+            limit = arguments.limit or self._profile.search_limit
             asked = limit + 1 + self._profile.search_limit * earlier
             return lambda: self._search(arguments.query, limit, asked, shown)
         if isinstance(arguments, GrepArguments):

@@ -19,6 +19,8 @@ from context_agent.types import ToolCall
 LONGEST_ARGUMENTS = 100_000
 """Characters of raw arguments that are still parsed; longer ones are refused by length."""
 MAX_IDS = 500
+MAX_SHOWN = 10
+"""Chunks one search may be asked to show (the published baseline's value)."""
 
 
 class ToolMistake(Exception):
@@ -54,7 +56,7 @@ class SearchArguments(_Arguments):
 class LimitedSearchArguments(SearchArguments):
     """Search the corpus by meaning and by words. Chunks already shown do not come up again."""
 
-    limit: int = Field(default=10, ge=1, le=10, description="how many chunks to show at most")
+    limit: int | None = Field(default=None, ge=1, le=MAX_SHOWN, description="how many chunks to show at most")
 
 
 class GrepArguments(_Arguments):
@@ -101,31 +103,28 @@ EDITS = ("prune_chunks", "restore_chunks")
 """Tools that edit the view and are accepted past the hard cutoff."""
 
 
-def arguments_model(name: str, profile: Profile) -> type[_Arguments] | None:
-    """The arguments of a tool in that profile; None for a tool it does not have."""
-    if name not in profile.tools:
-        return None
-    table: dict[str, type[_Arguments]] = {
-        "search_corpus": LimitedSearchArguments if profile.limit_argument else SearchArguments,
-        "grep_corpus": GrepArguments,
-        "read_document": ReadArguments,
-        "prune_chunks": PruneArguments,
-        "restore_chunks": RestoreArguments,
-        "multi_tool_use": MultiArguments,
-    }
-    return table.get(name)
+_MODELS: dict[str, type[_Arguments]] = {
+    "search_corpus": LimitedSearchArguments,
+    "grep_corpus": GrepArguments,
+    "read_document": ReadArguments,
+    "prune_chunks": PruneArguments,
+    "restore_chunks": RestoreArguments,
+    "multi_tool_use": MultiArguments,
+}
 
 
 def schemas(profile: Profile) -> list[dict[str, Any]]:
-    """The profile's tools as `{"name", "description", "parameters"}`, parameters in JSON Schema."""
+    """The profile's tools as `{"name", "description", "parameters"}`, parameters in JSON Schema.
+
+    `limit` of a search is understood in every profile, and declared only where the profile says so.
+    """
     found = []
     for name in profile.tools:
-        model = arguments_model(name, profile)
-        if model is not None:
-            parameters = model.model_json_schema()
-            description = parameters.pop("description", "")
-            parameters.pop("title", None)
-            found.append({"name": name, "description": description, "parameters": parameters})
+        limited = name != "search_corpus" or profile.limit_argument
+        parameters = (_MODELS[name] if limited else SearchArguments).model_json_schema()
+        description = parameters.pop("description", "")
+        parameters.pop("title", None)
+        found.append({"name": name, "description": description, "parameters": parameters})
     return found
 
 
@@ -151,11 +150,10 @@ def flatten(calls: Sequence[ToolCall], profile: Profile) -> list[ToolCall]:
 
 def check(call: ToolCall, profile: Profile) -> ToolArguments:
     """The call's arguments, checked. Raises `ToolMistake` with a text that says what to write instead."""
-    model = arguments_model(call.name, profile)
-    if model is None:
+    if call.name not in profile.tools:
         raise ToolMistake(f"Error: there is no tool {call.name[:80]!r}. {_nearest(call.name, profile.tools)}")
     try:
-        return model.model_validate(_mapping(call.arguments))  # type: ignore[return-value]
+        return _MODELS[call.name].model_validate(_mapping(call.arguments))  # type: ignore[return-value]
     except ValidationError as error:
         raise ToolMistake(f"Error: {call.name}: {_explain(error)}") from None
 

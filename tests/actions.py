@@ -1,0 +1,36 @@
+"""Short ways to write actions in tests."""
+
+from __future__ import annotations
+
+from context_agent import Action, RankedId, ToolCall, View
+
+
+def search(*queries: str, limit: int | None = None) -> Action:
+    """One turn of searches."""
+    extra = {} if limit is None else {"limit": limit}
+    return Action(calls=tuple(ToolCall("search_corpus", {"query": query, **extra}) for query in queries))
+
+
+def prune(*ids: str) -> Action:
+    """One prune."""
+    return Action(calls=(ToolCall("prune_chunks", {"chunk_ids": list(ids)}),))
+
+
+def restore(*ids: str) -> Action:
+    """One restore."""
+    return Action(calls=(ToolCall("restore_chunks", {"chunk_ids": list(ids)}),))
+
+
+def call(name: str, **arguments: object) -> Action:
+    """One call of any tool."""
+    return Action(calls=(ToolCall(name, arguments),))
+
+
+def rank(*ids: str) -> Action:
+    """The end of an episode."""
+    return Action(ranking=tuple(RankedId(item) for item in ids))
+
+
+def rank_all(view: View) -> Action:
+    """Ranks every document in view."""
+    return rank(*dict.fromkeys(block.document_id for block in view.blocks))

@@ -1,0 +1,95 @@
+"""Budget tiers, edits and control strategies as pure functions."""
+
+from __future__ import annotations
+
+import pytest
+
+from context_agent.errors import ConfigError
+from context_agent.pruning import edits
+from context_agent.pruning.budget import Budget, Tier
+from context_agent.pruning.strategies import strategy
+from context_agent.pruning.view import Block, Role, Source, Text, View
+from context_agent.types import Chunk, Hit
+
+
+def block(key: int, *, tokens: int = 100, turn: int = 0, chunk_id: str = "") -> Block:
+    chunk = Chunk(chunk_id or f"d{key}_0", f"d{key}", 0, f"text {key}", 0, 6, tokens - 10)
+    return Block(key, f"# {key}\n", f"text {key}", tokens, turn, 0, Source.SEARCH, Hit(chunk, 1.0, key + 1))
+
+
+def view(count: int = 5) -> View:
+    text = Text(Role.QUESTION, "why?\n", 10, turn=-1)
+    return View("why?", Budget(2048)).append([text, *(block(key) for key in range(count))])
+
+
+def test_tiers_follow_the_thresholds() -> None:
+    budget = Budget(32_768)
+    assert [budget.tier(tokens) for tokens in (0, 16_383, 16_384, 24_575, 24_576, 32_768)] == [
+        Tier.OPEN,
+        Tier.OPEN,
+        Tier.SOFT,
+        Tier.SOFT,
+        Tier.HARD,
+        Tier.HARD,
+    ]
+
+
+def test_a_call_gets_an_eighth_of_the_window_or_what_is_left_before_the_cutoff() -> None:
+    budget = Budget(32_768)
+    assert budget.call_room(0) == 4_096
+    assert budget.call_room(24_000) == 576
+    assert budget.call_room(30_000) == 0
+
+
+def test_append_counts_and_indexes() -> None:
+    seen = view()
+    assert seen.tokens == 510
+    assert seen.shows("d3_0")
+    assert not seen.shows("d9_0")
+    assert len(seen.find("d3_0")) == 1
+
+
+def test_prune_and_restore_are_inverse() -> None:
+    before = view()
+    chosen = edits.select_prune(before, ["d1_0", "d3_0", "d1_0", "d8_0"])
+    assert [b.key for b in chosen.blocks] == [1, 3]
+    assert chosen.unknown == ("d8_0",)
+    after = edits.hide(before, chosen.blocks)
+    assert after.tokens == 310
+    assert edits.select_prune(after, ["d1_0"]).unchanged == ("d1_0",)
+    back = edits.show(after, edits.select_restore(after, ["d1_0", "d3_0"]).blocks)
+    assert back == before
+    assert edits.apply(before, edits.difference(before, after)) == after
+
+
+def test_a_chunk_shown_twice_comes_back_once_and_last() -> None:
+    seen = view(2).append([block(7, chunk_id="d1_0")])
+    hidden = edits.hide(seen, edits.select_prune(seen, ["d1_0"]).blocks)
+    assert [b.key for b in hidden.pruned] == [1, 7]
+    assert [b.key for b in edits.select_restore(hidden, ["d1_0"]).blocks] == [7]
+
+
+def test_the_bill_starts_at_the_first_edited_block() -> None:
+    before = view()
+    after = edits.hide(before, edits.select_prune(before, ["d1_0", "d3_0"]).blocks)
+    assert edits.cost(before, after) == edits.EditCost(freed=200, recomputed=200)
+    assert edits.cost(after, before) == edits.EditCost(freed=-200, recomputed=400)
+    assert edits.cost(before, before) == edits.EditCost()
+
+
+def test_oldest_and_random_free_what_is_needed() -> None:
+    seen = view()
+    assert strategy("oldest")(seen, 150) == ("d0_0", "d1_0")
+    chosen = strategy("random", seed=3)(seen, 250)
+    assert len(chosen) == 3
+    assert chosen == strategy("random", seed=3)(seen, 250)
+    assert strategy("none")(seen, 500) == ()
+
+
+def test_the_oracle_keeps_gold_alone() -> None:
+    assert strategy("oracle", gold={"d2", "d4_0"})(view(), 0) == ("d0_0", "d1_0", "d3_0")
+
+
+def test_an_unknown_strategy_names_the_known_ones() -> None:
+    with pytest.raises(ConfigError, match="none, oldest, random, oracle"):
+        strategy("newest")

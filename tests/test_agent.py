@@ -1,0 +1,226 @@
+"""SearchAgent: results, rollouts, streaming, limits and failures."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+
+import pytest
+
+from context_agent import (
+    Action,
+    Budget,
+    Limits,
+    MemoryCorpus,
+    Progress,
+    RankedId,
+    ScriptedPolicy,
+    SearchAgent,
+    SearchResult,
+    View,
+)
+from context_agent.errors import BudgetError, ConfigError, CorpusError, PolicyError
+from context_agent.pruning.view import Block
+from context_agent.trajectory import Acted, End, Returned
+from context_agent.trajectory_file import read
+from context_agent.types import Hit
+from tests.actions import prune, rank, rank_all, search
+
+
+def test_a_search_gives_ranked_documents_with_their_passages(corpus: MemoryCorpus) -> None:
+    agent = SearchAgent(corpus, ScriptedPolicy([search("comets and operas", limit=3), rank_all]))
+    result = agent.search("comets?", k=2, id="q7")
+    assert len(result.documents) == 2
+    first = result.documents[0]
+    assert first.title.startswith("Title")
+    assert first.chunks[0].text
+    assert result.stop_reason == "finished"
+    assert result.turns == 1
+    assert result.tokens > 0
+    data = json.loads(json.dumps(result.to_json()))
+    assert list(data) == ["id", "question", "documents", "stop_reason", "turns", "tokens", "trajectory", "error"]
+    assert data["id"] == "q7"
+    assert set(data["documents"][0]) == {"id", "title", "score", "chunks"}
+    assert set(data["documents"][0]["chunks"][0]) == {"id", "text", "score"}
+
+
+def test_a_final_message_is_parsed_in_its_order(corpus: MemoryCorpus) -> None:
+    def finish(view: View) -> Action:
+        named = [block.document_id for block in view.blocks][:3][::-1]
+        return Action(
+            text="\n".join(f"<Document id={item}><Justification>why</Justification></Document>" for item in named)
+        )
+
+    result = SearchAgent(corpus, ScriptedPolicy([search("comets", limit=5), finish])).search("comets?")
+    shown = [block.document_id for block in list(result.trajectories[0].views())[-1].blocks]
+    assert [document.id for document in result.documents] == shown[:3][::-1]
+    assert result.documents[0].justification == "why"
+
+
+def test_a_policy_that_ends_without_a_ranking_gets_the_best_its_view_defends(corpus: MemoryCorpus) -> None:
+    result = SearchAgent(corpus, ScriptedPolicy([search("comets"), Action(text="I am done.")])).search("comets?")
+    assert result.stop_reason == "no_ranking"
+    assert result.documents
+
+
+def test_an_empty_ranking_is_an_answer(corpus: MemoryCorpus) -> None:
+    result = SearchAgent(corpus, ScriptedPolicy([search("comets"), rank()])).search("comets?")
+    assert result.stop_reason == "finished"
+    assert result.documents == ()
+
+
+def test_rollouts_are_fused_by_rank(corpus: MemoryCorpus) -> None:
+    seen: list[str] = []
+
+    def finish(view: View) -> Action:
+        named = [block.document_id for block in view.blocks][:3]
+        seen.append("")
+        order = named if len(seen) % 2 else [named[1], named[0], named[2]]
+        return Action(ranking=tuple(RankedId(item) for item in order))
+
+    agent = SearchAgent(corpus, ScriptedPolicy([search("comets", limit=5), finish]), rollouts=3)
+    result = agent.search("comets?")
+    named = [block.document_id for block in list(result.trajectories[0].views())[-1].blocks][:3]
+    assert [document.id for document in result.documents] == named
+    assert result.documents[0].score == pytest.approx(1 / 61 + 1 / 62 + 1 / 61)
+    assert len(result.trajectories) == 3
+    assert result.turns == 3
+    assert [trajectory.header.seed for trajectory in result.trajectories] == [0, 1, 2]
+
+
+def test_search_works_inside_a_running_loop(corpus: MemoryCorpus) -> None:
+    agent = SearchAgent(corpus, ScriptedPolicy([search("comets")]))
+
+    async def notebook() -> SearchResult:
+        return agent.search("comets?")
+
+    assert asyncio.run(notebook()).documents
+
+
+async def test_a_stream_gives_events_as_they_happen_and_the_result_last(corpus: MemoryCorpus) -> None:
+    agent = SearchAgent(corpus, ScriptedPolicy([search("comets"), rank_all], delay=0.01), rollouts=2)
+    items = [item async for item in agent.stream("comets?")]
+    result = items[-1]
+    assert isinstance(result, SearchResult)
+    progress = [item for item in items[:-1] if isinstance(item, Progress)]
+    for rollout in (0, 1):
+        events = tuple(item.event for item in progress if item.rollout == rollout)
+        assert events == result.trajectories[rollout].events
+
+
+async def test_leaving_a_stream_early_stops_the_episode(corpus: MemoryCorpus, tmp_path: Path) -> None:
+    policy = ScriptedPolicy([search("comets")] * 50, delay=0.01)
+    agent = SearchAgent(corpus, policy, trajectories=tmp_path)
+    stream = agent.stream("comets?")
+    async for item in stream:
+        if isinstance(item, Progress) and isinstance(item.event, Returned):
+            break
+    await stream.aclose()  # type: ignore[attr-defined]
+    await asyncio.sleep(0.05)
+    (path,) = tmp_path.iterdir()
+    end = read(path).end
+    assert end is not None
+    assert end.stop_reason == "cancelled"
+
+
+def test_trajectories_are_written_as_they_happen(corpus: MemoryCorpus, tmp_path: Path) -> None:
+    agent = SearchAgent(corpus, ScriptedPolicy([search("comets"), rank_all]), trajectories=tmp_path / "deep" / "runs")
+    result = agent.search("comets?")
+    assert result.trajectory is not None
+    assert read(result.trajectory) == result.trajectories[0]
+
+
+class Broken:
+    """A policy that fails on its second action."""
+
+    name = "broken"
+    counter = None
+
+    def instructions(self, profile: object) -> str:
+        return ""
+
+    def open(self, question: str, corpus: object, *, seed: int = 0) -> Broken:
+        return Broken()
+
+    async def act(self, view: View) -> Action:
+        if view.turn == 0 and not hasattr(self, "empty"):
+            return search("comets")
+        raise PolicyError("the server went away")
+
+
+def test_a_policy_that_fails_midway_leaves_a_ranking_and_the_reason(corpus: MemoryCorpus) -> None:
+    result = SearchAgent(corpus, Broken()).search("comets?")
+    assert result.stop_reason == "policy_error"
+    assert result.documents
+    assert result.error == "the server went away"
+
+
+class Failing:
+    """A corpus that fails after some searches."""
+
+    name = "failing"
+    blocking = True
+
+    def __init__(self, inner: MemoryCorpus, good: int) -> None:
+        self._inner = inner
+        self._good = good
+
+    def search(self, query: str, **options: object) -> list[Hit]:
+        self._good -= 1
+        if self._good < 0:
+            raise CorpusError("the index is gone")
+        return self._inner.search(query, **options)  # type: ignore[arg-type]
+
+
+def test_a_corpus_that_fails_midway_leaves_a_ranking_and_the_reason(corpus: MemoryCorpus) -> None:
+    agent = SearchAgent(Failing(corpus, 1), ScriptedPolicy([search("comets"), search("operas")]))  # type: ignore[arg-type]
+    result = agent.search("comets?")
+    assert result.stop_reason == "corpus_error"
+    assert result.documents
+    assert result.error == "the index is gone"
+
+
+def test_a_corpus_that_fails_at_once_raises(corpus: MemoryCorpus) -> None:
+    agent = SearchAgent(Failing(corpus, 0), ScriptedPolicy([search("comets")]))  # type: ignore[arg-type]
+    with pytest.raises(CorpusError, match="the index is gone"):
+        agent.search("comets?")
+
+
+@pytest.mark.parametrize("question", ["", "  \n\t "])
+def test_an_empty_question_is_refused(corpus: MemoryCorpus, question: str) -> None:
+    with pytest.raises(ConfigError, match="empty"):
+        SearchAgent(corpus, ScriptedPolicy([])).search(question)
+
+
+def test_a_question_past_the_soft_threshold_is_refused_with_its_size(corpus: MemoryCorpus) -> None:
+    with pytest.raises(BudgetError, match="past the soft threshold"):
+        SearchAgent(corpus, ScriptedPolicy([])).search("why " * 25_000)
+
+
+def test_budgets_and_limits_that_cannot_work_are_refused() -> None:
+    with pytest.raises(ConfigError, match="too small"):
+        Budget(100)
+    with pytest.raises(ConfigError, match="soft <= hard"):
+        Budget(4096, soft=4000, hard=3000)
+    with pytest.raises(ConfigError, match="turns must be positive"):
+        Limits(turns=0)
+    assert (Budget().soft, Budget().hard, Budget().per_call) == (16_384, 24_576, 4_096)
+
+
+def test_the_record_tells_what_the_policy_did(corpus: MemoryCorpus) -> None:
+    def drop(view: View) -> Action:
+        return prune(*(block.id for block in view.blocks[1:]))
+
+    result = SearchAgent(corpus, ScriptedPolicy([search("comets", limit=4), drop, rank_all])).search("comets?")
+    events = result.trajectories[0].events
+    assert [event.action.calls[0].name for event in events if isinstance(event, Acted) and event.action.calls] == [
+        "search_corpus",
+        "prune_chunks",
+    ]
+    assert isinstance(events[-1], End)
+    assert len(result.documents) == 1
+    assert len(result.trajectories[0].encountered) == 4
+    first = next(event for event in events if isinstance(event, Returned))
+    assert first.arguments["query"] == "comets"
+    assert all(isinstance(segment, Block) for segment in first.segments[:4])

@@ -1,0 +1,63 @@
+"""The public face: few names, each loaded when it is used, and an import that costs and does nothing."""
+
+import importlib.metadata
+import json
+import subprocess
+import sys
+
+import pytest
+
+import context_agent
+
+
+def test_there_are_at_most_25_public_names_in_order():
+    assert len(context_agent.__all__) <= 25
+    assert context_agent.__all__ == sorted(context_agent.__all__)
+
+
+@pytest.mark.parametrize("name", context_agent.__all__)
+def test_every_public_name_is_there_and_documented(name):
+    assert getattr(context_agent, name).__doc__
+
+
+def test_an_unknown_name_is_an_attribute_error():
+    with pytest.raises(AttributeError, match="no_such_name"):
+        context_agent.no_such_name  # noqa: B018
+
+
+def test_importing_pulls_in_nothing_heavy():
+    loaded = _modules_after("import context_agent")
+    assert not loaded & {"chromadb", "click", "httpx", "numpy", "pydantic", "rich", "tantivy", "torch", "transformers"}
+
+
+def test_help_pulls_in_nothing_heavy():
+    code = "from context_agent.cli.app import run; run(['--help'])"
+    assert not _modules_after(code) & {"chromadb", "httpx", "numpy", "pydantic", "tantivy", "torch", "transformers"}
+
+
+def test_the_agent_needs_neither_store_nor_torch():
+    code = "from context_agent import MemoryCorpus, SearchAgent"
+    assert not _modules_after(code) & {"chromadb", "torch", "transformers"}
+
+
+def test_importing_any_module_prints_nothing_and_sets_up_no_logging():
+    code = (
+        "import importlib, logging, pkgutil, threading, context_agent\n"
+        "names = [m.name for m in pkgutil.walk_packages(context_agent.__path__, 'context_agent.')]\n"
+        "for name in names:\n"
+        "    if not name.endswith('__main__'): importlib.import_module(name)\n"
+        "assert not logging.getLogger().handlers and not logging.getLogger('context_agent').handlers\n"
+        "assert threading.active_count() == 1, threading.enumerate()\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
+def test_the_version_is_the_distribution_s():
+    assert context_agent.__version__ == importlib.metadata.version("context-agent")
+
+
+def _modules_after(code: str) -> set[str]:
+    code += "\nimport json, sys; print('\\n' + json.dumps(sorted(sys.modules)))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    return set(json.loads(done.stdout.splitlines()[-1]))

@@ -1,0 +1,73 @@
+"""Tool schemas and the check of what a policy wrote."""
+
+from __future__ import annotations
+
+import pytest
+
+from context_agent.profiles import context_1, default, profile
+from context_agent.errors import ConfigError
+from context_agent.tools import PruneArguments, ToolMistake, check, flatten, schemas
+from context_agent.types import ToolCall
+
+
+def test_the_published_profile_declares_the_published_tools() -> None:
+    declared = {item["name"]: item["parameters"] for item in schemas(context_1())}
+    assert list(declared) == ["search_corpus", "grep_corpus", "read_document", "prune_chunks", "multi_tool_use"]
+    assert list(declared["search_corpus"]["properties"]) == ["query"]
+    assert declared["prune_chunks"]["properties"]["chunk_ids"]["items"] == {"type": "string"}
+
+
+def test_the_default_profile_adds_restore_and_limit() -> None:
+    declared = {item["name"]: item for item in schemas(default())}
+    assert "restore_chunks" in declared
+    assert "limit" in declared["search_corpus"]["parameters"]["properties"]
+    assert all(item["description"] for item in declared.values())
+
+
+@pytest.mark.parametrize("written", [["a", "b"], '["a", "b"]'])
+def test_ids_may_come_as_a_list_or_as_json_in_a_string(written: object) -> None:
+    arguments = check(ToolCall("prune_chunks", {"chunk_ids": written}), default())
+    assert isinstance(arguments, PruneArguments)
+    assert arguments.chunk_ids == ["a", "b"]
+
+
+def test_one_id_stands_for_a_list_of_one() -> None:
+    arguments = check(ToolCall("prune_chunks", '{"chunk_ids": "a"}'), default())
+    assert isinstance(arguments, PruneArguments)
+    assert arguments.chunk_ids == ["a"]
+
+
+@pytest.mark.parametrize(
+    ("call", "told"),
+    [
+        (ToolCall("search_corpu", {"query": "x"}), "Did you mean search_corpus"),
+        (ToolCall("search_corpus", {"query": ""}), "query: String should have at least 1 character"),
+        (ToolCall("search_corpus", {"query": "x", "limit": 0}), "limit: Input should be greater than"),
+        (ToolCall("search_corpus", '{"query"'), "not valid JSON"),
+        (ToolCall("search_corpus", "3"), "must be a JSON object"),
+        (ToolCall("search_corpus", '"' + "x" * 100_001), "at most 100,000 are read"),
+        (ToolCall("prune_chunks", {"ids": ["a"]}), "chunk_ids: Field required"),
+    ],
+)
+def test_a_mistake_says_what_to_write_instead(call: ToolCall, told: str) -> None:
+    with pytest.raises(ToolMistake, match=told.replace("(", r"\(")):
+        check(call, default())
+
+
+def test_restore_is_no_tool_of_the_published_profile() -> None:
+    with pytest.raises(ToolMistake, match="there is no tool 'restore_chunks'"):
+        check(ToolCall("restore_chunks", {"chunk_ids": ["a"]}), context_1())
+
+
+def test_wrapped_calls_are_unwrapped_in_order() -> None:
+    inner = [
+        {"tool_name": "functions.search_corpus", "parameters": {"query": "a"}},
+        {"tool_name": "grep_corpus", "parameters": {"pattern": "b"}},
+    ]
+    calls = flatten([ToolCall("multi_tool_use", {"tool_calls": inner}), ToolCall("read_document", {})], default())
+    assert [call.name for call in calls] == ["search_corpus", "grep_corpus", "read_document"]
+
+
+def test_an_unknown_profile_names_the_known_ones() -> None:
+    with pytest.raises(ConfigError, match="default, context-1"):
+        profile("context-2")

@@ -1,0 +1,85 @@
+"""Trajectory files: cut, newer, foreign and damaged ones."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from context_agent import MemoryCorpus, ScriptedPolicy, SearchAgent, Trajectory
+from context_agent.errors import TrajectoryError
+from context_agent.trajectory import SCHEMA, Counted
+from context_agent.trajectory_file import read, write
+from tests.actions import rank_all, search
+
+
+@pytest.fixture
+def trajectory(corpus: MemoryCorpus) -> Trajectory:
+    policy = ScriptedPolicy([search("comets", limit=3), search("operas", limit=3), rank_all])
+    return SearchAgent(corpus, policy).search("comets?").trajectories[0]
+
+
+@pytest.fixture
+def path(trajectory: Trajectory, tmp_path: Path) -> Path:
+    write(trajectory, tmp_path / "t.jsonl")
+    return tmp_path / "t.jsonl"
+
+
+def test_the_first_line_is_a_header_with_its_schema(path: Path) -> None:
+    header = json.loads(path.read_text().splitlines()[0])
+    assert header["kind"] == "header"
+    assert header["schema"] == SCHEMA
+    assert header["question"] == "comets?"
+    assert header["profile"]["name"] == "default"
+    assert header["budget"]["window"] == 32_768
+
+
+def test_a_file_cut_anywhere_gives_the_events_before_the_cut(path: Path, trajectory: Trajectory) -> None:
+    whole = path.read_bytes()
+    for size in range(len(whole.splitlines()[0]) + 1, len(whole), 97):
+        path.write_bytes(whole[:size])
+        part = read(path)
+        assert part.events == trajectory.events[: len(part.events)]
+        list(part.views())
+
+
+def test_a_damaged_line_is_named(path: Path) -> None:
+    lines = path.read_text().splitlines()
+    lines[2] = '{"kind": "nonsense"}'
+    path.write_text("\n".join(lines))
+    with pytest.raises(TrajectoryError, match="line 3"):
+        read(path)
+
+
+def test_a_newer_schema_is_refused(path: Path) -> None:
+    text = path.read_text().replace(f'"schema":{SCHEMA}', f'"schema":{SCHEMA + 1}', 1)
+    path.write_text(text)
+    with pytest.raises(TrajectoryError, match="update context-agent"):
+        read(path)
+
+
+@pytest.mark.parametrize("content", ["", "hello\n", '{"a": 1}\n', "[1]\n"])
+def test_a_foreign_file_is_refused(tmp_path: Path, content: str) -> None:
+    (tmp_path / "x").write_text(content)
+    with pytest.raises(TrajectoryError, match="no trajectory header"):
+        read(tmp_path / "x")
+
+
+def test_a_missing_file_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(TrajectoryError, match="cannot read"):
+        read(tmp_path / "none")
+
+
+def test_a_record_that_was_tampered_with_does_not_replay(trajectory: Trajectory) -> None:
+    events = list(trajectory.events)
+    place = next(i for i, event in enumerate(events) if isinstance(event, Counted))
+    counted = events[place]
+    assert isinstance(counted, Counted)
+    events[place] = replace(counted, total=counted.total + 1)
+    with pytest.raises(TrajectoryError, match="replay counts"):
+        Trajectory(trajectory.header, tuple(events)).verify()
+    events[place] = replace(counted, segment=replace(counted.segment, text="[Token usage: 0/0]\n"))
+    with pytest.raises(TrajectoryError, match="differs"):
+        Trajectory(trajectory.header, tuple(events)).verify()
