@@ -37,7 +37,7 @@ from context_agent import (
 )
 from context_agent.retrieval.protocol import Corpus
 
-WORDS = "river bridge painter engine garden comet opera harbour forest castle school market".split()
+WORDS = ["river", "bridge", "painter", "engine", "garden", "comet", "opera", "harbour", "forest", "castle", "school", "market"]
 
 
 def documents(count: int) -> list[Document]:

@@ -111,31 +111,31 @@ class SearchAgent:
         self._executor = ThreadPoolExecutor(workers, thread_name_prefix="ctx1") if corpus.blocking else None
 
     def search(
-        self, question: str, *, k: int = DEFAULT_K, where: Where | None = None, id: str | None = None
+        self, question: str, *, k: int = DEFAULT_K, where: Where | None = None, question_id: str | None = None
     ) -> SearchResult:
         """The ranked documents for a question; blocks. Works inside a running event loop too (in a thread of its own).
 
         Raises `ConfigError` for an empty question, `BudgetError` for one that the budget cannot hold, and the error
         of a policy or corpus that failed before anything was found.
         """
-        return _run(self.asearch(question, k=k, where=where, id=id))
+        return _run(self.asearch(question, k=k, where=where, question_id=question_id))
 
     async def asearch(
-        self, question: str, *, k: int = DEFAULT_K, where: Where | None = None, id: str | None = None
+        self, question: str, *, k: int = DEFAULT_K, where: Where | None = None, question_id: str | None = None
     ) -> SearchResult:
         """The ranked documents for a question. Rollouts run concurrently and are fused by rank."""
-        runs = [self._open(question, where, id, rollout) for rollout in range(self.rollouts)]
+        runs = [self._open(question, where, question_id, rollout) for rollout in range(self.rollouts)]
         return _result(runs, await asyncio.gather(*(self._drive(run) for run in runs)), k)
 
     async def stream(
-        self, question: str, *, k: int = DEFAULT_K, where: Where | None = None, id: str | None = None
+        self, question: str, *, k: int = DEFAULT_K, where: Where | None = None, question_id: str | None = None
     ) -> AsyncIterator[Progress | SearchResult]:
         """Events as they happen, of all rollouts in the order they come, and the `SearchResult` last.
 
         Leaving the loop early cancels what still runs.
         """
         queue: asyncio.Queue[Progress | None] = asyncio.Queue()
-        runs = [self._open(question, where, id, rollout, queue) for rollout in range(self.rollouts)]
+        runs = [self._open(question, where, question_id, rollout, queue) for rollout in range(self.rollouts)]
         driven = asyncio.gather(*(self._drive(run) for run in runs))
         driven.add_done_callback(lambda _: queue.put_nowait(None))
         try:
@@ -268,7 +268,7 @@ def _run(work: Coroutine[Any, Any, T]) -> T:
     def target() -> None:
         try:
             outcome.append(asyncio.run(work))
-        except BaseException as error:
+        except BaseException as error:  # noqa: BLE001 - handed to the calling thread, whatever it is
             failure.append(error)
 
     thread = threading.Thread(target=target, name="ctx1-search")

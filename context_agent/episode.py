@@ -134,7 +134,15 @@ class Episode:
         self.renderer = renderer or Renderer(self.profile, counter or HarmonyCounter())
         self.stop_reason: StopReason | None = None
         self.ranking = Ranking()
-        self._runner = Runner(corpus, self.profile, self.renderer, self.budget, question, where, executor)
+        self._runner = Runner(
+            corpus,
+            profile=self.profile,
+            renderer=self.renderer,
+            budget=self.budget,
+            question=question,
+            where=where,
+            executor=executor,
+        )
         self._listeners = listeners
         self._partial = partial
         self._events: list[Event] = []

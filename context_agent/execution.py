@@ -72,6 +72,7 @@ class Runner:
     def __init__(
         self,
         corpus: Corpus,
+        *,
         profile: Profile,
         renderer: Renderer,
         budget: Budget,

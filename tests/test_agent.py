@@ -30,7 +30,7 @@ from tests.actions import prune, rank, rank_all, search
 
 def test_a_search_gives_ranked_documents_with_their_passages(corpus: MemoryCorpus) -> None:
     agent = SearchAgent(corpus, ScriptedPolicy([search("comets and operas", limit=3), rank_all]))
-    result = agent.search("comets?", k=2, id="q7")
+    result = agent.search("comets?", k=2, question_id="q7")
     assert len(result.documents) == 2
     first = result.documents[0]
     assert first.title.startswith("Title")
@@ -118,8 +118,7 @@ async def test_leaving_a_stream_early_stops_the_episode(corpus: MemoryCorpus, tm
             break
     await stream.aclose()  # type: ignore[attr-defined]
     await asyncio.sleep(0.05)
-    (path,) = tmp_path.iterdir()
-    end = read(path).end
+    end = read(next(iter(tmp_path.iterdir()))).end  # noqa: ASYNC240 - nothing else runs
     assert end is not None
     assert end.stop_reason == "cancelled"
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from context_agent.profiles import context_1, default, profile
 from context_agent.errors import ConfigError
+from context_agent.profiles import context_1, default, profile
 from context_agent.tools import PruneArguments, ToolMistake, check, flatten, schemas
 from context_agent.types import ToolCall
 
