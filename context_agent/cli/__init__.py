@@ -1,0 +1,13 @@
+"""The command line, `ctx1`: one module per command. Nothing heavy is imported before a command runs."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Runs `ctx1` with these arguments (the process's own by default) and ends the process with its exit code."""
+    from context_agent.cli.app import run
+
+    sys.exit(run(arguments))

@@ -1,0 +1,5 @@
+"""`python -m context_agent.cli`, for where the `ctx1` script is not on the path."""
+
+from context_agent.cli import main
+
+main()

@@ -1,0 +1,118 @@
+"""The group of commands, and what becomes of an error.
+
+Exit codes: 0 done; 1 the work failed, wholly or for some questions; 2 the command was called wrongly (an unknown
+option, a config file that does not fit); 130 interrupted.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+import traceback
+from collections.abc import Sequence
+from importlib import import_module
+
+import click
+
+from context_agent.cli.config import nearest
+from context_agent.errors import ConfigError, ContextAgentError
+
+COMMANDS = {
+    "index": "context_agent.cli.index:index",
+    "search": "context_agent.cli.search:search",
+    "demo": "context_agent.cli.demo:demo",
+    "train": "context_agent.cli.train:train",
+    "doctor": "context_agent.cli.doctor:doctor",
+}
+"""Where each command lives; its module is imported when the command is named, or listed."""
+
+FAILED, MISUSED, INTERRUPTED = 1, 2, 130
+
+
+class LazyGroup(click.Group):
+    """Imports a command's module when it is asked for."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """The commands in the order of their use."""
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """The command of that name, None where there is none."""
+        if cmd_name not in COMMANDS:
+            return None
+        module, attribute = COMMANDS[cmd_name].split(":")
+        command: click.Command = getattr(import_module(module), attribute)
+        return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """As click's, with the nearest name for a command that does not exist."""
+        name = args[0]
+        if name not in COMMANDS and not name.startswith("-"):
+            raise click.UsageError(f"no command {name!r}{nearest(name, COMMANDS)}", ctx)
+        return super().resolve_command(ctx, args)
+
+
+HELP = """Multi-step retrieval over a folder of text: index it, ask questions, get ranked documents.
+
+\b
+  ctx1 index notes/                      makes an index in .ctx1
+  ctx1 search "who taught the founder?"  searches it
+
+Every command takes --json (data on stdout, all else on stderr) and --config FILE.toml.
+"""
+
+
+@click.group(
+    cls=LazyGroup, help=HELP, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100}
+)
+@click.version_option(package_name="context-agent", prog_name="ctx1", message="%(prog)s %(version)s")
+def cli() -> None:
+    """The group; `HELP` is what a user reads."""
+
+
+def run(arguments: Sequence[str] | None = None) -> int:
+    """Runs a command line and returns its exit code; errors are told on stderr in one line."""
+    for stream in (sys.stdout, sys.stderr):
+        stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
+    logging.basicConfig(level=logging.ERROR, format="%(message)s", stream=sys.stderr)
+    try:
+        result = cli.main(arguments, prog_name="ctx1", standalone_mode=False)
+    except click.ClickException as error:
+        _tell(error)
+        return error.exit_code
+    except (click.Abort, KeyboardInterrupt):
+        click.echo("ctx1: interrupted", err=True)
+        return INTERRUPTED
+    except BrokenPipeError:
+        # The reader went away (`ctx1 search ... | head`); python would complain once more while it shuts down.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return FAILED
+    except Exception as error:  # noqa: BLE001 (a user gets a line, not a stack trace)
+        return _failed(error, arguments)
+    return result if isinstance(result, int) else 0
+
+
+def _tell(error: click.ClickException) -> None:
+    context = getattr(error, "ctx", None)
+    path = context.command_path if context else "ctx1"
+    hint = f" ({path} --help)" if isinstance(error, click.UsageError) else ""
+    click.echo(f"{path}: {error.format_message().rstrip()}{hint}", err=True)
+
+
+def _failed(error: Exception, arguments: Sequence[str] | None) -> int:
+    """Tells what went wrong, and where with --debug or CTX1_DEBUG."""
+    debug = "--debug" in (sys.argv if arguments is None else arguments) or bool(os.environ.get("CTX1_DEBUG"))
+    if debug:
+        traceback.print_exception(error)
+    if isinstance(error, ContextAgentError):
+        click.echo(f"ctx1: {error}", err=True)
+    elif isinstance(error, OSError) and error.strerror:
+        where = f" {error.filename}" if error.filename else ""
+        click.echo(f"ctx1: {error.strerror}:{where}", err=True)
+    else:
+        hint = "" if debug else "; --debug shows where"
+        click.echo(f"ctx1: unexpected {type(error).__name__}: {error}{hint}", err=True)
+    return MISUSED if isinstance(error, ConfigError) else FAILED

@@ -1,0 +1,143 @@
+"""A search as it happens: each turn's calls, what they brought, what was pruned, and how full the context is.
+
+A turn is printed when it is over, so that the log scrolls like any other. On a terminal the running turn and the
+filling of the context move below it.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from types import TracebackType
+from typing import Self
+
+from rich.console import Console, Group
+from rich.live import Live
+from rich.text import Text
+
+from context_agent.agent import Progress
+from context_agent.cli.console import printable
+from context_agent.pruning.budget import Tier
+from context_agent.pruning.view import Block, View
+from context_agent.trajectory import Acted, Counted, Edited, End, Event, Returned
+
+CELLS = 24
+"""Width of the gauge that shows how full the context is."""
+SHOWN = 4
+"""Titles named after a call."""
+COLOURS = {Tier.OPEN: "green", Tier.SOFT: "yellow", Tier.HARD: "red"}
+VERBS = {"search_corpus": "search", "grep_corpus": "grep", "read_document": "read"}
+
+
+class TurnLog:
+    """Shows the events of one search; use with `with`, and `show` each event."""
+
+    def __init__(self, console: Console, *, rollouts: int = 1) -> None:
+        self._console = console
+        self._numbered = rollouts > 1
+        self._pending: defaultdict[int, list[Text]] = defaultdict(list)
+        self._gauges: dict[int, Text] = {}
+        self._live = Live(console=console, transient=True, refresh_per_second=12) if console.is_terminal else None
+
+    def __enter__(self) -> Self:
+        if self._live is not None:
+            self._live.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._live is not None:
+            self._live.stop()
+
+    def show(self, progress: Progress) -> None:
+        """Adds an event."""
+        lines = self._pending[progress.rollout]
+        lines += _lines(progress.event, progress.view)
+        self._gauges[progress.rollout] = gauge(progress.view)
+        if isinstance(progress.event, Counted | End):
+            self._print_turn(progress, lines)
+            lines.clear()
+        if self._live is not None:
+            moving = [line for pending in self._pending.values() for line in pending]
+            self._live.update(Group(*moving, *self._gauges.values()))
+
+    def _print_turn(self, progress: Progress, lines: list[Text]) -> None:
+        if isinstance(progress.event, Counted):
+            lines.append(gauge(progress.view))
+            name = f"turn {progress.event.turn + 1}"
+        else:
+            name = "end"
+        if self._numbered:
+            name = f"#{progress.rollout + 1} {name}"
+        for number, line in enumerate(lines):
+            head = (f"{name if number == 0 else '':<10}", "bold")
+            self._console.print(Text.assemble(head, line), no_wrap=True, overflow="ellipsis")
+
+
+def gauge(view: View) -> Text:
+    """How much of the window the view fills."""
+    filled = min(CELLS, -(-view.tokens * CELLS // view.budget.window))
+    line = Text.assemble(("context ", "dim"))
+    line.append("█" * filled, style=COLOURS[view.tier])
+    line.append("░" * (CELLS - filled), style="dim")
+    line.append(f" {view.tokens:,} of {view.budget.window:,} tokens", style="dim")
+    return line
+
+
+def _lines(event: Event, view: View) -> list[Text]:
+    match event:
+        case Returned():
+            return [_call(event)] if event.mistake or event.name in VERBS else []
+        case Edited():
+            return _edits(event, view)
+        case Acted(action=action) if not action.calls:
+            return []
+        case End():
+            return [_end(event)]
+    return []
+
+
+def _call(event: Returned) -> Text:
+    line = Text.assemble((f"{VERBS.get(event.name, event.name):<8}", "cyan"))
+    line.append(_argument(event.arguments))
+    if event.mistake:
+        return line.append(f"  {event.mistake.replace('_', ' ')}", style="red")
+    blocks = [segment for segment in event.segments if isinstance(segment, Block)]
+    if not blocks:
+        return line.append("  nothing new", style="dim")
+    return line.append(f"  {len(blocks)} new: {_titles(blocks)}", style="dim")
+
+
+def _argument(arguments: dict[str, object]) -> str:
+    values = [value for value in arguments.values() if isinstance(value, str)]
+    text = printable(" ".join(values[0].split())) if values else ""
+    return text if len(text) <= 48 else text[:47] + "…"
+
+
+def _edits(event: Edited, view: View) -> list[Text]:
+    by_key = {segment.key: segment for segment in view.segments if isinstance(segment, Block)}
+    lines = []
+    for verb, keys in (("prune", event.edit.pruned), ("restore", event.edit.restored)):
+        blocks = [by_key[key] for key in keys]
+        if blocks:
+            line = Text.assemble((f"{verb:<8}", "magenta"))
+            line.append(_count(len(blocks), "passage"))
+            lines.append(line.append(f"  {_titles(blocks)}", style="dim"))
+    cost = f"        {event.cost.freed:,} tokens freed; {event.cost.recomputed:,} behind them lose their cached prefix"
+    return [*lines, Text.assemble((cost, "dim"))]
+
+
+def _end(event: End) -> Text:
+    reason = event.stop_reason.replace("_", " ")
+    line = Text.assemble((f"{reason}: ", "bold" if event.stop_reason == "finished" else "yellow"))
+    return line.append(f"{_count(len(event.documents), 'document')} ranked")
+
+
+def _titles(blocks: list[Block]) -> str:
+    names = list(dict.fromkeys(block.hit.chunk.title or block.document_id for block in blocks))
+    more = f", and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
+    return printable(", ".join(" ".join(name.split()) for name in names[:SHOWN])) + more
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}{'' if number == 1 else 's'}"

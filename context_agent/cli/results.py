@@ -1,0 +1,56 @@
+"""A search's result on a terminal or in a pipe: ranked documents, each with the passage that earned it its place."""
+
+from __future__ import annotations
+
+import textwrap
+
+from rich.console import Console
+from rich.text import Text
+
+from context_agent.agent import SearchResult
+from context_agent.cli.console import printable
+from context_agent.types import RankedDocument
+
+PASSAGE = 320
+"""Characters shown of a passage."""
+WIDEST = 110
+"""Columns a passage is set to at most."""
+
+
+def show(console: Console, result: SearchResult, seconds: float | None = None) -> None:
+    """Prints the ranking and a line on how it came about."""
+    if not result.documents:
+        console.print(Text("No document found.", style="yellow"))
+    for rank, document in enumerate(result.documents, start=1):
+        _show_document(console, rank, document)
+    console.print(Text(summary(result, seconds), style="dim"))
+    if result.trajectory is not None:
+        console.print(Text("trajectory: " + ", ".join(str(path) for path in result.paths), style="dim"), soft_wrap=True)
+    if result.error:
+        console.print(Text(f"error: {printable(result.error)}", style="red"), soft_wrap=True)
+
+
+def summary(result: SearchResult, seconds: float | None = None) -> str:
+    """One line: why it ended, after how many turns and tokens."""
+    turns = f"{result.turns} turn{'' if result.turns == 1 else 's'}"
+    took = "" if seconds is None else f", {seconds:.2f} s"
+    return f"{result.stop_reason.replace('_', ' ')} after {turns}, {result.tokens:,} tokens{took}"
+
+
+def _show_document(console: Console, rank: int, document: RankedDocument) -> None:
+    line = Text.assemble((f"{rank:>2}. {_one_line(document.title or document.id)}", "bold"))
+    if document.title and document.title != document.id:
+        line.append(f"  {_one_line(document.id)}", style="dim")
+    line.append(f"  {document.score:.3f}", style="dim")
+    console.print(line)
+    if document.chunks:
+        passage = _cut(_one_line(document.chunks[0].text))
+        console.print(Text(textwrap.indent(textwrap.fill(passage, min(console.width, WIDEST) - 6), "    ")))
+
+
+def _one_line(text: str) -> str:
+    return printable(" ".join(text.split()))
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= PASSAGE else text[:PASSAGE].rsplit(" ", 1)[0] + " …"
