@@ -14,6 +14,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import platform
+import random
 import statistics
 import subprocess
 import sys
@@ -37,21 +38,26 @@ from context_agent import (
 )
 from context_agent.retrieval.protocol import Corpus
 
-WORDS = ["river", "bridge", "painter", "engine", "garden", "comet", "opera", "harbour", "forest", "castle", "school", "market"]
+SYLLABLES = ("ba", "co", "du", "fe", "gi", "ha", "lo", "mi", "nu", "pe", "ra", "so", "ti", "vu", "za")
+
+
+def words(draw: random.Random, count: int) -> str:
+    """Invented words, a few common and most rare, as in real text."""
+    return " ".join(
+        "".join(draw.choice(SYLLABLES) for _ in range(1 + min(3, int(draw.expovariate(0.8))))) for _ in range(count)
+    )
 
 
 def documents(count: int) -> list[Document]:
-    """Invented paragraphs of about 60 words."""
-    made = []
-    for number in range(count):
-        words = [WORDS[(number * step + step) % len(WORDS)] for step in range(1, 40)]
-        made.append(Document(f"d{number}", f"Entry {number} speaks of " + " ".join(words) + ".", f"Entry {number}"))
-    return made
+    """Invented paragraphs of 60 words."""
+    draw = random.Random(7)
+    return [Document(f"d{number}", words(draw, 60) + ".", words(draw, 3)) for number in range(count)]
 
 
 def steps(turns: int) -> list[Action]:
     """One search a turn, two chunks shown."""
-    queries = [f"{WORDS[turn % 12]} {WORDS[(turn * 5 + 1) % 12]} entry {turn}" for turn in range(turns)]
+    draw = random.Random(8)
+    queries = [words(draw, 5) for _ in range(turns)]
     return [Action(calls=(ToolCall("search_corpus", {"query": query, "limit": 2}),)) for query in queries]
 
 

@@ -6,7 +6,7 @@ import asyncio
 import threading
 from collections.abc import AsyncIterator, Coroutine, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar
@@ -44,7 +44,7 @@ class SearchResult:
     stop_reason: str
     turns: int
     tokens: int
-    trajectories: tuple[Trajectory, ...]
+    trajectories: tuple[Trajectory, ...] = field(repr=False)
     paths: tuple[Path, ...] = ()
     error: str | None = None
     id: str | None = None

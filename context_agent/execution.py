@@ -91,13 +91,12 @@ class Runner:
         self._surfaced: dict[str, str] = {}
         self._keys = 0
 
-    async def run(self, calls: Sequence[Call], view: View) -> dict[int, Outcome]:
+    async def run(self, calls: Sequence[Call]) -> dict[int, Outcome]:
         """The outcome of each call by its index. In worker threads where the corpus waits for disk or network.
 
         A corpus error of any call is raised after all have ended.
         """
-        shown = frozenset(self._shown)
-        jobs = [self._job(call, earlier, shown) for earlier, call in enumerate(calls)]
+        jobs = [self._job(call, earlier) for earlier, call in enumerate(calls)]
         if self._corpus.blocking and jobs:
             loop = asyncio.get_running_loop()
             waiting = [loop.run_in_executor(self._executor, _timed, job) for job in jobs]
@@ -164,41 +163,44 @@ class Runner:
         pruned = [defuse(item) for item in outcome.known if not view.shows(item)]
         return [(label, ids) for label, ids in (("in view", inside), ("pruned", pruned)) if ids]
 
-    def _job(self, call: Call, earlier: int, shown: frozenset[str]) -> Callable[[], Outcome]:
-        """The work of one call. `earlier` calls of the turn may show up to a limit each, so more is asked for."""
+    def _job(self, call: Call, earlier: int) -> Callable[[], Outcome]:
+        """The work of one call. `earlier` calls of the turn may show up to a limit each, so more is asked for.
+
+        What was shown does not change while the calls of a turn run, so all see the same.
+        """
         arguments = call.arguments
         if isinstance(arguments, LimitedSearchArguments):
             limit = arguments.limit or self._profile.search_limit
             asked = limit + 1 + self._profile.search_limit * earlier
-            return lambda: self._search(arguments.query, limit, asked, shown)
+            return lambda: self._search(arguments.query, limit, asked)
         if isinstance(arguments, GrepArguments):
-            return lambda: self._grep(arguments.pattern, shown)
+            return lambda: self._grep(arguments.pattern)
         assert isinstance(arguments, ReadArguments)
-        return lambda: self._read(arguments.doc_id, shown)
+        return lambda: self._read(arguments.doc_id)
 
-    def _search(self, query: str, limit: int, asked: int, shown: frozenset[str]) -> Outcome:
-        hits = self._corpus.search(query, limit=asked, exclude=shown, where=self._where)
+    def _search(self, query: str, limit: int, asked: int) -> Outcome:
+        hits = self._corpus.search(query, limit=asked, exclude=self._shown, where=self._where)
         return Outcome(Source.SEARCH, tuple(hits), limit)
 
-    def _grep(self, pattern: str, shown: frozenset[str]) -> Outcome:
+    def _grep(self, pattern: str) -> Outcome:
         limit = self._profile.grep_limit
         try:
-            hits = self._corpus.grep(pattern, limit=limit, exclude=shown, where=self._where)
+            hits = self._corpus.grep(pattern, limit=limit, exclude=self._shown, where=self._where)
             known = [] if hits else self._corpus.grep(pattern, limit=LISTED, where=self._where)
         except PatternError as error:
             return Outcome(Source.GREP, words=f"Error: {error}", mistake="bad_pattern")
         return Outcome(Source.GREP, tuple(hits), limit, known=tuple(hit.chunk.id for hit in known))
 
-    def _read(self, doc_id: str, shown: frozenset[str]) -> Outcome:
+    def _read(self, doc_id: str) -> Outcome:
         chunks = self._corpus.read(doc_id) or self._owner(doc_id)
         if not chunks:
             close = difflib.get_close_matches(doc_id, list(self._surfaced), n=3)
             hint = f" Similar ids: {', '.join(map(defuse, close))}." if close else ""
             words = f"Error: there is no document {defuse(doc_id[:80])!r}.{hint}"
             return Outcome(Source.READ, words=words, mistake="unknown_document")
-        fresh = [chunk for chunk in chunks if chunk.id not in shown]
+        fresh = [chunk for chunk in chunks if chunk.id not in self._shown]
         hits = self._by_relevance(doc_id, fresh)
-        known = tuple(chunk.id for chunk in chunks if chunk.id in shown)
+        known = tuple(chunk.id for chunk in chunks if chunk.id in self._shown)
         return Outcome(Source.READ, hits, limit=len(fresh), known=known, in_order=True)
 
     def _owner(self, chunk_id: str) -> list[Chunk]:

@@ -46,11 +46,12 @@ def select_prune(view: View, chunk_ids: Iterable[str]) -> Selection:
     blocks: list[Block] = []
     unchanged: list[str] = []
     unknown: list[str] = []
+    known = view.by_chunk()
     for chunk_id in dict.fromkeys(chunk_ids):
-        shown = [block for block in view.find(chunk_id) if block.key not in view.hidden]
+        shown = [block for block in known.get(chunk_id, ()) if block.key not in view.hidden]
         blocks += shown
         if not shown:
-            (unchanged if view.find(chunk_id) else unknown).append(chunk_id)
+            (unchanged if chunk_id in known else unknown).append(chunk_id)
     return Selection(tuple(blocks), tuple(unchanged), tuple(unknown))
 
 
@@ -59,11 +60,12 @@ def select_restore(view: View, chunk_ids: Iterable[str]) -> Selection:
     blocks: list[Block] = []
     unchanged: list[str] = []
     unknown: list[str] = []
+    known = view.by_chunk()
     for chunk_id in dict.fromkeys(chunk_ids):
-        found = view.find(chunk_id)
+        found = known.get(chunk_id, ())
         if not found:
             unknown.append(chunk_id)
-        elif view.shows(chunk_id):
+        elif any(block.key not in view.hidden for block in found):
             unchanged.append(chunk_id)
         else:
             blocks.append(found[-1])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from context_agent.pruning.budget import Budget, Tier
@@ -90,7 +90,6 @@ class View:
     hidden: frozenset[int] = frozenset()
     tokens: int = 0
     turn: int = 0
-    known: dict[str, tuple[Block, ...]] = field(default_factory=dict, compare=False, repr=False)
 
     @property
     def visible(self) -> tuple[Segment, ...]:
@@ -137,7 +136,15 @@ class View:
 
     def find(self, chunk_id: str) -> tuple[Block, ...]:
         """All blocks of the record with that chunk id, hidden ones too, oldest first."""
-        return self.known.get(chunk_id, ())
+        return self.by_chunk().get(chunk_id, ())
+
+    def by_chunk(self) -> dict[str, tuple[Block, ...]]:
+        """All blocks of the record by chunk id, hidden ones too, oldest first."""
+        found: dict[str, tuple[Block, ...]] = {}
+        for segment in self.segments:
+            if isinstance(segment, Block):
+                found[segment.id] = (*found.get(segment.id, ()), segment)
+        return found
 
     def shows(self, chunk_id: str) -> bool:
         """Whether a block of that chunk is in view."""
@@ -146,14 +153,8 @@ class View:
     def append(self, segments: Iterable[Segment]) -> View:
         """The view with more segments at its end."""
         added = tuple(segments)
-        known = self.known
-        blocks = [segment for segment in added if isinstance(segment, Block)]
-        if blocks:
-            known = dict(known)
-            for block in blocks:
-                known[block.id] = (*known.get(block.id, ()), block)
         tokens = self.tokens + sum(segment.tokens for segment in added)
-        return replace(self, segments=self.segments + added, tokens=tokens, known=known)
+        return replace(self, segments=self.segments + added, tokens=tokens)
 
     def next_turn(self) -> View:
         """The same view, one turn later."""
