@@ -250,9 +250,8 @@ class Episode:
     async def _turn(self, calls: list[ToolCall]) -> None:
         checked = [self._checked(index, call) for index, call in enumerate(calls)]
         told = self._edit([call for call in checked if isinstance(call, Call)])
-        outcomes = await self._runner.run(
-            [c for c in checked if isinstance(c, Call) and c.name not in EDITS], self.view
-        )
+        running = [call for call in checked if isinstance(call, Call) and call.name not in EDITS]
+        outcomes = await self._runner.run(running)
         for item in checked:
             if isinstance(item, Refused):
                 self._mistakes += 1
