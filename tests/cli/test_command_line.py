@@ -1,0 +1,84 @@
+"""What holds for every command: help, errors in one line, exit codes, config files."""
+
+import pytest
+
+COMMANDS = ["index", "search", "demo", "train bridge", "doctor"]
+TRACE = "Traceback"
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_command_has_help_json_and_config(ctx1, command):
+    done = ctx1(*command.split(), "--help")
+    assert done.returncode == 0
+    for flag in ("--json", "--config"):
+        assert flag in done.stdout
+
+
+def test_help_lists_the_commands(ctx1):
+    done = ctx1("--help")
+    assert done.returncode == 0
+    for command in COMMANDS:
+        assert command.split()[0] in done.stdout
+
+
+def test_version(ctx1):
+    assert ctx1("--version").stdout.startswith("ctx1 ")
+
+
+@pytest.mark.parametrize(
+    ("line", "told"),
+    [
+        ("serch x", "did you mean 'search'?"),
+        ("search x --kk 3", "'--k'"),
+        ("search", "QUESTION"),
+        ("search x --questions y.jsonl", "--questions"),
+        ("search x --k 0", "--k"),
+        ("search x --path a --url http://localhost:1", "--path or --url"),
+        ("index", "SOURCE"),
+        ("train brige", "did you mean 'bridge'?"),
+    ],
+)
+def test_a_wrong_call_is_told_in_one_line_and_exits_2(ctx1, line, told):
+    done = ctx1(*line.split())
+    assert done.returncode == 2
+    assert told in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+    assert done.stdout == ""
+
+
+@pytest.mark.parametrize(
+    ("config", "told"),
+    [
+        ('colection = "x"', "unknown key 'colection'; did you mean 'collection'?"),
+        ("[serch]\nk = 3", "unknown table [serch]; did you mean 'search'?"),
+        ("[search]\nkk = 3", "unknown key 'kk' in [search]; did you mean 'k'?"),
+        ("[index]\ncolection = 'x'", "unknown key 'colection' in [index]"),
+        ("[search]\nk = true", "not true or false"),
+        ("[search]\nordered = 1", "true or false"),
+        ("[search]\nk = [1, 2]", "one value"),
+        ("[search]\nk = 'many'", "--k"),
+        ("k = ", "no valid TOML"),
+        (None, "cannot read the config file"),
+    ],
+)
+def test_a_config_file_that_does_not_fit_is_refused(ctx1, tmp_path, config, told):
+    if config is not None:
+        (tmp_path / "c.toml").write_text(config, encoding="utf-8")
+    done = ctx1("search", "x", "--config", "c.toml")
+    assert done.returncode == 2
+    assert told in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+
+
+def test_a_missing_index_is_told_with_the_remedy(ctx1, tmp_path):
+    done = ctx1("search", "who?", "--path", tmp_path / "none")
+    assert done.returncode == 1
+    assert str(tmp_path / "none") in done.stderr
+    assert "ctx1 index" in done.stderr
+    assert TRACE not in done.stderr
+    assert not (tmp_path / "none").exists()
+
+
+def test_debug_shows_where_an_error_came_from(ctx1, tmp_path):
+    assert TRACE in ctx1("search", "who?", "--path", tmp_path / "none", "--debug").stderr
+    assert TRACE in ctx1("search", "who?", "--path", tmp_path / "none", CTX1_DEBUG="1").stderr

@@ -1,0 +1,53 @@
+"""`ctx1 index`: folders, files and streams in; a report of what was read and what was not."""
+
+import json
+
+
+def counted(done):
+    assert len(done.stdout.splitlines()) == 1
+    return json.loads(done.stdout)
+
+
+def test_a_folder_is_indexed_and_a_second_time_nothing_is_added(ctx1, notes, tmp_path):
+    first = ctx1("index", notes, "--path", "i", "--json")
+    assert first.returncode == 0, first.stderr
+    assert counted(first)["documents"] == len(list(notes.iterdir()))
+    assert counted(first)["added"] == counted(first)["chunks"] > 0
+    second = ctx1("index", notes, "--path", "i", "--json")
+    assert (counted(second)["added"], counted(second)["chunks"]) == (0, counted(first)["chunks"])
+
+
+def test_an_unreadable_file_is_reported_and_the_rest_is_indexed(ctx1, tmp_path):
+    folder = tmp_path / "mixed"
+    folder.mkdir()
+    (folder / "good.txt").write_text("The Lume flows past Brasko.", encoding="utf-8")
+    (folder / "bad.pdf").write_bytes(b"%PDF-1.7 this is none")
+    done = ctx1("index", folder, "--path", "i", "--json")
+    assert done.returncode == 0
+    assert "bad.pdf" in done.stderr
+    assert (counted(done)["documents"], counted(done)["skipped"]) == (1, 1)
+    assert ctx1("index", folder, "--path", "j", "--strict").returncode == 1
+
+
+def test_standard_input_is_a_source(ctx1):
+    rows = "".join(json.dumps({"id": f"r{n}", "text": f"Row number {n} tells of the Lume."}) + "\n" for n in range(3))
+    done = ctx1("index", "-", "--path", "i", "--json", stdin=rows)
+    assert done.returncode == 0, done.stderr
+    assert counted(done)["documents"] == 3
+    found = ctx1("search", "Lume", "--path", "i", "--json")
+    assert json.loads(found.stdout)["documents"][0]["id"] in {"r0", "r1", "r2"}
+
+
+def test_nothing_to_index_is_an_error(ctx1, tmp_path):
+    (tmp_path / "empty").mkdir()
+    for source in ("empty", "missing"):
+        done = ctx1("index", source, "--path", "i")
+        assert done.returncode == 1
+        assert source in done.stderr
+        assert "Traceback" not in done.stderr
+
+
+def test_plain_output_has_no_escape_codes(ctx1, notes):
+    done = ctx1("index", notes, "--path", "i")
+    assert "\x1b" not in done.stdout + done.stderr
+    assert "55 documents" in done.stdout

@@ -1,0 +1,192 @@
+"""`ctx1 search`: one question or many, as text or JSON, live on a terminal."""
+
+import json
+import os
+import pty
+import select
+import signal
+import subprocess
+import time
+
+import pytest
+
+from tests.cli.conftest import CTX1
+
+QUESTION = "Which river flows past the birthplace of the engineer who designed Orm Skerry Light?"
+KEYS = ["id", "question", "documents", "stop_reason", "turns", "tokens", "trajectory", "error"]
+
+
+def objects(done):
+    return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+def test_json_is_one_object_with_the_ranked_documents(ctx1, index):
+    done = ctx1("search", QUESTION, "--path", index, "--json", "--k", 4)
+    assert done.returncode == 0, done.stderr
+    (found,) = objects(done)
+    assert list(found) == KEYS
+    assert (found["id"], found["question"], found["error"]) == (None, QUESTION, None)
+    assert 1 <= len(found["documents"]) <= 4
+    for document in found["documents"]:
+        assert list(document) == ["id", "title", "score", "chunks"]
+        assert all(list(chunk) == ["id", "text", "score"] for chunk in document["chunks"])
+    scores = [document["score"] for document in found["documents"]]
+    assert scores == sorted(scores, reverse=True)
+    assert found["turns"] > 0 < found["tokens"]
+
+
+def test_the_same_question_gives_the_same_answer(ctx1, index):
+    first, second = (objects(ctx1("search", QUESTION, "--path", index, "--json")) for _ in range(2))
+    assert first == second
+
+
+def test_text_shows_each_document_with_its_passage_and_no_escape_codes(ctx1, index):
+    done = ctx1("search", QUESTION, "--path", index)
+    assert done.returncode == 0, done.stderr
+    assert "\x1b" not in done.stdout + done.stderr
+    assert " 1. " in done.stdout
+    assert "designed by Ketil Varga" in " ".join(done.stdout.split())
+
+
+def test_a_question_can_come_through_a_pipe(ctx1, index):
+    done = ctx1("search", "-", "--path", index, "--json", stdin=QUESTION + "\n")
+    assert objects(done)[0]["question"] == QUESTION
+
+
+def test_a_config_file_sets_options_and_flags_go_before_it(ctx1, index, tmp_path):
+    (tmp_path / "c.toml").write_text(f'path = "{index}"\njson = true\n[search]\nk = 2\n', encoding="utf-8")
+    assert len(objects(ctx1("search", QUESTION, "--config", "c.toml"))[0]["documents"]) == 2
+    assert len(objects(ctx1("search", QUESTION, "--config", "c.toml", "--k", 1))[0]["documents"]) == 1
+
+
+def test_an_empty_question_is_an_error_and_an_object(ctx1, index):
+    done = ctx1("search", "  ", "--path", index, "--json")
+    assert done.returncode != 0
+    assert list(objects(done)[0]) == KEYS
+    assert "empty" in objects(done)[0]["error"]
+    assert "Traceback" not in done.stderr
+
+
+def test_one_failing_question_of_a_file_stops_nothing(ctx1, index, tmp_path):
+    rows = [
+        json.dumps({"id": "a", "question": QUESTION}),
+        "{broken",
+        json.dumps({"id": "c", "question": "word " * 30_000}),
+        json.dumps({"id": 4, "question": "Who taught Mirel Toke?"}),
+        json.dumps(["no", "object"]),
+        json.dumps({"id": "f"}),
+    ]
+    (tmp_path / "q.jsonl").write_text("\n".join(rows) + "\n", encoding="utf-8")
+    done = ctx1("search", "--questions", "q.jsonl", "--path", index, "--json", "--ordered")
+    assert done.returncode == 1
+    found = objects(done)
+    assert [row["id"] for row in found] == ["a", None, "c", 4, None, "f"]
+    assert [row["error"] is None for row in found] == [True, False, False, True, False, False]
+    assert all(list(row) == KEYS for row in found)
+    assert "4 of 6 questions failed" in done.stderr
+    unordered = ctx1("search", "--questions", "-", "--path", index, "--json", stdin="\n".join(rows))
+    assert sorted(str(row["id"]) for row in objects(unordered)) == sorted(str(row["id"]) for row in found)
+
+
+def test_many_questions_as_text_are_a_line_each(ctx1, index):
+    rows = json.dumps({"id": "a", "question": QUESTION}) + "\n"
+    done = ctx1("search", "--questions", "-", "--path", index, stdin=rows)
+    assert done.returncode == 0
+    assert done.stdout.startswith("a\t")
+    assert len(done.stdout.splitlines()) == 1
+
+
+def test_a_saved_trajectory_replays(ctx1, index, tmp_path):
+    from context_agent import trajectory_file
+
+    done = ctx1("search", QUESTION, "--path", index, "--json", "--save", "runs", "--rollouts", 2)
+    (found,) = objects(done)
+    saved = sorted((tmp_path / "runs").glob("*.jsonl"))
+    assert len(saved) == 2
+    assert os.path.samefile(tmp_path / found["trajectory"], tmp_path / "runs" / os.path.basename(found["trajectory"]))
+    for path in saved:
+        trajectory = trajectory_file.read(path)
+        trajectory.verify()
+        assert trajectory.header.question == QUESTION
+
+
+@pytest.mark.parametrize("option", [["--window", "2048"], ["--max-turns", "1"], ["--profile", "context-1"]])
+def test_limits_give_a_ranking_all_the_same(ctx1, index, option):
+    done = ctx1("search", QUESTION, "--path", index, "--json", *option)
+    assert done.returncode == 0, done.stderr
+    assert objects(done)[0]["documents"]
+
+
+def test_an_interrupt_exits_with_130_and_whole_lines(index, tmp_path):
+    row = json.dumps({"question": QUESTION}) + "\n"
+    (tmp_path / "q.jsonl").write_text(row * 3000, encoding="utf-8")
+    command = [CTX1, "search", "--questions", "q.jsonl", "--path", index, "--json"]
+    with subprocess.Popen(
+        command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, stdin=subprocess.DEVNULL, text=True
+    ) as process:
+        first = process.stdout.readline()
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert "interrupted" in err
+    assert "Traceback" not in err
+    for line in [first, *out.splitlines()]:
+        json.loads(line)
+
+
+def test_a_reader_that_goes_away_is_no_stack_trace(index, tmp_path):
+    row = json.dumps({"question": QUESTION}) + "\n"
+    (tmp_path / "q.jsonl").write_text(row * 50, encoding="utf-8")
+    command = [CTX1, "search", "--questions", "q.jsonl", "--path", index, "--json"]
+    with subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        process.stdout.readline()
+        process.stdout.close()
+        err = process.stderr.read()
+        process.wait(timeout=60)
+    assert process.returncode == 1
+    assert "Traceback" not in err
+    assert "Exception ignored" not in err
+
+
+def test_a_terminal_shows_turns_calls_and_the_filling_context(index, tmp_path):
+    out = on_terminal([str(CTX1), "search", QUESTION, "--path", str(index), "--k", "3"], tmp_path)
+    assert "turn 1" in out
+    assert "search" in out
+    assert "context" in out
+    assert "█" in out
+    assert "\x1b[" in out
+    assert "of 32,768 tokens" in out
+
+
+def test_a_document_cannot_steer_the_terminal(ctx1, tmp_path):
+    row = json.dumps({"id": "x", "title": "Bell\x07", "text": "The Lume \x1b[2J\x1b]0;owned\x07 flows past Brasko.\u202e"})
+    assert ctx1("index", "-", "--path", "i", stdin=row + "\n").returncode == 0
+    out = on_terminal([str(CTX1), "search", "Lume", "--path", "i"], tmp_path)
+    assert "\x1b[2J" not in out
+    assert "\x1b]0;owned" not in out
+    assert "\x07" not in out
+    assert "\u202e" not in out
+
+
+def on_terminal(command, cwd):
+    """Runs a command on a pseudo-terminal and returns all it wrote."""
+    leader, follower = pty.openpty()
+    environment = {**os.environ, "TERM": "xterm-256color", "COLUMNS": "120", "LINES": "40"}
+    with subprocess.Popen(command, cwd=cwd, stdin=follower, stdout=follower, stderr=follower, env=environment) as process:
+        os.close(follower)
+        written = b""
+        ends = time.monotonic() + 60
+        while time.monotonic() < ends:
+            if select.select([leader], [], [], 0.2)[0]:
+                try:
+                    part = os.read(leader, 65_536)
+                except OSError:
+                    break
+                written += part
+                if not part:
+                    break
+            elif process.poll() is not None:
+                break
+    os.close(leader)
+    assert process.returncode == 0, written
+    return written.decode(errors="replace")

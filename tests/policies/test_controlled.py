@@ -1,0 +1,62 @@
+"""Control strategies in place of a policy's own pruning."""
+
+from __future__ import annotations
+
+from context_agent import Action, Budget, MemoryCorpus, ScriptedPolicy, SearchAgent, ToolCall, View
+from context_agent.policies.controlled import ControlledPolicy
+from context_agent.pruning.strategies import strategy
+from context_agent.trajectory import Edited
+from tests.actions import prune, search
+
+QUERIES = ["comets", "rivers", "operas", "engines", "gardens", "painters", "bridges"]
+
+
+def greedy(view: View) -> Action:
+    """Searches on, and throws away all it saw."""
+    query = QUERIES[view.turn % 7]
+    drop = ToolCall("prune_chunks", {"chunk_ids": [block.id for block in view.blocks]})
+    return Action(calls=(drop, *search(query, limit=6).calls) if view.blocks else search(query, limit=6).calls)
+
+
+def run(corpus: MemoryCorpus, name: str, **options: object) -> tuple[View, int]:
+    inner = ScriptedPolicy([greedy] * 6, instructed=False)
+    policy = ControlledPolicy(inner, strategy(name, **options), name)  # type: ignore[arg-type]
+    result = SearchAgent(corpus, policy, budget=Budget(2048)).search("comets?")
+    *_, view = result.trajectories[0].views()
+    return view, sum(isinstance(event, Edited) for event in result.trajectories[0].events)
+
+
+def test_none_never_prunes(corpus: MemoryCorpus) -> None:
+    view, edits = run(corpus, "none")
+    assert edits == 0
+    assert not view.hidden
+
+
+def test_oldest_prunes_the_oldest_past_the_soft_threshold(corpus: MemoryCorpus) -> None:
+    view, edits = run(corpus, "oldest")
+    assert edits > 0
+    hidden = [block.key for block in view.pruned]
+    assert hidden == list(range(len(hidden)))
+
+
+def test_random_is_the_same_for_the_same_seed(corpus: MemoryCorpus) -> None:
+    assert run(corpus, "random", seed=5)[0].hidden == run(corpus, "random", seed=5)[0].hidden
+
+
+def test_the_oracle_keeps_the_gold(corpus: MemoryCorpus) -> None:
+    shown, _ = run(corpus, "none")
+    gold = {shown.blocks[0].document_id}
+    view, _ = run(corpus, "oracle", gold=gold)
+    assert not {block.document_id for block in view.pruned} & gold
+    assert view.pruned
+
+
+def test_an_action_of_edits_alone_ends_with_a_ranking(corpus: MemoryCorpus) -> None:
+    inner = ScriptedPolicy([search("comets"), lambda view: prune(view.blocks[0].id)])
+    result = SearchAgent(corpus, ControlledPolicy(inner, strategy("none"), "none")).search("comets?")
+    assert result.stop_reason == "finished"
+    assert result.documents
+
+
+def test_the_label_is_in_the_name() -> None:
+    assert ControlledPolicy(ScriptedPolicy([]), strategy("none"), "no-prune").name == "scripted+no-prune"
