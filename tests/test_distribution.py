@@ -1,0 +1,47 @@
+"""What a user installs: the built wheel and sdist hold the package's data, and nothing else of the checkout."""
+
+import subprocess
+import sys
+import tarfile
+import zipfile
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+PACKAGE = ROOT / "context_agent"
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("dist")
+    command = [sys.executable, "-m", "hatchling", "build", "-d", str(folder)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return folder
+
+
+def test_the_wheel_holds_every_file_of_the_package(built):
+    (wheel,) = built.glob("*.whl")
+    names = set(zipfile.ZipFile(wheel).namelist())
+    wanted = {str(path.relative_to(ROOT)) for path in PACKAGE.rglob("*") if path.is_file() and path.suffix != ".pyc"}
+    assert wanted <= names
+    assert "context_agent/py.typed" in names
+    assert {name.split("/")[0] for name in names - wanted} == {
+        name.split("/")[0] for name in names if ".dist-info" in name
+    }
+
+
+def test_the_licence_and_the_notice_travel_along(built):
+    (wheel,) = built.glob("*.whl")
+    names = [Path(name).name for name in zipfile.ZipFile(wheel).namelist()]
+    assert {"LICENSE", "NOTICE"} <= set(names)
+
+
+def test_the_sdist_is_lean(built):
+    (sdist,) = built.glob("*.tar.gz")
+    with tarfile.open(sdist) as archive:
+        tops = {name.split("/")[1] for name in archive.getnames()}
+    assert {"context_agent", "pyproject.toml", "LICENSE"} <= tops
+    assert not tops & {".git", ".venv", "shared", "benchmarks", "docs", "examples", ".ctx1"}
+    assert sdist.stat().st_size < 40e6
