@@ -1,0 +1,148 @@
+"""Questions in bulk: a JSONL file, a row a question, with the answer and the gold documents where they are known."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import sys
+import zlib
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any, TypeVar
+
+from context_agent.errors import DataError
+
+_T = TypeVar("_T", str, int)
+_KEYS = {"id": ("id", "_id"), "question": ("question", "query")}
+_NAMES = {
+    str: "a string",
+    int: "a whole number",
+    list: "a list",
+    dict: "an object",
+    float: "a number",
+    bool: "a boolean",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """A question; `gold` are the ids of the documents that answer it, in hop order where the data has one.
+
+    An empty `answer`, `gold` or `type` and `hops` of 0 stand for what the row does not say.
+    """
+
+    id: str
+    question: str
+    answer: str = ""
+    gold: tuple[str, ...] = ()
+    type: str = ""
+    hops: int = 0
+
+
+def load_questions(source: str | os.PathLike[str] | IO[str] | IO[bytes]) -> list[Question]:
+    """The questions of a JSONL file (`.gz` or not), of an open stream, or of standard input (`-`), in order.
+
+    The id is the field `id` or `_id`, else the line's number; the text is `question` or `query`, and may be empty: the
+    search says what is wrong with that. Other fields than those of `Question` are passed over. Raises `DataError`,
+    with the line's number, for a row that is no such object and for an id that was there before.
+    """
+    with _opened(source) as (name, stream):
+        return _parsed(name, stream)
+
+
+def _parsed(name: str, stream: Iterable[str]) -> list[Question]:
+    seen: dict[str, int] = {}
+    questions = []
+    try:
+        for number, line in enumerate(stream, 1):
+            if not line.strip():
+                continue
+            question = _question(line, number, f"{name}:{number}")
+            if question.id in seen:
+                raise DataError(f"{name}:{number}: id {question.id!r} is that of line {seen[question.id]} already")
+            seen[question.id] = number
+            questions.append(question)
+    except UnicodeDecodeError as error:
+        raise DataError(f"{name}: not UTF-8: {error}") from error
+    return questions
+
+
+def _question(line: str, number: int, place: str) -> Question:
+    try:
+        row = json.loads(line)
+    except (ValueError, RecursionError) as error:
+        raise DataError(f"{place}: not valid JSON: {error}") from error
+    if not isinstance(row, dict):
+        raise DataError(f"{place}: {_kind(row)}, not an object with fields")
+    text = _first(row, _KEYS["question"])
+    if not isinstance(text, str):
+        reason = "no field question" if text is None else f"field question is {_kind(text)}, not a string"
+        raise DataError(f"{place}: {reason}")
+    return Question(
+        id=_identifier(_first(row, _KEYS["id"]), number, place),
+        question=text,
+        answer=_field(row, "answer", "", place),
+        gold=_gold(row.get("gold"), place),
+        type=_field(row, "type", "", place),
+        hops=_field(row, "hops", 0, place),
+    )
+
+
+def _first(row: Mapping[str, Any], keys: Iterable[str]) -> Any:
+    return next((row[key] for key in keys if row.get(key) is not None), None)
+
+
+def _identifier(value: object, number: int, place: str) -> str:
+    if value is None or value == "":
+        return str(number)
+    if isinstance(value, bool) or not isinstance(value, str | int):
+        raise DataError(f"{place}: field id is {_kind(value)}, not a string or a whole number")
+    return str(value)
+
+
+def _gold(value: object, place: str) -> tuple[str, ...]:
+    if value is None:
+        return ()
+    if not isinstance(value, list) or any(isinstance(one, bool) or not isinstance(one, str | int) for one in value):
+        raise DataError(f"{place}: field gold must be a list of document ids")
+    return tuple(str(one) for one in value)
+
+
+def _field(row: Mapping[str, Any], key: str, default: _T, place: str) -> _T:
+    value = row.get(key)
+    if value is None:
+        return default
+    if type(value) is not type(default):
+        raise DataError(f"{place}: field {key} is {_kind(value)}, not {_NAMES[type(default)]}")
+    return value
+
+
+def _kind(value: object) -> str:
+    return _NAMES.get(type(value), "null")
+
+
+@contextmanager
+def _opened(source: str | os.PathLike[str] | IO[str] | IO[bytes]) -> Iterator[tuple[str, Iterable[str]]]:
+    """The source's name and its lines. Only what is opened here is closed again."""
+    if isinstance(source, str) and source == "-":
+        yield "standard input", _decoded(sys.stdin)
+    elif not isinstance(source, str | os.PathLike):
+        yield str(getattr(source, "name", "stream")), _decoded(source)
+    else:
+        path = Path(source)
+        try:
+            with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as stream:
+                yield str(path), _decoded(stream)
+        except (OSError, EOFError, zlib.error) as error:
+            raise DataError(f"{path}: cannot be read: {getattr(error, 'strerror', None) or error}") from error
+
+
+def _decoded(stream: Iterable[str | bytes]) -> Iterator[str]:
+    """Lines as UTF-8, whatever the terminal's encoding; a byte order mark is dropped."""
+    lines: Iterable[str | bytes] = getattr(stream, "buffer", stream)
+    for number, line in enumerate(lines):
+        text = line if isinstance(line, str) else line.decode("utf-8")
+        yield text if number else text.removeprefix("\ufeff")
