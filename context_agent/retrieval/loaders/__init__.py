@@ -1,0 +1,117 @@
+"""Documents from files, folders and streams, one at a time, with a report of what could not be read.
+
+    report = LoadReport()
+    for document in load(["notes/", "rows.jsonl.gz", "-"], report=report):
+        ...
+    for notice in report.notices:
+        print(notice)
+
+Reads `.txt .md .html .pdf .jsonl .jsonl.gz .csv .tsv .parquet` (PDF and parquet need the extra `docs`) and folders of
+them. Never more than one file's text, or a few hundred rows, is held; of the documents already given only their ids and
+digests are kept, to recognise duplicates.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import zlib
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+
+from context_agent.errors import DataError, MissingExtraError
+from context_agent.retrieval.loaders.formats import reader_for
+from context_agent.retrieval.loaders.report import LoadOptions, LoadReport, Notice, Reading
+from context_agent.retrieval.loaders.sources import Readable, Source, expand, opened
+from context_agent.types import Document
+
+__all__ = ["LoadOptions", "LoadReport", "Notice", "Readable", "load"]
+
+
+def load(
+    sources: Readable | Iterable[Readable], *, options: LoadOptions | None = None, report: LoadReport | None = None
+) -> Iterator[Document]:
+    """The documents of all sources, in the order given, folders sorted; `report` fills while they are drawn.
+
+    A source is a path of a file or folder, an open stream, or `-` for standard input; a stream without a telling name
+    is read as JSONL if its first lines are JSON objects, else as plain text. Hidden files are passed over in silence.
+    What cannot be read becomes a `Notice` and the rest goes on; only a wrong option raises (`ConfigError`).
+
+    Ids: a row's own, else a digest of its content; a file's is its path below the source folder. A document with id and
+    content of an earlier one is dropped and counted; one with the id of another document keeps its text under
+    `<id>~2`, `<id>~3` and so on, and a notice says so.
+    """
+    options = options or LoadOptions()
+    report = report if report is not None else LoadReport()
+    register = _Register(report)
+    for source in expand(sources, report):
+        for document in _read(source, options, report):
+            if admitted := register.admit(document, source):
+                report.documents += 1
+                yield admitted
+
+
+def _read(source: Source, options: LoadOptions, report: LoadReport) -> Iterator[Document]:
+    """One source's documents; a failure becomes a notice, and what was read before it stands."""
+    before, found = len(report.notices) + report.unlisted, 0
+    try:
+        with opened(source) as stream:
+            reading = Reading(source.name, source.path, stream, options, report)
+            for document in reader_for(source.extension, stream)(reading):
+                found += 1
+                yield document
+    except (DataError, MissingExtraError) as error:
+        report.skip(source.name, str(error))
+    except (OSError, EOFError, zlib.error) as error:
+        report.skip(source.name, f"cannot be read: {_reason(error)}" + (f" (after {found} documents)" if found else ""))
+    else:
+        report.files += 1
+        if not found and before == len(report.notices) + report.unlisted:
+            report.skip(source.name, "holds no rows")
+        return
+    report.files += found > 0
+
+
+def _reason(error: Exception) -> str:
+    return getattr(error, "strerror", None) or str(error) or type(error).__name__
+
+
+class _Register:
+    """The ids and contents already given, at about 200 bytes a document."""
+
+    def __init__(self, report: LoadReport) -> None:
+        self._report = report
+        self._contents: set[tuple[str, bytes]] = set()
+        self._copies: dict[str, int] = {}
+
+    def admit(self, document: Document, source: Source) -> Document | None:
+        """The document under an id of its own, or None for one that was there before."""
+        digest = _digest(document)
+        document = document if document.id else replace(document, id=digest[:8].hex())
+        if (document.id, digest) in self._contents:
+            self._report.duplicates += 1
+            return None
+        self._contents.add((document.id, digest))
+        fresh = self._fresh(document.id)
+        if fresh == document.id:
+            return document
+        self._report.note(source.name, f"id {document.id!r} names another document already: kept as {fresh!r}")
+        return replace(document, id=fresh)
+
+    def _fresh(self, wanted: str) -> str:
+        """`wanted` if no document has it, else with the next free number."""
+        number = self._copies.get(wanted, 0) + 1
+        while number > 1 and f"{wanted}~{number}" in self._copies:
+            number += 1
+        self._copies[wanted] = number
+        fresh = wanted if number == 1 else f"{wanted}~{number}"
+        self._copies.setdefault(fresh, 1)
+        return fresh
+
+
+def _digest(document: Document) -> bytes:
+    """Of title, text and metadata, each preceded by its length so that none can pass for another."""
+    state = hashlib.blake2b(digest_size=16)
+    for part in (document.title, document.text, repr(sorted(document.metadata.items()))):
+        data = part.encode("utf-8", "surrogatepass")
+        state.update(len(data).to_bytes(8, "big") + data)
+    return state.digest()

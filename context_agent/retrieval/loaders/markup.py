@@ -1,0 +1,131 @@
+"""The text of an HTML page.
+
+A tokenizer by the rules of the HTML standard where they matter for text, rather than `html.parser`: that takes time
+quadratic in the length of some malformed pages in older releases of Python, and a corpus may hold any page. Here no
+pattern can fail after it began, so each character is looked at once or twice: what is never closed reaches to the end,
+as in a browser.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from html import unescape
+
+_TOKEN = re.compile(
+    r"""<!--(?:-?>|.*?(?:--!?>|\Z))
+    |<(?P<close>/?)(?P<name>[a-z][^\s/>]*+)
+      (?P<rest>(?:[^>=]++|=\s*+"[^"]*+(?:"|\Z)|=\s*+'[^']*+(?:'|\Z)|=)*+)(?:>|\Z)
+    |<[/!?][^>]*+(?:>|\Z)""",
+    re.DOTALL | re.IGNORECASE | re.VERBOSE,
+)
+_DROPPED = frozenset(["iframe", "noframes", "noscript", "script", "style", "svg", "template"])
+_HEADINGS = {f"h{level}": "#" * level + " " for level in range(1, 7)}
+_PARAGRAPHS = frozenset(
+    "address article aside blockquote body details div dl fieldset figure figcaption footer form header hr html main"
+    " nav ol p pre section summary table ul".split()
+)
+_LINES = frozenset("br caption dd dt legend li optgroup option tbody tfoot thead tr".split())
+_CELLS = frozenset(["td", "th"])
+_NUMERIC = re.compile(r"&#(?:x0*[0-9a-f]{7,}|0*[0-9]{8,});?", re.IGNORECASE)
+_META_CHARSET = re.compile(rb"""<meta[^>]{1,200}?charset\s*=\s*["']?([\w.:-]{1,40})""", re.IGNORECASE)
+
+
+def declared_charset(data: bytes) -> str | None:
+    """What the page's own `<meta charset>` says, if that is within the first 2,048 bytes."""
+    found = _META_CHARSET.search(data[:2048])
+    return found[1].decode("ascii") if found else None
+
+
+def page_text(page: str) -> tuple[str, str]:
+    """The title (`<title>`, else the first `<h1>`, else "") and the text.
+
+    Blocks are set apart by blank lines, headings begin with `#` as in Markdown, scripts and styles are left out.
+    """
+    found = _Page()
+    position = 0
+    while position < len(page) and (match := _TOKEN.search(page, position)):
+        found.add(page[position : match.start()])
+        position = match.end()
+        name = (match["name"] or "").lower()
+        if match["close"]:
+            found.closed(name)
+        elif name in _DROPPED and not (name == "svg" and match["rest"].endswith("/")):
+            position = _end_of(name, page, position)[1]
+        elif name == "title":
+            inside, after = _end_of(name, page, position)
+            found.title = found.title or " ".join(_unescaped(page[position:inside]).split())
+            position = after
+        elif name:
+            found.opened(name)
+    found.add(page[position:])
+    return found.title or found.heading, "".join(found.parts).strip("\n")
+
+
+def _end_of(name: str, page: str, position: int) -> tuple[int, int]:
+    """Where the element's closing tag begins and ends; the page's end if there is none."""
+    closing = re.compile(rf"</{name}(?=[\s/>])[^>]*>?", re.IGNORECASE).search(page, position)
+    return closing.span() if closing else (len(page), len(page))
+
+
+def _unescaped(text: str) -> str:
+    """Character references resolved; a number beyond Unicode is no character (and too long for `int`)."""
+    return unescape(_NUMERIC.sub("\ufffd", text)) if "&" in text else text
+
+
+@dataclass(slots=True)
+class _Page:
+    """The text so far, with white space collapsed as a browser would, and what must come before the next word."""
+
+    title: str = ""
+    heading: str = ""
+    parts: list[str] = field(default_factory=list)
+    _newlines: int = 0
+    _space: bool = False
+    _mark: str = ""
+    _verbatim: int = 0
+    _heading_from: int | None = None
+
+    def add(self, raw: str) -> None:
+        """Text between two tags."""
+        text = _unescaped(raw)
+        if self._verbatim:
+            words = text.strip("\n") if self._newlines else text
+        else:
+            words = " ".join(text.split())
+            self._space |= text[:1].isspace()
+        if not words:
+            return
+        if self.parts:
+            self.parts.append("\n" * self._newlines or " " * self._space)
+        self.parts += [self._mark, words]
+        self._newlines, self._mark = 0, ""
+        self._space = not self._verbatim and text[-1:].isspace()
+
+    def opened(self, name: str) -> None:
+        """A start tag."""
+        self._verbatim += name == "pre"
+        self._separate(name)
+        if name in _HEADINGS:
+            self._mark = _HEADINGS[name]
+            if name == "h1" and not self.heading:
+                self._heading_from = len(self.parts)
+
+    def closed(self, name: str) -> None:
+        """An end tag."""
+        if name == "pre" and self._verbatim:
+            self._verbatim -= 1
+        self._separate(name)
+        if name in _HEADINGS:
+            self._mark = ""
+        if name == "h1" and self._heading_from is not None:
+            self.heading = " ".join("".join(self.parts[self._heading_from :]).split()).removeprefix("# ")
+            self._heading_from = None
+
+    def _separate(self, name: str) -> None:
+        if name in _PARAGRAPHS or name in _HEADINGS:
+            self._newlines = 2
+        elif name in _LINES:
+            self._newlines = min(2, self._newlines + 1) if name == "br" else max(1, self._newlines)
+        elif name in _CELLS:
+            self._space = True

@@ -1,0 +1,280 @@
+"""Readers of formats in which a row is a document: JSONL, CSV, parquet.
+
+A row's fields beside id, title and text become metadata: strings, numbers and truth values as they are, dates and
+decimals as strings, lists and objects as JSON; what is null, NaN or empty is none. A value above 10,000 characters, or
+of bytes, is left out with a notice, because metadata is stored with every chunk.
+"""
+
+from __future__ import annotations
+
+import codecs
+import csv
+import gzip
+import hashlib
+import io
+import json
+import math
+import re
+from collections.abc import Generator, Iterable, Iterator, Mapping
+from datetime import date, time
+from typing import TYPE_CHECKING, Any, BinaryIO, cast
+
+from context_agent.errors import DataError, MissingExtraError
+from context_agent.retrieval.loaders.decoding import marked, storable, stream_encoding
+from context_agent.retrieval.loaders.report import LoadOptions, Reading
+from context_agent.types import Document, MetadataValue
+
+if TYPE_CHECKING:
+    import _csv
+
+ID_KEYS = ("id", "_id", "doc_id")
+TITLE_KEYS = ("title",)
+TEXT_KEYS = ("text", "content", "body", "contents")
+LARGEST_FIELD = 10_000
+"""Characters of a metadata value."""
+LONGEST_ID = 256
+"""Characters of an id: it is shown to the model with every chunk."""
+LARGEST_CELL = 2**28
+"""Characters of a CSV cell; the `csv` module's own limit is 131,072."""
+BATCH = 256
+"""Rows of a parquet file held at once."""
+_UNDECODED = re.compile("[\udc80-\udcff]")
+_BREAKING = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]+")
+
+
+def read_jsonl(reading: Reading) -> Iterator[Document]:
+    """A JSON object a line; empty lines are passed over."""
+    for number, line in lines(reading.stream, reading.options.encoding):
+        if line.strip():
+            yield from _from_line(reading, number, line)
+
+
+def read_zipped_jsonl(reading: Reading) -> Iterator[Document]:
+    """The same, compressed by gzip; of a damaged file, what comes before the damage."""
+    with gzip.GzipFile(fileobj=reading.stream) as stream:
+        for number, line in lines(cast("BinaryIO", stream), reading.options.encoding):
+            if line.strip():
+                yield from _from_line(reading, number, line)
+
+
+def read_csv(reading: Reading) -> Iterator[Document]:
+    """A table whose first row names its columns. All values stay strings; empty cells are left out."""
+    csv.field_size_limit(max(csv.field_size_limit(), LARGEST_CELL))
+    encoding, note = stream_encoding(reading.stream, reading.options.encoding)
+    if note:
+        reading.note_once(note)
+    text = io.TextIOWrapper(reading.stream, _signed(encoding), errors="replace", newline="")
+    try:
+        delimiter = reading.options.delimiter or _delimiter(text)
+        yield from _from_table(reading, csv.reader(text, delimiter=delimiter, strict=True))
+    finally:
+        text.detach()  # or the wrapper would close the caller's stream
+
+
+def read_parquet(reading: Reading) -> Iterator[Document]:
+    """The rows of a parquet file, a few hundred at a time. Needs the extra `docs`."""
+    try:
+        import pyarrow as pa
+        from pyarrow import parquet
+    except ImportError as error:
+        raise MissingExtraError("pyarrow", "docs") from error
+    number = 0
+    try:
+        table = parquet.ParquetFile(reading.stream)
+        _check_columns(table.schema_arrow.names, reading.options)
+        for batch in table.iter_batches(batch_size=BATCH):
+            for row in batch.to_pylist():
+                number += 1
+                yield from _from_row(reading, number, row)
+    except (pa.ArrowException, UnicodeDecodeError) as error:
+        raise DataError(f"damaged parquet after {number} rows: {error}") from error
+
+
+def lines(stream: BinaryIO, encoding: str | None) -> Generator[tuple[int, str], None, None]:
+    """Numbered lines of a seekable stream; bytes that do not decode are left as lone surrogates. Raises `DataError`."""
+    head = stream.read(4096)
+    stream.seek(0)
+    encoding = _signed(encoding or _encoding_of(head))
+    text = io.TextIOWrapper(stream, encoding, errors="surrogateescape", newline="\n")
+    try:
+        yield from enumerate(text, 1)
+    except UnicodeError as error:
+        raise DataError(f"not text: no valid {encoding} ({error})") from error
+    finally:
+        text.detach()
+
+
+def _encoding_of(head: bytes) -> str:
+    encoding = marked(head)
+    if encoding is None and b"\0" in head:
+        raise DataError("not text: holds NUL bytes")
+    return encoding or "utf-8"
+
+
+def _signed(encoding: str) -> str:
+    """UTF-8 with or without a byte order mark, for UTF-8; any other encoding as it is."""
+    return "utf-8-sig" if codecs.lookup(encoding).name == "utf-8" else encoding
+
+
+def _from_line(reading: Reading, number: int, line: str) -> Iterator[Document]:
+    if _UNDECODED.search(line):
+        reading.skip(f"not valid {reading.options.encoding or 'UTF-8'}", number)
+        return
+    try:
+        row = json.loads(line)
+    except json.JSONDecodeError as error:
+        reading.skip(f"not valid JSON: {error.msg} at character {error.pos + 1}", number)
+    except (ValueError, RecursionError) as error:
+        reading.skip(f"not readable JSON: {error}", number)
+    else:
+        yield from _from_row(reading, number, row)
+
+
+def _delimiter(text: io.TextIOWrapper) -> str:
+    """The candidate that the header holds most of."""
+    header = text.readline(2**16)
+    text.seek(0)
+    return max(",;\t|", key=header.count)
+
+
+def _from_table(reading: Reading, table: _csv.Reader) -> Iterator[Document]:
+    """The rows below the header; `line` of a notice is the one where the row begins."""
+    names = _column_names(next(table, []))
+    _check_columns(names, reading.options)
+    while True:
+        line = table.line_num + 1
+        try:
+            cells = next(table)
+        except StopIteration:
+            return
+        except csv.Error as error:
+            reading.skip(f"not valid CSV: {error}", line)
+            continue
+        if any(cells[len(names) :]):
+            reading.skip(f"{len(cells)} cells where the header names {len(names)}", line)
+        elif any(cells):
+            yield from _from_row(reading, line, dict(zip(names, cells, strict=False)))
+
+
+def _column_names(header: Iterable[str]) -> list[str]:
+    """The header's names; what has none, or one that was there before, is called by its number."""
+    names: dict[str, None] = {}
+    for number, cell in enumerate(header, 1):
+        name = cell.strip() or "column"
+        names[name if cell.strip() and name not in names else f"{name}_{number}"] = None
+    return list(names)
+
+
+def _check_columns(names: Iterable[str], options: LoadOptions) -> None:
+    """Raises `DataError` where no row of the table could have a text, or a column that was asked for is missing."""
+    present = set(names)
+    for key in (options.text_key, options.id_key, options.title_key):
+        if key is not None and key not in present:
+            raise DataError(f"no column {key!r}; there are {_listed(present)}")
+    if options.text_key is None and not present.intersection(TEXT_KEYS):
+        raise DataError(f"no column {_alternatives(TEXT_KEYS)}; there are {_listed(present)}: name one as the text")
+
+
+def _from_row(reading: Reading, number: int, row: object) -> Iterator[Document]:
+    """The row's document, or a notice of what it lacks."""
+    if not isinstance(row, dict):
+        reading.skip(f"a {type(row).__name__}, not an object with fields", number)
+        return
+    try:
+        document = _document(reading, row)
+    except (DataError, RecursionError) as error:
+        reading.skip(str(error), number)
+    else:
+        yield document
+
+
+def _document(reading: Reading, row: Mapping[str, Any]) -> Document:
+    """Raises `DataError` for a row without text. A document without id has "" for it."""
+    options = reading.options
+    text_key, text = _text(row, (options.text_key,) if options.text_key else TEXT_KEYS)
+    id_key, identifier = _identifier(row, (options.id_key,) if options.id_key else ID_KEYS)
+    title_key, title = _title(row, (options.title_key,) if options.title_key else TITLE_KEYS)
+    if options.id_key and not identifier:
+        reading.note_once(f"rows without field {options.id_key!r} are named by a digest of their content")
+    metadata: dict[str, MetadataValue] = {}
+    for key, value in row.items():
+        if key not in {text_key, id_key, title_key} and (kept := _metadata(reading, key, value)) is not None:
+            metadata[storable(key)] = kept
+    if id_key and (given := str(row[id_key])) != identifier:
+        metadata.setdefault("source_id", storable(given)[:LARGEST_FIELD])
+    return Document(identifier, storable(text), title, metadata)
+
+
+def _text(row: Mapping[str, Any], keys: Iterable[str]) -> tuple[str, str]:
+    reason = f"no field {_alternatives(keys)}; there are {_listed(row)}"
+    for key in keys:
+        value = row.get(key)
+        if isinstance(value, str) and value.strip():
+            return key, value
+        if key in row:
+            kind = "empty" if value is None or isinstance(value, str) else f"a {type(value).__name__}, not a string"
+            reason = f"field {key!r} is {kind}"
+    raise DataError(reason)
+
+
+def _identifier(row: Mapping[str, Any], keys: Iterable[str]) -> tuple[str, str]:
+    """The key and the id on one line and of bearable length; ("", "") if there is none. Raises `DataError`."""
+    for key in keys:
+        value = row.get(key)
+        if value is None or value != value:  # noqa: PLR0124 - NaN, which stands for nothing in a table
+            continue
+        if isinstance(value, bool) or not isinstance(value, str | int | float):
+            raise DataError(f"field {key!r} is a {type(value).__name__}, not a string or a number")
+        given = storable(str(value))
+        name = _BREAKING.sub("_", given).strip()
+        if len(name) > LONGEST_ID:
+            name = f"{name[:200]}-{hashlib.blake2b(given.encode(), digest_size=8).hexdigest()}"
+        if name:
+            return key, name
+    return "", ""
+
+
+def _title(row: Mapping[str, Any], keys: Iterable[str]) -> tuple[str, str]:
+    """The key and the title on one line; ("", "") if there is none, and a title that is no string stays metadata."""
+    for key in keys:
+        value = row.get(key)
+        if isinstance(value, str) and value.strip():
+            return key, " ".join(storable(value).split())
+    return "", ""
+
+
+def _metadata(reading: Reading, key: str, value: object) -> MetadataValue | None:
+    """The value as metadata can hold it; None where there is none, or too much of it."""
+    if value is None or value == "" or (isinstance(value, float) and math.isnan(value)):
+        return None
+    if (isinstance(value, int) and -(2**63) <= value < 2**63) or (isinstance(value, float) and math.isfinite(value)):
+        return value
+    if isinstance(value, bytes):
+        reading.note_once(f"field {key!r} holds bytes: left out of the metadata")
+        return None
+    text = storable(_spelled(value))
+    if len(text) <= LARGEST_FIELD:
+        return text
+    reading.note_once(f"field {key!r} has values above {LARGEST_FIELD:,} characters: left out of the metadata")
+    return None
+
+
+def _spelled(value: object) -> str:
+    if isinstance(value, str):
+        return value
+    if isinstance(value, dict | list | tuple):
+        return json.dumps(value, ensure_ascii=False, default=_spelled)
+    if isinstance(value, date | time):  # `datetime` is a `date`
+        return value.isoformat()
+    return str(value)
+
+
+def _alternatives(keys: Iterable[str]) -> str:
+    *others, last = keys
+    return f"{', '.join(others)} or {last}" if others else repr(last)
+
+
+def _listed(names: Iterable[str]) -> str:
+    """A few names, for a message."""
+    shown = sorted(repr(storable(name))[:50] for name in names)
+    return ", ".join(shown[:12]) + (" ..." if len(shown) > 12 else "") if shown else "none"

@@ -1,0 +1,151 @@
+"""From what the caller names to open streams: folders, files, standard input, file objects."""
+
+from __future__ import annotations
+
+import io
+import os
+import re
+import shutil
+import stat
+import sys
+import tempfile
+import unicodedata
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any, BinaryIO, cast
+from urllib.parse import quote
+
+from context_agent.retrieval.loaders.report import LoadReport
+
+Readable = str | os.PathLike[str] | IO[bytes] | IO[str]
+"""A path, `-` for standard input, or an open stream."""
+
+EXTENSIONS = frozenset(
+    ".txt .text .md .markdown .html .htm .pdf .jsonl .ndjson .jsonl.gz .ndjson.gz .csv .tsv .parquet".split()
+)
+IN_MEMORY = 16 * 2**20
+"""Bytes of a pipe held in memory before it goes to a temporary file."""
+_UNSAFE = re.compile(r"[^\w./@+~,=-]")
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """One thing to open. `path` is relative to the source folder; `extension` is "" where the content must tell."""
+
+    name: str
+    path: str
+    extension: str
+    origin: Path | BinaryIO
+
+
+def expand(sources: Readable | Iterable[Readable], report: LoadReport) -> Iterator[Source]:
+    """The files and streams that the sources stand for; what is none of them is reported."""
+    for source in _listed(sources):
+        if isinstance(source, str) and source == "-":
+            yield _from_stream(sys.stdin)
+        elif isinstance(source, str | os.PathLike):
+            yield from _from_path(Path(source), report)
+        else:
+            yield _from_stream(source)
+
+
+def _listed(sources: Readable | Iterable[Readable]) -> Iterable[Readable]:
+    """A lone source is taken for a list of one: `load("notes")` must not read files `n`, `o`, `t` ..."""
+    if isinstance(sources, str | os.PathLike) or hasattr(sources, "read"):
+        return [cast("Readable", sources)]
+    return sources
+
+
+def _from_stream(stream: IO[Any]) -> Source:
+    name = getattr(stream, "name", None)
+    file = Path(name).name if isinstance(name, str) and name != "<stdin>" else "stdin"
+    return Source(file, file, extension_of(file) or "", _binary(stream))
+
+
+def _binary(stream: IO[Any]) -> BinaryIO:
+    """The bytes below a text stream; those of one that has none (`StringIO`) are made."""
+    below: BinaryIO | None = getattr(stream, "buffer", None)
+    if below is not None:
+        return below
+    if hasattr(stream, "encoding"):
+        return io.BytesIO(stream.read().encode("utf-8", "surrogatepass"))
+    return cast("BinaryIO", stream)
+
+
+def _from_path(path: Path, report: LoadReport) -> Iterator[Source]:
+    try:
+        mode = path.stat().st_mode
+    except OSError as error:
+        report.skip(str(path), f"cannot be read: {error.strerror or error}")
+        return
+    if stat.S_ISDIR(mode):
+        yield from _from_folder(path, report)
+    elif (extension := extension_of(path.name)) is not None or not stat.S_ISREG(mode):
+        yield Source(str(path), path.name, extension or "", path)
+    else:
+        report.skip(str(path), _unknown(path.name))
+
+
+def _from_folder(folder: Path, report: LoadReport) -> Iterator[Source]:
+    """Files below the folder in sorted order, a folder's own before those of its subfolders."""
+
+    def unreadable(error: OSError) -> None:
+        report.skip(str(error.filename), f"cannot be read: {error.strerror}")
+
+    for here, folders, files in os.walk(folder, onerror=unreadable):
+        folders[:] = sorted(name for name in folders if not name.startswith("."))
+        for name in [name for name in folders if (Path(here) / name).is_symlink()]:
+            report.skip(str(Path(here) / name), "a link to a folder is not followed")
+        for name in sorted(name for name in files if not name.startswith(".")):
+            path = Path(here) / name
+            if (extension := extension_of(name)) is None:
+                report.skip(str(path), _unknown(name))
+            elif path.exists() and not path.is_file():
+                report.skip(str(path), "is neither a file nor a folder")
+            else:
+                yield Source(str(path), path.relative_to(folder).as_posix(), extension, path)
+
+
+def extension_of(name: str) -> str | None:
+    """The known extension of a file name, in lower case; None for any other."""
+    suffixes = [suffix.lower() for suffix in Path(name).suffixes]
+    return next((known for known in ("".join(suffixes[-2:]), *suffixes[-1:]) if known in EXTENSIONS), None)
+
+
+def _unknown(name: str) -> str:
+    return f"unknown extension {Path(name).suffix!r}: known are {' '.join(sorted(EXTENSIONS))}"
+
+
+def identifier(path: str) -> str:
+    """A relative path as a document id: letters of any script stay, what an id should not hold is percent-encoded.
+
+    Different paths have different ids, and composed and decomposed accents (which file systems mix) the same one.
+    """
+    composed = unicodedata.normalize("NFC", path)
+    return _UNSAFE.sub(lambda match: quote(match[0], safe="", errors="surrogateescape"), composed)
+
+
+@contextmanager
+def opened(source: Source) -> Iterator[BinaryIO]:
+    """The source's bytes, from the beginning, seekable. Only what was opened here is closed again."""
+    if isinstance(source.origin, Path):
+        with source.origin.open("rb") as stream, _seekable(stream) as seekable:
+            yield seekable
+    else:
+        with _seekable(source.origin) as seekable:
+            yield seekable
+
+
+@contextmanager
+def _seekable(stream: BinaryIO) -> Iterator[BinaryIO]:
+    """The stream itself, or a temporary copy of a pipe."""
+    if stream.seekable():
+        stream.seek(0)
+        yield stream
+        return
+    with tempfile.SpooledTemporaryFile(max_size=IN_MEMORY) as copy:
+        shutil.copyfileobj(stream, copy)
+        copy.seek(0)
+        yield cast("BinaryIO", copy)
