@@ -11,11 +11,10 @@ import os
 import sys
 import traceback
 from collections.abc import Sequence
-from importlib import import_module
 
 import click
 
-from context_agent.cli.config import nearest
+from context_agent.cli.group import LazyGroup
 from context_agent.errors import ConfigError, ContextAgentError
 
 COMMANDS = {
@@ -30,31 +29,6 @@ COMMANDS = {
 FAILED, MISUSED, INTERRUPTED = 1, 2, 130
 
 
-class LazyGroup(click.Group):
-    """Imports a command's module when it is asked for."""
-
-    def list_commands(self, ctx: click.Context) -> list[str]:
-        """The commands in the order of their use."""
-        return list(COMMANDS)
-
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """The command of that name, None where there is none."""
-        if cmd_name not in COMMANDS:
-            return None
-        module, attribute = COMMANDS[cmd_name].split(":")
-        command: click.Command = getattr(import_module(module), attribute)
-        return command
-
-    def resolve_command(
-        self, ctx: click.Context, args: list[str]
-    ) -> tuple[str | None, click.Command | None, list[str]]:
-        """As click's, with the nearest name for a command that does not exist."""
-        name = args[0]
-        if name not in COMMANDS and not name.startswith("-"):
-            raise click.UsageError(f"no command {name!r}{nearest(name, COMMANDS)}", ctx)
-        return super().resolve_command(ctx, args)
-
-
 HELP = """Multi-step retrieval over a folder of text: index it, ask questions, get ranked documents.
 
 \b
@@ -66,7 +40,10 @@ Every command takes --json (data on stdout, all else on stderr) and --config FIL
 
 
 @click.group(
-    cls=LazyGroup, help=HELP, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100}
+    cls=LazyGroup,
+    table=COMMANDS,
+    help=HELP,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
 @click.version_option(package_name="context-agent", prog_name="ctx1", message="%(prog)s %(version)s")
 def cli() -> None:

@@ -1,4 +1,7 @@
-"""Many questions at once: rows of a JSONL file in, one answer a row out, as each is done or in the file's order."""
+"""Many questions at once: rows of a JSONL file in, one answer a row out, as each is done or in the file's order.
+
+Unlike `load_questions`, which refuses a file with a bad row, this answers what can be answered.
+"""
 
 from __future__ import annotations
 
@@ -65,7 +68,7 @@ def _row(number: int, line: bytes) -> Row:
         return Row(number, problem=f"line {number} is no valid JSON: {error}")
     if not isinstance(data, dict):
         return Row(number, problem=f'line {number} should be an object like {{"id": "q1", "question": "…"}}')
-    question, row_id = data.get("question"), data.get("id")
+    question, row_id = data.get("question", data.get("query")), data.get("id", data.get("_id"))
     if not isinstance(question, str) or not question.strip():
         return Row(number, id=row_id, problem=f'line {number} has no "question" with text in it')
     return Row(number, question, row_id)

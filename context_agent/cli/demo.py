@@ -1,6 +1,169 @@
+"""`ctx1 demo`: the main job, end to end, on a small corpus that ships with the package.
+
+The corpus is made up for this purpose: fifty-five passages about a coast that does not exist, so that no answer can be
+known beforehand. Each question needs three or four of them, of which its own words lead to one.
+"""
+
+from __future__ import annotations
+
+import json
+import tempfile
+import time
+from dataclasses import dataclass
+from importlib.resources import files
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
 import click
+
+from context_agent.cli import console, options
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from context_agent.agent import SearchAgent, SearchResult
+    from context_agent.retrieval.protocol import Corpus
+    from context_agent.types import Document
+
+K = 5
+"""Documents that count as found."""
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """A question and the documents that hold its evidence."""
+
+    id: str
+    question: str
+    answer: str
+    gold: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """One question's outcome: the agent's, and the first `K` documents of a single hybrid search."""
+
+    question: Question
+    result: SearchResult
+    one_shot: tuple[str, ...]
+    seconds: float
+
+    @property
+    def agent(self) -> tuple[str, ...]:
+        """The agent's first `K` documents."""
+        return tuple(document.id for document in self.result.documents[:K])
+
+    def found(self, ids: tuple[str, ...]) -> int:
+        """How many of the needed documents are among these."""
+        return len(set(self.question.gold) & set(ids))
 
 
 @click.command()
-def demo() -> None:
-    """todo"""
+@click.option(
+    "--path",
+    type=click.Path(path_type=Path, file_okay=False),
+    metavar="FOLDER",
+    help="Keep the index here, to search it further.  [default: a temporary folder]",
+)
+@options.common
+def demo(path: Path | None, as_json: bool) -> int:
+    """Show the main job on a small bundled corpus.
+
+    Indexes it, answers three multi-hop questions, and compares with a single hybrid search.
+    """
+    if path is not None:
+        return _demo(path, as_json)
+    with tempfile.TemporaryDirectory(prefix="ctx1-demo-") as folder:
+        return _demo(Path(folder), as_json)
+
+
+def documents() -> list[Document]:
+    """The bundled corpus."""
+    from context_agent.types import Document
+
+    return [Document(**row) for row in _rows("corpus.jsonl")]
+
+
+def questions() -> list[Question]:
+    """The bundled questions."""
+    return [Question(**{**row, "gold": tuple(row["gold"])}) for row in _rows("questions.jsonl")]
+
+
+def _rows(name: str) -> list[dict[str, Any]]:
+    text = (files("context_agent.cli") / "demo_data" / name).read_text(encoding="utf-8")
+    return [json.loads(line) for line in text.splitlines()]
+
+
+def _demo(folder: Path, as_json: bool) -> int:
+    from context_agent.agent import SearchAgent
+    from context_agent.cli.index import add_documents
+
+    chosen = options.IndexOptions(folder, None, "demo")
+    out = console.stderr() if as_json else console.stdout()
+    started = time.perf_counter()
+    add_documents(chosen, documents())
+    out.print(f"Indexed {len(documents())} passages in {time.perf_counter() - started:.1f} s.")
+    with options.open_corpus(chosen) as corpus, SearchAgent(corpus) as agent:
+        outcomes = [_compare(agent, corpus, question, out) for question in questions()]
+    if as_json:
+        console.print_json({"k": K, "questions": [_to_json(outcome) for outcome in outcomes]})
+    else:
+        _show_table(out, outcomes)
+    return 0
+
+
+def _compare(agent: SearchAgent, corpus: Corpus, question: Question, out: Console) -> Comparison:
+    from context_agent.cli.search import run_live
+
+    out.print()
+    out.print(question.question, style="bold")
+    started = time.perf_counter()
+    result = run_live(agent, question.question, k=K, log=out)
+    seconds = time.perf_counter() - started
+    hits = corpus.search(question.question)
+    one_shot = tuple(dict.fromkeys(hit.chunk.document_id for hit in hits))[:K]
+    outcome = Comparison(question, result, one_shot, seconds)
+    _show_ranking(out, outcome)
+    return outcome
+
+
+def _show_ranking(out: Console, outcome: Comparison) -> None:
+    from rich.text import Text
+
+    from context_agent.cli.results import summary
+
+    for rank, document in enumerate(outcome.result.documents, start=1):
+        needed = document.id in outcome.question.gold
+        line = Text.assemble((f"{rank:>2}. {document.title}", "bold" if needed else "dim"))
+        out.print(line.append("  needed", style="green") if needed else line)
+    out.print(
+        Text(f"{summary(outcome.result, outcome.seconds)}; the answer there: {outcome.question.answer}", style="dim")
+    )
+
+
+def _show_table(out: Console, outcomes: list[Comparison]) -> None:
+    from rich.table import Table
+
+    table = Table(title=f"Needed passages among the first {K}", title_justify="left", box=None, pad_edge=False)
+    table.add_column("question")
+    table.add_column("one-shot hybrid search", justify="right")
+    table.add_column("agent", justify="right")
+    for outcome in outcomes:
+        needed = len(outcome.question.gold)
+        found = (f"{outcome.found(ids)} of {needed}" for ids in (outcome.one_shot, outcome.agent))
+        table.add_row(outcome.question.id, *found)
+    out.print()
+    out.print(table)
+
+
+def _to_json(outcome: Comparison) -> dict[str, Any]:
+    return {
+        **outcome.result.to_json(),
+        "id": outcome.question.id,
+        "answer": outcome.question.answer,
+        "needed": list(outcome.question.gold),
+        "one_shot": list(outcome.one_shot),
+        "found_by_one_shot": outcome.found(outcome.one_shot),
+        "found_by_agent": outcome.found(outcome.agent),
+        "seconds": round(outcome.seconds, 3),
+    }

@@ -1,6 +1,199 @@
+"""`ctx1 doctor`: is the installation whole, and the index fit to search?"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import importlib.metadata
+import platform
+import re
+import shutil
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
+from importlib.resources import files
+from pathlib import Path
+
 import click
+
+from context_agent.cli import console, options
+
+DISTRIBUTION = "context-agent"
+LEAST_FREE = 1 << 30
+"""Bytes that should be free where an index lies."""
+WORDS = 12
+"""Words of a chunk by which the index is asked for it."""
+MARKS = {"ok": ("✓", "green"), "note": ("·", "dim"), "problem": ("✗", "red")}
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One finding. `status` is `ok`, `note` (worth knowing) or `problem` (exit code 1); `mend` says what helps."""
+
+    name: str
+    status: str
+    detail: str
+    mend: str = ""
 
 
 @click.command()
-def doctor() -> None:
-    """todo"""
+@options.index
+@options.opening
+@options.common
+def doctor(*, index: options.IndexOptions, opening: options.OpenOptions, as_json: bool) -> int:
+    """Check the installation, the weights and an index.
+
+    The exit code is 1 when there is a problem.
+    """
+    checks = []
+    for check in _checks(index, opening):
+        checks.append(check)
+        if not as_json:
+            _show(check)
+    healthy = all(check.status != "problem" for check in checks)
+    if as_json:
+        console.print_json({"healthy": healthy, "checks": [asdict(check) for check in checks]})
+    return 0 if healthy else 1
+
+
+def _show(check: Check) -> None:
+    from rich.text import Text
+
+    mark, colour = MARKS[check.status]
+    line = Text.assemble((f"{mark} ", colour), f"{check.name:<14} {console.printable(check.detail)}")
+    if check.mend:
+        line.append(f" — {check.mend}", style="yellow")
+    console.stdout().print(line, soft_wrap=True)
+
+
+def _checks(index: options.IndexOptions, opening: options.OpenOptions) -> Iterator[Check]:
+    yield _python()
+    yield from _packages()
+    yield from _extras()
+    yield from _weights()
+    yield _guarded("round trip", _round_trip)
+    explicit = index.url is not None or (index.path is not None and index.path.exists())
+    if not explicit and index.path == options.FOLDER:
+        yield Check("index", "note", f"none in {index.path}", "name one with --path or --url to have it checked")
+        return
+    if index.path is not None and index.path.exists():
+        yield _disk(index.path)
+        yield _guarded("lock", functools.partial(_lock, index.path))
+    yield _guarded("index", lambda: _index(index, opening))
+
+
+def _guarded(name: str, check: Callable[[], Check]) -> Check:
+    """What a check finds; whatever it raises is a finding too."""
+    try:
+        return check()
+    except Exception as error:  # noqa: BLE001 (a doctor reports what is broken, however it breaks)
+        return Check(name, "problem", f"{error}" or type(error).__name__)
+
+
+def _python() -> Check:
+    return Check("python", "ok", f"{platform.python_version()} on {platform.system()} {platform.machine()}")
+
+
+def _requirements() -> Iterator[tuple[str, str | None]]:
+    """Each requirement's distribution, and the extra it belongs to."""
+    for line in importlib.metadata.requires(DISTRIBUTION) or ():
+        extra = re.search(r"extra\s*==\s*['\"]([^'\"]+)", line)
+        name = re.match(r"[A-Za-z0-9._-]+", line)
+        if name is not None:
+            yield name[0], extra[1] if extra else None
+
+
+def _version(distribution: str) -> str | None:
+    try:
+        return importlib.metadata.version(distribution)
+    except importlib.metadata.PackageNotFoundError:
+        return None
+
+
+def _packages() -> Iterator[Check]:
+    names = [DISTRIBUTION, *(name for name, extra in _requirements() if extra is None)]
+    versions = {name: _version(name) for name in names}
+    missing = [name for name, version in versions.items() if version is None]
+    if missing:
+        yield Check("packages", "problem", f"missing: {', '.join(missing)}", f"pip install {DISTRIBUTION}")
+    yield Check("packages", "ok", ", ".join(f"{name} {version}" for name, version in versions.items() if version))
+
+
+def _extras() -> Iterator[Check]:
+    extras: dict[str, list[str]] = {}
+    for name, extra in _requirements():
+        if extra is not None and name != DISTRIBUTION:
+            extras.setdefault(extra, []).append(name)
+    whole = [extra for extra, names in extras.items() if all(map(_version, names))]
+    absent = [extra for extra in extras if extra not in whole]
+    yield Check(
+        "extras", "note", f"installed: {', '.join(whole) or 'none'}; not installed: {', '.join(absent) or 'none'}"
+    )
+
+
+def _weights() -> Iterator[Check]:
+    shipped = sorted(Path(str(files("context_agent"))).rglob("*.safetensors"))
+    if not shipped:
+        yield Check("weights", "problem", "no weights in the package", f"pip install --force-reinstall {DISTRIBUTION}")
+    for path in shipped:
+        digest = hashlib.sha256(path.read_bytes()).hexdigest()
+        yield Check("weights", "ok", f"{path.name} sha256 {digest[:16]} ({path.stat().st_size / 1e6:.1f} MB)")
+
+
+def _round_trip() -> Check:
+    """Asks the embedded policy over a few passages in memory: embedding, BM25, episode and ranking all take part."""
+    from context_agent.agent import SearchAgent
+    from context_agent.cli.demo import documents, questions
+    from context_agent.retrieval.memory import MemoryCorpus
+
+    question = questions()[0]
+    started = time.perf_counter()
+    with SearchAgent(MemoryCorpus(documents())) as agent:
+        result = agent.search(question.question)
+    seconds = time.perf_counter() - started
+    if question.gold[0] not in {document.id for document in result.documents}:
+        return Check("round trip", "problem", f"the search of the bundled passages missed {question.gold[0]!r}")
+    return Check("round trip", "ok", f"{result.turns} turns over the bundled passages in {seconds:.1f} s")
+
+
+def _disk(folder: Path) -> Check:
+    free = shutil.disk_usage(folder).free
+    mend = "" if free >= LEAST_FREE else "make room before indexing more"
+    return Check("disk", "ok" if free >= LEAST_FREE else "problem", f"{free / 1e9:.1f} GB free at {folder}", mend)
+
+
+def _lock(folder: Path) -> Check:
+    """Whether a process is indexing into the folder just now."""
+    from filelock import FileLock, Timeout
+
+    from context_agent.retrieval.store import OWN_FOLDER
+
+    file = folder / OWN_FOLDER / "writer.lock"
+    if not file.exists():
+        return Check("lock", "ok", "free")
+    try:
+        with FileLock(file, timeout=0):
+            return Check("lock", "ok", "free")
+    except Timeout:
+        return Check("lock", "note", "another process is indexing into it; searches see the last complete state")
+
+
+def _index(index: options.IndexOptions, opening: options.OpenOptions) -> Check:
+    """Opens the index, and searches it for words of one of its own chunks."""
+    started = time.perf_counter()
+    with options.open_corpus(index, opening) as corpus:
+        row = corpus.snapshot.rows[corpus.count() // 2]
+        (chunk,) = corpus.get([row.chunk])
+        words = " ".join(chunk.indexed_text.split()[:WORDS])
+        found = [hit.chunk.id for hit in corpus.search(words)]
+        weights = corpus.calibration.weights
+        idle = [name for name, weight in weights.items() if not weight]
+        seconds = time.perf_counter() - started
+        detail = f"{corpus.name}: {corpus.count():,} chunks by {corpus.embedder.name}, searched in {seconds:.1f} s"
+    if chunk.id not in found:
+        return Check("index", "problem", f"{detail}; a chunk was not found by its own words", "index again")
+    if idle:
+        return Check(
+            "index", "problem", f"{detail}; useless and switched off: {', '.join(idle)}", "name the right embedder"
+        )
+    return Check("index", "ok", detail)

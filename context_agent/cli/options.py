@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from context_agent.cli import config
+from context_agent.errors import CorpusNotFoundError
 
 if TYPE_CHECKING:
     from context_agent.agent import SearchAgent
@@ -35,6 +35,23 @@ class IndexOptions:
     url: str | None
     collection: str
 
+    @property
+    def remedy(self) -> str:
+        """The command line that makes this index."""
+        place = f"--url {self.url}" if self.url else f"--path {self.path}"
+        return f"To make one: ctx1 index SOURCE {place} --collection {self.collection}"
+
+
+@dataclass(frozen=True, slots=True)
+class OpenOptions:
+    """How an index is read. The keys name metadata entries of a collection that was made by something else."""
+
+    embedder: str | None = None
+    reranker: str | None = None
+    text_key: str | None = None
+    title_key: str | None = None
+    document_key: str | None = None
+
 
 @dataclass(frozen=True, slots=True)
 class AgentOptions:
@@ -52,7 +69,7 @@ class AgentOptions:
 
 def common(command: Command) -> Command:
     """`--json`, `--config` and `--debug`, which every command takes."""
-    return _with(
+    return together(
         command,
         click.option("--json", "as_json", is_flag=True, help="Data on stdout as JSON, one object a line."),
         click.option(
@@ -78,7 +95,7 @@ def index(command: Command) -> Command:
         folder = FOLDER if path is None and url is None else path
         return command(index=IndexOptions(folder, url, collection), **rest)
 
-    return _with(
+    return together(
         wrapped,
         click.option(
             "--path",
@@ -90,16 +107,26 @@ def index(command: Command) -> Command:
     )
 
 
+def opening(command: Command) -> Command:
+    """The options for reading an index; the command gets them as `opening: OpenOptions`."""
+    return together(
+        gathered(command, "opening", OpenOptions),
+        click.option("--embedder", metavar="SPEC", help="What embeds questions.  [default: as the index was made]"),
+        click.option(
+            "--reranker", metavar="SPEC", help="cross-encoder:MODEL, or the URL of a /rerank endpoint.  [default: none]"
+        ),
+        click.option(
+            "--text-key", metavar="KEY", help="Metadata entry that holds the text, in a collection of your own."
+        ),
+        click.option("--title-key", metavar="KEY", help="Metadata entry that holds the title, there."),
+        click.option("--document-key", metavar="KEY", help="Metadata entry that holds the document's id, there."),
+    )
+
+
 def agent(command: Command) -> Command:
     """The options of a search; the command gets them as `agent: AgentOptions`."""
-
-    @functools.wraps(command)
-    def wrapped(**given: Any) -> Any:
-        mine = {name: given.pop(name) for name in AgentOptions.__dataclass_fields__}
-        return command(agent=AgentOptions(**mine), **given)
-
-    return _with(
-        wrapped,
+    return together(
+        gathered(command, "agent", AgentOptions),
         click.option("--policy", type=click.Choice(POLICIES), default="bridge", show_default=True, help="Who decides."),
         click.option(
             "--weights",
@@ -132,16 +159,26 @@ def agent(command: Command) -> Command:
     )
 
 
-@contextmanager
-def open_corpus(chosen: IndexOptions) -> Iterator[ChromaCorpus]:
-    """The corpus that the options name."""
+def open_corpus(index: IndexOptions, opening: OpenOptions | None = None) -> ChromaCorpus:
+    """The corpus that the options name; the caller closes it."""
     from context_agent.retrieval.chroma import ChromaCorpus
+    from context_agent.retrieval.embedders import load_embedder
+    from context_agent.retrieval.rerankers import load_reranker
 
-    corpus = ChromaCorpus.open(path=chosen.path, url=chosen.url, collection=chosen.collection)
+    opening = opening or OpenOptions()
     try:
-        yield corpus
-    finally:
-        corpus.close()
+        return ChromaCorpus.open(
+            index.path,
+            url=index.url,
+            collection=index.collection,
+            embedder=None if opening.embedder is None else load_embedder(opening.embedder),
+            reranker=load_reranker(opening.reranker),
+            text_key=opening.text_key,
+            title_key=opening.title_key,
+            document_key=opening.document_key,
+        )
+    except CorpusNotFoundError as error:
+        raise CorpusNotFoundError(f"{error}. {index.remedy}") from error
 
 
 def open_agent(chosen: AgentOptions, corpus: Corpus) -> SearchAgent:
@@ -166,7 +203,19 @@ def _policy(chosen: AgentOptions) -> Policy:
     return BridgePolicy() if chosen.weights is None else BridgePolicy.load(chosen.weights)
 
 
-def _with(command: Command, *options: Callable[[Command], Command]) -> Command:
+def gathered(command: Command, name: str, kind: type[Any]) -> Command:
+    """The command with its options of a kind handed to it as one value."""
+
+    @functools.wraps(command)
+    def wrapped(**given: Any) -> Any:
+        mine = {field.name: given.pop(field.name) for field in fields(kind)}
+        return command(**{name: kind(**mine)}, **given)
+
+    return wrapped
+
+
+def together(command: Command, *options: Callable[[Command], Command]) -> Command:
+    """The command with these options, listed in this order."""
     for add in reversed(options):
         command = add(command)
     return command

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import gzip
 import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO
+from typing import IO, TYPE_CHECKING
 
 import click
 
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
 @click.option("--k", type=click.IntRange(1), default=10, show_default=True, help="Documents to return.")
 @options.agent
 @options.index
+@options.opening
 @options.common
 def search(
     *,
@@ -49,6 +51,7 @@ def search(
     as_json: bool,
     agent: options.AgentOptions,
     index: options.IndexOptions,
+    opening: options.OpenOptions,
 ) -> int:
     """Search an index in several steps and rank its documents.
 
@@ -56,7 +59,7 @@ def search(
     """
     if (question is None) == (questions is None):
         raise click.UsageError("give one QUESTION, or a file of them with --questions")
-    with options.open_corpus(index) as corpus, options.open_agent(agent, corpus) as searcher:
+    with options.open_corpus(index, opening) as corpus, options.open_agent(agent, corpus) as searcher:
         if questions is not None:
             return search_many(searcher, questions, k=k, concurrency=concurrency, ordered=ordered, as_json=as_json)
         asked = sys.stdin.read() if question == "-" else question or ""
@@ -110,7 +113,10 @@ def search_many(agent: SearchAgent, file: Path, *, k: int, concurrency: int, ord
     from context_agent.cli.batch import answer_all, read_rows
 
     failed = 0
-    with _lines(file) as lines, console.progress("Searching", "questions") as advance:
+    # Read before the first is asked: an interrupt could not end a read inside the event loop.
+    with _lines(file) as lines:
+        rows = list(read_rows(lines))
+    with console.progress("Searching", "questions") as advance:
         done = 0
 
         def take(answer: Answer) -> None:
@@ -118,9 +124,9 @@ def search_many(agent: SearchAgent, file: Path, *, k: int, concurrency: int, ord
             failed += answer.error is not None
             done += 1
             _print_answer(answer, as_json)
-            advance(done, None)
+            advance(done, len(rows))
 
-        asyncio.run(answer_all(agent, read_rows(lines), take, k=k, concurrency=concurrency, ordered=ordered))
+        asyncio.run(answer_all(agent, rows, take, k=k, concurrency=concurrency, ordered=ordered))
     if failed:
         console.note(f"ctx1 search: {failed} of {done} questions failed")
     return 1 if failed else 0
@@ -139,13 +145,13 @@ def _print_answer(answer: Answer, as_json: bool) -> None:
 
 
 @contextmanager
-def _lines(file: Path) -> Iterator[BinaryIO]:
+def _lines(file: Path) -> Iterator[IO[bytes]]:
     if str(file) == "-":
         yield sys.stdin.buffer
         return
     try:
-        opened = file.open("rb")
-    except OSError as error:
-        raise DataError(f"cannot read the question file {file}: {error.strerror}") from error
-    with opened:
-        yield opened
+        with gzip.open(file) if file.suffix == ".gz" else file.open("rb") as opened:
+            yield opened
+    except (OSError, EOFError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise DataError(f"cannot read the question file {file}: {reason}") from error

@@ -1,54 +1,28 @@
-"""The installed `ctx1`, run as a user runs it: a process of its own, in a folder of its own."""
+"""A folder of notes, an index of it, and `ctx1` to run in an empty folder."""
 
+import functools
 import json
-import subprocess
-import sys
-from collections.abc import Callable
 from importlib.resources import files
-from pathlib import Path
-from typing import Any
 
 import pytest
 
-CTX1 = Path(sys.executable).with_name("ctx1")
-Run = Callable[..., subprocess.CompletedProcess[str]]
+from tests.cli import process
 
 
-def passages() -> list[dict[str, Any]]:
+def passages():
     """The demo's corpus: small, linked, and made for this."""
     text = (files("context_agent.cli") / "demo_data" / "corpus.jsonl").read_text(encoding="utf-8")
     return [json.loads(line) for line in text.splitlines()]
 
 
 @pytest.fixture
-def ctx1(tmp_path: Path) -> Run:
-    """Runs `ctx1` with these arguments and returns what it did."""
-
-    def run(*arguments: object, stdin: str | None = "", cwd: Path = tmp_path, **env: str) -> Any:
-        return run_ctx1(*arguments, stdin=stdin, cwd=cwd, **env)
-
-    return run
-
-
-def run_ctx1(
-    *arguments: object, cwd: Path, stdin: str | None = "", **env: str
-) -> subprocess.CompletedProcess[str]:
-    import os
-
-    return subprocess.run(
-        [str(CTX1), *map(str, arguments)],
-        input=stdin,
-        capture_output=True,
-        text=True,
-        timeout=120,
-        cwd=cwd,
-        env={**os.environ, **env},
-        check=False,
-    )
+def ctx1(tmp_path):
+    """Runs `ctx1` in the test's own folder."""
+    return functools.partial(process.run, cwd=tmp_path)
 
 
 @pytest.fixture(scope="session")
-def notes(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def notes(tmp_path_factory):
     """A folder of Markdown files, as notes are kept."""
     folder = tmp_path_factory.mktemp("user") / "notes"
     folder.mkdir()
@@ -58,9 +32,9 @@ def notes(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def index(notes: Path) -> Path:
+def index(notes):
     """The notes, indexed by `ctx1 index`."""
     folder = notes.parent / "index"
-    done = run_ctx1("index", notes, "--path", folder, cwd=notes.parent)
+    done = process.run("index", notes, "--path", folder, cwd=notes.parent)
     assert done.returncode == 0, done.stderr
     return folder

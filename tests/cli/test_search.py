@@ -1,16 +1,13 @@
 """`ctx1 search`: one question or many, as text or JSON, live on a terminal."""
 
 import json
-import os
-import pty
-import select
 import signal
 import subprocess
-import time
+from pathlib import Path
 
 import pytest
 
-from tests.cli.conftest import CTX1
+from tests.cli.process import CTX1, on_terminal
 
 QUESTION = "Which river flows past the birthplace of the engineer who designed Orm Skerry Light?"
 KEYS = ["id", "question", "documents", "stop_reason", "turns", "tokens", "trajectory", "error"]
@@ -103,7 +100,7 @@ def test_a_saved_trajectory_replays(ctx1, index, tmp_path):
     (found,) = objects(done)
     saved = sorted((tmp_path / "runs").glob("*.jsonl"))
     assert len(saved) == 2
-    assert os.path.samefile(tmp_path / found["trajectory"], tmp_path / "runs" / os.path.basename(found["trajectory"]))
+    assert Path(tmp_path / found["trajectory"]) in saved
     for path in saved:
         trajectory = trajectory_file.read(path)
         trajectory.verify()
@@ -149,7 +146,7 @@ def test_a_reader_that_goes_away_is_no_stack_trace(index, tmp_path):
 
 
 def test_a_terminal_shows_turns_calls_and_the_filling_context(index, tmp_path):
-    out = on_terminal([str(CTX1), "search", QUESTION, "--path", str(index), "--k", "3"], tmp_path)
+    out = on_terminal("search", QUESTION, "--path", index, "--k", 3, cwd=tmp_path)
     assert "turn 1" in out
     assert "search" in out
     assert "context" in out
@@ -159,34 +156,12 @@ def test_a_terminal_shows_turns_calls_and_the_filling_context(index, tmp_path):
 
 
 def test_a_document_cannot_steer_the_terminal(ctx1, tmp_path):
-    row = json.dumps({"id": "x", "title": "Bell\x07", "text": "The Lume \x1b[2J\x1b]0;owned\x07 flows past Brasko.\u202e"})
+    row = json.dumps(
+        {"id": "x", "title": "Bell\x07", "text": "The Lume \x1b[2J\x1b]0;owned\x07 flows past Brasko.\u202e"}
+    )
     assert ctx1("index", "-", "--path", "i", stdin=row + "\n").returncode == 0
-    out = on_terminal([str(CTX1), "search", "Lume", "--path", "i"], tmp_path)
+    out = on_terminal("search", "Lume", "--path", "i", cwd=tmp_path)
     assert "\x1b[2J" not in out
     assert "\x1b]0;owned" not in out
     assert "\x07" not in out
     assert "\u202e" not in out
-
-
-def on_terminal(command, cwd):
-    """Runs a command on a pseudo-terminal and returns all it wrote."""
-    leader, follower = pty.openpty()
-    environment = {**os.environ, "TERM": "xterm-256color", "COLUMNS": "120", "LINES": "40"}
-    with subprocess.Popen(command, cwd=cwd, stdin=follower, stdout=follower, stderr=follower, env=environment) as process:
-        os.close(follower)
-        written = b""
-        ends = time.monotonic() + 60
-        while time.monotonic() < ends:
-            if select.select([leader], [], [], 0.2)[0]:
-                try:
-                    part = os.read(leader, 65_536)
-                except OSError:
-                    break
-                written += part
-                if not part:
-                    break
-            elif process.poll() is not None:
-                break
-    os.close(leader)
-    assert process.returncode == 0, written
-    return written.decode(errors="replace")
