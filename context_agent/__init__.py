@@ -14,6 +14,8 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from context_agent.version import __version__ as __version__
+
 if TYPE_CHECKING:
     from context_agent.agent import Progress, SearchAgent, SearchResult
     from context_agent.episode import Episode, Limits, StopReason
@@ -29,8 +31,6 @@ if TYPE_CHECKING:
     from context_agent.retrieval.memory import MemoryCorpus
     from context_agent.trajectory import Trajectory
     from context_agent.types import Action, Chunk, Document, RankedDocument, RankedId, ToolCall
-
-__version__ = "0.1.0"
 
 _HOME = {
     "Action": "types",

@@ -47,6 +47,7 @@ from context_agent.trajectory import (
     fold,
 )
 from context_agent.types import Action, RankedDocument, RankedId, ToolCall
+from context_agent.version import __version__
 
 USAGE_RESERVE = 48
 """Tokens that results leave free for the usage line."""
@@ -161,7 +162,7 @@ class Episode:
             seed=seed,
             question_id=question_id,
             limits=asdict(self.limits),
-            version=_version(),
+            version=__version__,
             started=datetime.now(UTC).isoformat(timespec="seconds"),
         )
         self._opening = self._prompt(question, self.profile.instructions() if instructions is None else instructions)
@@ -394,9 +395,3 @@ def _report(done: str, unchanged: str, chosen: edits.Selection) -> tuple[str, st
     if chosen.unknown:
         parts.append(f"Unknown ids: {', '.join(defuse(item[:80]) for item in chosen.unknown[:5])}.")
     return " ".join(parts), "unknown_id" if chosen.unknown else None
-
-
-def _version() -> str:
-    from context_agent import __version__
-
-    return __version__
