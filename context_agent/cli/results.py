@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import textwrap
 
 from rich.console import Console
@@ -22,7 +23,7 @@ def show(console: Console, result: SearchResult, seconds: float | None = None) -
     if not result.documents:
         console.print(Text("No document found.", style="yellow"))
     for rank, document in enumerate(result.documents, start=1):
-        _show_document(console, rank, document)
+        _show_document(console, rank, document, result.question)
     console.print(Text(summary(result, seconds), style="dim"))
     if result.trajectory is not None:
         console.print(Text("trajectory: " + ", ".join(str(path) for path in result.paths), style="dim"), soft_wrap=True)
@@ -37,14 +38,14 @@ def summary(result: SearchResult, seconds: float | None = None) -> str:
     return f"{result.stop_reason.replace('_', ' ')} after {turns}, {result.tokens:,} tokens{took}"
 
 
-def _show_document(console: Console, rank: int, document: RankedDocument) -> None:
+def _show_document(console: Console, rank: int, document: RankedDocument, question: str) -> None:
     line = Text.assemble((f"{rank:>2}. {_one_line(document.title or document.id)}", "bold"))
     if document.title and document.title != document.id:
         line.append(f"  {_one_line(document.id)}", style="dim")
     line.append(f"  {document.score:.3f}", style="dim")
     console.print(line)
     if document.chunks:
-        passage = _cut(_one_line(document.chunks[0].text))
+        passage = excerpt(document.chunks[0].text, question)
         console.print(Text(textwrap.indent(textwrap.fill(passage, min(console.width, WIDEST) - 6), "    ")))
 
 
@@ -52,5 +53,19 @@ def _one_line(text: str) -> str:
     return printable(" ".join(text.split()))
 
 
-def _cut(text: str) -> str:
-    return text if len(text) <= PASSAGE else text[:PASSAGE].rsplit(" ", 1)[0] + " …"
+def excerpt(text: str, question: str) -> str:
+    """The stretch of a passage with most words of the question in it, begun at a sentence; the first among equals."""
+    text = _one_line(text)
+    if len(text) <= PASSAGE:
+        return text
+    words = set(re.findall(r"\w{3,}", question.casefold()))
+    starts = [0, *(match.end() for match in re.finditer(r"[.!?] ", text[: len(text) - PASSAGE // 2]))]
+    best = max(starts, key=lambda start: _shared(words, text[start : start + PASSAGE]))
+    cut = text[best : best + PASSAGE]
+    if best + PASSAGE < len(text):
+        cut = cut.rsplit(" ", 1)[0] + " …"
+    return f"… {cut}" if best else cut
+
+
+def _shared(words: set[str], text: str) -> int:
+    return len(words.intersection(re.findall(r"\w{3,}", text.casefold())))

@@ -9,7 +9,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, TYPE_CHECKING
+from typing import IO, TYPE_CHECKING, cast
 
 import click
 
@@ -151,7 +151,7 @@ def _lines(file: Path) -> Iterator[IO[bytes]]:
         return
     try:
         with gzip.open(file) if file.suffix == ".gz" else file.open("rb") as opened:
-            yield opened
+            yield cast("IO[bytes]", opened)
     except (OSError, EOFError) as error:
         reason = getattr(error, "strerror", None) or error
         raise DataError(f"cannot read the question file {file}: {reason}") from error
