@@ -81,7 +81,8 @@ class Bm25Index:
         for entry in entries:
             document = Document()
             document.add_text("id", entry.id)
-            document.add_text("text", (entry.title + "\n") * TITLE_WEIGHT + entry.text if entry.title else entry.text)
+            document.add_text("every", _EVERY)
+            document.add_text("text", whole_characters(f"{entry.title}\n" * TITLE_WEIGHT + entry.text))
             writer.add_document(document)
 
     def delete(self, ids: Iterable[str]) -> None:
@@ -108,7 +109,7 @@ class Bm25Index:
 
     def analyze(self, text: str) -> list[str]:
         """The distinct terms of a text, in order of appearance."""
-        return list(dict.fromkeys(self._analyzer.analyze(text[:MAX_QUERY_CHARACTERS])))
+        return list(dict.fromkeys(self._analyzer.analyze(whole_characters(text[:MAX_QUERY_CHARACTERS]))))
 
     def document_frequency(self, terms: Sequence[str]) -> NDArray[np.int64]:
         """In how many texts each term occurs, shape (n,).
@@ -124,7 +125,8 @@ class Bm25Index:
         words = self.analyze(term)
         if not words:
             return self.count() if any(map(str.isalnum, term)) else 0
-        if len(words) == 1:
+        # Tantivy's own number counts what was deleted until it merges the segment.
+        if len(words) == 1 and self._searcher.doc_freq("every", _EVERY) == self.count():
             return self._searcher.doc_freq("text", words[0])
         query = _boolean([(Occur.Must, self._term(word)) for word in words])
         return int(self._searcher.search(query, 1, count=True).count)  # type: ignore[attr-defined]
@@ -172,6 +174,13 @@ class Bm25Index:
 
 
 _TOKENIZER = "context_agent_english"
+_EVERY = "1"
+"""A term of every text, by which deleted ones can be counted."""
+
+
+def whole_characters(text: str) -> str:
+    """The text with half surrogate pairs, which UTF-8 cannot hold, replaced by question marks."""
+    return text.encode("utf-8", errors="replace").decode()
 
 
 def _schema() -> Schema:
@@ -179,6 +188,7 @@ def _schema() -> Schema:
 
     builder = SchemaBuilder()
     builder.add_text_field("id", stored=True, tokenizer_name="raw", index_option="basic")
+    builder.add_text_field("every", stored=False, tokenizer_name="raw", index_option="basic")
     builder.add_text_field("text", stored=False, tokenizer_name=_TOKENIZER, index_option="freq")
     return builder.build()
 

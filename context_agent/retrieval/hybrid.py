@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from context_agent.retrieval.bm25 import Bm25Index
+from context_agent.retrieval.bm25 import Bm25Index, whole_characters
 from context_agent.retrieval.fusion import Retriever, reciprocal_rank_fusion
 from context_agent.retrieval.protocol import CANDIDATES, PER_RETRIEVER, Where
 from context_agent.types import Chunk, Hit
@@ -48,6 +48,7 @@ class QueryVectors:
 
     def __call__(self, query: str) -> NDArray[np.float32]:
         """The vector of a query, shape (d,)."""
+        query = whole_characters(query)
         with self._lock:
             if (known := self._known.get(query)) is not None:
                 self._known.move_to_end(query)
@@ -61,16 +62,27 @@ class QueryVectors:
 
 
 class Bm25Retriever:
-    """BM25 as a retriever. `matching` gives the ids that a metadata filter lets through."""
+    """BM25 as a retriever. `matching` gives the indexed ids that a metadata filter lets through.
+
+    `chunk_of` says which chunk an indexed id stands for, where that is not the chunk's own id.
+    """
 
     name = SPARSE
 
-    def __init__(self, index: Bm25Index, matching: Callable[[Where], AbstractSet[str]]) -> None:
-        self._index = index
-        self._matching = matching
+    def __init__(
+        self,
+        index: Bm25Index,
+        matching: Callable[[Where], AbstractSet[str]],
+        chunk_of: Mapping[str, str] | None = None,
+    ) -> None:
+        self._index, self._matching, self._chunk_of = index, matching, chunk_of
 
     def search(self, query: str, k: int, where: Where | None = None) -> list[tuple[str, float]]:
         """See `Retriever`."""
+        hits = self._search(query, k, where)
+        return hits if self._chunk_of is None else [(self._chunk_of[item], score) for item, score in hits]
+
+    def _search(self, query: str, k: int, where: Where | None) -> list[tuple[str, float]]:
         if where is None:
             return self._index.search(query, k)
         allowed = self._matching(where)
@@ -102,6 +114,7 @@ def gather(
     """
     if not query.strip() or limit <= 0:
         return []
+    query = whole_characters(query)
     active = [retriever for retriever in retrievers if weights.get(retriever.name, 1.0) > 0]
     wanted = max(per_retriever, -(-limit // max(1, len(active))))
     found: dict[str, dict[str, float]] = {}

@@ -1,0 +1,330 @@
+"""`ChromaCorpus`: search over a Chroma collection, in a local folder, on a server, or in Chroma Cloud.
+
+A search asks Chroma for ids only, BM25 for ids, fuses them, and fetches the texts of what is left by id. Chunks that
+were seen already are dropped afterwards, for a filter would make Chroma's query linear in the collection.
+
+An open corpus shows the state it found when it was opened. A client of Chroma does not see vectors that another process
+adds, so after a new indexing run call `refresh()`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from collections.abc import Set as AbstractSet
+from functools import lru_cache
+from itertools import islice
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from context_agent.errors import ConfigError, CorpusEmptyError, DimensionError
+from context_agent.retrieval.calibration import Calibration, calibrate, probes_of, sample_rows
+from context_agent.retrieval.dense import ChromaDense, check_dimension, embedder_of, stored_vectors
+from context_agent.retrieval.fusion import Retriever
+from context_agent.retrieval.grep import Pattern, scan
+from context_agent.retrieval.hybrid import Bm25Retriever, Candidate, QueryVectors, gather, hits_of
+from context_agent.retrieval.layouts import ForeignLayout, Keys, Layout, OwnLayout
+from context_agent.retrieval.manifest import Manifest, read_manifest
+from context_agent.retrieval.native import hybrid_request, hybrid_rows, sparse_key
+from context_agent.retrieval.protocol import CANDIDATES, GREP_LIMIT, PER_RETRIEVER, Where
+from context_agent.retrieval.store import PAGE, Place, connect, find, own_folder, readable
+from context_agent.types import Chunk, Hit
+
+if TYPE_CHECKING:
+    from chromadb.api import ClientAPI
+
+    from context_agent.retrieval.embedders import Embedder
+    from context_agent.retrieval.rerankers import Reranker
+    from context_agent.tokens import TokenCounter
+
+COLLECTION = "documents"
+"""The collection that is used when none is named."""
+_KNOWN_FILTERS = 16
+
+
+class ChromaCorpus:
+    """A `Corpus` over one collection. Make it with `open`; reads are safe from any number of threads."""
+
+    blocking = True
+
+    def __init__(
+        self,
+        place: Place,
+        collection: str,
+        *,
+        embedder: Embedder | None,
+        keys: Keys,
+        counter: TokenCounter | None,
+        reranker: Reranker | None,
+        cache: str | Path | None,
+        calibration: bool,
+        wrap: Callable[[Retriever], Retriever] | None,
+        rebuild: bool,
+    ) -> None:
+        self._place, self._collection_name, self._keys, self._counter = place, collection, keys, counter
+        self._reranker, self._cache, self._calibrate, self._wrap = reranker, cache, calibration, wrap
+        self._given_embedder = embedder
+        self._client: ClientAPI | None = None
+        self._attach(rebuild)
+
+    @classmethod
+    def open(
+        cls,
+        path: str | Path | None = None,
+        *,
+        url: str | None = None,
+        collection: str = COLLECTION,
+        embedder: Embedder | None = None,
+        text_key: str | None = None,
+        title_key: str | None = None,
+        document_key: str | None = None,
+        index_key: str | None = None,
+        tokens_key: str | None = None,
+        counter: TokenCounter | None = None,
+        reranker: Reranker | None = None,
+        headers: dict[str, str] | None = None,
+        tenant: str | None = None,
+        database: str | None = None,
+        cache: str | Path | None = None,
+        calibration: bool = True,
+        wrap: Callable[[Retriever], Retriever] | None = None,
+        rebuild: bool = False,
+    ) -> Self:
+        """Opens a collection in the folder `path` or on the server at `url`.
+
+        `embedder` defaults to what the collection was indexed with: as its manifest says, or its stored embedding
+        function. The `*_key` options name metadata entries of a collection that was not made here (see `Keys`). BM25
+        and a copy of the texts are kept in the folder, with a server in `cache` (default: the user's cache folder);
+        they are brought up to date now, or made anew with `rebuild`. `calibration=False` trusts both retrievers alike;
+        `wrap` replaces a retriever before calibration.
+
+        Raises `CorpusNotFoundError`, `CorpusEmptyError`, `CorpusCorruptError`, `DimensionError`, `ConfigError`.
+        """
+        return cls(
+            Place.of(path, url, headers=headers, tenant=tenant, database=database),
+            collection,
+            embedder=embedder,
+            keys=Keys(text_key, title_key, document_key, index_key, tokens_key),
+            counter=counter,
+            reranker=reranker,
+            cache=cache,
+            calibration=calibration,
+            wrap=wrap,
+            rebuild=rebuild,
+        )
+
+    def refresh(self, *, rebuild: bool = False) -> None:
+        """Shows the collection's present state. Not while other threads search.
+
+        Vectors that another process added are seen only if no other client of this process holds the folder open.
+        """
+        self.close()
+        self._attach(rebuild)
+
+    def close(self) -> None:
+        """Lets go of the client. Idempotent."""
+        client, self._client = self._client, None
+        if client is not None:
+            cast("Any", client).close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    @property
+    def name(self) -> str:
+        """`chroma:<collection>@<revision>`; for a collection not made here, the number of its snapshot."""
+        return f"chroma:{self._collection_name}@{self._layout.revision or f's{self.snapshot.number}'}"
+
+    @property
+    def embedder(self) -> Embedder:
+        """What embeds queries here."""
+        return self._embed_query.embedder
+
+    def count(self) -> int:
+        """Number of chunks in the state that is read."""
+        return len(self.snapshot.rows)
+
+    def search(
+        self,
+        query: str,
+        *,
+        limit: int = CANDIDATES,
+        exclude: AbstractSet[str] = frozenset(),
+        where: Where | None = None,
+    ) -> list[Hit]:
+        """See `Corpus.search`."""
+        depth = limit if self._reranker is None else max(limit, CANDIDATES)
+        with readable(self._place):
+            if self._sparse_key is not None:
+                found, chunks = self._native(query, depth, exclude, where)
+            else:
+                weights = self.calibration.weights
+                found = gather(self.retrievers, weights, query, exclude=exclude, where=where, limit=depth)
+                chunks = self._by_id([candidate.id for candidate in found])
+        return hits_of(query, found, chunks, self._reranker, limit)
+
+    def grep(
+        self,
+        pattern: str,
+        *,
+        limit: int = GREP_LIMIT,
+        exclude: AbstractSet[str] = frozenset(),
+        where: Where | None = None,
+    ) -> list[Hit]:
+        """See `Corpus.grep`; a hit's score is 1 / rank."""
+        compiled, rows = Pattern(pattern), self.snapshot.rows
+        with readable(self._place):
+            allowed = None if where is None else self._matching(where)
+            matching = (rows[place] for place in scan(self.snapshot.table, compiled))
+            kept = (row for row in matching if row.chunk not in exclude and (allowed is None or row.record in allowed))
+            chunks = self._by_id([row.chunk for row in islice(kept, max(0, limit))])
+        return [Hit(chunk, 1.0 / rank, rank) for rank, chunk in enumerate(chunks.values(), start=1)]
+
+    def read(self, document_id: str) -> list[Chunk]:
+        """See `Corpus.read`."""
+        rows = [self.snapshot.rows[place].chunk for place in self.snapshot.rows_of_document.get(document_id, ())]
+        return sorted(self.get(rows), key=lambda chunk: chunk.index)
+
+    def get(self, chunk_ids: Sequence[str]) -> list[Chunk]:
+        """See `Corpus.get`."""
+        with readable(self._place):
+            return list(self._by_id(chunk_ids).values())
+
+    def similarity(self, query: str, chunk_ids: Sequence[str]) -> NDArray[np.float32]:
+        """See `Corpus.similarity`."""
+        cosines = np.full(len(chunk_ids), np.nan, dtype=np.float32)
+        vector = self._embed_query(query)
+        with readable(self._place):
+            known = stored_vectors(self._collection, self._records(chunk_ids))
+        places = [place for place, chunk_id in enumerate(chunk_ids) if chunk_id in known]
+        if places:
+            matrix = np.stack([known[chunk_ids[place]] for place in places])
+            norms = np.linalg.norm(matrix, axis=1) * np.linalg.norm(vector)
+            cosines[places] = (matrix @ vector) / np.where(norms > 0, norms, 1.0)
+        return cosines
+
+    def rerank(self, query: str, chunks: Sequence[Chunk]) -> NDArray[np.float32]:
+        """See `Corpus.rerank`."""
+        if self._reranker is not None and chunks:
+            return self._reranker.score(query, [chunk.indexed_text for chunk in chunks])
+        return self.similarity(query, [chunk.id for chunk in chunks])
+
+    def document_frequency(self, terms: Sequence[str]) -> NDArray[np.int64]:
+        """See `Corpus.document_frequency`."""
+        return self.snapshot.bm25.document_frequency(terms)
+
+    def _attach(self, rebuild: bool) -> None:
+        self._client = connect(self._place)
+        try:
+            manifest = self._attach_to(self._client, rebuild)
+            # A writer may have completed a run while its predecessor's state was being read.
+            if manifest and manifest != read_manifest(find(self._client, self._place, self._collection_name)):
+                self._attach_to(self._client, rebuild)
+        except BaseException:
+            self.close()
+            raise
+
+    def _attach_to(self, client: ClientAPI, rebuild: bool) -> Manifest | None:
+        self._collection = find(client, self._place, self._collection_name)
+        with readable(self._place):
+            manifest = read_manifest(self._collection)
+            self._check_filled(manifest)
+            self._embed_query = QueryVectors(self._fitting_embedder(manifest))
+            self._layout: Layout = OwnLayout(manifest) if manifest else ForeignLayout(self._keys, self._counter)
+            root = own_folder(self._place, self._collection, self._cache)
+            self.snapshot = self._layout.snapshot(self._collection, root, rebuild=rebuild)
+            self._matching = self._filter_cache()
+            self._sparse_key = sparse_key(self._collection)
+            shipped: list[Retriever] = [
+                ChromaDense(self._collection, self._embed_query, self.snapshot.chunk_of_record),
+                Bm25Retriever(self.snapshot.bm25, self._matching, self.snapshot.chunk_of_record),
+            ]
+            self.retrievers = [self._wrap(one) for one in shipped] if self._wrap else shipped
+            self.calibration = self._calibrated(manifest)
+        return manifest
+
+    def _calibrated(self, manifest: Manifest | None) -> Calibration:
+        if not self._calibrate:
+            return calibrate(self.retrievers, [])
+        if manifest and manifest.weights and self._wrap is None:
+            return Calibration(manifest.mrr, manifest.weights)
+        rows = sample_rows(self.count())
+        chunks = self._by_id([self.snapshot.rows[row].chunk for row in rows])
+        return calibrate(self.retrievers, probes_of(list(chunks.values())))
+
+    def _check_filled(self, manifest: Manifest | None) -> None:
+        name, place = self._collection_name, self._place
+        if manifest is not None and manifest.revision == 0:
+            raise CorpusEmptyError(f"the indexing of {name!r} in {place} was never completed: run it again to resume")
+        if manifest is None and self._collection.count() == 0:
+            raise CorpusEmptyError(f"collection {name!r} in {place} is empty: index documents first")
+
+    def _fitting_embedder(self, manifest: Manifest | None) -> Embedder:
+        embedder = self._given_embedder or embedder_of(self._collection, manifest)
+        if manifest is not None and embedder.dimension != manifest.dimension:
+            raise DimensionError(
+                f"{embedder.name} makes vectors of {embedder.dimension} numbers, but {self._collection_name!r} was "
+                f"indexed by {manifest.embedder} with {manifest.dimension}: open it with that one"
+            )
+        if manifest is not None and embedder.name != manifest.embedder:
+            raise ConfigError(
+                f"{self._collection_name!r} was indexed by {manifest.embedder}, not {embedder.name}: open it with it"
+            )
+        check_dimension(self._collection, embedder)
+        return embedder
+
+    def _filter_cache(self) -> Callable[[Where], frozenset[str]]:
+        """The records that a metadata filter lets through, the latest filters remembered."""
+        collection = self._collection
+
+        @lru_cache(maxsize=_KNOWN_FILTERS)
+        def matching(where: str) -> frozenset[str]:
+            return frozenset(collection.get(where=json.loads(where), include=[])["ids"])
+
+        return lambda where: matching(json.dumps(where, sort_keys=True)) & self.snapshot.chunk_of_record.keys()
+
+    def _native(
+        self, query: str, limit: int, exclude: AbstractSet[str], where: Where | None
+    ) -> tuple[list[Candidate], dict[str, Chunk]]:
+        """One request to the server's own hybrid search; the scores of the single retrievers stay unknown."""
+        if not query.strip() or limit <= 0 or self._sparse_key is None:
+            return [], {}
+        ask = max(limit, PER_RETRIEVER) + len(exclude)
+        request = hybrid_request(
+            query, self._embed_query(query), self._sparse_key, limit=ask, depth=2 * ask, where=where
+        )
+        found: list[Candidate] = []
+        chunks: dict[str, Chunk] = {}
+        for row in hybrid_rows(self._collection, request):
+            chunk = self._layout.chunk(row["id"], row.get("document"), row.get("metadata"))
+            if chunk is not None and chunk.id not in exclude and row["id"] in self.snapshot.chunk_of_record:
+                chunks[chunk.id] = chunk
+                found.append(Candidate(chunk.id, row["score"], None, None))
+        return found[:limit], chunks
+
+    def _records(self, chunk_ids: Sequence[str]) -> dict[str, str]:
+        """Record id to chunk id, for the chunks there are."""
+        rows, row_of = self.snapshot.rows, self.snapshot.row_of_chunk
+        return {rows[row_of[chunk_id]].record: chunk_id for chunk_id in chunk_ids if chunk_id in row_of}
+
+    def _by_id(self, chunk_ids: Sequence[str]) -> dict[str, Chunk]:
+        """The chunks by id, in the order asked."""
+        records = list(self._records(chunk_ids))
+        chunks: dict[str, Chunk] = {}
+        for start in range(0, len(records), PAGE):
+            batch = records[start : start + PAGE]
+            page: dict[str, Any] = dict(self._collection.get(ids=batch, include=["documents", "metadatas"]))
+            for record, text, metadata in zip(page["ids"], page["documents"], page["metadatas"], strict=True):
+                chunk = self._layout.chunk(record, text, metadata)
+                if chunk is not None:
+                    chunks[chunk.id] = chunk
+        return {chunk_id: chunks[chunk_id] for chunk_id in chunk_ids if chunk_id in chunks}

@@ -1,0 +1,337 @@
+"""Indexing documents into a Chroma collection: idempotent, resumable, one writer at a time.
+
+A run never changes what readers see until it writes the manifest: new chunks are added beside the old ones under a
+revision that no manifest names yet. The order at the end is: new snapshot, manifest, removal of what was replaced.
+Killed at any moment, the index opens in its last complete state, and running again skips what is already stored.
+
+Peak memory: the ids of all chunks, and a few batches of texts and vectors. A document that is replaced needs the space
+of both versions until the end of the run.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from context_agent.errors import (
+    ConfigError,
+    CorpusCorruptError,
+    CorpusEmptyError,
+    CorpusError,
+    CorpusLockedError,
+    DimensionError,
+)
+from context_agent.retrieval import snapshot as snapshots
+from context_agent.retrieval.calibration import Calibration, calibrate, probes_of, sample_rows
+from context_agent.retrieval.dense import ChromaDense
+from context_agent.retrieval.hybrid import Bm25Retriever, QueryVectors
+from context_agent.retrieval.layouts import OwnLayout
+from context_agent.retrieval.manifest import (
+    Chunking,
+    Manifest,
+    digest_in,
+    digest_of,
+    entry_of,
+    read_manifest,
+    record_id,
+    write_manifest,
+)
+from context_agent.retrieval.snapshot import Row, Snapshot, SnapshotWriter
+from context_agent.retrieval.store import OWN_FOLDER, Place, all_ids, cache_folder, connect, own_folder, readable
+from context_agent.retrieval.writer import BATCH, RecordWriter, delete_records, entries_of
+from context_agent.tokens import HarmonyCounter, TokenCounter
+from context_agent.types import Document
+
+if TYPE_CHECKING:
+    from chromadb.api import ClientAPI
+    from chromadb.api.models.Collection import Collection
+
+    from context_agent.retrieval.embedders import Embedder
+
+DOCUMENTS = "documents"
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How far a run is: documents looked at, chunks found new, chunks stored."""
+
+    documents: int
+    chunks: int
+    stored: int
+
+
+@dataclass(frozen=True, slots=True)
+class IndexReport:
+    """What a run did. `added`, `replaced`, `unchanged`, `removed` and `empty` count documents; times in seconds."""
+
+    collection: str
+    revision: int
+    chunks: int
+    added: int
+    replaced: int
+    unchanged: int
+    removed: int
+    empty: int
+    stored: int
+    resumed: int
+    seconds: float
+    embedding_seconds: float
+
+
+def index_documents(
+    documents: Iterable[Document],
+    path: str | Path | None = None,
+    *,
+    url: str | None = None,
+    collection: str = DOCUMENTS,
+    embedder: Embedder | None = None,
+    chunk_size: int | None = None,
+    overlap: int = 0,
+    counter: TokenCounter | None = None,
+    remove_missing: bool = False,
+    calibration: bool = True,
+    progress: Callable[[Progress], None] | None = None,
+    batch_size: int = BATCH,
+    headers: dict[str, str] | None = None,
+    tenant: str | None = None,
+    database: str | None = None,
+    cache: str | Path | None = None,
+) -> IndexReport:
+    """Brings a collection up to date with `documents`, and makes it when there is none.
+
+    Unchanged documents (same id, title, text, metadata and chunking) are skipped, changed ones replaced;
+    `remove_missing` removes those that are not among `documents`. `embedder` defaults to the static one and cannot
+    change between runs. `progress` is called after every batch. With a server, the lock holds on this machine only.
+
+    Raises `CorpusLockedError` while another process writes, `CorpusEmptyError` when there is nothing to index,
+    `CorpusError` for a document id that occurs twice with different content, or a collection that was not made here,
+    `DimensionError` and `ConfigError` for another embedder than before.
+    """
+    place = Place.of(path, url, headers=headers, tenant=tenant, database=database)
+    embedder = embedder if embedder is not None else _static()
+    counter = counter if counter is not None else HarmonyCounter()
+    client = connect(place, create=place.path is not None)
+    try:
+        with _one_writer(place, collection, cache), readable(place):
+            chunking = _chunking(chunk_size, overlap, counter)
+            target = _collection(client, place, collection, Manifest(embedder.name, embedder.dimension, chunking))
+            run = _Run(
+                target,
+                own_folder(place, target, cache),
+                embedder=embedder,
+                chunking=chunking,
+                counter=counter,
+                progress=progress,
+                batch_size=batch_size,
+            )
+            return run(documents, remove_missing=remove_missing, calibration=calibration)
+    finally:
+        client.close()  # type: ignore[attr-defined]
+
+
+class _Run:
+    """One indexing run over a collection that is locked."""
+
+    def __init__(
+        self,
+        collection: Collection,
+        root: Path,
+        *,
+        embedder: Embedder,
+        chunking: Chunking,
+        counter: TokenCounter,
+        progress: Callable[[Progress], None] | None,
+        batch_size: int,
+    ) -> None:
+        manifest = read_manifest(collection)
+        assert manifest is not None
+        self.began = time.monotonic()
+        self.collection, self.root, self.manifest = collection, root, manifest
+        self.embedder, self.chunking, self.counter, self.progress = embedder, chunking, counter, progress
+        self.revision = manifest.revision + 1
+        self.base = OwnLayout(manifest).snapshot(collection, root) if manifest.revision else None
+        self.digests = {row.document: digest_in(row.record) for row in self.base.rows} if self.base else {}
+        self.left_over = self._left_over()
+        self.writer = RecordWriter(collection, embedder, batch_size)
+        self.seen: dict[str, str] = {}
+        self.counts = dict.fromkeys(("added", "replaced", "unchanged", "removed", "empty", "resumed"), 0)
+        self.written: set[str] = set()
+
+    def __call__(self, documents: Iterable[Document], *, remove_missing: bool, calibration: bool) -> IndexReport:
+        lexical = SnapshotWriter(self.root, self.base)
+        try:
+            with self.writer:
+                for document in documents:
+                    self._take(document, lexical)
+            outdated = self._outdated(remove_missing)
+            if not self.written and not outdated:
+                lexical.discard()
+                return self._unchanged()
+            return self._complete(lexical, outdated, calibration)
+        except BaseException:
+            lexical.discard()
+            raise
+
+    def _take(self, document: Document, lexical: SnapshotWriter) -> None:
+        digest = digest_of(document, self.chunking)
+        known = self.seen.setdefault(document.id, digest)
+        if known != digest:
+            raise CorpusError(f"document id {document.id!r} occurs twice with different content: make the ids unique")
+        if self.digests.get(document.id) == digest:
+            self.counts["unchanged"] += 1
+        elif record_id(f"{document.id}_0", digest) not in self.written:
+            self._add(document, digest, lexical)
+        if self.progress is not None and len(self.seen) % 256 == 0:
+            self.progress(Progress(len(self.seen), len(self.written), self.writer.stored))
+
+    def _add(self, document: Document, digest: str, lexical: SnapshotWriter) -> None:
+        entries = entries_of(
+            document,
+            digest,
+            chunking=self.chunking,
+            counter=self.counter,
+            revision=self.revision,
+            place=len(self.seen),
+        )
+        kind = "empty" if not entries else "replaced" if document.id in self.digests else "added"
+        self.counts[kind] += 1
+        for entry in entries:
+            lexical.add(Row(entry.record, entry.chunk.id, document.id), entry.chunk.title, entry.chunk.text)
+            self.written.add(entry.record)
+            if entry.record in self.left_over:
+                self.counts["resumed"] += 1
+            else:
+                self.writer.add(entry)
+
+    def _outdated(self, remove_missing: bool) -> set[str]:
+        """The complete records that the next state leaves out."""
+        replaced = {document for document, digest in self.seen.items() if self.digests.get(document, digest) != digest}
+        missing = self.digests.keys() - self.seen.keys() if remove_missing else set()
+        self.counts["removed"] = len(missing)
+        gone = replaced | missing
+        return {row.record for row in self.base.rows if row.document in gone} if self.base else set()
+
+    def _complete(self, lexical: SnapshotWriter, outdated: set[str], calibration: bool) -> IndexReport:
+        """From here on: snapshot, manifest, removal; the index is whole before and after each."""
+        delete_records(self.collection, self.left_over - self.written)
+        fresh = lexical.finish(self.revision, outdated)
+        if not fresh.rows:
+            raise CorpusEmptyError("nothing to index: no document was given, or none has any text")
+        found = self._calibrate(fresh) if calibration else Calibration({}, {})
+        write_manifest(self.collection, self.manifest.next(self.chunking, len(fresh.rows), found))
+        delete_records(self.collection, outdated)
+        snapshots.remove_others(self.root, self.revision)
+        stored = self.collection.count()
+        if stored != len(fresh.rows):
+            raise CorpusCorruptError(
+                f"{self.collection.name!r} holds {stored} records instead of {len(fresh.rows)}: was another program "
+                "writing to it? Delete the collection and index again"
+            )
+        return self._report(self.revision, len(fresh.rows))
+
+    def _calibrate(self, fresh: Snapshot) -> Calibration:
+        rows = sample_rows(len(fresh.rows))
+        records = [fresh.rows[row].record for row in rows]
+        found = self.collection.get(ids=records, include=["documents", "metadatas"]) if records else None
+        entries = (
+            [
+                entry_of(*item)
+                for item in zip(found["ids"], found["documents"] or [], found["metadatas"] or [], strict=True)
+            ]
+            if found
+            else []
+        )
+        dense = ChromaDense(self.collection, QueryVectors(self.embedder), fresh.chunk_of_record)
+        sparse = Bm25Retriever(fresh.bm25, lambda where: frozenset(), fresh.chunk_of_record)
+        return calibrate([dense, sparse], probes_of([entry.chunk for entry in entries if entry]))
+
+    def _left_over(self) -> set[str]:
+        """Records of this revision from a run that was interrupted; those that a completed run left are removed."""
+        complete = {row.record for row in self.base.rows} if self.base else set()
+        extra = [record for record in all_ids(self.collection) if record not in complete]
+        usable: set[str] = set()
+        for start in range(0, len(extra), BATCH):
+            page = self.collection.get(ids=extra[start : start + BATCH], include=["metadatas"])
+            entries = [entry_of(one, "", data) for one, data in zip(page["ids"], page["metadatas"] or [], strict=True)]
+            usable |= {entry.record for entry in entries if entry and entry.revision == self.revision}
+        delete_records(self.collection, set(extra) - usable)
+        return usable
+
+    def _unchanged(self) -> IndexReport:
+        delete_records(self.collection, self.left_over)
+        if self.base is None:
+            raise CorpusEmptyError("nothing to index: no document was given, or none has any text")
+        return self._report(self.manifest.revision, len(self.base.rows))
+
+    def _report(self, revision: int, chunks: int) -> IndexReport:
+        if self.progress is not None:
+            self.progress(Progress(len(self.seen), len(self.written), self.writer.stored))
+        return IndexReport(
+            collection=self.collection.name,
+            revision=revision,
+            chunks=chunks,
+            stored=self.writer.stored,
+            seconds=time.monotonic() - self.began,
+            embedding_seconds=self.writer.embedding_seconds,
+            **self.counts,
+        )
+
+
+def _collection(client: ClientAPI, place: Place, name: str, wanted: Manifest) -> Collection:
+    """The collection, with a manifest that fits what is wanted; made when there is none."""
+    collection = client.get_or_create_collection(
+        name, embedding_function=None, configuration={"hnsw": {"space": "cosine"}}
+    )
+    manifest, count = read_manifest(collection), collection.count()
+    if manifest is None and count:
+        raise CorpusError(
+            f"collection {name!r} in {place} was not made by this program: it can be searched as it is, but "
+            "index into one of another name"
+        )
+    if manifest is None or not count:
+        manifest = wanted if manifest is None else replace(wanted, revision=manifest.revision)
+        write_manifest(collection, manifest)
+    if manifest.dimension != wanted.dimension:
+        raise DimensionError(
+            f"{name!r} holds vectors of {manifest.dimension} numbers by {manifest.embedder}, {wanted.embedder} makes "
+            f"{wanted.dimension}: index into another collection"
+        )
+    if manifest.embedder != wanted.embedder:
+        raise ConfigError(f"{name!r} was indexed by {manifest.embedder}, not {wanted.embedder}: use another collection")
+    return collection
+
+
+def _chunking(size: int | None, overlap: int, counter: TokenCounter) -> Chunking:
+    from context_agent.retrieval.chunker import SIZE
+
+    return Chunking(SIZE if size is None else size, overlap, counter.name)
+
+
+@contextmanager
+def _one_writer(place: Place, collection: str, cache: str | Path | None) -> Iterator[None]:
+    """Holds the lock of a folder, or of a server's collection on this machine. A killed process holds none."""
+    from hashlib import blake2b
+
+    from filelock import FileLock, Timeout
+
+    if place.path is not None:
+        file = place.path / OWN_FOLDER / "writer.lock"
+    else:
+        name = blake2b(f"{place}/{collection}".encode(), digest_size=8).hexdigest()
+        file = cache_folder(cache) / f"{name}.lock"
+    file.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        with FileLock(file, timeout=0):
+            yield
+    except Timeout as error:
+        raise CorpusLockedError(f"another process is indexing into {place}: wait until it is done") from error
+
+
+def _static() -> Embedder:
+    from context_agent.retrieval.embedders import load_embedder
+
+    return load_embedder("static")

@@ -1,0 +1,142 @@
+"""What an index says about itself, and how a chunk is written into a Chroma record.
+
+The manifest is one entry of the collection's metadata, so that it travels with the collection, on a server too, and is
+replaced in one transaction. It is written last: its `revision` names the last complete state, and records of a higher
+revision are the unfinished work of a run that was interrupted. Of a document with records of several complete
+revisions the newest counts; the older ones are removed right after the manifest is written.
+
+A record's id is `<chunk id>~<digest of the document>`: a changed document gets new records beside the old ones, and a
+run that is repeated finds its own. Metadata: the document's own entries, `document_id`, `title`, and `ctx1` with six
+numbers: index, start, end, tokens, revision, place of the document in its run. (One packed entry, because every entry
+is a row in Chroma's database: with eight of them adding takes a third longer.)
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, field, replace
+from hashlib import blake2b
+from typing import TYPE_CHECKING, Any
+
+from context_agent.errors import CorpusCorruptError
+from context_agent.retrieval.calibration import Calibration
+from context_agent.types import Chunk, Document
+
+if TYPE_CHECKING:
+    from chromadb.api.models.Collection import Collection
+
+KEY = "ctx1"
+"""The manifest in a collection's metadata, and the packed numbers in a record's."""
+DOCUMENT_KEY, TITLE_KEY = "document_id", "title"
+SCHEMA = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Chunking:
+    """How documents were cut: tokens a chunk, tokens of overlap, and what counted them."""
+
+    size: int
+    overlap: int
+    counter: str
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """The state of an index. Revision 0: no run has been completed yet."""
+
+    embedder: str
+    dimension: int
+    chunking: Chunking
+    revision: int = 0
+    chunks: int = 0
+    mrr: Mapping[str, float] = field(default_factory=dict)
+    weights: Mapping[str, float] = field(default_factory=dict)
+
+    def next(self, chunking: Chunking, chunks: int, found: Calibration) -> Manifest:
+        """The manifest of the next complete state."""
+        return replace(
+            self,
+            revision=self.revision + 1,
+            chunking=chunking,
+            chunks=chunks,
+            mrr=dict(found.mrr),
+            weights=dict(found.weights),
+        )
+
+
+def read_manifest(collection: Collection) -> Manifest | None:
+    """The manifest; None for a collection that was not made by this package. Raises `CorpusCorruptError`."""
+    raw = (collection.metadata or {}).get(KEY)
+    if raw is None:
+        return None
+    try:
+        data: dict[str, Any] = json.loads(raw)
+        schema = data.pop("schema")
+        if schema == SCHEMA:
+            return Manifest(**{**data, "chunking": Chunking(**data["chunking"])})
+    except (TypeError, ValueError, KeyError, AttributeError) as error:
+        raise CorpusCorruptError(f"the manifest of {collection.name!r} is damaged ({error}): index it anew") from error
+    raise CorpusCorruptError(f"{collection.name!r} was indexed by another version (schema {schema}): index it anew")
+
+
+def write_manifest(collection: Collection, manifest: Manifest) -> None:
+    """Replaces the manifest in one transaction; other entries of the collection's metadata stay."""
+    entry = json.dumps({"schema": SCHEMA, **asdict(manifest)}, sort_keys=True)
+    collection.modify(metadata={**(collection.metadata or {}), KEY: entry})
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A stored chunk: its record's id, the chunk, and when and where in the run it was written."""
+
+    record: str
+    chunk: Chunk
+    revision: int = 0
+    place: int = 0
+
+
+def digest_of(document: Document, chunking: Chunking) -> str:
+    """Twelve hexadecimal digits over everything that decides what is stored of a document."""
+    content = [document.title, document.text, sorted(document.metadata.items()), sorted(asdict(chunking).items())]
+    return blake2b(json.dumps(content, ensure_ascii=True).encode(), digest_size=6).hexdigest()
+
+
+def record_id(chunk_id: str, digest: str) -> str:
+    """The id of the record that stores a chunk."""
+    return f"{chunk_id}~{digest}"
+
+
+def digest_in(record: str) -> str:
+    """The document's digest in a record's id."""
+    return record.rpartition("~")[2]
+
+
+def metadata_of(entry: Entry) -> dict[str, Any]:
+    """The record's metadata. An entry of the document's own under one of our names is lost to ours."""
+    chunk = entry.chunk
+    numbers = (chunk.index, chunk.start, chunk.end, chunk.tokens, entry.revision, entry.place)
+    metadata: dict[str, Any] = {**chunk.metadata, DOCUMENT_KEY: chunk.document_id, KEY: " ".join(map(str, numbers))}
+    return {**metadata, TITLE_KEY: chunk.title} if chunk.title else metadata
+
+
+def entry_of(record: str, text: str | None, metadata: Mapping[str, Any] | None) -> Entry | None:
+    """What `metadata_of` wrote, read back; None for a record that is not of our making."""
+    own = dict(metadata or {})
+    try:
+        index, start, end, tokens, revision, place = map(int, str(own.pop(KEY)).split())
+        document_id, title = str(own.pop(DOCUMENT_KEY)), str(own.pop(TITLE_KEY, ""))
+    except (KeyError, ValueError):
+        return None
+    chunk = Chunk(f"{document_id}_{index}", document_id, index, text or "", start, end, tokens, title, own)
+    return Entry(record, chunk, revision, place)
+
+
+def live(entries: Iterable[Entry], revision: int) -> list[Entry]:
+    """The entries of the complete state `revision`, in corpus order: of each document its newest records."""
+    complete = [entry for entry in entries if entry.revision <= revision]
+    newest: dict[str, int] = {}
+    for entry in complete:
+        newest[entry.chunk.document_id] = max(entry.revision, newest.get(entry.chunk.document_id, 0))
+    kept = [entry for entry in complete if entry.revision == newest[entry.chunk.document_id]]
+    return sorted(kept, key=lambda entry: (entry.revision, entry.place, entry.chunk.index))

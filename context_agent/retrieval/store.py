@@ -1,0 +1,163 @@
+"""Reaching a Chroma collection, in a local folder or on a server, with errors that say what is there instead.
+
+Chroma is imported here and only when it is needed: it takes more than a second.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+from context_agent.errors import ConfigError, CorpusCorruptError, CorpusError, CorpusNotFoundError
+
+if TYPE_CHECKING:
+    from chromadb.api import ClientAPI
+    from chromadb.api.models.Collection import Collection
+
+DATABASE = "chroma.sqlite3"
+"""The file by which a Chroma folder is known."""
+OWN_FOLDER = "ctx1"
+"""Where our files stand inside a Chroma folder."""
+PAGE = 2_000
+"""Records fetched at once when a whole collection is read."""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A local folder or a server: exactly one of the two. `headers` go to the server, e.g. a token."""
+
+    path: Path | None = None
+    url: str | None = None
+    headers: Mapping[str, str] | None = None
+    tenant: str | None = None
+    database: str | None = None
+
+    @classmethod
+    def of(cls, path: str | Path | None, url: str | None, **options: Any) -> Place:
+        """Raises `ConfigError` unless exactly one of `path` and `url` is given."""
+        if (path is None) == (url is None):
+            raise ConfigError("name the index either by a folder (path) or by a server's address (url)")
+        return cls(None if path is None else Path(path).expanduser().absolute(), url, **options)
+
+    def __str__(self) -> str:
+        return str(self.path or self.url)
+
+
+def connect(place: Place, *, create: bool = False) -> ClientAPI:
+    """A client. Raises `CorpusNotFoundError` for a missing folder or server, `CorpusCorruptError` for a broken one."""
+    import chromadb
+
+    if place.url is not None:
+        return _server(place, place.url)
+    assert place.path is not None
+    if not create and not (place.path / DATABASE).exists():
+        what = "is no Chroma folder (it holds no chroma.sqlite3)" if place.path.is_dir() else "does not exist"
+        raise CorpusNotFoundError(f"{place} {what}: index documents there first, or name another folder")
+    if create:
+        _make_folder(place.path)
+    with readable(place):
+        client = chromadb.PersistentClient(str(place.path))
+        client.count_collections()
+        return client
+
+
+def find(client: ClientAPI, place: Place, name: str) -> Collection:
+    """The collection. Raises `CorpusNotFoundError`, naming the collections there are."""
+    from chromadb.errors import NotFoundError
+
+    with readable(place):
+        try:
+            return client.get_collection(name, embedding_function=None)
+        except NotFoundError:
+            there = sorted(collection.name for collection in client.list_collections())
+        except ValueError as error:
+            raise ConfigError(f"{name!r} is no name of a Chroma collection: {error}") from error
+    known = f"it holds {', '.join(there[:20])}{' ...' if len(there) > 20 else ''}" if there else "it holds none"
+    raise CorpusNotFoundError(f"no collection {name!r} in {place}: {known}")
+
+
+@contextmanager
+def readable(place: Place) -> Iterator[None]:
+    """Turns what Chroma raises over damaged files or a lost server into our errors."""
+    import httpx
+    from chromadb.errors import ChromaError, InternalError
+
+    try:
+        yield
+    except (InternalError, OSError) as error:
+        mend = "restore it from a copy, or delete it and index again" if place.path else "see the server's log"
+        raise CorpusCorruptError(f"Chroma cannot read {place} ({error}): {mend}") from error
+    except httpx.HTTPError as error:
+        raise CorpusNotFoundError(f"the Chroma server {place} does not answer: {error}") from error
+    except ChromaError as error:
+        raise CorpusError(f"Chroma refused in {place}: {error}") from error
+
+
+def pages(collection: Collection, include: Sequence[Any], *, size: int = PAGE) -> Iterator[dict[str, Any]]:
+    """All records of a collection, in pages, as Chroma's `get` gives them."""
+    offset = 0
+    while True:
+        page: dict[str, Any] = dict(collection.get(limit=size, offset=offset, include=list(include)))
+        if not page["ids"]:
+            return
+        yield page
+        offset += len(page["ids"])
+
+
+def all_ids(collection: Collection) -> list[str]:
+    """Every record's id, in the order of the store."""
+    return [record for page in pages(collection, [], size=10 * PAGE) for record in page["ids"]]
+
+
+def own_folder(place: Place, collection: Collection, cache: str | Path | None = None) -> Path:
+    """Where BM25 and texts of a collection are kept: beside a local one, else in the user's cache folder, by its id."""
+    name = str(collection.id)
+    if cache is None and place.path is not None and os.access(place.path, os.W_OK):
+        return place.path / OWN_FOLDER / name
+    return cache_folder(cache) / name
+
+
+def cache_folder(cache: str | Path | None = None) -> Path:
+    """The given folder, else the platform's cache folder for this package."""
+    if cache is not None:
+        return Path(cache).expanduser()
+    from platformdirs import user_cache_path
+
+    return user_cache_path("context-agent", appauthor=False)
+
+
+def _make_folder(path: Path) -> None:
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise CorpusError(f"the index folder {path} cannot be made: {error}") from error
+    if not (path / DATABASE).exists() and any(child.name != OWN_FOLDER for child in path.iterdir()):
+        raise CorpusError(f"{path} holds other files and no index: name a new or an empty folder")
+
+
+def _server(place: Place, url: str) -> ClientAPI:
+    import chromadb
+    from chromadb.config import DEFAULT_DATABASE, DEFAULT_TENANT
+
+    parts = urlsplit(url if "://" in url else f"http://{url}")
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise ConfigError(f"{url!r} is no address of a Chroma server: write it like http://localhost:8000")
+    secure = parts.scheme == "https"
+    port = parts.port or (443 if secure else 8000)
+    with readable(place):
+        try:
+            return chromadb.HttpClient(
+                parts.hostname,
+                port,
+                ssl=secure,
+                headers=dict(place.headers or {}) or None,
+                tenant=place.tenant or DEFAULT_TENANT,
+                database=place.database or DEFAULT_DATABASE,
+            )
+        except ValueError as error:
+            raise CorpusNotFoundError(f"the Chroma server {place} does not answer: {error}") from error

@@ -1,0 +1,282 @@
+"""`index_documents` and `ChromaCorpus` over a local folder."""
+
+import sqlite3
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import chromadb
+import numpy as np
+import pytest
+
+from context_agent.errors import (
+    ConfigError,
+    CorpusCorruptError,
+    CorpusEmptyError,
+    CorpusError,
+    CorpusLockedError,
+    CorpusNotFoundError,
+    DimensionError,
+    PatternError,
+)
+from context_agent.retrieval.chroma import ChromaCorpus
+from context_agent.retrieval.index import IndexReport, Progress, index_documents
+from context_agent.retrieval.memory import MemoryCorpus
+from context_agent.retrieval.protocol import Corpus
+from context_agent.tokens import CharCounter
+from context_agent.types import Document
+from tests.retrieval.fakes import HashEmbedder, people
+
+
+def index(path: Path, documents: list[Document], **options: object) -> IndexReport:
+    settings = {"embedder": HashEmbedder(), "counter": CharCounter(), **options}
+    return index_documents(documents, path, **settings)  # type: ignore[arg-type]
+
+
+def reopen(path: Path, **options: object) -> ChromaCorpus:
+    return ChromaCorpus.open(path, **{"embedder": HashEmbedder(), **options})  # type: ignore[arg-type]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("local") / "index"
+    index(path, people(600))
+    return path
+
+
+@pytest.fixture(scope="module")
+def corpus(folder: Path) -> ChromaCorpus:
+    return reopen(folder)
+
+
+def test_is_a_corpus_that_blocks(corpus: ChromaCorpus) -> None:
+    assert isinstance(corpus, Corpus)
+    assert corpus.blocking
+    assert corpus.count() == 600
+    assert corpus.name == "chroma:documents@1"
+
+
+def test_chunks_come_back_as_they_went_in(corpus: ChromaCorpus) -> None:
+    (chunk,) = corpus.read("person-17")
+    (document,) = people(1, start=17)
+    assert (chunk.id, chunk.document_id, chunk.index) == ("person-17_0", "person-17", 0)
+    assert (chunk.text, chunk.title, dict(chunk.metadata)) == (document.text, document.title, dict(document.metadata))
+    assert (chunk.start, chunk.end, chunk.tokens) == (0, len(document.text), CharCounter().count(document.text))
+
+
+def test_answers_as_the_corpus_in_memory_does(corpus: ChromaCorpus) -> None:
+    memory = MemoryCorpus(people(600), embedder=HashEmbedder(), counter=CharCounter())
+    for query in ("the ledger of Person 42", "a chemist from Osaka", "K7919"):
+        ours, theirs = corpus.search(query, limit=10), memory.search(query, limit=10)
+        assert ours[0].chunk == theirs[0].chunk
+        assert ours[0].sparse == pytest.approx(theirs[0].sparse)
+        assert len({hit.chunk.id for hit in ours} & {hit.chunk.id for hit in theirs}) >= 8
+        ids = [hit.chunk.id for hit in theirs]
+        assert corpus.similarity(query, ids) == pytest.approx(memory.similarity(query, ids), abs=1e-5)
+    assert corpus.grep("from Quito, born in 15[0-9]3") == memory.grep("from Quito, born in 15[0-9]3")
+    terms = ["printer", "Lisbon", "nowhere", "guild"]
+    assert corpus.document_frequency(terms).tolist() == memory.document_frequency(terms).tolist()
+
+
+def test_dense_scores_are_cosines(corpus: ChromaCorpus) -> None:
+    hits = [hit for hit in corpus.search("a weaver from Perth") if hit.dense is not None]
+    cosines = corpus.similarity("a weaver from Perth", [hit.chunk.id for hit in hits])
+    assert [hit.dense for hit in hits] == pytest.approx(cosines.tolist(), abs=1e-4)
+
+
+def test_seen_chunks_are_dropped_and_others_take_their_place(corpus: ChromaCorpus) -> None:
+    seen: set[str] = set()
+    for _ in range(5):
+        hits = corpus.search("a printer from Lisbon", exclude=seen)
+        assert len(hits) >= 25
+        assert not seen & {hit.chunk.id for hit in hits}
+        seen |= {hit.chunk.id for hit in hits}
+
+
+def test_filters_hold(corpus: ChromaCorpus) -> None:
+    where = {"$and": [{"century": 18}, {"trade": {"$ne": "weaver"}}]}
+    for hits in (corpus.search("Lisbon weaver", where=where), corpus.grep("guild", where=where)):
+        assert hits
+        assert all(hit.chunk.metadata["century"] == 18 for hit in hits)
+        assert all(hit.chunk.metadata["trade"] != "weaver" for hit in hits)
+
+
+@pytest.mark.parametrize("query", ["", " \n", "?!", "\0", "the of and", "word " * 20_000, "x" * 100_000, "𝔘𝔫𝔦 \ud800"])
+def test_any_query_is_answered(corpus: ChromaCorpus, query: str) -> None:
+    assert isinstance(corpus.search(query), list)
+
+
+def test_unknown_ids_and_patterns(corpus: ChromaCorpus) -> None:
+    assert corpus.read("nobody") == []
+    assert corpus.get(["nobody"]) == []
+    assert [chunk.id for chunk in corpus.get(["person-5_0", "nobody", "person-3_0"])] == ["person-5_0", "person-3_0"]
+    assert np.isnan(corpus.similarity("x", ["nobody"])).all()
+    assert corpus.similarity("x", []).shape == (0,)
+    with pytest.raises(PatternError):
+        corpus.grep("(?=x)")
+
+
+def test_eight_threads_read_what_one_reads(corpus: ChromaCorpus) -> None:
+    queries = [f"Person {number} the chemist" for number in range(48)]
+    alone = [[hit.chunk.id for hit in corpus.search(query)] for query in queries]
+    with ThreadPoolExecutor(8) as pool:
+        together = [[hit.chunk.id for hit in hits] for hits in pool.map(corpus.search, queries)]
+    assert together == alone
+
+
+def test_repeating_a_run_changes_nothing(tmp_path: Path) -> None:
+    first = index(tmp_path / "a", people(50))
+    embedder = HashEmbedder()
+    second = index(tmp_path / "a", people(50), embedder=embedder)
+    assert (first.added, first.stored, second.unchanged, second.stored) == (50, 50, 50, 0)
+    assert embedder.embedded == 0
+    assert second.revision == first.revision == 1
+
+
+def test_changed_documents_are_replaced_and_missing_ones_stay_unless_asked(tmp_path: Path) -> None:
+    path = tmp_path / "a"
+    index(path, people(80))
+    changed = [Document("person-3", "Person 3 turned out to be a zoologist.", "Person 3"), *people(40, start=60)]
+    report = index(path, changed)
+    assert (report.added, report.replaced, report.unchanged, report.removed) == (20, 1, 20, 0)
+    with reopen(path) as corpus:
+        assert corpus.count() == 100
+        assert corpus.search("zoologist")[0].chunk.document_id == "person-3"
+        assert [hit.chunk.document_id for hit in corpus.grep("zoologist")] == ["person-3"]
+        assert corpus.grep("ledger number K23757 ") == []
+    report = index(path, changed, remove_missing=True)
+    assert report.removed == 59
+    with reopen(path) as corpus:
+        assert corpus.count() == 41
+        assert corpus.read("person-5") == []
+        assert corpus.document_frequency(["zoologist", "guild"]).tolist() == [1, 40]
+
+
+def test_a_document_may_return_to_an_earlier_text(tmp_path: Path) -> None:
+    for text in ("first version", "second version", "first version"):
+        report = index(tmp_path / "a", [Document("one", text), Document("two", "constant")])
+        with reopen(tmp_path / "a") as corpus:
+            assert [chunk.text for chunk in corpus.read("one")] == [text]
+            assert corpus.count() == 2
+    assert report.revision == 3
+
+
+def test_an_open_reader_keeps_its_state_until_refreshed(tmp_path: Path) -> None:
+    index(tmp_path / "a", people(30))
+    corpus = reopen(tmp_path / "a")
+    index(tmp_path / "a", people(60))
+    assert {hit.chunk.id for hit in corpus.search("Person 45")} <= {f"person-{number}_0" for number in range(30)}
+    corpus.refresh()
+    assert corpus.search("Person 45")[0].chunk.id == "person-45_0"
+
+
+def test_a_lost_or_damaged_snapshot_is_rebuilt(tmp_path: Path) -> None:
+    index(tmp_path / "a", people(100))
+    (starts,) = (tmp_path / "a").glob("ctx1/*/snapshot-1/starts.npy")
+    with reopen(tmp_path / "a") as corpus:
+        before = corpus.retrievers[1].search("chemist from Ghent", 12)
+    for damage in (
+        starts.unlink,
+        lambda: starts.write_bytes(b"x"),
+        lambda: starts.with_name("texts.bin").write_bytes(b""),
+    ):
+        damage()
+        with reopen(tmp_path / "a") as corpus:
+            assert corpus.retrievers[1].search("chemist from Ghent", 12) == before
+            assert [hit.chunk.id for hit in corpus.grep("Person 7 was")] == ["person-7_0"]
+
+
+def test_progress_and_report_count(tmp_path: Path) -> None:
+    steps: list[Progress] = []
+    blank = Document("blank", " \n")
+    report = index(tmp_path / "a", [*people(300), blank], progress=steps.append, batch_size=64)
+    assert (report.chunks, report.added, report.empty, report.stored) == (300, 300, 1, 300)
+    assert steps[-1] == Progress(documents=301, chunks=300, stored=300)
+    assert report.seconds > 0
+
+
+def test_long_documents_keep_their_chunks_in_order(tmp_path: Path) -> None:
+    text = " ".join(f"Sentence number {number} stands here." for number in range(400))
+    index(tmp_path / "a", [Document("long", text)], chunk_size=64)
+    with reopen(tmp_path / "a") as corpus:
+        chunks = corpus.read("long")
+    assert len(chunks) > 20
+    assert [chunk.index for chunk in chunks] == list(range(len(chunks)))
+    assert all(text[chunk.start : chunk.end] == chunk.text for chunk in chunks)
+
+
+def test_only_one_writer(tmp_path: Path) -> None:
+    path, entered, leave = tmp_path / "a", threading.Event(), threading.Event()
+
+    def slowly() -> object:
+        yield from people(5)
+        entered.set()
+        leave.wait(10)
+
+    with ThreadPoolExecutor(1) as pool:
+        running = pool.submit(index, path, slowly())  # type: ignore[arg-type]
+        assert entered.wait(10)
+        with pytest.raises(CorpusLockedError, match="another process"):
+            index(path, people(3))
+        leave.set()
+        assert running.result().added == 5
+
+
+def test_duplicate_ids(tmp_path: Path) -> None:
+    assert index(tmp_path / "a", people(3) + people(3)).chunks == 3
+    with pytest.raises(CorpusError, match="'x' occurs twice"):
+        index(tmp_path / "b", [Document("x", "one"), Document("x", "two")])
+
+
+def test_what_cannot_be_indexed(tmp_path: Path, folder: Path) -> None:
+    with pytest.raises(CorpusEmptyError):
+        index(tmp_path / "a", [])
+    with pytest.raises(CorpusEmptyError, match="never completed"):
+        reopen(tmp_path / "a")
+    with pytest.raises(CorpusEmptyError):
+        index(tmp_path / "b", [Document("blank", "  ")])
+    with pytest.raises(DimensionError, match=r"64 .* 32"):
+        index(folder, people(3), embedder=HashEmbedder(32))
+    (tmp_path / "c").mkdir()
+    (tmp_path / "c" / "notes.txt").write_text("mine")
+    with pytest.raises(CorpusError, match="holds other files"):
+        index(tmp_path / "c", people(3))
+    with pytest.raises(ConfigError, match="either"):
+        index_documents(people(3), tmp_path, url="http://localhost:1")
+
+
+def test_what_cannot_be_opened(tmp_path: Path, folder: Path) -> None:
+    with pytest.raises(CorpusNotFoundError, match="does not exist"):
+        reopen(tmp_path / "nowhere")
+    with pytest.raises(CorpusNotFoundError, match=r"chroma\.sqlite3"):
+        reopen(tmp_path)
+    with pytest.raises(CorpusNotFoundError, match="it holds documents"):
+        reopen(folder, collection="notes")
+    with pytest.raises(DimensionError, match=r"32 numbers.*64"):
+        reopen(folder, embedder=HashEmbedder(32))
+    assert not (tmp_path / "nowhere").exists()
+
+
+def test_damaged_databases_are_named(tmp_path: Path) -> None:
+    garbage = tmp_path / "garbage"
+    garbage.mkdir()
+    (garbage / "chroma.sqlite3").write_bytes(b"not a database" * 1_000)
+    with pytest.raises(CorpusCorruptError, match="restore it"):
+        reopen(garbage)
+    path = tmp_path / "manifest"
+    index(path, people(3))
+    with sqlite3.connect(path / "chroma.sqlite3") as database:
+        database.execute("update collection_metadata set str_value = '{' where key = 'ctx1'")
+    database.close()
+    with pytest.raises(CorpusCorruptError, match="manifest"):
+        reopen(path)
+
+
+def test_the_index_is_an_ordinary_chroma_collection(folder: Path) -> None:
+    client = chromadb.PersistentClient(str(folder))
+    collection = client.get_collection("documents", embedding_function=None)
+    found = collection.get(where={"document_id": "person-8"}, include=["documents", "metadatas"])
+    assert found["documents"] == [people(1, start=8)[0].text]
+    assert found["metadatas"] is not None
+    assert found["metadatas"][0]["title"] == "Person 8"
+    client.close()  # type: ignore[attr-defined]
