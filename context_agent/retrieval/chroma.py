@@ -78,7 +78,7 @@ class ChromaCorpus:
         *,
         url: str | None = None,
         collection: str = COLLECTION,
-        embedder: Embedder | None = None,
+        embedder: Embedder | str | None = None,
         text_key: str | None = None,
         title_key: str | None = None,
         document_key: str | None = None,
@@ -96,18 +96,18 @@ class ChromaCorpus:
     ) -> Self:
         """Opens a collection in the folder `path` or on the server at `url`.
 
-        `embedder` defaults to what the collection was indexed with: as its manifest says, or its stored embedding
-        function. The `*_key` options name metadata entries of a collection that was not made here (see `Keys`). BM25
-        and a copy of the texts are kept in the folder, with a server in `cache` (default: the user's cache folder);
-        they are brought up to date now, or made anew with `rebuild`. `calibration=False` trusts both retrievers alike;
-        `wrap` replaces a retriever before calibration.
+        `embedder` is one or a spec for `load_embedder`, and defaults to what the collection was indexed with: as its
+        manifest says, or its stored embedding function. The `*_key` options name metadata entries of a collection that
+        was not made here (see `Keys`). BM25 and a copy of the texts are kept in the folder, with a server in `cache`
+        (default: the user's cache folder); they are brought up to date now, or made anew with `rebuild`.
+        `calibration=False` trusts both retrievers alike; `wrap` replaces a retriever before calibration.
 
         Raises `CorpusNotFoundError`, `CorpusEmptyError`, `CorpusCorruptError`, `DimensionError`, `ConfigError`.
         """
         return cls(
             Place.of(path, url, headers=headers, tenant=tenant, database=database),
             collection,
-            embedder=embedder,
+            embedder=_loaded(embedder),
             keys=Keys(text_key, title_key, document_key, index_key, tokens_key),
             counter=counter,
             reranker=reranker,
@@ -328,3 +328,9 @@ class ChromaCorpus:
                 if chunk is not None:
                     chunks[chunk.id] = chunk
         return {chunk_id: chunks[chunk_id] for chunk_id in chunk_ids if chunk_id in chunks}
+
+
+def _loaded(embedder: Embedder | str | None) -> Embedder | None:
+    from context_agent.retrieval.embedders import load_embedder
+
+    return load_embedder(embedder) if isinstance(embedder, str) else embedder

@@ -90,9 +90,7 @@ class FunctionEmbedder:
 def embedder_of(collection: Collection, manifest: Manifest | None) -> Embedder:
     """What a collection was embedded with, by its manifest or its stored function. Raises `ConfigError` if unknown."""
     if manifest is not None:
-        from context_agent.retrieval.embedders import load_embedder
-
-        return load_embedder(manifest.embedder)
+        return _named_in(manifest)
     function = collection.configuration.get("embedding_function")
     if function is None:
         raise ConfigError(
@@ -100,6 +98,19 @@ def embedder_of(collection: Collection, manifest: Manifest | None) -> Embedder:
             "numbers each): name the embedder"
         )
     return FunctionEmbedder(function, dimension_of(collection))
+
+
+def _named_in(manifest: Manifest) -> Embedder:
+    from context_agent.retrieval.embedders import load_embedder
+
+    for spec in filter(None, (manifest.spec, manifest.embedder, "static")):
+        try:
+            embedder = load_embedder(spec)
+        except ConfigError:
+            continue
+        if embedder.name == manifest.embedder:
+            return embedder
+    raise ConfigError(f"the index was made with the embedder {manifest.embedder!r}: name it, it cannot be guessed")
 
 
 def dimension_of(collection: Collection) -> int:

@@ -88,7 +88,7 @@ def index_documents(
     *,
     url: str | None = None,
     collection: str = DOCUMENTS,
-    embedder: Embedder | None = None,
+    embedder: Embedder | str | None = None,
     chunk_size: int | None = None,
     overlap: int = 0,
     counter: TokenCounter | None = None,
@@ -104,21 +104,23 @@ def index_documents(
     """Brings a collection up to date with `documents`, and makes it when there is none.
 
     Unchanged documents (same id, title, text, metadata and chunking) are skipped, changed ones replaced;
-    `remove_missing` removes those that are not among `documents`. `embedder` defaults to the static one and cannot
-    change between runs. `progress` is called after every batch. With a server, the lock holds on this machine only.
+    `remove_missing` removes those that are not among `documents`. `embedder` is one or a spec for `load_embedder`,
+    defaults to the static one, and cannot change between runs. `progress` is called every 256 documents and at the end.
+    With a server, the lock holds on this machine only.
 
     Raises `CorpusLockedError` while another process writes, `CorpusEmptyError` when there is nothing to index,
     `CorpusError` for a document id that occurs twice with different content, or a collection that was not made here,
     `DimensionError` and `ConfigError` for another embedder than before.
     """
     place = Place.of(path, url, headers=headers, tenant=tenant, database=database)
-    embedder = embedder if embedder is not None else _static()
+    spec = embedder if isinstance(embedder, str) else "static" if embedder is None else ""
+    embedder = _loaded(embedder)
     counter = counter if counter is not None else HarmonyCounter()
     client = connect(place, create=place.path is not None)
     try:
         with _one_writer(place, collection, cache), readable(place):
             chunking = _chunking(chunk_size, overlap, counter)
-            target = _collection(client, place, collection, Manifest(embedder.name, embedder.dimension, chunking))
+            target = _collection(client, place, collection, Manifest(embedder.name, embedder.dimension, chunking, spec))
             run = _Run(
                 target,
                 own_folder(place, target, cache),
@@ -331,7 +333,7 @@ def _one_writer(place: Place, collection: str, cache: str | Path | None) -> Iter
         raise CorpusLockedError(f"another process is indexing into {place}: wait until it is done") from error
 
 
-def _static() -> Embedder:
+def _loaded(embedder: Embedder | str | None) -> Embedder:
     from context_agent.retrieval.embedders import load_embedder
 
-    return load_embedder("static")
+    return load_embedder(embedder or "static") if embedder is None or isinstance(embedder, str) else embedder

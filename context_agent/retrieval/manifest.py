@@ -43,11 +43,15 @@ class Chunking:
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """The state of an index. Revision 0: no run has been completed yet."""
+    """The state of an index. Revision 0: no run has been completed yet.
+
+    `embedder` is the embedder's name, `spec` what `load_embedder` makes it from, empty where that is not known.
+    """
 
     embedder: str
     dimension: int
     chunking: Chunking
+    spec: str = ""
     revision: int = 0
     chunks: int = 0
     mrr: Mapping[str, float] = field(default_factory=dict)

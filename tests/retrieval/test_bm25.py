@@ -1,0 +1,113 @@
+"""BM25 on tantivy: what is found, in which order, and what a query may be."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from context_agent.errors import CorpusCorruptError
+from context_agent.retrieval.bm25 import MAX_QUERY_TERMS, Bm25Entry, Bm25Index
+from tests.retrieval.fakes import people, real_documents, train_queries
+
+
+@pytest.fixture(scope="module")
+def index() -> Bm25Index:
+    return Bm25Index.of(Bm25Entry(one.id, one.title, one.text) for one in people(200))
+
+
+def test_finds_inflected_words_in_any_case_and_without_accents() -> None:
+    index = Bm25Index.of([Bm25Entry("a", "", "The café was founded by engineers."), Bm25Entry("b", "", "A dog barks.")])
+    for query in ("CAFE", "café", "engineer founding", "Founder's engineering? cafés!"):
+        assert [hit for hit, _ in index.search(query, 5)] == ["a"]
+
+
+def test_the_title_counts_more_than_the_text() -> None:
+    index = Bm25Index.of([Bm25Entry("body", "Other", "On Turing."), Bm25Entry("title", "Turing", "On other.")])
+    assert [hit for hit, _ in index.search("turing", 5)] == ["title", "body"]
+
+
+def test_equal_scores_come_by_id_however_many_there_are() -> None:
+    ids = [f"{number:03}" for number in range(300)]
+    index = Bm25Index.of(Bm25Entry(one, "", "the same words") for one in reversed(ids))
+    for k in (1, 5, 25, 299, 300, 500):
+        assert [hit for hit, _ in index.search("same words", k)] == ids[:k]
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "",
+        " ",
+        '+-&&||!(){}[]^"~*?:\\/',
+        "title:x AND (",
+        "\0\n\t",
+        "\ud800",
+        "'; drop table",
+        "text:*",
+        "the and of",
+        "字" * 50,
+    ],
+)
+def test_no_query_is_an_error(index: Bm25Index, query: str) -> None:
+    assert isinstance(index.search(query, 5), list)
+
+
+def test_a_huge_query_keeps_its_rarest_terms(index: Bm25Index) -> None:
+    noise = " ".join(f"word{number}" for number in range(10_000))
+    assert index.search(f"{noise} guild ledger person", 3)
+    common = " ".join({word for one in people(200) for word in one.text.split()})
+    assert len(index.analyze(common)) > MAX_QUERY_TERMS
+    found = index.search(f"{common} K7919", 1)
+    assert found == index.search(f"{common} K7919", 1)
+    assert index.search("x" * 1_000_000, 5) == []
+
+
+def test_only_limits_to_given_ids(index: Bm25Index) -> None:
+    hits = index.search("guild", 10, only={"person-3", "person-9", "nobody"})
+    assert sorted(hit for hit, _ in hits) == ["person-3", "person-9"]
+
+
+def test_document_frequency_is_exact_after_deletes() -> None:
+    index = Bm25Index.of(Bm25Entry(one.id, one.title, one.text) for one in people(80))
+    terms = ["printer", "Printers", "Lisbon printer", "the", "...", "zoologist", "guild"]
+    before = index.document_frequency(terms)
+    assert before.tolist() == [10, 10, 2, 80, 0, 0, 80]
+    assert before.dtype == np.int64
+    index.delete([f"person-{number}" for number in range(40)])
+    index.add([Bm25Entry("new", "", "A zoologist.")])
+    index.commit()
+    assert index.count() == 41
+    assert index.document_frequency(terms).tolist() == [5, 5, 1, 41, 0, 1, 40]
+    assert index.document_frequency([]).shape == (0,)
+
+
+def test_changes_in_a_folder_outlive_the_process_that_made_them(tmp_path: Path) -> None:
+    index = Bm25Index(tmp_path)
+    index.add([Bm25Entry("a", "", "alpha"), Bm25Entry("b", "", "beta")])
+    assert index.search("alpha", 5) == []
+    index.commit()
+    index.delete(["a", "unknown"])
+    index.add([Bm25Entry("c", "", "gamma alpha")])
+    index.commit()
+    again = Bm25Index(tmp_path)
+    assert [hit for hit, _ in again.search("alpha beta gamma", 5)] == ["c", "b"]
+
+
+def test_a_damaged_folder_is_named(tmp_path: Path) -> None:
+    (tmp_path / "meta.json").write_text("{")
+    with pytest.raises(CorpusCorruptError, match="delete that folder"):
+        Bm25Index(tmp_path)
+
+
+@pytest.mark.parametrize(("name", "least"), [("2wiki", 0.66), ("hotpotqa", 0.73), ("musique", 0.48)])
+def test_recall_on_real_questions(name: str, least: float) -> None:
+    documents = real_documents(name)
+    if not documents:
+        pytest.skip("the shared data is not beside the checkout")
+    index = Bm25Index.of(Bm25Entry(one.id, one.title, one.text) for one in documents)
+    recalls = []
+    for row in train_queries(name):
+        gold = set(map(str, row["gold"]))  # type: ignore[call-overload]
+        found = {hit for hit, _ in index.search(str(row["question"]), 5)}
+        recalls.append(len(gold & found) / len(gold))
+    assert np.mean(recalls) >= least

@@ -1,0 +1,110 @@
+"""The same promises over a real Chroma server, started as `chroma run`."""
+
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import chromadb
+import httpx
+import pytest
+
+from context_agent.errors import ConfigError, CorpusNotFoundError
+from context_agent.retrieval.chroma import ChromaCorpus
+from context_agent.retrieval.index import index_documents
+from context_agent.tokens import CharCounter
+from context_agent.types import Document
+from tests.retrieval.fakes import HashEmbedder, people
+
+
+@pytest.fixture(scope="module")
+def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    folder = tmp_path_factory.mktemp("server")
+    program = Path(sys.executable).with_name("chroma")
+    command = [str(program), "run", "--path", str(folder), "--host", "127.0.0.1", "--port", str(port)]
+    server = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        yield _when_up(f"http://127.0.0.1:{port}", server)
+    finally:
+        server.terminate()
+        server.wait(10)
+
+
+def _when_up(url: str, server: "subprocess.Popen[bytes]") -> str:
+    for _ in range(300):
+        assert server.poll() is None, "the server ended"
+        try:
+            if httpx.get(f"{url}/api/v2/heartbeat").is_success:
+                return url
+        except httpx.TransportError:
+            time.sleep(0.1)
+    raise AssertionError("the server did not come up within 30 s")
+
+
+def test_index_and_search(url: str, tmp_path: Path) -> None:
+    embedder, counter = HashEmbedder(), CharCounter()
+    settings = {"url": url, "collection": "people", "cache": tmp_path}
+    report = index_documents(people(300), embedder=embedder, counter=counter, **settings)  # type: ignore[arg-type]
+    assert report.chunks == 300
+    with ChromaCorpus.open(embedder=embedder, **settings) as corpus:  # type: ignore[arg-type]
+        assert corpus.search("the ledger of Person 42")[0].chunk.id == "person-42_0"
+        assert corpus.grep("Person 7 was")[0].chunk.id == "person-7_0"
+        seen = {hit.chunk.id for hit in corpus.search("printer")}
+        assert not seen & {hit.chunk.id for hit in corpus.search("printer", exclude=seen)}
+        assert len(corpus.search("printer", where={"century": 17})) > 0
+        assert corpus.similarity("x y", ["person-1_0"]).shape == (1,)
+        index_documents([Document("new", "A zeppelin.")], embedder=embedder, counter=counter, **settings)  # type: ignore[arg-type]
+        corpus.refresh()
+        assert corpus.count() == 301
+        assert corpus.search("zeppelin")[0].chunk.id == "new_0"
+
+
+def test_another_machine_builds_its_own_bm25_and_follows_changes(url: str, tmp_path: Path) -> None:
+    embedder = HashEmbedder()
+    here, there = tmp_path / "here", tmp_path / "there"
+    settings = {"url": url, "collection": "shared", "embedder": embedder}
+    index_documents(people(100), cache=here, **settings)  # type: ignore[arg-type]
+    with ChromaCorpus.open(cache=there, **settings) as corpus:  # type: ignore[arg-type]
+        assert [hit.chunk.id for hit in corpus.grep("Person 7 was")] == ["person-7_0"]
+        index_documents([Document("person-7", "Person 7 is a diver.")], cache=here, **settings)  # type: ignore[arg-type]
+        corpus.refresh()
+        assert corpus.grep("Person 7 was") == []
+        assert [hit.chunk.id for hit in corpus.grep("diver")] == ["person-7_0"]
+    assert len(list(there.glob("*/snapshot-*"))) >= 1
+
+
+def test_a_collection_of_someone_else(url: str, tmp_path: Path) -> None:
+    client, embedder = chromadb.HttpClient("127.0.0.1", int(url.rpartition(":")[2])), HashEmbedder()
+    collection = client.create_collection("his", embedding_function=None)
+
+    def add(start: int, count: int) -> None:
+        documents = people(count, start)
+        collection.add(
+            ids=[f"row {one.id}" for one in documents],
+            documents=[one.text for one in documents],
+            embeddings=embedder.embed_documents([one.text for one in documents]),  # type: ignore[arg-type]
+        )
+
+    add(0, 90)
+    with ChromaCorpus.open(url=url, collection="his", embedder=embedder, cache=tmp_path) as corpus:
+        assert corpus.search("Person 33 of the guild")[0].chunk.id == "row person-33"
+        add(90, 10)
+        collection.delete(ids=["row person-33"])
+        corpus.refresh()
+        assert corpus.count() == 99
+        assert corpus.grep("Person 95 was")[0].chunk.id == "row person-95"
+        assert corpus.grep("Person 33 was") == []
+
+
+def test_what_is_not_there(url: str, tmp_path: Path) -> None:
+    with pytest.raises(CorpusNotFoundError, match=r"no collection 'absent'.*it holds"):
+        ChromaCorpus.open(url=url, collection="absent", cache=tmp_path)
+    with pytest.raises(CorpusNotFoundError, match="does not answer"):
+        ChromaCorpus.open(url="http://127.0.0.1:9", cache=tmp_path)
+    with pytest.raises(ConfigError, match="http://localhost:8000"):
+        ChromaCorpus.open(url="ftp://host", cache=tmp_path)

@@ -1,0 +1,218 @@
+"""A collection that its owner made in his own way is searched as it stands."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import chromadb
+import numpy as np
+import pytest
+from chromadb.api.models.Collection import Collection
+from chromadb.utils.embedding_functions import register_embedding_function
+
+from context_agent.errors import ConfigError, CorpusEmptyError, CorpusError, DimensionError, EmbedderError
+from context_agent.retrieval.chroma import ChromaCorpus
+from context_agent.retrieval.index import index_documents
+from context_agent.retrieval.native import hybrid_request, hybrid_rows, sparse_key
+from tests.retrieval.fakes import HashEmbedder, people
+
+
+@register_embedding_function
+class OwnersFunction(chromadb.EmbeddingFunction[Any]):
+    """An embedding function that Chroma stores with the collection and finds again. Its vectors have length 3."""
+
+    broken = False
+
+    def __init__(self, dimension: int = 48) -> None:
+        self.dimension = dimension
+
+    def __call__(self, input: list[str]) -> Any:
+        if OwnersFunction.broken:
+            raise RuntimeError("no quota left")
+        return [3 * vector for vector in HashEmbedder(self.dimension).embed_documents(input)]
+
+    @staticmethod
+    def name() -> str:
+        return "test-owners-function"
+
+    def get_config(self) -> dict[str, Any]:
+        return {"dimension": self.dimension}
+
+    @staticmethod
+    def build_from_config(config: dict[str, Any]) -> "OwnersFunction":
+        return OwnersFunction(config["dimension"])
+
+
+class Owner:
+    """Someone with a Chroma folder of his own."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.client = chromadb.PersistentClient(str(path))
+
+    def collection(self, name: str, **options: Any) -> Collection:
+        return self.client.get_or_create_collection(name, **options)
+
+    def fill(self, collection: Collection, start: int, count: int) -> None:
+        documents = people(count, start)
+        collection.add(
+            ids=[f"uuid-{one.id}" for one in documents],
+            documents=[one.text for one in documents],
+            metadatas=[
+                {"heading": one.title, "source": f"file-{number // 4}", **one.metadata}
+                for number, one in enumerate(documents, start)
+            ],
+        )
+
+
+@pytest.fixture
+def owner(tmp_path: Path) -> Iterator[Owner]:
+    owner = Owner(tmp_path / "mine")
+    yield owner
+    owner.client.close()  # type: ignore[attr-defined]
+
+
+def test_his_function_embeds_and_his_ids_stay(owner: Owner) -> None:
+    collection = owner.collection("notes", embedding_function=OwnersFunction())
+    owner.fill(collection, 0, 200)
+    before = collection.get(include=["documents", "metadatas", "embeddings"])
+    with ChromaCorpus.open(owner.path, collection="notes") as corpus:
+        assert corpus.embedder.name == "chroma:test-owners-function"
+        hits = corpus.search("Person 42 botanist ledger")
+        assert hits[0].chunk.id == hits[0].chunk.document_id == "uuid-person-42"
+        assert [chunk.id for chunk in corpus.read("uuid-person-42")] == ["uuid-person-42"]
+        assert corpus.grep("Person 42 was")[0].chunk.id == "uuid-person-42"
+        assert corpus.get(["uuid-person-42"])[0].tokens > 10
+        assert corpus.document_frequency(["engraver"]).tolist() == [25]
+        assert corpus.similarity(before["documents"][7], ["uuid-person-7"]) == pytest.approx([1.0], abs=1e-5)  # type: ignore[index]
+        assert corpus.calibration.weights == {"dense": 1.0, "bm25": 1.0}
+        assert corpus.name == "chroma:notes@s1"
+        where = {"trade": "engraver"}
+        assert {hit.chunk.metadata["trade"] for hit in corpus.search("guild", where=where)} == {"engraver"}
+    after = collection.get(include=["documents", "metadatas", "embeddings"])
+    assert after["ids"] == before["ids"]
+    assert after["metadatas"] == before["metadatas"]
+    assert np.array_equal(after["embeddings"], before["embeddings"])  # type: ignore[arg-type]
+    assert collection.metadata is None
+
+
+def test_his_metadata_keys_are_named_by_options(owner: Owner) -> None:
+    owner.fill(owner.collection("notes", embedding_function=OwnersFunction()), 0, 80)
+    keys = {"title_key": "heading", "document_key": "source", "text_key": "trade"}
+    with ChromaCorpus.open(owner.path, collection="notes", **keys) as corpus:  # type: ignore[arg-type]
+        chunks = corpus.read("file-2")
+        assert [chunk.id for chunk in chunks] == [f"uuid-person-{number}" for number in (8, 9, 10, 11)]
+        assert chunks[0].title == "Person 8"
+        assert chunks[0].text == "printer"
+
+
+@pytest.mark.parametrize("space", ["l2", "cosine", "ip"])
+def test_every_distance_gives_cosines_or_the_same_order(owner: Owner, space: Any) -> None:
+    embedder = HashEmbedder()
+    collection = owner.collection("notes", embedding_function=None, configuration={"hnsw": {"space": space}})
+    documents = people(100)
+    collection.add(
+        ids=[one.id for one in documents],
+        documents=[one.text for one in documents],
+        embeddings=embedder.embed_documents([one.text for one in documents]),  # type: ignore[arg-type]
+    )
+    with ChromaCorpus.open(owner.path, collection="notes", embedder=embedder) as corpus:
+        hits = [hit for hit in corpus.search("a chemist from Osaka") if hit.dense is not None]
+        cosines = corpus.similarity("a chemist from Osaka", [hit.chunk.id for hit in hits])
+        assert [hit.dense for hit in hits] == pytest.approx(cosines.tolist(), abs=1e-3)
+
+
+def test_changes_are_followed_without_reading_everything_again(owner: Owner, monkeypatch: pytest.MonkeyPatch) -> None:
+    collection = owner.collection("notes", embedding_function=OwnersFunction())
+    owner.fill(collection, 0, 120)
+    ChromaCorpus.open(owner.path, collection="notes").close()
+    monkeypatch.setattr("context_agent.retrieval.layouts.ForeignLayout._all", lambda *_: pytest.fail("read everything"))
+    owner.fill(collection, 500, 3)
+    collection.delete(ids=["uuid-person-5", "uuid-person-6"])
+    with ChromaCorpus.open(owner.path, collection="notes") as corpus:
+        assert corpus.count() == 121
+        assert corpus.search("Person 501")[0].chunk.id == "uuid-person-501"
+        assert corpus.grep("Person 502 was")[0].chunk.id == "uuid-person-502"
+        assert corpus.grep("Person 5 was") == []
+        assert corpus.name == "chroma:notes@s2"
+
+
+def test_texts_changed_in_place_are_noticed_in_the_sample_or_by_rebuild(owner: Owner) -> None:
+    collection = owner.collection("notes", embedding_function=OwnersFunction())
+    owner.fill(collection, 0, 300)
+    ChromaCorpus.open(owner.path, collection="notes").close()
+    collection.update(ids=["uuid-person-0"], documents=["A zeppelin."])
+    with ChromaCorpus.open(owner.path, collection="notes") as corpus:
+        assert [hit.chunk.id for hit in corpus.grep("zeppelin")] == ["uuid-person-0"]
+    collection.update(ids=["uuid-person-1"], documents=["A kayak."])
+    with ChromaCorpus.open(owner.path, collection="notes", rebuild=True) as corpus:
+        assert [hit.chunk.id for hit in corpus.grep("kayak")] == ["uuid-person-1"]
+
+
+def test_records_without_text_are_passed_over(owner: Owner) -> None:
+    collection = owner.collection("notes", embedding_function=OwnersFunction())
+    owner.fill(collection, 0, 5)
+    collection.add(ids=["image"], embeddings=[[0.5] * 48])
+    with ChromaCorpus.open(owner.path, collection="notes") as corpus:
+        assert "image" not in {hit.chunk.id for hit in corpus.search("guild of Person")}
+        assert corpus.read("image") == []
+
+
+def test_what_does_not_fit_is_refused(owner: Owner) -> None:
+    owner.collection("hollow", embedding_function=OwnersFunction())
+    collection = owner.collection("notes", embedding_function=OwnersFunction())
+    owner.fill(collection, 0, 5)
+    bare = owner.collection("bare", embedding_function=None)
+    bare.add(ids=["a"], embeddings=[[1.0, 2.0]], documents=["text"])
+    with pytest.raises(CorpusEmptyError, match="hollow"):
+        ChromaCorpus.open(owner.path, collection="hollow")
+    with pytest.raises(ConfigError, match="2 numbers each"):
+        ChromaCorpus.open(owner.path, collection="bare")
+    with pytest.raises(DimensionError, match=r"48 numbers.*\s64"):
+        ChromaCorpus.open(owner.path, collection="notes", embedder=HashEmbedder(64))
+    with pytest.raises(CorpusError, match="not made by this program"):
+        index_documents(people(3), owner.path, collection="notes", embedder=HashEmbedder())
+    assert collection.count() == 5
+
+
+def test_a_failing_function_is_named(owner: Owner, monkeypatch: pytest.MonkeyPatch) -> None:
+    owner.fill(owner.collection("notes", embedding_function=OwnersFunction()), 0, 5)
+    with ChromaCorpus.open(owner.path, collection="notes") as corpus:
+        monkeypatch.setattr(OwnersFunction, "broken", True)
+        with pytest.raises(EmbedderError, match="no quota left"):
+            corpus.search("anything new")
+
+
+def test_our_collection_and_his_live_in_one_folder(owner: Owner) -> None:
+    owner.fill(owner.collection("notes", embedding_function=OwnersFunction()), 0, 5)
+    index_documents(people(4), owner.path, collection="ours", embedder=HashEmbedder())
+    with ChromaCorpus.open(owner.path, collection="notes") as his:
+        assert his.count() == 5
+    with ChromaCorpus.open(owner.path, collection="ours", embedder=HashEmbedder()) as ours:
+        assert ours.count() == 4
+
+
+def test_no_sparse_index_here_so_the_native_search_is_not_used(owner: Owner) -> None:
+    assert sparse_key(owner.collection("notes", embedding_function=None)) is None
+
+
+def test_the_native_request_fuses_both_rankings_on_the_server() -> None:
+    request = hybrid_request("a query", np.ones(2, np.float32), "sparse", limit=7, depth=85, where={"year": 1999})
+    sent = request.to_dict()
+    assert sent["limit"] == {"limit": 7, "offset": 0}
+    assert sent["filter"] == {"year": {"$eq": 1999}}
+    assert str(sent["rank"]).count("$knn") == 2
+    assert "'key': 'sparse'" in str(sent["rank"])
+
+
+def test_the_native_answer_is_turned_best_first() -> None:
+    class Answer:
+        def rows(self) -> list[list[dict[str, Any]]]:
+            return [[{"id": "b", "score": -0.01}, {"id": "a", "score": -0.03}, {"id": "c", "score": -0.01}]]
+
+    class Cloud:
+        def search(self, request: object) -> Answer:
+            return Answer()
+
+    rows = hybrid_rows(Cloud(), hybrid_request("q", np.ones(2, np.float32), "s", limit=3, depth=3))  # type: ignore[arg-type]
+    assert [(row["id"], row["score"]) for row in rows] == [("a", 0.03), ("b", 0.01), ("c", 0.01)]

@@ -1,0 +1,124 @@
+"""`kill -9` at any moment of indexing leaves an index that opens in its last complete state, and resumes."""
+
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import pytest
+
+from context_agent.errors import CorpusEmptyError
+from context_agent.retrieval.chroma import ChromaCorpus
+from context_agent.retrieval.index import index_documents
+from context_agent.tokens import CharCounter
+from context_agent.types import Document
+from tests.retrieval.fakes import HashEmbedder, people
+
+ROOT = Path(__file__).parents[2]
+CHILD = """
+    import os, signal, sys, threading, time
+    from dataclasses import replace
+    from context_agent.retrieval import index, snapshot, writer
+    from context_agent.tokens import CharCounter
+    from tests.retrieval.fakes import HashEmbedder, people
+
+    path, moment, nth, changed = sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4])
+    homes = {"add": (writer.RecordWriter, "_store"), "finish": (snapshot.SnapshotWriter, "finish"),
+             "manifest": (index, "write_manifest"), "delete": (index, "delete_records"),
+             "clean": (snapshot, "remove_others")}
+    home, name = homes[moment.split("-")[1]]
+    original, calls = getattr(home, name), []
+
+    def counted(*arguments, **named):
+        calls.append(1)
+        if moment.startswith("before") and len(calls) == nth:
+            os.kill(os.getpid(), signal.SIGKILL)
+        if moment.startswith("during") and len(calls) == nth:
+            threading.Thread(target=lambda: (time.sleep(0.015), os.kill(os.getpid(), signal.SIGKILL))).start()
+        result = original(*arguments, **named)
+        if moment.startswith("after") and len(calls) == nth:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return result
+
+    setattr(home, name, counted)
+    documents = [replace(one, text=one.text + " Changed.") if number < changed else one
+                 for number, one in enumerate(people(400))]
+    index.index_documents(documents, path, embedder=HashEmbedder(), counter=CharCounter(), batch_size=50)
+"""
+
+
+def killed(path: Path, moment: str, nth: int = 1, changed: int = 0) -> None:
+    command = [sys.executable, "-c", textwrap.dedent(CHILD), str(path), moment, str(nth), str(changed)]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    child = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=120, check=False)
+    assert child.returncode == -signal.SIGKILL, child.stderr
+
+
+def run(path: Path, documents: list[Document]) -> tuple[int, int, int]:
+    embedder = HashEmbedder()
+    report = index_documents(documents, path, embedder=embedder, counter=CharCounter(), batch_size=50)
+    return report.chunks, report.stored, embedder.embedded
+
+
+def check(path: Path, documents: list[Document]) -> None:
+    """The index holds exactly these documents: stored, found by both retrievers, by grep and by id."""
+    with ChromaCorpus.open(path, embedder=HashEmbedder()) as corpus:
+        assert corpus.count() == len(documents)
+        for document in (documents[0], documents[57], documents[-1]):
+            assert [chunk.text for chunk in corpus.read(document.id)] == [document.text]
+            for retriever in corpus.retrievers:
+                found = [chunk_id for chunk_id, _ in retriever.search(f"{document.title}\n{document.text}", 20)]
+                assert f"{document.id}_0" in found, retriever.name
+        changed = [one for one in documents if one.text.endswith("Changed.")]
+        hits = corpus.grep(r"Changed\.$", limit=1_000)
+        assert sorted(hit.chunk.document_id for hit in hits) == sorted(one.id for one in changed)
+
+
+@pytest.mark.parametrize(
+    ("moment", "nth"), [("before-add", 1), ("during-add", 5), ("before-finish", 1), ("before-manifest", 2)]
+)
+def test_the_first_run(tmp_path: Path, moment: str, nth: int) -> None:
+    path = tmp_path / "index"
+    killed(path, moment, nth)
+    with pytest.raises(CorpusEmptyError, match="never completed"):
+        ChromaCorpus.open(path, embedder=HashEmbedder())
+    chunks, stored, _ = run(path, people(400))
+    assert chunks == 400
+    assert stored < 400 or moment == "before-add"
+    check(path, people(400))
+    assert run(path, people(400)) == (400, 0, 0)
+
+
+@pytest.mark.parametrize(
+    ("moment", "nth", "committed"),
+    [
+        ("during-add", 2, False),
+        ("after-finish", 1, False),
+        ("before-manifest", 1, False),
+        ("after-manifest", 1, True),
+        ("before-clean", 1, True),
+    ],
+)
+def test_a_later_run(tmp_path: Path, moment: str, nth: int, committed: bool) -> None:
+    path, old = tmp_path / "index", people(400)
+    run(path, old)
+    killed(path, moment, nth, changed=100)
+    new = [
+        Document(one.id, one.text + " Changed.", one.title, one.metadata) if n < 100 else one
+        for n, one in enumerate(old)
+    ]
+    check(path, new if committed else old)
+    chunks, stored, _ = run(path, new)
+    assert chunks == 400
+    assert stored < 100 or moment == "during-add"
+    check(path, new)
+
+
+def test_what_an_interrupted_run_stored_is_dropped_when_the_next_one_is_about_something_else(tmp_path: Path) -> None:
+    path = tmp_path / "index"
+    run(path, people(400))
+    killed(path, "after-add", 1, changed=100)
+    assert run(path, people(400)) == (400, 0, 0)
+    check(path, people(400))
