@@ -48,7 +48,7 @@ def reading(command: options.Command) -> options.Command:
 
 @click.command()
 @click.argument("sources", nargs=-1, required=True, metavar="SOURCE…")
-@click.option("--embedder", metavar="SPEC", help="What embeds the chunks.  [default: as before, or the static one]")
+@click.option("--embedder", metavar="SPEC", help=f"What embeds the chunks: {options.EMBEDDERS}  [default: static]")
 @click.option("--chunk-size", type=click.IntRange(1), help="Tokens a chunk has at most.  [default: 512]")
 @click.option("--overlap", type=click.IntRange(0), default=0, show_default=True, help="Tokens that chunks share.")
 @click.option("--remove-missing", is_flag=True, help="Remove indexed documents that the sources no longer hold.")

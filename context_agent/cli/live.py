@@ -24,6 +24,9 @@ CELLS = 24
 """Width of the gauge that shows how full the context is."""
 SHOWN = 4
 """Titles named after a call."""
+NOTHING = "nothing new"
+FEW = 2
+"""Calls without a new passage that a turn names; of the others only the number is told."""
 COLOURS = {Tier.OPEN: "green", Tier.SOFT: "yellow", Tier.HARD: "red"}
 VERBS = {"search_corpus": "search", "grep_corpus": "grep", "read_document": "read"}
 
@@ -62,6 +65,10 @@ class TurnLog:
             self._live.update(Group(*moving, *self._gauges.values()))
 
     def _print_turn(self, progress: Progress, lines: list[Text]) -> None:
+        barren = [line for line in lines if line.plain.endswith(NOTHING)]
+        if len(barren) > FEW:
+            lines[:] = [line for line in lines if line not in barren[FEW:]]
+            lines.append(Text.assemble((f"        and {len(barren) - FEW} more calls that brought nothing new", "dim")))
         if isinstance(progress.event, Counted):
             lines.append(gauge(progress.view))
             name = f"turn {progress.event.turn + 1}"
@@ -104,7 +111,7 @@ def _call(event: Returned) -> Text:
         return line.append(f"  {event.mistake.replace('_', ' ')}", style="red")
     blocks = [segment for segment in event.segments if isinstance(segment, Block)]
     if not blocks:
-        return line.append("  nothing new", style="dim")
+        return line.append(f"  {NOTHING}", style="dim")
     return line.append(f"  {len(blocks)} new: {_titles(blocks)}", style="dim")
 
 

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 Command = Callable[..., Any]
 
+EMBEDDERS = "static, sentence-transformers:NAME, openai:MODEL[@URL] or chroma-default."
 FOLDER = Path(".ctx1")
 """Where an index lies unless said otherwise."""
 COLLECTION = "documents"
@@ -111,7 +112,9 @@ def opening(command: Command) -> Command:
     """The options for reading an index; the command gets them as `opening: OpenOptions`."""
     return together(
         gathered(command, "opening", OpenOptions),
-        click.option("--embedder", metavar="SPEC", help="What embeds questions.  [default: as the index was made]"),
+        click.option(
+            "--embedder", metavar="SPEC", help=f"What embeds questions: {EMBEDDERS}  [default: as the index was made]"
+        ),
         click.option(
             "--reranker", metavar="SPEC", help="cross-encoder:MODEL, or the URL of a /rerank endpoint.  [default: none]"
         ),

@@ -1,6 +1,14 @@
+"""`ctx1 train`: what can be fitted to data of one's own."""
+
+from __future__ import annotations
+
 import click
 
+from context_agent.cli.group import LazyGroup
 
-@click.command()
+COMMANDS = {"bridge": "context_agent.cli.train_bridge:bridge"}
+
+
+@click.group(cls=LazyGroup, table=COMMANDS)
 def train() -> None:
-    """todo"""
+    """Fit a policy to questions of your own."""
