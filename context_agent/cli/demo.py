@@ -1,6 +1,6 @@
 """`ctx1 demo`: the main job, end to end, on a small corpus that ships with the package.
 
-The corpus is made up for this purpose: fifty-five passages about a coast that does not exist, so that no answer can be
+The corpus is made up for this purpose: some sixty passages about a coast that does not exist, so that no answer can be
 known beforehand. Each question needs three or four of them, of which its own words lead to one.
 """
 

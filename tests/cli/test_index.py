@@ -1,6 +1,11 @@
 """`ctx1 index`: folders, files and streams in; a report of what was read and what was not."""
 
 import json
+import signal
+import subprocess
+import time
+
+from tests.cli.process import CTX1
 
 
 def counted(done):
@@ -50,4 +55,16 @@ def test_nothing_to_index_is_an_error(ctx1, tmp_path):
 def test_plain_output_has_no_escape_codes(ctx1, notes):
     done = ctx1("index", notes, "--path", "i")
     assert "\x1b" not in done.stdout + done.stderr
-    assert "55 documents" in done.stdout
+    assert f"{len(list(notes.iterdir()))} documents" in done.stdout
+
+
+def test_an_interrupt_while_waiting_for_input_exits_with_130(tmp_path):
+    with subprocess.Popen(
+        [CTX1, "index", "-", "--path", "i"], cwd=tmp_path, stdin=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as child:
+        time.sleep(2)
+        child.send_signal(signal.SIGINT)
+        _, told = child.communicate(timeout=60)
+    assert child.returncode == 130
+    assert "Traceback" not in told
+    assert list(tmp_path.iterdir()) == []
