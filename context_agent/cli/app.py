@@ -55,6 +55,8 @@ def run(arguments: Sequence[str] | None = None) -> int:
     for stream in (sys.stdout, sys.stderr):
         stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
     logging.basicConfig(level=logging.ERROR, format="%(message)s", stream=sys.stderr)
+    # What asyncio says about tasks that an interrupt ended is of no use to whoever pressed Ctrl-C.
+    logging.getLogger("asyncio").setLevel(logging.CRITICAL)
     try:
         result = cli.main(arguments, prog_name="ctx1", standalone_mode=False)
     except click.ClickException as error:

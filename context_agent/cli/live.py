@@ -57,23 +57,20 @@ class TurnLog:
         lines = self._pending[progress.rollout]
         lines += _lines(progress.event, progress.view)
         self._gauges[progress.rollout] = gauge(progress.view)
+        finished: list[Text] = []
         if isinstance(progress.event, Counted | End):
-            self._print_turn(progress, lines)
-            lines.clear()
+            finished = _shortened(lines)
+            self._pending[progress.rollout] = []
         if self._live is not None:
             moving = [line for pending in self._pending.values() for line in pending]
             self._live.update(Group(*moving, *self._gauges.values()))
+        self._print_turn(progress, finished)
 
     def _print_turn(self, progress: Progress, lines: list[Text]) -> None:
-        barren = [line for line in lines if line.plain.endswith(NOTHING)]
-        if len(barren) > FEW:
-            lines[:] = [line for line in lines if line not in barren[FEW:]]
-            lines.append(Text.assemble((f"        and {len(barren) - FEW} more calls that brought nothing new", "dim")))
+        name = "end"
         if isinstance(progress.event, Counted):
-            lines.append(gauge(progress.view))
+            lines = [*lines, gauge(progress.view)]
             name = f"turn {progress.event.turn + 1}"
-        else:
-            name = "end"
         if self._numbered:
             name = f"#{progress.rollout + 1} {name}"
         for number, line in enumerate(lines):
@@ -102,6 +99,15 @@ def _lines(event: Event, view: View) -> list[Text]:
         case End():
             return [_end(event)]
     return []
+
+
+def _shortened(lines: list[Text]) -> list[Text]:
+    """The lines of a turn, all but the first few calls that brought nothing put together."""
+    barren = [line for line in lines if line.plain.endswith(NOTHING)][FEW:]
+    if not barren:
+        return lines
+    more = Text.assemble((f"        and {_count(len(barren), 'more call')} that brought nothing new", "dim"))
+    return [*(line for line in lines if line not in barren), more]
 
 
 def _call(event: Returned) -> Text:

@@ -165,3 +165,15 @@ def test_a_document_cannot_steer_the_terminal(ctx1, tmp_path):
     assert "\x1b]0;owned" not in out
     assert "\x07" not in out
     assert "\u202e" not in out
+
+
+def test_a_reader_of_live_turns_that_goes_away_is_no_stack_trace(tmp_path):
+    with subprocess.Popen(
+        [CTX1, "demo"], cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as child:
+        child.stdout.readline()
+        child.stdout.close()
+        told = child.stderr.read()
+        child.wait(timeout=60)
+    assert child.returncode == 1
+    assert "Traceback" not in told
