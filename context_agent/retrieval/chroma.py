@@ -164,6 +164,8 @@ class ChromaCorpus:
         """See `Corpus.search`."""
         depth = limit if self._reranker is None else max(limit, CANDIDATES)
         with readable(self._place):
+            if where is not None:
+                self._matching(where)  # Refuses a malformed filter before anything else stumbles over it.
             if self._sparse_key is not None:
                 found, chunks = self._native(query, depth, exclude, where)
             else:
@@ -288,7 +290,10 @@ class ChromaCorpus:
 
         @lru_cache(maxsize=_KNOWN_FILTERS)
         def matching(where: str) -> frozenset[str]:
-            return frozenset(collection.get(where=json.loads(where), include=[])["ids"])
+            try:
+                return frozenset(collection.get(where=json.loads(where), include=[])["ids"])
+            except ValueError as error:
+                raise ConfigError(f"Chroma refuses the metadata filter {where}: {error}") from error
 
         return lambda where: matching(json.dumps(where, sort_keys=True)) & self.snapshot.chunk_of_record.keys()
 

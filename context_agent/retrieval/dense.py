@@ -91,7 +91,9 @@ def embedder_of(collection: Collection, manifest: Manifest | None) -> Embedder:
     """What a collection was embedded with, by its manifest or its stored function. Raises `ConfigError` if unknown."""
     if manifest is not None:
         return _named_in(manifest)
-    function = collection.configuration.get("embedding_function")
+    # Where none was stored, merely asking for it warns of a deprecated form.
+    stored = (collection.configuration_json.get("embedding_function") or {}).get("type")
+    function = collection.configuration.get("embedding_function") if stored != "legacy" else None
     if function is None:
         raise ConfigError(
             f"collection {collection.name!r} does not say what its vectors were made with ({dimension_of(collection)} "
@@ -147,7 +149,7 @@ def _first_vectors(collection: Collection, count: int) -> NDArray[np.float32]:
 
 def _cosine_of_distance(collection: Collection) -> tuple[float, float]:
     """(a, b) such that a - b * distance is the cosine; (0, 1) where it is not to be had."""
-    configuration = collection.configuration
+    configuration = collection.configuration_json
     index = configuration.get("hnsw") or configuration.get("spann") or {}
     space = str(index.get("space") or "l2")
     if space == "cosine":

@@ -136,7 +136,9 @@ def _make_folder(path: Path) -> None:
         path.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise CorpusError(f"the index folder {path} cannot be made: {error}") from error
-    if not (path / DATABASE).exists() and any(child.name != OWN_FOLDER for child in path.iterdir()):
+    if not (path / DATABASE).exists() and any(
+        child.name != OWN_FOLDER and not child.name.startswith(".") for child in path.iterdir()
+    ):
         raise CorpusError(f"{path} holds other files and no index: name a new or an empty folder")
 
 

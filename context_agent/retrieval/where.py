@@ -54,6 +54,8 @@ def _comparison(key: str, name: str, value: Any) -> Predicate:
     if name not in _ORDER:
         known = ", ".join(("$eq", "$ne", "$in", "$nin", *_ORDER))
         raise ConfigError(f"unknown operator {name!r} in a metadata filter: use one of {known}")
+    if not _is_number(value):
+        raise ConfigError(f"{name} compares numbers: got {value!r}")
     compare = _ORDER[name]
     return lambda metadata: _is_number(metadata.get(key)) and compare(metadata[key], value)
 

@@ -101,6 +101,13 @@ def test_filters_hold(corpus: ChromaCorpus) -> None:
         assert all(hit.chunk.metadata["trade"] != "weaver" for hit in hits)
 
 
+def test_a_malformed_filter_is_refused(corpus: ChromaCorpus) -> None:
+    with pytest.raises(ConfigError, match="filter"):
+        corpus.search("x", where={"a": {"$like": 1}})
+    with pytest.raises(ConfigError, match="filter"):
+        corpus.grep("x", where={"$and": []})
+
+
 @pytest.mark.parametrize("query", ["", " \n", "?!", "\0", "the of and", "word " * 20_000, "x" * 100_000, "𝔘𝔫𝔦 \ud800"])
 def test_any_query_is_answered(corpus: ChromaCorpus, query: str) -> None:
     assert isinstance(corpus.search(query), list)
@@ -270,6 +277,14 @@ def test_damaged_databases_are_named(tmp_path: Path) -> None:
     database.close()
     with pytest.raises(CorpusCorruptError, match="manifest"):
         reopen(path)
+
+
+def test_damaged_vectors_are_named(tmp_path: Path) -> None:
+    index(tmp_path / "a", people(1_100))
+    (vectors,) = (tmp_path / "a").glob("*/data_level0.bin")
+    vectors.unlink()
+    with pytest.raises(CorpusCorruptError, match="index again"):
+        reopen(tmp_path / "a")
 
 
 def test_the_index_is_an_ordinary_chroma_collection(folder: Path) -> None:
