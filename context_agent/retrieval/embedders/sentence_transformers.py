@@ -1,0 +1,104 @@
+"""Transformers on this machine, by the sentence-transformers library. It and torch load at first use."""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+from collections.abc import Sequence
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from context_agent.errors import EmbedderError, MissingExtraError
+from context_agent.retrieval.embedders.protocol import Vectors, has_content, unit_rows, well_formed
+
+
+class SentenceTransformerEmbedder:
+    """An `Embedder` over a sentence-transformers model: a name on its hub (downloaded at first use) or a folder.
+
+    A model's own prompts for queries and documents are used unless others are given; `""` turns them off.
+    `device` is torch's (`cpu`, `cuda:0`); without it the library chooses. Raises `MissingExtraError` at construction.
+    """
+
+    def __init__(
+        self,
+        model: str | Path,
+        *,
+        device: str | None = None,
+        query_prompt: str | None = None,
+        document_prompt: str | None = None,
+        batch_size: int = 32,
+    ) -> None:
+        if find_spec("sentence_transformers") is None:
+            raise MissingExtraError("sentence-transformers", "embed")
+        self._source, self._device, self._batch_size = str(model), device, batch_size
+        self._prompts = (query_prompt, document_prompt)
+        self._model: Any = None
+        self._loading = threading.Lock()
+
+    def __repr__(self) -> str:
+        return f"SentenceTransformerEmbedder({self._source!r}, device={self._device!r})"
+
+    @property
+    def name(self) -> str:
+        """The model's name, or its folder's, with a digest of prompts that are not the model's own."""
+        folder = Path(self._source).expanduser()
+        label = f"sentence-transformers:{folder.resolve().name if folder.is_dir() else self._source}"
+        if self._prompts == (None, None):
+            return label
+        return f"{label}+{hashlib.sha256(repr(self._prompts).encode()).hexdigest()[:8]}"
+
+    @property
+    def dimension(self) -> int:
+        """Length of each vector; loads the model."""
+        return int(self._loaded().get_embedding_dimension())
+
+    def embed_documents(self, texts: Sequence[str]) -> Vectors:
+        """Vectors of the texts, shape (n, d). A text longer than the model's window is cut by the model."""
+        return self._embed(texts, "encode_document", self._prompts[1])
+
+    def embed_query(self, text: str) -> Vectors:
+        """Vector of the query, shape (d,), with the model's prompt for queries where it has one."""
+        vector: Vectors = self._embed([text], "encode_query", self._prompts[0])[0]
+        return vector
+
+    def _embed(self, texts: Sequence[str], method: str, prompt: str | None) -> Vectors:
+        model = self._loaded()
+        vectors = np.zeros((len(texts), self.dimension), dtype=np.float32)
+        filled = [i for i, text in enumerate(texts) if has_content(text)]
+        if not filled:
+            return vectors
+        options = {} if prompt is None else {"prompt": prompt}
+        try:
+            found = getattr(model, method)(
+                [well_formed(texts[i]) for i in filled],
+                batch_size=self._batch_size,
+                show_progress_bar=False,
+                convert_to_numpy=True,
+                **options,
+            )
+        except (RuntimeError, ValueError) as error:
+            raise EmbedderError(f"{self._source} failed on {len(filled)} texts: {error}") from error
+        vectors[filled] = found
+        return unit_rows(vectors)
+
+    def _loaded(self) -> Any:
+        with self._loading:
+            if self._model is None:
+                self._model = _load(self._source, self._device)
+            return self._model
+
+
+def _load(source: str, device: str | None) -> Any:
+    from sentence_transformers import SentenceTransformer
+
+    folder = Path(source).expanduser()
+    try:
+        return SentenceTransformer(str(folder) if folder.is_dir() else source, device=device)
+    except (OSError, ValueError, RuntimeError) as error:
+        raise EmbedderError(
+            f"the embedding model {source!r} cannot be loaded: {error}. A name is looked up on the hub of "
+            "sentence-transformers and downloaded at first use; on a machine without network give a folder."
+        ) from error

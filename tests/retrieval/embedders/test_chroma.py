@@ -1,0 +1,100 @@
+"""Chroma's embedding functions behind the protocol, with a real collection."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import chromadb
+import numpy as np
+import pytest
+
+from context_agent.errors import EmbedderError
+from context_agent.retrieval.embedders import Embedder, load_embedder
+from context_agent.retrieval.embedders.chroma import ChromaEmbedder
+
+
+class Lengths(chromadb.EmbeddingFunction[list[str]]):
+    """Vectors that tell a text's length; queries lie on another axis than documents."""
+
+    def __init__(self) -> None:
+        self.calls: list[int] = []
+
+    def __call__(self, input: list[str]) -> Any:
+        self.calls.append(len(input))
+        return [np.array([len(text), 1.0, 0.0], dtype=np.float32) for text in input]
+
+    def embed_query(self, input: list[str]) -> Any:
+        return [np.array([len(text), 0.0, 1.0], dtype=np.float32) for text in input]
+
+    @staticmethod
+    def name() -> str:
+        return "lengths"
+
+    def get_config(self) -> dict[str, Any]:
+        return {}
+
+    @staticmethod
+    def build_from_config(config: dict[str, Any]) -> Lengths:
+        return Lengths()
+
+
+class Offline(Lengths):
+    def __call__(self, input: list[str]) -> Any:
+        raise OSError("no network")
+
+
+def test_a_function_becomes_an_embedder() -> None:
+    embedder = ChromaEmbedder(Lengths())
+    assert isinstance(embedder, Embedder)
+    assert (embedder.name, embedder.dimension) == ("chroma:lengths", 3)
+    np.testing.assert_allclose(embedder.embed_documents(["abc", ""]), [[3 / 10**0.5, 1 / 10**0.5, 0], [0, 0, 0]])
+
+
+def test_queries_go_the_functions_own_way() -> None:
+    embedder = ChromaEmbedder(Lengths())
+    np.testing.assert_allclose(embedder.embed_query("abc"), [3 / 10**0.5, 0, 1 / 10**0.5])
+    assert not embedder.embed_query(" ").any()
+
+
+def test_many_texts_go_in_batches() -> None:
+    function = Lengths()
+    assert ChromaEmbedder(function).embed_documents(["a"] * 600).shape == (600, 3)
+    assert max(function.calls) == 256
+
+
+def test_the_function_of_a_collection_is_found() -> None:
+    client = chromadb.EphemeralClient()
+    collection = client.create_collection("embedder-of-collection", embedding_function=Lengths())
+    try:
+        assert ChromaEmbedder.of_collection(collection).embed_query("abc").shape == (3,)
+    finally:
+        client.delete_collection("embedder-of-collection")
+
+
+def test_a_collection_without_a_function_asks_for_a_name() -> None:
+    client = chromadb.EphemeralClient()
+    collection = client.create_collection("embedder-of-none", embedding_function=None)
+    try:
+        with pytest.raises(EmbedderError, match=r"embedder-of-none.*without an embedding function"):
+            ChromaEmbedder.of_collection(collection)
+    finally:
+        client.delete_collection("embedder-of-none")
+
+
+def test_chromas_default_is_made_without_a_download() -> None:
+    assert load_embedder("chroma-default").name == "chroma-default"
+
+
+def test_a_failed_download_says_that_there_is_one() -> None:
+    with pytest.raises(EmbedderError, match=r"no network.*downloads an ONNX model.*`static`"):
+        ChromaEmbedder(Offline(), name="chroma-default").embed_documents(["a"])
+
+
+def test_a_failure_of_another_function_speaks_of_no_download() -> None:
+    with pytest.raises(EmbedderError, match=r"^chroma:lengths failed on 1 texts: no network$"):
+        ChromaEmbedder(Offline()).embed_documents(["a"])
+
+
+def test_an_answer_of_the_wrong_shape_is_refused() -> None:
+    with pytest.raises(EmbedderError, match="shape"):
+        ChromaEmbedder(lambda texts: [[1.0, 2.0]], name="one").embed_documents(["a", "b"])
