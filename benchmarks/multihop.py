@@ -1,0 +1,290 @@
+"""Recall@5 of the embedded policy beside one-shot search on multi-hop questions. No language model, no GPU.
+
+    python benchmarks/multihop.py --data FOLDER [--sets 2wiki,hotpotqa,musique] [--split dev] [--embedder static]
+        [--window TOKENS] [--no-prune] [--shuffle dense|bm25] [--only dense|bm25] [--cache FOLDER] [--weights FILE]
+    python benchmarks/multihop.py --data FOLDER --train weights.safetensors --embedder static,minilm
+
+A set is a folder with `corpus.jsonl.gz` (`id`, `title`, `text`) and `queries.train.jsonl` and `queries.dev.jsonl`
+(`id`, `question`, `gold`: document ids). For each set it prints recall@5 of BM25, dense and hybrid search with the
+question alone, of the agent, and the agent's gain over hybrid with its bootstrap 95 % interval over questions.
+
+`--embedder` takes any spec that the package knows; `minilm` is all-MiniLM-L6-v2 (from the folder `--model` names, else
+downloaded). Vectors are computed once and kept in `--cache`. `--shuffle` gives each chunk another one's vector, or lets
+BM25 name another chunk, to see whether the agent finds out; `--only` leaves the other retriever out.
+`--train` trains the scorer's weights on the train questions instead, with one source for each set, embedder and, for
+the first embedder, each retriever alone.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gzip
+import hashlib
+import json
+import pickle
+import random
+import statistics
+import sys
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from context_agent.agent import SearchAgent
+from context_agent.policies.bridge import BridgePolicy, Effort, Scorer
+from context_agent.questions import Question, load_questions
+from context_agent.retrieval.chunker import SIZE, chunk
+from context_agent.retrieval.embedders import Embedder, load_embedder
+from context_agent.retrieval.fusion import Retriever
+from context_agent.retrieval.memory import MemoryCorpus
+from context_agent.retrieval.protocol import Where
+from context_agent.tokens import HarmonyCounter
+from context_agent.train.bridge import Figure, Source, train
+from context_agent.types import Chunk, Document
+
+SETS = ("2wiki", "hotpotqa", "musique")
+MINILM = "sentence-transformers/all-MiniLM-L6-v2"
+CUTOFF = 5
+DEPTH = 25
+WEIGHTS = {"musique": 0.6}
+"""A set's weight in training; musique has a third of the others' questions."""
+
+Floats = NDArray[np.float32]
+
+
+class Kept:
+    """An embedder whose vectors are kept in a folder, by the text and the embedder's name."""
+
+    def __init__(self, inner: Embedder, folder: Path) -> None:
+        self._inner = inner
+        self.name = inner.name
+        self.dimension = inner.dimension
+        digest = hashlib.sha256(f"{inner.name}:{self.dimension}".encode())
+        digest.update(inner.embed_query("a probe of the model's identity").tobytes())
+        self._folder = folder / digest.hexdigest()[:16]
+        self._folder.mkdir(parents=True, exist_ok=True)
+        self._queries: dict[str, Floats] = {}
+        if (kept := self._folder / "queries.pickle").is_file():
+            self._queries = pickle.loads(kept.read_bytes())
+
+    def embed_documents(self, texts: Sequence[str]) -> Floats:
+        """The texts' vectors, from the folder where they are there."""
+        digest = hashlib.sha256("\0".join(texts).encode(errors="replace")).hexdigest()[:16]
+        place = self._folder / f"{digest}.npy"
+        if not place.is_file():
+            np.save(place, self._inner.embed_documents(texts))
+        return np.asarray(np.load(place), dtype=np.float32)
+
+    def embed_query(self, text: str) -> Floats:
+        """The query's vector, remembered."""
+        if (known := self._queries.get(text)) is None:
+            known = self._queries[text] = np.asarray(self._inner.embed_query(text), dtype=np.float16)
+        return known.astype(np.float32)
+
+    def save(self) -> None:
+        """Writes the query vectors."""
+        (self._folder / "queries.pickle").write_bytes(pickle.dumps(self._queries))
+
+
+class Exchanged:
+    """A retriever that names other chunks than those it found."""
+
+    def __init__(self, inner: Retriever, names: dict[str, str]) -> None:
+        self.name = inner.name
+        self._inner, self._names = inner, names
+
+    def search(self, query: str, k: int, where: Where | None = None) -> list[tuple[str, float]]:
+        """The inner retriever's ranking under exchanged names."""
+        return [(self._names[item], score) for item, score in self._inner.search(query, k, where)]
+
+
+class Silent:
+    """A retriever that finds nothing."""
+
+    def __init__(self, inner: Retriever) -> None:
+        self.name = inner.name
+
+    def search(self, query: str, k: int, where: Where | None = None) -> list[tuple[str, float]]:
+        """Nothing."""
+        return []
+
+
+@dataclass
+class Row:
+    """What one set gave: a list of recalls for each way of searching, and the agent's cost."""
+
+    name: str
+    recalls: dict[str, list[float]] = field(default_factory=dict)
+    seen: list[float] = field(default_factory=list)
+    seconds: list[float] = field(default_factory=list)
+    turns: list[int] = field(default_factory=list)
+
+    def figures(self) -> dict[str, object]:
+        """The row as plain data."""
+        gain = [a - h for a, h in zip(self.recalls["agent"], self.recalls["hybrid"], strict=True)]
+        figures = {way: Figure.of(values) for way, values in self.recalls.items()} | {"gain": Figure.of(gain)}
+        plain: dict[str, object] = {name: [f.mean, f.low, f.high] for name, f in figures.items()}
+        plain["seen"] = statistics.mean(self.seen)
+        plain["median_ms"] = 1000 * statistics.median(self.seconds)
+        plain["turns"] = statistics.mean(self.turns)
+        return {"set": self.name, "questions": len(self.seen), **plain}
+
+
+def load_chunks(folder: Path) -> list[Chunk]:
+    """The set's documents, chunked as an index would chunk them."""
+    counter = HarmonyCounter()
+    chunks: list[Chunk] = []
+    with gzip.open(folder / "corpus.jsonl.gz", "rt", encoding="utf-8") as lines:
+        for row in map(json.loads, lines):
+            chunks += chunk(Document(row["id"], row["text"], row["title"]), size=SIZE, counter=counter, overlap=0)
+    return chunks
+
+
+def build(chunks: Sequence[Chunk], embedder: Embedder, *, shuffle: str | None, only: str | None) -> MemoryCorpus:
+    """The corpus; with a retriever made useless, or left out, where asked."""
+    vectors = embedder.embed_documents([one.indexed_text for one in chunks])
+    if shuffle == "dense":
+        vectors = vectors[np.random.default_rng(0).permutation(len(vectors))]
+    ids = [one.id for one in chunks]
+    other = dict(zip(ids, random.Random(0).sample(ids, len(ids)), strict=True))
+
+    def wrap(retriever: Retriever) -> Retriever:
+        if only and retriever.name != only:
+            return Silent(retriever)
+        return Exchanged(retriever, other) if shuffle == "bm25" == retriever.name else retriever
+
+    return MemoryCorpus(chunks, embedder=embedder, vectors=vectors, wrap=wrap)
+
+
+def recall(found: Iterable[str], gold: Sequence[str]) -> float:
+    """Share of the gold documents among the first `CUTOFF` documents found."""
+    return len(set(list(dict.fromkeys(found))[:CUTOFF]) & set(gold)) / len(set(gold))
+
+
+def measure(name: str, corpus: MemoryCorpus, questions: Sequence[Question], agent: SearchAgent) -> Row:
+    """One-shot searches and the agent on every question."""
+    row = Row(name, {way: [] for way in ("bm25", "dense", "hybrid", "agent")})
+    owner = {one.id: one.document_id for one in corpus.chunks}
+    for asked in questions:
+        for retriever in corpus.retrievers:
+            hits = retriever.search(asked.question, DEPTH)
+            row.recalls[retriever.name].append(recall((owner[item] for item, _ in hits), asked.gold))
+        fused = corpus.search(asked.question, limit=DEPTH)
+        row.recalls["hybrid"].append(recall((hit.chunk.document_id for hit in fused), asked.gold))
+        started = time.perf_counter()
+        result = agent.search(asked.question)
+        row.seconds.append(time.perf_counter() - started)
+        row.recalls["agent"].append(recall((document.id for document in result.documents), asked.gold))
+        shown = {document for trajectory in result.trajectories for document in trajectory.encountered}
+        row.seen.append(len(shown & set(asked.gold)) / len(set(asked.gold)))
+        row.turns.append(result.turns)
+    return row
+
+
+def embedders(specs: str, model: str | None, cache: Path) -> list[Kept]:
+    """The embedders of a comma-separated list."""
+    known = {"minilm": f"sentence-transformers:{model or MINILM}"}
+    return [Kept(load_embedder(known.get(spec, spec)), cache) for spec in specs.split(",")]
+
+
+def train_weights(options: argparse.Namespace, names: Sequence[str]) -> None:
+    """Trains on the train questions of all sets under every embedder, and with each retriever alone."""
+    sources = []
+    for place, embedder in enumerate(embedders(options.embedder, options.model, options.cache)):
+        for name in names:
+            questions = load_questions(options.data / name / "queries.train.jsonl")[: options.limit]
+            chunks = load_chunks(options.data / name)
+            for only in (None, "bm25", "dense") if place == 0 else (None,):
+                corpus = build(chunks, embedder, shuffle=None, only=only)
+                label = f"{name}/{embedder.name}{f'/{only}' if only else ''}"
+                share = WEIGHTS.get(name, 1.0) * (0.4 if only else 1.0)
+                sources.append(Source(label, corpus, questions, share))
+    windows = [int(size) for size in options.windows.split(",")]
+    trained = train(sources, policy=_policy(options), windows=windows, rounds=options.rounds, report=_progress())
+    trained.scorer.save(options.train, trained.notes())
+    for label, figure in trained.recall.items():
+        print(f"{label:40} recall@5 {figure}   gold seen {trained.seen[label]}")
+
+
+def main() -> int:
+    """Prints a table, or trains."""
+    options = _options()
+    names = options.sets.split(",")
+    missing = [str(options.data / name) for name in names if not (options.data / name / "corpus.jsonl.gz").is_file()]
+    if missing:
+        print(f"no data: {', '.join(missing)} hold no corpus.jsonl.gz; name the folder with --data", file=sys.stderr)
+        return 2
+    if options.train:
+        train_weights(options, names)
+        return 0
+    (embedder,) = embedders(options.embedder, options.model, options.cache)
+    for place, name in enumerate(names):
+        corpus = build(load_chunks(options.data / name), embedder, shuffle=options.shuffle, only=options.only)
+        questions = load_questions(options.data / name / f"queries.{options.split}.jsonl")[: options.limit]
+        agent = SearchAgent(corpus, _policy(options), budget=options.window)
+        figures = measure(name, corpus, questions, agent).figures()
+        embedder.save()
+        _show(figures, options.json, heading=place == 0)
+    return 0
+
+
+def _policy(options: argparse.Namespace) -> BridgePolicy:
+    effort = Effort(prune=not options.no_prune)
+    return BridgePolicy(Scorer.load(options.weights) if options.weights else None, effort=effort)
+
+
+def _show(figures: dict[str, object], as_json: bool, *, heading: bool) -> None:
+    if as_json:
+        print(json.dumps(figures), flush=True)
+        return
+    if heading:
+        print("set           n   BM25  dense hybrid  agent                gain over hybrid        seen   ms turns")
+    bm25, dense, hybrid = (figures[way][0] for way in ("bm25", "dense", "hybrid"))  # type: ignore[index]
+    agent, gain = (Figure(*figures[way]) for way in ("agent", "gain"))  # type: ignore[misc]
+    print(
+        f"{figures['set']:10} {figures['questions']:4} {bm25:6.3f} {dense:6.3f} {hybrid:6.3f}  {agent} {gain}  "
+        f"{figures['seen']:6.3f} {figures['median_ms']:4.0f} {figures['turns']:5.1f}",
+        flush=True,
+    )
+
+
+def _progress() -> Callable[[str, float], None]:
+    """Writes a line to stderr every ten seconds, and one at the end of each step."""
+    started, last = time.monotonic(), 0.0
+
+    def report(what: str, share: float) -> None:
+        nonlocal last
+        now = time.monotonic()
+        if now - last >= 10 or share >= 1:
+            print(f"{now - started:6.0f} s  {what} {share:.0%}", file=sys.stderr, flush=True)
+            last = now
+
+    return report
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--data", type=Path, required=True, help="folder with a folder a set")
+    parser.add_argument("--sets", default=",".join(SETS))
+    parser.add_argument("--split", default="dev", choices=("train", "dev"))
+    parser.add_argument("--embedder", default="static", help="static, minilm, or another spec; a list with --train")
+    parser.add_argument("--model", help="folder of all-MiniLM-L6-v2, for --embedder minilm")
+    parser.add_argument("--cache", type=Path, default=Path(".cache/multihop"), help="keeps vectors")
+    parser.add_argument("--window", type=int, help="tokens")
+    parser.add_argument("--no-prune", action="store_true")
+    parser.add_argument("--shuffle", choices=("dense", "bm25"))
+    parser.add_argument("--only", choices=("dense", "bm25"))
+    parser.add_argument("--weights", help="file of the bridge policy's weights instead of those that ship")
+    parser.add_argument("--limit", type=int, help="questions a set at most")
+    parser.add_argument("--json", action="store_true", help="a JSON object a set")
+    parser.add_argument("--train", type=Path, metavar="FILE", help="train and write the weights instead")
+    parser.add_argument("--windows", default="0", help="windows to train under, comma-separated; 0 is the default one")
+    parser.add_argument("--rounds", type=int, default=2)
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,11 @@
+"""The embedded policy: no language model, no GPU, no download.
+
+It searches the question and its names, follows the names that retrieved text mentions (the bridge to the next hop),
+prunes what scores low, stops when nothing promising is left, and ranks by small networks that ship with the package.
+"""
+
+from context_agent.policies.bridge.policy import BridgePolicy
+from context_agent.policies.bridge.scorer import Scorer
+from context_agent.policies.bridge.settings import Effort
+
+__all__ = ["BridgePolicy", "Effort", "Scorer"]

@@ -1,0 +1,266 @@
+"""The embedded policy's decisions in one episode.
+
+It searches the question and what it names, then the names that its best candidates mention, best prospects first.
+Before a turn would pass the soft threshold, what scores low is pruned; at the end the best candidates are brought back,
+since a ranking may only name what is in view.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Sequence
+
+import numpy as np
+
+from context_agent.policies.bridge.expansion import Expansion, Lookup, promise_guess
+from context_agent.policies.bridge.judgement import Judgement
+from context_agent.policies.bridge.notes import Candidate, Notes, WordWeights
+from context_agent.policies.bridge.passage import Floats, Passage
+from context_agent.policies.bridge.scorer import Scorer
+from context_agent.policies.bridge.settings import Effort
+from context_agent.pruning.view import Block, View
+from context_agent.retrieval.protocol import Corpus
+from context_agent.types import Action, RankedId, ToolCall
+
+SMALL = 8192
+"""Windows under this many tokens are searched sparingly."""
+QUESTION_SHOWN, KEYWORDS_SHOWN, ENTITY_SHOWN, LOOKUP_SHOWN = 10, 6, 5, 4
+"""Chunks that a search may show."""
+SPARING_SHOWN = 2
+"""The same in a small window, but for the question."""
+ENTITIES, SPARING_ENTITIES = 6, 3
+"""Names of the question that are searched."""
+SPARING_LOOKUPS = 3
+CALL_TOKENS, TURN_TOKENS, LINE_TOKENS = 32, 30, 14
+"""What a search, a turn, and a line of the ranking cost beside the chunks and ids, at most."""
+ID_CHARACTERS = 1.4
+"""Characters a token of an id has at least."""
+TYPICAL = 160
+"""Tokens of a chunk before any was seen."""
+HELD = 3
+"""Best blocks in view that are not pruned while the search goes on."""
+RESERVED = 6
+"""Best candidates for whose return room is kept."""
+
+
+class BridgeActor:
+    """One episode. `notes` holds what it has seen."""
+
+    def __init__(
+        self,
+        question: str,
+        corpus: Corpus,
+        scorer: Scorer | None,
+        effort: Effort,
+        passages: Callable[[str, str], Passage] = Passage,
+    ) -> None:
+        """`passages` takes a title and a text apart."""
+        self.notes = Notes.of(question, WordWeights(corpus))
+        self.judgement = Judgement(self.notes, corpus, scorer)
+        self.expansion = Expansion(self.notes)
+        self.made: list[tuple[Lookup, Floats]] = []
+        """Lookups made, each with its features at that time."""
+        self._passages = passages
+        self._scorer = scorer
+        self._effort = effort
+        self._blocking = corpus.blocking
+        self._sources: dict[int, tuple[int, int]] = {}
+        """Of the last turn's calls by index: hop and number of the lookup."""
+        self._done: set[Lookup] = set()
+        self._searches = self._turns = self._pages = 0
+        self._scores: Floats = np.zeros(0, dtype=np.float32)
+        self._ending = False
+
+    async def act(self, view: View) -> Action:
+        """The next searches, the last edits, or the ranking."""
+        return await asyncio.to_thread(self._decide, view) if self._blocking else self._decide(view)
+
+    def partial(self, view: View) -> tuple[RankedId, ...]:
+        """The documents in view by the latest scores."""
+        return self._ranking(view)
+
+    def _decide(self, view: View) -> Action:
+        self._read(view)
+        if not self._ending:
+            calls = self._opening(view) if self._turns == 0 else self._next(view)
+            if calls:
+                self._turns += 1
+                return Action(calls=calls)
+            self._ending = True
+            if edits := self._last_edits(view):
+                return Action(calls=edits)
+        return Action(ranking=self._ranking(view))
+
+    def _read(self, view: View) -> None:
+        """Takes note of the blocks that the last turn showed, and scores all candidates anew."""
+        before = len(self.notes)
+        for block in view.latest:
+            if isinstance(block, Block) and block.id not in self.notes.rows:
+                passage = self._passages(block.hit.chunk.title, block.body)
+                hop, lookup = self._sources.get(block.call, (0, -1))
+                self.notes.add(Candidate(block.id, block.document_id, passage, block.tokens, hop, lookup))
+        if len(self.notes) > before:
+            self._scores = self.judgement.scores()
+
+    def _opening(self, view: View) -> tuple[ToolCall, ...]:
+        """The question, its names, and its content words alone."""
+        question, small = self.notes.question, view.budget.window < SMALL
+        shown = SPARING_SHOWN if small else ENTITY_SHOWN
+        calls = [_search(question.text, QUESTION_SHOWN)]
+        calls += [_search(name, shown) for name in question.entities[: SPARING_ENTITIES if small else ENTITIES]]
+        keywords = " ".join(question.terms)
+        if not small and keywords:
+            calls.append(_search(keywords, KEYWORDS_SHOWN))
+        self._pages = 1
+        return self._count(calls[: self._effort.searches], {})
+
+    def _next(self, view: View) -> tuple[ToolCall, ...]:
+        """The next page of the question and the most promising lookups, with the prunes that they need."""
+        effort, small = self._effort, view.budget.window < SMALL
+        left = effort.searches - self._searches
+        if not len(self.notes) or self._turns >= effort.turns or left <= 0:
+            return ()
+        paging = self._pages < effort.pages and not small
+        calls = [_search(self.notes.question.text, QUESTION_SHOWN)] if paging else []
+        lookups, rows = self._promising()
+        most = min(left, SPARING_LOOKUPS if small else effort.lookups + len(calls)) - len(calls)
+        shown = SPARING_SHOWN if small else LOOKUP_SHOWN
+        calls += [_search(lookup.query(self.notes), shown) for lookup in lookups[: max(0, most)]]
+        calls = calls[: self._affordable(calls, self._room(view))]
+        if not calls:
+            return ()
+        self._pages += paging
+        edits = self._make_room(view, calls)
+        sources = {}
+        for at in range(len(calls) - paging):
+            hop = self.notes.candidates[lookups[at].parent].hop + 1
+            sources[len(edits) + paging + at] = (hop, len(self.made))
+            self.made.append((lookups[at], rows[at]))
+            self._done.add(lookups[at])
+        return (*edits, *self._count(calls, sources))
+
+    def _promising(self) -> tuple[list[Lookup], Floats]:
+        """The lookups not done, best first, each name once; with their features."""
+        lookups, rows = self.expansion.lookups(self._scores, self._done)
+        worth = self._scorer.networks["expansion"](rows) if self._scorer and lookups else promise_guess(rows)
+        names: set[str] = set()
+        kept = []
+        for at in np.argsort(-worth, kind="stable"):
+            if worth[at] >= self._effort.promise and lookups[at].name not in names:
+                names.add(lookups[at].name)
+                kept.append(int(at))
+        return [lookups[at] for at in kept], rows[kept]
+
+    def _count(self, calls: Sequence[ToolCall], sources: dict[int, tuple[int, int]]) -> tuple[ToolCall, ...]:
+        self._searches += len(calls)
+        self._sources = sources
+        return tuple(calls)
+
+    def _room(self, view: View) -> int:
+        """Tokens for further turns, apart from what the best candidates will need at the end."""
+        texts = view.tokens - sum(block.tokens for block in view.blocks)
+        best = sorted(range(len(self.notes)), key=lambda row: -self._scores[row])[:RESERVED]
+        reserved = sum(self.notes.candidates[row].tokens for row in best)
+        if self._effort.prune:
+            return view.budget.hard - texts - reserved - TURN_TOKENS
+        return view.budget.hard - view.tokens - TURN_TOKENS
+
+    def _affordable(self, calls: Sequence[ToolCall], room: int) -> int:
+        """How many of the calls leave enough room for their own traces, prunes of what they show included."""
+        spent = 2 * TURN_TOKENS
+        for made, call in enumerate(calls):
+            shown = int(call.arguments["limit"]) if isinstance(call.arguments, dict) else 1
+            spent += _call_cost(call) + (shown * self._id_tokens() if self._effort.prune else 0)
+            if spent > room:
+                return made
+        return len(calls)
+
+    def _make_room(self, view: View, calls: Sequence[ToolCall]) -> tuple[ToolCall, ...]:
+        """A prune of the lowest-scored blocks that frees what the calls will show; none where there is room."""
+        if not self._effort.prune:
+            return ()
+        need = TURN_TOKENS + sum(_call_cost(call) + self._shown(view, call) for call in calls)
+        limit = view.budget.soft if view.budget.window >= SMALL else view.budget.hard
+        return self._prune(view, view.tokens + need - limit, HELD)
+
+    def _prune(self, view: View, over: float, held: int, kept: Iterable[str] = ()) -> tuple[ToolCall, ...]:
+        """Names low-scored blocks until `over` tokens are freed, their ids' own cost counted."""
+        safe = set(kept)
+        order = sorted(view.blocks, key=lambda block: self._score_of(block.id))
+        dropped: list[str] = []
+        for block in order[: max(0, len(order) - held)]:
+            if over <= 0:
+                break
+            if block.id not in safe:
+                dropped.append(block.id)
+                over -= block.tokens - self._id_tokens()
+        return (ToolCall("prune_chunks", {"chunk_ids": dropped}),) if dropped else ()
+
+    def _shown(self, view: View, call: ToolCall) -> int:
+        """Tokens that a search will probably show."""
+        sizes = [candidate.tokens for candidate in self.notes.candidates]
+        typical = int(np.mean(sizes)) if sizes else TYPICAL
+        limit = int(call.arguments["limit"]) if isinstance(call.arguments, dict) else 1
+        return min(view.budget.per_call, limit * typical)
+
+    def _id_tokens(self) -> int:
+        longest = max((len(one.id) for one in self.notes.candidates[-20:]), default=20)
+        return int(longest / ID_CHARACTERS) + 3
+
+    def _score_of(self, chunk_id: str) -> float:
+        row = self.notes.rows.get(chunk_id)
+        return float(self._scores[row]) if row is not None else 0.0
+
+    def _best(self) -> list[Candidate]:
+        """The best candidate of each document, best first."""
+        found: dict[str, Candidate] = {}
+        for row in np.argsort(-self._scores, kind="stable"):
+            candidate = self.notes.candidates[int(row)]
+            found.setdefault(candidate.document_id, candidate)
+        return list(found.values())
+
+    def _last_edits(self, view: View) -> tuple[ToolCall, ...]:
+        """Restores the best of what was pruned, in place of worse blocks; nothing where all of it is in view."""
+        hidden = {block.id: block.tokens for block in view.pruned}
+        shown = {block.id: block.tokens for block in view.blocks}
+        texts = view.tokens - sum(shown.values())
+        wanted = self._best()[: self._effort.ranking]
+        left = view.budget.hard - texts - 2 * TURN_TOKENS - self._id_tokens() * (len(shown) // 2)
+        restored: list[str] = []
+        kept: set[str] = set()
+        for one in wanted:
+            size = hidden.get(one.id, 0) + self._id_tokens() if one.id in hidden else shown.get(one.id, 0)
+            if size and size <= left:
+                left -= size
+                (restored.append if one.id in hidden else kept.add)(one.id)
+        if not restored or not self._effort.prune:
+            return ()
+        need = sum(hidden[one] + self._id_tokens() for one in restored) + 2 * TURN_TOKENS
+        edits = self._prune(view, view.tokens + need - view.budget.hard, 0, kept)
+        return (*edits, ToolCall("restore_chunks", {"chunk_ids": restored}))
+
+    def _ranking(self, view: View) -> tuple[RankedId, ...]:
+        shown = {block.id for block in view.blocks}
+        lines: list[RankedId] = []
+        room = view.max_output - TURN_TOKENS
+        named: set[str] = set()
+        for row in np.argsort(-self._scores, kind="stable"):
+            one = self.notes.candidates[int(row)]
+            room -= self._id_tokens() + LINE_TOKENS
+            if len(lines) >= self._effort.ranking or (lines and room < 0):
+                break
+            if one.id in shown and one.document_id not in named:
+                named.add(one.document_id)
+                lines.append(RankedId(one.id, float(self._scores[row])))
+            else:
+                room += self._id_tokens() + LINE_TOKENS
+        return tuple(lines)
+
+
+def _search(query: str, shown: int) -> ToolCall:
+    return ToolCall("search_corpus", {"query": query, "limit": shown})
+
+
+def _call_cost(call: ToolCall) -> int:
+    query = call.arguments["query"] if isinstance(call.arguments, dict) else ""
+    return CALL_TOKENS + len(str(query)) // 4
