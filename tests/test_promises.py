@@ -338,7 +338,7 @@ async def test_08_too_many_calls_in_a_turn_are_refused_one_by_one(corpus: Memory
 
 
 async def test_09_past_the_hard_cutoff_only_edits_and_finishing_are_accepted(corpus: MemoryCorpus) -> None:
-    episode = Episode("comets?", corpus, budget=Budget(1024, per_call=512), instructions="")
+    episode = Episode("comets?", corpus, budget=Budget(4096, per_call=2048), instructions="")
     view = episode.open()
     while view.tokens < view.budget.hard:
         view = await episode.step(Action(calls=search("comets").calls, text="word " * 60))
