@@ -1,0 +1,197 @@
+"""Views as chat messages. Nothing but the view goes in: an edit, a replay and a fresh process give the same messages.
+
+The first segment of a view holds the prompt and, behind it, the declared tools, one JSON object a line, because
+both are sent and both count against the budget. For a server with native tool calls they go into the request's own
+fields (`read_opening` takes them apart); for the text protocol the segment is sent as it stands.
+
+A message a call: the episode numbers what `multi_tool_use` wraps as calls of their own, so one call's message may
+hold several results, in their order. The usage line ends the turn's last one.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Any, Literal
+
+from context_agent.policies.replies import INLINE, REASONING_FIELDS
+from context_agent.policies.text_tools import HOW, written
+from context_agent.profiles import Profile, default
+from context_agent.pruning.view import Block, Role, View
+from context_agent.rendering import compact
+from context_agent.tools import flatten, schemas
+from context_agent.types import Action, ToolCall
+
+Protocol = Literal["native", "text"]
+Message = dict[str, Any]
+
+HEADING = "\n\n# Tools\n"
+ROLE_MARKS = re.compile(
+    r"<(?=/?(?:s|bos|eos|pad|unk|start_of_turn|end_of_turn|think|tool_call|tool_response)>|｜)|\[(?=/?INST\])"
+)
+"""Spellings that end a message, or look like a call, in some chat template: servers encode message text with special
+tokens allowed. (`<|...|>` is defused where a chunk is rendered.)"""
+
+
+@dataclass(frozen=True, slots=True)
+class Opening:
+    """What stands ahead of the question: the system message and the declared tools."""
+
+    system: str
+    tools: tuple[dict[str, Any], ...]
+
+    @property
+    def names(self) -> Profile:
+        """As much of the profile as `tools.flatten` needs."""
+        return Profile(name="", tools=tuple(tool["name"] for tool in self.tools), prompt="")
+
+
+@dataclass(slots=True)
+class _Turn:
+    """One turn while its segments are gathered: what each call, by its index, brought into view."""
+
+    action: Action
+    number: int
+    shown: defaultdict[int, list[str]] = field(default_factory=lambda: defaultdict(list))
+
+
+@lru_cache(maxsize=16)
+def opening_text(profile: Profile, protocol: Protocol) -> str:
+    """The profile's prompt and its tools: the first segment of a view."""
+    return profile.instructions().rstrip() + _section(profile, protocol)
+
+
+@lru_cache(maxsize=16)
+def read_opening(text: str, protocol: Protocol) -> Opening:
+    """The inverse of `opening_text`. A prompt without tools gets those of the default profile."""
+    if HEADING not in text:
+        text = text.rstrip() + _section(default(), protocol)
+    system, _, section = text.rpartition(HEADING)
+    tools = tuple(json.loads(line) for line in section.splitlines() if line.startswith('{"name":'))
+    return Opening(text.strip() if protocol == "text" else system.strip(), tools)
+
+
+def _section(profile: Profile, protocol: Protocol) -> str:
+    lines = [compact(_plain(schema)) for schema in schemas(profile)]
+    return HEADING + "\n".join([*([HOW] if protocol == "text" else []), *lines]) + "\n"
+
+
+def messages(view: View, *, protocol: Protocol = "native", fields: Sequence[str] = REASONING_FIELDS) -> list[Message]:
+    """The view as messages: system, question, then a reply and its results for each turn.
+
+    `fields` are the reasoning fields that may be sent back; thoughts between tags go back where they stood.
+    """
+    opening = opening_of(view, protocol)
+    made: list[Message] = [{"role": "system", "content": opening.system}] if opening.system else []
+    turn: _Turn | None = None
+    for segment in view.visible:
+        if isinstance(segment, Block) or segment.role is Role.RESULT:
+            if turn is not None:
+                turn.shown[segment.call].append(_guarded(segment.text))
+        elif segment.role is Role.QUESTION:
+            made.append({"role": "user", "content": _guarded(segment.text).strip()})
+        elif segment.role is Role.ACTION and segment.action is not None:
+            turn = _Turn(segment.action, segment.turn)
+        elif segment.role is Role.USAGE and turn is not None:
+            made += _turn_messages(turn, segment.text, opening, protocol, fields)
+            turn = None
+    return made
+
+
+def opening_of(view: View, protocol: Protocol) -> Opening:
+    """The opening that the view's first segment holds."""
+    first = view.segments[0] if view.segments else None
+    text = first.text if first is not None and not isinstance(first, Block) and first.role is Role.PROMPT else ""
+    return read_opening(text, protocol)
+
+
+def _turn_messages(
+    turn: _Turn, usage: str, opening: Opening, protocol: Protocol, fields: Sequence[str]
+) -> Iterator[Message]:
+    calls = _identified(turn)
+    results = _results(calls, turn, opening)
+    results[-1] += usage
+    if protocol == "text":
+        yield assistant(turn.action, [], "\n".join([turn.action.text, *map(written, calls)]).strip(), fields)
+        told = (f"<tool_response>\n{text}</tool_response>" for text in results)
+        yield {"role": "user", "content": "\n".join(told)}
+        return
+    yield assistant(turn.action, calls, turn.action.text, fields)
+    for call, text in zip(calls, results, strict=True):
+        yield {"role": "tool", "tool_call_id": call.id, "content": text}
+
+
+def assistant(
+    action: Action, calls: Sequence[ToolCall], text: str, fields: Sequence[str] = REASONING_FIELDS
+) -> Message:
+    """A reply of the model as it is sent back, its reasoning in the field that it came in."""
+    made: Message = {"role": "assistant", "content": text}
+    kept = action.extra.get("reasoning_field")
+    if action.reasoning and kept == INLINE:
+        made["content"] = f"<think>\n{action.reasoning}\n</think>\n\n{text}"
+    elif action.reasoning and kept in fields:
+        made[str(kept)] = action.reasoning
+    if calls:
+        made["tool_calls"] = [
+            {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": _arguments(call)}}
+            for call in calls
+        ]
+    return made
+
+
+def _results(calls: Sequence[ToolCall], turn: _Turn, opening: Opening) -> list[str]:
+    """What each call brought into view: a call's own result, or those of all the calls that it wraps."""
+    texts = []
+    index = 0
+    for call in calls:
+        count = len(flatten([call], opening.names))
+        texts.append("".join(text for inner in range(index, index + count) for text in turn.shown[inner]))
+        index += count
+    return texts
+
+
+def _identified(turn: _Turn) -> list[ToolCall]:
+    """The calls with ids that differ; one that has none, or another call's, gets nine letters and digits, the only
+    form that every server takes."""
+    taken: set[str] = set()
+    calls = []
+    for index, call in enumerate(turn.action.calls):
+        known = call.id if call.id and call.id not in taken else f"c{turn.number % 10_000:04d}{index % 10_000:04d}"
+        taken.add(known)
+        calls.append(ToolCall(call.name, call.arguments, known))
+    return calls
+
+
+def _arguments(call: ToolCall) -> str:
+    """The arguments as a JSON object. Raw text is wrapped: servers parse a history's arguments, and some fail on it."""
+    return compact({"unparsed": call.arguments} if isinstance(call.arguments, str) else call.arguments)
+
+
+def _guarded(text: str) -> str:
+    """The text with a backslash inside every role mark."""
+    return ROLE_MARKS.sub(lambda match: match[0] + "\\", text)
+
+
+def _plain(schema: Any, definitions: Any = None, *, named: bool = False) -> Any:
+    """A JSON schema without references, titles and null alternatives, which several servers and templates drop or
+    refuse. `named`: the keys of this level are names of fields."""
+    if isinstance(schema, list):
+        return [_plain(item, definitions) for item in schema]
+    if not isinstance(schema, dict):
+        return schema
+    definitions = schema.get("$defs", definitions)
+    if "$ref" in schema:
+        return _plain(definitions[schema["$ref"].rpartition("/")[2]], definitions)
+    if not named and "anyOf" in schema:
+        (kind,) = (item for item in schema["anyOf"] if item != {"type": "null"})
+        schema = {**kind, **{key: value for key, value in schema.items() if key not in ("anyOf", "default")}}
+    dropped = () if named else ("title", "$defs")
+    return {
+        key: _plain(value, definitions, named=not named and key == "properties")
+        for key, value in schema.items()
+        if key not in dropped
+    }
