@@ -1,0 +1,1 @@
+"""What samples: token ids in, token ids and log-probabilities out."""

@@ -1,0 +1,168 @@
+"""Vocabularies: text to ids and back, where text is only ever text.
+
+A document may spell `<|call|>`. `encode` gives the ids of those characters, never the id of the special token.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Iterator
+from functools import cache
+from typing import TYPE_CHECKING, Any, Protocol
+
+from context_agent.errors import ConfigError
+
+if TYPE_CHECKING:
+    from openai_harmony import HarmonyEncoding
+
+REPLACEMENT = "\ufffd"
+LONG_RUN = 2_000
+"""Characters without a blank or digit (or all blank) from which a run is cut: the byte-pair merge of oss-harmony is
+quadratic in such a run, and takes half a minute for 200,000 letters."""
+
+_RUN = re.compile(r"[^\s\d]+|\s+")
+_SURROGATES = re.compile("[\ud800-\udfff]")
+
+
+class Vocabulary(Protocol):
+    """Text to token ids and back."""
+
+    @property
+    def name(self) -> str:
+        """As a `TokenCounter` has it, e.g. `o200k_harmony`."""
+
+    def encode(self, text: str) -> list[int]:
+        """Ids of the text as ordinary text; spellings of special tokens give no special id. Never raises."""
+
+    def decode(self, ids: Iterable[int]) -> str:
+        """Text of the ids, special tokens spelled; invalid UTF-8 and unknown ids become U+FFFD. Never raises."""
+
+    def special(self, spelling: str) -> int:
+        """The id of a special token. Raises `ConfigError` where the vocabulary has none."""
+
+
+class HarmonyVocabulary:
+    """o200k_harmony, the vocabulary of gpt-oss and Context-1, embedded in oss-harmony."""
+
+    name = "o200k_harmony"
+    size = 201_089
+    """One past the greatest id."""
+
+    def encode(self, text: str) -> list[int]:
+        """As oss-harmony encodes it, except that a run of over 2,000 characters without a blank is cut in pieces."""
+        encoding = harmony_encoding()
+        if len(text) < LONG_RUN:
+            return list(encoding.encode(text, disallowed_special=()))
+        return [token for piece in _pieces(text) for token in encoding.encode(piece, disallowed_special=())]
+
+    def decode(self, ids: Iterable[int]) -> str:
+        """Unknown ids become U+FFFD."""
+        known = list(ids)
+        encoding = harmony_encoding()
+        if all(0 <= token < self.size for token in known):
+            return str(encoding.decode(known))
+        return "".join(encoding.decode([i]) if 0 <= i < self.size else REPLACEMENT for i in known)
+
+    def special(self, spelling: str) -> int:
+        """Raises `ConfigError` for what is no special token of harmony."""
+        encoding = harmony_encoding()
+        if spelling not in encoding.special_tokens_set:
+            raise ConfigError(f"harmony has no special token {spelling!r}")
+        (token,) = encoding.encode(spelling, allowed_special={spelling}, disallowed_special=())
+        return int(token)
+
+
+class TokenizerVocabulary:
+    """The vocabulary of a `tokenizers.Tokenizer`, or of a transformers tokenizer that stands on one.
+
+    Content is encoded by a copy without added tokens: those flagged special, and those that are not but steer a
+    model all the same, as `<tool_call>` does in some.
+    """
+
+    def __init__(self, tokenizer: Any, name: str = "") -> None:
+        """Raises `ConfigError` for a tokenizer that is not built on `tokenizers`."""
+        from tokenizers import Tokenizer
+
+        backend = getattr(tokenizer, "backend_tokenizer", tokenizer)
+        if not isinstance(backend, Tokenizer):
+            raise ConfigError(
+                f"{type(tokenizer).__name__} is not built on the tokenizers library: use a fast tokenizer"
+            )
+        self.name = name or f"tokenizer/{backend.get_vocab_size()}"
+        self._whole = backend
+        added = backend.get_added_tokens_decoder()
+        self._added = {token.content: token_id for token_id, token in added.items()}
+        self._reserved = frozenset(added)
+        self._size = max([*backend.get_vocab(with_added_tokens=True).values()], default=-1) + 1
+        self._content = Tokenizer.from_str(json.dumps({**json.loads(backend.to_str()), "added_tokens": []}))
+        spelled = sorted((re.escape(text) for text in self._added), key=len, reverse=True)
+        self._spelled = re.compile("|".join(spelled)) if spelled else None
+
+    def encode(self, text: str) -> list[int]:
+        """Ordinary ids only."""
+        text = _SURROGATES.sub(REPLACEMENT, text)
+        ids: list[int] = self._content.encode(text, add_special_tokens=False).ids
+        if self._reserved.isdisjoint(ids):
+            return ids
+        pieces = (self._content.encode(piece, add_special_tokens=False).ids for piece in self._broken(text))
+        return [token for piece in pieces for token in piece if token not in self._reserved]
+
+    def decode(self, ids: Iterable[int]) -> str:
+        """Ids outside the vocabulary become U+FFFD."""
+        runs: list[str] = []
+        known: list[int] = []
+        for token in ids:
+            if 0 <= token < self._size:
+                known.append(token)
+                continue
+            runs += [self._text(known), REPLACEMENT]
+            known = []
+        return "".join([*runs, self._text(known)])
+
+    def special(self, spelling: str) -> int:
+        """Raises `ConfigError` where the tokenizer has no such added token."""
+        if spelling not in self._added:
+            raise ConfigError(f"the tokenizer {self.name} has no special token {spelling!r}")
+        return self._added[spelling]
+
+    def reserves(self, token: int) -> bool:
+        """Whether the id is an added token's, so that no content has it."""
+        return token in self._reserved
+
+    def spelled(self, text: str) -> list[int]:
+        """Ids of a template's own text, special tokens read as such. Never for content."""
+        ids: list[int] = self._whole.encode(text, add_special_tokens=False).ids
+        return ids
+
+    def _text(self, ids: list[int]) -> str:
+        return str(self._whole.decode(ids, skip_special_tokens=False)) if ids else ""
+
+    def _broken(self, text: str) -> Iterator[str]:
+        """The text cut behind the first character of each spelled token, so that no piece holds one whole."""
+        start = 0
+        for match in self._spelled.finditer(text) if self._spelled else ():
+            yield text[start : match.start() + 1]
+            start = match.start() + 1
+        yield text[start:]
+
+
+def _pieces(text: str) -> Iterator[str]:
+    """The text with its over-long runs cut; one without any comes back whole."""
+    start = 0
+    for match in _RUN.finditer(text):
+        first, last = match.span()
+        if last - first < LONG_RUN:
+            continue
+        for cut in range(first + LONG_RUN, last, LONG_RUN):
+            yield text[start:cut]
+            start = cut
+    yield text[start:]
+
+
+@cache
+def harmony_encoding() -> HarmonyEncoding:
+    """oss-harmony's encoding of gpt-oss; loads in about half a second, once."""
+    from openai_harmony import HarmonyEncodingName, load_harmony_encoding
+
+    return load_harmony_encoding(HarmonyEncodingName.HARMONY_GPT_OSS)

@@ -1,0 +1,175 @@
+"""The token path: a policy that sends token ids and gets token ids back, so that what is trained is what was sampled.
+
+Four promises:
+
+1. What was sampled stays verbatim in all later prompts; nothing is decoded and encoded again.
+2. A prompt's ids are what the engine is sent. Where nothing was edited, a prompt begins with the one before it and
+   the reply to that.
+3. Prompt and sampled ids together never exceed the window: `max_tokens` is capped by the prompt's exact length.
+4. Each action carries its call (`TokenCall`): prompt, output, log-probabilities, version.
+
+The view counts what the prompt holds. `instructions` stands for system and developer message with the tools, and
+counts as all of the first prompt beside the question. An action counts as the sampled ids and the framing of the
+messages that its results come in. Contents are counted by the same vocabulary. So a view's tokens are the prompt's
+length, except that a chunk counts as the sum of its parts, which may be some tokens more than the whole.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from context_agent.errors import ConfigError, PolicyError
+from context_agent.policies.engines.protocol import Engine, Sample
+from context_agent.policies.prompt import WRAPPER, Prompt
+from context_agent.policies.renderers.harmony import HarmonyRenderer
+from context_agent.policies.renderers.protocol import Opening, TokenRenderer
+from context_agent.policies.token_calls import TokenCall
+from context_agent.profiles import Profile
+from context_agent.pruning.view import Role, Text, View
+from context_agent.retrieval.protocol import Corpus
+from context_agent.types import Action
+
+MAX_TOKENS = 4_096
+"""Tokens sampled in one turn at most (the published baseline's value)."""
+SEEDS = 2**31
+
+
+class PromptCounter:
+    """Counts by the renderer's vocabulary; the text of an opening counts as what it stands for."""
+
+    def __init__(self, renderer: TokenRenderer) -> None:
+        self._renderer = renderer
+        self._openings: dict[str, tuple[Opening, Profile]] = {}
+
+    @property
+    def name(self) -> str:
+        """The vocabulary's name."""
+        return self._renderer.counter_name
+
+    def count(self, text: str) -> int:
+        """Tokens of the text as content."""
+        known = self._openings.get(text)
+        return known[0].tokens if known else len(self._renderer.encode(text))
+
+    def register(self, profile: Profile) -> str:
+        """Makes the profile's opening known; returns its text."""
+        opening = self._renderer.opening(profile)
+        self._openings[opening.text] = (opening, profile)
+        return opening.text
+
+    def opening(self, text: str) -> tuple[Opening, Profile]:
+        """The opening of that text, and its profile. Raises `PolicyError` for one that `register` did not make."""
+        if text not in self._openings:
+            raise PolicyError(
+                "the view does not begin with this policy's instructions: "
+                "open the Episode with instructions=policy.instructions(profile), as SearchAgent does"
+            )
+        return self._openings[text]
+
+
+class TokenPolicy:
+    """A language model driven by exact token ids.
+
+    The renderer defaults to harmony with gpt-oss's vocabulary, at the sampling settings that the published weights
+    were trained with. `engine` runs the model; `close` is its owner's business.
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        renderer: TokenRenderer | None = None,
+        *,
+        temperature: float = 1.0,
+        top_p: float = 0.9,
+        max_tokens: int = MAX_TOKENS,
+    ) -> None:
+        """`max_tokens` bounds one reply. Raises `ConfigError` for settings that no sampler takes."""
+        if temperature < 0 or not 0 < top_p <= 1 or max_tokens < 1:
+            raise ConfigError(
+                f"temperature must be at least 0, top_p in (0, 1], max_tokens positive; got {temperature}, {top_p}, "
+                f"{max_tokens}"
+            )
+        self.engine = engine
+        self.renderer = renderer or HarmonyRenderer()
+        self.temperature = temperature
+        self.top_p = top_p
+        self.max_tokens = max_tokens
+        self._counter = PromptCounter(self.renderer)
+
+    @property
+    def name(self) -> str:
+        """Engine and renderer."""
+        return f"tokens:{self.engine.name}:{self.renderer.name}"
+
+    @property
+    def counter(self) -> PromptCounter:
+        """Counts by the model's vocabulary."""
+        return self._counter
+
+    def instructions(self, profile: Profile) -> str:
+        """System and developer message as they stand in the prompt, tools included."""
+        return self._counter.register(profile)
+
+    def open(self, question: str, corpus: Corpus, *, seed: int = 0) -> TokenActor:
+        """An actor whose turns are sampled with seeds drawn from `seed`."""
+        return TokenActor(self, seed)
+
+
+class TokenActor:
+    """The calls of one episode."""
+
+    def __init__(self, policy: TokenPolicy, seed: int) -> None:
+        self._policy = policy
+        self._seed = seed
+        self._prompt: Prompt | None = None
+        self._reserve = 0
+
+    async def act(self, view: View) -> Action:
+        """Samples a reply on the view and reads it.
+
+        Where the window has no room for a reply and its results' framing, the action says so by its size, and the
+        episode ends. Raises `PolicyError` when the engine cannot go on.
+        """
+        policy = self._policy
+        prompt = self._prompt or self._begin(view)
+        ids = prompt.show(view)
+        room = min(policy.max_tokens, view.max_output - self._reserve, view.budget.window - len(ids))
+        if room < 1:
+            return Action(tokens=view.budget.window)
+        kept, new = prompt.kept, tuple(ids[prompt.kept :])
+        sample = await policy.engine.generate(
+            ids,
+            max_tokens=room,
+            stop=policy.renderer.stop,
+            temperature=policy.temperature,
+            top_p=policy.top_p,
+            seed=(self._seed * 1_000_003 + view.turn) % SEEDS,
+        )
+        _check(sample, room)
+        prompt.sampled(view, sample.ids)
+        return self._action(prompt, sample, kept, new)
+
+    def _begin(self, view: View) -> Prompt:
+        head = next((s.text for s in view.segments if isinstance(s, Text) and s.role is Role.PROMPT), "")
+        opening, profile = self._policy.counter.opening(head)
+        self._prompt = Prompt(self._policy.renderer, profile, opening)
+        names = {*profile.tools, WRAPPER}
+        self._reserve = max(sum(map(len, self._policy.renderer.frame((), [name]))) for name in names)
+        return self._prompt
+
+    def _action(self, prompt: Prompt, sample: Sample, kept: int, new: tuple[int, ...]) -> Action:
+        action = self._policy.renderer.parse(sample.ids)
+        call = TokenCall(
+            kept, new, sample.ids, sample.logprobs, sample.version, sample.finish.value, sample.cached_tokens
+        )
+        tokens = len(sample.ids) + prompt.framing(sample.ids, action)
+        return replace(action, tokens=tokens, extra={**action.extra, **call.to_extra()})
+
+
+def _check(sample: Sample, room: int) -> None:
+    """An engine that breaks its contract would train nonsense, so it is stopped here."""
+    if not 1 <= len(sample.ids) <= room or len(sample.ids) != len(sample.logprobs):
+        raise PolicyError(
+            f"the engine returned {len(sample.ids)} ids and {len(sample.logprobs)} log-probabilities "
+            f"where 1 to {room} of each were asked for"
+        )
