@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
 K = 5
 """Documents that count as found."""
+WINDOW = 2_048
+"""Tokens of context: about half of what the corpus takes, so that pruning has to happen."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,11 +104,12 @@ def _demo(folder: Path, as_json: bool) -> int:
     out = console.stderr() if as_json else console.stdout()
     started = time.perf_counter()
     add_documents(chosen, documents())
-    out.print(f"Indexed {len(documents())} passages in {time.perf_counter() - started:.1f} s.")
-    with options.open_corpus(chosen) as corpus, SearchAgent(corpus) as agent:
+    seconds = time.perf_counter() - started
+    out.print(f"Indexed {len(documents())} passages in {seconds:.1f} s. The context holds {WINDOW:,} tokens.")
+    with options.open_corpus(chosen) as corpus, SearchAgent(corpus, budget=WINDOW) as agent:
         outcomes = [_compare(agent, corpus, question, out) for question in questions()]
     if as_json:
-        console.print_json({"k": K, "questions": [_to_json(outcome) for outcome in outcomes]})
+        console.print_json({"k": K, "window": WINDOW, "questions": [_to_json(outcome) for outcome in outcomes]})
     else:
         _show_table(out, outcomes)
     return 0

@@ -15,7 +15,6 @@ from context_agent.errors import CorpusNotFoundError
 
 if TYPE_CHECKING:
     from context_agent.agent import SearchAgent
-    from context_agent.policies.protocol import Policy
     from context_agent.retrieval.chroma import ChromaCorpus
     from context_agent.retrieval.protocol import Corpus
 
@@ -188,22 +187,17 @@ def open_agent(chosen: AgentOptions, corpus: Corpus) -> SearchAgent:
     """An agent on the corpus; the caller closes it."""
     from context_agent.agent import SearchAgent
     from context_agent.episode import Limits
+    from context_agent.policies.factory import load_policy
 
     return SearchAgent(
         corpus,
-        _policy(chosen),
+        load_policy(chosen.policy, weights=chosen.weights),
         profile=chosen.profile,
         budget=chosen.window,
         limits=Limits(turns=chosen.max_turns, seconds=chosen.time_limit),
         rollouts=chosen.rollouts,
         trajectories=chosen.save,
     )
-
-
-def _policy(chosen: AgentOptions) -> Policy:
-    from context_agent.policies.bridge import BridgePolicy
-
-    return BridgePolicy() if chosen.weights is None else BridgePolicy.load(chosen.weights)
 
 
 def gathered(command: Command, name: str, kind: type[Any]) -> Command:

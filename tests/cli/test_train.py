@@ -1,0 +1,66 @@
+"""`ctx1 train bridge`: questions with known documents in, weights out, and a search with them."""
+
+import json
+
+import pytest
+
+from tests.cli.conftest import passages
+
+
+@pytest.fixture
+def questions(tmp_path):
+    """Questions about a passage and one that its text names."""
+    rows = [
+        {
+            "id": f"{one['id']}-{other['id']}",
+            "question": f"What is told of {one['title']}?",
+            "gold": [one["id"], other["id"]],
+        }
+        for one in passages()
+        for other in passages()
+        if other["title"] in one["text"] and one is not other
+    ]
+    assert len(rows) > 20
+    path = tmp_path / "questions.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    return path
+
+
+def test_weights_are_trained_and_searched_with(ctx1, tmp_path, questions):
+    corpus = tmp_path / "corpus.jsonl"
+    corpus.write_text("".join(json.dumps(row) + "\n" for row in passages()), encoding="utf-8")
+    done = ctx1("train", "bridge", corpus, questions, "--out", "own.safetensors", "--rounds", 1, "--json")
+    assert done.returncode == 0, done.stderr
+    report = json.loads(done.stdout)
+    assert report["weights"] == "own.safetensors"
+    assert 0 <= report["recall_at_5"][str(corpus)]["mean"] <= 1
+    assert (tmp_path / "own.safetensors").stat().st_size > 1_000
+    assert ctx1("index", corpus, "--path", "i").returncode == 0
+    found = ctx1(
+        "search", "What is told of Brasko?", "--path", "i", "--weights", "own.safetensors", "--save", "t", "--json"
+    )
+    assert found.returncode == 0, found.stderr
+    header = json.loads((tmp_path / json.loads(found.stdout)["trajectory"]).read_text().splitlines()[0])
+    assert report["digest"] in json.dumps(header)
+
+
+def test_too_few_questions_are_refused(ctx1, tmp_path, questions, index):
+    few = tmp_path / "few.jsonl"
+    few.write_text("\n".join(questions.read_text().splitlines()[:5]), encoding="utf-8")
+    done = ctx1("train", "bridge", index, few, "--out", "own.safetensors")
+    assert done.returncode == 1
+    assert "at least" in done.stderr
+    assert not (tmp_path / "own.safetensors").exists()
+
+
+def test_an_odd_number_of_arguments_is_a_wrong_call(ctx1):
+    done = ctx1("train", "bridge", "corpus", "--out", "own.safetensors")
+    assert done.returncode == 2
+    assert "pairs" in done.stderr
+
+
+def test_a_file_of_no_weights_is_refused(ctx1, tmp_path, index):
+    (tmp_path / "x.safetensors").write_bytes(b"nothing")
+    done = ctx1("search", "x", "--path", index, "--weights", "x.safetensors")
+    assert done.returncode == 2
+    assert "x.safetensors" in done.stderr
