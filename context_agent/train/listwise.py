@@ -34,8 +34,8 @@ class Recipe:
     hidden: tuple[int, ...] = (64, 32)
     members: int = 3
     epochs: int = 25
-    steps: int = 1500
-    """Steps at most, however many groups there are."""
+    steps: tuple[int, int] = (250, 1500)
+    """Steps at least and at most, however many groups there are."""
     batch: int = 32
     rate: float = 3e-3
     decay: float = 1e-3
@@ -114,7 +114,7 @@ def _train(data: _Data, recipe: Recipe, draw: np.random.Generator) -> Layers:
     adam = _Adam(layers, recipe)
     count = len(data.weights)
     an_epoch = -(-count // recipe.batch)
-    steps = min(recipe.steps, recipe.epochs * an_epoch)
+    steps = min(max(recipe.steps[0], recipe.epochs * an_epoch), recipe.steps[1])
     for step in range(steps):
         if step % an_epoch == 0:
             order = draw.permutation(count)

@@ -8,10 +8,12 @@ since a ranking may only name what is in view.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 
+from context_agent.errors import CorpusError
 from context_agent.policies.bridge.expansion import Expansion, Lookup, promise_guess
 from context_agent.policies.bridge.judgement import Judgement
 from context_agent.policies.bridge.notes import Candidate, Notes, WordWeights
@@ -31,7 +33,7 @@ SPARING_SHOWN = 2
 ENTITIES, SPARING_ENTITIES = 6, 3
 """Names of the question that are searched."""
 SPARING_LOOKUPS = 3
-CALL_TOKENS, TURN_TOKENS, LINE_TOKENS = 32, 30, 14
+CALL_TOKENS, TURN_TOKENS, LINE_TOKENS = 20, 40, 14
 """What a search, a turn, and a line of the ranking cost beside the chunks and ids, at most."""
 ID_CHARACTERS = 1.4
 """Characters a token of an id has at least."""
@@ -76,7 +78,9 @@ class BridgeActor:
         return await asyncio.to_thread(self._decide, view) if self._blocking else self._decide(view)
 
     def partial(self, view: View) -> tuple[RankedId, ...]:
-        """The documents in view by the latest scores."""
+        """The documents in view by the latest scores; new blocks count too, unless the corpus fails to judge them."""
+        with contextlib.suppress(CorpusError):
+            self._read(view)
         return self._ranking(view)
 
     def _decide(self, view: View) -> Action:
@@ -146,8 +150,9 @@ class BridgeActor:
         names: set[str] = set()
         kept = []
         for at in np.argsort(-worth, kind="stable"):
-            if worth[at] >= self._effort.promise and lookups[at].name not in names:
-                names.add(lookups[at].name)
+            name = lookups[at].name.removeprefix("the ")
+            if worth[at] >= self._effort.promise and name not in names:
+                names.add(name)
                 kept.append(int(at))
         return [lookups[at] for at in kept], rows[kept]
 

@@ -98,7 +98,7 @@ def _runs(text: str) -> Iterator[tuple[int, str]]:
     for match in _TOKEN.finditer(text):
         piece, start = match.group(), match.start()
         low = piece.lower()
-        if (piece[0].isupper() or (piece[0].isdigit() and run)) and (run or low not in MONTHS):
+        if (piece[0].isupper() and (run or low not in MONTHS)) or (piece[0].isdigit() and run and not pending):
             run += [*pending, (piece, start, opening or low in {"the", "a", "an"})]
             pending = []
         elif run and low in _CONNECTORS and len(pending) < _MOST_CONNECTORS:

@@ -119,7 +119,7 @@ def _context(notes: Notes, passage: Passage, mention: Mention) -> tuple[float, f
     before = words(passage.text[max(0, mention.start - AROUND) : mention.start])[-NEIGHBOURS:]
     end = mention.start + len(mention.surface)
     after = words(passage.text[end : end + AROUND])[:NEIGHBOURS]
-    skip = frozenset(map(key, mention.name.split())) | passage.title_keys
+    skip = frozenset(map(key, mention.name.split())) | passage.bare_keys
     near = notes.question.near(frozenset(map(key, before + after)), skip)
     return near, float(bool(before) and before[-1] in _LEADING)
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from context_agent.policies.bridge.features import Worded, direct, relevance_guess
-from context_agent.policies.bridge.links import Links
+from context_agent.policies.bridge.links import LINKS, Links
 from context_agent.policies.bridge.notes import Notes
 from context_agent.policies.bridge.passage import Floats
 from context_agent.policies.bridge.scorer import Scorer
@@ -54,11 +54,17 @@ class Judgement:
         if not len(self._notes):
             return np.zeros(0, dtype=np.float32)
         if self._scorer is None:
-            worded, _ = self._worded.rows()
-            return relevance_guess(self._notes, worded, self._cosines.of(self._notes.question.text))
+            return self._guess()
         networks = self._scorer.networks
         direct_rows = self.direct()
         return networks["second"](self.in_company(direct_rows, networks["first"](direct_rows)))
+
+    def _guess(self) -> Floats:
+        """A rule of thumb: a candidate is as good as its words, or nearly as good as what names it beside them."""
+        worded, coverage = self._worded.rows()
+        guess = relevance_guess(self._notes, worded, self._cosines.of(self._notes.question.text))
+        links = self._links.features(guess, coverage, self._cosines.rest)
+        return np.maximum(guess, np.minimum(0.85, links[:, LINKS.index("link_score")]))
 
     def direct(self) -> Floats:
         """The first network's inputs, shape (n, len(DIRECT))."""

@@ -120,7 +120,7 @@ def link(question: Question, parent: Passage, child: Passage) -> tuple[float, fl
     before = parent.padded[max(0, at - AROUND) : at + 1].split()[-NEIGHBOURS:]
     end = at + len(title) - 1
     after = parent.padded[end : end + AROUND].split()[:NEIGHBOURS]
-    relation = question.near(frozenset(map(key, before + after)), child.title_keys | parent.title_keys)
+    relation = question.near(frozenset(map(key, before + after)), child.bare_keys | parent.bare_keys)
     return strength, at / len(parent.padded), relation, float(parent.padded.count(title))
 
 

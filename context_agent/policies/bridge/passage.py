@@ -41,6 +41,7 @@ class Passage:
         self.bare = without_brackets(title)
         """The title as written, without bracketed parts."""
         self.title = " ".join(words(self.bare)) or self.full_title
+        self.bare_keys = frozenset(map(key, words(self.bare)))
         self.padded = f" {' '.join(self.words)} "
         named = len(self.title) >= _LEAST_TITLE and self.title not in STOP and not self.title.isdigit()
         self.padded_title = f" {self.title} " if named else ""

@@ -1,0 +1,207 @@
+"""The embedded policy in episodes: it follows names, keeps to the budget, and stands on nothing but its view."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from context_agent import BridgePolicy, Document, Limits, MemoryCorpus, SearchAgent
+from context_agent.errors import ConfigError
+from context_agent.policies.bridge import Effort
+from context_agent.policies.protocol import PartialRanker
+from context_agent.trajectory import Acted, Edited, Returned
+from tests.retrieval.fakes import HashEmbedder
+
+FIRST = "Ada Bel Cora Dina Ewa Fay Gus Hal Ines Jo".split()
+LAST = "Marlow Vance Bray Orme Tarn Quill Sedge Rook Finch Larch".split()
+THINGS = "Marsh Harbour Lantern Orchard Mirror Glacier Comet Attic Meadow Engine".split()
+
+
+def invented(draw):
+    """A capitalised word that no other text holds."""
+    return "".join(draw.choice(("ba", "co", "du", "fe", "gi", "lo", "mi", "nu", "pe", "ra")) for _ in range(4)).title()
+
+
+def world(titled=True):
+    """A hundred films, each with its director, who has a page of their own; and 200 pages about nothing asked."""
+    draw = random.Random(5)
+    documents, questions = [], []
+    for number in range(100):
+        director = f"{FIRST[number % 10]} {LAST[number // 10]}"
+        film = f"The {invented(draw)} {THINGS[number % 10]}"
+        year, town = 1900 + number, f"{THINGS[draw.randrange(10)]}town"
+        documents.append((f"f{number}", film, f"{film} is a {year} film directed by {director} for a studio."))
+        documents.append((f"d{number}", director, f"{director} was born in {town} and trained as a carpenter there."))
+        questions.append((f"Where was the director of {film} born?", {f"f{number}", f"d{number}"}))
+    for number in range(200):
+        text = " ".join(
+            draw.choice("film studio town carpenter year paper stone trade born director".split()) for _ in range(40)
+        )
+        documents.append((f"n{number}", f"Notes {number}", f"Notes: {text}."))
+    made = [
+        Document(key, text if titled else f"{title}. {text}", title if titled else "") for key, title, text in documents
+    ]
+    return made, questions
+
+
+@pytest.fixture(scope="module")
+def films():
+    documents, questions = world()
+    return MemoryCorpus(documents, embedder=HashEmbedder()), questions
+
+
+def recall(result, gold):
+    return len(gold & {document.id for document in result.documents[:5]}) / len(gold)
+
+
+def run(corpus, question, window=None, policy=None, **options):
+    return SearchAgent(corpus, policy or BridgePolicy(), budget=window, **options).search(question)
+
+
+def test_it_follows_a_name_to_the_second_hop(films):
+    corpus, questions = films
+    found = [recall(run(corpus, question), gold) for question, gold in questions[::10]]
+    assert sum(found) / len(found) >= 0.9
+
+
+@pytest.mark.parametrize("window", [512, 1024, 2048, 4096, 32_768])
+def test_it_keeps_to_any_window_without_a_mistake(films, window):
+    corpus, questions = films
+    for question, _ in questions[:5]:
+        result = run(corpus, question, window)
+        (trajectory,) = result.trajectories
+        assert trajectory.end is not None
+        assert result.stop_reason == "finished"
+        assert result.documents
+        assert trajectory.end.mistakes == 0
+        assert not trajectory.end.dropped
+        assert all(view.tokens <= window for view in trajectory.views())
+        trajectory.verify()
+
+
+def test_a_small_window_makes_it_prune_and_bring_back(films):
+    corpus, questions = films
+    edits = [
+        event.edit
+        for question, _ in questions[:10]
+        for event in run(corpus, question, 2048).trajectories[0].events
+        if isinstance(event, Edited)
+    ]
+    assert any(edit.pruned for edit in edits)
+    assert any(edit.restored for edit in edits)
+
+
+def test_without_pruning_it_never_edits_and_still_ends(films):
+    corpus, questions = films
+    policy = BridgePolicy(effort=Effort(prune=False))
+    for question, _ in questions[:5]:
+        result = run(corpus, question, 2048, policy)
+        assert result.stop_reason == "finished"
+        assert not any(isinstance(event, Edited) for event in result.trajectories[0].events)
+
+
+def test_equal_episodes_are_equal_to_the_byte(films):
+    corpus, questions = films
+    policy = BridgePolicy()
+    first, second = (run(corpus, questions[3][0], policy=policy).trajectories[0].essence() for _ in range(2))
+    assert first == second
+
+
+def test_bounds_on_effort_hold(films):
+    corpus, questions = films
+    policy = BridgePolicy(effort=Effort(searches=9, turns=2))
+    (trajectory,) = run(corpus, questions[0][0], policy=policy).trajectories
+    searches = [event for event in trajectory.events if isinstance(event, Returned) and event.name == "search_corpus"]
+    assert len(searches) <= 9
+    assert len([event for event in trajectory.events if isinstance(event, Acted)]) <= 4
+    with pytest.raises(ConfigError, match=r"searches.*at least 1; got 0"):
+        Effort(searches=0)
+
+
+def test_a_limit_that_strikes_gets_the_ranking_so_far(films):
+    corpus, questions = films
+    question, gold = questions[0]
+    assert isinstance(BridgePolicy().open(question, corpus), PartialRanker)
+    result = run(corpus, question, limits=Limits(turns=1))
+    assert result.stop_reason == "turns"
+    assert gold & {document.id for document in result.documents[:5]}
+
+
+def test_nothing_found_ends_without_a_ranking():
+    corpus = MemoryCorpus([Document("a", "some text")], embedder=HashEmbedder())
+
+    class Nothing:
+        def __getattr__(self, name):
+            return getattr(corpus, name)
+
+        def search(self, *args, **options):
+            return []
+
+    result = run(Nothing(), "anything at all")
+    assert result.documents == ()
+
+
+def test_documents_without_titles_are_ranked_too():
+    documents, questions = world(titled=False)
+    corpus = MemoryCorpus(documents, embedder=HashEmbedder())
+    result = run(corpus, questions[7][0])
+    assert "f7" in {document.id for document in result.documents[:5]}
+
+
+def test_a_corpus_that_waits_is_asked_in_threads(films):
+    corpus, questions = films
+
+    class Waiting:
+        blocking = True
+
+        def __getattr__(self, name):
+            return getattr(corpus, name)
+
+    question, gold = questions[12]
+    assert recall(run(Waiting(), question), gold) == recall(run(corpus, question), gold)
+
+
+def test_vectors_that_the_corpus_does_not_trust_are_not_used(films):
+    corpus, questions = films
+
+    class Distrusted:
+        calibration = type("Calibration", (), {"weights": {"dense": 0.0, "bm25": 1.0}})()
+
+        def __getattr__(self, name):
+            return getattr(corpus, name)
+
+        def similarity(self, query, chunk_ids):
+            raise AssertionError("asked for useless vectors")
+
+    question, gold = questions[20]
+    assert recall(run(Distrusted(), question), gold) == 1.0
+
+
+ODD = [
+    "?",
+    "a",
+    "of the",
+    "🙂🙂",
+    "東京の首都はどこですか",
+    "x" * 3000,
+    'say "unclosed',
+    "1984?",
+    "A and B or C, D and E or F?",
+]
+
+
+@pytest.mark.parametrize("question", ODD)
+def test_odd_questions_end_well(films, question):
+    assert run(films[0], question).stop_reason in {"finished", "no_ranking"}
+
+
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(question=st.text(min_size=1, max_size=120).filter(str.strip), window=st.sampled_from([1024, 2048, 32_768]))
+def test_any_question_ends_within_its_window(films, question, window):
+    result = run(films[0], question, window)
+    end = result.trajectories[0].end
+    assert end is not None
+    assert end.mistakes == 0
