@@ -166,7 +166,7 @@ class Episode:
             started=datetime.now(UTC).isoformat(timespec="seconds"),
         )
         self._opening = self._prompt(question, self.profile.instructions() if instructions is None else instructions)
-        self.view = View(question, self.budget)
+        self.view = View(question, self.budget, tools=self.profile.tools)
 
     def open(self) -> View:
         """Records the prompt and returns the first view. `step` does it where the caller has not."""

@@ -129,7 +129,7 @@ class Trajectory:
 
     def views(self) -> Iterator[View]:
         """The view before each action, then the final one. Raises `TrajectoryError` where the record is not sound."""
-        view = View(self.header.question, self.header.budget)
+        view = View(self.header.question, self.header.budget, tools=tuple(self.header.profile["tools"]))
         for event in self.events:
             if isinstance(event, Acted):
                 yield view

@@ -90,6 +90,8 @@ class View:
     hidden: frozenset[int] = frozenset()
     tokens: int = 0
     turn: int = 0
+    tools: tuple[str, ...] = ()
+    """The tools that the episode's profile has."""
 
     @property
     def visible(self) -> tuple[Segment, ...]:
