@@ -94,7 +94,8 @@ class ScriptedServer:
     """Plays `steps` in the order in which requests come; after the last one, `rank_seen`. Use it with `with`.
 
     `completions` answers `/v1/completions`: a function from the body to (status, answer). `model_length` is told in
-    `/v1/models` as vLLM does. `stop` and `start` again, on the same port, are a restart.
+    `/v1/models` as vLLM does. With a `key`, requests without it are refused. `stop` and then `start` is a restart on
+    the same port.
     """
 
     def __init__(
@@ -104,10 +105,12 @@ class ScriptedServer:
         models: Sequence[str] = ("scripted",),
         model_length: int | None = None,
         completions: Callable[[Mapping[str, Any]], tuple[int, Any]] | None = None,
+        key: str | None = None,
     ) -> None:
         self.models = tuple(models)
         self.model_length = model_length
         self.completions = completions
+        self._key = key
         self.requests: list[Request] = []
         self.at_once = 0
         """The most chat requests that were being answered at the same time."""
@@ -166,6 +169,10 @@ class ScriptedServer:
             with self._lock:
                 self._running -= 1
 
+    def admits(self, headers: Mapping[str, str]) -> bool:
+        """Whether a request brings the key, where one is wanted."""
+        return self._key is None or headers.get("authorization") == f"Bearer {self._key}"
+
     def listed(self) -> dict[str, Any]:
         """The answer of `/v1/models`."""
         length = {} if self.model_length is None else {"max_model_len": self.model_length}
@@ -193,14 +200,16 @@ class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
 
     def do_GET(self) -> None:
-        self._note({})
+        if not self._noted({}):
+            return
         found = self.path == "/v1/models"
         self._send(200 if found else 404, self.server_script.listed() if found else {"detail": "Not Found"})
 
     def do_POST(self) -> None:
         body = json.loads(self.rfile.read(int(self.headers.get("content-length", 0))))
-        self._note(body)
         script = self.server_script
+        if not self._noted(body):
+            return
         if self.path == "/v1/completions" and script.completions is not None:
             self._send(*script.completions(body))
         elif self.path != "/v1/chat/completions":
@@ -211,9 +220,14 @@ class _Handler(BaseHTTPRequestHandler):
     def log_message(self, format: str, *args: object) -> None:
         """Says nothing: a test's output is its own."""
 
-    def _note(self, body: Mapping[str, Any]) -> None:
+    def _noted(self, body: Mapping[str, Any]) -> bool:
+        """Records the request; refuses it, and says so, where it lacks the key."""
         headers = {name.lower(): value for name, value in self.headers.items()}
         self.server_script.requests.append(Request(self.path, headers, body))
+        if not self.server_script.admits(headers):
+            self._send(401, {"error": {"message": "Incorrect API key provided."}})
+            return False
+        return True
 
     def _answer(self, answer: Answer, body: Mapping[str, Any]) -> None:
         if answer.status != 200 or answer.body is not None:

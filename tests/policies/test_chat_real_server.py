@@ -1,0 +1,149 @@
+"""Chat episodes against real servers.
+
+`transformers serve` is started as a process on a tiny gpt-oss with random weights. What it says is garbage, so the
+episode must end with a stated reason and without an error of ours. Set CTX1_TEST_BASE_URL and CTX1_TEST_MODEL (and
+CTX1_API_KEY where one is wanted) to run the same on a server of your own, which should also find something.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import httpx
+import pytest
+
+from context_agent import Limits, SearchAgent, SearchResult
+from context_agent.errors import PolicyError
+from context_agent.policies.chat import ChatPolicy
+from context_agent.policies.inspect import inspect_server
+from context_agent.trajectory import Acted
+from context_agent.trajectory_file import read
+from tests.policies.chatting import QUESTION, corpus
+
+NEEDED = ("torch", "transformers", "fastapi", "uvicorn", "openai", "accelerate")
+START_SECONDS = 120
+
+pytestmark = pytest.mark.slow
+
+
+@dataclass(frozen=True, slots=True)
+class Served:
+    """A server, the model on it, and whether that model is of any use."""
+
+    url: str
+    model: str
+    able: bool
+
+
+def tiny_server(folder: Path) -> Iterator[Served]:
+    """`transformers serve` on a model made on the spot."""
+    from context_agent.train.tiny import tiny_gpt_oss
+
+    model = tiny_gpt_oss(folder / "tiny")
+    # Without this folder /v1/models fails.
+    (folder / "hub").mkdir()
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    command = Path(sys.executable).with_name("transformers")
+    process = subprocess.Popen(
+        [command, "serve", str(model), "--host", "127.0.0.1", "--port", str(port), "--device", "cpu"],
+        env={**os.environ, "HF_HUB_OFFLINE": "1", "HF_HUB_CACHE": str(folder / "hub"), "OMP_NUM_THREADS": "1"},
+        stdout=(folder / "log").open("w"),
+        stderr=subprocess.STDOUT,
+        start_new_session=True,
+    )
+    try:
+        wait_for(f"http://127.0.0.1:{port}/health", process, folder / "log")
+        yield Served(f"http://127.0.0.1:{port}/v1", str(model), able=False)
+    finally:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+
+
+def wait_for(url: str, process: subprocess.Popen[bytes], log: Path) -> None:
+    """Returns once the server answers; fails with its log when it ended or took too long."""
+    until = time.monotonic() + START_SECONDS
+    while time.monotonic() < until and process.poll() is None:
+        try:
+            if httpx.get(url, timeout=2).status_code == 200:
+                return
+        except httpx.HTTPError:
+            time.sleep(0.3)
+    pytest.fail(f"transformers serve did not start:\n{log.read_text()[-3000:]}")
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    if url := os.environ.get("CTX1_TEST_BASE_URL"):
+        yield Served(url, os.environ["CTX1_TEST_MODEL"], able=True)
+        return
+    missing = [name for name in NEEDED if importlib.util.find_spec(name) is None]
+    if missing or shutil.which("transformers", path=str(Path(sys.executable).parent)) is None:
+        pytest.skip(f'no transformers serve: pip install torch "transformers[serving]" (missing: {", ".join(missing)})')
+    yield from tiny_server(tmp_path_factory.mktemp("serve"))
+
+
+def searched(served: Served, tmp_path: Path, **options: object) -> tuple[SearchResult, list[Acted]]:
+    """One question with little room for words."""
+    most = None if served.able else 24
+    policy = ChatPolicy(served.model, base_url=served.url, **{"max_tokens": most, **options})  # type: ignore[arg-type]
+    with SearchAgent(corpus(), policy, limits=Limits(turns=8, seconds=120), trajectories=tmp_path) as agent:
+        result = agent.search(QUESTION)
+    assert result.trajectory is not None
+    trajectory = read(result.trajectory)
+    trajectory.verify()
+    return result, [event for event in trajectory.events if isinstance(event, Acted)]
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize("tools", ["native", "text"])
+def test_an_episode_ends_with_a_stated_reason(served: Served, tmp_path: Path, tools: str, stream: bool) -> None:
+    result, acted = searched(served, tmp_path, tools=tools, stream=stream)
+    assert result.error is None
+    if served.able:
+        assert result.stop_reason == "finished"
+        assert result.documents
+    else:
+        assert result.stop_reason in ("finished", "no_ranking", "turns", "window")
+    assert acted
+    for event in acted:
+        usage = event.action.extra["usage"]
+        assert usage["prompt_tokens"] > 0
+        assert event.tokens == usage["completion_tokens"] > 0
+
+
+def test_reasoning_can_be_dropped(served: Served, tmp_path: Path) -> None:
+    result, acted = searched(served, tmp_path, reasoning="drop")
+    assert result.error is None
+    assert not [event for event in acted if event.action.reasoning]
+
+
+def test_a_wrong_model_ends_with_words(served: Served) -> None:
+    policy = ChatPolicy("no-such/model", base_url=served.url, retries=0)
+    with SearchAgent(corpus(), policy) as agent, pytest.raises(PolicyError, match=r"no-such/model|HTTP 5"):
+        agent.search(QUESTION)
+
+
+def test_the_doctor_looks_at_it(served: Served) -> None:
+    found = {check.name: check for check in inspect_server(served.url, served.model, window=2048, probe=True)}
+    assert found["server"].status == "ok"
+    assert found["tools"].status == "ok" if served.able else found["tools"].status in ("ok", "warn")
+    assert found["context"].status == "ok"
+
+
+def test_many_at_once(served: Served) -> None:
+    policy = ChatPolicy(served.model, base_url=served.url, max_tokens=8, concurrency=2)
+    with SearchAgent(corpus(), policy, rollouts=4, limits=Limits(turns=2)) as agent:
+        result = agent.search(QUESTION)
+    assert result.error is None
