@@ -17,7 +17,7 @@ from typing import Any, Literal
 
 from context_agent.errors import ConfigError, PolicyError
 from context_agent.policies import refusals
-from context_agent.policies.http import Endpoint, Refusal
+from context_agent.policies.http import API_KEY_ENV, BASE_URL, Endpoint, Refusal
 from context_agent.policies.messages import Message, Protocol, assistant, messages, opening_of, opening_text
 from context_agent.policies.replies import REASONING_FIELDS, Reply, read_reply
 from context_agent.policies.text_tools import LONGEST_REPLY, parse_calls
@@ -28,8 +28,6 @@ from context_agent.retrieval.protocol import Corpus
 from context_agent.tokens import TokenCounter
 from context_agent.types import Action
 
-API_KEY_ENV = "CTX1_API_KEY"
-"""No common name such as `OPENAI_API_KEY`: a key for one host must not go to whatever address is set."""
 LEAST_ROOM = 256
 """Tokens of output asked for at least, where the budget allows them, however full the server's own count says it is."""
 OWN_FIELDS = frozenset({"messages", "model", "stream", "tools"})
@@ -71,7 +69,7 @@ class ChatPolicy:
         self,
         model: str,
         *,
-        base_url: str = "http://localhost:8000/v1",
+        base_url: str = BASE_URL,
         api_key_env: str | None = API_KEY_ENV,
         temperature: float | None = None,
         top_p: float | None = None,

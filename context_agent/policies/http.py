@@ -31,6 +31,10 @@ Events = Sequence[Mapping[str, Any]]
 _Client = tuple[httpx.AsyncClient, AsyncGenerator[None, None]]
 """A client, and the generator that closes it when its event loop ends."""
 
+BASE_URL = "http://localhost:8000/v1"
+"""Where vLLM listens unless told otherwise."""
+API_KEY_ENV = "CTX1_API_KEY"
+"""No common name such as `OPENAI_API_KEY`: a key for one host must not go to whatever address is set."""
 CONNECT_SECONDS = 10.0
 LONGEST_PAUSE = 30.0
 """Seconds; a `Retry-After` may ask for more."""

@@ -17,8 +17,7 @@ from typing import Any, Literal
 
 from context_agent.errors import PolicyError
 from context_agent.policies import refusals
-from context_agent.policies.chat import API_KEY_ENV
-from context_agent.policies.http import Endpoint, Events, Refusal
+from context_agent.policies.http import API_KEY_ENV, Endpoint, Events, Refusal
 from context_agent.policies.replies import Reply, read_reply
 from context_agent.pruning.budget import WINDOW
 from context_agent.rendering import compact

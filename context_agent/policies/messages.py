@@ -14,7 +14,7 @@ import json
 import re
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any, Literal
 
@@ -44,11 +44,6 @@ class Opening:
     system: str
     tools: tuple[dict[str, Any], ...]
 
-    @property
-    def names(self) -> Profile:
-        """As much of the profile as `tools.flatten` needs."""
-        return Profile(name="", tools=tuple(tool["name"] for tool in self.tools), prompt="")
-
 
 @dataclass(slots=True)
 class _Turn:
@@ -66,10 +61,10 @@ def opening_text(profile: Profile, protocol: Protocol) -> str:
 
 
 @lru_cache(maxsize=16)
-def read_opening(text: str, protocol: Protocol) -> Opening:
-    """The inverse of `opening_text`. A prompt without tools gets those of the default profile."""
+def read_opening(text: str, protocol: Protocol, names: tuple[str, ...] = ()) -> Opening:
+    """The inverse of `opening_text`. A prompt without tools gets those of `names`, or the default profile's."""
     if HEADING not in text:
-        text = text.rstrip() + _section(default(), protocol)
+        text = text.rstrip() + _section(replace(default(), tools=names or default().tools), protocol)
     system, _, section = text.rpartition(HEADING)
     tools = tuple(json.loads(line) for line in section.splitlines() if line.startswith('{"name":'))
     return Opening(text.strip() if protocol == "text" else system.strip(), tools)
@@ -86,6 +81,7 @@ def messages(view: View, *, protocol: Protocol = "native", fields: Sequence[str]
     `fields` are the reasoning fields that may be sent back; thoughts between tags go back where they stood.
     """
     opening = opening_of(view, protocol)
+    named = Profile(name="", tools=view.tools or tuple(tool["name"] for tool in opening.tools), prompt="")
     made: list[Message] = [{"role": "system", "content": opening.system}] if opening.system else []
     turn: _Turn | None = None
     for segment in view.visible:
@@ -97,7 +93,7 @@ def messages(view: View, *, protocol: Protocol = "native", fields: Sequence[str]
         elif segment.role is Role.ACTION and segment.action is not None:
             turn = _Turn(segment.action, segment.turn)
         elif segment.role is Role.USAGE and turn is not None:
-            made += _turn_messages(turn, segment.text, opening, protocol, fields)
+            made += _turn_messages(turn, segment.text, named, protocol, fields)
             turn = None
     return made
 
@@ -106,14 +102,14 @@ def opening_of(view: View, protocol: Protocol) -> Opening:
     """The opening that the view's first segment holds."""
     first = view.segments[0] if view.segments else None
     text = first.text if first is not None and not isinstance(first, Block) and first.role is Role.PROMPT else ""
-    return read_opening(text, protocol)
+    return read_opening(text, protocol, view.tools)
 
 
 def _turn_messages(
-    turn: _Turn, usage: str, opening: Opening, protocol: Protocol, fields: Sequence[str]
+    turn: _Turn, usage: str, named: Profile, protocol: Protocol, fields: Sequence[str]
 ) -> Iterator[Message]:
     calls = _identified(turn)
-    results = _results(calls, turn, opening)
+    results = _results(calls, turn, named)
     results[-1] += usage
     if protocol == "text":
         yield assistant(turn.action, [], "\n".join([turn.action.text, *map(written, calls)]).strip(), fields)
@@ -143,12 +139,15 @@ def assistant(
     return made
 
 
-def _results(calls: Sequence[ToolCall], turn: _Turn, opening: Opening) -> list[str]:
-    """What each call brought into view: a call's own result, or those of all the calls that it wraps."""
+def _results(calls: Sequence[ToolCall], turn: _Turn, named: Profile) -> list[str]:
+    """What each call brought into view: a call's own result, or those of all the calls that it wraps.
+
+    `named` is as much of the episode's profile as `tools.flatten` needs: the names of its tools.
+    """
     texts = []
     index = 0
     for call in calls:
-        count = len(flatten([call], opening.names))
+        count = len(flatten([call], named))
         texts.append("".join(text for inner in range(index, index + count) for text in turn.shown[inner]))
         index += count
     return texts
