@@ -32,8 +32,10 @@ from corpus100k import COUNT, corpus, data_folder, questions
 
 from context_agent.retrieval.chroma import ChromaCorpus
 from context_agent.retrieval.index import index_documents
+from context_agent.retrieval.manifest import KEY
 from context_agent.retrieval.protocol import GREP_LIMIT, PER_RETRIEVER
 from context_agent.retrieval.store import DATABASE
+from context_agent.types import Chunk
 
 SEEN = 60
 PATTERNS = (
@@ -84,9 +86,15 @@ def search(corpus_: ChromaCorpus, collection: Collection, asked: list[str]) -> N
     def query(number: int, where: dict[str, Any] | None) -> object:
         return collection.query(query_embeddings=[vectors[number]], n_results=PER_RETRIEVER, where=where)
 
-    filters = [{"document_id": {"$nin": sorted({chunk.document_id for chunk in chunks})}} for chunks in seen[:20]]
+    packed = [collection.get(ids=records(corpus_, chunks))["metadatas"] or [] for chunks in seen[:20]]
+    filters = [{KEY: {"$nin": [str(metadata[KEY]) for metadata in metadatas]}} for metadatas in packed]
     line("dense query alone, seen excluded by filter", [milliseconds(partial(query, n, filters[n])) for n in range(20)])
     line("dense query alone, nothing excluded", [milliseconds(partial(query, n, None)) for n in range(len(asked))])
+
+
+def records(corpus_: ChromaCorpus, chunks: list[Chunk]) -> list[str]:
+    """The ids under which chunks are stored."""
+    return [corpus_.snapshot.rows[corpus_.snapshot.row_of_chunk[chunk.id]].record for chunk in chunks]
 
 
 def grep(corpus_: ChromaCorpus, collection: Collection) -> None:

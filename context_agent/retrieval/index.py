@@ -80,6 +80,7 @@ class IndexReport:
     resumed: int
     seconds: float
     embedding_seconds: float
+    chunking_seconds: float
 
 
 def index_documents(
@@ -162,6 +163,7 @@ class _Run:
         self.seen: dict[str, str] = {}
         self.counts = dict.fromkeys(("added", "replaced", "unchanged", "removed", "empty", "resumed"), 0)
         self.written: set[str] = set()
+        self.chunking_seconds = 0.0
 
     def __call__(self, documents: Iterable[Document], *, remove_missing: bool, calibration: bool) -> IndexReport:
         lexical = SnapshotWriter(self.root, self.base)
@@ -191,6 +193,7 @@ class _Run:
             self.progress(Progress(len(self.seen), len(self.written), self.writer.stored))
 
     def _add(self, document: Document, digest: str, lexical: SnapshotWriter) -> None:
+        began = time.monotonic()
         entries = entries_of(
             document,
             digest,
@@ -199,6 +202,7 @@ class _Run:
             revision=self.revision,
             place=len(self.seen),
         )
+        self.chunking_seconds += time.monotonic() - began
         kind = "empty" if not entries else "replaced" if document.id in self.digests else "added"
         self.counts[kind] += 1
         for entry in entries:
@@ -279,6 +283,7 @@ class _Run:
             stored=self.writer.stored,
             seconds=time.monotonic() - self.began,
             embedding_seconds=self.writer.embedding_seconds,
+            chunking_seconds=self.chunking_seconds,
             **self.counts,
         )
 

@@ -6,9 +6,9 @@ revision are the unfinished work of a run that was interrupted. Of a document wi
 revisions the newest counts; the older ones are removed right after the manifest is written.
 
 A record's id is `<chunk id>~<digest of the document>`: a changed document gets new records beside the old ones, and a
-run that is repeated finds its own. Metadata: the document's own entries, `document_id`, `title`, and `ctx1` with six
-numbers: index, start, end, tokens, revision, place of the document in its run. (One packed entry, because every entry
-is a row in Chroma's database: with eight of them adding takes a third longer.)
+run that is repeated finds its own. Metadata: the document's own entries, and `ctx1`, a JSON list of document id, title,
+index, start, end, tokens, revision, and place of the document in its run. One packed entry, because each entry is a row
+in Chroma's database: with three, adding takes 15 % longer, with eight a third. Filters go by the document's own entries.
 """
 
 from __future__ import annotations
@@ -27,8 +27,7 @@ if TYPE_CHECKING:
     from chromadb.api.models.Collection import Collection
 
 KEY = "ctx1"
-"""The manifest in a collection's metadata, and the packed numbers in a record's."""
-DOCUMENT_KEY, TITLE_KEY = "document_id", "title"
+"""The manifest in a collection's metadata, and the packed entry in a record's."""
 SCHEMA = 1
 
 
@@ -117,20 +116,18 @@ def digest_in(record: str) -> str:
 
 
 def metadata_of(entry: Entry) -> dict[str, Any]:
-    """The record's metadata. An entry of the document's own under one of our names is lost to ours."""
+    """The record's metadata. An entry of the document's own under our name is lost to ours."""
     chunk = entry.chunk
-    numbers = (chunk.index, chunk.start, chunk.end, chunk.tokens, entry.revision, entry.place)
-    metadata: dict[str, Any] = {**chunk.metadata, DOCUMENT_KEY: chunk.document_id, KEY: " ".join(map(str, numbers))}
-    return {**metadata, TITLE_KEY: chunk.title} if chunk.title else metadata
+    place = (chunk.index, chunk.start, chunk.end, chunk.tokens, entry.revision, entry.place)
+    return {**chunk.metadata, KEY: json.dumps([chunk.document_id, chunk.title, *place], ensure_ascii=False)}
 
 
 def entry_of(record: str, text: str | None, metadata: Mapping[str, Any] | None) -> Entry | None:
     """What `metadata_of` wrote, read back; None for a record that is not of our making."""
     own = dict(metadata or {})
     try:
-        index, start, end, tokens, revision, place = map(int, str(own.pop(KEY)).split())
-        document_id, title = str(own.pop(DOCUMENT_KEY)), str(own.pop(TITLE_KEY, ""))
-    except (KeyError, ValueError):
+        document_id, title, index, start, end, tokens, revision, place = json.loads(own.pop(KEY))
+    except (KeyError, TypeError, ValueError):
         return None
     chunk = Chunk(f"{document_id}_{index}", document_id, index, text or "", start, end, tokens, title, own)
     return Entry(record, chunk, revision, place)

@@ -1,7 +1,8 @@
-"""Puts chunks into a Chroma collection: embedded in batches, added by two threads.
+"""Puts chunks into a Chroma collection: embedded in batches, added by threads beside.
 
-Two threads in one process, because adding waits for the disk half of the time; Chroma's client takes that. Two
-processes on one folder it does not: see `index`.
+Chroma's local client holds the interpreter's lock while it adds, so there the threads only overlap adding with waiting
+for an embedding endpoint; with a server they overlap everything. Two processes on one local folder lose data: see
+`index`.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
 
     from context_agent.retrieval.embedders import Embedder
 
-BATCH = 1_000
+BATCH = 2_000
 """Chunks embedded and added at once; Chroma takes at most 5,461."""
 LARGEST_BATCH = 5_461
 THREADS = 2

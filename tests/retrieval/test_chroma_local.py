@@ -290,8 +290,8 @@ def test_damaged_vectors_are_named(tmp_path: Path) -> None:
 def test_the_index_is_an_ordinary_chroma_collection(folder: Path) -> None:
     client = chromadb.PersistentClient(str(folder))
     collection = client.get_collection("documents", embedding_function=None)
-    found = collection.get(where={"document_id": "person-8"}, include=["documents", "metadatas"])
-    assert found["documents"] == [people(1, start=8)[0].text]
+    found = collection.get(where={"trade": "printer"}, limit=2, include=["documents", "metadatas"])
+    assert found["documents"] == [people(1)[0].text, people(1, start=8)[0].text]
     assert found["metadatas"] is not None
-    assert found["metadatas"][0]["title"] == "Person 8"
+    assert found["metadatas"][0]["century"] == 16
     client.close()  # type: ignore[attr-defined]
