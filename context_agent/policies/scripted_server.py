@@ -15,7 +15,7 @@ import json
 import re
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Self
 
@@ -136,10 +136,10 @@ class ScriptedServer:
     def stop(self) -> None:
         """Stops listening; answers still under way are broken off."""
         self._stopping.set()
-        if self._server is not None:
-            self._server.shutdown()
-            self._server.server_close()
-            self._server = None
+        server, self._server = self._server, None
+        if server is not None:
+            server.shutdown()
+            server.server_close()
 
     def __enter__(self) -> Self:
         self.start()
@@ -147,6 +147,10 @@ class ScriptedServer:
 
     def __exit__(self, *_: object) -> None:
         self.stop()
+
+    def play(self, *steps: Step) -> None:
+        """Goes on with these steps instead of those that are left."""
+        self._steps = iter(steps)
 
     def chat_bodies(self) -> list[Mapping[str, Any]]:
         """The bodies of the chat requests so far."""
@@ -162,9 +166,8 @@ class ScriptedServer:
             step = next(self._steps, rank_seen)
         try:
             answer = step(body) if callable(step) else step
-            if answer.delay:
-                self._stopping.wait(answer.delay)
-            return answer
+            stopped = answer.delay > 0 and self._stopping.wait(answer.delay)
+            return replace(answer, cut=True) if stopped else answer
         finally:
             with self._lock:
                 self._running -= 1

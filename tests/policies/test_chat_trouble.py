@@ -199,19 +199,23 @@ def test_an_answer_without_a_message_is_asked_for_again(body: dict[str, Any]) ->
 def test_a_restart_in_the_middle_is_waited_for() -> None:
     with serving() as server:
 
-        def restart(_: Mapping[str, Any]) -> Answer:
-            threading.Thread(target=bounce).start()
-            return search("bridges", delay=5)
-
         def bounce() -> None:
             server.stop()
             time.sleep(0.5)
             server.start()
 
-        server._steps = iter([search("comets"), restart, search("operas")])
-        result = ask(server, backoff=0.1)
+        restarting = threading.Thread(target=bounce)
+
+        def restart(_: Mapping[str, Any]) -> Answer:
+            restarting.start()
+            return search("bridges", delay=20)
+
+        server.play(search("comets"), restart, search("operas"))
+        result = ask(server, backoff=0.1, timeout=30)
+        restarting.join()
     assert result.stop_reason == "finished"
-    assert result.turns >= 2
+    assert result.turns == 2
+    assert len(server.chat_bodies()) == 4
 
 
 def test_a_wrong_model_name_is_told_with_the_models_there_are() -> None:
