@@ -7,8 +7,8 @@ revisions the newest counts; the older ones are removed right after the manifest
 
 A record's id is `<chunk id>~<digest of the document>`: a changed document gets new records beside the old ones, and a
 run that is repeated finds its own. Metadata: the document's own entries, and `ctx1`, a JSON list of document id, title,
-index, start, end, tokens, revision, and place of the document in its run. One packed entry, because each entry is a row
-in Chroma's database: with three, adding takes 15 % longer, with eight a third. Filters go by the document's own entries.
+index, start, end, tokens, revision, and place of the document in its run. One packed entry, because each entry is a
+row in Chroma's database: with three, adding takes 15 % longer, with eight a third. Filters go by the document's own.
 """
 
 from __future__ import annotations
