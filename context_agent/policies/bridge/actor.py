@@ -33,6 +33,7 @@ SPARING_SHOWN = 2
 ENTITIES, SPARING_ENTITIES = 6, 3
 """Names of the question that are searched."""
 SPARING_LOOKUPS = 3
+SPARING_PAGES = 2
 CALL_TOKENS, TURN_TOKENS, LINE_TOKENS = 20, 40, 14
 """What a search, a turn, and a line of the ranking cost beside the chunks and ids, at most."""
 ID_CHARACTERS = 1.4
@@ -124,7 +125,7 @@ class BridgeActor:
         left = effort.searches - self._searches
         if not len(self.notes) or self._turns >= effort.turns or left <= 0:
             return ()
-        paging = self._pages < effort.pages and not small
+        paging = self._pages < (SPARING_PAGES if small else effort.pages)
         calls = [_search(self.notes.question.text, QUESTION_SHOWN)] if paging else []
         lookups, rows = self._promising()
         most = min(left, SPARING_LOOKUPS if small else effort.lookups + len(calls)) - len(calls)
