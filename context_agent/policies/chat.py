@@ -20,7 +20,7 @@ from context_agent.policies import refusals
 from context_agent.policies.http import API_KEY_ENV, BASE_URL, Endpoint, Refusal
 from context_agent.policies.messages import Message, Protocol, assistant, messages, opening_of, opening_text
 from context_agent.policies.replies import REASONING_FIELDS, Reply, read_reply
-from context_agent.policies.text_tools import LONGEST_REPLY, parse_calls
+from context_agent.policies.text_tools import CALL_TAG, LONGEST_REPLY, parse_calls
 from context_agent.profiles import Profile
 from context_agent.pruning.view import View
 from context_agent.rendering import parse_ranking
@@ -250,7 +250,8 @@ class ChatActor:
 
     def _action(self, reply: Reply, left_out: tuple[str, ...]) -> Action:
         text, calls = reply.text, reply.calls
-        if self._policy.protocol == "text":
+        # Some servers parse calls that no tools were declared for, and some leave declared ones in the text.
+        if not calls and (self._policy.protocol == "text" or CALL_TAG in text):
             text, calls = parse_calls(reply.text)
         tokens = reply.usage.get("completion_tokens") or None
         extra: dict[str, Any] = {"usage": dict(reply.usage), "model": reply.model, "finish_reason": reply.finish}

@@ -22,6 +22,7 @@ from context_agent.types import ToolCall
 LONGEST_REPLY = 100_000
 """Characters of a reply in which calls are looked for; a longer one is refused."""
 MOST_CALLS = 64
+CALL_TAG = "<tool_call>"
 UNREADABLE = "unreadable"
 """Name of a call whose own name could not be read."""
 

@@ -1,21 +1,23 @@
 """Chat episodes against real servers.
 
-`transformers serve` is started as a process on a tiny gpt-oss with random weights. What it says is garbage, so the
-episode must end with a stated reason and without an error of ours. Set CTX1_TEST_BASE_URL and CTX1_TEST_MODEL (and
-CTX1_API_KEY where one is wanted) to run the same on a server of your own, which should also find something.
+`transformers serve` is started as a process, on two models made on the spot: a tiny gpt-oss with random weights, whose
+words are garbage, so an episode must end with a stated reason and no error of ours; and one that was taught to think,
+search twice at once, prune and rank, so that thoughts, calls and results pass through a real server both ways. Set
+CTX1_TEST_BASE_URL and CTX1_TEST_MODEL (and CTX1_API_KEY where one is wanted) to run the first half on a server of your
+own, which should also find something.
 """
 
 from __future__ import annotations
 
 import importlib.util
 import os
-import shutil
 import signal
 import socket
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -45,30 +47,36 @@ class Served:
     able: bool
 
 
-def tiny_server(folder: Path) -> Iterator[Served]:
-    """`transformers serve` on a model made on the spot."""
-    from context_agent.train.tiny import tiny_gpt_oss
-
-    model = tiny_gpt_oss(folder / "tiny")
+@contextmanager
+def serving_model(model: Path, folder: Path) -> Iterator[str]:
+    """`transformers serve` on a model; gives its address."""
     # Without this folder /v1/models fails.
     (folder / "hub").mkdir()
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
     command = Path(sys.executable).with_name("transformers")
+    log = folder / "log"
     process = subprocess.Popen(
         [command, "serve", str(model), "--host", "127.0.0.1", "--port", str(port), "--device", "cpu"],
         env={**os.environ, "HF_HUB_OFFLINE": "1", "HF_HUB_CACHE": str(folder / "hub"), "OMP_NUM_THREADS": "1"},
-        stdout=(folder / "log").open("w"),
+        stdout=log.open("w"),
         stderr=subprocess.STDOUT,
         start_new_session=True,
     )
     try:
-        wait_for(f"http://127.0.0.1:{port}/health", process, folder / "log")
-        yield Served(f"http://127.0.0.1:{port}/v1", str(model), able=False)
+        wait_for(f"http://127.0.0.1:{port}/health", process, log)
+        yield f"http://127.0.0.1:{port}/v1"
     finally:
         os.killpg(process.pid, signal.SIGKILL)
         process.wait()
+
+
+def need_serving() -> None:
+    """Skips where there is no `transformers serve`."""
+    missing = [name for name in NEEDED if importlib.util.find_spec(name) is None]
+    if missing or not Path(sys.executable).with_name("transformers").exists():
+        pytest.skip(f'no transformers serve: pip install torch "transformers[serving]" (missing: {", ".join(missing)})')
 
 
 def wait_for(url: str, process: subprocess.Popen[bytes], log: Path) -> None:
@@ -88,10 +96,24 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     if url := os.environ.get("CTX1_TEST_BASE_URL"):
         yield Served(url, os.environ["CTX1_TEST_MODEL"], able=True)
         return
-    missing = [name for name in NEEDED if importlib.util.find_spec(name) is None]
-    if missing or shutil.which("transformers", path=str(Path(sys.executable).parent)) is None:
-        pytest.skip(f'no transformers serve: pip install torch "transformers[serving]" (missing: {", ".join(missing)})')
-    yield from tiny_server(tmp_path_factory.mktemp("serve"))
+    need_serving()
+    from context_agent.train.tiny import tiny_gpt_oss
+
+    folder = tmp_path_factory.mktemp("garbage")
+    model = tiny_gpt_oss(folder / "tiny")
+    with serving_model(model, folder) as url:
+        yield Served(url, str(model), able=False)
+
+
+@pytest.fixture(scope="module")
+def school(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    need_serving()
+    from tests.policies.taught_model import taught
+
+    folder = tmp_path_factory.mktemp("taught")
+    model = taught(folder / "model")
+    with serving_model(model, folder) as url:
+        yield Served(url, str(model), able=True)
 
 
 def searched(served: Served, tmp_path: Path, **options: object) -> tuple[SearchResult, list[Acted]]:
@@ -147,3 +169,18 @@ def test_many_at_once(served: Served) -> None:
     with SearchAgent(corpus(), policy, rollouts=4, limits=Limits(turns=2)) as agent:
         result = agent.search(QUESTION)
     assert result.error is None
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize("tools", ["native", "text"])
+def test_thoughts_calls_and_results_pass_both_ways(school: Served, tmp_path: Path, tools: str, stream: bool) -> None:
+    from tests.policies.taught_model import CALLS, THOUGHT
+
+    result, acted = searched(school, tmp_path, tools=tools, stream=stream, temperature=0.0, max_tokens=200)
+    assert result.error is None
+    assert [[(call.name, call.arguments) for call in event.action.calls] for event in acted] == [*CALLS, []]
+    assert acted[0].action.reasoning == THOUGHT
+    assert result.stop_reason == "finished"
+    assert [document.id for document in result.documents] == ["d34"]
+    assert result.trajectories[0].end is not None
+    assert result.trajectories[0].end.mistakes == 0

@@ -259,3 +259,15 @@ def test_a_reply_over_the_length_is_told_so() -> None:
     with serving(says(f"<tool_call>{CALL}</tool_call>" + "x" * LONGEST_REPLY), DONE) as server:
         ask(server, tools="text", window=262_144)
     assert "longer than 100,000 characters" in server.chat_bodies()[1]["messages"][-1]["content"]
+
+
+def test_calls_are_found_wherever_the_server_put_them() -> None:
+    """A server may leave a declared tool's call in the text, and parse one that nothing was declared for."""
+    in_text = says(f"I look. <tool_call>{CALL}</tool_call>")
+    native = says("I look.", calls=[("search_corpus", {"query": "comets"})])
+    for tools, reply in (("native", in_text), ("text", native)):
+        with serving(reply) as server:
+            result = ask(server, tools=tools)
+        assert result.turns == 1
+        acted = next(event for event in result.trajectories[0].events if isinstance(event, Acted))
+        assert (acted.action.text, acted.action.calls[0].name) == ("I look.", "search_corpus")
