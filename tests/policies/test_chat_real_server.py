@@ -9,6 +9,7 @@ own, which should also find something.
 
 from __future__ import annotations
 
+import asyncio
 import importlib.util
 import os
 import signal
@@ -17,18 +18,18 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 import httpx
 import pytest
 
-from context_agent import Limits, SearchAgent, SearchResult
+from context_agent import Limits, Progress, SearchAgent, SearchResult
 from context_agent.errors import PolicyError
 from context_agent.policies.chat import ChatPolicy
 from context_agent.policies.inspect import inspect_server
-from context_agent.trajectory import Acted
+from context_agent.trajectory import Acted, Counted
 from context_agent.trajectory_file import read
 from tests.policies.chatting import QUESTION, corpus
 
@@ -47,14 +48,19 @@ class Served:
     able: bool
 
 
-@contextmanager
-def serving_model(model: Path, folder: Path) -> Iterator[str]:
-    """`transformers serve` on a model; gives its address."""
-    # Without this folder /v1/models fails.
-    (folder / "hub").mkdir()
+def free_port() -> int:
+    """A port that nobody listens on."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+        return int(probe.getsockname()[1])
+
+
+@contextmanager
+def serving_model(model: Path, folder: Path, port: int | None = None) -> Iterator[str]:
+    """`transformers serve` on a model; gives its address."""
+    # Without this folder /v1/models fails.
+    (folder / "hub").mkdir(exist_ok=True)
+    port = port or free_port()
     command = Path(sys.executable).with_name("transformers")
     log = folder / "log"
     process = subprocess.Popen(
@@ -122,10 +128,15 @@ def searched(served: Served, tmp_path: Path, **options: object) -> tuple[SearchR
     policy = ChatPolicy(served.model, base_url=served.url, **{"max_tokens": most, **options})  # type: ignore[arg-type]
     with SearchAgent(corpus(), policy, limits=Limits(turns=8, seconds=120), trajectories=tmp_path) as agent:
         result = agent.search(QUESTION)
+    return result, checked(result)
+
+
+def checked(result: SearchResult) -> list[Acted]:
+    """The actions on record, which replays."""
     assert result.trajectory is not None
     trajectory = read(result.trajectory)
     trajectory.verify()
-    return result, [event for event in trajectory.events if isinstance(event, Acted)]
+    return [event for event in trajectory.events if isinstance(event, Acted)]
 
 
 @pytest.mark.parametrize("stream", [False, True])
@@ -184,3 +195,25 @@ def test_thoughts_calls_and_results_pass_both_ways(school: Served, tmp_path: Pat
     assert [document.id for document in result.documents] == ["d34"]
     assert result.trajectories[0].end is not None
     assert result.trajectories[0].end.mistakes == 0
+
+
+async def test_an_episode_outlives_a_restart_of_its_server(school: Served, tmp_path: Path) -> None:
+    """The server dies after the first turn; one that starts seconds later in its place gets the rest."""
+    port = free_port()
+    servers = ExitStack()
+    url = servers.enter_context(serving_model(Path(school.model), tmp_path, port))
+    policy = ChatPolicy(school.model, base_url=url, temperature=0.0, max_tokens=200)
+    second: asyncio.Task[str] | None = None
+    with SearchAgent(corpus(), policy, trajectories=tmp_path / "traces") as agent, servers:
+        async for item in agent.stream(QUESTION):
+            if isinstance(item, Progress) and isinstance(item.event, Counted) and second is None:
+                servers.close()
+                again = serving_model(Path(school.model), tmp_path, port)
+                second = asyncio.create_task(asyncio.to_thread(servers.enter_context, again))
+        assert isinstance(item, SearchResult)
+        assert second is not None
+        await second
+    assert item.error is None
+    assert item.stop_reason == "finished"
+    assert [document.id for document in item.documents] == ["d34"]
+    assert len(checked(item)) == 3
