@@ -11,10 +11,12 @@ import json
 import math
 import os
 import random
+import ssl
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
+from functools import cached_property
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
 from weakref import WeakKeyDictionary
@@ -214,6 +216,11 @@ class Endpoint:
             raise PolicyError(f"the key in ${self.api_key_env} has characters that no HTTP header can hold")
         return {"Authorization": f"Bearer {key}"} if key else {}
 
+    @cached_property
+    def _tls(self) -> ssl.SSLContext:
+        """Loading the certificates takes longer than a request: once for all event loops."""
+        return httpx.create_ssl_context()
+
     async def _client(self) -> httpx.AsyncClient:
         loop = asyncio.get_running_loop()
         client, _ = self._clients.get(loop, (None, None))
@@ -221,6 +228,7 @@ class Endpoint:
             client = httpx.AsyncClient(
                 timeout=httpx.Timeout(self.timeout, connect=min(CONNECT_SECONDS, self.timeout), pool=None),
                 limits=httpx.Limits(keepalive_expiry=KEEP_ALIVE_SECONDS),
+                verify=self._tls,
             )
             closing = self._closing(loop, client)
             self._clients[loop] = (client, closing)
