@@ -32,7 +32,7 @@ from context_agent.ranking import Ranking, defensible, resolve
 from context_agent.rendering import Renderer, action_text, defuse, parse_ranking
 from context_agent.retrieval.protocol import Corpus, Where
 from context_agent.tokens import HarmonyCounter, TokenCounter
-from context_agent.tools import EDITS, PruneArguments, RestoreArguments, ToolMistake, check, flatten
+from context_agent.tools import EDITS, RestoreArguments, SweepingPruneArguments, ToolMistake, check, flatten
 from context_agent.trajectory import (
     Acted,
     Counted,
@@ -281,8 +281,8 @@ class Episode:
         before = view = self.view
         told: dict[int, tuple[str, str | None]] = {}
         for call in calls:
-            if isinstance(call.arguments, PruneArguments):
-                chosen = edits.select_prune(view, call.arguments.chunk_ids)
+            if isinstance(call.arguments, SweepingPruneArguments):
+                chosen = _chosen(view, call.arguments)
                 view = edits.hide(view, chosen.blocks)
                 told[call.index] = _report("Pruned", "already pruned", chosen)
         for call in calls:
@@ -384,6 +384,15 @@ class Episode:
             self._spent += event.segment.tokens
         for listen in self._listeners:
             listen(event, self.view)
+
+
+def _chosen(view: View, arguments: SweepingPruneArguments) -> edits.Selection:
+    """The blocks that a prune names: one by one, or as all but some. An id to keep that nobody knows is unknown."""
+    if arguments.all_but is None:
+        return edits.select_prune(view, arguments.chunk_ids or ())
+    kept = edits.select_prune(view, arguments.all_but)
+    chosen = edits.select_prune(view, {block.id for block in view.blocks} - {block.id for block in kept.blocks})
+    return edits.Selection(tuple(sorted(chosen.blocks, key=lambda block: block.key)), (), kept.unknown)
 
 
 def _report(done: str, unchanged: str, chosen: edits.Selection) -> tuple[str, str | None]:

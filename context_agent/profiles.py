@@ -38,8 +38,8 @@ class Profile:
     )
     notes: bool = False
     """Whether results say what they left out: more hits, chunks in view or pruned."""
-    limit_argument: bool = False
-    """Whether `search_corpus` takes a `limit`."""
+    extended_arguments: bool = False
+    """Whether `search_corpus` declares `limit` and `prune_chunks` declares `all_but`."""
     search_limit: int = 10
     grep_limit: int = 5
     max_ranking: int = 30
@@ -85,7 +85,7 @@ def default() -> Profile:
         title="# TITLE: {title}\n",
         soft_advice=" Over half full: prune what does not help, or finish.",
         notes=True,
-        limit_argument=True,
+        extended_arguments=True,
     )
 
 

@@ -9,9 +9,9 @@ from __future__ import annotations
 import difflib
 import json
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any
+from typing import Annotated, Any, Self
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
 from context_agent.profiles import Profile
 from context_agent.types import ToolCall
@@ -77,6 +77,19 @@ class PruneArguments(_Arguments):
     chunk_ids: ChunkIds = Field(description="ids of chunks in view")
 
 
+class SweepingPruneArguments(_Arguments):
+    """Remove chunks from the context to free space: those named, or all but those named."""
+
+    chunk_ids: ChunkIds | None = Field(default=None, description="ids of chunks to remove")
+    all_but: ChunkIds | None = Field(default=None, description="instead: ids of the chunks to keep; all others go")
+
+    @model_validator(mode="after")
+    def _one_of_both(self) -> Self:
+        if (self.chunk_ids is None) == (self.all_but is None):
+            raise ValueError("give either chunk_ids or all_but")
+        return self
+
+
 class RestoreArguments(_Arguments):
     """Bring pruned chunks back into the context."""
 
@@ -97,7 +110,9 @@ class MultiArguments(_Arguments):
     tool_calls: list[InnerCall] = Field(min_length=1)
 
 
-ToolArguments = SearchArguments | GrepArguments | ReadArguments | PruneArguments | RestoreArguments | MultiArguments
+ToolArguments = (
+    LimitedSearchArguments | GrepArguments | ReadArguments | SweepingPruneArguments | RestoreArguments | MultiArguments
+)
 
 EDITS = ("prune_chunks", "restore_chunks")
 """Tools that edit the view and are accepted past the hard cutoff."""
@@ -107,21 +122,24 @@ _MODELS: dict[str, type[_Arguments]] = {
     "search_corpus": LimitedSearchArguments,
     "grep_corpus": GrepArguments,
     "read_document": ReadArguments,
-    "prune_chunks": PruneArguments,
+    "prune_chunks": SweepingPruneArguments,
     "restore_chunks": RestoreArguments,
     "multi_tool_use": MultiArguments,
 }
 
 
+_PUBLISHED: dict[str, type[_Arguments]] = {"search_corpus": SearchArguments, "prune_chunks": PruneArguments}
+
+
 def schemas(profile: Profile) -> list[dict[str, Any]]:
     """The profile's tools as `{"name", "description", "parameters"}`, parameters in JSON Schema.
 
-    `limit` of a search is understood in every profile, and declared only where the profile says so.
+    `limit` of a search and `all_but` of a prune are understood in every profile, and declared where it says so.
     """
     found = []
     for name in profile.tools:
-        limited = name != "search_corpus" or profile.limit_argument
-        parameters = (_MODELS[name] if limited else SearchArguments).model_json_schema()
+        model = _MODELS[name] if profile.extended_arguments else _PUBLISHED.get(name, _MODELS[name])
+        parameters = model.model_json_schema()
         description = parameters.pop("description", "")
         parameters.pop("title", None)
         found.append({"name": name, "description": description, "parameters": parameters})

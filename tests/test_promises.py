@@ -65,6 +65,7 @@ def random_action(view: View, draw: random.Random) -> Action:
         ToolCall("read_document", {"doc_id": draw.choice(["d1", "d44", "d59_0", "missing"])}),
         ToolCall("prune_chunks", {"chunk_ids": some}),
         ToolCall("prune_chunks", {"chunk_ids": [*some, "unknown"]}),
+        ToolCall("prune_chunks", {"all_but": some}),
         ToolCall("restore_chunks", {"chunk_ids": some}),
         ToolCall("search_corpus", '{"query": broken'),
         ToolCall("fly_to_moon", {"speed": 3}),
@@ -128,6 +129,15 @@ def test_02_a_prune_is_idempotent_and_can_be_undone(corpus: MemoryCorpus) -> Non
     back = run(episode, restore(*ids))
     assert [block.text for block in back.blocks] == [block.text for block in before.blocks]
     assert back.text().startswith(before.text())
+
+
+async def test_02_a_prune_may_name_what_stays(corpus: MemoryCorpus) -> None:
+    episode = Episode("comets?", corpus)
+    view = await episode.step(search("comets and operas"))
+    kept = [view.blocks[2].id, view.blocks[5].id]
+    view = await episode.step(call("prune_chunks", all_but=[*kept, "unknown"]))
+    assert [block.id for block in view.blocks] == kept
+    assert "Unknown ids: unknown" in view.text()
 
 
 # 3 ---------------------------------------------------------------------------------------------------------------

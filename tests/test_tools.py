@@ -6,7 +6,7 @@ import pytest
 
 from context_agent.errors import ConfigError
 from context_agent.profiles import context_1, default, profile
-from context_agent.tools import PruneArguments, ToolMistake, check, flatten, schemas
+from context_agent.tools import SweepingPruneArguments, ToolMistake, check, flatten, schemas
 from context_agent.types import ToolCall
 
 
@@ -14,6 +14,7 @@ def test_the_published_profile_declares_the_published_tools() -> None:
     declared = {item["name"]: item["parameters"] for item in schemas(context_1())}
     assert list(declared) == ["search_corpus", "grep_corpus", "read_document", "prune_chunks", "multi_tool_use"]
     assert list(declared["search_corpus"]["properties"]) == ["query"]
+    assert list(declared["prune_chunks"]["properties"]) == ["chunk_ids"]
     assert declared["prune_chunks"]["properties"]["chunk_ids"]["items"] == {"type": "string"}
 
 
@@ -21,19 +22,20 @@ def test_the_default_profile_adds_restore_and_limit() -> None:
     declared = {item["name"]: item for item in schemas(default())}
     assert "restore_chunks" in declared
     assert "limit" in declared["search_corpus"]["parameters"]["properties"]
+    assert "all_but" in declared["prune_chunks"]["parameters"]["properties"]
     assert all(item["description"] for item in declared.values())
 
 
 @pytest.mark.parametrize("written", [["a", "b"], '["a", "b"]'])
 def test_ids_may_come_as_a_list_or_as_json_in_a_string(written: object) -> None:
     arguments = check(ToolCall("prune_chunks", {"chunk_ids": written}), default())
-    assert isinstance(arguments, PruneArguments)
+    assert isinstance(arguments, SweepingPruneArguments)
     assert arguments.chunk_ids == ["a", "b"]
 
 
 def test_one_id_stands_for_a_list_of_one() -> None:
     arguments = check(ToolCall("prune_chunks", '{"chunk_ids": "a"}'), default())
-    assert isinstance(arguments, PruneArguments)
+    assert isinstance(arguments, SweepingPruneArguments)
     assert arguments.chunk_ids == ["a"]
 
 
@@ -46,7 +48,9 @@ def test_one_id_stands_for_a_list_of_one() -> None:
         (ToolCall("search_corpus", '{"query"'), "not valid JSON"),
         (ToolCall("search_corpus", "3"), "must be a JSON object"),
         (ToolCall("search_corpus", '"' + "x" * 100_001), "at most 100,000 are read"),
-        (ToolCall("prune_chunks", {"ids": ["a"]}), "chunk_ids: Field required"),
+        (ToolCall("prune_chunks", {"ids": ["a"]}), "ids: Extra inputs are not permitted"),
+        (ToolCall("prune_chunks", {}), "give either chunk_ids or all_but"),
+        (ToolCall("prune_chunks", {"chunk_ids": ["a"], "all_but": ["b"]}), "give either chunk_ids or all_but"),
     ],
 )
 def test_a_mistake_says_what_to_write_instead(call: ToolCall, told: str) -> None:
