@@ -50,7 +50,7 @@ class TokenCall:
 
     @staticmethod
     def from_extra(extra: Mapping[str, Any]) -> TokenCall | None:
-        """The record of an action, None for one that no token policy made. Raises `TrajectoryError` for a broken one."""
+        """The record of an action, None where no token policy made it. Raises `TrajectoryError` for a broken one."""
         if KEY not in extra:
             return None
         data = extra[KEY]

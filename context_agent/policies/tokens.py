@@ -18,8 +18,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from context_agent.errors import ConfigError, PolicyError
+from context_agent.errors import ConfigError, MissingExtraError, PolicyError
 from context_agent.policies.engines.protocol import Engine, Sample
+from context_agent.policies.http import API_KEY_ENV, BASE_URL
 from context_agent.policies.prompt import WRAPPER, Prompt
 from context_agent.policies.renderers.harmony import HarmonyRenderer
 from context_agent.policies.renderers.protocol import Opening, TokenRenderer
@@ -164,6 +165,58 @@ class TokenActor:
         )
         tokens = len(sample.ids) + prompt.framing(sample.ids, action)
         return replace(action, tokens=tokens, extra={**action.extra, **call.to_extra()})
+
+
+def served(
+    model: str,
+    *,
+    base_url: str = BASE_URL,
+    api_key_env: str | None = API_KEY_ENV,
+    tokenizer: str | None = None,
+    reasoning_effort: str = "high",
+    parallel: bool = False,
+    temperature: float = 1.0,
+    top_p: float = 0.9,
+    max_tokens: int = MAX_TOKENS,
+    seeded: bool = True,
+    cache_salt: str | None = None,
+    timeout: float = 600.0,
+    retries: int = 6,
+    concurrency: int = 128,
+) -> TokenPolicy:
+    """The policy for a model behind vLLM. Harmony by default; `tokenizer` names one whose chat template is used.
+
+    `tokenizer` is a folder or a model's name, read by transformers. `reasoning_effort` and `parallel` are harmony's.
+    Raises `ConfigError`, and `MissingExtraError` for a tokenizer without transformers.
+    """
+    from context_agent.policies.engines.vllm import VllmEngine
+
+    engine = VllmEngine(
+        base_url,
+        model,
+        api_key_env=api_key_env,
+        seeded=seeded,
+        cache_salt=cache_salt,
+        timeout=timeout,
+        retries=retries,
+        concurrency=concurrency,
+    )
+    renderer = _templated(tokenizer) if tokenizer else HarmonyRenderer(effort=reasoning_effort, parallel=parallel)
+    return TokenPolicy(engine, renderer, temperature=temperature, top_p=top_p, max_tokens=max_tokens)
+
+
+def _templated(tokenizer: str) -> TokenRenderer:
+    from context_agent.policies.renderers.template import TemplateRenderer
+
+    try:
+        import transformers
+    except ImportError:
+        raise MissingExtraError("transformers", "train") from None
+    try:
+        loaded = transformers.AutoTokenizer.from_pretrained(tokenizer)
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"the tokenizer {tokenizer!r} cannot be loaded: {error}") from error
+    return TemplateRenderer(loaded, name=tokenizer)
 
 
 def _check(sample: Sample, room: int) -> None:

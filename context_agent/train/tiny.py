@@ -62,8 +62,8 @@ def tiny_tokenizer(texts: Iterable[str], *, size: int = 2_048) -> Tokenizer:
 def harmony_tokenizer() -> Tokenizer:
     """o200k_harmony as a `tokenizers.Tokenizer`, rebuilt from oss-harmony's own data: takes some seconds, once.
 
-    199,998 ordinary tokens and 1,091 special names, two of which share an id. Content is encoded as text only
-    through `TokenizerVocabulary`: by itself this tokenizer reads special tokens in text, as gpt-oss's own does.
+    199,998 ordinary tokens and 1,091 special ones. Content is encoded as text only through `TokenizerVocabulary`: by
+    itself this tokenizer reads special tokens in text, as gpt-oss's own does.
     """
     from tokenizers import Tokenizer, models
 

@@ -14,7 +14,7 @@ from typing import Any
 
 from context_agent.errors import PolicyError
 from context_agent.policies.engines.protocol import Finish, Sample
-from context_agent.policies.http import Broken, Endpoint, Events
+from context_agent.policies.http import API_KEY_ENV, Broken, Endpoint, Events
 
 
 class VllmEngine:
@@ -30,7 +30,7 @@ class VllmEngine:
         base_url: str,
         model: str,
         *,
-        api_key_env: str | None = "VLLM_API_KEY",
+        api_key_env: str | None = API_KEY_ENV,
         version: str | None = None,
         cache_salt: str | None = None,
         seeded: bool = True,

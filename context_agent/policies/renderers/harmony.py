@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import Any
 
+from context_agent.errors import ConfigError
 from context_agent.policies.renderers.declared import declared
 from context_agent.policies.renderers.harmony_reply import Marks, parse_reply
 from context_agent.policies.renderers.protocol import Ids, Opening
@@ -45,7 +46,12 @@ class HarmonyRenderer:
         parallel: bool = False,
         identity: str | None = None,
     ) -> None:
-        """`effort` is the reasoning effort; `identity` replaces the first line of the system message."""
+        """`effort` is the reasoning effort; `identity` replaces the first line of the system message.
+
+        Raises `ConfigError` for another effort, and a vocabulary without harmony's special tokens.
+        """
+        if effort not in EFFORTS:
+            raise ConfigError(f"the reasoning effort is one of {', '.join(EFFORTS)}; got {effort!r}")
         self.vocabulary = vocabulary or HarmonyVocabulary()
         self.parallel = parallel
         self._effort = effort

@@ -92,11 +92,10 @@ class TokenizerVocabulary:
         self.name = name or f"tokenizer/{backend.get_vocab_size()}"
         self._whole = backend
         added = backend.get_added_tokens_decoder()
-        self._added = {token.content: token_id for token_id, token in added.items()}
         self._reserved = frozenset(added)
         self._size = max([*backend.get_vocab(with_added_tokens=True).values()], default=-1) + 1
         self._content = Tokenizer.from_str(json.dumps({**json.loads(backend.to_str()), "added_tokens": []}))
-        spelled = sorted((re.escape(text) for text in self._added), key=len, reverse=True)
+        spelled = sorted((re.escape(token.content) for token in added.values()), key=len, reverse=True)
         self._spelled = re.compile("|".join(spelled)) if spelled else None
 
     def encode(self, text: str) -> list[int]:
@@ -122,9 +121,10 @@ class TokenizerVocabulary:
 
     def special(self, spelling: str) -> int:
         """Raises `ConfigError` where the tokenizer has no such added token."""
-        if spelling not in self._added:
+        token = self._whole.token_to_id(spelling)
+        if token is None or token not in self._reserved:
             raise ConfigError(f"the tokenizer {self.name} has no special token {spelling!r}")
-        return self._added[spelling]
+        return int(token)
 
     def reserves(self, token: int) -> bool:
         """Whether the id is an added token's, so that no content has it."""

@@ -1,0 +1,273 @@
+"""Is what would be trained what was sampled? Prints each figure of the token path beside its bound.
+
+    python benchmarks/token_exactness.py [--quick] [--only NAME]
+
+- `sampled`: tokens trained against tokens sampled, over 200 random episodes with prunes (bound: equal).
+- `rows`: ids of each row against the ids that the engine was sent and returned (bound: equal).
+- `logprobs`: recorded log-probability of each sampled token against a forward pass on its row, tiny gpt-oss in fp32,
+  replies forced so that episodes prune (bound 1e-5). Needs the `train` extra.
+- `harmony`: 1,000 random conversations rendered here and by oss-harmony (bound: equal ids).
+- `parsing`: 10,000 mutations of valid replies (bounds: none raises, each below 50 ms of CPU).
+- `content`: 2,000 texts that spell special tokens, roles and calls (bounds: no special id, no call).
+- `overhead`: a turn at about 30k tokens outside the engine: CPU time of the worst (bound 10 ms), wall time, and the
+  JSON that a server is sent.
+
+`--quick` takes a twentieth of the cases.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import platform
+import random
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+# The random episodes are the tests' own; run from a checkout.
+sys.path.insert(0, str(Path(__file__).parent.parent))
+
+from context_agent import Action, Budget, Limits, MemoryCorpus, SearchAgent, ToolCall, View
+from context_agent.policies.engines.fake import FakeEngine, Request
+from context_agent.policies.prompt import Prompt
+from context_agent.policies.renderers.harmony import HarmonyRenderer
+from context_agent.policies.renderers.vocabulary import TokenizerVocabulary
+from context_agent.profiles import context_1, default
+from context_agent.train.rows import rows_of
+from tests.conftest import made_documents
+from tests.policies.conversations import random_text, random_view, rendered_by_oss_harmony
+from tests.policies.mutations import as_json, mutated
+from tests.policies.sampling import FORGERIES, QUESTION, Played, Watched, play, rank_view, small_corpus
+
+FIRST_SPECIAL = 199_998
+
+
+def verdict(good: bool) -> str:
+    """How a bound came out."""
+    return "ok" if good else "MISSED"
+
+
+def episodes(count: int) -> list[Played]:
+    """Random episodes, half of them in each profile, some with parallel calls."""
+    corpus = small_corpus()
+    return [
+        play(corpus, HarmonyRenderer(parallel=seed % 3 == 0), seed, profile=context_1() if seed % 2 else default())
+        for seed in range(count)
+    ]
+
+
+def sampled(share: float) -> None:
+    """Tokens trained against tokens sampled."""
+    played = episodes(int(200 * share))
+    trained, drawn, edits, made = 0, 0, 0, 0
+    equal = True
+    for item in played:
+        rows = rows_of(item.result.trajectories[0])
+        ids = [t for row in rows for t, keep in zip(row.input_ids, row.loss_mask, strict=True) if keep]
+        wanted = [token for sample in item.engine.samples for token in sample.ids]
+        equal = equal and ids == wanted
+        trained, drawn, made = trained + len(ids), drawn + len(wanted), made + len(rows)
+        edits += sum(a.hidden != b.hidden for a, b in zip(item.views, item.views[1:], strict=False))
+    print(
+        f"sampled    {len(played)} episodes, {edits} edits, {made} rows: {drawn:,} tokens sampled, {trained:,} trained "
+        f"(bound: equal, in order) {verdict(equal)}"
+    )
+
+
+def rows(share: float) -> None:
+    """Ids of rows against the engine's."""
+    checked, wrong = 0, 0
+    for item in episodes(int(200 * share)):
+        calls = iter(zip(item.engine.requests, item.engine.samples, strict=True))
+        for row in rows_of(item.result.trajectories[0]):
+            at = 0
+            while at < len(row.input_ids):
+                request, sample = next(calls)
+                at = len(request.prompt) + len(sample.ids)
+                checked += at
+                wrong += tuple(row.input_ids[:at]) != request.prompt + sample.ids
+    print(f"rows       {checked:,} ids compared, {wrong} calls differ (bound 0) {verdict(not wrong)}")
+
+
+class Patch:
+    """Puts a value in place for good: this program ends soon."""
+
+    def setattr(self, target: Any, name: str, value: Any) -> None:
+        """As pytest's monkeypatch."""
+        setattr(target, name, value)
+
+
+def logprobs(share: float) -> None:
+    """Sampler against forward pass."""
+    try:
+        import torch
+        import transformers
+    except ImportError as error:
+        print(f"logprobs   not run: {error}")
+        return
+    from context_agent.train.tiny import tiny_gpt_oss
+    from tests.policies.scoring import forced_episodes, worst_difference
+
+    torch.set_num_threads(1)
+    with tempfile.TemporaryDirectory() as folder:
+        tiny_gpt_oss(folder)
+        model = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
+        renderer = HarmonyRenderer(TokenizerVocabulary(transformers.AutoTokenizer.from_pretrained(folder), "tiny"))
+    corpus, found = small_corpus(), []
+    count = max(1, int(6 * share))
+    for seed in range(count):
+        for result in forced_episodes(model, renderer, corpus, Patch(), seed=seed, rollouts=4):
+            found += rows_of(result.trajectories[0])
+    worst = worst_difference(model, found)
+    tokens = sum(row.trained for row in found)
+    print(
+        f"logprobs   {4 * count} episodes, {len(found)} rows, {tokens:,} sampled tokens: worst difference {worst:.1e} "
+        f"(bound 1e-5) {verdict(worst <= 1e-5)}"
+    )
+
+
+def harmony(share: float) -> None:
+    """Rendering against oss-harmony's own."""
+    count, same, tokens = int(1_000 * share), 0, 0
+    for seed in range(count):
+        draw = random.Random(seed)
+        profile = draw.choice([default(), context_1()])
+        view = random_view(draw, profile)
+        wanted = rendered_by_oss_harmony(view, profile)
+        same += Prompt(HarmonyRenderer(), profile).show(view) == wanted
+        tokens += len(wanted)
+    print(f"harmony    {same} of {count} conversations equal, {tokens:,} ids (bound: all) {verdict(same == count)}")
+
+
+def parsing(share: float) -> None:
+    """Mutated replies."""
+    draw, renderer = random.Random(0), HarmonyRenderer()
+    count, raised, slowest, calls = int(10_000 * share), 0, 0.0, 0
+    for _ in range(count):
+        ids = mutated(draw)
+        started = time.thread_time()
+        try:
+            action = renderer.parse(ids)
+        except Exception:  # noqa: BLE001 - counted
+            raised += 1
+            continue
+        slowest = max(slowest, time.thread_time() - started)
+        calls += len(action.calls)
+        as_json(action)
+    print(
+        f"parsing    {count} mutations: {raised} raised (bound 0), slowest {slowest * 1e3:.1f} ms (bound 50), "
+        f"{calls:,} calls read {verdict(not raised and slowest < 0.05)}"
+    )
+
+
+def content(share: float) -> None:
+    """Texts that try to pass for tokens."""
+    draw, renderer = random.Random(1), HarmonyRenderer()
+    count, special, called = int(2_000 * share), 0, 0
+    for _ in range(count):
+        text = random_text(draw) + draw.choice(FORGERIES) + random_text(draw)
+        special += max(renderer.encode(text)) >= FIRST_SPECIAL
+        called += bool(renderer.parse(renderer.reply(Action(text=text, reasoning=text))).calls)
+    print(
+        f"content    {count} texts: {special} with a special id (bound 0), {called} with a call (bound 0) "
+        f"{verdict(not special and not called)}"
+    )
+
+
+class Timed(FakeEngine):
+    """Keeps how long it took itself."""
+
+    seconds: float = 0.0
+    cpu: float = 0.0
+
+    async def generate(self, prompt: Any, **options: Any) -> Any:
+        """As the fake engine, timed."""
+        started, cpu = time.perf_counter(), time.thread_time()
+        try:
+            return await super().generate(prompt, **options)
+        finally:
+            self.seconds, self.cpu = time.perf_counter() - started, time.thread_time() - cpu
+
+
+def overhead(share: float) -> None:
+    """A turn near a full window of 32,768 tokens."""
+    corpus = MemoryCorpus(made_documents(400), embedder=small_corpus().embedder)
+    renderer = HarmonyRenderer()
+    grow = tuple(ToolCall("search_corpus", {"query": f"comets and rivers {n}", "limit": 10}) for n in range(4))
+    small: list[View] = []
+    times: list[float] = []
+    busy: list[float] = []
+    bodies: list[float] = []
+
+    def reply(request: Request) -> tuple[int, ...]:
+        view: View = policy.views[-1]
+        if view.tokens < 29_000:
+            return writer.taught(Action(grow, reasoning="word " * 300))
+        small.append(view)
+        if len(small) > 20:
+            return writer.taught(rank_view(view))
+        edit = ToolCall("prune_chunks", {"chunk_ids": [view.blocks[len(small) * 3 % len(view.blocks)].id]})
+        return writer.taught(
+            Action((edit if len(small) % 3 == 0 else ToolCall("grep_corpus", {"pattern": "nowhere"}),))
+        )
+
+    writer = Prompt(renderer, default())
+    engine = Timed(reply)
+    policy = Watched(engine, renderer)
+    act = policy.open
+
+    def open_timed(*given: Any, **options: Any) -> Any:
+        actor = act(*given, **options)
+        inner = actor.act
+
+        async def timed(view: View) -> Action:
+            started, cpu = time.perf_counter(), time.thread_time()
+            action = await inner(view)
+            if view.tokens >= 29_000:
+                busy.append(time.thread_time() - cpu - engine.cpu)
+                times.append(time.perf_counter() - started - engine.seconds)
+                started = time.perf_counter()
+                json.dumps({"prompt": list(engine.requests[-1].prompt)}, separators=(",", ":")).encode()
+                bodies.append(time.perf_counter() - started)
+            return action
+
+        actor.act = timed
+        return actor
+
+    policy.open = open_timed  # type: ignore[method-assign]
+    agent = SearchAgent(corpus, policy, budget=Budget(32_768, soft=30_000, hard=31_500), limits=Limits(turns=100))
+    asyncio.run(agent.asearch(QUESTION))
+    prompts = [len(request.prompt) for request in engine.requests[-len(times) :]]
+    print(
+        f"overhead   {len(times)} turns on prompts of {min(prompts):,} to {max(prompts):,} ids: worst "
+        f"{max(busy) * 1e3:.2f} ms of CPU (bound 10) {verdict(max(busy) <= 0.01)}; on the wall median "
+        f"{statistics.median(times) * 1e3:.2f} ms, worst {max(times) * 1e3:.2f} ms; the request's JSON "
+        f"{statistics.median(bodies) * 1e3:.2f} ms"
+    )
+
+
+FIGURES: dict[str, Callable[[float], None]] = {
+    function.__name__: function for function in (sampled, rows, logprobs, harmony, parsing, content, overhead)
+}
+
+
+def main() -> None:
+    """Prints the figures."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--quick", action="store_true", help="a twentieth of the cases")
+    parser.add_argument("--only", choices=sorted(FIGURES), help="one figure")
+    options = parser.parse_args()
+    print(f"machine    {platform.machine()}, Python {platform.python_version()}")
+    for name, figure in FIGURES.items():
+        if options.only in (None, name):
+            figure(0.05 if options.quick else 1.0)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,191 @@
+"""Training rows: each sampled id trained once, on exactly the ids it was sampled on."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import random
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from context_agent import MemoryCorpus, ScriptedPolicy, SearchAgent
+from context_agent.errors import DataError, TrajectoryError
+from context_agent.policies.renderers.harmony import HarmonyRenderer
+from context_agent.policies.token_calls import TokenCall, expand
+from context_agent.profiles import context_1, default
+from context_agent.train.rows import Row, read, rows, rows_of, taught, write
+from tests.actions import prune, search
+from tests.policies.sampling import QUESTION, Played, play, rank_view, small_corpus
+
+RENDERER = HarmonyRenderer()
+
+
+@pytest.fixture(scope="module")
+def corpus() -> MemoryCorpus:
+    return small_corpus()
+
+
+@pytest.fixture(scope="module", params=range(20))
+def played(request: pytest.FixtureRequest, corpus: MemoryCorpus) -> Played:
+    seed: int = request.param
+    return play(corpus, HarmonyRenderer(parallel=seed % 2 == 0), seed, profile=context_1() if seed % 3 else default())
+
+
+def made(played: Played) -> list[Row]:
+    return rows_of(played.result.trajectories[0])
+
+
+def test_tokens_trained_are_tokens_sampled(played: Played) -> None:
+    trained = [t for row in made(played) for t, keep in zip(row.input_ids, row.loss_mask, strict=True) if keep]
+    assert trained == [token for sample in played.engine.samples for token in sample.ids]
+
+
+def test_each_sampled_token_stands_behind_the_prompt_it_was_sampled_on(played: Played) -> None:
+    calls = iter(zip(played.engine.requests, played.engine.samples, strict=True))
+    for row in made(played):
+        at = 0
+        while at < len(row.input_ids):
+            request, sample = next(calls)
+            at = len(request.prompt) + len(sample.ids)
+            assert tuple(row.input_ids[:at]) == request.prompt + sample.ids
+            assert row.loss_mask[len(request.prompt) : at] == [1] * len(sample.ids)
+            assert tuple(row.logprobs[len(request.prompt) : at]) == sample.logprobs
+    assert next(calls, None) is None
+
+
+def test_a_row_ends_where_an_edit_broke_the_prefix(played: Played) -> None:
+    views = played.views
+    edits = sum(1 for before, after in itertools.pairwise(views) if before.hidden != after.hidden and before.blocks)
+    assert len(made(played)) <= edits + 1
+    assert len(made(played)) >= 1
+
+
+def test_logprobs_are_zero_where_nothing_is_trained(played: Played) -> None:
+    for row in made(played):
+        assert all(keep or logprob == 0.0 for keep, logprob in zip(row.loss_mask, row.logprobs, strict=True))
+        assert row.policy_version == "fake-0"
+        assert row.group_id == QUESTION
+        assert row.episode_id == played.result.trajectories[0].header.id
+
+
+def test_rows_survive_the_file(played: Played, tmp_path: Path) -> None:
+    path = tmp_path / "deep" / "rows.jsonl"
+    assert write(made(played), path) == len(made(played))
+    assert list(read(path)) == made(played)
+    assert [item.name for item in path.parent.iterdir()] == ["rows.jsonl"], "no partial file is left"
+
+
+calls_drawn = st.lists(
+    st.tuples(
+        st.floats(0, 1), st.lists(st.integers(0, 9), max_size=5), st.lists(st.integers(10, 19), min_size=1, max_size=5)
+    ),
+    min_size=1,
+    max_size=8,
+)
+
+
+@given(calls_drawn)
+@settings(max_examples=300, deadline=None)
+def test_any_calls_make_rows_that_train_each_id_once(drawn: list[tuple[float, list[int], list[int]]]) -> None:
+    calls: list[TokenCall] = []
+    length = 0
+    for share, new, output in drawn:
+        kept = int(share * length) if share < 0.7 else length
+        calls.append(
+            TokenCall(kept, tuple(new), tuple(output), tuple(-0.1 * t for t in output), version=str(len(calls)))
+        )
+        length = kept + len(new) + len(output)
+    found = list(rows(calls, episode_id="e", group_id="g"))
+    trained = [(t, p) for r in found for t, k, p in zip(r.input_ids, r.loss_mask, r.logprobs, strict=True) if k]
+    assert trained == [pair for call in calls for pair in zip(call.output, call.logprobs, strict=True)]
+    wholes = [whole.prompt + whole.call.output for whole in expand(calls)]
+    for row in found:
+        assert tuple(row.input_ids) in wholes
+    assert sum(row.trained for row in found) == sum(len(call.output) for call in calls)
+    assert len(found) == 1 + sum(not whole.extends for whole in list(expand(calls))[1:])
+
+
+def test_a_teacher_s_episode_becomes_rows_of_the_same_making(corpus: MemoryCorpus) -> None:
+    steps = [
+        search("comets and operas", "rivers"),
+        lambda view: prune(*(block.id for block in view.blocks[:2])),
+        search("engines"),
+        rank_view,
+    ]
+    result = SearchAgent(corpus, ScriptedPolicy(steps)).search(QUESTION)  # type: ignore[arg-type]
+    (trajectory,) = result.trajectories
+    found = taught(trajectory, RENDERER, group_id="g")
+    assert len(found) == 2, "the prune began a new row"
+    texts = [RENDERER.decode([t for t, k in zip(row.input_ids, row.loss_mask, strict=True) if k]) for row in found]
+    assert "multi_tool_use <|constrain|>json<|message|>" in texts[0]
+    assert texts[1].count("<|channel|>final<|message|><Document id=") == 1
+    assert texts[1].endswith("<|return|>")
+    assert found[0].completion_mask == found[0].loss_mask
+    whole = RENDERER.decode(found[1].input_ids)
+    assert whole.startswith("<|start|>system<|message|>")
+    assert not any(block.text in whole for block in trajectory_pruned(trajectory))
+
+
+def trajectory_pruned(trajectory: object) -> tuple[object, ...]:
+    *_, final = trajectory.views()  # type: ignore[attr-defined]
+    return tuple(final.pruned)
+
+
+def test_an_episode_of_another_policy_has_no_sampled_tokens(corpus: MemoryCorpus) -> None:
+    result = SearchAgent(corpus, ScriptedPolicy([search("comets"), rank_view])).search(QUESTION)
+    with pytest.raises(TrajectoryError, match="not made by a token policy"):
+        rows_of(result.trajectories[0])
+
+
+@pytest.mark.parametrize(
+    ("extra", "words"),
+    [
+        ({"sampled": {"kept": 0}}, "cannot be read"),
+        ({"sampled": {"kept": 0, "new": [1], "output": [2], "logprobs": []}}, "1 sampled tokens, but 0"),
+        ({"sampled": {"kept": 0, "new": 5, "output": [2], "logprobs": [0.0]}}, "cannot be read"),
+    ],
+)
+def test_a_broken_record_is_named(extra: dict[str, object], words: str) -> None:
+    with pytest.raises(TrajectoryError, match=words):
+        TokenCall.from_extra(extra)
+
+
+def test_a_record_that_keeps_more_than_there_was_is_refused() -> None:
+    with pytest.raises(TrajectoryError, match="keeps 3 ids of 0"):
+        list(rows([TokenCall(3, (1,), (2,), (-0.1,))], episode_id="e", group_id="g"))
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("{", "line 2: not a training row"),
+        ("[]", "line 2: not a training row"),
+        ('{"input_ids":[1]}', "line 2: not a training row"),
+        ('{"input_ids":[1],"loss_mask":[],"logprobs":[],"episode_id":"e","group_id":"g"}', "must be as many"),
+    ],
+)
+def test_a_file_that_holds_something_else_names_the_line(tmp_path: Path, line: str, words: str) -> None:
+    good = json.dumps(
+        {"input_ids": [1], "loss_mask": [1], "logprobs": [-0.5], "episode_id": "e", "group_id": "g", "new": 1}
+    )
+    (tmp_path / "rows.jsonl").write_text(f"{good}\n{line}\n")
+    with pytest.raises(DataError, match=words):
+        list(read(tmp_path / "rows.jsonl"))
+    with pytest.raises(DataError, match="cannot read"):
+        list(read(tmp_path / "missing.jsonl"))
+
+
+def test_writing_fails_whole(tmp_path: Path) -> None:
+    draw = random.Random(1)
+
+    def failing() -> object:
+        yield Row([draw.randint(0, 9)], [1], [-0.5], "e", "g")
+        raise OSError("disk full")
+
+    write([Row([1], [1], [-0.5], "old", "g")], tmp_path / "rows.jsonl")
+    with pytest.raises(OSError, match="disk full"):
+        write(failing(), tmp_path / "rows.jsonl")  # type: ignore[arg-type]
+    assert [row.episode_id for row in read(tmp_path / "rows.jsonl")] == ["old"]
