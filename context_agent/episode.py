@@ -151,6 +151,7 @@ class Episode:
         self._acted_at = self._started
         self._spent = 0
         self._mistakes = 0
+        self._advised = False
         self.header = Header(
             id=uuid.uuid4().hex,
             question=question,
@@ -333,7 +334,9 @@ class Episode:
 
     def _usage(self) -> None:
         used = self.view.tokens
-        advice = "" if self.view.tier is Tier.OPEN else self.profile.soft_advice
+        past = self.view.tier is not Tier.OPEN
+        advice = self.profile.soft_advice if past and not self._advised else ""
+        self._advised = past
         text = self.profile.usage.format(used=used, window=self.budget.window) + advice + "\n"
         tokens = self.renderer.counter.count(text)
         if used + tokens > self.budget.window:

@@ -141,8 +141,8 @@ class Runner:
             return outcome.words or self._profile.nothing
         fresh = [hit for hit in outcome.hits if hit.chunk.id not in self._shown or outcome.source is not Source.SEARCH]
         notes = []
-        if len(fresh) > len(blocks):
-            notes.append("more match: repeat the call")
+        if len(blocks) < min(len(fresh), outcome.limit):
+            notes.append("more match than fit: repeat the call")
         for label, ids in self._known(outcome, view):
             notes.append(f"{label}: {', '.join(ids[:LISTED])}")
         if not blocks and not notes:

@@ -32,6 +32,8 @@ class Profile:
     nothing: str = "No results found"
     usage: str = "[Token usage: {used:,}/{window:,}]"
     soft_advice: str = ""
+    """Added to the usage line when the view passes the soft threshold, not at every turn past it: constant warnings
+    are reported to make policies stop early."""
     hard_refusal: str = (
         "Error: the context is past its hard limit ({used:,} of {window:,} tokens). "
         "Only prune_chunks and the final answer are accepted until space is freed."

@@ -373,6 +373,18 @@ async def test_09_earlier_calls_of_a_turn_count(corpus: MemoryCorpus) -> None:
     assert counts[-1] == 0
 
 
+async def test_09_passing_the_soft_threshold_is_told_once(corpus: MemoryCorpus) -> None:
+    episode = Episode("comets?", corpus, budget=Budget(2048), instructions="")
+    view = episode.open()
+    while view.tokens < view.budget.hard - 100:
+        view = await episode.step(search("comets", limit=2))
+    assert view.text().count("Over half full") == 1
+    view = await episode.step(call("prune_chunks", all_but=[view.blocks[0].id]))
+    while view.tokens < view.budget.soft:
+        view = await episode.step(search("engines", limit=2))
+    assert view.text().count("Over half full") == 2
+
+
 # 10 --------------------------------------------------------------------------------------------------------------
 
 
