@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 
 K = 5
 """Documents that count as found."""
-WINDOW = 2_048
-"""Tokens of context: about half of what the corpus takes, so that pruning has to happen."""
+WINDOW = 1_536
+"""Tokens of context: less than half of what the corpus takes, so that pruning has to happen."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,7 +147,7 @@ def _show_ranking(out: Console, outcome: Comparison) -> None:
 def _show_table(out: Console, outcomes: list[Comparison]) -> None:
     from rich.table import Table
 
-    table = Table(title=f"Needed passages among the first {K}", title_justify="left", box=None, pad_edge=False)
+    table = Table(box=None, pad_edge=False)
     table.add_column("question")
     table.add_column("one-shot hybrid search", justify="right")
     table.add_column("agent", justify="right")
@@ -155,7 +155,7 @@ def _show_table(out: Console, outcomes: list[Comparison]) -> None:
         needed = len(outcome.question.gold)
         found = (f"{outcome.found(ids)} of {needed}" for ids in (outcome.one_shot, outcome.agent))
         table.add_row(outcome.question.id, *found)
-    out.print()
+    out.print(f"\nNeeded passages among the first {K}:")
     out.print(table)
 
 

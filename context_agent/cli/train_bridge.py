@@ -37,6 +37,9 @@ PERCENT = 100
 )
 @click.option("--window", "windows", type=int, multiple=True, help="Window to train for; may be repeated.")
 @click.option("--rounds", type=click.IntRange(1), default=2, show_default=True, help="Rounds of exploring and fitting.")
+@click.option(
+    "--epochs", type=click.IntRange(1), help="Passes over the questions when fitting.  [default: the recipe's]"
+)
 @click.option("--seed", type=int, default=0, show_default=True, help="Seed of all chance.")
 @click.option("--embedder", metavar="SPEC", default="static", show_default=True, help="What embeds a CORPUS of files.")
 @click.option(
@@ -50,6 +53,7 @@ def bridge(
     weights: Path | None,
     windows: tuple[int, ...],
     rounds: int,
+    epochs: int | None,
     seed: int,
     embedder: str,
     collection: str,
@@ -64,11 +68,13 @@ def bridge(
     if len(pairs) % 2:
         raise click.UsageError(f"CORPUS and QUESTIONS.jsonl go in pairs; got {len(pairs)} arguments")
     from context_agent.policies.bridge import BridgePolicy
+    from context_agent.train.listwise import Recipe
 
+    recipe = Recipe() if epochs is None else Recipe(epochs=epochs)
     explorer = None if weights is None else BridgePolicy.load(weights)
     with ExitStack() as stack:
         sources = _sources(pairs, embedder, collection, stack)
-        trained = _train(sources, policy=explorer, windows=windows or (0,), rounds=rounds, seed=seed)
+        trained = _train(sources, policy=explorer, windows=windows or (0,), rounds=rounds, recipe=recipe, seed=seed)
     trained.scorer.save(out, trained.notes())
     if as_json:
         console.print_json(_to_json(trained, out))

@@ -9,6 +9,8 @@ import time
 from pathlib import Path
 
 CTX1 = str(Path(sys.executable).with_name("ctx1"))
+ONE_THREAD = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
+"""Tests run beside each other: a maths library with a thread a core would only fight the others."""
 PATIENCE = 120
 """Seconds that a command may take on a busy machine before its test gives up."""
 
@@ -22,7 +24,7 @@ def run(*arguments: object, cwd: Path, stdin: str | None = "", **env: str) -> su
         text=True,
         timeout=PATIENCE,
         cwd=cwd,
-        env={**os.environ, **env},
+        env={**os.environ, **ONE_THREAD, **env},
         check=False,
     )
 

@@ -29,7 +29,9 @@ def questions(tmp_path):
 def test_weights_are_trained_and_searched_with(ctx1, tmp_path, questions):
     corpus = tmp_path / "corpus.jsonl"
     corpus.write_text("".join(json.dumps(row) + "\n" for row in passages()), encoding="utf-8")
-    done = ctx1("train", "bridge", corpus, questions, "--out", "own.safetensors", "--rounds", 1, "--json")
+    done = ctx1(
+        "train", "bridge", corpus, questions, "--out", "own.safetensors", "--rounds", 1, "--epochs", 2, "--json"
+    )
     assert done.returncode == 0, done.stderr
     report = json.loads(done.stdout)
     assert report["weights"] == "own.safetensors"
