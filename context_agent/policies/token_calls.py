@@ -14,7 +14,7 @@ from context_agent.errors import TrajectoryError
 from context_agent.trajectory import Acted, Trajectory
 
 KEY = "sampled"
-"""Where `Action.extra` holds the record."""
+"""Where `Action.extra` holds the record; None where the window had no room and nothing was sampled."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,9 +51,9 @@ class TokenCall:
     @staticmethod
     def from_extra(extra: Mapping[str, Any]) -> TokenCall | None:
         """The record of an action, None where no token policy made it. Raises `TrajectoryError` for a broken one."""
-        if KEY not in extra:
+        data = extra.get(KEY)
+        if data is None:
             return None
-        data = extra[KEY]
         try:
             made = TokenCall(
                 **{
@@ -80,13 +80,14 @@ class WholeCall:
 
 
 def calls(trajectory: Trajectory) -> Iterator[TokenCall]:
-    """The calls of an episode in order. Raises `TrajectoryError` where an action has no record."""
+    """The calls of an episode in order. Raises `TrajectoryError` where an action is another policy's."""
     for event in trajectory.events:
-        if isinstance(event, Acted):
-            call = TokenCall.from_extra(event.action.extra)
-            if call is None:
-                raise TrajectoryError(f"turn {event.turn} of {trajectory.header.id} was not made by a token policy")
+        if not isinstance(event, Acted):
+            continue
+        if (call := TokenCall.from_extra(event.action.extra)) is not None:
             yield call
+        elif KEY not in event.action.extra:
+            raise TrajectoryError(f"turn {event.turn} of {trajectory.header.id} was not made by a token policy")
 
 
 def expand(made: Iterable[TokenCall]) -> Iterator[WholeCall]:

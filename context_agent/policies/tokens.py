@@ -24,7 +24,7 @@ from context_agent.policies.http import API_KEY_ENV, BASE_URL
 from context_agent.policies.prompt import WRAPPER, Prompt
 from context_agent.policies.renderers.harmony import HarmonyRenderer
 from context_agent.policies.renderers.protocol import Opening, TokenRenderer
-from context_agent.policies.token_calls import TokenCall
+from context_agent.policies.token_calls import KEY, TokenCall
 from context_agent.profiles import Profile
 from context_agent.pruning.view import Role, Text, View
 from context_agent.retrieval.protocol import Corpus
@@ -136,7 +136,7 @@ class TokenActor:
         ids = prompt.show(view)
         room = min(policy.max_tokens, view.max_output - self._reserve, view.budget.window - len(ids))
         if room < 1:
-            return Action(tokens=view.budget.window)
+            return Action(tokens=view.budget.window, extra={KEY: None})
         kept, new = prompt.kept, tuple(ids[prompt.kept :])
         sample = await policy.engine.generate(
             ids,

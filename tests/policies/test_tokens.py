@@ -17,7 +17,7 @@ from context_agent.policies.engines.fake import FakeEngine
 from context_agent.policies.engines.protocol import Finish, Sample
 from context_agent.policies.prompt import Prompt
 from context_agent.policies.renderers.harmony import HarmonyRenderer
-from context_agent.policies.token_calls import KEY, calls, expand
+from context_agent.policies.token_calls import KEY, TokenCall, calls, expand
 from context_agent.policies.tokens import TokenPolicy
 from context_agent.profiles import Profile, context_1, default
 from context_agent.pruning.strategies import strategy
@@ -180,6 +180,7 @@ async def test_3_no_room_for_a_reply_ends_the_episode_for_the_window(corpus: Mem
     assert action.tokens is not None
     assert action.tokens > full.max_output, "which ends the episode with StopReason.WINDOW"
     assert not policy.engine.requests  # type: ignore[attr-defined]
+    assert TokenCall.from_extra(action.extra) is None
 
 
 # 4: records -------------------------------------------------------------------------------------------------------

@@ -1,6 +1,6 @@
 """The vLLM engine against a scripted `/v1/completions`: what is asked, what is read, what is refused.
 
-The script stands in for the wire alone. What a real server does is for scripts/check_servers.
+The script stands in for the wire alone. What a real server does is for scripts/check_servers.py.
 """
 
 from __future__ import annotations

@@ -1,0 +1,296 @@
+"""Does a model server keep the token path's promises? And does the chat path work on it?
+
+    python scripts/check_servers.py --base-url http://localhost:8000/v1 --model openai/gpt-oss-20b
+    python scripts/check_servers.py --vllm          starts vLLM on a tiny gpt-oss, where vLLM is installed
+    python scripts/check_servers.py --stand-in      the same checks on this process's transformers, to try the script
+
+Prints versions and a line a check; exit code 1 where one failed. A tiny gpt-oss knows nothing, so its episodes end
+soon; what is checked is that ids and log-probabilities are whole, repeatable and those of the row. With `--folder` (a
+model that fits this machine's memory, in fp32) log-probabilities are held to a forward pass in transformers: 1e-5 for
+the stand-in, 5e-3 for vLLM, whose kernels differ. `--template` uses that folder's chat template in place of harmony.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import importlib.metadata
+import importlib.util
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from context_agent import Action, Budget, Document, MemoryCorpus, SearchAgent, ToolCall
+from context_agent.agent import SearchResult
+from context_agent.errors import ContextAgentError
+from context_agent.policies.engines.protocol import Sample
+from context_agent.policies.engines.vllm import VllmEngine
+from context_agent.policies.factory import load_policy
+from context_agent.policies.prompt import Prompt
+from context_agent.policies.renderers.harmony import HarmonyRenderer
+from context_agent.policies.renderers.protocol import TokenRenderer
+from context_agent.policies.token_calls import calls, expand
+from context_agent.policies.tokens import TokenPolicy
+from context_agent.profiles import default
+from context_agent.train.rows import Row, rows_of
+
+START_SECONDS = 600
+QUESTION = "Which comet passed the bridge in 1744?"
+DOCUMENTS = [
+    Document(f"d{n}", f"Comet {n} passed the bridge of {1700 + n} in {1740 + n}.", f"Comet {n}") for n in range(9)
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A server to check. `bound` is for log-probabilities against a forward pass on the model in `folder`."""
+
+    url: str
+    model: str
+    renderer: TokenRenderer
+    folder: Path | None = None
+    bound: float = 5e-3
+
+
+def episode(target: Target, engine: VllmEngine, rollouts: int = 1) -> SearchResult:
+    """A search on the token path."""
+    policy = TokenPolicy(engine, target.renderer, max_tokens=256)
+    with SearchAgent(MemoryCorpus(DOCUMENTS), policy, budget=Budget(8192), rollouts=rollouts, seed=11) as agent:
+        return agent.search(QUESTION)
+
+
+def sampled(target: Target, prompt: list[int], **options: Any) -> Sample:
+    """One call of the server."""
+    asked = {"max_tokens": 32, "stop": target.renderer.stop, "temperature": 1.0, "top_p": 0.9, "seed": 5, **options}
+    return asyncio.run(VllmEngine(target.url, target.model).generate(prompt, **asked))
+
+
+def ids_and_logprobs(target: Target) -> str:
+    """The server runs the very ids that it is sent, and tells those that it sampled."""
+    opening = target.renderer.opening(default())
+    sample = sampled(target, [*opening.before, *target.renderer.encode(QUESTION), *opening.after])
+    assert all(value <= 0.0 for value in sample.logprobs), "a log-probability above 0"
+    return f"{len(sample.ids)} ids, {sample.finish}, {len(sample.logprobs)} log-probabilities"
+
+
+def repeatable(target: Target) -> str:
+    """Equal seeds give equal ids, other seeds others."""
+    prompt = [*target.renderer.opening(default()).before, *target.renderer.encode(QUESTION)]
+    first, again, other = (sampled(target, prompt, seed=seed).ids for seed in (5, 5, 6))
+    assert first == again, "equal seeds gave different ids"
+    return "equal seeds, equal ids" + ("" if first != other else "; another seed gave the same")
+
+
+def exact_rows(target: Target) -> str:
+    """Rows hold what was sent and sampled, over four rollouts at once."""
+    result = episode(target, VllmEngine(target.url, target.model), rollouts=4)
+    made, drawn = [], 0
+    for trajectory in result.trajectories:
+        made += rows_of(trajectory)
+        drawn += sum(len(whole.call.output) for whole in expand(calls(trajectory)))
+    assert sum(row.trained for row in made) == drawn, "tokens trained are not tokens sampled"
+    _against_a_forward_pass(target, made)
+    return f"{len(made)} rows, {drawn} tokens sampled and trained, stop reason {result.stop_reason}"
+
+
+def prefix_cache(target: Target) -> str:
+    """The second question of a kind finds its prefix cached. Told, not held: the server may run without a cache."""
+    writer = Prompt(target.renderer, default())
+    search = writer.taught(Action((ToolCall("search_corpus", {"query": "comets"}),)))
+    prompt = [*target.renderer.opening(default()).before, *search]
+    sampled(target, prompt)
+    cached = sampled(target, prompt).cached_tokens
+    return (
+        "not told (start vLLM with --enable-prompt-tokens-details)" if cached is None else f"{cached} of {len(prompt)}"
+    )
+
+
+def stops(target: Target) -> str:
+    """A stop token ends the reply and is its last id: asked for with the token that the model likes best."""
+    prompt = list(target.renderer.opening(default()).before)
+    (liked,) = sampled(target, prompt, max_tokens=1, temperature=0.0).ids
+    sample = sampled(target, prompt, stop=(liked,), temperature=0.0)
+    assert sample.ids == (liked,), f"sampled on behind a stop token: {sample.ids[:5]}"
+    assert sample.finish == "stop", f"the reply ended for {sample.finish}"
+    return "the last id is the stop token"
+
+
+def chat(target: Target) -> str:
+    """An episode of the chat policy on the same server."""
+    policy = load_policy("chat", model=target.model, base_url=target.url, max_tokens=256)
+    with SearchAgent(MemoryCorpus(DOCUMENTS), policy, budget=Budget(8192), seed=11) as agent:
+        result = agent.search(QUESTION)
+    return f"stop reason {result.stop_reason}, {len(result.documents)} documents, {result.turns} turns"
+
+
+def _against_a_forward_pass(target: Target, rows: list[Row]) -> None:
+    if target.folder is None:
+        return
+    import torch
+    import transformers
+
+    model = transformers.AutoModelForCausalLM.from_pretrained(target.folder, dtype=torch.float32).eval()
+    worst = 0.0
+    for row in rows:
+        ids = torch.tensor([row.input_ids])
+        with torch.inference_mode():
+            scores = torch.log_softmax(model(ids).logits[0, :-1].float(), dim=-1)
+        found = scores.gather(1, ids[0, 1:, None])[:, 0] - torch.tensor(row.logprobs[1:])
+        worst = max(worst, float(found[torch.tensor(row.loss_mask[1:], dtype=torch.bool)].abs().max()))
+    print(f"       log-probabilities against a forward pass: worst difference {worst:.1e} (bound {target.bound:g})")
+    assert worst <= target.bound, "the server's log-probabilities are not the model's"
+
+
+CHECKS: tuple[Callable[[Target], str], ...] = (ids_and_logprobs, repeatable, stops, exact_rows, prefix_cache, chat)
+
+
+@contextmanager
+def stand_in(folder: Path) -> Iterator[Target]:
+    """This process's transformers behind `/v1/completions`; it has no chat."""
+    import torch
+    import transformers
+
+    from context_agent.policies.engines.transformers import TransformersEngine
+    from context_agent.policies.scripted_server import ScriptedServer
+
+    model = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
+    engine = TransformersEngine(model)
+
+    def completions(body: Mapping[str, Any]) -> tuple[int, Any]:
+        work = engine.generate(
+            body["prompt"],
+            max_tokens=body["max_tokens"],
+            stop=body["stop_token_ids"],
+            temperature=body["temperature"],
+            top_p=body["top_p"],
+            seed=body.get("seed"),
+        )
+        sample = asyncio.run(work)
+        choice = {
+            "token_ids": list(sample.ids),
+            "prompt_token_ids": body["prompt"],
+            "finish_reason": sample.finish.value,
+            "logprobs": {"token_logprobs": list(sample.logprobs)},
+        }
+        return 200, {"choices": [choice], "usage": {}}
+
+    with ScriptedServer(models=["tiny"], completions=completions) as server:
+        yield Target(server.url, "tiny", harmony(folder), folder, bound=1e-5)
+    engine.close()
+
+
+@contextmanager
+def started_vllm(folder: Path) -> Iterator[Target]:
+    """vLLM on the tiny model, in a process of its own."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    command = [sys.executable, "-m", "vllm.entrypoints.openai.api_server", "--model", str(folder), "--port", str(port)]
+    command += ["--served-model-name", "tiny", "--dtype", "float32", "--max-model-len", "16384"]
+    command += ["--enable-prompt-tokens-details", "--generation-config", "vllm"]
+    process = subprocess.Popen(command)
+    try:
+        _wait(f"http://127.0.0.1:{port}/v1/models", process)
+        yield Target(f"http://127.0.0.1:{port}/v1", "tiny", harmony(folder), folder)
+    finally:
+        process.terminate()
+        process.wait(30)
+
+
+def _wait(url: str, process: subprocess.Popen[bytes]) -> None:
+    until = time.monotonic() + START_SECONDS
+    while time.monotonic() < until:
+        if process.poll() is not None:
+            raise SystemExit(f"vLLM ended with code {process.returncode} before it was up")
+        try:
+            if httpx.get(url, timeout=5.0).is_success:
+                return
+        except httpx.HTTPError:
+            time.sleep(1.0)
+    raise SystemExit(f"vLLM was not up after {START_SECONDS} s")
+
+
+def harmony(folder: Path | None) -> HarmonyRenderer:
+    """Harmony in the vocabulary of the folder's tokenizer, or gpt-oss's own."""
+    if folder is None:
+        return HarmonyRenderer()
+    from tokenizers import Tokenizer
+
+    from context_agent.policies.renderers.vocabulary import TokenizerVocabulary
+
+    return HarmonyRenderer(TokenizerVocabulary(Tokenizer.from_file(str(folder / "tokenizer.json")), folder.name))
+
+
+def template(folder: Path) -> TokenRenderer:
+    """The chat template of the folder's tokenizer."""
+    import transformers
+
+    from context_agent.policies.renderers.template import TemplateRenderer
+
+    return TemplateRenderer(transformers.AutoTokenizer.from_pretrained(folder))
+
+
+def check(target: Target, *, chats: bool) -> bool:
+    """Runs all checks; whether all went well."""
+    failed = 0
+    for item in CHECKS if chats else CHECKS[:-1]:
+        try:
+            print(f"ok     {item.__name__}: {item(target)}")
+        except (AssertionError, ContextAgentError) as error:
+            failed += 1
+            print(f"FAILED {item.__name__}: {error}")
+    return not failed
+
+
+def versions() -> str:
+    """What is installed of what matters."""
+    names = ("context-agent", "vllm", "torch", "transformers", "oss-harmony")
+    found = []
+    for name in names:
+        try:
+            found.append(f"{name} {importlib.metadata.version(name)}")
+        except importlib.metadata.PackageNotFoundError:
+            found.append(f"{name} -")
+    return ", ".join(found)
+
+
+def main() -> int:
+    """0 where all is well, 1 where a check failed, 2 where there was nothing to check."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--base-url", help="a server that runs")
+    parser.add_argument("--model", help="the model, as the server lists it")
+    parser.add_argument("--folder", type=Path, help="the model's folder, for a forward pass and its vocabulary")
+    parser.add_argument("--template", action="store_true", help="the folder's chat template instead of harmony")
+    parser.add_argument("--vllm", action="store_true", help="start vLLM on a tiny gpt-oss")
+    parser.add_argument("--stand-in", action="store_true", help="this process's transformers")
+    options = parser.parse_args()
+    print(f"       {versions()}")
+    if options.base_url:
+        if not options.model or (options.template and not options.folder):
+            parser.error("--base-url needs --model, and --template needs --folder")
+        renderer = template(options.folder) if options.template else harmony(options.folder)
+        return not check(Target(options.base_url, options.model, renderer, options.folder), chats=True)
+    if options.vllm and importlib.util.find_spec("vllm") is None:
+        print("       vLLM is not installed here: nothing was checked")
+        return 2
+    if not options.vllm and not options.stand_in:
+        parser.error("name a server: --base-url, --vllm or --stand-in")
+    from context_agent.train.tiny import tiny_gpt_oss
+
+    with tempfile.TemporaryDirectory() as name:
+        folder = tiny_gpt_oss(Path(name) / "tiny")
+        with (started_vllm if options.vllm else stand_in)(folder) as target:
+            return not check(target, chats=options.vllm)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
