@@ -192,7 +192,8 @@ class DenseRetriever:
         vector = self._embed_query(query)
         if not vector.any():
             return []
-        scores = self._vectors @ vector
+        # Not `@`: BLAS spreads one such product over all cores, which many episodes at once then fight for.
+        scores = np.einsum("ij,j->i", self._vectors, vector)
         if where is not None:
             scores = np.where(self._mask(where), scores, -np.inf)
         return [(self._ids[row], float(scores[row])) for row in _best_rows(scores, k) if scores[row] > -np.inf]
