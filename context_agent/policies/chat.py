@@ -253,6 +253,9 @@ class ChatActor:
         # Some servers parse calls that no tools were declared for, and some leave declared ones in the text.
         if not calls and (self._policy.protocol == "text" or CALL_TAG in text):
             text, calls = parse_calls(reply.text)
+        # A server's reasoning parser may take a reply without think tags for nothing but thoughts.
+        misplaced = not calls and not text and reply.finish == "stop"
+        ranking = (parse_ranking(reply.reasoning) or None) if misplaced else None
         tokens = reply.usage.get("completion_tokens") or None
         extra: dict[str, Any] = {"usage": dict(reply.usage), "model": reply.model, "finish_reason": reply.finish}
         if reply.reasoning_field:
@@ -265,9 +268,9 @@ class ChatActor:
             extra["reasoning"], reasoning = reasoning, ""
             thought = reply.usage.get("reasoning_tokens")
             tokens = tokens - thought if tokens and thought and thought < tokens else None
-        return Action(calls=calls, text=text, reasoning=reasoning, tokens=tokens, extra=extra)
+        return Action(calls=calls, ranking=ranking, text=text, reasoning=reasoning, tokens=tokens, extra=extra)
 
 
 def _aimless(action: Action) -> bool:
     """Whether an action neither calls a tool nor names a document."""
-    return not action.calls and not parse_ranking(action.text)
+    return not action.calls and not action.ranking and not parse_ranking(action.text)

@@ -60,7 +60,9 @@ TEMPLATE = """\
 def replies(protocol: Protocol) -> list[str]:
     """What the model writes, turn by turn."""
     calls = ["\n".join(written(ToolCall(*call)) for call in turn) for turn in CALLS]
-    return [f"<think>\n{THOUGHT}\n</think>\n\n{calls[0]}", calls[1], RANKING]
+    thoughts = [THOUGHT, "", ""]
+    texts = [*calls, RANKING]
+    return [f"<think>\n{thought}\n</think>\n\n{text}" for thought, text in zip(thoughts, texts, strict=True)]
 
 
 def lessons(protocol: Protocol) -> Iterator[tuple[dict[str, Any], str]]:
@@ -161,10 +163,10 @@ def _model(tokenizer: Any) -> Any:
         hidden_size=64,
         intermediate_size=128,
         num_hidden_layers=2,
-        num_attention_heads=4,
-        num_key_value_heads=2,
-        head_dim=16,
-        max_position_embeddings=8_192,
+        num_attention_heads=2,
+        num_key_value_heads=1,
+        head_dim=32,
+        max_position_embeddings=40_960,
         eos_token_id=tokenizer.eos_token_id,
         pad_token_id=tokenizer.pad_token_id,
         bos_token_id=None,

@@ -3,8 +3,8 @@
 `transformers serve` is started as a process, on two models made on the spot: a tiny gpt-oss with random weights, whose
 words are garbage, so an episode must end with a stated reason and no error of ours; and one that was taught to think,
 search twice at once, prune and rank, so that thoughts, calls and results pass through a real server both ways. Set
-CTX1_TEST_BASE_URL and CTX1_TEST_MODEL (and CTX1_API_KEY where one is wanted) to run the first half on a server of your
-own, which should also find something.
+CTX1_TEST_VLLM to a `vllm` command to run the second part on vLLM too, and CTX1_TEST_BASE_URL with CTX1_TEST_MODEL (and
+CTX1_API_KEY where one is wanted) to run the first on a server of your own, which should also find something.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -34,7 +34,7 @@ from context_agent.trajectory_file import read
 from tests.policies.chatting import QUESTION, corpus
 
 NEEDED = ("torch", "transformers", "fastapi", "uvicorn", "openai", "accelerate")
-START_SECONDS = 120
+START_SECONDS = 180
 
 pytestmark = pytest.mark.slow
 
@@ -55,17 +55,27 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
+def command(kind: str, model: Path, port: int) -> list[str]:
+    """What starts the server."""
+    if kind == "transformers":
+        executable = str(Path(sys.executable).with_name("transformers"))
+        return [executable, "serve", str(model), "--host", "127.0.0.1", "--port", str(port), "--device", "cpu"]
+    options = "--host 127.0.0.1 --dtype float32 --enforce-eager --max-model-len 40960 --enable-prompt-tokens-details"
+    parsers = "--enable-auto-tool-choice --tool-call-parser hermes --reasoning-parser qwen3"
+    return [os.environ["CTX1_TEST_VLLM"], "serve", str(model), "--port", str(port), *options.split(), *parsers.split()]
+
+
 @contextmanager
-def serving_model(model: Path, folder: Path, port: int | None = None) -> Iterator[str]:
-    """`transformers serve` on a model; gives its address."""
-    # Without this folder /v1/models fails.
+def serving_model(model: Path, folder: Path, port: int | None = None, kind: str = "transformers") -> Iterator[str]:
+    """A server process on a model; gives its address."""
+    # Without this folder /v1/models of transformers fails.
     (folder / "hub").mkdir(exist_ok=True)
     port = port or free_port()
-    command = Path(sys.executable).with_name("transformers")
     log = folder / "log"
+    settings = {"HF_HUB_OFFLINE": "1", "HF_HUB_CACHE": str(folder / "hub"), "OMP_NUM_THREADS": "1"}
     process = subprocess.Popen(
-        [command, "serve", str(model), "--host", "127.0.0.1", "--port", str(port), "--device", "cpu"],
-        env={**os.environ, "HF_HUB_OFFLINE": "1", "HF_HUB_CACHE": str(folder / "hub"), "OMP_NUM_THREADS": "1"},
+        command(kind, model, port),
+        env={**os.environ, **settings, "VLLM_CPU_KVCACHE_SPACE": "1", "VLLM_CPU_OMP_THREADS_BIND": "nobind"},
         stdout=log.open("w"),
         stderr=subprocess.STDOUT,
         start_new_session=True,
@@ -74,7 +84,8 @@ def serving_model(model: Path, folder: Path, port: int | None = None) -> Iterato
         wait_for(f"http://127.0.0.1:{port}/health", process, log)
         yield f"http://127.0.0.1:{port}/v1"
     finally:
-        os.killpg(process.pid, signal.SIGKILL)
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
         process.wait()
 
 
@@ -112,13 +123,19 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
 
 
 @pytest.fixture(scope="module")
-def school(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The model that was taught an episode."""
     need_serving()
     from tests.policies.taught_model import taught
 
-    folder = tmp_path_factory.mktemp("taught")
-    model = taught(folder / "model")
-    with serving_model(model, folder) as url:
+    return taught(tmp_path_factory.mktemp("taught") / "model")
+
+
+@pytest.fixture(scope="module", params=["transformers", "vllm"])
+def school(model: Path, tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Iterator[Served]:
+    if request.param == "vllm" and not os.environ.get("CTX1_TEST_VLLM"):
+        pytest.skip("no vLLM: set CTX1_TEST_VLLM to its `vllm` command, which may live in an environment of its own")
+    with serving_model(model, tmp_path_factory.mktemp(request.param), kind=request.param) as url:
         yield Served(url, str(model), able=True)
 
 
@@ -195,20 +212,21 @@ def test_thoughts_calls_and_results_pass_both_ways(school: Served, tmp_path: Pat
     assert [document.id for document in result.documents] == ["d34"]
     assert result.trajectories[0].end is not None
     assert result.trajectories[0].end.mistakes == 0
+    assert acted[-1].action.extra["usage"]["prompt_tokens"] > acted[0].action.extra["usage"]["prompt_tokens"]
 
 
-async def test_an_episode_outlives_a_restart_of_its_server(school: Served, tmp_path: Path) -> None:
+async def test_an_episode_outlives_a_restart_of_its_server(model: Path, tmp_path: Path) -> None:
     """The server dies after the first turn; one that starts seconds later in its place gets the rest."""
     port = free_port()
     servers = ExitStack()
-    url = servers.enter_context(serving_model(Path(school.model), tmp_path, port))
-    policy = ChatPolicy(school.model, base_url=url, temperature=0.0, max_tokens=200)
+    url = servers.enter_context(serving_model(model, tmp_path, port))
+    policy = ChatPolicy(str(model), base_url=url, temperature=0.0, max_tokens=200)
     second: asyncio.Task[str] | None = None
     with SearchAgent(corpus(), policy, trajectories=tmp_path / "traces") as agent, servers:
         async for item in agent.stream(QUESTION):
             if isinstance(item, Progress) and isinstance(item.event, Counted) and second is None:
                 servers.close()
-                again = serving_model(Path(school.model), tmp_path, port)
+                again = serving_model(model, tmp_path, port)
                 second = asyncio.create_task(asyncio.to_thread(servers.enter_context, again))
         assert isinstance(item, SearchResult)
         assert second is not None

@@ -319,6 +319,21 @@ def test_a_model_that_emits_only_reasoning_again_ends_with_what_is_in_view() -> 
     assert len(server.chat_bodies()) == 3
 
 
+def test_a_ranking_that_the_server_took_for_reasoning_counts() -> None:
+    """vLLM's parser for Qwen3 does that to a reply without think tags."""
+    with serving(search("comets"), says(reasoning="<Document id=d19></Document>")) as server:
+        result = ask(server)
+    assert result.stop_reason == "finished"
+    assert [document.id for document in result.documents] == ["d19"]
+
+
+def test_a_ranking_drafted_in_thoughts_that_were_cut_does_not() -> None:
+    cut = says(reasoning="Perhaps <Document id=d19></Document>, or", finish="length")
+    with serving(search("comets"), cut, says("<Document id=d34></Document>")) as server:
+        result = ask(server)
+    assert [document.id for document in result.documents] == ["d34"]
+
+
 def test_the_nudged_reply_gets_the_room_that_is_left() -> None:
     silent = says(reasoning="Hmm.", usage={"prompt_tokens": 900, "completion_tokens": 5000})
     with serving(silent, DONE) as server:
