@@ -94,9 +94,13 @@ async def answer_all(
                 done(waiting.pop(printed))
                 printed += 1
 
-    async with asyncio.TaskGroup() as group:
-        for _ in range(concurrency):
-            group.create_task(work())
+    try:
+        async with asyncio.TaskGroup() as group:
+            for _ in range(concurrency):
+                group.create_task(work())
+    except ExceptionGroup as failed:
+        # Only `done` can fail here, as when the reader of a pipe goes away; the others failed for the same reason.
+        raise failed.exceptions[0] from None
 
 
 async def _ask(agent: SearchAgent, row: Row, k: int) -> Answer:

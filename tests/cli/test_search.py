@@ -141,8 +141,7 @@ def test_a_reader_that_goes_away_is_no_stack_trace(index, tmp_path):
         err = process.stderr.read()
         process.wait(timeout=60)
     assert process.returncode == 1
-    assert "Traceback" not in err
-    assert "Exception ignored" not in err
+    assert err == ""
 
 
 def test_a_terminal_shows_turns_calls_and_the_filling_context(index, tmp_path):
