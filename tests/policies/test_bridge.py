@@ -87,7 +87,7 @@ def test_a_small_window_makes_it_prune_and_bring_back(films):
     edits = [
         event.edit
         for question, _ in questions[:10]
-        for event in run(corpus, question, 2048).trajectories[0].events
+        for event in run(corpus, question, 1024).trajectories[0].events
         if isinstance(event, Edited)
     ]
     assert any(edit.pruned for edit in edits)

@@ -40,9 +40,9 @@ ID_CHARACTERS = 1.4
 """Characters a token of an id has at least."""
 TYPICAL = 160
 """Tokens of a chunk before any was seen."""
-HELD = 3
+HELD = 4
 """Best blocks in view that are not pruned while the search goes on."""
-RESERVED = 6
+RESERVED = 5
 """Best candidates for whose return room is kept."""
 
 
@@ -131,7 +131,7 @@ class BridgeActor:
         most = min(left, SPARING_LOOKUPS if small else effort.lookups + len(calls)) - len(calls)
         shown = SPARING_SHOWN if small else LOOKUP_SHOWN
         calls += [_search(lookup.query(self.notes), shown) for lookup in lookups[: max(0, most)]]
-        calls = calls[: self._affordable(calls, self._room(view))]
+        calls = calls[: self._affordable(view, calls)]
         if not calls:
             return ()
         self._pages += paging
@@ -162,22 +162,23 @@ class BridgeActor:
         self._sources = sources
         return tuple(calls)
 
-    def _room(self, view: View) -> int:
-        """Tokens for further turns, apart from what the best candidates will need at the end."""
-        texts = view.tokens - sum(block.tokens for block in view.blocks)
-        best = sorted(range(len(self.notes)), key=lambda row: -self._scores[row])[:RESERVED]
-        reserved = sum(self.notes.candidates[row].tokens for row in best)
-        if self._effort.prune:
-            return view.budget.hard - texts - reserved - TURN_TOKENS
-        return view.budget.hard - view.tokens - TURN_TOKENS
+    def _affordable(self, view: View, calls: Sequence[ToolCall]) -> int:
+        """How many of the calls there is room for.
 
-    def _affordable(self, calls: Sequence[ToolCall], room: int) -> int:
-        """How many of the calls leave enough room for their own traces, prunes of what they show included."""
-        spent = 2 * TURN_TOKENS
+        What they leave behind for good (their own text, the ids of a later prune) must not take the room that the best
+        candidates need at the end; what they show must fit beside the blocks that are held.
+        """
+        hard, blocks = view.budget.hard, view.blocks
+        texts = view.tokens - sum(block.tokens for block in blocks)
+        best = np.argsort(-self._scores, kind="stable")[:RESERVED]
+        lasting = hard - texts - sum(self.notes.candidates[int(row)].tokens for row in best) - 3 * TURN_TOKENS
+        held = sorted(blocks, key=lambda block: -self._score_of(block.id))[: HELD if self._effort.prune else None]
+        at_once = hard - texts - sum(block.tokens for block in held) - TURN_TOKENS
         for made, call in enumerate(calls):
-            shown = int(call.arguments["limit"]) if isinstance(call.arguments, dict) else 1
-            spent += _call_cost(call) + (shown * self._id_tokens() if self._effort.prune else 0)
-            if spent > room:
+            shown, count = self._shown(view, call)
+            lasting -= _call_cost(call) + count * self._id_tokens()
+            at_once -= _call_cost(call) + shown
+            if (lasting < 0 and self._effort.prune) or (at_once < 0 and (made or not self._effort.prune)):
                 return made
         return len(calls)
 
@@ -185,7 +186,7 @@ class BridgeActor:
         """A prune of the lowest-scored blocks that frees what the calls will show; none where there is room."""
         if not self._effort.prune:
             return ()
-        need = TURN_TOKENS + sum(_call_cost(call) + self._shown(view, call) for call in calls)
+        need = TURN_TOKENS + sum(_call_cost(call) + self._shown(view, call)[0] for call in calls)
         limit = view.budget.soft if view.budget.window >= SMALL else view.budget.hard
         return self._prune(view, view.tokens + need - limit, HELD)
 
@@ -202,12 +203,13 @@ class BridgeActor:
                 over -= block.tokens - self._id_tokens()
         return (ToolCall("prune_chunks", {"chunk_ids": dropped}),) if dropped else ()
 
-    def _shown(self, view: View, call: ToolCall) -> int:
-        """Tokens that a search will probably show."""
+    def _shown(self, view: View, call: ToolCall) -> tuple[int, int]:
+        """Tokens and chunks that a search will probably show."""
         sizes = [candidate.tokens for candidate in self.notes.candidates]
-        typical = int(np.mean(sizes)) if sizes else TYPICAL
+        typical = int(np.quantile(sizes, 0.7)) if sizes else TYPICAL
         limit = int(call.arguments["limit"]) if isinstance(call.arguments, dict) else 1
-        return min(view.budget.per_call, limit * typical)
+        tokens = min(view.budget.per_call, limit * typical)
+        return tokens, max(1, tokens // typical)
 
     def _id_tokens(self) -> int:
         longest = max((len(one.id) for one in self.notes.candidates[-20:]), default=20)

@@ -21,7 +21,7 @@ class Effort:
     """Times the whole question is searched: each time brings new text."""
     ranking: int = 10
     """Documents of the final ranking."""
-    promise: float = 0.0
+    promise: float = 0.005
     """Lookups less likely than this to find something are not made."""
     prune: bool = True
     """Whether the view is edited. Without it an episode ends when the view is full."""
