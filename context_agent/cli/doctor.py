@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import hashlib
 import importlib.metadata
+import itertools
 import platform
 import re
 import shutil
@@ -39,14 +40,18 @@ class Check:
 @click.command()
 @options.index
 @options.opening
+@options.inspected
 @options.common
-def doctor(*, index: options.IndexOptions, opening: options.OpenOptions, as_json: bool) -> int:
-    """Check the installation, the weights and an index.
+def doctor(
+    *, index: options.IndexOptions, opening: options.OpenOptions, server: options.ServerOptions, as_json: bool
+) -> int:
+    """Check the installation, the weights, an index and a model server.
 
-    The exit code is 1 when there is a problem.
+    A server is looked at where --base-url or --model, or CTX1_BASE_URL or CTX1_MODEL, names one. The exit code is 1
+    when there is a problem.
     """
     checks = []
-    for check in _checks(index, opening):
+    for check in itertools.chain(_checks(index, opening), _served(server)):
         checks.append(check)
         if not as_json:
             _show(check)
@@ -80,6 +85,29 @@ def _checks(index: options.IndexOptions, opening: options.OpenOptions) -> Iterat
         yield _disk(index.path)
         yield _guarded("lock", functools.partial(_lock, index.path))
     yield _guarded("index", lambda: _index(index, opening))
+
+
+def _served(server: options.ServerOptions) -> Iterator[Check]:
+    """What there is to say of the model server, where one is named."""
+    from context_agent.policies.factory import from_environment
+
+    given = {"base_url": server.base_url, "model": server.model, "api_key_env": server.api_key_env}
+    named = from_environment({name: value for name, value in given.items() if value is not None})
+    if not {"base_url", "model"} & set(named):
+        return
+    from context_agent.policies.http import API_KEY_ENV, BASE_URL
+    from context_agent.policies.inspect import inspect_server
+
+    found = inspect_server(
+        named.get("base_url", BASE_URL),
+        named.get("model"),
+        api_key_env=named.get("api_key_env", API_KEY_ENV),
+        window=server.window,
+        tokens=server.token_ids,
+        probe=server.probe_context,
+    )
+    statuses = {"ok": "ok", "warn": "note", "fail": "problem"}
+    yield from (Check(check.name, statuses[check.status], check.seen, check.mend) for check in found)
 
 
 def _guarded(name: str, check: Callable[[], Check]) -> Check:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from dataclasses import dataclass, fields
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,7 +24,7 @@ EMBEDDERS = "static, sentence-transformers:NAME, openai:MODEL[@URL] or chroma-de
 FOLDER = Path(".ctx1")
 """Where an index lies unless said otherwise."""
 COLLECTION = "documents"
-POLICIES = ("bridge",)
+POLICIES = ("bridge", "chat", "tokens")
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,10 +54,38 @@ class OpenOptions:
 
 
 @dataclass(frozen=True, slots=True)
+class ModelOptions:
+    """Which language model decides, and how it is asked. None leaves it to the policy's own default."""
+
+    base_url: str | None = None
+    model: str | None = None
+    api_key_env: str | None = None
+    tools: str | None = None
+    temperature: float | None = None
+    top_p: float | None = None
+    max_tokens: int | None = None
+    reasoning_effort: str | None = None
+    timeout: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ServerOptions:
+    """Which model server to look at, and what it should be fit for."""
+
+    base_url: str | None
+    model: str | None
+    api_key_env: str | None
+    window: int
+    token_ids: bool
+    probe_context: bool
+
+
+@dataclass(frozen=True, slots=True)
 class AgentOptions:
     """Who searches, and what it may spend."""
 
     policy: str
+    language_model: ModelOptions
     weights: Path | None
     profile: str
     window: int
@@ -125,11 +153,70 @@ def opening(command: Command) -> Command:
     )
 
 
+def _server(command: Command) -> Command:
+    """The options that name a model on a server."""
+    return together(
+        command,
+        click.option(
+            "--base-url",
+            metavar="URL",
+            help="Server of the model, OpenAI-compatible.  [default: $CTX1_BASE_URL, or http://localhost:8000/v1]",
+        ),
+        click.option("--model", metavar="NAME", help="The model, as the server lists it.  [default: $CTX1_MODEL]"),
+        click.option(
+            "--api-key-env",
+            metavar="VARIABLE",
+            help="Environment variable that holds the key.  [default: $CTX1_API_KEY_ENV, or CTX1_API_KEY]",
+        ),
+    )
+
+
+def model(command: Command) -> Command:
+    """The options of a language model; the command gets them as `language_model: ModelOptions`."""
+    return together(
+        _server(gathered(command, "language_model", ModelOptions)),
+        click.option(
+            "--tools",
+            type=click.Choice(["native", "text"]),
+            help="How a chat model calls tools; text for one without tool calls.  [default: native]",
+        ),
+        click.option("--temperature", type=click.FloatRange(0), help="[default: the model's own]"),
+        click.option("--top-p", type=click.FloatRange(0, 1, min_open=True), help="[default: the model's own]"),
+        click.option("--max-tokens", type=click.IntRange(1), help="Most tokens of one reply."),
+        click.option("--reasoning-effort", metavar="LEVEL", help="low, medium, high, or what the model knows."),
+        click.option(
+            "--timeout", type=click.FloatRange(0, min_open=True), metavar="SECONDS", help="Patience with one reply."
+        ),
+    )
+
+
+def inspected(command: Command) -> Command:
+    """The options for looking at a model server; the command gets them as `server: ServerOptions`."""
+    return together(
+        _server(gathered(command, "server", ServerOptions)),
+        click.option(
+            "--window", type=int, default=32_768, show_default=True, help="Context that the model should hold."
+        ),
+        click.option("--token-ids", is_flag=True, help="Check what the tokens policy needs of the server, too."),
+        click.option(
+            "--probe-context",
+            is_flag=True,
+            help="Where the server does not tell its length, try a prompt as long as the window (costs its tokens).",
+        ),
+    )
+
+
 def agent(command: Command) -> Command:
     """The options of a search; the command gets them as `agent: AgentOptions`."""
     return together(
-        gathered(command, "agent", AgentOptions),
-        click.option("--policy", type=click.Choice(POLICIES), default="bridge", show_default=True, help="Who decides."),
+        model(gathered(command, "agent", AgentOptions)),
+        click.option(
+            "--policy",
+            type=click.Choice(POLICIES),
+            default="bridge",
+            show_default=True,
+            help="Who decides: the embedded policy, or a language model by chat or by token ids.",
+        ),
         click.option(
             "--weights",
             type=click.Path(path_type=Path, dir_okay=False),
@@ -191,7 +278,7 @@ def open_agent(chosen: AgentOptions, corpus: Corpus) -> SearchAgent:
 
     return SearchAgent(
         corpus,
-        load_policy(chosen.policy, weights=chosen.weights),
+        load_policy(chosen.policy, weights=chosen.weights, **asdict(chosen.language_model)),
         profile=chosen.profile,
         budget=chosen.window,
         limits=Limits(turns=chosen.max_turns, seconds=chosen.time_limit),

@@ -1,0 +1,127 @@
+"""`ctx1 search --policy chat` and `ctx1 doctor --base-url`, against a server that plays a script."""
+
+import json
+
+import pytest
+
+from context_agent.policies.scripted_server import ScriptedServer, fails, says
+
+QUESTION = "Which river flows past the birthplace of the engineer who designed Orm Skerry Light?"
+STEP = says(calls=[("search_corpus", {"query": "Orm Skerry Light", "limit": 2})])
+
+
+@pytest.fixture
+def ask(ctx1, index):
+    """Searches the notes with the model `scripted`."""
+
+    def run(server, *arguments, **env):
+        return ctx1(
+            "search", QUESTION, "--path", index, "--policy", "chat", "--base-url", server.url, *arguments, **env
+        )
+
+    return run
+
+
+def test_a_model_on_a_server_decides(ask):
+    with ScriptedServer([STEP]) as server:
+        done = ask(server, "--model", "scripted", "--json")
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert (found["stop_reason"], found["turns"], found["error"]) == ("finished", 1, None)
+    assert len(found["documents"]) == 2
+
+
+def test_options_reach_the_request(ask):
+    options = [
+        "--temperature",
+        0.6,
+        "--top-p",
+        0.9,
+        "--max-tokens",
+        200,
+        "--reasoning-effort",
+        "high",
+        "--tools",
+        "text",
+    ]
+    with ScriptedServer(
+        [says('<tool_call>{"name": "search_corpus", "arguments": {"query": "light"}}</tool_call>')]
+    ) as server:
+        done = ask(server, "--model", "scripted", *options)
+    assert done.returncode == 0, done.stderr
+    body = server.chat_bodies()[0]
+    sent = (body["temperature"], body["top_p"], body["max_tokens"], body["reasoning_effort"])
+    assert sent == (0.6, 0.9, 200, "high")
+    assert "tools" not in body
+
+
+def test_the_server_may_be_named_by_the_environment_or_a_file(ctx1, index, tmp_path):
+    (tmp_path / "ctx1.toml").write_text('[search]\npolicy = "chat"\nmodel = "scripted"\ntemperature = 0.2\n', "utf-8")
+    with ScriptedServer([STEP]) as server:
+        names = {"CTX1_BASE_URL": server.url, "CTX1_API_KEY_ENV": "MY_KEY", "MY_KEY": "sk-secret-7"}
+        done = ctx1("search", QUESTION, "--path", index, "--config", "ctx1.toml", "--save", "traces", **names)
+    assert done.returncode == 0, done.stderr
+    assert server.requests[0].headers["authorization"] == "Bearer sk-secret-7"
+    assert server.chat_bodies()[0]["temperature"] == 0.2
+    (trace,) = (tmp_path / "traces").iterdir()
+    assert "sk-secret-7" not in trace.read_text(encoding="utf-8") + done.stdout + done.stderr
+
+
+def test_rollouts_run_at_once_and_are_fused(ask):
+    with ScriptedServer([STEP] * 3) as server:
+        done = ask(server, "--model", "scripted", "--rollouts", 3, "--json")
+    assert done.returncode == 0, done.stderr
+    assert {body["seed"] for body in server.chat_bodies()} == {0, 1, 2}
+    assert json.loads(done.stdout)["turns"] == 3
+
+
+def test_a_failure_in_the_middle_keeps_what_was_found(ask):
+    with ScriptedServer([STEP, fails(400, "out of luck")]) as server:
+        done = ask(server, "--model", "scripted", "--json")
+    assert done.returncode == 1
+    found = json.loads(done.stdout)
+    assert found["stop_reason"] == "policy_error"
+    assert "out of luck" in found["error"]
+    assert len(found["documents"]) == 2
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "said"),
+    [
+        ([], 2, "CTX1_MODEL"),
+        (["--model", "scripte"], 1, "did you mean 'scripted'"),
+        (["--model", "scripted", "--weights", "w.safetensors"], 2, "no option 'weights'"),
+        (["--model", "scripted", "--base-url", "nonsense"], 2, "http://localhost:8000/v1"),
+        (["--model", "scripted", "--policy", "bridge"], 2, "no option"),
+        (["--model", "scripted", "--policy", "chatty"], 2, "chatty"),
+    ],
+)
+def test_mistakes_are_told_in_a_line(ask, arguments, code, said):
+    with ScriptedServer() as server:
+        done = ask(server, *arguments)
+    assert done.returncode == code
+    assert said in done.stderr
+    assert "Traceback" not in done.stderr
+    assert len(done.stderr.strip().splitlines()) == 1
+
+
+def test_doctor_looks_at_a_server(ctx1):
+    with ScriptedServer([STEP], model_length=40_960) as server:
+        done = ctx1("doctor", "--base-url", server.url, "--model", "scripted", "--json")
+    assert done.returncode == 0, done.stdout
+    found = {check["name"]: check for check in json.loads(done.stdout)["checks"]}
+    assert [found[name]["status"] for name in ("server", "model", "tools", "context")] == ["ok"] * 4
+
+
+def test_doctor_says_what_is_wrong_with_a_server(ctx1):
+    with ScriptedServer([says("no tools here")], model_length=8192) as server:
+        done = ctx1("doctor", "--token-ids", CTX1_BASE_URL=server.url, CTX1_MODEL="scripted")
+    assert done.returncode == 1
+    assert "--window 8192" in done.stdout
+    assert "--tools text" in done.stdout
+    assert "token ids" in done.stdout
+
+
+def test_doctor_without_a_server_asks_none(ctx1):
+    done = ctx1("doctor", "--json")
+    assert "server" not in {check["name"] for check in json.loads(done.stdout)["checks"]}
