@@ -185,9 +185,9 @@ def _plain(schema: Any, definitions: Any = None, *, named: bool = False) -> Any:
     definitions = schema.get("$defs", definitions)
     if "$ref" in schema:
         return _plain(definitions[schema["$ref"].rpartition("/")[2]], definitions)
-    if not named and "anyOf" in schema:
-        (kind,) = (item for item in schema["anyOf"] if item != {"type": "null"})
-        schema = {**kind, **{key: value for key, value in schema.items() if key not in ("anyOf", "default")}}
+    kinds = [] if named else [item for item in schema.get("anyOf", ()) if item != {"type": "null"}]
+    if len(kinds) == 1:
+        schema = {**kinds[0], **{key: value for key, value in schema.items() if key not in ("anyOf", "default")}}
     dropped = () if named else ("title", "$defs")
     return {
         key: _plain(value, definitions, named=not named and key == "properties")

@@ -93,14 +93,14 @@ def test_a_server_that_is_down_is_told_soon() -> None:
 def test_a_slow_server_is_not_waited_for_longer_than_the_timeout() -> None:
     with (
         serving(*[search("comets", delay=30)] * 4) as server,
-        pytest.raises(PolicyError, match=r"no answer within 0\.1 s \(2 tries"),
+        pytest.raises(PolicyError, match=r"no answer within 0\.5 s \(2 tries"),
     ):
-        ask(server, timeout=0.1, retries=1)
+        ask(server, timeout=0.5, retries=1)
 
 
 def test_a_slow_server_that_recovers_is_asked_again() -> None:
-    with serving(search("comets", delay=2), search("comets")) as server:
-        assert ask(server, timeout=0.3).stop_reason == "finished"
+    with serving(search("comets", delay=9), search("comets")) as server:
+        assert ask(server, timeout=0.8).stop_reason == "finished"
 
 
 def test_the_deadline_bounds_an_action_with_all_its_tries() -> None:
@@ -280,7 +280,7 @@ def test_a_server_without_tools_is_told_at_once() -> None:
 
 def test_the_episodes_time_limit_goes_before_the_policys() -> None:
     with serving(search("comets"), search("operas", delay=20)) as server:
-        result = ask(server, limits=Limits(seconds=1.0))
+        result = ask(server, limits=Limits(seconds=2.5))
     assert result.stop_reason == "time"
     assert result.documents
 
