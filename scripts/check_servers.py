@@ -196,7 +196,8 @@ def started_vllm(folder: Path) -> Iterator[Target]:
         port = free.getsockname()[1]
     command = [sys.executable, "-m", "vllm.entrypoints.openai.api_server", "--model", str(folder), "--port", str(port)]
     command += ["--served-model-name", "tiny", "--dtype", "float32", "--max-model-len", "16384"]
-    command += ["--enable-prompt-tokens-details", "--generation-config", "vllm"]
+    command += ["--enable-prompt-tokens-details", "--generation-config", "vllm", "--enforce-eager"]
+    command += ["--enable-auto-tool-choice", "--tool-call-parser", "openai", "--reasoning-parser", "openai_gptoss"]
     process = subprocess.Popen(command)
     try:
         _wait(f"http://127.0.0.1:{port}/v1/models", process)
@@ -287,7 +288,8 @@ def main() -> int:
     from context_agent.train.tiny import tiny_gpt_oss
 
     with tempfile.TemporaryDirectory() as name:
-        folder = tiny_gpt_oss(Path(name) / "tiny")
+        # vLLM's chat endpoint assumes gpt-oss's own vocabulary.
+        folder = tiny_gpt_oss(Path(name) / "tiny", size=None if options.vllm else 2_048)
         with (started_vllm if options.vllm else stand_in)(folder) as target:
             return not check(target, chats=options.vllm)
 

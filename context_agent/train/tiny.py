@@ -99,7 +99,7 @@ def tiny_gpt_oss(
     folder: str | Path,
     *,
     texts: Iterable[str] = (),
-    size: int = 2_048,
+    size: int | None = 2_048,
     hidden: int = 64,
     layers: int = 2,
     experts: int = 4,
@@ -109,7 +109,8 @@ def tiny_gpt_oss(
 ) -> Path:
     """Makes a tiny gpt-oss with its tokenizer in `folder` (as `save_pretrained` does) and returns the folder.
 
-    `texts` teach the vocabulary; without any it learns from this package's own prompts. `yarn=False` uses plain RoPE:
+    `texts` teach the vocabulary; without any it learns from this package's own prompts. `size=None` takes gpt-oss's own
+    (26 million parameters then), which vLLM's chat endpoint assumes of every gpt-oss. `yarn=False` uses plain RoPE:
     at short lengths YaRN's factor of 32 keeps so small a model from learning, and a factor of 1 is what servers that
     insist on YaRN accept. Equal arguments give equal weights. Raises `MissingExtraError` without transformers.
     """
@@ -118,7 +119,8 @@ def tiny_gpt_oss(
         from transformers import GptOssForCausalLM
     except ImportError as error:
         raise MissingExtraError(error.name or "transformers", "train") from None
-    tokenizer = for_transformers(tiny_tokenizer(list(texts) or _own_texts(), size=size))
+    made = harmony_tokenizer() if size is None else tiny_tokenizer(list(texts) or _own_texts(), size=size)
+    tokenizer = for_transformers(made)
     config = tiny_config(tokenizer, hidden=hidden, layers=layers, experts=experts, positions=positions, yarn=yarn)
     with torch.random.fork_rng():
         torch.manual_seed(seed)
