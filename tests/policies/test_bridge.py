@@ -86,7 +86,7 @@ def test_a_small_window_makes_it_prune_and_bring_back(films):
     corpus, questions = films
     edits = [
         event.edit
-        for question, _ in questions[:10]
+        for question, _ in questions[:20]
         for event in run(corpus, question, 1024).trajectories[0].events
         if isinstance(event, Edited)
     ]

@@ -173,8 +173,8 @@ class _Pairs:
         open_weight = (1 - coverage[parents]) * weight
         self._open = open_weight.sum(axis=1, keepdims=True) + 1e-6
         self._rest = open_weight @ coverage.T / self._open
-        self._covered = (coverage @ weight)[parents]
-        self._union = np.stack([np.maximum(coverage[p], coverage) @ weight for p in parents])
+        self._covered = (coverage[parents] * weight).sum(axis=1)
+        self._union = (np.maximum(coverage[parents][:, None], coverage) * weight).sum(axis=2)
         self._self = np.zeros((len(parents), n), dtype=bool)
         self._self[np.arange(len(parents)), parents] = True
         self._choose()

@@ -13,7 +13,7 @@ class Effort:
 
     searches: int = 28
     """Searches of an episode."""
-    turns: int = 8
+    turns: int = 12
     """Turns with searches; a last one may follow that brings pruned chunks back."""
     lookups: int = 7
     """Names looked up in one turn."""
