@@ -21,7 +21,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -32,7 +32,7 @@ import httpx
 from context_agent import Action, Budget, Document, MemoryCorpus, SearchAgent, ToolCall
 from context_agent.agent import SearchResult
 from context_agent.errors import ContextAgentError
-from context_agent.policies.engines.protocol import Sample
+from context_agent.policies.engines.protocol import Finish, Sample
 from context_agent.policies.engines.vllm import VllmEngine
 from context_agent.policies.factory import load_policy
 from context_agent.policies.prompt import Prompt
@@ -102,6 +102,56 @@ def exact_rows(target: Target) -> str:
     return f"{len(made)} rows, {drawn} tokens sampled and trained, stop reason {result.stop_reason}"
 
 
+class Led:
+    """The server as an engine that is led: each token is the only one allowed, and the server tells its probability.
+
+    So a model that knows nothing plays an episode of several turns with a prune in it. Needs vLLM's
+    `allowed_token_ids`; log-probabilities are told before that mask.
+    """
+
+    name = "led"
+
+    def __init__(self, target: Target) -> None:
+        self._engine = VllmEngine(target.url, target.model)
+        self._writer = Prompt(target.renderer, default())
+        self._turns = [
+            Action((ToolCall("search_corpus", {"query": "comets and bridges", "limit": 4}),), reasoning="Look."),
+            Action((ToolCall("search_corpus", {"query": "1744", "limit": 2}),)),
+            Action((ToolCall("prune_chunks", {"chunk_ids": ["d0_0", "d1_0", "d2_0"]}),)),
+            Action((ToolCall("grep_corpus", {"pattern": "174[0-4]"}),)),
+            Action(text="<Document id=d4><Justification>It names 1744.</Justification></Document>"),
+        ]
+        self.cached: list[int | None] = []
+
+    async def generate(self, prompt: Sequence[int], **options: Any) -> Sample:
+        """The next turn's ids, asked for one by one."""
+        ids: list[int] = []
+        logprobs: list[float] = []
+        for token in self._writer.taught(self._turns[len(self.cached)]):
+            options["max_tokens"] = 1
+            sample = await self._engine.generate([*prompt, *ids], **options, extra={"allowed_token_ids": [token]})
+            assert sample.ids == (token,), f"led to {token}, the server sampled {sample.ids}"
+            if not ids:
+                self.cached.append(sample.cached_tokens)
+            ids.append(token)
+            logprobs += sample.logprobs
+        return Sample(tuple(ids), tuple(logprobs), Finish.STOP, self.cached[-1], self._engine.version)
+
+
+def led_turns(target: Target) -> str:
+    """Rows of an episode of five turns with a prune, each token sampled by the server on the very prompt."""
+    engine = Led(target)
+    policy = TokenPolicy(engine, target.renderer)
+    with SearchAgent(MemoryCorpus(DOCUMENTS), policy, budget=Budget(8192)) as agent:
+        result = agent.search(QUESTION)
+    made = rows_of(result.trajectories[0])
+    assert result.stop_reason == "finished", f"the episode ended for {result.stop_reason} ({result.error})"
+    assert len(made) > 1, "no prune took effect"
+    _against_a_forward_pass(target, made)
+    tokens = sum(row.trained for row in made)
+    return f"{result.turns} turns, {len(made)} rows, {tokens} tokens, cached prompt ids by turn {engine.cached}"
+
+
 def prefix_cache(target: Target) -> str:
     """The second question of a kind finds its prefix cached. Told, not held: the server may run without a cache."""
     writer = Prompt(target.renderer, default())
@@ -150,12 +200,20 @@ def _against_a_forward_pass(target: Target, rows: list[Row]) -> None:
     assert worst <= target.bound, "the server's log-probabilities are not the model's"
 
 
-CHECKS: tuple[Callable[[Target], str], ...] = (ids_and_logprobs, repeatable, stops, exact_rows, prefix_cache, chat)
+CHECKS: tuple[Callable[[Target], str], ...] = (
+    ids_and_logprobs,
+    repeatable,
+    stops,
+    exact_rows,
+    led_turns,
+    prefix_cache,
+    chat,
+)
 
 
 @contextmanager
 def stand_in(folder: Path) -> Iterator[Target]:
-    """This process's transformers behind `/v1/completions`; it has no chat."""
+    """This process's transformers behind `/v1/completions`; it has no chat, and cannot be led."""
     import torch
     import transformers
 
@@ -243,7 +301,7 @@ def template(folder: Path) -> TokenRenderer:
 def check(target: Target, *, chats: bool) -> bool:
     """Runs all checks; whether all went well."""
     failed = 0
-    for item in CHECKS if chats else CHECKS[:-1]:
+    for item in CHECKS if chats else [item for item in CHECKS if item not in (led_turns, chat)]:
         try:
             print(f"ok     {item.__name__}: {item(target)}")
         except (AssertionError, ContextAgentError) as error:

@@ -77,7 +77,7 @@ def test_an_episode_over_the_wire_is_exact() -> None:
     assert "cache_salt" not in body
 
 
-def test_seed_and_salt_are_sent_only_where_asked_for() -> None:
+def test_seed_salt_and_further_fields_are_sent_only_where_asked_for() -> None:
     bodies: list[Mapping[str, Any]] = []
 
     def completions(body: Mapping[str, Any]) -> tuple[int, Any]:
@@ -87,8 +87,12 @@ def test_seed_and_salt_are_sent_only_where_asked_for() -> None:
     with ScriptedServer(completions=completions) as server:
         ask(server)
         ask(server, seeded=False, cache_salt="s" * 43)
-    assert [body.get("seed") for body in bodies] == [7, None]
-    assert [body.get("cache_salt") for body in bodies] == [None, "s" * 43]
+        engine = VllmEngine(server.url, "m")
+        more = {"allowed_token_ids": [5]}
+        asyncio.run(engine.generate([1], max_tokens=1, stop=[], temperature=1.0, top_p=1.0, seed=None, extra=more))
+    assert [body.get("seed") for body in bodies] == [7, None, None]
+    assert [body.get("cache_salt") for body in bodies] == [None, "s" * 43, None]
+    assert [body.get("allowed_token_ids") for body in bodies] == [None, None, [5]]
 
 
 def test_a_reply_cut_by_length_says_so() -> None:

@@ -64,8 +64,12 @@ class VllmEngine:
         temperature: float,
         top_p: float,
         seed: int | None,
+        extra: Mapping[str, Any] | None = None,
     ) -> Sample:
-        """One completion. Raises `PolicyError` for a server that is down, refuses, or returns no token ids."""
+        """One completion; `extra` are further fields of the request.
+
+        Raises `PolicyError` for a server that is down, refuses, or returns no token ids.
+        """
         version = self.version
         body: dict[str, Any] = {
             "model": self.model,
@@ -83,6 +87,7 @@ class VllmEngine:
             body["seed"] = seed
         if self._cache_salt is not None:
             body["cache_salt"] = self._cache_salt
+        body.update(extra or {})
         return await self.endpoint.post("/completions", body, lambda events: _sample(events, body["prompt"], version))
 
 
