@@ -144,6 +144,7 @@ class SearchAgent:
             yield _result(runs, await driven, k)
         finally:
             driven.cancel()
+            await asyncio.gather(driven, return_exceptions=True)
 
     def close(self) -> None:
         """Ends the worker threads. The corpus stays open: it belongs to the caller."""

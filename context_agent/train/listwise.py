@@ -14,6 +14,7 @@ from itertools import pairwise
 
 import numpy as np
 
+from context_agent.errors import DataError
 from context_agent.policies.bridge.passage import Floats
 from context_agent.policies.bridge.scorer import Layers, Network, Scaling
 
@@ -58,11 +59,14 @@ def fit(
     """The mean of `recipe.members` networks. `optional` numbers the inputs that may all be missing at once.
 
     Groups without a right row, or without a wrong one, teach nothing and are left out. Deterministic for a seed.
-    Raises `ValueError` where no group is left.
+    Raises `DataError` where no group is left.
     """
     kept = [group for group in groups if 0 < group.labels.sum() < len(group.labels)]
     if not kept:
-        raise ValueError("no group has both right and wrong rows")
+        raise DataError(
+            "nothing to learn from: no question has both right and wrong candidates; give questions whose gold "
+            "documents are in the corpus among others"
+        )
     may_miss = np.zeros(kept[0].rows.shape[1], dtype=np.float32)
     may_miss[list(optional)] = 1
     scaling = Scaling.of(np.concatenate([group.rows for group in kept]), may_miss)
@@ -140,7 +144,7 @@ def _start(sizes: Sequence[int], draw: np.random.Generator) -> _Trainable:
 
 
 def _spoil(inputs: Floats, data: _Data, recipe: Recipe, draw: np.random.Generator) -> Floats:
-    inputs = inputs * (draw.random(inputs.shape[1]) >= recipe.blackout).astype(np.float32)
+    inputs = inputs * np.asarray(draw.random(inputs.shape[1]) >= recipe.blackout, dtype=np.float32)
     if data.blank and draw.random() < recipe.blind:
         inputs[:, data.blank] = 0
         inputs[:, data.flags] = 1
@@ -157,7 +161,7 @@ def _forward(
         trace.append((hidden, active))
         before = hidden @ weight + bias
         keep = (draw.random(before.shape, dtype=np.float32) >= dropout) / np.float32(1 - dropout)
-        active = (before > 0) * keep
+        active = np.asarray((before > 0) * keep, dtype=np.float32)
         hidden = before * active
     trace.append((hidden, active))
     weight, bias = layers[-1]

@@ -103,7 +103,7 @@ def test_a_damaged_folder_is_named(tmp_path: Path) -> None:
 def test_recall_on_real_questions(name: str, least: float) -> None:
     documents = real_documents(name)
     if not documents:
-        pytest.skip("the shared data is not beside the checkout")
+        pytest.skip("no multi-hop data beside the checkout: set CTX1_DATA to its folder")
     index = Bm25Index.of(Bm25Entry(one.id, one.title, one.text) for one in documents)
     recalls = []
     for row in train_queries(name):

@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from context_agent.errors import DataError
 from context_agent.train.listwise import Group, Recipe, _backward, _forward, _slope, _start, fit
 
 QUICK = Recipe(hidden=(16,), members=1, epochs=20, batch=8)
@@ -46,7 +47,7 @@ def test_it_stands_the_loss_of_optional_inputs():
 
 def test_groups_that_teach_nothing_are_refused():
     empty = Group(np.zeros((3, 2), np.float32), np.zeros(3, np.float32))
-    with pytest.raises(ValueError, match="both right and wrong"):
+    with pytest.raises(DataError, match="both right and wrong"):
         fit([empty], QUICK)
 
 

@@ -42,6 +42,9 @@ TYPICAL = 160
 """Tokens of a chunk before any was seen."""
 HELD = 4
 """Best blocks in view that are not pruned while the search goes on."""
+IRREVOCABLE = 8
+"""The same in a profile without `restore_chunks`."""
+RESTORE = "restore_chunks"
 RESERVED = 5
 """Best candidates for whose return room is kept."""
 
@@ -165,33 +168,41 @@ class BridgeActor:
     def _affordable(self, view: View, calls: Sequence[ToolCall]) -> int:
         """How many of the calls there is room for.
 
-        What they leave behind for good (their own text, the ids of a later prune) must not take the room that the best
-        candidates need at the end; what they show must fit beside the blocks that are held.
+        What they leave behind for good (their own text, the ids of a later prune, which names what goes or what stays)
+        must not take the room that the best candidates need at the end; what they show must fit beside the blocks that
+        are held.
         """
         hard, blocks = view.budget.hard, view.blocks
         texts = view.tokens - sum(block.tokens for block in blocks)
         best = np.argsort(-self._scores, kind="stable")[:RESERVED]
         lasting = hard - texts - sum(self.notes.candidates[int(row)].tokens for row in best) - 3 * TURN_TOKENS
-        held = sorted(blocks, key=lambda block: -self._score_of(block.id))[: HELD if self._effort.prune else None]
+        most = _held(view)
+        held = sorted(blocks, key=lambda block: -self._score_of(block.id))[: most if self._effort.prune else None]
         at_once = hard - texts - sum(block.tokens for block in held) - TURN_TOKENS
+        named = 0
         for made, call in enumerate(calls):
             shown, count = self._shown(view, call)
-            lasting -= _call_cost(call) + count * self._id_tokens()
+            named, before = min(named + count, most), named
+            lasting -= _call_cost(call) + (named - before) * self._id_tokens()
             at_once -= _call_cost(call) + shown
             if (lasting < 0 and self._effort.prune) or (at_once < 0 and (made or not self._effort.prune)):
                 return made
         return len(calls)
 
     def _make_room(self, view: View, calls: Sequence[ToolCall]) -> tuple[ToolCall, ...]:
-        """A prune of the lowest-scored blocks that frees what the calls will show; none where there is room."""
+        """A prune of the lowest-scored blocks that frees what the calls will show; none where there is room.
+
+        In a small window all but the best go at once: naming the few that stay takes the fewest tokens.
+        """
         if not self._effort.prune:
             return ()
+        small = view.budget.window < SMALL
         need = TURN_TOKENS + sum(_call_cost(call) + self._shown(view, call)[0] for call in calls)
-        limit = view.budget.soft if view.budget.window >= SMALL else view.budget.hard
-        return self._prune(view, view.tokens + need - limit, HELD)
+        over = view.tokens + need - (view.budget.hard if small else view.budget.soft)
+        return self._prune(view, view.tokens if small and over > 0 else over, _held(view))
 
     def _prune(self, view: View, over: float, held: int, kept: Iterable[str] = ()) -> tuple[ToolCall, ...]:
-        """Names low-scored blocks until `over` tokens are freed, their ids' own cost counted."""
+        """Drops low-scored blocks until `over` tokens are freed, ids' own cost counted; names the shorter list."""
         safe = set(kept)
         order = sorted(view.blocks, key=lambda block: self._score_of(block.id))
         dropped: list[str] = []
@@ -201,7 +212,12 @@ class BridgeActor:
             if block.id not in safe:
                 dropped.append(block.id)
                 over -= block.tokens - self._id_tokens()
-        return (ToolCall("prune_chunks", {"chunk_ids": dropped}),) if dropped else ()
+        if not dropped:
+            return ()
+        gone = set(dropped)
+        staying = [block.id for block in view.blocks if block.id not in gone]
+        named = {"all_but": staying} if 0 < len(staying) < len(dropped) else {"chunk_ids": dropped}
+        return (ToolCall("prune_chunks", named),)
 
     def _shown(self, view: View, call: ToolCall) -> tuple[int, int]:
         """Tokens and chunks that a search will probably show."""
@@ -241,11 +257,11 @@ class BridgeActor:
             if size and size <= left:
                 left -= size
                 (restored.append if one.id in hidden else kept.add)(one.id)
-        if not restored or not self._effort.prune:
+        if not restored or not self._effort.prune or RESTORE not in view.tools:
             return ()
         need = sum(hidden[one] + self._id_tokens() for one in restored) + 2 * TURN_TOKENS
         edits = self._prune(view, view.tokens + need - view.budget.hard, 0, kept)
-        return (*edits, ToolCall("restore_chunks", {"chunk_ids": restored}))
+        return (*edits, ToolCall(RESTORE, {"chunk_ids": restored}))
 
     def _ranking(self, view: View) -> tuple[RankedId, ...]:
         shown = {block.id for block in view.blocks}
@@ -263,6 +279,11 @@ class BridgeActor:
             else:
                 room += self._id_tokens() + LINE_TOKENS
         return tuple(lines)
+
+
+def _held(view: View) -> int:
+    """Best blocks that are not pruned while the search goes on: more where a prune could not be taken back."""
+    return HELD if RESTORE in view.tools else IRREVOCABLE
 
 
 def _search(query: str, shown: int) -> ToolCall:
