@@ -20,7 +20,8 @@ _FORGED = re.compile(
 )
 _LINE_BREAKS = re.compile(r"[\x00-\x1f\x7f\x85\u2028\u2029]+")
 _RANKED = re.compile(
-    r"<document\s+id\s*=\s*[\"']?(?P<id>[^>\"']+?)[\"']?\s*>(?P<body>.*?)(?=</document>|<document\s+id|\Z)", re.I | re.S
+    r"<document\s+id\s*=\s*[\"']?(?P<id>[^>\"']{1,400}?)[\"']?\s*>(?P<body>.*?)(?=</document>|<document\s+id|\Z)",
+    re.I | re.S,
 )
 _JUSTIFICATION = re.compile(r"<justification>(.*?)(?:</justification>|\Z)", re.I | re.S)
 _LEAST_BODY = 16
