@@ -1,0 +1,70 @@
+"""How long one episode of the embedded policy takes, over 10,000 chunks.
+
+    python benchmarks/episode_latency.py [--data FOLDER] [--questions 60] [--index FOLDER]
+
+Asks development questions of musique one after the other, over its first 10,000 documents in memory and in a local
+Chroma folder, and prints the median and the 90th percentile of the wall time, with the searches an episode makes.
+The bound is a median of 150 ms. `--index` keeps the Chroma folder for the next run.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import platform
+import statistics
+import tempfile
+import time
+from pathlib import Path
+
+from corpus100k import data_folder
+
+from context_agent import ChromaCorpus, Document, MemoryCorpus, SearchAgent, index_documents, load
+from context_agent.questions import load_questions
+from context_agent.retrieval.protocol import Corpus
+from context_agent.trajectory import Returned
+
+CHUNKS = 10_000
+BOUND_MS = 150
+
+
+def measure(label: str, corpus: Corpus, questions: list[str]) -> None:
+    """One line: the median, the 90th percentile, and the searches of a median episode."""
+    with SearchAgent(corpus) as agent:
+        for question in questions[:3]:
+            agent.search(question)
+        taken, searches = [], []
+        for question in questions[3:]:
+            began = time.perf_counter()
+            result = agent.search(question)
+            taken.append((time.perf_counter() - began) * 1e3)
+            events = result.trajectories[0].events
+            searches.append(sum(isinstance(event, Returned) and event.name == "search_corpus" for event in events))
+    p50, p90 = statistics.median(taken), statistics.quantiles(taken, n=10)[-1]
+    print(
+        f"{label:<14} p50 {p50:4.0f} ms   p90 {p90:4.0f} ms   {statistics.median(searches):.0f} searches   "
+        f"(bound: p50 {BOUND_MS} ms)"
+    )
+
+
+def main() -> None:
+    """Prints both corpora's lines."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data")
+    parser.add_argument("--questions", type=int, default=60)
+    parser.add_argument("--index", type=Path)
+    options = parser.parse_args()
+    folder = data_folder(options.data) / "musique"
+    documents: list[Document] = list(load([folder / "corpus.jsonl.gz"]))[:CHUNKS]
+    questions = [row.question for row in load_questions(folder / "queries.dev.jsonl")][: options.questions]
+    print(f"{platform.processor() or platform.machine()}, {os.cpu_count()} cores; {len(documents):,} documents")
+    measure("memory", MemoryCorpus(documents), questions)
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as scratch:
+        index = options.index or Path(scratch)
+        index_documents(documents, path=index)
+        with ChromaCorpus.open(path=index) as corpus:
+            measure("Chroma folder", corpus, questions)
+
+
+if __name__ == "__main__":
+    main()
