@@ -32,15 +32,15 @@ SPARING_SHOWN = 2
 """The same in a small window, but for the question."""
 ENTITIES, SPARING_ENTITIES = 6, 3
 """Names of the question that are searched."""
-SPARING_LOOKUPS = 3
+SPARING_LOOKUPS = 5
 SPARING_PAGES = 2
-CALL_TOKENS, TURN_TOKENS, LINE_TOKENS = 20, 40, 14
+CALL_TOKENS, TURN_TOKENS, LINE_TOKENS = 20, 30, 14
 """What a search, a turn, and a line of the ranking cost beside the chunks and ids, at most."""
 ID_CHARACTERS = 1.4
 """Characters a token of an id has at least."""
 TYPICAL = 160
 """Tokens of a chunk before any was seen."""
-HELD = 4
+HELD = 1
 """Best blocks in view that are not pruned while the search goes on."""
 IRREVOCABLE = 8
 """The same in a profile without `restore_chunks`."""
