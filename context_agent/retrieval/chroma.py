@@ -31,6 +31,7 @@ from context_agent.retrieval.layouts import ForeignLayout, Keys, Layout, OwnLayo
 from context_agent.retrieval.manifest import Manifest, read_manifest
 from context_agent.retrieval.native import hybrid_request, hybrid_rows, sparse_key
 from context_agent.retrieval.protocol import CANDIDATES, GREP_LIMIT, PER_RETRIEVER, Where
+from context_agent.retrieval.recent import Recent
 from context_agent.retrieval.store import PAGE, Place, connect, find, own_folder, readable
 from context_agent.types import Chunk, Hit
 
@@ -44,6 +45,8 @@ if TYPE_CHECKING:
 COLLECTION = "documents"
 """The collection that is used when none is named."""
 _KNOWN_FILTERS = 16
+REMEMBERED = 20_000
+"""Chunks, and vectors, kept in memory once fetched: some 60 MB at most for passages of 500 characters."""
 
 
 class ChromaCorpus:
@@ -206,12 +209,12 @@ class ChromaCorpus:
         cosines = np.full(len(chunk_ids), np.nan, dtype=np.float32)
         vector = self._embed_query(query)
         with readable(self._place):
-            known = stored_vectors(self._collection, self._records(chunk_ids))
+            known = self._vectors.get(chunk_ids, self._fetched_vectors)
         places = [place for place, chunk_id in enumerate(chunk_ids) if chunk_id in known]
         if places:
             matrix = np.stack([known[chunk_ids[place]] for place in places])
-            norms = np.linalg.norm(matrix, axis=1) * np.linalg.norm(vector)
-            cosines[places] = (matrix @ vector) / np.where(norms > 0, norms, 1.0)
+            norm = float(np.linalg.norm(vector))
+            cosines[places] = np.einsum("ij,j->i", matrix, vector) / (norm or 1.0)
         return cosines
 
     def rerank(self, query: str, chunks: Sequence[Chunk]) -> NDArray[np.float32]:
@@ -237,6 +240,8 @@ class ChromaCorpus:
 
     def _attach_to(self, client: ClientAPI, rebuild: bool) -> Manifest | None:
         self._collection = find(client, self._place, self._collection_name)
+        self._chunks: Recent[Chunk] = Recent(REMEMBERED)
+        self._vectors: Recent[NDArray[np.float32]] = Recent(REMEMBERED)
         with readable(self._place):
             manifest = read_manifest(self._collection)
             self._check_filled(manifest)
@@ -323,6 +328,9 @@ class ChromaCorpus:
 
     def _by_id(self, chunk_ids: Sequence[str]) -> dict[str, Chunk]:
         """The chunks by id, in the order asked."""
+        return self._chunks.get(chunk_ids, self._fetched_chunks)
+
+    def _fetched_chunks(self, chunk_ids: Sequence[str]) -> dict[str, Chunk]:
         records = list(self._records(chunk_ids))
         chunks: dict[str, Chunk] = {}
         for start in range(0, len(records), PAGE):
@@ -332,7 +340,12 @@ class ChromaCorpus:
                 chunk = self._layout.chunk(record, text, metadata)
                 if chunk is not None:
                     chunks[chunk.id] = chunk
-        return {chunk_id: chunks[chunk_id] for chunk_id in chunk_ids if chunk_id in chunks}
+        return chunks
+
+    def _fetched_vectors(self, chunk_ids: Sequence[str]) -> dict[str, NDArray[np.float32]]:
+        """Of unit length; a zero vector stays one."""
+        found = stored_vectors(self._collection, self._records(chunk_ids))
+        return {chunk_id: vector / (float(np.linalg.norm(vector)) or 1.0) for chunk_id, vector in found.items()}
 
 
 def _loaded(embedder: Embedder | str | None) -> Embedder | None:
