@@ -18,7 +18,7 @@ from tests.retrieval.fakes import HashEmbedder, people
 
 ROOT = Path(__file__).parents[2]
 CHILD = """
-    import os, signal, sys, threading, time
+    import itertools, os, signal, sys, threading, time
     from dataclasses import replace
     from context_agent.retrieval import index, snapshot, writer
     from context_agent.tokens import CharCounter
@@ -29,16 +29,16 @@ CHILD = """
              "manifest": (index, "write_manifest"), "delete": (index, "delete_records"),
              "clean": (snapshot, "remove_others")}
     home, name = homes[moment.split("-")[1]]
-    original, calls = getattr(home, name), []
+    original, calls = getattr(home, name), itertools.count(1)
 
     def counted(*arguments, **named):
-        calls.append(1)
-        if moment.startswith("before") and len(calls) == nth:
+        number = next(calls)
+        if moment.startswith("before") and number == nth:
             os.kill(os.getpid(), signal.SIGKILL)
-        if moment.startswith("during") and len(calls) == nth:
+        if moment.startswith("during") and number == nth:
             threading.Thread(target=lambda: (time.sleep(0.015), os.kill(os.getpid(), signal.SIGKILL))).start()
         result = original(*arguments, **named)
-        if moment.startswith("after") and len(calls) == nth:
+        if moment.startswith("after") and number == nth:
             os.kill(os.getpid(), signal.SIGKILL)
         return result
 
