@@ -142,7 +142,7 @@ class Runner:
         fresh = [hit for hit in outcome.hits if hit.chunk.id not in self._shown or outcome.source is not Source.SEARCH]
         notes = []
         if len(blocks) < min(len(fresh), outcome.limit):
-            notes.append("more match than fit: repeat the call")
+            notes.append("more match")
         for label, ids in self._known(outcome, view):
             notes.append(f"{label}: {', '.join(ids[:LISTED])}")
         if not blocks and not notes:
