@@ -33,7 +33,7 @@ SPARING_SHOWN = 2
 ENTITIES, SPARING_ENTITIES = 6, 3
 """Names of the question that are searched."""
 SPARING_LOOKUPS = 5
-SPARING_PAGES = 2
+SPARING_PAGES = 4
 CALL_TOKENS, TURN_TOKENS, LINE_TOKENS = 20, 30, 14
 """What a search, a turn, and a line of the ranking cost beside the chunks and ids, at most."""
 ID_CHARACTERS = 1.4
