@@ -65,6 +65,7 @@ class ModelOptions:
     top_p: float | None = None
     max_tokens: int | None = None
     reasoning_effort: str | None = None
+    tokenizer: str | None = None
     timeout: float | None = None
 
 
@@ -184,6 +185,11 @@ def model(command: Command) -> Command:
         click.option("--top-p", type=click.FloatRange(0, 1, min_open=True), help="[default: the model's own]"),
         click.option("--max-tokens", type=click.IntRange(1), help="Most tokens of one reply."),
         click.option("--reasoning-effort", metavar="LEVEL", help="low, medium, high, or what the model knows."),
+        click.option(
+            "--tokenizer",
+            metavar="NAME_OR_FOLDER",
+            help="For the tokens policy: whose chat template to speak.  [default: gpt-oss's format]",
+        ),
         click.option(
             "--timeout", type=click.FloatRange(0, min_open=True), metavar="SECONDS", help="Patience with one reply."
         ),

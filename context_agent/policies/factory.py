@@ -13,7 +13,6 @@ from collections.abc import Callable, Mapping
 from typing import Any, Literal
 
 from context_agent.errors import ConfigError
-from context_agent.policies.http import API_KEY_ENV, BASE_URL
 from context_agent.policies.protocol import Policy
 
 Kind = Literal["bridge", "chat", "tokens"]
@@ -28,8 +27,8 @@ ENVIRONMENT = {
 def load_policy(kind: Kind | str, **options: Any) -> Policy:
     """The policy `bridge`, `chat` or `tokens`; an option that is None counts as not given.
 
-    `bridge` takes `weights`, a file; `chat` what `ChatPolicy` takes; `tokens` what its engine and policy take. Raises
-    `ConfigError` for another kind, an option that the kind does not have, or one that cannot work.
+    `bridge` takes `weights`, a file; `chat` what `ChatPolicy` takes; `tokens` what `policies.tokens.served` takes.
+    Raises `ConfigError` for another kind, an option that the kind does not have, or one that cannot work.
     """
     table: dict[str, Callable[[dict[str, Any]], Policy]] = {"bridge": _bridge, "chat": _chat, "tokens": _tokens}
     if kind not in table:
@@ -59,24 +58,16 @@ def _chat(given: dict[str, Any]) -> Policy:
 
 
 def _tokens(given: dict[str, Any]) -> Policy:
-    """vLLM and gpt-oss's format: what the command line serves. Others are put together in Python."""
-    from context_agent.policies.engines.vllm import VllmEngine
-    from context_agent.policies.tokens import TokenPolicy
+    """A model behind vLLM: gpt-oss's format, or the chat template of the `tokenizer` named."""
+    from context_agent.policies.tokens import served
 
-    of_engine, of_policy = _names(VllmEngine), _names(TokenPolicy) - {"engine", "renderer"}
-    _check("tokens", given, of_engine | of_policy)
-    options = {"base_url": BASE_URL, "api_key_env": API_KEY_ENV, **from_environment(given)}
-    model = _model(options)
-    engine = VllmEngine(options.pop("base_url"), model, **_part(options, of_engine))
-    return TokenPolicy(engine, **_part(options, of_policy))
+    _check("tokens", given, _names(served))
+    options = from_environment(given)
+    return served(_model(options), **options)
 
 
 def _names(made: Callable[..., object]) -> set[str]:
     return set(inspect.signature(made).parameters)
-
-
-def _part(options: Mapping[str, Any], names: set[str]) -> dict[str, Any]:
-    return {name: value for name, value in options.items() if name in names}
 
 
 def _model(options: dict[str, Any]) -> str:

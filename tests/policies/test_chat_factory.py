@@ -64,3 +64,10 @@ def test_tokens_share_the_options_of_a_server(monkeypatch: pytest.MonkeyPatch) -
 def test_what_cannot_work_is_refused(kind: str, options: dict[str, Any], said: str) -> None:
     with pytest.raises(ConfigError, match=said):
         load_policy(kind, **options)
+
+
+def test_the_tokens_policy_takes_the_options_of_its_renderer() -> None:
+    policy = load_policy("tokens", model="m", reasoning_effort="low", parallel=True, top_p=0.5)
+    assert isinstance(policy, TokenPolicy)
+    with pytest.raises(ConfigError, match="did you mean 'tokenizer'"):
+        load_policy("tokens", model="m", tokeniser="m")
