@@ -467,9 +467,9 @@ def test_a_bare_host_gets_the_usual_path() -> None:
 
 def test_the_window_is_never_passed_whatever_the_reply() -> None:
     with serving(search("comets", limit=10), search("operas", limit=10), search("bridges", limit=10)) as server:
-        result = ask(server, window=1500, limits=Limits(turns=6))
+        result = ask(server, window=1800, limits=Limits(turns=6))
     for view in result.trajectories[0].views():
-        assert view.tokens <= 1500
+        assert view.tokens <= 1800
     assert result.documents
 
 
