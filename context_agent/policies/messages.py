@@ -18,12 +18,13 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any, Literal
 
+from context_agent.policies.declared import declared
 from context_agent.policies.replies import INLINE, REASONING_FIELDS
 from context_agent.policies.text_tools import HOW, written
 from context_agent.profiles import Profile, default
 from context_agent.pruning.view import Block, Role, View
 from context_agent.rendering import compact
-from context_agent.tools import flatten, schemas
+from context_agent.tools import flatten
 from context_agent.types import Action, ToolCall
 
 Protocol = Literal["native", "text"]
@@ -71,7 +72,7 @@ def read_opening(text: str, protocol: Protocol, names: tuple[str, ...] = ()) -> 
 
 
 def _section(profile: Profile, protocol: Protocol) -> str:
-    lines = [compact(_plain(schema)) for schema in schemas(profile)]
+    lines = [compact(tool) for tool in declared(profile)]
     return HEADING + "\n".join([*([HOW] if protocol == "text" else []), *lines]) + "\n"
 
 
@@ -173,24 +174,3 @@ def _arguments(call: ToolCall) -> str:
 def _guarded(text: str) -> str:
     """The text with a backslash inside every role mark."""
     return ROLE_MARKS.sub(lambda match: match[0] + "\\", text)
-
-
-def _plain(schema: Any, definitions: Any = None, *, named: bool = False) -> Any:
-    """A JSON schema without references, titles and null alternatives, which several servers and templates drop or
-    refuse. `named`: the keys of this level are names of fields."""
-    if isinstance(schema, list):
-        return [_plain(item, definitions) for item in schema]
-    if not isinstance(schema, dict):
-        return schema
-    definitions = schema.get("$defs", definitions)
-    if "$ref" in schema:
-        return _plain(definitions[schema["$ref"].rpartition("/")[2]], definitions)
-    kinds = [] if named else [item for item in schema.get("anyOf", ()) if item != {"type": "null"}]
-    if len(kinds) == 1:
-        schema = {**kinds[0], **{key: value for key, value in schema.items() if key not in ("anyOf", "default")}}
-    dropped = () if named else ("title", "$defs")
-    return {
-        key: _plain(value, definitions, named=not named and key == "properties")
-        for key, value in schema.items()
-        if key not in dropped
-    }

@@ -17,7 +17,7 @@ from openai_harmony import (
 )
 
 from context_agent import Action, Budget, Chunk, Profile, ToolCall, View
-from context_agent.policies.renderers.declared import declared
+from context_agent.policies.declared import declared
 from context_agent.policies.renderers.harmony import system_content
 from context_agent.policies.renderers.vocabulary import harmony_encoding
 from context_agent.pruning.view import Block, Source, Text

@@ -13,7 +13,7 @@ from functools import cache
 from typing import Any
 
 from context_agent.errors import ConfigError
-from context_agent.policies.renderers.declared import declared
+from context_agent.policies.declared import declared
 from context_agent.policies.renderers.harmony_reply import Marks, parse_reply
 from context_agent.policies.renderers.protocol import Ids, Opening
 from context_agent.policies.renderers.vocabulary import HarmonyVocabulary, Vocabulary, harmony_encoding

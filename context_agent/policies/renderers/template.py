@@ -16,7 +16,7 @@ from functools import cached_property
 from typing import Any
 
 from context_agent.errors import ConfigError
-from context_agent.policies.renderers.declared import declared
+from context_agent.policies.declared import declared
 from context_agent.policies.renderers.protocol import Ids, Opening
 from context_agent.policies.renderers.vocabulary import TokenizerVocabulary
 from context_agent.policies.replies import split_thoughts
