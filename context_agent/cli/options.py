@@ -242,6 +242,16 @@ def policy(command: Command) -> Command:
     return _deciding(gathered(command, "deciding", PolicyOptions))
 
 
+def weights(command: Command) -> Command:
+    """The embedded policy's weights; the command gets `weights`."""
+    return click.option(
+        "--weights",
+        type=click.Path(path_type=Path, dir_okay=False),
+        metavar="FILE",
+        help="The embedded policy's weights, as `ctx1 train bridge` writes them.  [default: those that ship]",
+    )(command)
+
+
 def _deciding(command: Command) -> Command:
     """The options that say who decides, and what an episode may take."""
     return together(
@@ -253,11 +263,7 @@ def _deciding(command: Command) -> Command:
             show_default=True,
             help="Who decides: the embedded policy, or a language model by chat or by token ids.",
         ),
-        click.option(
-            "--weights",
-            type=click.Path(path_type=Path, dir_okay=False),
-            help="The bridge policy's weights, as `ctx1 train bridge` writes them.  [default: those that ship]",
-        ),
+        weights,
         click.option(
             "--profile",
             type=click.Choice(["default", "context-1"]),

@@ -71,11 +71,7 @@ def teaching(command: options.Command) -> options.Command:
             show_default=True,
             help="Who plays: the embedded policy with the gold as its judge, without it, or a language model.",
         ),
-        click.option(
-            "--weights",
-            type=click.Path(path_type=Path, dir_okay=False),
-            help="The embedded policy's weights, as `ctx1 train bridge` writes them.  [default: those that ship]",
-        ),
+        options.weights,
         click.option(
             "--pace",
             type=click.IntRange(1),

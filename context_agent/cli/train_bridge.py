@@ -23,8 +23,26 @@ PERCENT = 100
 """Steps of the progress bar."""
 
 
+def material(command: options.Command) -> options.Command:
+    """What the embedded policy learns from; the command gets `pairs`, `seed`, `embedder` and `collection`."""
+    return options.together(
+        command,
+        click.argument("pairs", nargs=-1, required=True, metavar="CORPUS QUESTIONS.jsonl…"),
+        click.option("--seed", type=int, default=0, show_default=True, help="Seed of all chance."),
+        click.option(
+            "--embedder", metavar="SPEC", default="static", show_default=True, help="What embeds a CORPUS of files."
+        ),
+        click.option(
+            "--collection",
+            default=options.COLLECTION,
+            show_default=True,
+            help="Collection of a CORPUS that is an index.",
+        ),
+    )
+
+
 @click.command()
-@click.argument("pairs", nargs=-1, required=True, metavar="CORPUS QUESTIONS.jsonl…")
+@material
 @click.option(
     "--out",
     type=click.Path(path_type=Path, dir_okay=False),
@@ -42,11 +60,6 @@ PERCENT = 100
 @click.option("--rounds", type=click.IntRange(1), default=2, show_default=True, help="Rounds of exploring and fitting.")
 @click.option(
     "--epochs", type=click.IntRange(1), help="Passes over the questions when fitting.  [default: the recipe's]"
-)
-@click.option("--seed", type=int, default=0, show_default=True, help="Seed of all chance.")
-@click.option("--embedder", metavar="SPEC", default="static", show_default=True, help="What embeds a CORPUS of files.")
-@click.option(
-    "--collection", default=options.COLLECTION, show_default=True, help="Collection of a CORPUS that is an index."
 )
 @options.common
 def bridge(

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from context_agent.cli import console, options
-from context_agent.cli.train_bridge import open_sources
+from context_agent.cli.train_bridge import material, open_sources
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -23,7 +23,7 @@ MOST = {"steps": 40, "groups": 48, "rollouts": 8, "window": 4096}
 
 
 @click.command("rl")
-@click.argument("pairs", nargs=-1, required=True, metavar="CORPUS QUESTIONS.jsonl…")
+@material
 @click.option("--policy", type=click.Choice(["bridge"]), required=True, help="What is trained: the embedded policy.")
 @click.option(
     "--out",
@@ -58,12 +58,7 @@ MOST = {"steps": 40, "groups": 48, "rollouts": 8, "window": 4096}
     help="Decision that is trained; may be repeated.  [default: all]",
 )
 @click.option("--held-out", type=click.IntRange(0, 4), default=0, show_default=True, help="Fifth that measures.")
-@click.option("--seed", type=int, default=0, show_default=True, help="Seed of all chance.")
 @click.option("--resume", is_flag=True, help="Go on from FILE.state, which every step leaves beside the weights.")
-@click.option("--embedder", metavar="SPEC", default="static", show_default=True, help="What embeds a CORPUS of files.")
-@click.option(
-    "--collection", default=options.COLLECTION, show_default=True, help="Collection of a CORPUS that is an index."
-)
 @options.common
 def bridge(
     *,

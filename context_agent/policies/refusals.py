@@ -25,11 +25,6 @@ _LENGTH = re.compile(
     r"(?: is| of| limit|:|=|\s|\()*(?P<n>\d[\d,]{2,9})",
     re.I,
 )
-_NO_MODEL = re.compile(
-    r"\bmodel\b.{0,200}\b(?:not (?:found|exist|available)|unknown|invalid|does(?:n't| not) exist)\b"
-    r"|\b(?:no such|unknown|invalid)\b.{0,40}\bmodel\b",
-    re.I,
-)
 
 
 def to_leave_out(refusal: Refusal, left_out: frozenset[str]) -> str | None:

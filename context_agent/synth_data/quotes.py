@@ -27,7 +27,6 @@ FIRST = 5
 REACH = 3
 """How many telling words of the text may be passed over for each further word of the quote."""
 
-_BREAK = re.compile(r"\s+")
 # Markdown (images too), wiki links with or without a label, HTML tags and comments, bare addresses, footnote marks.
 _LINK = re.compile(
     r"!?\[(?P<label>(?:[^\[\]\n]|\[[^\[\]\n]*\]){0,500})\](?:\([^()\s]*(?:\([^()\s]*\)[^()\s]*)*(?:\s+\"[^\"\n]*\")?\)|\[[^\[\]\n]{0,200}\])"

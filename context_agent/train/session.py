@@ -131,6 +131,8 @@ class Session:
             if metrics is not None:
                 metrics.close()
         model = self._leave(trainer)
+        # A rank that ends while the group's threads still run is aborted now and then.
+        trainer.accelerator.end_training()
         last = next((dict(line) for line in reversed(trainer.state.log_history) if "loss" in line), {})
         return Trained(str(self.out), str(model), trainer.state.global_step, self.begun, last, record.failed)
 

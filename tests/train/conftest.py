@@ -6,7 +6,22 @@ from pathlib import Path
 
 import pytest
 
+from context_agent.train.data import texts_of
+from context_agent.train.demo.gym import Gym, gym
+from context_agent.train.demo.spelling import Words
 from tests.train import runs
+
+
+@pytest.fixture(scope="session")
+def small() -> Gym:
+    """A world of 120 entities."""
+    return gym(entities=120, tasks=300, seed=3)
+
+
+@pytest.fixture(scope="session")
+def words(small: Gym) -> Words:
+    """The spelling of all that is said in it."""
+    return Words(texts_of(small))
 
 
 @pytest.fixture(scope="session")

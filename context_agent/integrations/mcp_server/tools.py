@@ -78,9 +78,7 @@ def server_on(service: Service) -> MCPServer[Any]:
         version=__version__,
         log_level="WARNING",
         # The SDK's settings are made for OAuth; nothing is fetched from the issuer, and no metadata are published.
-        auth=None
-        if token is None
-        else AuthSettings(issuer_url=AnyHttpUrl("http://localhost"), resource_server_url=None),
+        auth=None if token is None else AuthSettings(issuer_url=NO_ISSUER, resource_server_url=None),
         token_verifier=None if token is None else SharedToken(token),
     )
     tools = Tools(service)

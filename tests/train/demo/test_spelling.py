@@ -7,23 +7,12 @@ import pytest
 from context_agent import Action, MemoryCorpus, RankedId, ScriptedPolicy, SearchAgent, ToolCall
 from context_agent.policies.engines.fake import FakeEngine
 from context_agent.policies.tokens import PromptCounter, TokenPolicy
-from context_agent.train.demo.gym import Gym, gym
+from context_agent.train.demo.gym import Gym
 from context_agent.train.demo.spelling import UNKNOWN, Words, profile
 from context_agent.train.demo.teacher import Carelessness, Teacher
 from context_agent.train.outcomes import outcome
 from context_agent.train.rows import rows_of, taught
 from tests.actions import rank_all, search
-
-
-@pytest.fixture(scope="module")
-def small() -> Gym:
-    return gym(entities=120, tasks=300, seed=3)
-
-
-@pytest.fixture(scope="module")
-def words(small: Gym) -> Words:
-    chunks = (chunk.indexed_text for chunk in small.corpus.chunks)
-    return Words([*chunks, *(one.question for asked in small.questions.values() for one in asked)])
 
 
 def test_the_vocabulary_covers_the_world_and_is_small(small: Gym, words: Words) -> None:

@@ -15,7 +15,7 @@ from context_agent.policies.tokens import TokenPolicy
 from context_agent.questions import Question
 from context_agent.train import rewards
 from context_agent.train.curriculum import Curriculum, Stage
-from context_agent.train.demo.gym import Gym, gym
+from context_agent.train.demo.gym import Gym
 from context_agent.train.demo.spelling import Words, profile
 from context_agent.train.rewards import Rewards
 from context_agent.train.rl.rollouts import Rollouts, RolloutSettings, Step
@@ -23,17 +23,6 @@ from context_agent.trajectory import Acted
 from context_agent.trajectory_file import read
 
 SMALL = RolloutSettings(steps=4, groups=6, rollouts=4, substeps=2, concurrency=5, save_every=1, save_groups=2)
-
-
-@pytest.fixture(scope="module")
-def small() -> Gym:
-    return gym(entities=120, tasks=300, seed=3)
-
-
-@pytest.fixture(scope="module")
-def words(small: Gym) -> Words:
-    chunks = (chunk.indexed_text for chunk in small.corpus.chunks)
-    return Words([*chunks, *(one.question for asked in small.questions.values() for one in asked)])
 
 
 def agent(small: Gym, words: Words, engine: Any = None) -> SearchAgent:

@@ -27,7 +27,7 @@ def main(out: str) -> None:
         torch.save({name.removeprefix("module."): value for name, value in found.items()}, out)
     # A process that leaves while the group's threads still run is aborted now and then.
     state.wait_for_everyone()
-    state.destroy_process_group()
+    made.accelerator.end_training()
 
 
 if __name__ == "__main__":
