@@ -99,12 +99,16 @@ class Model(Section):
 
 
 class World(Section):
-    """A closed world made on the spot, corpus and questions (`train.demo.gym`)."""
+    """A closed world made on the spot, corpus and questions (`train.demo.gym`).
+
+    Lessons are spread over so many `worlds` of consecutive seeds; questions for rewards are asked in the first.
+    """
 
     entities: Count = 800
     tasks: Count = 6_000
     seed: int = 0
     hops: tuple[Count, Count] = (1, 3)
+    worlds: Count = 1
 
 
 class Data(Section):

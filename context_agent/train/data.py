@@ -43,16 +43,17 @@ def world_of(data: Data) -> Gym | None:
     if data.world is None:
         return None
     made = data.world
-    return gym(entities=made.entities, tasks=made.tasks, seed=made.seed, hops=made.hops)
+    return gym(entities=made.entities, tasks=made.tasks, seed=made.seed, hops=made.hops, worlds=made.worlds)
 
 
 def texts_of(world: Gym) -> Iterator[str]:
     """All that a vocabulary of whole words has to cover."""
-    for chunk in world.corpus.chunks:
-        yield chunk.indexed_text
-    for asked in world.questions.values():
-        for question in asked:
-            yield question.question
+    for one in (world, *world.others):
+        for chunk in one.corpus.chunks:
+            yield chunk.indexed_text
+        for asked in one.questions.values():
+            for question in asked:
+                yield question.question
 
 
 @contextmanager
@@ -102,15 +103,23 @@ def _stored(run: Run) -> Iterator[Path]:
 
 
 def _taught(run: Run, renderer: TokenRenderer, world: Gym) -> Iterator[Trajectory]:
-    """Episodes of the world's teacher, under ids that say which they are."""
-    asked = world.questions["train"]
-    teacher = Teacher(asked, world.titles, counter=PromptCounter(renderer))
-    agent = SearchAgent(
+    """Episodes of the teachers of a world and of its others, each in turn, under ids that say which they are."""
+    worlds = (world, *world.others)
+    agents = [_teaching(run, renderer, one) for one in worlds]
+    for first in range(0, run.sft.lessons, LESSONS_AT_ONCE * len(worlds)):
+        for place, (agent, one) in enumerate(zip(agents, worlds, strict=True)):
+            asked = one.questions["train"]
+            numbers = range(first + place, min(first + LESSONS_AT_ONCE * len(worlds), run.sft.lessons), len(worlds))
+            yield from asyncio.run(
+                _played(agent, [(asked[n // len(worlds) % len(asked)], run.seed + n) for n in numbers])
+            )
+
+
+def _teaching(run: Run, renderer: TokenRenderer, world: Gym) -> SearchAgent:
+    teacher = Teacher(world.questions["train"], world.titles, counter=PromptCounter(renderer))
+    return SearchAgent(
         world.corpus, teacher, profile=run.episodes.harness(run.model.renderer), budget=run.episodes.window
     )
-    for first in range(0, run.sft.lessons, LESSONS_AT_ONCE):
-        numbers = range(first, min(first + LESSONS_AT_ONCE, run.sft.lessons))
-        yield from asyncio.run(_played(agent, [(asked[n % len(asked)], run.seed + n) for n in numbers]))
 
 
 async def _played(agent: SearchAgent, asked: Sequence[tuple[Question, int]]) -> list[Trajectory]:

@@ -9,9 +9,11 @@ import pytest
 from context_agent import MemoryCorpus
 from context_agent.errors import ConfigError, DataError
 from context_agent.train import data as material
-from context_agent.train.config import Data
-from context_agent.train.data import opened
+from context_agent.train.config import Data, World
+from context_agent.train.data import lessons, opened, texts_of, world_of
+from context_agent.train.demo.spelling import Words
 from context_agent.types import Document
+from tests.train import runs
 
 
 @pytest.fixture
@@ -52,3 +54,28 @@ def test_or_its_questions_are_dropped_and_told(questions: str) -> None:
 def test_what_is_not_named_is_asked_for(data: dict[str, Any], told: str) -> None:
     with pytest.raises(ConfigError, match=told):
         collected(Data(**data))
+
+
+def test_lessons_are_spread_over_worlds_in_which_the_same_names_mean_something_else(tmp_path: Path) -> None:
+    run = runs.lessons(tmp_path, data={"world": {"worlds": 3}}, sft={"lessons": 90})
+    world = world_of(run.data)
+    assert world is not None
+    every = (world, *world.others)
+    words = Words(texts_of(world))
+    shown = {row.group_id for row in lessons(run, words, print, world)}
+    assert len(shown) == 90
+    for one in every:
+        asked = {question.id for question in one.questions["train"][:30]}
+        assert len(shown & asked) == 30
+        assert all("<unk>" not in words.decode(words.encode(chunk.text)) for chunk in one.corpus.chunks)
+    texts = [{chunk.id: chunk.text for chunk in one.corpus.chunks} for one in every]
+    shared = texts[0].keys() & texts[1].keys()
+    assert shared
+    assert sum(texts[0][name] == texts[1][name] for name in shared) < len(shared) / 2
+
+
+def test_a_world_with_others_is_itself_the_same_world() -> None:
+    alone, first = world_of(Data(world=World(**runs.WORLD))), world_of(Data(world=World(**runs.WORLD, worlds=2)))
+    assert alone is not None
+    assert first is not None
+    assert (alone.questions, alone.titles) == (first.questions, first.titles)

@@ -21,12 +21,16 @@ SPLITS = ("train", "dev", "test")
 
 @dataclass(frozen=True, slots=True)
 class Gym:
-    """A corpus, and for each split questions whose gold is in hop order. No gold of one split is gold of another."""
+    """A corpus, and for each split questions whose gold is in hop order. No gold of one split is gold of another.
+
+    `others` are further worlds, in which the same names stand for something else.
+    """
 
     corpus: MemoryCorpus
     questions: dict[str, list[Question]]
     titles: dict[str, str]
     """By document id."""
+    others: tuple[Gym, ...] = ()
 
 
 def gym(
@@ -36,10 +40,13 @@ def gym(
     seed: int = 0,
     hops: tuple[int, int] = (1, 3),
     types: Collection[str] = TYPES,
+    worlds: int = 1,
 ) -> Gym:
     """A world of so many entities, and those of so many questions about it that are of these types.
 
-    Equal arguments give equal gyms. Raises `ConfigError` for more questions than such a world has.
+    With more than one of the `worlds` the others are of the seeds that follow: lessons on several of them teach to read
+    names, where lessons on one teach to remember them. Equal arguments give equal gyms. Raises `ConfigError` for more
+    questions than such a world has.
     """
     made = world.make(entities=entities, seed=seed, tasks=tasks, hops=hops, distractors=0, vocabulary="small")
     ids = {one.id: one.title.lower().replace(" ", "-") for one in made.documents}
@@ -51,4 +58,5 @@ def gym(
             if task.type in types:
                 question = replace(task.asked, gold=tuple(ids[one] for one in task.gold), facts=())
                 asked[split].append(question)
-    return Gym(MemoryCorpus(documents), asked, titles)
+    others = (gym(entities=entities, tasks=tasks, seed=seed + n, hops=hops, types=types) for n in range(1, worlds))
+    return Gym(MemoryCorpus(documents), asked, titles, tuple(others))
