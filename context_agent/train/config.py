@@ -63,12 +63,17 @@ class Lora(Section):
 
 
 class Tiny(Section):
-    """A gpt-oss of a few hundred thousand weights, made on the spot (`train.tiny`)."""
+    """A gpt-oss of a few hundred thousand weights, made on the spot (`train.tiny`).
+
+    Its random weights have the `deviation`; `tied` has it read and write words by one table.
+    """
 
     hidden: Count = 96
     layers: Count = 3
     experts: Count = 2
     positions: Count = 1024
+    deviation: Positive = 0.02
+    tied: bool = False
 
 
 class Model(Section):

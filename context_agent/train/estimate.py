@@ -300,7 +300,18 @@ def _tiny(run: Run) -> Shape:
     heads = tiny.hidden // 32
     chosen = min(2, tiny.experts)
     return Shape(
-        tiny.hidden, tiny.layers, 2 * heads, heads, 32, tiny.hidden, vocabulary, tiny.experts, chosen, False, True, True
+        tiny.hidden,
+        tiny.layers,
+        2 * heads,
+        heads,
+        32,
+        tiny.hidden,
+        vocabulary,
+        tiny.experts,
+        chosen,
+        tiny.tied,
+        True,
+        True,
     )
 
 

@@ -118,6 +118,8 @@ def _tiny(run: Run, tokenizer: Any) -> Any:
         experts=tiny.experts,
         positions=tiny.positions,
         yarn=False,
+        deviation=tiny.deviation,
+        tied=tiny.tied,
     )
     return transformers.GptOssForCausalLM(config).to(getattr(torch, run.model.dtype))
 

@@ -141,9 +141,21 @@ def tiny_gpt_oss(
 
 
 def tiny_config(
-    tokenizer: Any, *, hidden: int = 64, layers: int = 2, experts: int = 4, positions: int = 131_072, yarn: bool = True
+    tokenizer: Any,
+    *,
+    hidden: int = 64,
+    layers: int = 2,
+    experts: int = 4,
+    positions: int = 131_072,
+    yarn: bool = True,
+    deviation: float = 0.02,
+    tied: bool = False,
 ) -> Any:
-    """The `GptOssConfig` of a tiny model. `hidden` is a multiple of 32, the size of a head."""
+    """The `GptOssConfig` of a tiny model. `hidden` is a multiple of 32, the size of a head.
+
+    `deviation` is that of the random weights. gpt-oss's own .02 is made for its width of 2,880; the same variance of
+    activations takes about `1 / sqrt(hidden)` here. `tied` uses one table for reading words and for writing them.
+    """
     from transformers import GptOssConfig
 
     if hidden % 32:
@@ -174,6 +186,8 @@ def tiny_config(
         bos_token_id=tokenizer.bos_token_id,
         eos_token_id=tokenizer.eos_token_id,
         router_aux_loss_coef=0.0,
+        initializer_range=deviation,
+        tie_word_embeddings=tied,
     )
 
 

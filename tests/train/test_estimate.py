@@ -88,13 +88,14 @@ def test_a_shape_comes_from_a_config_too(tmp_path: Path) -> None:
         report(other, path)
 
 
-def test_a_tiny_model_counts_as_transformers_counts_it() -> None:
+@pytest.mark.parametrize("tied", [False, True])
+def test_a_tiny_model_counts_as_transformers_counts_it(tied: bool) -> None:
     transformers = pytest.importorskip("transformers")
     peft = pytest.importorskip("peft")
     from context_agent.train.estimate import _read
     from context_agent.train.tiny import for_transformers, own_tokenizer, tiny_config
 
-    config = tiny_config(for_transformers(own_tokenizer()), positions=128, yarn=False)
+    config = tiny_config(for_transformers(own_tokenizer()), positions=128, yarn=False, tied=tied)
     model = transformers.GptOssForCausalLM(config)
     path = Path("config.json")
     shape = _shape(config, path, _read)

@@ -101,3 +101,12 @@ def test_a_hidden_size_that_heads_do_not_divide_is_refused(tmp_path: Path) -> No
 
     with pytest.raises(ConfigError, match="multiple of 32"):
         tiny_gpt_oss(tmp_path, texts=TEXTS, size=400, hidden=50)
+
+
+def test_how_far_its_random_weights_spread_can_be_said() -> None:
+    transformers = pytest.importorskip("transformers")
+    from context_agent.train.tiny import for_transformers, own_tokenizer, tiny_config
+
+    config = tiny_config(for_transformers(own_tokenizer()), positions=128, yarn=False, deviation=0.1)
+    weight = transformers.GptOssForCausalLM(config).model.layers[0].self_attn.q_proj.weight
+    assert 0.09 < float(weight.std()) < 0.11
