@@ -38,7 +38,7 @@ def tell(graph: Graph, entity: Entity, seed: int) -> Told:
 
 
 def _in_one_sentence(graph: Graph, entity: Entity, relations: Sequence[Relation]) -> Told:
-    """`Ada Burr came from Old Elm , won the Cole Cup and served the Abel Bank .`"""
+    """`Ada Burr has the home Old Elm , has the prize Cole Cup and has the house the Abel Bank .`"""
     quotes = {}
     for relation in relations:
         predicate = relation.told[0].removeprefix("{x} ").removesuffix(" .")

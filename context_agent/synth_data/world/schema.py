@@ -207,8 +207,11 @@ FULL = Wording(
 """The wording for worlds in free words: several ways of telling and of asking each relation."""
 
 
-def _small(name: str, source: str, target: str, verb: str, *, noun: str = "", earlier: str = "") -> Relation:
-    """A relation in few words: told `x verb y`, asked `who (what, which) is the noun of x`."""
+def _small(name: str, source: str, target: str, *, noun: str = "", earlier: str = "") -> Relation:
+    """A relation in few words: told `x has the noun y`, asked `who (what, which) is the noun of x`.
+
+    The same word tells and asks: what a small model can look up without having learned what means the same.
+    """
     what = noun or name
     asks = f"{'Who' if target == 'person' else 'What'} is the {what} of {{x}} ?"
     to_entity = target in KINDS
@@ -216,7 +219,7 @@ def _small(name: str, source: str, target: str, verb: str, *, noun: str = "", ea
         name,
         source,
         target,
-        told=(f"{{x}} {verb} {{y}} .",),
+        told=(f"{{x}} has the {what} {{y}} .",),
         asks=(asks,),
         noun=(f"the {what} of {{x}}",) if to_entity else (),
         clause=(f"has the {what} {{y}}",) if to_entity else (),
@@ -227,34 +230,33 @@ def _small(name: str, source: str, target: str, verb: str, *, noun: str = "", ea
 
 SMALL = Wording(
     relations=(
-        _small("trade", "person", WORD, "lived as"),
-        _small("home", "person", "town", "came from"),
-        _small("birth", "person", YEAR, "was born in", noun="birth year", earlier="Who is older , {a} or {b} ?"),
-        _small("teacher", "person", "person", "learned from"),
-        _small("house", "person", "institution", "served"),
-        _small("prize", "person", "prize", "won"),
-        _small("region", "town", "region", "lies in"),
-        _small("craft", "town", WORD, "sells"),
-        _small("start", "town", YEAR, "stands since", noun="start year", earlier="Which town is older , {a} or {b} ?"),
-        _small("capital", "region", "town", "looks to"),
-        _small("ruler", "region", "person", "obeyed"),
-        _small("maker", "work", "person", "is by"),
-        _small("scene", "work", "town", "plays in"),
-        _small("sort", "work", WORD, "is a"),
-        _small("date", "work", YEAR, "came out in", earlier="Which work is older , {a} or {b} ?"),
-        _small("founder", "institution", "person", "goes back to"),
-        _small("seat", "institution", "town", "works in"),
+        _small("trade", "person", WORD),
+        _small("home", "person", "town"),
+        _small("birth", "person", YEAR, noun="birth year", earlier="Who is older , {a} or {b} ?"),
+        _small("teacher", "person", "person"),
+        _small("house", "person", "institution"),
+        _small("prize", "person", "prize"),
+        _small("region", "town", "region"),
+        _small("craft", "town", WORD),
+        _small("start", "town", YEAR, noun="start year", earlier="Which town is older , {a} or {b} ?"),
+        _small("capital", "region", "town"),
+        _small("ruler", "region", "person"),
+        _small("maker", "work", "person"),
+        _small("scene", "work", "town"),
+        _small("sort", "work", WORD),
+        _small("date", "work", YEAR, earlier="Which work is older , {a} or {b} ?"),
+        _small("founder", "institution", "person"),
+        _small("seat", "institution", "town"),
         _small(
             "opening",
             "institution",
             YEAR,
-            "opened in",
             noun="opening year",
             earlier="Which house is older , {a} or {b} ?",
         ),
-        _small("giver", "prize", "institution", "is given by"),
-        _small("patron", "prize", "person", "is called after"),
-        _small("award", "prize", YEAR, "began in", noun="award year", earlier="Which prize is older , {a} or {b} ?"),
+        _small("giver", "prize", "institution"),
+        _small("patron", "prize", "person"),
+        _small("award", "prize", YEAR, noun="award year", earlier="Which prize is older , {a} or {b} ?"),
     ),
 )
 """The wording for small models: one way to tell and one way to ask, punctuation apart from words."""

@@ -2,12 +2,13 @@
 
     ; who is the maker of quiet well ?                     the question
     > search quiet well |                                   one call, and the end of a reply
-    quiet well : quiet well is by kit holt . [60/512]       what it brought, and the usage line
-    > keep quiet well ; search kit holt |                   two calls: prune all but one, and search
+    quiet well : quiet well has the maker kit holt . [60/512]  what it brought, and the usage line
+    > so maker ; keep quiet well ; search kit holt |        a thought, and two calls: prune all but one, and search
     > rank quiet well , kit holt |                          the final ranking
 
-`prune` names what goes, `keep` what stays, `restore` what comes back. A word that is none of these is a call of an
-unknown tool, which the episode answers as it answers any model's mistakes.
+`so` says which relation is followed, as a larger model would in its reasoning. `prune` names what goes, `keep` what
+stays, `restore` what comes back. A word that is none of these is a call of an unknown tool, which the episode answers
+as it answers any model's mistakes.
 """
 
 from __future__ import annotations
@@ -23,7 +24,8 @@ from context_agent.types import Action, RankedId, ToolCall
 PAD, UNKNOWN, OPEN, GO, END = "<pad>", "<unk>", "<question>", "<go>", "<end>"
 SPECIALS = (PAD, UNKNOWN, OPEN, GO, END)
 VERBS = ("search", "keep", "prune", "restore", "rank")
-_COMMON = ("no", "results", "found", "error", *VERBS, *"0123456789", *".,:;?[]/")
+THOUGHT = "so"
+_COMMON = (THOUGHT, "no", "results", "found", "error", *VERBS, *"0123456789", *".,:;?[]/")
 _WORD = re.compile(r"[a-z]+|\d|[.,:;?\[\]/]")
 _INDEX = re.compile(r"_\d+")
 _EDITS = {"keep": ("prune_chunks", "all_but"), "prune": ("prune_chunks", "chunk_ids")} | {
@@ -94,18 +96,21 @@ class Words:
         return (() if closed else self.stop, *(() for _ in names[1:]), (self._ids[GO],))
 
     def reply(self, action: Action) -> Ids:
-        """Calls with semicolons between them, or the ranking."""
+        """A thought if there is one, then calls with semicolons between them, or the ranking."""
+        thought = action.text.partition(";")[0].strip() if action.text.startswith(f"{THOUGHT} ") else ""
         said = [_said(call) for call in action.calls]
         if not said:
             said = [f"rank {_listed(item.id for item in action.ranking or ())}"]
+        if thought:
+            said.insert(0, thought)
         return (*self.encode(" ; ".join(said)), *self.stop)
 
     def parse(self, ids: Sequence[int]) -> Action:
-        """The calls of a reply; a ranking only where it stands alone."""
+        """The calls of a reply; a ranking only where no call stands beside it. Thoughts stay in its text."""
         end = next((place for place, one in enumerate(ids) if one in self.stop), len(ids))
         text = self.decode(ids[:end])
         parts = [part.split() for part in text.split(";") if part.strip()]
-        calls = tuple(_call(part) for part in parts if part[0] != "rank")
+        calls = tuple(_call(part) for part in parts if part[0] not in {"rank", THOUGHT})
         ranked = [_ids(part[1:]) for part in parts if part[0] == "rank"]
         if calls or not ranked:
             return Action(calls, text=text)

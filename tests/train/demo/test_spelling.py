@@ -12,6 +12,7 @@ from context_agent.train.demo.spelling import UNKNOWN, Words, profile
 from context_agent.train.demo.teacher import Carelessness, Teacher
 from context_agent.train.outcomes import outcome
 from context_agent.train.rows import rows_of, taught
+from context_agent.trajectory import Acted
 from tests.actions import rank_all, search
 
 
@@ -127,3 +128,18 @@ def test_the_harness_takes_the_profile(small: Gym) -> None:
     title = next(iter(small.titles.values()))
     result = SearchAgent(corpus, ScriptedPolicy([search(title, limit=1), rank_all]), profile=profile()).search("who?")
     assert result.documents[0].id == title.lower().replace(" ", "-")
+
+
+def test_a_lesson_says_which_relation_it_follows_before_it_searches_for_the_name_at_its_end(
+    small: Gym, words: Words
+) -> None:
+    question = next(one for one in small.questions["train"] if len(one.gold) == 3)
+    teacher = Teacher([question], small.titles, Carelessness(0, 0, 0), PromptCounter(words))
+    with SearchAgent(small.corpus, teacher, profile=profile(), budget=512) as agent:
+        (trajectory,) = agent.search(question.question).trajectories
+    *_, last, first, _ = question.question.split(" of ")
+    replies = [words.reply(event.action) for event in trajectory.events if isinstance(event, Acted)]
+    said = [words.decode(reply) for reply in replies]
+    assert said[1].startswith(f"so {first.removeprefix('the ')} ; ")
+    assert said[2].startswith(f"so {last.rpartition('the ')[2]} ; ")
+    assert [words.reply(words.parse(reply)) for reply in replies] == replies
