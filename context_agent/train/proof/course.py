@@ -22,10 +22,10 @@ from context_agent.train import reinforced, supervised
 from context_agent.train.checkpoints import digest
 from context_agent.train.config import Run
 from context_agent.train.data import world_of
-from context_agent.train.demo.asking import Examiner, Scores, Sitting, manner
-from context_agent.train.demo.report import Report, reported
-from context_agent.train.demo.scores import half_window
-from context_agent.train.demo.settings import TEMPERATURES, Plan
+from context_agent.train.proof.asking import Examiner, Scores, Sitting, manner
+from context_agent.train.proof.report import Report, reported
+from context_agent.train.proof.scores import half_window
+from context_agent.train.proof.settings import TEMPERATURES, Plan
 from context_agent.train.recorded import Note
 from context_agent.train.session import Advance, Trained
 

@@ -13,9 +13,9 @@ from context_agent.errors import DataError
 from context_agent.train.config import Episodes
 from context_agent.train.data import opened
 from context_agent.train.demo.gym import Gym
-from context_agent.train.demo.scores import Score, load, save, score
-from context_agent.train.demo.settings import TEMPERATURES, Plan
 from context_agent.train.models import load as load_model
+from context_agent.train.proof.scores import Score, load, save, score
+from context_agent.train.proof.settings import TEMPERATURES, Plan
 from context_agent.train.recorded import Note
 from context_agent.train.reinforced import agent_of, sampling
 from context_agent.train.rl.playing import Ask, played

@@ -32,8 +32,8 @@ SMOOTH = 20
 COLUMNS = 3
 LEGEND = (
     "Lines are the episodes that training sampled, as running means; the pale ones are single updates, a band is from "
-    "the lowest to the highest of several seeds. Small circles: questions of the dev split, asked while it trained. The "
-    "dashed level: held-out questions after the lessons; the square at the end: the same questions after the rewards."
+    "the lowest to the highest of several seeds. Small circles: questions of the dev split, asked while it trained. "
+    "The dashed level: held-out questions after the lessons; the square at the end: the same after the rewards."
 )
 
 Line = Mapping[str, Any]

@@ -105,5 +105,5 @@ def _given(**values: Any) -> dict[str, Any]:
 
 
 def _read(name: str, changes: Mapping[str, Any]) -> Run:
-    with as_file(files("context_agent.train.demo") / f"{name}.toml") as path:
+    with as_file(files("context_agent.train.proof") / f"{name}.toml") as path:
         return read(path, changes)
