@@ -25,7 +25,7 @@ from context_agent.train.data import world_of
 from context_agent.train.proof.asking import Examiner, Scores, Sitting, manner
 from context_agent.train.proof.report import Report, reported
 from context_agent.train.proof.scores import half_window
-from context_agent.train.proof.settings import TEMPERATURES, Plan
+from context_agent.train.proof.settings import LESSONS, TEMPERATURES, Plan
 from context_agent.train.recorded import Note
 from context_agent.train.session import Advance, Trained
 
@@ -38,7 +38,7 @@ class Course:
 
     def __init__(self, plan: Plan, *, resume: bool, note: Note, bar: Bar) -> None:
         self._plan, self._resume, self._note, self._bar = plan, resume, note, bar
-        self._seconds = plan.place("seconds.json")
+        self._seconds = plan.out / "seconds.json"
 
     def run(self) -> Report:
         """Goes through all phases, or those that are left, and writes the report.
@@ -48,7 +48,7 @@ class Course:
         plan = self._plan
         world = world_of(plan.sft.data)
         assert world is not None
-        self._learn("lessons", plan.sft, supervised.train)
+        self._learn(LESSONS, plan.sft, supervised.train)
         examiner = Examiner(plan, world, self._note)
         _shelve(plan.out / "questions.jsonl", plan.asked(world))
         before = self._sit(examiner, self._sitting("before", plan.sft))
@@ -61,7 +61,8 @@ class Course:
             for name, prunes in (("pruning", True), ("unpruned", False))
         )
         scores = {"before": before, "after": after, "half": pruning, "half_unpruned": unpruned}
-        return reported(plan, scores, half, self._spent())
+        mine = {name: one for name, one in self._spent().items() if plan.has(name)}
+        return reported(plan, scores, half, mine)
 
     def _learn(self, name: str, run: Run, train: Callable[..., Trained]) -> None:
         """Trains, unless the model is there already."""

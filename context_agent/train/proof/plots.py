@@ -59,6 +59,7 @@ def drawn(groups: Sequence[Group], panels: Mapping[str, str], png: Path | None =
         for panel, (metric, title) in zip(axes, panels.items(), strict=False):
             panel.set_title(title, loc="left")
             panel.set_xlabel("updates")
+            panel.xaxis.get_major_locator().set_params(integer=True)
             for group, color in zip(groups, PALETTE, strict=False):
                 _draw(panel, group, metric, color)
         for panel in axes[len(panels) :]:
@@ -97,7 +98,7 @@ def _draw(panel: Axes, group: Group, metric: str, color: str) -> None:
     if len(found) > 1:
         panel.fill_between(at, lines.min(axis=0), lines.max(axis=0), color=color, alpha=0.18, lw=0)
     _dev(panel, group, metric, color)
-    _held_out(panel, group, metric, color, float(at[-1]))
+    _held_out(panel, group, metric, color, max(line["step"] for lines in group.runs for line in lines))
 
 
 def _dev(panel: Axes, group: Group, metric: str, color: str) -> None:

@@ -17,10 +17,15 @@ from context_agent.train.run_file import read
 
 TEMPERATURES = (1.0, 0.0)
 """How the policy is asked: as it is sampled in training, which the targets are about, and greedily."""
+ABLATION = "-without-trajectory-reward"
+LESSONS, BEFORE = "lessons", "asking before"
+"""The phases that do not depend on the rewards."""
 QUICK: Mapping[str, Mapping[str, Any]] = {
     "sft": {
-        "data.world": {"entities": 240, "tasks": 1_200},
-        "model.tiny": {"hidden": 64, "layers": 2, "experts": 2, "positions": 1024},
+        "data.world.entities": 240,
+        "data.world.tasks": 1_200,
+        "model.tiny.hidden": 64,
+        "model.tiny.layers": 2,
         "sft.lessons": 1_200,
         "sft.epochs": 3,
         "checkpoints.every": 100,
@@ -59,7 +64,11 @@ class Plan:
     @property
     def suffix(self) -> str:
         """Ends the names of what only this variant has."""
-        return "-without-trajectory-reward" if self.ablation else ""
+        return ABLATION if self.ablation else ""
+
+    def has(self, phase: str) -> bool:
+        """Whether the phase is this variant's, or both variants'."""
+        return phase in (LESSONS, BEFORE) or phase.endswith(ABLATION) == self.ablation
 
     def place(self, name: str) -> Path:
         """The file or folder of that name: `report.json`, or `report-without-trajectory-reward.json`."""
