@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from context_agent.agent import SearchAgent
-from context_agent.errors import DataError
+from context_agent.errors import DataError, MissingExtraError
 from context_agent.train.config import Episodes
 from context_agent.train.data import opened
 from context_agent.train.demo.gym import Gym
@@ -23,6 +23,11 @@ from context_agent.train.rl.rollouts import whole
 from context_agent.train.session import Advance
 from context_agent.trajectory import Trajectory
 from context_agent.trajectory_file import write
+
+try:
+    from transformers.utils import logging as transformers_logging
+except ImportError:
+    raise MissingExtraError("transformers", "train") from None
 
 SHOWN = 24
 """Episodes of an evaluation that are kept for `ctx1 view`."""
@@ -117,6 +122,7 @@ class Examiner:
         rl = self._plan.rl
         chosen = rl.model.model_copy(update={"name": str(sitting.model)})
         run = rl.model_copy(update={"model": chosen, "episodes": sitting.episodes})
+        transformers_logging.disable_progress_bar()  # type: ignore[no-untyped-call, unused-ignore]
         loaded = load_model(run, self._world)
         with ExitStack() as stack:
             material = stack.enter_context(opened(run.data, self._note, self._world))

@@ -96,6 +96,7 @@ def figures(scores: Sequence[Score]) -> dict[str, Any]:
     means = {name: asdict(Figure.of([float(getattr(one, name)) for one in scores])) for name in MEANS}
     return means | {
         "episodes": len(scores),
+        "median_placed": median(one.placed for one in scores),
         "pruning": fmean(one.pruned > 0 for one in scores),
         "prune_accuracy": 1 - sum(one.pruned_gold for one in scores) / pruned if pruned else None,
         "finished": fmean(one.ending == "finished" for one in scores),

@@ -87,7 +87,7 @@ def test_a_row_for_each_evaluation() -> None:
 def test_the_page_needs_nothing_else() -> None:
     page = html(made(), "<svg></svg>", "")
     assert page.startswith("<!DOCTYPE html>")
-    assert "half of what the median episode places" in page
+    assert "Half the window is 128 tokens; the median episode places 240" in page
     assert "http://" not in page
     assert page.count("reached") == 5
 
