@@ -172,11 +172,12 @@ def html(made: Report, drawing: str, told: str) -> str:
         (name, f"{one['seconds']:,.0f}" + ("" if one["whole"] else " and more"))
         for name, one in made.data["seconds"].items()
     ]
-    half, median = made.data["half_window"]["window"], made.data["evaluations"]["after"][HEAD]["median_placed"]
+    half, placed = made.data["half_window"]["window"], made.data["evaluations"]["after"][HEAD]["median_placed"]
     body = (
         "<h1>A tiny policy learns to search and prune</h1>"
         "<p>Means over held-out questions with bootstrap 95&nbsp;% intervals. The targets are about answers sampled at "
-        f"temperature 1. Half the window is {half} tokens; the median episode places {median:g} in its context, pruned ones too.</p>"
+        f"temperature 1. Half the window is {half} tokens; the median episode places {placed:g} in its context, "
+        "pruned ones too.</p>"
         f"{_table(('figure', 'found', 'target', ''), targets)}"
         f"<h2>Held-out questions</h2>{_table(made.head, list(made.rows()))}"
         f"<h2>While it trains by rewards</h2><figure>{drawing}</figure>{told}"
