@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from context_agent import Action, Budget, MemoryCorpus, ScriptedPolicy, SearchAgent, Trajectory
+from context_agent import Action, Budget, MemoryCorpus, ScriptedPolicy, SearchAgent, Trajectory, View
+from context_agent.profiles import Profile
 from context_agent.questions import Question
 from context_agent.train.proof.scores import Score
-from tests.actions import prune, rank, search
+from tests.actions import prune, rank_all, search
 
 QUESTION = Question("q", "comets or operas?", gold=("d5", "d6"), hops=2)
 
@@ -36,14 +38,19 @@ def scores(*recalls: float, **changes: Any) -> list[Score]:
     return [replace(SCORE, question=f"q{n}", recall=one, **changes) for n, one in enumerate(recalls)]
 
 
-def episode(corpus: MemoryCorpus, *actions: Action, budget: Budget | None = None) -> Trajectory:
+def episode(
+    corpus: MemoryCorpus,
+    *actions: Action | Callable[[View], Action],
+    budget: Budget | None = None,
+    profile: Profile | None = None,
+) -> Trajectory:
     """One episode of those actions."""
-    agent = SearchAgent(corpus, ScriptedPolicy(list(actions)), budget=budget or Budget(4096))
+    agent = SearchAgent(corpus, ScriptedPolicy(list(actions)), budget=budget or Budget(4096), profile=profile)
     return agent.search(QUESTION.question, question_id="q").trajectories[0]
 
 
 def pruned(corpus: MemoryCorpus) -> Trajectory:
-    """Two searches with a prune between them, and a ranking of one gold document of two."""
+    """Two searches with a prune between them, and a ranking of all that is left."""
     first = episode(corpus, search("comets", limit=4))
     shown = [one for one in first.encountered if one not in QUESTION.gold][:2]
     return episode(
@@ -51,5 +58,5 @@ def pruned(corpus: MemoryCorpus) -> Trajectory:
         search("comets", limit=4),
         prune(*(f"{one}_0" for one in shown)),
         search("comets operas Title 5", limit=4),
-        rank("d5"),
+        rank_all,
     )

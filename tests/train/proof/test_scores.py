@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from context_agent import Action, Budget, MemoryCorpus
@@ -15,6 +15,7 @@ from context_agent.eval.gold import gold_of
 from context_agent.eval.replay import Replay
 from context_agent.policies.token_calls import TokenCall
 from context_agent.train.config import Episodes
+from context_agent.train.demo.spelling import profile
 from context_agent.train.proof.scores import (
     Score,
     differences,
@@ -28,7 +29,7 @@ from context_agent.train.proof.scores import (
 )
 from context_agent.train.rewards import Rewards
 from context_agent.trajectory import Acted, Trajectory
-from tests.actions import rank, search
+from tests.actions import rank_all, search
 from tests.train.proof.records import QUESTION, SCORE, episode, pruned, scores
 
 
@@ -94,7 +95,7 @@ def test_no_episode_of_the_harness_violates_its_window(corpus: MemoryCorpus) -> 
     greedy = [search(query, limit=6) for query in ("comets", "rivers", "operas", "engines", "gardens")]
     for window in (80, 160, 512):
         budget = Budget(window, per_call=window // 2, reserve=8)
-        assert violations(episode(corpus, *greedy, rank("d5"), budget=budget)) == 0
+        assert violations(episode(corpus, *greedy, rank_all, budget=budget, profile=profile())) == 0
 
 
 def test_an_episode_that_sampled_nothing_is_no_violation(corpus: MemoryCorpus) -> None:
@@ -140,6 +141,7 @@ def test_half_the_window_is_half_of_what_the_median_episode_places() -> None:
     assert found.budget.hard == 90
 
 
+@settings(deadline=None)
 @given(placed=st.integers(1, 4_000), reserve=st.integers(1, 64))
 def test_half_a_window_always_makes_a_budget(placed: int, reserve: int) -> None:
     episodes = Episodes(window=512, reserve=reserve)
