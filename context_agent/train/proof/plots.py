@@ -53,13 +53,15 @@ class Group:
 def drawn(groups: Sequence[Group], panels: Mapping[str, str], png: Path | None = None) -> str:
     """The plot as SVG text, a panel a metric; also written as a PNG. Raises `MissingExtraError` without matplotlib."""
     with canvas() as figure_type:
+        from matplotlib.ticker import MaxNLocator
+
         rows = -(-len(panels) // COLUMNS)
         figure = figure_type(figsize=(3.6 * COLUMNS, 2.7 * rows + 0.3))
         axes = list(figure.subplots(rows, COLUMNS, squeeze=False).flat)
         for panel, (metric, title) in zip(axes, panels.items(), strict=False):
             panel.set_title(title, loc="left")
             panel.set_xlabel("updates")
-            panel.xaxis.get_major_locator().set_params(integer=True)
+            panel.xaxis.set_major_locator(MaxNLocator("auto", integer=True))
             for group, color in zip(groups, PALETTE, strict=False):
                 _draw(panel, group, metric, color)
         for panel in axes[len(panels) :]:
@@ -81,9 +83,11 @@ def series(lines: Sequence[Line], metric: str) -> tuple[Floats, Floats]:
 
 def smoothed(values: Floats) -> Floats:
     """The running mean over a part of the run, at its ends over as much of that as there is."""
-    width = max(1, len(values) // SMOOTH)
-    weights = np.convolve(np.ones(len(values)), np.ones(width), mode="same")
-    return np.convolve(values, np.ones(width), mode="same") / weights if len(values) else values
+    if not len(values):
+        return values
+    window = np.ones(max(1, len(values) // SMOOTH))
+    sums, counts = (np.convolve(one, window, mode="same") for one in (values, np.ones(len(values))))
+    return np.asarray(sums / counts, dtype=np.float64)
 
 
 def _draw(panel: Axes, group: Group, metric: str, color: str) -> None:

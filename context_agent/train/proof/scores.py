@@ -93,7 +93,7 @@ def violations(trajectory: Trajectory) -> int:
 def figures(scores: Sequence[Score]) -> dict[str, Any]:
     """Means with their 95 % intervals over tasks, and what is counted over all episodes together."""
     pruned = sum(one.pruned for one in scores)
-    means = {name: asdict(Figure.of([float(getattr(one, name)) for one in scores])) for name in MEANS}
+    means: dict[str, Any] = {name: asdict(Figure.of([float(getattr(one, name)) for one in scores])) for name in MEANS}
     return means | {
         "episodes": len(scores),
         "median_placed": median(one.placed for one in scores),

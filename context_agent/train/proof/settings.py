@@ -87,13 +87,10 @@ class Plan:
 
 def plan(options: Options) -> Plan:
     """The runs as they will be. Raises `ConfigError` for values that no run takes."""
-    quick = QUICK if options.quick else {"sft": {}, "rl": {}}
-    common = {"seed": options.seed} | _given(threads=options.threads)
-    sft = _read(
-        "sft", quick["sft"] | common | {"out": str(options.out / "sft")} | _given(**{"sft.lessons": options.lessons})
-    )
+    quick: Mapping[str, Mapping[str, Any]] = QUICK if options.quick else {"sft": {}, "rl": {}}
+    lessons = _given(**{"threads": options.threads, "sft.lessons": options.lessons})
+    sft = _read("sft", {**quick["sft"], "out": str(options.out / "sft"), "seed": options.seed, **lessons})
     shared = sft.plain()
-    ablation = {} if options.trajectory_reward else {"rewards.trajectory": 0.0}
     changes = {
         **quick["rl"],
         "seed": sft.seed,
@@ -103,9 +100,10 @@ def plan(options: Options) -> Plan:
         "model": {**shared["model"], "tiny": None, "name": str(options.out / "sft" / "final")},
         **_given(**{"rollouts.steps": options.steps}),
     }
+    ablation = {} if options.trajectory_reward else {"rewards.trajectory": 0.0}
     made = Plan(options.out, sft, _read("rl", changes), Rewards(), options.questions, not options.trajectory_reward)
     full = made.rl.curriculum.rewards(made.rl.rewards, 1.0)
-    rl = _read("rl", changes | ablation | {"out": str(made.place("rl"))})
+    rl = _read("rl", {**changes, **ablation, "out": str(made.place("rl"))})
     return Plan(options.out, sft, rl, full, options.questions, made.ablation)
 
 
