@@ -88,26 +88,26 @@ class Plan:
 def plan(options: Options) -> Plan:
     """The runs as they will be. Raises `ConfigError` for values that no run takes."""
     quick: Mapping[str, Mapping[str, Any]] = QUICK if options.quick else {"sft": {}, "rl": {}}
-    lessons = _given(**{"threads": options.threads, "sft.lessons": options.lessons})
-    sft = _read("sft", {**quick["sft"], "out": str(options.out / "sft"), "seed": options.seed, **lessons})
+    ablation = not options.trajectory_reward
+    lessons = {"seed": options.seed, "threads": options.threads, "sft.lessons": options.lessons}
+    sft = _read("sft", {**quick["sft"], "out": str(options.out / "sft"), **_given(lessons)})
     shared = sft.plain()
     changes = {
         **quick["rl"],
+        "out": str(options.out / f"rl{ABLATION if ablation else ''}"),
         "seed": sft.seed,
         "threads": sft.threads,
         "data": shared["data"],
         "episodes": shared["episodes"],
         "model": {**shared["model"], "tiny": None, "name": str(options.out / "sft" / "final")},
-        **_given(**{"rollouts.steps": options.steps}),
+        **_given({"rollouts.steps": options.steps}),
     }
-    ablation = {} if options.trajectory_reward else {"rewards.trajectory": 0.0}
-    made = Plan(options.out, sft, _read("rl", changes), Rewards(), options.questions, not options.trajectory_reward)
-    full = made.rl.curriculum.rewards(made.rl.rewards, 1.0)
-    rl = _read("rl", {**changes, **ablation, "out": str(made.place("rl"))})
-    return Plan(options.out, sft, rl, full, options.questions, made.ablation)
+    full = _read("rl", changes)
+    rl = _read("rl", {**changes, "rewards.trajectory": 0.0}) if ablation else full
+    return Plan(options.out, sft, rl, full.curriculum.rewards(full.rewards, 1.0), options.questions, ablation)
 
 
-def _given(**values: Any) -> dict[str, Any]:
+def _given(values: Mapping[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in values.items() if value is not None}
 
 
