@@ -71,7 +71,7 @@ def _show(report: Report, made: Plan) -> None:
     out = console.stdout()
     table = Table(box=None, pad_edge=False, title_justify="left")
     for name in ("figure", "found", "target", ""):
-        table.add_column(name)
+        table.add_column(name, no_wrap=True)
     for one in report.targets:
         table.add_row(one.name, one.found, one.wanted, "[green]reached" if one.reached else "[red]missed")
     for name, spent in report.data["seconds"].items():
@@ -91,7 +91,7 @@ def _evaluations(report: Report) -> Any:
 
     table = Table(box=None, pad_edge=False)
     rows = [[cell.split(" [")[0] for cell in row] for row in report.rows()]
-    table.add_column(report.head[0])
+    table.add_column(report.head[0], no_wrap=True)
     for row in rows:
         table.add_column(row[0], justify="right")
     for place, name in enumerate(report.head[1:], start=1):

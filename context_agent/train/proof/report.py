@@ -37,10 +37,10 @@ SHOWN = {
 }
 """Figures of an evaluation that are shown, by what they are called."""
 SITTINGS = {
-    "before": "after the lessons",
-    "after": "after the rewards",
-    "half": "half the window",
-    "half_unpruned": "half the window, prunes not carried out",
+    "before": "lessons",
+    "after": "rewards",
+    "half": "half window",
+    "half_unpruned": "unpruned",
 }
 
 Scores = Mapping[str, Sequence[Score]]
@@ -128,7 +128,7 @@ def report(scores: Mapping[str, Scores], half: Episodes, seconds: Mapping[str, A
 
 def gained(found: Figure) -> Target:
     """The target for the gain of output recall."""
-    wanted = f">= +{GAIN:.3f}, the interval above +{SURE:.3f}"
+    wanted = f">= +{GAIN:.3f}, interval above +{SURE:.3f}"
     return Target("output recall, rewards less lessons", signed(found), wanted, found.mean >= GAIN and found.low > SURE)
 
 
@@ -140,9 +140,7 @@ def accurate(found: float | None) -> Target:
 
 def better(found: Figure) -> Target:
     """The target for half the window."""
-    return Target(
-        "output recall in half the window, pruning less not", signed(found), "the interval above 0", found.low > 0
-    )
+    return Target("half the window, pruning less not", signed(found), "interval above 0", found.low > 0)
 
 
 def lasted(minutes: float, *, whole: bool) -> Target:
@@ -177,7 +175,7 @@ def html(made: Report, drawing: str, told: str) -> str:
         "<h1>A tiny policy learns to search and prune</h1>"
         "<p>Means over held-out questions with bootstrap 95&nbsp;% intervals. The targets are about answers sampled at "
         f"temperature 1. Half the window is {half} tokens; the median episode places {placed:g} in its context, "
-        "pruned ones too.</p>"
+        "pruned ones too. <i>Unpruned</i> is that window with the policy's prunes not carried out.</p>"
         f"{_table(('figure', 'found', 'target', ''), targets)}"
         f"<h2>Held-out questions</h2>{_table(made.head, list(made.rows()))}"
         f"<h2>While it trains by rewards</h2><figure>{drawing}</figure>{told}"
