@@ -71,7 +71,7 @@ def _show(report: Report, made: Plan) -> None:
     out = console.stdout()
     table = Table(box=None, pad_edge=False, title_justify="left")
     for name in ("figure", "found", "target", ""):
-        table.add_column(name, no_wrap=True)
+        table.add_column(name)
     for one in report.targets:
         table.add_row(one.name, one.found, one.wanted, "[green]reached" if one.reached else "[red]missed")
     for name, spent in report.data["seconds"].items():

@@ -128,8 +128,8 @@ def report(scores: Mapping[str, Scores], half: Episodes, seconds: Mapping[str, A
 
 def gained(found: Figure) -> Target:
     """The target for the gain of output recall."""
-    wanted = f">= +{GAIN:.3f}, interval above +{SURE:.3f}"
-    return Target("output recall, rewards less lessons", signed(found), wanted, found.mean >= GAIN and found.low > SURE)
+    wanted = f">= +{GAIN:.3f}, low > +{SURE:.3f}"
+    return Target("recall, rewards less lessons", signed(found), wanted, found.mean >= GAIN and found.low > SURE)
 
 
 def accurate(found: float | None) -> Target:
@@ -140,7 +140,7 @@ def accurate(found: float | None) -> Target:
 
 def better(found: Figure) -> Target:
     """The target for half the window."""
-    return Target("half the window, pruning less not", signed(found), "interval above 0", found.low > 0)
+    return Target("half window, pruning less not", signed(found), "low > 0", found.low > 0)
 
 
 def lasted(minutes: float, *, whole: bool) -> Target:

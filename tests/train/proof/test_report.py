@@ -35,10 +35,10 @@ def test_every_figure_is_beside_its_target() -> None:
     found = made()
     assert reached(found) == [True] * 5
     told = {one.name: one.found for one in found.targets}
-    assert told["output recall, rewards less lessons"] == "+0.500 [+0.500, +0.500]"
+    assert told["recall, rewards less lessons"] == "+0.500 [+0.500, +0.500]"
     assert told["prune accuracy"] == "1.000"
     assert told["budget violations"] == "0"
-    assert told["half the window, pruning less not"] == "+0.250 [+0.250, +0.250]"
+    assert told["half window, pruning less not"] == "+0.250 [+0.250, +0.250]"
     assert told["minutes"] == "30.0"
     assert json.loads(json.dumps(found.data))["half_window"]["window"] == 128
 
