@@ -49,8 +49,6 @@ from context_agent.trajectory import (
 from context_agent.types import Action, RankedDocument, RankedId, ToolCall
 from context_agent.version import __version__
 
-USAGE_RESERVE = 48
-"""Tokens that results leave free for the usage line."""
 LEAST_OUTPUT = 8
 """Tokens below which a policy has no room to act and the episode ends."""
 
@@ -321,7 +319,7 @@ class Episode:
 
     def _say(self, text: str, call: int, room: int | None = None) -> tuple[Text, ...]:
         """The text as a result segment, cut to what the window can still hold; nothing where `room` is too small."""
-        free = self.budget.window - self.view.tokens - USAGE_RESERVE
+        free = self.budget.result_room(self.view.tokens)
         count = self.renderer.counter.count
         text = f"{text}\n"
         tokens = count(text)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 from context_agent.policies.protocol import Actor, PartialRanker, Policy
 from context_agent.profiles import Profile
@@ -26,6 +27,11 @@ class ControlledPolicy:
     def counter(self) -> TokenCounter | None:
         """The inner policy's."""
         return self._inner.counter
+
+    @property
+    def engine(self) -> Any:
+        """The inner policy's engine, None where it has none."""
+        return getattr(self._inner, "engine", None)
 
     def instructions(self, profile: Profile) -> str:
         """The inner policy's."""
@@ -55,7 +61,8 @@ class ControlledActor:
         if not kept and not edit:
             return Action(ranking=self.partial(view))
         # Edits of a turn come first wherever they stand; last, they leave the inner actor's calls their places.
-        return replace(action, calls=kept + edit, tokens=None)
+        # What was sampled stays as long as it was; only a call that was never sampled has to be counted anew.
+        return replace(action, calls=kept + edit, tokens=None if edit else action.tokens)
 
     def partial(self, view: View) -> tuple[RankedId, ...]:
         """The inner actor's ranking where it can give one, else the documents in view."""

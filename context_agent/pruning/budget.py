@@ -9,9 +9,10 @@ from context_agent.errors import ConfigError
 
 WINDOW = 32_768
 """Tokens; the published system's example window."""
-SMALLEST_WINDOW = 512
 RESERVE = 64
 """Tokens kept free behind every action, so that its results and the usage line find room."""
+RESERVES = 8
+"""The least window is so many reserves. Of each, 3/4 are the usage line's."""
 
 
 class Tier(StrEnum):
@@ -27,12 +28,17 @@ class Tier(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """Sizes in tokens. By default soft = T/2, hard = 3T/4 and per_call = T/8 of the window T (published baseline)."""
+    """Sizes in tokens. By default soft = T/2, hard = 3T/4 and per_call = T/8 of the window T (published baseline).
+
+    `reserve` is kept free behind every action. A harness of few words can do with less of it, and so with a window
+    below the usual least.
+    """
 
     window: int = WINDOW
     soft: int = 0
     hard: int = 0
     per_call: int = 0
+    reserve: int = RESERVE
 
     def __post_init__(self) -> None:
         for name, default in (
@@ -42,12 +48,15 @@ class Budget:
         ):
             if not getattr(self, name):
                 object.__setattr__(self, name, default)
-        if self.window < SMALLEST_WINDOW:
-            raise ConfigError(f"a window of {self.window} tokens is too small: the least is {SMALLEST_WINDOW}")
-        if not 0 < self.soft <= self.hard < self.window - RESERVE:
+        if self.reserve < 1:
+            raise ConfigError(f"the reserve must be at least 1 token; got {self.reserve}")
+        least = RESERVES * self.reserve
+        if self.window < least:
+            raise ConfigError(f"a window of {self.window} tokens is too small: the least is {least}")
+        if not 0 < self.soft <= self.hard < self.window - self.reserve:
             raise ConfigError(
-                f"thresholds must obey 0 < soft <= hard < window - {RESERVE}; got soft={self.soft}, hard={self.hard}, "
-                f"window={self.window}"
+                f"thresholds must obey 0 < soft <= hard < window - {self.reserve}; got soft={self.soft}, "
+                f"hard={self.hard}, window={self.window}"
             )
         if not 0 < self.per_call <= self.hard:
             raise ConfigError(f"per_call must lie in 1..hard ({self.hard}); got {self.per_call}")
@@ -63,5 +72,9 @@ class Budget:
         return max(0, min(self.per_call, self.hard - tokens))
 
     def output_room(self, tokens: int) -> int:
-        """Tokens a policy may sample on a view of that size: view + output + `RESERVE` <= window."""
-        return max(0, self.window - tokens - RESERVE)
+        """Tokens a policy may sample on a view of that size: view + output + `reserve` <= window."""
+        return max(0, self.window - tokens - self.reserve)
+
+    def result_room(self, tokens: int) -> int:
+        """Tokens that what is said in answer to a call may take behind a view of that size; the usage line follows."""
+        return self.window - tokens - self.reserve * 3 // 4

@@ -16,11 +16,11 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, model_validator
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationInfo, field_validator, model_validator
 
 from context_agent.profiles import Profile
 from context_agent.profiles import profile as named_profile
-from context_agent.pruning.budget import SMALLEST_WINDOW
+from context_agent.pruning.budget import RESERVE, RESERVES, Budget
 from context_agent.train.curriculum import Curriculum
 from context_agent.train.rewards import Rewards
 from context_agent.train.rl.losses import Loss
@@ -142,14 +142,33 @@ class Data(Section):
 
 
 class Episodes(Section):
-    """The harness: profile and limits of an episode."""
+    """The harness: profile and limits of an episode.
+
+    `per_call` is what a call may show (0: an eighth of the window), `reserve` what is kept free behind every action.
+    A window holds eight reserves at least, so one for very small models needs a smaller reserve.
+    """
 
     profile: Literal["default", "context-1"] = "default"
-    window: Annotated[int, Field(ge=SMALLEST_WINDOW)] = 32_768
+    reserve: Count = RESERVE
+    window: int = 32_768
+    per_call: Annotated[int, Field(ge=0)] = 0
     turns: Count = 64
     seconds: Positive | None = None
     calls: Count = 16
     workers: Count = 8
+
+    @field_validator("window")
+    @classmethod
+    def _holds(cls, window: int, about: ValidationInfo) -> int:
+        least = RESERVES * about.data.get("reserve", RESERVE)
+        if window < least:
+            raise ValueError(f"should be greater than or equal to {least}, {RESERVES} reserves")
+        return window
+
+    @property
+    def budget(self) -> Budget:
+        """The window with what it is divided into."""
+        return Budget(self.window, per_call=self.per_call, reserve=self.reserve)
 
     def harness(self, renderer: Rendering) -> Profile:
         """The profile that episodes run in."""

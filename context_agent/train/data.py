@@ -118,7 +118,7 @@ def _taught(run: Run, renderer: TokenRenderer, world: Gym) -> Iterator[Trajector
 def _teaching(run: Run, renderer: TokenRenderer, world: Gym) -> SearchAgent:
     teacher = Teacher(world.questions["train"], world.titles, counter=PromptCounter(renderer))
     return SearchAgent(
-        world.corpus, teacher, profile=run.episodes.harness(run.model.renderer), budget=run.episodes.window
+        world.corpus, teacher, profile=run.episodes.harness(run.model.renderer), budget=run.episodes.budget
     )
 
 

@@ -12,11 +12,14 @@ from typing import Any
 from context_agent.agent import SearchAgent
 from context_agent.episode import Limits
 from context_agent.errors import ConfigError, MissingExtraError
+from context_agent.policies.controlled import ControlledPolicy
 from context_agent.policies.engines.protocol import Engine
 from context_agent.policies.engines.transformers import TransformersEngine
 from context_agent.policies.engines.vllm import VllmEngine
+from context_agent.policies.protocol import Policy
 from context_agent.policies.renderers.protocol import TokenRenderer
 from context_agent.policies.tokens import TokenPolicy
+from context_agent.pruning.strategies import strategy
 from context_agent.train.config import Run
 from context_agent.train.data import Material, opened, world_of
 from context_agent.train.models import Loaded, load
@@ -101,18 +104,28 @@ def sampling(run: Run, loaded: Loaded) -> Iterator[tuple[Engine, Weights]]:
 
 @contextmanager
 def agent_of(
-    run: Run, material: Material, engine: Engine, renderer: TokenRenderer, temperature: float
+    run: Run,
+    material: Material,
+    engine: Engine,
+    renderer: TokenRenderer,
+    temperature: float,
+    *,
+    prunes: bool = True,
 ) -> Iterator[SearchAgent]:
-    """The production agent with the run's harness and limits, sampling at that temperature."""
+    """The production agent with the run's harness and limits, sampling at that temperature.
+
+    Without `prunes` the policy's edits of its context are not carried out.
+    """
     episodes = run.episodes
-    policy = TokenPolicy(
+    policy: Policy = TokenPolicy(
         engine, renderer, temperature=temperature, top_p=run.engine.top_p, max_tokens=run.engine.max_tokens
     )
+    policy = policy if prunes else ControlledPolicy(policy, strategy("none"), "none")
     with SearchAgent(
         material.corpus,
         policy,
         profile=episodes.harness(run.model.renderer),
-        budget=episodes.window,
+        budget=episodes.budget,
         limits=Limits(turns=episodes.turns, seconds=episodes.seconds, calls=episodes.calls),
         workers=episodes.workers,
     ) as agent:

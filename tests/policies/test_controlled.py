@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from context_agent import Action, Budget, MemoryCorpus, ScriptedPolicy, SearchAgent, ToolCall, View
 from context_agent.policies.controlled import ControlledPolicy
 from context_agent.pruning.strategies import strategy
-from context_agent.trajectory import Edited
+from context_agent.trajectory import Acted, Edited
 from tests.actions import prune, search
 
 QUERIES = ["comets", "rivers", "operas", "engines", "gardens", "painters", "bridges"]
@@ -56,6 +58,15 @@ def test_an_action_of_edits_alone_ends_with_a_ranking(corpus: MemoryCorpus) -> N
     result = SearchAgent(corpus, ControlledPolicy(inner, strategy("none"), "none")).search("comets?")
     assert result.stop_reason == "finished"
     assert result.documents
+
+
+def test_what_was_sampled_stays_as_long_as_it_was(corpus: MemoryCorpus) -> None:
+    said = replace(greedy(View("q", Budget(2048))), tokens=17)
+    inner = ScriptedPolicy([said, lambda view: replace(greedy(view), tokens=23)])
+    result = SearchAgent(corpus, ControlledPolicy(inner, strategy("none"), "none"), budget=Budget(2048)).search("q")
+    acted = [event for event in result.trajectories[0].events if isinstance(event, Acted)]
+    assert [event.tokens for event in acted[:2]] == [17, 23]
+    assert [call.name for call in acted[1].action.calls] == ["search_corpus"], "the prune is left out"
 
 
 def test_the_label_is_in_the_name() -> None:

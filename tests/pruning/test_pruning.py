@@ -93,3 +93,14 @@ def test_the_oracle_keeps_gold_alone() -> None:
 def test_an_unknown_strategy_names_the_known_ones() -> None:
     with pytest.raises(ConfigError, match="none, oldest, random, oracle"):
         strategy("newest")
+
+
+def test_the_reserve_decides_how_small_a_window_may_be() -> None:
+    with pytest.raises(ConfigError, match="the least is 512"):
+        Budget(511)
+    small = Budget(100, per_call=40, reserve=8)
+    assert (small.hard, small.output_room(80), small.result_room(80)) == (75, 12, 14)
+    with pytest.raises(ConfigError, match="the least is 64"):
+        Budget(63, reserve=8)
+    with pytest.raises(ConfigError, match="at least 1 token"):
+        Budget(512, reserve=0)

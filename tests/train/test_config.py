@@ -61,6 +61,8 @@ def test_every_table_is_read_into_its_values() -> None:
         ({"checkpoints": {"keep": 1}}, "checkpoints.keep: Input should be greater than or equal to 2"),
         ({"sft": {"rows": 10, "rows_a_pass": 4}}, "must be a multiple"),
         ({"episodes": {"window": 100}}, "episodes.window: .* greater than or equal to 512"),
+        ({"episodes": {"window": 60, "reserve": 8}}, "episodes.window: .* greater than or equal to 64, 8 reserves"),
+        ({"episodes": {"reserve": 0}}, "episodes.reserve: .* greater than or equal to 1"),
     ],
 )
 def test_what_cannot_be_is_refused_by_name(change: dict[str, Any], told: str) -> None:

@@ -15,7 +15,10 @@ from context_agent.train.rl.playing import Ask, played
 from context_agent.train.rl.rollouts import Played, measures, whole
 from context_agent.trajectory_file import write
 
-MEASURES = ("reward", "recall", "precision", "trajectory_recall", "prune_accuracy", "pruned", "finished", "turns")
+MEASURES = (
+    *("reward", "recall", "precision", "trajectory_recall", "prune_accuracy"),
+    *("pruned", "pruning", "finished", "turns", "searches"),
+)
 SHOWN = 4
 """Trajectories that are kept of each evaluation and temperature, for `ctx1 view`."""
 

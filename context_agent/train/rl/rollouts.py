@@ -251,7 +251,9 @@ def measures(episodes: Sequence[Played]) -> dict[str, float]:
         "finished": fmean(float(one.ending == "finished") for one in outcomes),
         "turns": fmean(one.turns for one in outcomes),
         "calls": fmean(sum(one.calls) for one in outcomes),
+        "searches": fmean(len(one.queries) for one in outcomes),
         "pruned": pruned / len(outcomes),
+        "pruning": fmean(float(one.pruned > 0) for one in outcomes),
         "mistakes": fmean(one.mistakes for one in outcomes),
     }
     if pruned:
