@@ -163,6 +163,7 @@ class Episode:
             limits=asdict(self.limits),
             version=__version__,
             started=datetime.now(UTC).isoformat(timespec="seconds"),
+            where=where,
         )
         self._opening = self._prompt(question, self.profile.instructions() if instructions is None else instructions)
         self.view = View(question, self.budget, tools=self.profile.tools)

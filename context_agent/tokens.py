@@ -47,6 +47,11 @@ class CharCounter:
         return -(-len(text) // 4)
 
 
+def counter_named(name: str) -> TokenCounter | None:
+    """The counter of that name, None where it is a model's own: that comes with its tokenizer."""
+    return next((made() for made in (HarmonyCounter, CharCounter) if made.name == name), None)
+
+
 @cache
 def _harmony() -> HarmonyEncoding:
     from openai_harmony import HarmonyEncodingName, load_harmony_encoding

@@ -38,6 +38,8 @@ class Header:
     version: str = ""
     started: str = ""
     """UTC time, ISO 8601."""
+    where: dict[str, Any] | None = None
+    """The metadata filter that every call was under."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,6 +16,7 @@ COMMANDS: dict[str, str] = {
     "world": "context_agent.cli.synth_world:world",
     "trajectories": "context_agent.cli.synth_trajectories:trajectories",
     "from-feedback": "context_agent.cli.synth_from_feedback:from_feedback",
+    "replay-check": "context_agent.cli.synth_replay_check:replay_check",
     "filter": "context_agent.cli.synth_filter:filter_",
     "review": "context_agent.cli.synth_review:review",
     "split": "context_agent.cli.synth_split:split",

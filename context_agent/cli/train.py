@@ -13,6 +13,7 @@ COMMANDS = {
     "sft": "context_agent.cli.train_run:sft",
     "rl": "context_agent.cli.train_run:rl",
     "demo": "context_agent.cli.train_demo:demo",
+    "judge-check": "context_agent.cli.train_judge_check:judge_check",
 }
 
 

@@ -201,11 +201,15 @@ def served(
         retries=retries,
         concurrency=concurrency,
     )
-    renderer = _templated(tokenizer) if tokenizer else HarmonyRenderer(effort=reasoning_effort, parallel=parallel)
+    renderer = templated(tokenizer) if tokenizer else HarmonyRenderer(effort=reasoning_effort, parallel=parallel)
     return TokenPolicy(engine, renderer, temperature=temperature, top_p=top_p, max_tokens=max_tokens)
 
 
-def _templated(tokenizer: str) -> TokenRenderer:
+def templated(tokenizer: str) -> TokenRenderer:
+    """The renderer that speaks a tokenizer's chat template; the tokenizer is a folder or a model's name.
+
+    Raises `ConfigError` for one that cannot be loaded, and `MissingExtraError`.
+    """
     from context_agent.policies.renderers.template import TemplateRenderer
 
     try:

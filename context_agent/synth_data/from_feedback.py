@@ -76,6 +76,36 @@ def tasks_from_feedback(
     judgements: Iterable[Judgement], trajectories: FeedbackLog, corpus: Corpus
 ) -> tuple[list[Task], FeedbackReport]:
     """The tasks, in the order in which their questions were first judged, and what became of the rest."""
+    cases, report = _cases(judgements, trajectories, corpus)
+    tasks = [task for case in cases.values() if (task := _task(case, report)) is not None]
+    report.tasks = len(tasks)
+    return tasks, report
+
+
+@dataclass(frozen=True, slots=True)
+class Verdicts:
+    """What was settled on, document by document, of each question that was judged."""
+
+    by_question: Mapping[str, Mapping[str, bool]]
+
+    def key(self, question: str) -> str:
+        """The same for questions that count as one."""
+        return _normal(question)
+
+    def of(self, question: str) -> Mapping[str, bool]:
+        """True for a relevant document, False for an irrelevant one; nothing of ties and of what nobody judged."""
+        return self.by_question.get(_normal(question), {})
+
+
+def verdicts_of(judgements: Iterable[Judgement], trajectories: FeedbackLog, corpus: Corpus) -> Verdicts:
+    """The verdicts that tasks are made of, over all searches for a question and all judges."""
+    cases, _ = _cases(judgements, trajectories, corpus)
+    return Verdicts({key: _settled(case)[0] for key, case in cases.items()})
+
+
+def _cases(
+    judgements: Iterable[Judgement], trajectories: FeedbackLog, corpus: Corpus
+) -> tuple[dict[str, _Case], FeedbackReport]:
     report = FeedbackReport()
     cases: dict[str, _Case] = {}
     place = _places(corpus)
@@ -90,9 +120,7 @@ def tasks_from_feedback(
             report.judgements[NO_IDS] += 1
             continue
         _take(cases.setdefault(_normal(question), _Case(question)), one, place, report)
-    tasks = [task for case in cases.values() if (task := _task(case, report)) is not None]
-    report.tasks = len(tasks)
-    return tasks, report
+    return cases, report
 
 
 def _take(case: _Case, one: Judgement, place: Place, report: FeedbackReport) -> None:
@@ -117,16 +145,10 @@ def _take(case: _Case, one: Judgement, place: Place, report: FeedbackReport) -> 
 
 
 def _task(case: _Case, report: FeedbackReport) -> Task | None:
-    gold: list[str] = []
-    distractors: list[str] = []
-    for document, said in case.said.items():
-        relevant = sum(said.values())
-        irrelevant = len(said) - relevant
-        case.conflicts += bool(relevant and irrelevant)
-        if relevant != irrelevant:
-            (gold if relevant > irrelevant else distractors).append(document)
-        else:
-            report.ties += 1
+    verdicts, ties = _settled(case)
+    gold = [document for document, relevant in verdicts.items() if relevant]
+    distractors = [document for document, relevant in verdicts.items() if not relevant]
+    report.ties += ties
     report.conflicts += case.conflicts
     if not gold:
         report.questions[NOT_IN_INDEX if case.lost else NOT_RELEVANT] += 1
@@ -142,6 +164,19 @@ def _task(case: _Case, report: FeedbackReport) -> Task | None:
         origin=ORIGIN,
         labels={ORIGIN: _label(case)},
     )
+
+
+def _settled(case: _Case) -> tuple[dict[str, bool], int]:
+    """The verdict on each document by majority, and how many ties have none. Notes the conflicts in the case."""
+    verdicts: dict[str, bool] = {}
+    case.conflicts = 0
+    for document, said in case.said.items():
+        relevant = sum(said.values())
+        irrelevant = len(said) - relevant
+        case.conflicts += bool(relevant and irrelevant)
+        if relevant != irrelevant:
+            verdicts[document] = relevant > irrelevant
+    return verdicts, len(case.said) - len(verdicts)
 
 
 def _label(case: _Case) -> Mapping[str, Any]:

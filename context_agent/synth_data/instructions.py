@@ -46,16 +46,19 @@ class Part:
 class Prompts:
     """The instructions by name, from a folder where it has the file, else those that ship."""
 
-    def __init__(self, folder: Path | None = None) -> None:
-        """Reads all of them. Raises `ConfigError` for a folder or file that cannot be read, or unknown placeholders."""
+    def __init__(self, folder: Path | None = None, known: Mapping[str, frozenset[str]] = PROMPTS) -> None:
+        """Reads all that are `known`, each with its placeholders.
+
+        Raises `ConfigError` for a folder or file that cannot be read, or unknown placeholders.
+        """
         if folder is not None and not folder.is_dir():
             raise ConfigError(f"no folder of prompts at {folder}")
-        self._templates = {name: _template(name, folder) for name in PROMPTS}
+        self._templates = {name: _template(name, folder, placeholders) for name, placeholders in known.items()}
 
     @property
     def digest(self) -> str:
         """Changes with any word of them; part of a stage's settings."""
-        text = "\0".join(f"{name}\0{self._templates[name].template}" for name in PROMPTS)
+        text = "\0".join(f"{name}\0{template.template}" for name, template in self._templates.items())
         return blake2b(text.encode(), digest_size=6).hexdigest()
 
     def instructions(self, name: str, **values: object) -> str:
@@ -77,7 +80,7 @@ def fenced(parts: Sequence[Part]) -> tuple[str, str]:
     return mark, "\n\n".join(blocks)
 
 
-def _template(name: str, folder: Path | None) -> Template:
+def _template(name: str, folder: Path | None, placeholders: frozenset[str]) -> Template:
     own = None if folder is None else folder / f"{name}.md"
     path = own if own is not None and own.exists() else files("context_agent.synth_data") / "prompts" / f"{name}.md"
     try:
@@ -86,8 +89,8 @@ def _template(name: str, folder: Path | None) -> Template:
         raise ConfigError(f"cannot read the prompt {path}: {error}") from error
     if not template.is_valid():
         raise ConfigError(f"{path}: a $ that begins no placeholder; write $$ for the sign itself")
-    unknown = sorted(set(template.get_identifiers()) - PROMPTS[name])
+    unknown = sorted(set(template.get_identifiers()) - placeholders)
     if unknown:
-        known = ", ".join(f"${one}" for one in sorted(PROMPTS[name])) or "none"
+        known = ", ".join(f"${one}" for one in sorted(placeholders)) or "none"
         raise ConfigError(f"{path}: unknown placeholder ${unknown[0]}; this prompt knows {known}")
     return template

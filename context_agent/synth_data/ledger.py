@@ -37,6 +37,11 @@ class Cap:
 
     cost: float | None = None
     tokens: int | None = None
+    calls: int | None = None
+
+
+class CapReached(Halted):
+    """The next call could pass the cap."""
 
 
 @dataclass(slots=True)
@@ -59,7 +64,7 @@ class Ledger:
         """Raises `ConfigError` for negative figures, and for a cap on cost where nothing has a price."""
         self.prices = prices or Prices()
         self.cap = cap or Cap()
-        figures = (self.prices.input, self.prices.output, self.cap.cost or 0, self.cap.tokens or 0)
+        figures = (self.prices.input, self.prices.output, self.cap.cost or 0, self.cap.tokens or 0, self.cap.calls or 0)
         if min(figures) < 0:
             raise ConfigError(f"prices and caps cannot be negative; got {figures}")
         if self.cap.cost is not None and not (self.prices.input or self.prices.output):
@@ -83,14 +88,14 @@ class Ledger:
     async def room(self, prompt: int, completion: int) -> AsyncIterator[Claim]:
         """Room for a call of at most so many tokens.
 
-        Waits while calls under way hold what it needs; raises `Halted` where nothing under way could free enough.
+        Waits while calls under way hold what it needs; raises `CapReached` where nothing under way could free enough.
         A claim left without `settle` costs nothing: its call failed.
         """
         claim = Claim(prompt, completion)
         async with self._changed:
             while not self._fits(claim):
                 if not self._claims:
-                    raise Halted(self._words(claim))
+                    raise CapReached(self._words(claim))
                 await self._changed.wait()
             self._claims.append(claim)
         try:
@@ -121,11 +126,13 @@ class Ledger:
     def _fits(self, claim: Claim) -> bool:
         prompt = self.prompt + claim.prompt + sum(one.prompt for one in self._claims)
         completion = self.completion + claim.completion + sum(one.completion for one in self._claims)
-        within_tokens = self.cap.tokens is None or prompt + completion <= self.cap.tokens
-        return within_tokens and (self.cap.cost is None or self.prices.cost(prompt, completion) <= self.cap.cost)
+        within = self.cap.tokens is None or prompt + completion <= self.cap.tokens
+        within = within and (self.cap.calls is None or self.calls + len(self._claims) < self.cap.calls)
+        return within and (self.cap.cost is None or self.prices.cost(prompt, completion) <= self.cap.cost)
 
     def _words(self, claim: Claim) -> str:
-        spent = f"{self.prompt + self.completion:,} tokens in {self.calls} calls"
+        calls = f"{self.calls}" if self.cap.calls is None else f"{self.calls} of {self.cap.calls:,}"
+        spent = f"{self.prompt + self.completion:,} tokens in {calls} calls"
         if self.cap.cost is not None:
             spent += f" for {self.cost:.4f} of {self.cap.cost:g}"
         if self.cap.tokens is not None:

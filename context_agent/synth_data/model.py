@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
@@ -16,7 +16,7 @@ from context_agent.policies.chat import ChatPolicy
 from context_agent.policies.factory import load_policy
 from context_agent.policies.http import Refusal
 from context_agent.policies.replies import Reply, read_reply
-from context_agent.synth_data.instructions import Part, Prompts
+from context_agent.synth_data.instructions import PROMPTS, Part, Prompts
 from context_agent.synth_data.ledger import Cap, Ledger, Prices
 from context_agent.synth_data.paid import PaidEndpoint, ReplyFile
 from context_agent.synth_data.stages import Unfit
@@ -66,13 +66,24 @@ class ModelOptions:
 class Model:
     """A chat model behind a cache and a cap. Use it with `with`, in one event loop."""
 
-    def __init__(self, options: ModelOptions, replies: Path, *, concurrency: int = 8, seed: int = 0) -> None:
-        """`replies` is the file that keeps all answers. Nothing is sent yet. Raises `ConfigError`, `DataError`."""
+    def __init__(
+        self,
+        options: ModelOptions,
+        replies: Path,
+        *,
+        concurrency: int = 8,
+        seed: int = 0,
+        known: Mapping[str, frozenset[str]] = PROMPTS,
+    ) -> None:
+        """`replies` is the file that keeps all answers, `known` are the prompts with their placeholders.
+
+        Nothing is sent yet. Raises `ConfigError`, `DataError`.
+        """
         given = {"max_tokens": REPLY_TOKENS, **{k: v for k, v in options.asked.items() if v is not None}}
         policy = load_policy("chat", **given)
         if not isinstance(policy, ChatPolicy):
             raise ConfigError(f"a chat model is needed; got {policy!r}")
-        self.prompts = Prompts(options.prompts)
+        self.prompts = Prompts(options.prompts, known)
         self.ledger = Ledger(options.prices, options.cap)
         self.seed = seed
         self._replies = ReplyFile(replies)

@@ -32,6 +32,23 @@ FREE = (
     "engine.adapters",
     "engine.timeout",
     "data.dev",
+    *(
+        f"judge.{name}"
+        for name in (
+            "base_url",
+            "api_key_env",
+            "timeout",
+            "retries",
+            "concurrency",
+            "price_",
+            "max_calls",
+            "max_tokens_total",
+            "max_cost",
+            "patience",
+            "calibration",
+            "uncalibrated",
+        )
+    ),
 )
 """What may change between a checkpoint and the run that goes on from it; all else decides what is learned."""
 
@@ -145,8 +162,9 @@ def digest(settings: Mapping[str, Any]) -> str:
 
 
 def binding(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """The values by dotted key that must not change while a run goes on."""
-    return {key: value for key, value in flat(settings) if not key.startswith(FREE)}
+    """The values by dotted key that must not change while a run goes on. A run without a judge binds none of its."""
+    unused = () if settings.get("judge", {}).get("model") else ("judge.", "rewards.judge")
+    return {key: value for key, value in flat(settings) if not key.startswith((*FREE, *unused))}
 
 
 def differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:

@@ -22,7 +22,8 @@ from context_agent.profiles import Profile
 from context_agent.profiles import profile as named_profile
 from context_agent.pruning.budget import RESERVE, RESERVES, Budget
 from context_agent.train.curriculum import Curriculum
-from context_agent.train.rewards import Rewards
+from context_agent.train.judged.settings import JudgeSettings
+from context_agent.train.rewards import GAINS, Rewards
 from context_agent.train.rl.losses import Loss
 from context_agent.train.rl.rollouts import RolloutSettings
 
@@ -295,6 +296,7 @@ class Run(Section):
     engine: Engine = Engine()
     rollouts: RolloutSettings = RolloutSettings()
     rewards: Rewards = Rewards()
+    judge: JudgeSettings = JudgeSettings()
     curriculum: Curriculum = Curriculum()
     loss: LossSection = LossSection()
     optimiser: Optimiser = Optimiser()
@@ -313,6 +315,14 @@ class Run(Section):
             )
         if (self.model.renderer is Rendering.WORDS) != (self.data.world is not None):
             raise ValueError("the words renderer is for data.world, and data.world is spelled by it: use both")
+        if bool(self.judge.model) != bool(self.rewards.judge):
+            raise ValueError("a judge has a model in judge.model and a weight in rewards.judge: give both or neither")
+        others = any(getattr(self.rewards, name) for name in GAINS if name != "judge")
+        if self.rewards.judge and not others and not self.judge.alone:
+            raise ValueError(
+                "rewards.judge is the only gain that counts, so the policy would learn to please the judge alone: "
+                "weigh another term, or set judge.alone = true"
+            )
         return self
 
     @property

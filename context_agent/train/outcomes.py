@@ -32,15 +32,17 @@ def spoiled(trajectory: Trajectory) -> bool:
     return trajectory.end is None or StopReason(trajectory.end.stop_reason) not in ENDINGS
 
 
-def outcome(trajectory: Trajectory, question: Question, gold: Gold | None = None) -> Outcome:
-    """The measures of a whole episode. `gold` is the question's in its corpus (`gold_of`).
+def outcome(
+    trajectory: Trajectory, question: Question, gold: Gold | None = None, *, judged: float | None = None
+) -> Outcome:
+    """The measures of a whole episode. `gold` is the question's in its corpus (`gold_of`), `judged` a judge's verdict.
 
-    Raises `DataError` for a spoiled episode and for a question without gold, `TrajectoryError` for a record that does
-    not replay.
+    Raises `DataError` for a spoiled episode and for a question with neither gold nor a verdict, `TrajectoryError` for a
+    record that does not replay.
     """
     gold = gold or gold_of(question)
-    if spoiled(trajectory) or not gold:
-        what = "has no gold" if not gold else "was ended by something other than its policy"
+    if spoiled(trajectory) or not (gold or judged is not None):
+        what = "was ended by something other than its policy" if spoiled(trajectory) else "has no gold"
         raise DataError(f"episode {trajectory.header.id}, question {question.id}: it {what}, so it has no reward")
     assert trajectory.end is not None
     replay = Replay(trajectory, gold)
@@ -48,9 +50,9 @@ def outcome(trajectory: Trajectory, question: Question, gold: Gold | None = None
     found = [gold.found_by(one.id, (chunk.id for chunk in one.chunks)) for one in trajectory.end.documents]
     return Outcome(
         ending=ENDINGS[StopReason(trajectory.end.stop_reason)],
-        precision=metrics.precision_of(found),
-        recall=metrics.recall_of(found, gold.needs),
-        seen=metrics.recall_of([replay.seen], gold.needs),
+        precision=metrics.precision_of(found) if gold else 0.0,
+        recall=metrics.recall_of(found, gold.needs) if gold else 0.0,
+        seen=metrics.recall_of([replay.seen], gold.needs) if gold else 0.0,
         answered=_answered(returned, question.answer),
         calls=tuple(_by_turn(returned).values()),
         prunes=_pruning_turns(returned),
@@ -58,6 +60,8 @@ def outcome(trajectory: Trajectory, question: Question, gold: Gold | None = None
         pruned=len(replay.pruned),
         pruned_gold=len(replay.pruned & replay.gold),
         mistakes=replay.spent.mistakes,
+        golden=bool(gold),
+        judged=judged,
     )
 
 

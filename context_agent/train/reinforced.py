@@ -31,6 +31,7 @@ from context_agent.train.rl.staleness import Fresh
 from context_agent.train.rl.trainer import RowTrainer
 from context_agent.train.rl.weights import Adapters, Broadcast, Shared, Weights
 from context_agent.train.session import Advance, Session, Trained
+from context_agent.train.trusted import bench_of, with_gold
 
 try:
     from transformers import TrainerCallback
@@ -61,6 +62,7 @@ def train(run: Run, *, resume: bool = False, note: Note = print, advance: Advanc
             curriculum=run.curriculum,
             report=watch.played,
             trajectories=session.out / "trajectories",
+            bench=stack.enter_context(bench_of(run, material.questions, note, rank=session.rank, ranks=session.ranks)),
             rank=session.rank,
             ranks=session.ranks,
         )
@@ -199,7 +201,7 @@ def _evaluating(
 ) -> Iterator[Evaluator | None]:
     """None where nothing is to be evaluated, or not by this rank."""
     chosen = run.evaluation
-    if not chosen.every or not material.dev or not session.main:
+    if not chosen.every or not with_gold(material.dev) or not session.main:
         yield None
         return
     with ExitStack() as stack:
@@ -209,8 +211,9 @@ def _evaluating(
         }
         yield Evaluator(
             agents,
-            material.dev[: chosen.questions],
-            rewards=run.curriculum.rewards(run.rewards, 1.0),
+            with_gold(material.dev)[: chosen.questions],
+            # What is measured is what the gold says; nobody is paid to judge it.
+            rewards=replace(run.curriculum.rewards(run.rewards, 1.0), judge=0.0),
             concurrency=run.rollouts.concurrency,
             seed=run.seed,
             folder=session.out / "trajectories",

@@ -2,7 +2,8 @@
 
 Context-1, section 3: `r = clamp(0.7 F_beta + 0.3 r_trajectory + r_answer - p_prune - p_turn, floor, r_before)`.
 A term is a function from an `Outcome` to a number; `Rewards` says which count and for how much. What the report does
-not name (diversity, prune accuracy, parallel calls, mistakes, decay) is there too, and off unless given a weight.
+not name (diversity, prune accuracy, parallel calls, a judge, mistakes, decay) is there too, and off unless it is given
+a weight.
 """
 
 from __future__ import annotations
@@ -31,6 +32,9 @@ class Ending(StrEnum):
 class Outcome:
     """What an episode came to. Precision and recall are those of the ranking; `seen` is recall over all encountered.
 
+    All three are 0 where the question has no gold (`golden` is then False). `judged` is a judge's verdict on the
+    ranking, from 0 to 1, None where there is none.
+
     `calls` counts the tool calls of each turn, `prunes` those of each turn that did nothing but prune (0 for any other
     turn). `answered` is whether a chunk that holds the answer was retrieved, None where no answer is known.
     """
@@ -46,6 +50,8 @@ class Outcome:
     pruned: int = 0
     pruned_gold: int = 0
     mistakes: int = 0
+    golden: bool = True
+    judged: float | None = None
 
     @property
     def turns(self) -> int:
@@ -78,6 +84,7 @@ class Rewards:
     diversity: float = 0.0
     parallel: float = 0.0
     parallel_calls: int = 3
+    judge: float = 0.0
     floor: float = 0.001
     malformed: float = -0.5
     cut: float = 0.0
@@ -121,8 +128,8 @@ def found_answer(outcome: Outcome, settings: Rewards) -> float:
 
 
 def accurate_pruning(outcome: Outcome, settings: Rewards) -> float:
-    """Share of the pruned chunks that are not gold; 0 where nothing was pruned."""
-    return 1 - outcome.pruned_gold / outcome.pruned if outcome.pruned else 0.0
+    """Share of the pruned chunks that are not gold; 0 where nothing was pruned, or no gold is known."""
+    return 1 - outcome.pruned_gold / outcome.pruned if outcome.pruned and outcome.golden else 0.0
 
 
 def diverse_queries(outcome: Outcome, settings: Rewards) -> float:
@@ -140,6 +147,11 @@ def parallel_calls(outcome: Outcome, settings: Rewards) -> float:
         return 0.0
     mean = sum(outcome.calls) / len(outcome.calls)
     return min(1.0, max(0.0, (mean - 1) / (settings.parallel_calls - 1)))
+
+
+def judged_ranking(outcome: Outcome, settings: Rewards) -> float:
+    """The judge's verdict; 0 where there is none, which then holds for all episodes of the question."""
+    return outcome.judged or 0.0
 
 
 def repeated_prunes(outcome: Outcome, settings: Rewards) -> float:
@@ -172,6 +184,7 @@ GAINS: Mapping[str, Term] = {
     "prune_accuracy": accurate_pruning,
     "diversity": diverse_queries,
     "parallel": parallel_calls,
+    "judge": judged_ranking,
 }
 """Terms in [0, 1], each weighted by the setting of its name."""
 

@@ -17,6 +17,10 @@ CONFIGS = Path(__file__).parents[2] / "configs"
 LEAST: dict[str, Any] = {"model": {"name": "some/model"}, "data": {"questions": ["tasks.jsonl"], "path": ".ctx1"}}
 
 
+JUDGE = {"model": "m", "max_calls": 1}
+ALONE = {"judge": 1.0, "output": 0.0, "trajectory": 0.0, "answer": 0.0}
+
+
 def test_what_a_file_leaves_out_is_the_report_s() -> None:
     run = made(LEAST)
     assert run.rewards == Rewards()
@@ -60,6 +64,15 @@ def test_every_table_is_read_into_its_values() -> None:
         ({"data": {"world": {}, "path": "x"}}, "a world has its own corpus"),
         ({"checkpoints": {"keep": 1}}, "checkpoints.keep: Input should be greater than or equal to 2"),
         ({"sft": {"rows": 10, "rows_a_pass": 4}}, "must be a multiple"),
+        ({"judge": {"model": "m", "max_calls": 1}}, "a model in judge.model and a weight in rewards.judge"),
+        ({"rewards": {"judge": 1.0}}, "a model in judge.model and a weight in rewards.judge"),
+        ({"judge": {"model": "m"}, "rewards": {"judge": 1.0}}, "say what the judge may cost"),
+        ({"judge": {"modle": "m"}}, r"unknown key 'modle' in \[judge\]; did you mean 'model'"),
+        ({"judge": JUDGE, "rewards": ALONE}, "rewards.judge is the only gain that counts"),
+        (
+            {"judge": JUDGE | {"questions": "some"}, "rewards": {"judge": 1.0}},
+            "judge.questions: .*'without_gold' or 'all'",
+        ),
         ({"episodes": {"window": 100}}, "episodes.window: .* greater than or equal to 512"),
         ({"episodes": {"window": 60, "reserve": 8}}, "episodes.window: .* greater than or equal to 64, 8 reserves"),
         ({"episodes": {"reserve": 0}}, "episodes.reserve: .* greater than or equal to 1"),
@@ -68,6 +81,25 @@ def test_every_table_is_read_into_its_values() -> None:
 def test_what_cannot_be_is_refused_by_name(change: dict[str, Any], told: str) -> None:
     with pytest.raises(ConfigError, match=told):
         made(LEAST | change)
+
+
+def test_a_judge_may_be_the_only_gain_where_that_is_meant() -> None:
+    run = made(LEAST | {"judge": JUDGE | {"alone": True}, "rewards": ALONE})
+    assert run.rewards.judge == 1.0
+    made(LEAST | {"judge": JUDGE, "rewards": ALONE | {"diversity": 0.1}})
+
+
+def test_a_run_without_a_judge_binds_nothing_of_it() -> None:
+    plain = made(LEAST).plain()
+    older = {key: value for key, value in plain.items() if key != "judge"}
+    older["rewards"] = {key: value for key, value in older["rewards"].items() if key != "judge"}
+    assert differences(older, plain) == []
+    assert digest(older) == digest(plain)
+    judged = made(LEAST | {"judge": JUDGE, "rewards": {"judge": 0.5}})
+    dearer = made(LEAST | {"judge": JUDGE | {"max_calls": 9, "calibration": "x"}, "rewards": {"judge": 0.5}})
+    other = made(LEAST | {"judge": JUDGE | {"model": "n"}, "rewards": {"judge": 0.5}})
+    assert differences(judged.plain(), dearer.plain()) == []
+    assert differences(judged.plain(), other.plain()) == ["judge.model was 'm' and is 'n'"]
 
 
 def test_a_file_that_is_none(tmp_path: Path) -> None:
@@ -105,7 +137,8 @@ def test_what_decides_what_is_learned_is_in_the_digest_and_the_rest_is_not() -> 
 def test_all_of_a_run_binds_but_what_is_named_free() -> None:
     plain = made(LEAST).plain()
     free = {key.split(".")[0] for key, _ in flat(plain)} - {key.split(".")[0] for key in binding(plain)}
-    assert free == {"out", "checkpoints", "evaluation", "logging", "expected"}
+    # A run without a judge: one that has one binds the model, the rubric and what else decides a verdict.
+    assert free == {"out", "checkpoints", "evaluation", "logging", "expected", "judge"}
 
 
 @pytest.mark.parametrize("path", sorted(CONFIGS.glob("*.toml")), ids=lambda path: path.stem)

@@ -66,3 +66,14 @@ def test_what_the_world_ended_has_no_reward(corpus: MemoryCorpus) -> None:
         outcome(trajectory, ASKED)
     with pytest.raises(DataError, match="no gold"):
         outcome(played(corpus, [search("entry 5"), rank_all]), Question("q", "?"))
+
+
+def test_without_gold_a_verdict_is_what_there_is(corpus: MemoryCorpus) -> None:
+    trajectory = played(corpus, [search("entry 5", limit=1), rank_all])
+    bare = Question("q", "?", "SENTINEL-0005")
+    found = outcome(trajectory, bare, judged=0.5)
+    assert (found.golden, found.judged, found.precision, found.recall, found.seen) == (False, 0.5, 0.0, 0.0, 0.0)
+    assert found.answered is True
+    with pytest.raises(DataError, match="has no gold"):
+        outcome(trajectory, bare)
+    assert outcome(trajectory, ASKED, judged=0.0).golden

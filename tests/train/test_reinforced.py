@@ -19,6 +19,7 @@ import pytest
 from context_agent.errors import ConfigError, DataError, PolicyError
 from context_agent.trajectory_file import read
 from tests.train import runs
+from tests.train.judged.judges import serving
 
 pytest.importorskip("trl")
 
@@ -181,3 +182,23 @@ def test_a_loss_that_is_no_number_is_not_learned_from(
     )
     with pytest.raises(DataError, match=r"the loss of update \d+ is nan"):
         trained(runs.rewards(student, tmp_path, loss={"kl": 0.0}))
+
+
+def test_a_judge_is_asked_and_told_and_its_replies_are_kept(student: Path, tmp_path: Path) -> None:
+    judged = {"model": "scripted", "questions": "all", "max_calls": 1_000, "uncalibrated": True, "retries": 0}
+    with serving("yes") as url:
+        run = runs.rewards(
+            student, tmp_path, rollouts={"steps": 2}, rewards={"judge": 0.5}, judge=judged | {"base_url": url}
+        )
+        _, notes = trained(run)
+    assert "the judge: it was never compared with gold (judge.uncalibrated)" in notes
+    first = next(line for line in runs.timeless(tmp_path) if "term/judge" in line)
+    assert (first["judge/absent"], first["episodes_unjudged"]) == (0, 0)
+    assert first["term/judge"] == pytest.approx(0.5 * first["judge/score"])
+    assert len((tmp_path / "judge" / "replies-0.jsonl").read_text().splitlines()) >= first["judge/calls"] > 0
+
+
+def test_a_judge_that_nothing_vouches_for_is_refused(student: Path, tmp_path: Path) -> None:
+    judged = {"model": "scripted", "questions": "all", "max_calls": 1}
+    with pytest.raises(ConfigError, match="nothing says how far this judge can be trusted"):
+        trained(runs.rewards(student, tmp_path, rewards={"judge": 0.5}, judge=judged))

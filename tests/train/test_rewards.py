@@ -77,6 +77,7 @@ def test_options_count_when_they_are_given_a_weight() -> None:
             "prune_accuracy": 0.75,
             "diversity": 0.5,
             "parallel": 0.25 * 0.75,
+            "judge": 0,
             "repeated_prunes": 0,
             "many_turns": 0,
             "mistakes": -0.2,
@@ -135,3 +136,19 @@ def test_the_reward_stays_between_floor_and_what_was_earned(
     )
     told = reward(outcome)
     assert 0.001 <= told.total <= max(0.001, told.before) <= 2.0 + 1e-9
+
+
+def test_a_judge_s_verdict_is_a_term_like_any_other() -> None:
+    bare = Outcome(Ending.FINISHED, 0.0, 0.0, 0.0, golden=False, judged=0.75)
+    assert reward(bare).total == Rewards().floor
+    assert reward(bare, Rewards(judge=0.4)).total == pytest.approx(0.3)
+    assert reward(bare, Rewards(judge=0.4)).terms["judge"] == pytest.approx(0.3)
+    absent = Outcome(Ending.FINISHED, 1.0, 1.0, 1.0)
+    assert reward(absent, Rewards(judge=0.4)).total == reward(absent).total
+    malformed = Outcome(Ending.MALFORMED, 0.0, 0.0, 0.0, golden=False, judged=1.0)
+    assert reward(malformed, Rewards(judge=0.4)).total == Rewards().malformed
+
+
+def test_nothing_is_said_of_pruning_where_no_gold_is_known() -> None:
+    pruned = Outcome(Ending.FINISHED, 0.0, 0.0, 0.0, pruned=5, golden=False, judged=0.0)
+    assert reward(pruned, Rewards(prune_accuracy=1.0)).terms["prune_accuracy"] == 0.0

@@ -82,7 +82,7 @@ def _counts(path: Path) -> bool:
 
 
 def _take(path: Path, named: bool, found: _Found) -> None:
-    if not named and not (path.suffix == SUFFIX and _is_trajectory(path)):
+    if not named and not (path.suffix == SUFFIX and is_trajectory(path)):
         found.ignored += 1
         return
     try:
@@ -95,7 +95,7 @@ def _take(path: Path, named: bool, found: _Found) -> None:
         found.loaded.append((path, trajectory, _unsound(trajectory)))
 
 
-def _is_trajectory(path: Path) -> bool:
+def is_trajectory(path: Path) -> bool:
     """Whether the first line is a trajectory's header, or the beginning of one that was cut."""
     try:
         with path.open("rb") as stream:

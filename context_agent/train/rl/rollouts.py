@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from statistics import fmean, pstdev
 from typing import TypeGuard
@@ -22,6 +22,7 @@ from context_agent.questions import Question
 from context_agent.train.advantages import Advantages, Baseline, Scored, advantages
 from context_agent.train.batches import Weighted, shares
 from context_agent.train.curriculum import Curriculum, drawn
+from context_agent.train.judged.terms import Bench, Judged, golden
 from context_agent.train.outcomes import outcome, spoiled
 from context_agent.train.rewards import Outcome, Reward, Rewards, reward
 from context_agent.train.rl.buffer import Buffer
@@ -97,20 +98,22 @@ class Rollouts:
         curriculum: Curriculum | None = None,
         report: Report | None = None,
         trajectories: Path | None = None,
+        bench: Bench | None = None,
         rank: int = 0,
         ranks: int = 1,
     ) -> None:
         """The agent's policy must record token calls, as `TokenPolicy` does, and run one rollout a question.
 
-        Of the groups of a step every `ranks`-th is this rank's, so an advantage never needs another rank. Raises
-        `ConfigError` for questions without gold, or a step that is too small to be shared out.
+        Of the groups of a step every `ranks`-th is this rank's, so an advantage never needs another rank. `bench` has
+        a judge; without one, questions need gold. Raises `ConfigError` for questions without gold, or a step that is
+        too small to be shared out.
         """
         if agent.rollouts != 1:
             raise ConfigError(f"the agent runs one episode a question when it is trained; it has {agent.rollouts}")
         if settings.groups < ranks:
             raise ConfigError(f"{settings.groups} questions a step cannot be shared by {ranks} ranks")
-        lacking = [question.id for question in questions if not (question.gold or question.facts)]
-        if lacking or not questions:
+        lacking = [question.id for question in questions if not golden(question)]
+        if (lacking and bench is None) or not questions:
             raise ConfigError(f"{len(lacking)} of {len(questions)} questions have no gold, {lacking[:3]} among them")
         self._agent = agent
         self._questions = list(questions)
@@ -120,6 +123,7 @@ class Rollouts:
         self._curriculum = curriculum or Curriculum(beta=(self._rewards.beta, self._rewards.beta))
         self._report = report
         self._trajectories = trajectories
+        self._bench = bench
         self._rank, self._ranks = rank, ranks
         self._buffer = Buffer()
 
@@ -150,11 +154,21 @@ class Rollouts:
         asks = self._asks(asked, number)
         made = asyncio.run(played(self._agent, asks, self.settings.concurrency))
         seconds = time.perf_counter() - started
-        results = zip(asks, made, strict=True)
-        done = [self._rewarded(ask.question, one, rewards) for ask, one in results if whole(one)]
-        if not done:
+        ended = [(ask.question, one) for ask, one in zip(asks, made, strict=True) if whole(one)]
+        if not ended:
             raise PolicyError(f"step {number}: none of {len(asks)} episodes could be run to an end{_why(made)}")
-        step = self._step(number, done, spoilt=len(asks) - len(done), seconds=seconds, beta=rewards.beta)
+        judged = Judged((None,) * len(ended)) if self._bench is None else self._bench.judged(ended)
+        done = [
+            self._rewarded(question, one, rewards, score)
+            for (question, one), score in zip(ended, judged.scores, strict=True)
+            if golden(question) or score is not None
+        ]
+        if not done:
+            raise PolicyError(f"step {number}: none of its questions has gold, and {judged.why}")
+        step = self._step(number, done, spoilt=len(asks) - len(ended), seconds=seconds, beta=rewards.beta)
+        if self._bench is not None:
+            more = {**judged.metrics, "episodes_unjudged": float(len(ended) - len(done))}
+            step = replace(step, metrics={**step.metrics, **more})
         self._save(step)
         if self._report is not None:
             self._report(step)
@@ -174,10 +188,10 @@ class Rollouts:
             for rollout in range(self.settings.rollouts)
         ]
 
-    def _rewarded(self, question: Question, trajectory: Trajectory, rewards: Rewards) -> Played:
+    def _rewarded(self, question: Question, trajectory: Trajectory, rewards: Rewards, judged: float | None) -> Played:
         if question.id not in self._gold:
             self._gold[question.id] = gold_of(question, self._agent.corpus)
-        measured = outcome(trajectory, question, self._gold[question.id])
+        measured = outcome(trajectory, question, self._gold[question.id], judged=judged)
         try:
             return Played(question, trajectory, measured, reward(measured, rewards))
         except DataError as error:
@@ -237,16 +251,17 @@ def whole(ended: Ended) -> TypeGuard[Trajectory]:
 
 
 def measures(episodes: Sequence[Played]) -> dict[str, float]:
-    """Means over episodes: the reward and each of its terms, recalls, pruning, turns and calls."""
+    """Means over episodes: the reward and each of its terms, recalls, pruning, turns and calls.
+
+    Recalls and precision are means over the episodes whose question has gold, and absent where none has.
+    """
     outcomes = [one.outcome for one in episodes]
+    known = [one for one in outcomes if one.golden]
     totals = [one.reward.total for one in episodes]
     pruned = sum(one.pruned for one in outcomes)
     found = {
         "reward": fmean(totals),
         "reward_deviation": pstdev(totals),
-        "recall": fmean(one.recall for one in outcomes),
-        "precision": fmean(one.precision for one in outcomes),
-        "trajectory_recall": fmean(one.seen for one in outcomes),
         "answered": fmean(float(bool(one.answered)) for one in outcomes),
         "finished": fmean(float(one.ending == "finished") for one in outcomes),
         "turns": fmean(one.turns for one in outcomes),
@@ -256,7 +271,11 @@ def measures(episodes: Sequence[Played]) -> dict[str, float]:
         "pruning": fmean(float(one.pruned > 0) for one in outcomes),
         "mistakes": fmean(one.mistakes for one in outcomes),
     }
-    if pruned:
-        found["prune_accuracy"] = 1 - sum(one.pruned_gold for one in outcomes) / pruned
+    if known:
+        found["recall"] = fmean(one.recall for one in known)
+        found["precision"] = fmean(one.precision for one in known)
+        found["trajectory_recall"] = fmean(one.seen for one in known)
+    if sorted_out := sum(one.pruned for one in known):
+        found["prune_accuracy"] = 1 - sum(one.pruned_gold for one in known) / sorted_out
     terms = episodes[0].reward.terms
     return found | {f"term/{name}": fmean(one.reward.terms[name] for one in episodes) for name in terms}

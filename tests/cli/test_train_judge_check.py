@@ -1,0 +1,105 @@
+"""`ctx1 train judge-check`: the judge of a run's file beside gold, asked over HTTP in a process of its own."""
+
+import json
+
+import pytest
+
+from context_agent.errors import ConfigError
+from context_agent.questions import Question
+from context_agent.train.run_file import read
+from context_agent.train.trusted import bench_of
+from tests.conftest import made_documents
+from tests.train.judged.judges import serving
+
+GOLDEN = [Question("q", "What?", gold=("d1",))]
+RUN = """
+out = "{out}"
+[model]
+name = "m"
+{renderer}
+[data]
+{data}
+[rewards]
+judge = 0.5
+[judge]
+model = "scripted"
+base_url = "{url}"
+questions = "all"
+max_calls = 1000
+retries = 0
+{more}
+"""
+
+
+def run_file(
+    folder, url, data='path = "index"\nquestions = ["asked.jsonl"]\ndev = ["asked.jsonl"]', more="", renderer=""
+):
+    path = folder / "run.toml"
+    path.write_text(RUN.format(out=folder / "out", url=url, data=data, more=more, renderer=renderer))
+    return path
+
+
+@pytest.fixture
+def index(inside, tmp_path):
+    """Sixty entries, and questions for the marks of two of them each."""
+    rows = [{"id": one.id, "title": one.title, "text": one.text} for one in made_documents()]
+    (tmp_path / "entries.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    words = "Which close with SENTINEL-{:04d} and SENTINEL-{:04d}?"
+    asked = [{"id": f"q{n}", "question": words.format(n, n + 30), "gold": [f"d{n}", f"d{n + 30}"]} for n in range(12)]
+    (tmp_path / "asked.jsonl").write_text("".join(json.dumps(row) + "\n" for row in asked))
+    done = inside("index", "entries.jsonl", "--path", "index")
+    assert done.returncode == 0, done.stderr
+
+
+def test_an_honest_judge_is_vouched_for_and_trained_with(inside, index, tmp_path):
+    with serving("honest") as url:
+        path = run_file(tmp_path, url, more='calibration = "judge.json"')
+        done = inside("train", "judge-check", "--config", path, "--out", "judge.json")
+    assert done.returncode == 0, done.stderr
+    assert "36 rankings of 12 questions judged by scripted, 12 of them good" in done.stdout
+    assert "1.000 [1.000, 1.000] (n = 12)" in done.stdout
+    assert "It tells good from bad: judge.json" in done.stdout
+    run = read(path)
+    notes = []
+    with bench_of(run, GOLDEN, notes.append) as bench:
+        assert bench is not None
+    assert notes == []
+    # The replies are kept: the same check asks nobody.
+    again = inside("train", "judge-check", "--config", path, "--out", "judge.json", "--json")
+    assert (again.returncode, json.loads(again.stdout)["figures"]["auc"]["value"]) == (0, 1.0)
+
+
+def test_one_that_always_says_yes_is_refused(inside, index, tmp_path):
+    with serving("yes") as url:
+        path = run_file(tmp_path, url, more='calibration = "judge.json"')
+        done = inside("train", "judge-check", "--config", path, "--out", "judge.json", "--questions", 11)
+    assert done.returncode == 1
+    assert "it always says yes" in done.stdout
+    assert "Not to be trusted: judge.json" in done.stdout
+    with pytest.raises(ConfigError, match="says not to trust this judge"), bench_of(read(path), GOLDEN, print):
+        pass
+    bare = run_file(tmp_path, url)
+    with (
+        pytest.raises(ConfigError, match="nothing says how far this judge can be trusted"),
+        bench_of(read(bare), GOLDEN, print),
+    ):
+        pass
+    notes = []
+    allowed = run_file(tmp_path, url, more="uncalibrated = true")
+    with bench_of(read(allowed), GOLDEN, notes.append) as bench:
+        assert bench is not None
+    assert notes == ["the judge: it was never compared with gold (judge.uncalibrated)"]
+
+
+def test_a_file_without_a_judge(inside, tmp_path):
+    (tmp_path / "run.toml").write_text('[model]\nname = "m"\n[data]\n')
+    done = inside("train", "judge-check", "--config", "run.toml")
+    assert (done.returncode, "names no judge: judge.model" in done.stderr) == (2, True)
+
+
+def test_a_judge_that_is_down_is_told(inside, index, tmp_path):
+    path = run_file(tmp_path, "http://127.0.0.1:9/v1")
+    done = inside("train", "judge-check", "--config", path, "--questions", 2)
+    assert done.returncode == 1
+    assert "not one verdict of the judge" in done.stderr
+    assert "cannot connect" in done.stderr
