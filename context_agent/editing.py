@@ -12,12 +12,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from context_agent.execution import Call
-from context_agent.profiles import Profile
+from context_agent.profiles import SUMMARIZE, Profile
 from context_agent.pruning import edits
 from context_agent.pruning.budget import Budget
 from context_agent.pruning.view import Editable, Summary, View
 from context_agent.rendering import Renderer, defuse
-from context_agent.tools import SUMMARIZE, RestoreArguments, SummarizeArguments, SweepingPruneArguments
+from context_agent.tools import RestoreArguments, SummarizeArguments, SweepingPruneArguments
 
 NAME = "summary:{number}"
 """The id of a summary; the first free number is taken."""

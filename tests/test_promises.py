@@ -34,7 +34,7 @@ from context_agent.tokens import HarmonyCounter
 from context_agent.trajectory import Edited, Event, Returned, fold
 from context_agent.trajectory_file import read, write
 from context_agent.types import Chunk, Hit, RankedId
-from tests.actions import call, prune, rank, rank_all, restore, search
+from tests.actions import call, prune, rank, rank_all, restore, search, summarize
 from tests.conftest import TOPICS, made_documents
 
 QUERIES = [f"{topic} and {other}" for topic in TOPICS for other in TOPICS if topic != other]
@@ -583,3 +583,50 @@ def test_15_chunks_are_values() -> None:
     chunk = Chunk("a_0", "a", 0, "text", 0, 4, 1)
     with pytest.raises(AttributeError):
         chunk.text = "other"  # type: ignore[misc]
+
+
+# 16 --------------------------------------------------------------------------------------------------------------
+
+
+async def test_16_a_summary_takes_fewer_tokens_and_nothing_it_stands_for_is_lost(corpus: MemoryCorpus) -> None:
+    made = 0
+    for seed in range(12):
+        episode, _ = await random_episode(corpus, seed, profile=summary(), turns=16)
+        view = View("comets?", episode.budget)
+        for event in episode.trajectory.events:
+            after = fold(view, event)
+            if isinstance(event, Edited) and (edit := event.edit).summaries:
+                assert not set(edit.replaced) & view.kept, "what was kept explicitly is not replaced"
+                alone = not edit.pruned and not edit.restored
+                if alone and {key for one in edit.summaries for key in one.of} == set(edit.replaced):
+                    assert event.cost.freed > 0
+                    assert {block.id for block in after.standing} == {block.id for block in view.standing}
+                    made += 1
+            view = after
+    assert made > 5
+
+
+async def test_16_a_ranking_may_name_what_a_summary_in_view_stands_for(corpus: MemoryCorpus) -> None:
+    episode = Episode("comets?", corpus, profile=summary())
+    view = await episode.step(search("comets and operas"))
+    ids = [block.id for block in view.blocks]
+    view = await episode.step(summarize("Comets, mostly.", *ids[:3]))
+    view = await episode.step(summarize("Operas, mostly.", *ids[3:5]))
+    assert [one.id for one in view.summaries] == ["summary:1", "summary:2"]
+    view = await episode.step(prune("summary:2"))
+    await episode.step(rank(*ids[:5], "summary:1", "never"))
+    end = episode.trajectory.end
+    assert end is not None
+    assert [document.id for document in end.documents] == [one.rpartition("_")[0] for one in ids[:3]]
+    assert all(document.chunks[0].text for document in end.documents)
+    assert end.dropped == {"pruned": 2, "summary": 1, "unseen": 1}
+
+
+def test_16_the_other_profiles_have_no_summaries(corpus: MemoryCorpus) -> None:
+    for profile in (default(), context_1()):
+        episode = Episode("comets?", corpus, profile=profile)
+        view = run(episode, search("comets"))
+        view = run(episode, summarize("All of it.", *(block.id for block in view.blocks)))
+        assert "there is no tool" in view.text()
+        assert not view.hidden
+        assert "summary" not in profile.to_json()
