@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from context_agent import Action, Budget, MemoryCorpus, ScriptedPolicy, SearchAgent, ToolCall, View
+from collections.abc import Sequence
+
+from context_agent import Action, Budget, MemoryCorpus, ScriptedPolicy, SearchAgent, ToolCall, Trajectory, View
 from context_agent.policies.controlled import ControlledPolicy
+from context_agent.policies.scripted import Step
+from context_agent.pruning.extracts import extract
 from context_agent.pruning.strategies import strategy
-from context_agent.trajectory import Edited
+from context_agent.trajectory import Edited, Returned
 from tests.actions import prune, search
 
 QUERIES = ["comets", "rivers", "operas", "engines", "gardens", "painters", "bridges"]
@@ -56,6 +60,30 @@ def test_an_action_of_edits_alone_ends_with_a_ranking(corpus: MemoryCorpus) -> N
     result = SearchAgent(corpus, ControlledPolicy(inner, strategy("none"), "none")).search("comets?")
     assert result.stop_reason == "finished"
     assert result.documents
+
+
+def summarized(corpus: MemoryCorpus, *, own: bool, steps: Sequence[Step] = ()) -> Trajectory:
+    inner = ScriptedPolicy(steps or [greedy] * 6, instructed=False)
+    policy = ControlledPolicy(inner, extract, "summary", own=own)
+    return SearchAgent(corpus, policy, budget=Budget(2048), profile="summary").search("comets?").trajectories[0]
+
+
+def test_summaries_take_the_place_of_pruning(corpus: MemoryCorpus) -> None:
+    trajectory = summarized(corpus, own=False)
+    *_, view = trajectory.views()
+    edits = [event.edit for event in trajectory.events if isinstance(event, Edited)]
+    assert view.summaries
+    assert all(edit.summaries and not edit.pruned for edit in edits)
+    assert all(event.mistake is None for event in trajectory.events if isinstance(event, Returned))
+    assert {block.document_id for block in view.standing} == set(trajectory.encountered), "nothing is lost"
+
+
+def test_own_edits_stay_and_the_summary_waits_for_a_turn_without_any(corpus: MemoryCorpus) -> None:
+    own = [event.edit for event in summarized(corpus, own=True).events if isinstance(event, Edited)]
+    assert own
+    assert not any(edit.summaries for edit in own), "it prunes in every turn"
+    idle = summarized(corpus, own=True, steps=[search(query, limit=6) for query in QUERIES])
+    assert any(edit.summaries for edit in (event.edit for event in idle.events if isinstance(event, Edited)))
 
 
 def test_the_label_is_in_the_name() -> None:
