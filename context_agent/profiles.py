@@ -18,7 +18,7 @@ from context_agent.errors import ConfigError
 
 SUMMARIZE = "summarize_context"
 """The tool that replaces chunks by a summary; off where a profile does not have it."""
-
+SUMMARY_HEADER = "# SUMMARY ID: {id} ({tokens} tokens), stands for {ids}\n"
 NAMES = ("default", "context-1", "summary")
 
 
@@ -35,8 +35,7 @@ class Profile:
     title: str = ""
     """A further header line for a chunk with a title; uses `{title}`."""
     summary: str = ""
-    """Header of a summary; uses `{id}`, `{tokens}`, and `{ids}` of the chunks that it stands for. Empty where the
-    profile has no `summarize_context`."""
+    """Header of a summary; uses `{id}`, `{tokens}`, and `{ids}` of the chunks that it stands for. Empty: the usual one."""
     cut: str = "[cut: {shown} of {tokens} tokens shown]"
     nothing: str = "No results found"
     usage: str = "[Token usage: {used:,}/{window:,}]"
@@ -54,12 +53,6 @@ class Profile:
     search_limit: int = 10
     grep_limit: int = 5
     max_ranking: int = 30
-
-    def __post_init__(self) -> None:
-        if (SUMMARIZE in self.tools) != bool(self.summary):
-            raise ConfigError(
-                f"a profile has both {SUMMARIZE} and a header for summaries, or neither: see Profile.with_summaries"
-            )
 
     def instructions(self) -> str:
         """The prompt with its fields filled in."""
@@ -83,7 +76,7 @@ class Profile:
             self,
             name=f"{self.name}+summary",
             tools=(*self.tools, SUMMARIZE),
-            summary="# SUMMARY ID: {id} ({tokens} tokens), stands for {ids}\n",
+            summary=self.summary or SUMMARY_HEADER,
             soft_advice=advice if self.soft_advice else "",
             hard_refusal=refusal,
         )

@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from context_agent.profiles import Profile
+from context_agent.profiles import SUMMARIZE, SUMMARY_HEADER, Profile
 from context_agent.tokens import TokenCounter
 from context_agent.types import Action, Chunk, RankedId, ToolCall
 
@@ -96,13 +96,14 @@ class Renderer:
         """A summary with its header, which names the chunks that it stands for."""
         body = self._harmless(text.strip())
         tokens = self.counter.count(body)
-        header = self.profile.summary.format(id=name, tokens=tokens, ids=", ".join(map(one_line, ids)))
+        shape = self.profile.summary or SUMMARY_HEADER
+        header = shape.format(id=name, tokens=tokens, ids=", ".join(map(one_line, ids)))
         return Rendered(header, body, self.counter.count(header) + tokens + 1)
 
     def _harmless(self, text: str) -> str:
         """The text defused; the header of a summary is defused where there can be summaries."""
         text = defuse(text)
-        return _FORGED_SUMMARY.sub(r"\1\\", text) if self.profile.summary else text
+        return _FORGED_SUMMARY.sub(r"\1\\", text) if SUMMARIZE in self.profile.tools else text
 
     def _header(self, chunk: Chunk, tokens: int) -> str:
         header = self.profile.header.format(id=one_line(chunk.id), tokens=tokens)

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from context_agent import Action, Budget, Document, Episode, MemoryCorpus, Profile, View
-from context_agent.errors import ConfigError, TrajectoryError
+from context_agent.errors import TrajectoryError
 from context_agent.profiles import context_1, default, profile, summary
 from context_agent.pruning.edits import Edit
 from context_agent.trajectory import SCHEMA, Edited, Returned, Trajectory
@@ -305,5 +305,3 @@ def test_profiles_with_summaries() -> None:
     assert made.with_summaries() is made
     assert Profile.from_json(made.to_json()) == made
     assert Profile.from_json(default().to_json()) == default()
-    with pytest.raises(ConfigError, match="with_summaries"):
-        Profile("x", ("search_corpus", "summarize_context"), "")

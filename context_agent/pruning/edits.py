@@ -144,8 +144,9 @@ def apply(view: View, edit: Edit) -> View:
     """The view after a net edit, as replay does it. Keys that the record lacks are an error of the trace."""
     view = view.append(edit.summaries)
     keys = view.by_key()
-    if unknown := {key for summary in edit.summaries for key in summary.of} - keys.keys():
-        raise KeyError(min(unknown))
+    for summary in edit.summaries:
+        if unknown := [key for key in summary.of if key not in keys or key >= summary.key]:
+            raise KeyError(unknown[0])
     view = hide(view, [keys[key] for key in (*edit.pruned, *edit.replaced)])
     return keep(show(view, [keys[key] for key in edit.restored]), [keys[key] for key in edit.kept])
 

@@ -144,7 +144,7 @@ class Data(Section):
 class Episodes(Section):
     """The harness: profile and limits of an episode."""
 
-    profile: Literal["default", "context-1"] = "default"
+    profile: Literal["default", "context-1", "summary"] = "default"
     window: Annotated[int, Field(ge=SMALLEST_WINDOW)] = 32_768
     turns: Count = 64
     seconds: Positive | None = None
