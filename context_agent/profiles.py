@@ -35,7 +35,7 @@ class Profile:
     title: str = ""
     """A further header line for a chunk with a title; uses `{title}`."""
     summary: str = ""
-    """Header of a summary; uses `{id}`, `{tokens}`, and `{ids}` of the chunks that it stands for. Empty: the usual one."""
+    """Header of a summary; uses `{id}`, `{tokens}`, and the `{ids}` that it stands for. Empty: the usual one."""
     cut: str = "[cut: {shown} of {tokens} tokens shown]"
     nothing: str = "No results found"
     usage: str = "[Token usage: {used:,}/{window:,}]"

@@ -188,6 +188,8 @@ class _Episode:
         for name, count in bill.items():
             self._counts[name] += count
         told: dict[str, Any] = {"ctx1.turn": event.turn, **{f"ctx1.{name}": count for name, count in bill.items()}}
+        if edit.replaced:
+            told["ctx1.summarised.chunks"] = len(edit.replaced)
         if self._content:
             ids = {key: one.id for key, one in view.by_key().items()}
             told["ctx1.pruned.ids"] = [ids[key] for key in edit.pruned]
