@@ -2,8 +2,8 @@
 
 A system is a value with a name; `asked` finds it. One-shot systems search once and keep no context, so a window, a seed
 and a policy mean nothing to them. The controls are the agent with its own pruning taken away and a strategy in its
-place (`pruning.strategies`, `pruning.extracts`), the bridge policy knowing that it cannot prune. `NAME@4` is any agent
-in four rollouts.
+place (`pruning.strategies`), the bridge policy knowing that it cannot prune, or with summaries (`pruning.extracts`).
+`NAME@4` is any agent in four rollouts.
 """
 
 from __future__ import annotations
@@ -23,10 +23,9 @@ from context_agent.eval.gold import Gold
 from context_agent.eval.saved import cell
 from context_agent.policies.bridge import BridgePolicy
 from context_agent.policies.bridge.entities import question_entities
-from context_agent.policies.controlled import ControlledPolicy
+from context_agent.policies.controlled import ControlledPolicy, SummarizingPolicy
 from context_agent.policies.protocol import Policy
 from context_agent.profiles import profile
-from context_agent.pruning.extracts import extract
 from context_agent.pruning.strategies import strategy
 from context_agent.questions import Question
 from context_agent.ranking import RRF_K
@@ -120,8 +119,12 @@ SYSTEMS = (
     System("agent-random", "pruning of random chunks past the soft threshold", pruning="random"),
     System("agent-oldest", "pruning of the oldest chunks past the soft threshold", pruning="oldest"),
     System("agent-oracle", "pruning of all that is not gold past the soft threshold: a bound", pruning="oracle"),
-    System("agent-summary", "summaries of the oldest chunks past the soft threshold, a sentence each", pruning=SUMMARY),
-    System("agent-both", "the policy's own pruning, and such summaries where it prunes nothing", pruning=BOTH),
+    System("agent-summary", "summaries, a sentence of each chunk, where the policy would prune", pruning=SUMMARY),
+    System(
+        "agent-both",
+        "its own pruning, and such summaries past the soft threshold in other turns",
+        pruning=BOTH,
+    ),
 )
 
 
@@ -180,8 +183,7 @@ class Answerer:
         if system.pruning is None:
             return self._policy
         if system.summarizes:
-            own = system.pruning == BOTH
-            return ControlledPolicy(self._policy if own else self._resigned, extract, system.pruning, own=own)
+            return SummarizingPolicy(self._policy, system.pruning, own=system.pruning == BOTH)
         return ControlledPolicy(self._resigned, strategy(system.pruning, seed=seed, gold=gold), system.pruning)
 
     def _open(self, system: System, window: int, seed: int, gold: Gold | None = None) -> SearchAgent:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 
 from context_agent.pruning.view import Block, Editable, View
@@ -29,8 +30,10 @@ class Replacement:
     summary: str
 
 
-def extract(view: View, need: int) -> Replacement | None:
+def extract(view: View, need: int, among: AbstractSet[str] | None = None) -> Replacement | None:
     """A summary of the oldest blocks, and summaries, that frees about `need` tokens; None where none would free any.
+
+    `among` are the ids it may take the place of, all in view if None.
 
     A line each: the title, and the first of the sentences that share most words with the question. What the policy
     kept explicitly, and what is as short as its line, is left alone. Deterministic.
@@ -43,7 +46,7 @@ def extract(view: View, need: int) -> Replacement | None:
             break
         line = _line(one, asked)
         freed = _freed(one, line)
-        if one.key in view.kept or one.id in ids or freed <= 0:
+        if one.key in view.kept or one.id in ids or freed <= 0 or not (among is None or one.id in among):
             continue
         ids.append(one.id)
         lines.append(line)

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from context_agent import Action, Budget, MemoryCorpus, ScriptedPolicy, SearchAgent, ToolCall, Trajectory, View
-from context_agent.policies.controlled import ControlledPolicy
+from context_agent.policies.controlled import ControlledPolicy, SummarizingPolicy
 from context_agent.policies.scripted import Step
-from context_agent.pruning.extracts import extract
 from context_agent.pruning.strategies import strategy
 from context_agent.trajectory import Edited, Returned
 from tests.actions import prune, search
@@ -64,7 +63,7 @@ def test_an_action_of_edits_alone_ends_with_a_ranking(corpus: MemoryCorpus) -> N
 
 def summarized(corpus: MemoryCorpus, *, own: bool, steps: Sequence[Step] = ()) -> Trajectory:
     inner = ScriptedPolicy(steps or [greedy] * 6, instructed=False)
-    policy = ControlledPolicy(inner, extract, "summary", own=own)
+    policy = SummarizingPolicy(inner, "summary", own=own)
     return SearchAgent(corpus, policy, budget=Budget(2048), profile="summary").search("comets?").trajectories[0]
 
 
