@@ -3,7 +3,7 @@
 A turn goes like this, and breaking the order changes what a trained policy has learned:
 
 1. The action is placed in the view. One that the window cannot hold ends the episode.
-2. The edits of the turn, prunes before restores, are applied together.
+2. The edits of the turn, prunes before summaries before restores, are applied together.
 3. The other calls run at the same time; what each may show is decided in call order, so the trace does not depend on
    which one came back first. A call past the hard cutoff is refused, and counts what earlier calls emitted.
 4. The usage line closes the turn.
@@ -22,17 +22,18 @@ from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from enum import StrEnum
 
+from context_agent.editing import Editor, Told
 from context_agent.errors import BudgetError, ConfigError, EpisodeError
 from context_agent.execution import Call, Outcome, Refused, Runner
 from context_agent.profiles import Profile, default
 from context_agent.pruning import edits
 from context_agent.pruning.budget import Budget, Tier
-from context_agent.pruning.view import Role, Segment, Text, View
+from context_agent.pruning.view import Block, Role, Text, View
 from context_agent.ranking import Ranking, defensible, resolve
 from context_agent.rendering import Renderer, action_text, defuse, parse_ranking
 from context_agent.retrieval.protocol import Corpus, Where
 from context_agent.tokens import HarmonyCounter, TokenCounter
-from context_agent.tools import EDITS, RestoreArguments, SweepingPruneArguments, ToolMistake, check, flatten
+from context_agent.tools import EDITS, ToolMistake, check, flatten
 from context_agent.trajectory import (
     Acted,
     Counted,
@@ -142,6 +143,7 @@ class Episode:
             where=where,
             executor=executor,
         )
+        self._editor = Editor(self.profile, self.renderer, self.budget)
         self._listeners = listeners
         self._partial = partial
         self._events: list[Event] = []
@@ -259,8 +261,8 @@ class Episode:
                 said = self._say(item.told, item.index)
                 self._record(Returned(self.view.turn, item.index, item.name, item.arguments, said, "invalid_call"))
             elif item.name in EDITS:
-                text, mistake = told[item.index]
-                self._return(item, self._say(text, item.index), mistake)
+                answer = told[item.index]
+                self._return(item, self._say(answer.text, item.index), answer.mistake)
             else:
                 self._show(item, outcomes[item.index])
         self._usage()
@@ -276,27 +278,11 @@ class Episode:
         except ToolMistake as mistake:
             return Refused(index, call.name, arguments, str(mistake))
 
-    def _edit(self, calls: list[Call]) -> dict[int, tuple[str, str | None]]:
-        """Applies the turn's edits together; returns what each edit call is told and its mistake, by call index."""
-        before = view = self.view
-        told: dict[int, tuple[str, str | None]] = {}
-        for call in calls:
-            if isinstance(call.arguments, SweepingPruneArguments):
-                chosen = _chosen(view, call.arguments)
-                view = edits.hide(view, chosen.blocks)
-                told[call.index] = _report("Pruned", "already pruned", chosen)
-        for call in calls:
-            if isinstance(call.arguments, RestoreArguments):
-                chosen = edits.select_restore(view, call.arguments.chunk_ids)
-                need = sum(block.tokens for block in chosen.blocks)
-                left = max(0, self.budget.hard - view.tokens)
-                if need > left:
-                    told[call.index] = (f"Error: these chunks take {need:,} tokens; {left:,} are left.", "no_room")
-                    continue
-                view = edits.show(view, chosen.blocks)
-                told[call.index] = _report("Restored", "in view already", chosen)
-        if edit := edits.difference(before, view):
-            self._record(Edited(self.view.turn, edit, edits.cost(before, view)))
+    def _edit(self, calls: list[Call]) -> dict[int, Told]:
+        """Applies the turn's edits together; returns what each edit call is told, by call index."""
+        after, told = self._editor.apply(self.view, calls)
+        if edit := edits.difference(self.view, after):
+            self._record(Edited(self.view.turn, edit, edits.cost(self.view, after)))
         return told
 
     def _show(self, call: Call, outcome: Outcome) -> None:
@@ -312,7 +298,7 @@ class Episode:
         self._return(call, (*blocks, *said), outcome.mistake, outcome.seconds)
 
     def _return(
-        self, call: Call, segments: tuple[Segment, ...], mistake: str | None = None, seconds: float = 0.0
+        self, call: Call, segments: tuple[Text | Block, ...], mistake: str | None = None, seconds: float = 0.0
     ) -> None:
         self._mistakes += mistake is not None
         arguments = call.arguments.model_dump()
@@ -382,27 +368,9 @@ class Episode:
         if isinstance(event, Returned):
             self._spent += sum(segment.tokens for segment in event.segments)
             self._runner.remember(event)
+        elif isinstance(event, Edited):
+            self._spent += sum(summary.tokens for summary in event.edit.summaries)
         elif isinstance(event, Counted):
             self._spent += event.segment.tokens
         for listen in self._listeners:
             listen(event, self.view)
-
-
-def _chosen(view: View, arguments: SweepingPruneArguments) -> edits.Selection:
-    """The blocks that a prune names: one by one, or as all but some. An id to keep that nobody knows is unknown."""
-    if arguments.all_but is None:
-        return edits.select_prune(view, arguments.chunk_ids or ())
-    kept = edits.select_prune(view, arguments.all_but)
-    chosen = edits.select_prune(view, {block.id for block in view.blocks} - {block.id for block in kept.blocks})
-    return edits.Selection(tuple(sorted(chosen.blocks, key=lambda block: block.key)), (), kept.unknown)
-
-
-def _report(done: str, unchanged: str, chosen: edits.Selection) -> tuple[str, str | None]:
-    """What an edit call is told, and its mistake where it named ids that nobody knows."""
-    tokens = sum(block.tokens for block in chosen.blocks)
-    parts = [f"{done} {len(chosen.blocks)} chunks ({tokens:,} tokens)."]
-    if chosen.unchanged:
-        parts.append(f"{len(chosen.unchanged)} {unchanged}.")
-    if chosen.unknown:
-        parts.append(f"Unknown ids: {', '.join(defuse(item[:80]) for item in chosen.unknown[:5])}.")
-    return " ".join(parts), "unknown_id" if chosen.unknown else None

@@ -90,7 +90,6 @@ class Runner:
         self._executor = executor
         self._shown: set[str] = set()
         self._surfaced: dict[str, str] = {}
-        self._keys = 0
 
     async def run(self, calls: Sequence[Call]) -> dict[int, Outcome]:
         """The outcome of each call by its index. In worker threads where the corpus waits for disk or network.
@@ -137,7 +136,7 @@ class Runner:
             found.append(block)
         if outcome.in_order:
             found.sort(key=lambda block: block.hit.chunk.index)
-        return tuple(replace(block, key=self._keys + offset) for offset, block in enumerate(found))
+        return tuple(replace(block, key=key) for key, block in enumerate(found, start=view.next_key))
 
     def words(self, outcome: Outcome, blocks: Sequence[Block], view: View) -> str:
         """What is said beside the blocks: the error, that nothing was found, or what was left out."""
@@ -159,15 +158,18 @@ class Runner:
         """Takes note of the blocks that an event showed."""
         for segment in event.segments:
             if isinstance(segment, Block):
-                self._keys += 1
                 self._shown.add(segment.id)
                 query = event.arguments.get("query") or event.arguments.get("pattern") or self._question
                 self._surfaced.setdefault(segment.document_id, query)
 
     def _known(self, outcome: Outcome, view: View) -> list[tuple[str, list[str]]]:
-        inside = [defuse(item) for item in outcome.known if view.shows(item)]
-        pruned = [defuse(item) for item in outcome.known if not view.shows(item)]
-        return [(label, ids) for label, ids in (("in view", inside), ("pruned", pruned)) if ids]
+        """The chunks that match but were shown before, by where they are now."""
+        covered = {block.id for block in view.standing} if view.summaries else frozenset()
+        places: dict[str, list[str]] = {"in view": [], "in a summary": [], "pruned": []}
+        for item in outcome.known:
+            place = "in view" if view.shows(item) else "in a summary" if item in covered else "pruned"
+            places[place].append(defuse(item))
+        return [(label, ids) for label, ids in places.items() if ids]
 
     def _job(self, call: Call, earlier: int) -> Callable[[], Outcome]:
         """The work of one call. `earlier` calls of the turn may show up to a limit each, so more is asked for.

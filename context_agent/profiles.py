@@ -2,7 +2,8 @@
 
 `CONTEXT_1` speaks the published format (the report, and for what the report leaves open the published baseline), so
 that the published weights run in the harness they know. `DEFAULT` improves on it: titles in the headers, pruned
-chunks can be restored, a search can ask for fewer results, and results say what was left out.
+chunks can be restored, a search can ask for fewer results, and results say what was left out. `SUMMARY` is the
+default with `summarize_context`, which any profile can be given.
 """
 
 from __future__ import annotations
@@ -14,6 +15,11 @@ from pathlib import Path
 from typing import Any
 
 from context_agent.errors import ConfigError
+
+SUMMARIZE = "summarize_context"
+"""The tool that replaces chunks by a summary; off where a profile does not have it."""
+SUMMARY_HEADER = "# SUMMARY ID: {id} ({tokens} tokens), stands for {ids}\n"
+NAMES = ("default", "context-1", "summary")
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +34,8 @@ class Profile:
     header: str = "# DOCUMENT ID: {id} ({tokens} tokens)\n"
     title: str = ""
     """A further header line for a chunk with a title; uses `{title}`."""
+    summary: str = ""
+    """Header of a summary; uses `{id}`, `{tokens}`, and the `{ids}` that it stands for. Empty: the usual one."""
     cut: str = "[cut: {shown} of {tokens} tokens shown]"
     nothing: str = "No results found"
     usage: str = "[Token usage: {used:,}/{window:,}]"
@@ -57,9 +65,26 @@ class Profile:
         except (OSError, UnicodeDecodeError) as error:
             raise ConfigError(f"cannot read the prompt file {path}: {error}") from error
 
+    def with_summaries(self) -> Profile:
+        """The same profile with `summarize_context`, under another name. Where it gives advice past the soft
+        threshold, the advice is to summarise: the harness asks for a summary there."""
+        if SUMMARIZE in self.tools:
+            return self
+        advice = " Over half full: summarise or prune what you no longer need in full, or finish."
+        refusal = self.hard_refusal.replace("Only prune_chunks and", f"Only prune_chunks, {SUMMARIZE} and")
+        return replace(
+            self,
+            name=f"{self.name}+summary",
+            tools=(*self.tools, SUMMARIZE),
+            summary=self.summary or SUMMARY_HEADER,
+            soft_advice=advice if self.soft_advice else "",
+            hard_refusal=refusal,
+        )
+
     def to_json(self) -> dict[str, Any]:
         """The profile as plain data, as a trajectory's header holds it."""
-        return {**asdict(self), "tools": list(self.tools)}
+        data = {**asdict(self), "tools": list(self.tools)}
+        return data if self.summary else {name: value for name, value in data.items() if name != "summary"}
 
     @staticmethod
     def from_json(data: dict[str, Any]) -> Profile:
@@ -70,8 +95,8 @@ class Profile:
 
 
 def profile(name: str) -> Profile:
-    """The profile `default` or `context-1`. Raises `ConfigError` for another name."""
-    table = {"default": default, "context-1": context_1}
+    """The profile of one of the `NAMES`. Raises `ConfigError` for another name."""
+    table = dict(zip(NAMES, (default, context_1, summary), strict=True))
     if name not in table:
         raise ConfigError(f"no harness profile {name!r}: choose one of {', '.join(table)}")
     return table[name]()
@@ -100,6 +125,12 @@ def context_1() -> Profile:
         prompt=_prompt("context-1.md"),
         title="{title}\n",
     )
+
+
+@cache
+def summary() -> Profile:
+    """The default with `summarize_context` as a second way to make room."""
+    return replace(default().with_summaries(), name="summary", prompt=_prompt("summary.md"))
 
 
 def _prompt(name: str) -> str:

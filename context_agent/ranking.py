@@ -1,7 +1,8 @@
 """The final ranking: checked against what is really in view, made up from it where the policy gave none, and fused.
 
-A ranking may name only documents with a block in the final view, by document id or by chunk id. An id that was
-pruned, or never seen, is dropped and counted.
+A ranking may name only documents that are in the final view, with a block of theirs or through a summary that stands
+for one, by document id or by chunk id. An id that was pruned, or never seen, is dropped and counted; so is the id of a
+summary, which is no document's.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ RRF_K = 60
 
 @dataclass(frozen=True, slots=True)
 class Ranking:
-    """Documents best first, and why the other named ids were dropped: `pruned` or `unseen`, one an id."""
+    """Documents best first, and why the other named ids were dropped: `pruned`, `summary` or `unseen`, one an id."""
 
     documents: tuple[RankedDocument, ...] = ()
     dropped: tuple[str, ...] = ()
@@ -26,15 +27,17 @@ class Ranking:
 
 def resolve(named: Iterable[RankedId], view: View, limit: int) -> Ranking:
     """The named ids as documents in view, in the order named; later mentions of a document only add passages."""
-    shown = _by_document(view.blocks)
-    owner = {block.id: block.document_id for block in view.blocks}
-    pruned = {block.id for block in view.pruned} | {block.document_id for block in view.pruned}
+    standing = view.standing
+    shown = _by_document(standing)
+    owner = {block.id: block.document_id for block in standing}
+    reasons = dict.fromkeys((one for block in view.pruned for one in (block.id, block.document_id)), "pruned")
+    reasons |= {summary.id: "summary" for summary in view.summaries}
     order: dict[str, tuple[RankedId, list[str]]] = {}
     dropped = []
     for item in named:
         document = item.id if item.id in shown else owner.get(item.id)
         if document is None:
-            dropped.append("pruned" if item.id in pruned else "unseen")
+            dropped.append(reasons.get(item.id, "unseen"))
         else:
             order.setdefault(document, (item, []))[1].append(item.id)
     documents = tuple(
@@ -46,7 +49,7 @@ def resolve(named: Iterable[RankedId], view: View, limit: int) -> Ranking:
 
 def defensible(view: View, failed: Ranking, limit: int) -> Ranking:
     """The best ranking a view defends without its policy: each document by the summed reciprocal ranks of its hits."""
-    shown = _by_document(view.blocks)
+    shown = _by_document(view.standing)
     scores = {document: sum(1.0 / (RRF_K + block.hit.rank) for block in blocks) for document, blocks in shown.items()}
     best = sorted(scores, key=lambda document: (-scores[document], document))[:limit]
     ranked = [_document(shown[d], RankedId(d, scores[d]), [], place) for place, d in enumerate(best, start=1)]

@@ -1,7 +1,8 @@
-"""How things look in a view: chunks as blocks, actions and results as text. Nothing in a document can pass for either.
+"""How things look in a view: chunks and summaries, actions and results. Nothing in a document can pass for either.
 
 A document's text is data. Three spellings in it would read as the harness's own words, so they are defused where a
-chunk is rendered (never in the stored text): the block header, the usage line, and special tokens `<|...|>`.
+chunk is rendered (never in the stored text): the block header, the usage line, and special tokens `<|...|>`. Where a
+profile has summaries their header is a fourth. A summary's text, which a model wrote, is rendered with the same care.
 """
 
 from __future__ import annotations
@@ -11,13 +12,14 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from context_agent.profiles import Profile
+from context_agent.profiles import SUMMARIZE, SUMMARY_HEADER, Profile
 from context_agent.tokens import TokenCounter
 from context_agent.types import Action, Chunk, RankedId, ToolCall
 
 _FORGED = re.compile(
     r"(?im)^([^\S\n]*#[^\S\n]*)(?=(?:DOCUMENT[^\S\n]+ID|TITLE)[^\S\n]*:)|(?<=\[)(?=Token[^\S\n]+usage)|(?<=<)(?=\|)"
 )
+_FORGED_SUMMARY = re.compile(r"(?im)^([^\S\n]*#[^\S\n]*)(?=SUMMARY[^\S\n]+ID[^\S\n]*:)")
 _LINE_BREAKS = re.compile(r"[\x00-\x1f\x7f\x85\u2028\u2029]+")
 _RANKED = re.compile(
     r"<document\s+id\s*=\s*[\"']?(?P<id>[^>\"']{1,400}?)[\"']?\s*>(?P<body>.*?)(?=</document>|<document\s+id|\Z)",
@@ -61,7 +63,7 @@ class Renderer:
         """The whole chunk with its header. A chunk's own count serves where it was made by the same vocabulary."""
         if (found := self._cache.get(chunk.id)) is not None:
             return found
-        body = defuse(chunk.text)
+        body = self._harmless(chunk.text)
         counted = chunk.tokens if body == chunk.text and self.counter.name == "o200k_harmony" else 0
         tokens = counted or self.counter.count(body)
         header = self._header(chunk, tokens)
@@ -89,6 +91,19 @@ class Renderer:
                     return Rendered(whole.header, body, tokens, whole=False)
             left = left * 4 // 5
         return None
+
+    def summary(self, name: str, ids: Iterable[str], text: str) -> Rendered:
+        """A summary with its header, which names the chunks that it stands for."""
+        body = self._harmless(text.strip())
+        tokens = self.counter.count(body)
+        shape = self.profile.summary or SUMMARY_HEADER
+        header = shape.format(id=name, tokens=tokens, ids=", ".join(map(one_line, ids)))
+        return Rendered(header, body, self.counter.count(header) + tokens + 1)
+
+    def _harmless(self, text: str) -> str:
+        """The text defused; the header of a summary is defused where there can be summaries."""
+        text = defuse(text)
+        return _FORGED_SUMMARY.sub(r"\1\\", text) if SUMMARIZE in self.profile.tools else text
 
     def _header(self, chunk: Chunk, tokens: int) -> str:
         header = self.profile.header.format(id=one_line(chunk.id), tokens=tokens)

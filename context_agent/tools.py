@@ -13,7 +13,7 @@ from typing import Annotated, Any, Self
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
-from context_agent.profiles import Profile
+from context_agent.profiles import SUMMARIZE, Profile
 from context_agent.types import ToolCall
 
 LONGEST_ARGUMENTS = 100_000
@@ -96,6 +96,25 @@ class RestoreArguments(_Arguments):
     chunk_ids: ChunkIds = Field(description="ids of pruned chunks")
 
 
+class SummarizeArguments(_Arguments):
+    """Replace chunks by a summary that you write: those named, or all but those named. Their documents may still be
+    ranked, restore_chunks brings a chunk back, and prune_chunks takes the summary away by its own id."""
+
+    summary: str = Field(
+        min_length=1, description="what they say that matters for the question; cite a chunk as [[its id]]"
+    )
+    chunk_ids: ChunkIds | None = Field(default=None, description="ids of chunks, or of summaries, to replace")
+    all_but: ChunkIds | None = Field(default=None, description="instead: ids to keep word for word; all others go")
+
+    @model_validator(mode="after")
+    def _whole(self) -> Self:
+        if (self.chunk_ids is None) == (self.all_but is None):
+            raise ValueError("give either chunk_ids or all_but")
+        if not self.summary.strip():
+            raise ValueError("the summary is empty")
+        return self
+
+
 class InnerCall(BaseModel):
     """One call inside `multi_tool_use`."""
 
@@ -111,10 +130,16 @@ class MultiArguments(_Arguments):
 
 
 ToolArguments = (
-    LimitedSearchArguments | GrepArguments | ReadArguments | SweepingPruneArguments | RestoreArguments | MultiArguments
+    LimitedSearchArguments
+    | GrepArguments
+    | ReadArguments
+    | SweepingPruneArguments
+    | SummarizeArguments
+    | RestoreArguments
+    | MultiArguments
 )
 
-EDITS = ("prune_chunks", "restore_chunks")
+EDITS = ("prune_chunks", "restore_chunks", SUMMARIZE)
 """Tools that edit the view and are accepted past the hard cutoff."""
 
 
@@ -124,6 +149,7 @@ _MODELS: dict[str, type[_Arguments]] = {
     "read_document": ReadArguments,
     "prune_chunks": SweepingPruneArguments,
     "restore_chunks": RestoreArguments,
+    SUMMARIZE: SummarizeArguments,
     "multi_tool_use": MultiArguments,
 }
 

@@ -14,11 +14,13 @@ from typing import Any
 from context_agent.errors import TrajectoryError
 from context_agent.pruning import edits
 from context_agent.pruning.budget import Budget
-from context_agent.pruning.view import Block, Role, Segment, Text, View
+from context_agent.pruning.view import Block, Role, Text, View
 from context_agent.types import Action, RankedDocument
 
-SCHEMA = 1
+SCHEMA = 2
 """Version of the file format; a reader refuses a newer one."""
+WITHOUT_SUMMARIES = 1
+"""The version before there were summaries. An episode whose profile has none is still written as this one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +65,7 @@ class Acted:
 
 @dataclass(frozen=True, slots=True)
 class Edited:
-    """The net edit of a turn and its bill, in tokens."""
+    """The net edit of a turn, with the summaries that it added, and its bill, in tokens."""
 
     turn: int
     edit: edits.Edit
@@ -78,7 +80,7 @@ class Returned:
     call: int
     name: str
     arguments: dict[str, Any]
-    segments: tuple[Segment, ...]
+    segments: tuple[Text | Block, ...]
     mistake: str | None = None
     seconds: float = 0.0
 

@@ -12,11 +12,13 @@ from pathlib import Path
 from typing import Any
 
 from context_agent.errors import TrajectoryError
+from context_agent.profiles import SUMMARIZE
 from context_agent.pruning.budget import Budget
 from context_agent.pruning.edits import Edit, EditCost
-from context_agent.pruning.view import Block, Role, Segment, Source, Text, View
+from context_agent.pruning.view import Block, Role, Source, Summary, Text, View
 from context_agent.trajectory import (
     SCHEMA,
+    WITHOUT_SUMMARIES,
     Acted,
     Counted,
     Edited,
@@ -86,8 +88,9 @@ def _decode(path: str | Path, rows: Sequence[str]) -> Trajectory:
 
 
 def encode_header(header: Header) -> dict[str, Any]:
-    """The first line of a file."""
-    return {"kind": "header", "schema": SCHEMA, **asdict(header)}
+    """The first line of a file. Its schema is the oldest that has all that the episode can hold."""
+    schema = SCHEMA if SUMMARIZE in header.profile.get("tools", ()) else WITHOUT_SUMMARIES
+    return {"kind": "header", "schema": schema, **asdict(header)}
 
 
 def decode_header(data: dict[str, Any]) -> Header:
@@ -119,7 +122,7 @@ def encode(event: Event) -> dict[str, Any]:
                 "seconds": event.seconds,
             }
         case Edited():
-            return {"kind": "edit", "turn": event.turn, **asdict(event.edit), **asdict(event.cost)}
+            return {"kind": "edit", "turn": event.turn, **_edit(event.edit), **asdict(event.cost)}
         case Returned():
             return {
                 "kind": "result",
@@ -146,8 +149,7 @@ def decode(data: dict[str, Any]) -> Event:
             action = _to_action(data["action"])
             return Acted(data["turn"], action, data["text"], data["tokens"], data["shown"], data["seconds"])
         case "edit":
-            edit = Edit(tuple(data["pruned"]), tuple(data["restored"]))
-            return Edited(data["turn"], edit, EditCost(data["freed"], data["recomputed"]))
+            return Edited(data["turn"], _to_edit(data), EditCost(data["freed"], data["recomputed"]))
         case "result":
             segments = tuple(_to_segment(item) for item in data["segments"])
             head = (data["turn"], data["call"], data["name"], data["arguments"])
@@ -158,6 +160,20 @@ def decode(data: dict[str, Any]) -> Event:
             rest = {key: value for key, value in data.items() if key not in ("kind", "documents")}
             return End(**rest, documents=tuple(_to_ranked(item) for item in data["documents"]))
     raise ValueError(f"unknown kind {data['kind']!r}")
+
+
+def _edit(edit: Edit) -> dict[str, Any]:
+    """Prunes and restores; of summaries only what there is, so that other episodes' lines stay as they were."""
+    return {name: value for name, value in asdict(edit).items() if value or name in ("pruned", "restored")}
+
+
+def _to_edit(data: dict[str, Any]) -> Edit:
+    keys = {name: tuple(data.get(name, ())) for name in ("pruned", "restored", "replaced", "kept")}
+    return Edit(**keys, summaries=tuple(_to_summary(item) for item in data.get("summaries", ())))
+
+
+def _to_summary(data: dict[str, Any]) -> Summary:
+    return Summary(**{**data, "of": tuple(data["of"])})
 
 
 def _text(segment: Text) -> dict[str, Any]:
@@ -174,11 +190,11 @@ def _to_text(data: dict[str, Any]) -> Text:
     return Text(Role(data["role"]), data["text"], data["tokens"], data["turn"], data["call"])
 
 
-def _segment(segment: Segment) -> dict[str, Any]:
+def _segment(segment: Text | Block) -> dict[str, Any]:
     return _text(segment) if isinstance(segment, Text) else _block(segment)
 
 
-def _to_segment(data: dict[str, Any]) -> Segment:
+def _to_segment(data: dict[str, Any]) -> Text | Block:
     return _to_text(data) if "role" in data else _to_block(data)
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from context_agent import Action, RankedId, ToolCall, View
 
 
@@ -19,6 +21,12 @@ def prune(*ids: str) -> Action:
 def restore(*ids: str) -> Action:
     """One restore."""
     return Action(calls=(ToolCall("restore_chunks", {"chunk_ids": list(ids)}),))
+
+
+def summarize(summary: str, *ids: str, all_but: Sequence[str] | None = None) -> Action:
+    """One summary, of the ids or of all but some."""
+    chosen = {"chunk_ids": list(ids)} if all_but is None else {"all_but": list(all_but)}
+    return Action(calls=(ToolCall("summarize_context", {"summary": summary, **chosen}),))
 
 
 def call(name: str, **arguments: object) -> Action:

@@ -27,14 +27,14 @@ from context_agent import (
     ToolCall,
     View,
 )
-from context_agent.profiles import context_1, default
-from context_agent.pruning.edits import cost
-from context_agent.pruning.view import Block, Text
+from context_agent.profiles import SUMMARIZE, context_1, default, summary
+from context_agent.pruning.edits import cost, difference
+from context_agent.pruning.view import Block, Segment, Text
 from context_agent.tokens import HarmonyCounter
 from context_agent.trajectory import Edited, Event, Returned, fold
 from context_agent.trajectory_file import read, write
 from context_agent.types import Chunk, Hit, RankedId
-from tests.actions import call, prune, rank, rank_all, restore, search
+from tests.actions import call, prune, rank, rank_all, restore, search, summarize
 from tests.conftest import TOPICS, made_documents
 
 QUERIES = [f"{topic} and {other}" for topic in TOPICS for other in TOPICS if topic != other]
@@ -74,8 +74,27 @@ def random_action(view: View, draw: random.Random) -> Action:
             {"tool_calls": [{"tool_name": "functions.search_corpus", "parameters": {"query": draw.choice(QUERIES)}}]},
         ),
     ]
+    if SUMMARIZE in view.tools:
+        choices += random_summaries(view, draw)
     text = "thinking " * draw.choice([0, 0, 5, 200])
     return Action(calls=tuple(draw.choice(choices) for _ in range(draw.randint(1, 5))), text=text)
+
+
+def random_summaries(view: View, draw: random.Random) -> list[ToolCall]:
+    """Summaries good and bad: of blocks and of summaries, with one that is empty, too long or false among them."""
+    known = [one.id for one in view.editable] or ["none"]
+    some = draw.sample(known, min(len(known), draw.randint(1, 8)))
+    told = " ".join(draw.choice(TOPICS) for _ in range(draw.randint(1, 30)))
+    arguments = [
+        {"chunk_ids": some, "summary": told},
+        {"chunk_ids": some, "summary": f"{told} [[{some[0]}]]"},
+        {"all_but": some[:2], "summary": told},
+        {"chunk_ids": [*some, "unknown"], "summary": told},
+        {"chunk_ids": some, "summary": draw.choice(["", "word " * 3000, "as [[never_0]] says"])},
+    ]
+    edits = [ToolCall("summarize_context", one) for one in arguments]
+    others = [("restore_chunks", "chunk_ids"), ("prune_chunks", "all_but"), ("prune_chunks", "chunk_ids")]
+    return [*edits, *edits, *(ToolCall(name, {key: some}) for name, key in others)]
 
 
 async def random_episode(
@@ -97,20 +116,23 @@ async def random_episode(
 # 1 ---------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("profile", [default(), summary()], ids=lambda profile: profile.name)
 @pytest.mark.parametrize("seed", range(10))
-async def test_01_a_view_is_the_record_minus_the_edits(corpus: MemoryCorpus, seed: int) -> None:
-    episode, views = await random_episode(corpus, seed)
-    segments: list[Block | Text] = []
+async def test_01_a_view_is_the_record_minus_the_edits(corpus: MemoryCorpus, seed: int, profile: Profile) -> None:
+    episode, views = await random_episode(corpus, seed, profile=profile)
+    segments: list[Segment] = []
     hidden: set[int] = set()
     for event in episode.trajectory.events:
         match event:
             case Returned():
                 segments += event.segments
             case Edited():
-                hidden = (hidden | set(event.edit.pruned)) - set(event.edit.restored)
+                segments += event.edit.summaries
+                hidden = (hidden | {*event.edit.pruned, *event.edit.replaced}) - set(event.edit.restored)
     final = views[-1]
-    blocks = [s for s in segments if isinstance(s, Block) and s.key not in hidden]
-    assert list(final.blocks) == blocks
+    shown = [s for s in segments if not isinstance(s, Text) and s.key not in hidden]
+    assert list(final.editable) == shown
+    assert list(final.blocks) == [s for s in shown if isinstance(s, Block)]
     assert final.tokens == sum(segment.tokens for segment in final.visible)
     assert final.text() == "".join(segment.text for segment in final.visible)
 
@@ -149,7 +171,10 @@ class BudgetMachine(RuleBasedStateMachine):
     corpus = MemoryCorpus(made_documents())
     counter = HarmonyCounter()
 
-    @initialize(window=st.sampled_from([512, 640, 1024, 2048, 4096]), profile=st.sampled_from([default(), context_1()]))
+    @initialize(
+        window=st.sampled_from([512, 640, 1024, 2048, 4096]),
+        profile=st.sampled_from([default(), context_1(), summary()]),
+    )
     def begin(self, window: int, profile: Profile) -> None:
         self.episode = Episode(
             "which comets?", self.corpus, budget=Budget(window), profile=profile, instructions="Rank.\n"
@@ -166,13 +191,13 @@ class BudgetMachine(RuleBasedStateMachine):
         if shown:
             upto = self.view.segments.index(shown[-1])
             hidden = self.view.hidden
-            inside = (s for s in self.view.segments[: upto + 1] if not (isinstance(s, Block) and s.key in hidden))
+            inside = (s for s in self.view.segments[: upto + 1] if isinstance(s, Text) or s.key not in hidden)
             assert sum(segment.tokens for segment in inside) <= self.view.budget.hard
 
     @precondition(lambda self: self.episode.done)
-    @rule(window=st.sampled_from([512, 1024, 4096]))
-    def start_again(self, window: int) -> None:
-        self.begin(window, default())
+    @rule(window=st.sampled_from([512, 1024, 4096]), profile=st.sampled_from([default(), summary()]))
+    def start_again(self, window: int, profile: Profile) -> None:
+        self.begin(window, profile)
 
     @precondition(lambda self: not self.episode.done)
     @rule(share=st.floats(0.0, 1.0))
@@ -187,6 +212,15 @@ class BudgetMachine(RuleBasedStateMachine):
         assert view.tokens + view.max_output <= view.budget.window
         assert view.tokens == sum(segment.tokens for segment in view.visible)
 
+    @invariant()
+    def stands(self) -> None:
+        """16: what is in view, itself or through a summary, is what a ranking may name; what is kept is in view."""
+        view = self.view
+        covered = {block.id for one in view.summaries for block in view.stands_for(one)}
+        assert {block.id for block in view.standing} == {block.id for block in view.blocks} | covered
+        assert len({block.id for block in view.standing} - covered) <= len(view.blocks)
+        assert not view.kept & view.hidden
+
 
 TestBudget = BudgetMachine.TestCase
 TestBudget.settings = settings(
@@ -194,9 +228,10 @@ TestBudget.settings = settings(
 )
 
 
+@pytest.mark.parametrize("profile", [default(), summary()], ids=lambda profile: profile.name)
 @pytest.mark.parametrize("seed", range(5))
-async def test_03_counted_tokens_are_those_of_the_text(corpus: MemoryCorpus, seed: int) -> None:
-    _, views = await random_episode(corpus, seed)
+async def test_03_counted_tokens_are_those_of_the_text(corpus: MemoryCorpus, seed: int, profile: Profile) -> None:
+    _, views = await random_episode(corpus, seed, profile=profile)
     for view in views:
         counted = HarmonyCounter().count(view.text())
         assert abs(counted - view.tokens) <= 2 * len(view.visible), "segments are counted one by one"
@@ -239,7 +274,7 @@ def test_04_one_worker_and_eight_give_the_same_trace(corpus: MemoryCorpus) -> No
 # 5 ---------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("profile", [default(), context_1()], ids=lambda profile: profile.name)
+@pytest.mark.parametrize("profile", [default(), context_1(), summary()], ids=lambda profile: profile.name)
 @pytest.mark.parametrize("seed", range(10))
 async def test_05_every_view_replays_byte_for_byte(
     corpus: MemoryCorpus, tmp_path: Path, seed: int, profile: Profile
@@ -472,10 +507,13 @@ def lost_prefix(before: View, after: View) -> int:
     return sum(segment.tokens for segment in new[same:])
 
 
+@pytest.mark.parametrize("profile", [default(), summary()], ids=lambda profile: profile.name)
 @pytest.mark.parametrize("seed", range(10))
-async def test_13_the_bill_of_an_edit_is_what_it_freed_and_the_prefix_it_cost(corpus: MemoryCorpus, seed: int) -> None:
+async def test_13_the_bill_of_an_edit_is_what_it_freed_and_the_prefix_it_cost(
+    corpus: MemoryCorpus, seed: int, profile: Profile
+) -> None:
     draw = random.Random(seed)
-    episode = Episode("comets?", corpus)
+    episode = Episode("comets?", corpus, profile=profile)
     for _ in range(8):
         await episode.step(random_action(episode.open(), draw))
         if episode.done:
@@ -489,6 +527,7 @@ async def test_13_the_bill_of_an_edit_is_what_it_freed_and_the_prefix_it_cost(co
             assert event.cost.freed == view.tokens - after.tokens
             assert event.cost.recomputed == lost_prefix(view, after)
             assert event.cost == cost(view, after)
+            assert event.edit == difference(view, after)
             billed += 1
         view = after
     assert billed > 0
@@ -544,3 +583,50 @@ def test_15_chunks_are_values() -> None:
     chunk = Chunk("a_0", "a", 0, "text", 0, 4, 1)
     with pytest.raises(AttributeError):
         chunk.text = "other"  # type: ignore[misc]
+
+
+# 16 --------------------------------------------------------------------------------------------------------------
+
+
+async def test_16_a_summary_takes_fewer_tokens_and_nothing_it_stands_for_is_lost(corpus: MemoryCorpus) -> None:
+    made = 0
+    for seed in range(12):
+        episode, _ = await random_episode(corpus, seed, profile=summary(), turns=16)
+        view = View("comets?", episode.budget)
+        for event in episode.trajectory.events:
+            after = fold(view, event)
+            if isinstance(event, Edited) and (edit := event.edit).summaries:
+                assert not set(edit.replaced) & view.kept, "what was kept explicitly is not replaced"
+                alone = not edit.pruned and not edit.restored
+                if alone and {key for one in edit.summaries for key in one.of} == set(edit.replaced):
+                    assert event.cost.freed > 0
+                    assert {block.id for block in after.standing} == {block.id for block in view.standing}
+                    made += 1
+            view = after
+    assert made > 5
+
+
+async def test_16_a_ranking_may_name_what_a_summary_in_view_stands_for(corpus: MemoryCorpus) -> None:
+    episode = Episode("comets?", corpus, profile=summary())
+    view = await episode.step(search("comets and operas"))
+    ids = [block.id for block in view.blocks]
+    view = await episode.step(summarize("Comets, mostly.", *ids[:3]))
+    view = await episode.step(summarize("Operas, mostly.", *ids[3:5]))
+    assert [one.id for one in view.summaries] == ["summary:1", "summary:2"]
+    view = await episode.step(prune("summary:2"))
+    await episode.step(rank(*ids[:5], "summary:1", "never"))
+    end = episode.trajectory.end
+    assert end is not None
+    assert [document.id for document in end.documents] == [one.rpartition("_")[0] for one in ids[:3]]
+    assert all(document.chunks[0].text for document in end.documents)
+    assert end.dropped == {"pruned": 2, "summary": 1, "unseen": 1}
+
+
+def test_16_the_other_profiles_have_no_summaries(corpus: MemoryCorpus) -> None:
+    for profile in (default(), context_1()):
+        episode = Episode("comets?", corpus, profile=profile)
+        view = run(episode, search("comets"))
+        view = run(episode, summarize("All of it.", *(block.id for block in view.blocks)))
+        assert "there is no tool" in view.text()
+        assert not view.hidden
+        assert "summary" not in profile.to_json()

@@ -10,7 +10,7 @@ import pytest
 
 from context_agent import MemoryCorpus, ScriptedPolicy, SearchAgent, Trajectory
 from context_agent.errors import TrajectoryError
-from context_agent.trajectory import SCHEMA, Counted
+from context_agent.trajectory import SCHEMA, WITHOUT_SUMMARIES, Counted
 from context_agent.trajectory_file import read, write
 from tests.actions import rank_all, search
 
@@ -30,7 +30,7 @@ def path(trajectory: Trajectory, tmp_path: Path) -> Path:
 def test_the_first_line_is_a_header_with_its_schema(path: Path) -> None:
     header = json.loads(path.read_text().splitlines()[0])
     assert header["kind"] == "header"
-    assert header["schema"] == SCHEMA
+    assert header["schema"] == WITHOUT_SUMMARIES
     assert header["question"] == "comets?"
     assert header["profile"]["name"] == "default"
     assert header["budget"]["window"] == 32_768
@@ -54,7 +54,7 @@ def test_a_damaged_line_is_named(path: Path) -> None:
 
 
 def test_a_newer_schema_is_refused(path: Path) -> None:
-    text = path.read_text().replace(f'"schema":{SCHEMA}', f'"schema":{SCHEMA + 1}', 1)
+    text = path.read_text().replace(f'"schema":{WITHOUT_SUMMARIES}', f'"schema":{SCHEMA + 1}', 1)
     path.write_text(text)
     with pytest.raises(TrajectoryError, match="update context-agent"):
         read(path)

@@ -7,6 +7,7 @@ filling of the context move below it.
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Sequence
 from types import TracebackType
 from typing import Self
 
@@ -17,7 +18,7 @@ from rich.text import Text
 from context_agent.agent import Progress
 from context_agent.cli.console import printable
 from context_agent.pruning.budget import Tier
-from context_agent.pruning.view import Block, View
+from context_agent.pruning.view import Block, Editable, Summary, View
 from context_agent.trajectory import Acted, Counted, Edited, End, Event, Returned
 
 CELLS = 24
@@ -128,14 +129,15 @@ def _argument(arguments: dict[str, object]) -> str:
 
 
 def _edits(event: Edited, view: View) -> list[Text]:
-    by_key = {segment.key: segment for segment in view.segments if isinstance(segment, Block)}
+    by_key = view.by_key()
     lines = []
-    for verb, keys in (("prune", event.edit.pruned), ("restore", event.edit.restored)):
-        blocks = [by_key[key] for key in keys]
-        if blocks:
+    edit = event.edit
+    for verb, keys in (("prune", edit.pruned), ("summary", edit.replaced), ("restore", edit.restored)):
+        passages = [by_key[key] for key in keys]
+        if passages:
             line = Text.assemble((f"{verb:<8}", "magenta"))
-            line.append(_count(len(blocks), "passage"))
-            lines.append(line.append(f"  {_titles(blocks)}", style="dim"))
+            line.append(_count(len(passages), "passage"))
+            lines.append(line.append(f"  {_titles(passages)}", style="dim"))
     cost = f"        {event.cost.freed:,} tokens freed; {event.cost.recomputed:,} behind them lose their cached prefix"
     return [*lines, Text.assemble((cost, "dim"))]
 
@@ -146,10 +148,14 @@ def _end(event: End) -> Text:
     return line.append(f"{_count(len(event.documents), 'document')} ranked")
 
 
-def _titles(blocks: list[Block]) -> str:
-    names = list(dict.fromkeys(block.hit.chunk.title or block.document_id for block in blocks))
+def _titles(passages: Sequence[Editable]) -> str:
+    names = list(dict.fromkeys(map(_name, passages)))
     more = f", and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
     return printable(", ".join(" ".join(name.split()) for name in names[:SHOWN])) + more
+
+
+def _name(passage: Editable) -> str:
+    return passage.id if isinstance(passage, Summary) else passage.hit.chunk.title or passage.document_id
 
 
 def _count(number: int, noun: str) -> str:

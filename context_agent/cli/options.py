@@ -13,6 +13,7 @@ import click
 
 from context_agent.cli import config
 from context_agent.errors import CorpusNotFoundError
+from context_agent.profiles import NAMES as PROFILES
 
 if TYPE_CHECKING:
     from context_agent.agent import Observer, SearchAgent
@@ -266,7 +267,7 @@ def _deciding(command: Command) -> Command:
         weights,
         click.option(
             "--profile",
-            type=click.Choice(["default", "context-1"]),
+            type=click.Choice(PROFILES),
             default="default",
             show_default=True,
             help="Wire format of the harness.",

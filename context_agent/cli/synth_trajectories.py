@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from context_agent.cli import console, options
+from context_agent.profiles import NAMES as PROFILES
 
 if TYPE_CHECKING:
     from context_agent.profiles import Profile
@@ -101,7 +102,7 @@ def teaching(command: options.Command) -> options.Command:
         ),
         click.option(
             "--profile",
-            type=click.Choice(["default", "context-1"]),
+            type=click.Choice(PROFILES),
             default="default",
             show_default=True,
             help="Wire format of the harness.",

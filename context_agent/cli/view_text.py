@@ -71,6 +71,7 @@ def _heading(row: Row, detail: Detail) -> list[Text]:
 def _outcome(row: Row) -> str:
     took = "" if row.seconds is None else f", {row.seconds:.2f} s"
     pruned = f", {row.pruned} pruned, {row.restored} restored" if row.pruned else ""
+    pruned += f", {row.summarized} summarised" if row.summarized else ""
     mistakes = f", {_count(row.mistakes, 'mistake')}" if row.mistakes else ""
     return (
         f"{_line(row.stop.replace('_', ' '))} after {_count(row.turns, 'turn')}, {_count(row.calls, 'call')}, "
@@ -114,10 +115,12 @@ def _call(result: ResultData, blocks: dict[int, BlockData]) -> Text:
 
 def _edit(edit: EditData, blocks: dict[int, BlockData]) -> list[Text]:
     found = []
-    for verb, keys in (("prune", edit["pruned"]), ("restore", edit["restored"])):
+    for verb, keys in (("prune", edit["pruned"]), ("summary", edit["replaced"]), ("restore", edit["restored"])):
         if keys:
             titles = _titles([blocks[key] for key in keys if key in blocks])
             found.append(Text.assemble((f"{verb:<8}", "magenta"), _count(len(keys), "passage"), (f"  {titles}", "dim")))
+    made = (blocks[key] for key in edit["summaries"] if key in blocks)
+    found += [Text(f"        {_line(one['chunk'])}, {_count(one['tokens'], 'token')}", style="dim") for one in made]
     bill = f"        {edit['freed']:,} tokens freed; {edit['recomputed']:,} behind them lose their cached prefix"
     return [*found, Text(bill, style="dim")]
 

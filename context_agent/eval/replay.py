@@ -60,18 +60,18 @@ class Replay:
         self.gold: set[str] = set()
         """Those of them that are gold."""
         self.pruned: set[str] = set()
-        """Those that were pruned at some time, restored or not."""
+        """Those that a prune took out of view at some time, restored or not. A chunk is in view through a summary, too:
+        what is summarised is not pruned, and is when the last summary of it is."""
         self.seen: frozenset[int] = frozenset()
         self._gold = gold
-        self._blocks: dict[int, Block] = {}
         self._prefix = 0
         view: View | None = None
         for event, after in trajectory.replay():
             self._take(event, view, after)
             view = after
-        self.kept = {block.id for block in view.blocks} if view is not None else set()
-        """Those in the final view."""
-        self.held = self._found(view.blocks) if view is not None else frozenset()
+        self.kept = {block.id for block in view.standing} if view is not None else set()
+        """Those in the final view, themselves or through a summary."""
+        self.held = self._found(view.standing) if view is not None else frozenset()
         self.spent.end = view.tokens if view is not None else 0
 
     def _take(self, event: Event, before: View | None, after: View) -> None:
@@ -80,8 +80,8 @@ class Replay:
                 self.spent.placed += sum(segment.tokens for segment in segments)
             case Acted():
                 self._act(event, before, after)
-            case Edited():
-                self._edit(event, after)
+            case Edited() if before is not None:
+                self._edit(event, before, after)
             case Returned():
                 self._show(event)
             case Counted(segment=segment):
@@ -101,25 +101,25 @@ class Replay:
         self.spent.peak = max(self.spent.peak, prompt)
         self._prefix = after.tokens
 
-    def _edit(self, event: Edited, after: View) -> None:
+    def _edit(self, event: Edited, before: View, after: View) -> None:
+        self.spent.placed += sum(summary.tokens for summary in event.edit.summaries)
         self.spent.lost += event.cost.recomputed
         self.spent.freed += event.cost.freed
         self._prefix = after.tokens - event.cost.recomputed
-        self.pruned |= {self._blocks[key].id for key in event.edit.pruned}
+        self.pruned |= {block.id for block in before.standing} - {block.id for block in after.standing}
 
     def _show(self, event: Returned) -> None:
         self.spent.calls += 1
         self.spent.mistakes += event.mistake is not None
         self.spent.placed += sum(segment.tokens for segment in event.segments)
         blocks = [segment for segment in event.segments if isinstance(segment, Block)]
-        self._blocks.update((block.key, block) for block in blocks)
         self.shown |= {block.id for block in blocks}
         self.gold |= {block.id for block in blocks if self._gold.found_by(block.document_id, (block.id,))}
         self.seen |= self._found(blocks)
 
     def _note(self, view: View) -> None:
         pruned = frozenset(self.pruned)
-        held = self._found(view.blocks)
+        held = self._found(view.standing)
         state = State(self.spent.placed, view.tokens, self.seen, held, pruned, pruned & self.gold)
         self.states.append(state)
 

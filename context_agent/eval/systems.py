@@ -2,7 +2,8 @@
 
 A system is a value with a name; `asked` finds it. One-shot systems search once and keep no context, so a window, a seed
 and a policy mean nothing to them. The controls are the agent with its own pruning taken away and a strategy in its
-place (`pruning.strategies`), the bridge policy knowing that it cannot prune. `NAME@4` is any agent in four rollouts.
+place (`pruning.strategies`), the bridge policy knowing that it cannot prune, or with summaries (`pruning.extracts`).
+`NAME@4` is any agent in four rollouts.
 """
 
 from __future__ import annotations
@@ -22,8 +23,9 @@ from context_agent.eval.gold import Gold
 from context_agent.eval.saved import cell
 from context_agent.policies.bridge import BridgePolicy
 from context_agent.policies.bridge.entities import question_entities
-from context_agent.policies.controlled import ControlledPolicy
+from context_agent.policies.controlled import ControlledPolicy, SummarizingPolicy
 from context_agent.policies.protocol import Policy
+from context_agent.profiles import profile
 from context_agent.pruning.strategies import strategy
 from context_agent.questions import Question
 from context_agent.ranking import RRF_K
@@ -36,6 +38,8 @@ from context_agent.types import Chunk, RankedChunk, RankedDocument
 ONE_SHOT = "one_shot"
 """The stop reason of a system that searches once."""
 ORACLE = "oracle"
+SUMMARY, BOTH = "summary", "both"
+"""Controls that summarise; the second one leaves the policy its own pruning."""
 CHUNKS_A_DOCUMENT = 5
 """Chunks that a one-shot search asks for, for each document wanted: several may be of the same one."""
 
@@ -66,6 +70,11 @@ class System:
     def keeps_context(self) -> bool:
         """Whether a window means anything to it."""
         return self.search is None
+
+    @property
+    def summarizes(self) -> bool:
+        """Whether its profile needs `summarize_context`, whatever the run's has."""
+        return self.pruning in (SUMMARY, BOTH)
 
 
 def bm25(corpus: Opened, question: str, depth: int) -> list[str]:
@@ -110,6 +119,12 @@ SYSTEMS = (
     System("agent-random", "pruning of random chunks past the soft threshold", pruning="random"),
     System("agent-oldest", "pruning of the oldest chunks past the soft threshold", pruning="oldest"),
     System("agent-oracle", "pruning of all that is not gold past the soft threshold: a bound", pruning="oracle"),
+    System("agent-summary", "summaries, a sentence of each chunk, where the policy would prune", pruning=SUMMARY),
+    System(
+        "agent-both",
+        "its own pruning, and such summaries past the soft threshold in other turns",
+        pruning=BOTH,
+    ),
 )
 
 
@@ -167,6 +182,8 @@ class Answerer:
     def _controlled(self, system: System, seed: int, gold: AbstractSet[str]) -> Policy:
         if system.pruning is None:
             return self._policy
+        if system.summarizes:
+            return SummarizingPolicy(self._policy, system.pruning, own=system.pruning == BOTH)
         return ControlledPolicy(self._resigned, strategy(system.pruning, seed=seed, gold=gold), system.pruning)
 
     def _open(self, system: System, window: int, seed: int, gold: Gold | None = None) -> SearchAgent:
@@ -174,7 +191,7 @@ class Answerer:
         return SearchAgent(
             self.corpus,
             self._controlled(system, seed, gold.ids if gold else frozenset()),
-            profile=settings.profile,
+            profile=profile(settings.profile).with_summaries() if system.summarizes else settings.profile,
             budget=window,
             limits=settings.limits,
             rollouts=system.rollouts,

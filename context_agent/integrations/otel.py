@@ -188,8 +188,10 @@ class _Episode:
         for name, count in bill.items():
             self._counts[name] += count
         told: dict[str, Any] = {"ctx1.turn": event.turn, **{f"ctx1.{name}": count for name, count in bill.items()}}
+        if edit.replaced:
+            told["ctx1.summarised.chunks"] = len(edit.replaced)
         if self._content:
-            ids = {one.key: one.id for one in view.segments if isinstance(one, Block)}
+            ids = {key: one.id for key, one in view.by_key().items()}
             told["ctx1.pruned.ids"] = [ids[key] for key in edit.pruned]
             told["ctx1.restored.ids"] = [ids[key] for key in edit.restored]
         self._episode.add_event("ctx1.edit", told)

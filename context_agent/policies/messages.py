@@ -22,7 +22,7 @@ from context_agent.policies.declared import declared
 from context_agent.policies.replies import INLINE, REASONING_FIELDS
 from context_agent.policies.text_tools import HOW, written
 from context_agent.profiles import Profile, default
-from context_agent.pruning.view import Block, Role, View
+from context_agent.pruning.view import Role, Text, View
 from context_agent.rendering import compact
 from context_agent.tools import flatten
 from context_agent.types import Action, ToolCall
@@ -86,7 +86,7 @@ def messages(view: View, *, protocol: Protocol = "native", fields: Sequence[str]
     made: list[Message] = [{"role": "system", "content": opening.system}] if opening.system else []
     turn: _Turn | None = None
     for segment in view.visible:
-        if isinstance(segment, Block) or segment.role is Role.RESULT:
+        if not isinstance(segment, Text) or segment.role is Role.RESULT:
             if turn is not None:
                 turn.shown[segment.call].append(_guarded(segment.text))
         elif segment.role is Role.QUESTION:
@@ -102,7 +102,7 @@ def messages(view: View, *, protocol: Protocol = "native", fields: Sequence[str]
 def opening_of(view: View, protocol: Protocol) -> Opening:
     """The opening that the view's first segment holds."""
     first = view.segments[0] if view.segments else None
-    text = first.text if first is not None and not isinstance(first, Block) and first.role is Role.PROMPT else ""
+    text = first.text if isinstance(first, Text) and first.role is Role.PROMPT else ""
     return read_opening(text, protocol, view.tools)
 
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from context_agent.policies.renderers.protocol import Ids, Opening, TokenRenderer
 from context_agent.policies.token_calls import TokenCall
 from context_agent.profiles import Profile
-from context_agent.pruning.view import Block, Role, Segment, Text, View
+from context_agent.pruning.view import Role, Segment, Text, View
 from context_agent.tools import flatten
 from context_agent.types import Action, ToolCall
 
@@ -105,7 +105,7 @@ class Prompt:
                 if turn is not None:
                     yield turn, contents
                 turn, contents = self._turn(segment), {}
-            elif turn is not None and not (isinstance(segment, Block) and segment.key in view.hidden):
+            elif turn is not None and (isinstance(segment, Text) or segment.key not in view.hidden):
                 contents.setdefault(turn.message(segment.call), []).append(index)
         if turn is not None:
             yield turn, contents

@@ -1,7 +1,10 @@
-"""Edits of the view: prune and restore. Pure functions; nothing is ever deleted from the record.
+"""Edits of the view: prune, restore and summarise. Pure functions; nothing is ever deleted from the record.
 
 An edit breaks a server's cached prefix from the first edited block on, so every edit has a bill: the tokens it freed
 and the tokens behind the first change that the server must compute again.
+
+An edit changes what it names and nothing else. Where a block comes back that a summary stands for, the summary stays
+beside it until it is pruned; where a summary is pruned, what it stands for stays hidden.
 """
 
 from __future__ import annotations
@@ -9,24 +12,33 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from context_agent.pruning.view import Block, View
+from context_agent.pruning.view import Editable, Summary, Text, View
 
 
 @dataclass(frozen=True, slots=True)
 class Edit:
-    """Keys of the blocks that one turn's edits hid and brought back, net, ascending."""
+    """The net edit of one turn; keys ascend.
+
+    `pruned` are the keys that prunes hid, `restored` those that came back, `replaced` those that the `summaries`,
+    which the edit adds, took the place of. `kept` are those that are kept explicitly from now on.
+    """
 
     pruned: tuple[int, ...] = ()
     restored: tuple[int, ...] = ()
+    replaced: tuple[int, ...] = ()
+    kept: tuple[int, ...] = ()
+    summaries: tuple[Summary, ...] = ()
 
     def __bool__(self) -> bool:
-        return bool(self.pruned or self.restored)
+        return bool(self.pruned or self.restored or self.replaced or self.kept or self.summaries)
 
 
 @dataclass(frozen=True, slots=True)
 class EditCost:
-    """`freed`: tokens that left the view (negative when more came back). `recomputed`: tokens behind the first
-    changed block that are still in the view and whose cached prefix is lost."""
+    """`freed`: tokens that left the view, less those of new summaries (negative when more came back).
+
+    `recomputed`: tokens from the first change on that are in the view now and that no cached prefix holds.
+    """
 
     freed: int = 0
     recomputed: int = 0
@@ -34,19 +46,19 @@ class EditCost:
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """How the ids of an edit call resolve: the blocks to change, the ids that need none, the ids nobody knows."""
+    """How the ids of an edit call resolve: what to change, the ids that need none, the ids nobody knows."""
 
-    blocks: tuple[Block, ...]
+    blocks: tuple[Editable, ...]
     unchanged: tuple[str, ...]
     unknown: tuple[str, ...]
 
 
 def select_prune(view: View, chunk_ids: Iterable[str]) -> Selection:
-    """Every visible block of the chunks; ids already pruned are `unchanged`, so pruning is idempotent."""
-    blocks: list[Block] = []
+    """Everything in view of these ids; ids already hidden are `unchanged`, so pruning is idempotent."""
+    blocks: list[Editable] = []
     unchanged: list[str] = []
     unknown: list[str] = []
-    known = view.by_chunk()
+    known = view.by_id()
     for chunk_id in dict.fromkeys(chunk_ids):
         shown = [block for block in known.get(chunk_id, ()) if block.key not in view.hidden]
         blocks += shown
@@ -55,12 +67,33 @@ def select_prune(view: View, chunk_ids: Iterable[str]) -> Selection:
     return Selection(tuple(blocks), tuple(unchanged), tuple(unknown))
 
 
+def select_keep(view: View, chunk_ids: Iterable[str]) -> Selection:
+    """What is to stay in view for these ids: what they name and, for a chunk out of view, the summaries of it."""
+    named = select_prune(view, chunk_ids)
+    wanted = set(named.unchanged)
+    covering = {
+        summary.key: summary
+        for summary in view.summaries
+        if any(block.id in wanted for block in view.stands_for(summary))
+    }
+    found = {block.key: block for block in named.blocks} | covering
+    return replace(named, blocks=tuple(found[key] for key in sorted(found)))
+
+
+def all_but(view: View, chunk_ids: Iterable[str]) -> tuple[Selection, Selection]:
+    """(what goes, what stays) where an edit names what stays. An id to keep that nobody knows is unknown."""
+    kept = select_keep(view, chunk_ids)
+    stay = {block.id for block in kept.blocks}
+    going = tuple(block for block in view.editable if block.id not in stay)
+    return Selection(going, (), kept.unknown), kept
+
+
 def select_restore(view: View, chunk_ids: Iterable[str]) -> Selection:
-    """The latest block of each pruned chunk; ids in view are `unchanged`."""
-    blocks: list[Block] = []
+    """The latest block of each hidden chunk, and hidden summaries; ids in view are `unchanged`."""
+    blocks: list[Editable] = []
     unchanged: list[str] = []
     unknown: list[str] = []
-    known = view.by_chunk()
+    known = view.by_id()
     for chunk_id in dict.fromkeys(chunk_ids):
         found = known.get(chunk_id, ())
         if not found:
@@ -72,40 +105,60 @@ def select_restore(view: View, chunk_ids: Iterable[str]) -> Selection:
     return Selection(tuple(blocks), tuple(unchanged), tuple(unknown))
 
 
-def hide(view: View, blocks: Sequence[Block]) -> View:
-    """The view without these blocks, which must be visible in it."""
+def hide(view: View, blocks: Sequence[Editable]) -> View:
+    """The view without these, which must be visible in it. What is hidden is no longer kept."""
     freed = sum(block.tokens for block in blocks)
-    return replace(view, hidden=view.hidden | {b.key for b in blocks}, tokens=view.tokens - freed)
+    keys = {block.key for block in blocks}
+    return replace(view, hidden=view.hidden | keys, tokens=view.tokens - freed, kept=view.kept - keys)
 
 
-def show(view: View, blocks: Sequence[Block]) -> View:
-    """The view with these hidden blocks back in their old places."""
+def show(view: View, blocks: Sequence[Editable]) -> View:
+    """The view with these hidden ones back in their old places."""
     back = sum(block.tokens for block in blocks)
     return replace(view, hidden=view.hidden - {b.key for b in blocks}, tokens=view.tokens + back)
 
 
+def keep(view: View, blocks: Iterable[Editable]) -> View:
+    """The view with these kept explicitly: no summary takes their place until a prune has hidden them.
+
+    Kept explicitly is what the policy named to stay in an `all_but`, and what it restored.
+    """
+    return replace(view, kept=view.kept | {block.key for block in blocks})
+
+
 def difference(before: View, after: View) -> Edit:
-    """The net edit that leads from one view to another of the same record."""
-    return Edit(tuple(sorted(after.hidden - before.hidden)), tuple(sorted(before.hidden - after.hidden)))
+    """The net edit that leads from one view to a later one, whose record may have new summaries and nothing else."""
+    summaries = tuple(s for s in after.segments[len(before.segments) :] if isinstance(s, Summary))
+    gone = after.hidden - before.hidden
+    replaced = gone & {key for summary in summaries for key in summary.of}
+    return Edit(
+        pruned=tuple(sorted(gone - replaced)),
+        restored=tuple(sorted(before.hidden - after.hidden)),
+        replaced=tuple(sorted(replaced)),
+        kept=tuple(sorted(after.kept - before.kept)),
+        summaries=summaries,
+    )
 
 
 def apply(view: View, edit: Edit) -> View:
     """The view after a net edit, as replay does it. Keys that the record lacks are an error of the trace."""
-    keys = {segment.key: segment for segment in view.segments if isinstance(segment, Block)}
-    view = hide(view, [keys[key] for key in edit.pruned])
-    return show(view, [keys[key] for key in edit.restored])
+    view = view.append(edit.summaries)
+    keys = view.by_key()
+    for summary in edit.summaries:
+        if unknown := [key for key in summary.of if key not in keys or key >= summary.key]:
+            raise KeyError(unknown[0])
+    view = hide(view, [keys[key] for key in (*edit.pruned, *edit.replaced)])
+    return keep(show(view, [keys[key] for key in edit.restored]), [keys[key] for key in edit.kept])
 
 
 def cost(before: View, after: View) -> EditCost:
-    """The bill of the net edit between two views of the same record."""
+    """The bill of the net edit between two views; the later one's record may have new summaries and nothing else."""
     changed = before.hidden ^ after.hidden
-    if not changed:
-        return EditCost()
     recomputed = 0
     broken = False
-    for segment in after.segments:
-        key = segment.key if isinstance(segment, Block) else None
-        broken = broken or key in changed
+    for place, segment in enumerate(after.segments):
+        key = None if isinstance(segment, Text) else segment.key
+        broken = broken or key in changed or place >= len(before.segments)
         if broken and (key is None or key not in after.hidden):
             recomputed += segment.tokens
     return EditCost(freed=before.tokens - after.tokens, recomputed=recomputed)

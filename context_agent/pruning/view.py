@@ -74,14 +74,40 @@ class Block:
         return f"{self.header}{self.body}\n"
 
 
-Segment = Text | Block
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """What a policy wrote in place of segments: addressable by an id of its own, and prunable.
+
+    `key` numbers it among the blocks. `of` are the keys of what it took the place of, ascending: blocks, and earlier
+    summaries. It is no chunk: it was not retrieved, and finds no gold and no answer.
+    """
+
+    key: int
+    id: str
+    header: str
+    body: str
+    tokens: int
+    turn: int
+    call: int
+    of: tuple[int, ...]
+
+    @property
+    def text(self) -> str:
+        """The summary as it stands in the view."""
+        return f"{self.header}{self.body}\n"
+
+
+Editable = Block | Summary
+"""What an edit can hide and bring back."""
+Segment = Text | Block | Summary
 
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """The segments of the record in order, and which of its blocks are hidden.
+    """The segments of the record in order, and which of its blocks and summaries are hidden.
 
     `tokens` is the sum over everything that is not hidden. Views are values: each operation returns a new one.
+    A document is in view through its blocks, or through a summary in view that stands for one of them.
     """
 
     question: str
@@ -92,12 +118,14 @@ class View:
     turn: int = 0
     tools: tuple[str, ...] = ()
     """The tools that the episode's profile has."""
+    kept: frozenset[int] = frozenset()
+    """Keys of what the policy kept explicitly, see `edits.keep`; empty where the profile has no summaries."""
 
     @property
     def visible(self) -> tuple[Segment, ...]:
         """The segments a policy reads, in order."""
         hidden = self.hidden
-        return tuple(s for s in self.segments if not isinstance(s, Block) or s.key not in hidden)
+        return tuple(s for s in self.segments if isinstance(s, Text) or s.key not in hidden)
 
     @property
     def blocks(self) -> tuple[Block, ...]:
@@ -107,8 +135,49 @@ class View:
 
     @property
     def pruned(self) -> tuple[Block, ...]:
-        """The blocks that edits removed, oldest first."""
+        """The blocks that edits removed, oldest first, those that a summary stands for among them."""
         return tuple(s for s in self.segments if isinstance(s, Block) and s.key in self.hidden)
+
+    @property
+    def editable(self) -> tuple[Editable, ...]:
+        """The blocks and summaries in view, in order."""
+        hidden = self.hidden
+        return tuple(s for s in self.segments if not isinstance(s, Text) and s.key not in hidden)
+
+    @property
+    def summaries(self) -> tuple[Summary, ...]:
+        """The summaries in view, oldest first."""
+        hidden = self.hidden
+        return tuple(s for s in self.segments if isinstance(s, Summary) and s.key not in hidden)
+
+    @property
+    def standing(self) -> tuple[Block, ...]:
+        """What a ranking may stand on: the blocks in view, and the hidden ones that a summary in view stands for.
+
+        Oldest first. Of a chunk that is in view itself no other block is given, of a summarised one the latest.
+        """
+        shown = self.blocks
+        if not (summaries := self.summaries):
+            return shown
+        seen = {block.id for block in shown}
+        covered = sorted((b for summary in summaries for b in self.stands_for(summary)), key=lambda block: block.key)
+        latest = {block.id: block for block in covered if block.id not in seen}
+        found = [*shown, *latest.values()]
+        return tuple(sorted(found, key=lambda block: block.key))
+
+    def stands_for(self, summary: Summary) -> tuple[Block, ...]:
+        """The blocks that a summary stands for, oldest first: those it took the place of, and those that the
+        summaries among them stood for."""
+        known = self.by_key()
+        found: dict[int, Block] = {}
+        waiting = list(summary.of)
+        while waiting:
+            one = known[waiting.pop()]
+            if isinstance(one, Summary):
+                waiting += one.of
+            else:
+                found[one.key] = one
+        return tuple(found[key] for key in sorted(found))
 
     @property
     def latest(self) -> tuple[Segment, ...]:
@@ -118,7 +187,7 @@ class View:
         for segment in reversed(self.segments):
             if segment.turn != last:
                 break
-            if not isinstance(segment, Block) or segment.key not in self.hidden:
+            if isinstance(segment, Text) or segment.key not in self.hidden:
                 found.append(segment)
         return tuple(reversed(found))
 
@@ -147,6 +216,23 @@ class View:
             if isinstance(segment, Block):
                 found[segment.id] = (*found.get(segment.id, ()), segment)
         return found
+
+    def by_id(self) -> dict[str, tuple[Editable, ...]]:
+        """All blocks and summaries of the record by the id that names them, hidden ones too, oldest first."""
+        found: dict[str, tuple[Editable, ...]] = {}
+        for segment in self.segments:
+            if not isinstance(segment, Text):
+                found[segment.id] = (*found.get(segment.id, ()), segment)
+        return found
+
+    def by_key(self) -> dict[int, Editable]:
+        """All blocks and summaries of the record by key, hidden ones too."""
+        return {segment.key: segment for segment in self.segments if not isinstance(segment, Text)}
+
+    @property
+    def next_key(self) -> int:
+        """The key of the next block or summary."""
+        return sum(not isinstance(segment, Text) for segment in self.segments)
 
     def shows(self, chunk_id: str) -> bool:
         """Whether a block of that chunk is in view."""

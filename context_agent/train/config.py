@@ -149,7 +149,7 @@ class Episodes(Section):
     A window holds eight reserves at least, so one for very small models needs a smaller reserve.
     """
 
-    profile: Literal["default", "context-1"] = "default"
+    profile: Literal["default", "context-1", "summary"] = "default"
     reserve: Count = RESERVE
     window: int = 32_768
     per_call: Annotated[int, Field(ge=0)] = 0

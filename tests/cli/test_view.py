@@ -103,7 +103,7 @@ def test_json_prints_a_row_for_each_trajectory_and_writes_a_page_only_where_told
 def test_what_cannot_be_shown_is_told_and_the_rest_is_shown(ctx1, runs):
     (file,) = runs.glob("*.jsonl")
     text = file.read_text()
-    (runs / "newer.jsonl").write_text(text.replace('"schema":1', '"schema":2', 1))
+    (runs / "newer.jsonl").write_text(text.replace('"schema":1', '"schema":3', 1))
     (runs / "notes.md").write_text("notes")
     done = ctx1("view", "runs")
     assert done.returncode == 1

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from context_agent import Action, Budget, Document, Limits, MemoryCorpus, ScriptedPolicy, SearchAgent, ToolCall
 from context_agent.types import RankedId
-from tests.actions import call, prune, rank, restore, search
+from tests.actions import call, prune, rank, restore, search, summarize
 from tests.conftest import made_documents
 
 QUESTION = "which river meets the bridges?"
@@ -27,10 +27,16 @@ def record(
     question: str = QUESTION,
     id: str = "q",
     window: int = 4096,
+    profile: str = "default",
 ) -> Path:
     """Plays the steps and returns the trajectory's file."""
     agent = SearchAgent(
-        corpus, ScriptedPolicy(list(steps)), budget=Budget(window), limits=Limits(turns=500), trajectories=folder
+        corpus,
+        ScriptedPolicy(list(steps)),
+        profile=profile,
+        budget=Budget(window),
+        limits=Limits(turns=500),
+        trajectories=folder,
     )
     return agent.search(question, question_id=id).paths[0]
 
@@ -46,6 +52,20 @@ def edited(corpus: MemoryCorpus, folder: Path, **options: object) -> Path:
         rank(first, "never-seen"),
     ]
     return record(corpus, steps, folder, **options)  # type: ignore[arg-type]
+
+
+def summarized(corpus: MemoryCorpus, folder: Path, **options: object) -> Path:
+    """Six turns: search, summarise two of three, search, bring one back, prune the summary, rank."""
+    a, b, c = (hit.chunk.id for hit in corpus.search(QUESTION)[:3])
+    steps = [
+        search(QUESTION, limit=3),
+        summarize("The rivers meet below the bridges.", a, b),
+        search("painters and gardens", limit=2),
+        restore(b),
+        prune("summary:1"),
+        rank(b, c),
+    ]
+    return record(corpus, steps, folder, profile="summary", **options)  # type: ignore[arg-type]
 
 
 def long(folder: Path, turns: int = 128) -> Path:

@@ -7,6 +7,7 @@ import pytest
 from context_agent import Document, MemoryCorpus, ScriptedPolicy
 from context_agent.errors import ConfigError
 from context_agent.eval.gold import gold_of
+from context_agent.eval.scoring import score
 from context_agent.eval.systems import SYSTEMS, Answerer, Settings, asked, resigned
 from context_agent.policies.bridge import BridgePolicy
 from context_agent.questions import Question
@@ -15,7 +16,7 @@ from tests.actions import search
 
 WINDOW = 2048
 ONE_SHOT = [one.name for one in SYSTEMS if not one.keeps_context and not one.reranked]
-CONTROLS = ["agent-unpruned", "agent-random", "agent-oldest", "agent-oracle"]
+CONTROLS = ["agent-unpruned", "agent-random", "agent-oldest", "agent-oracle", "agent-summary", "agent-both"]
 
 
 class Reversing:
@@ -101,6 +102,17 @@ def test_the_unpruned_agent_never_edits_and_the_pruning_controls_do(corpus: Memo
         found = answer(corpus, name, question, greedy())
         edits = [event for event in found.trajectories[0].events if isinstance(event, Edited)]
         assert bool(edits) == (name != "agent-unpruned"), name
+
+
+def test_a_summary_is_no_prune(corpus: MemoryCorpus) -> None:
+    question = Question("q", "comets?", gold=tuple(f"d{n}" for n in range(60)))
+    found = answer(corpus, "agent-summary", question, greedy())
+    scores, curve = score(question, found, gold=gold_of(question, corpus))
+    assert any(event.edit.replaced for event in found.trajectories[0].events if isinstance(event, Edited))
+    assert scores["prune_accuracy"] is None, "nothing was pruned, and gold was summarised"
+    assert scores["held_recall"] == scores["trajectory_recall"] > 0
+    assert [turn.pruned for turn in curve] == [0] * len(curve)
+    assert found.trajectories[0].header.profile["name"] == "default+summary"
 
 
 def test_the_oracle_prunes_by_each_questions_own_gold(corpus: MemoryCorpus) -> None:

@@ -49,6 +49,33 @@ def test_the_details_tokens_add_up_to_every_view(folder):
     assert edits > 10
 
 
+def test_a_summary_is_shown_as_a_passage_of_its_own_and_counted_apart(corpus, folder):
+    episodes.summarized(corpus, folder)
+    (loaded,) = load([folder]).loaded
+    a, b = (hit.chunk for hit in corpus.search(episodes.QUESTION)[:2])
+    made = shown(folder, Question("q", episodes.QUESTION, gold=(a.document_id, b.document_id)))
+    (row,), (detail,) = made.rows, made.details
+    assert loaded.problem is None
+    assert (row.pruned, row.summarized, row.restored) == (0, 2, 1)
+    assert row.gold_pruned == 2, "with the summary that stood for them"
+    (block,) = [block for block in detail["blocks"] if block["source"] == "summary"]
+    assert (block["chunk"], block["title"], block["gold"]) == ("summary:1", "Summary of 2 passages", False)
+    assert made.texts[block["text"]].endswith(f"stands for {a.id}, {b.id}\nThe rivers meet below the bridges.\n")
+    edit = detail["turns"][1]["edit"]
+    assert (edit["pruned"], edit["replaced"], edit["summaries"]) == ([], [0, 1], [3])
+    assert detail["turns"][4]["edit"]["pruned"] == [3]
+    sizes = {block["key"]: block["tokens"] for block in detail["blocks"]}
+    before, after = list(loaded.trajectory.views())[1:3]
+    assert after.tokens - before.tokens == (
+        detail["turns"][1]["tokens"]
+        + sizes[3]
+        - sizes[0]
+        - sizes[1]
+        + sum(part["tokens"] for part in detail["turns"][1]["results"][0]["segments"])
+        + detail["turns"][1]["usage"]["tokens"]
+    )
+
+
 def test_a_cut_trajectory_counts_what_there_is(corpus, folder):
     path = episodes.edited(corpus, folder)
     rows = path.read_text().splitlines(keepends=True)

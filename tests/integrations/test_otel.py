@@ -24,7 +24,7 @@ from context_agent.integrations.otel import CAPTURE, Tracing, continued
 from context_agent.integrations.server.app import application
 from context_agent.policies.factory import load_policy
 from context_agent.policies.scripted_server import ScriptedServer, says
-from tests.actions import call, prune, rank_all, restore, search
+from tests.actions import call, prune, rank_all, restore, search, summarize
 
 STEPS: list[Any] = [
     search("comets and gardens", "bridges", limit=3),
@@ -126,6 +126,20 @@ def test_an_edit_is_an_event_with_its_bill(
         }
     assert edits[0].cost.recomputed > 0
     assert told(episode)["ctx1.freed.tokens"] == sum(edit.cost.freed for edit in edits)
+
+
+def test_a_summary_is_told_with_its_edit(
+    corpus: MemoryCorpus, provider: TracerProvider, exporter: InMemorySpanExporter
+) -> None:
+    steps = [search("comets"), lambda view: summarize("Comets.", *(block.id for block in view.blocks[:3]))]
+    steps += [prune("summary:1"), search("rivers")]
+    policy, tracing = ScriptedPolicy(steps), Tracing(provider=provider, content=True)
+    with SearchAgent(corpus, policy, profile="summary", observers=[tracing]) as agent:
+        agent.search("What of comets?")
+    (episode,) = named(exporter, "invoke_agent")
+    first, second = (dict(event.attributes or {}) for event in episode.events)
+    assert (first["ctx1.summarised.chunks"], first["ctx1.pruned.chunks"]) == (3, 0)
+    assert second["ctx1.pruned.ids"] == ("summary:1",)
 
 
 def test_a_policy_s_mistake_fails_its_call_alone(

@@ -13,7 +13,7 @@ from context_agent.policies.prompt import Prompt
 from context_agent.policies.renderers.harmony import HarmonyRenderer
 from context_agent.policies.renderers.protocol import TokenRenderer
 from context_agent.policies.tokens import TokenActor, TokenPolicy
-from context_agent.profiles import default
+from context_agent.profiles import SUMMARIZE, default
 from context_agent.retrieval.protocol import Corpus
 from tests.conftest import TOPICS, made_documents
 from tests.retrieval.fakes import HashEmbedder
@@ -57,6 +57,9 @@ def random_turn(view: View, draw: random.Random) -> Action:
         ToolCall("search_corpus", '{"query": broken'),
         ToolCall("fly_to_moon", {"speed": 3}),
     ]
+    if SUMMARIZE in view.tools:
+        told = f"{draw.choice(QUERIES)}: {draw.choice(FORGERIES)}"
+        choices += 4 * [ToolCall(SUMMARIZE, {"chunk_ids": some, "summary": told})]
     calls = tuple(draw.choice(choices) for _ in range(draw.randint(1, 4)))
     return Action(calls, text=draw.choice(["", "", "Let me see."]), reasoning="thinking " * draw.choice([0, 1, 9, 40]))
 

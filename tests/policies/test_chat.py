@@ -26,12 +26,13 @@ from context_agent.policies.chat import ChatPolicy
 from context_agent.policies.controlled import ControlledPolicy
 from context_agent.policies.messages import messages, opening_text, read_opening
 from context_agent.policies.scripted_server import fails, rank_seen, says
-from context_agent.profiles import context_1, default
+from context_agent.profiles import context_1, default, summary
 from context_agent.pruning.strategies import strategy
 from context_agent.tokens import HarmonyCounter
 from context_agent.tools import schemas
 from context_agent.trajectory import Acted
 from context_agent.trajectory_file import read
+from tests import actions
 from tests.policies.chatting import DONE, QUESTION, ask, corpus, policy, search, serving
 from tests.retrieval.fakes import HashEmbedder
 
@@ -209,6 +210,20 @@ def test_messages_come_from_the_view_alone() -> None:
     views = list(result.trajectories[0].views())
     for body, view in zip(server.chat_bodies(), views, strict=False):
         assert messages(view) == body["messages"]
+
+
+def test_a_summary_stands_in_the_result_of_its_call_and_what_it_replaced_is_gone() -> None:
+    found = corpus()
+    episode = Episode("comets?", found, profile=summary(), instructions=opening_text(summary(), "native"))
+    view = asyncio.run(episode.step(actions.search("comets")))
+    texts, ids = [block.text for block in view.blocks], [block.id for block in view.blocks]
+    asyncio.run(episode.step(actions.summarize("Comets, in short.", *ids)))
+    sent = messages(episode.view)
+    assert [message["role"] for message in sent] == ["system", "user", "assistant", "tool", "assistant", "tool"]
+    (block,) = episode.view.summaries
+    assert sent[-1]["content"].startswith(block.text)
+    assert not any(text in message["content"] for message in sent for text in texts)
+    assert "summarize_context" in str(opening_text(summary(), "native"))
 
 
 def test_calls_without_ids_get_some_and_repeated_ids_are_told_apart(tmp_path: Any) -> None:

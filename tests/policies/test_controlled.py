@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
-from context_agent import Action, Budget, MemoryCorpus, ScriptedPolicy, SearchAgent, ToolCall, View
-from context_agent.policies.controlled import ControlledPolicy
+from context_agent import Action, Budget, MemoryCorpus, ScriptedPolicy, SearchAgent, ToolCall, Trajectory, View
+from context_agent.policies.controlled import ControlledPolicy, SummarizingPolicy
+from context_agent.policies.scripted import Step
 from context_agent.pruning.strategies import strategy
-from context_agent.trajectory import Acted, Edited
+from context_agent.trajectory import Acted, Edited, Returned
 from tests.actions import prune, search
 
 QUERIES = ["comets", "rivers", "operas", "engines", "gardens", "painters", "bridges"]
@@ -67,6 +69,30 @@ def test_what_was_sampled_stays_as_long_as_it_was(corpus: MemoryCorpus) -> None:
     acted = [event for event in result.trajectories[0].events if isinstance(event, Acted)]
     assert [event.tokens for event in acted[:2]] == [17, 23]
     assert [call.name for call in acted[1].action.calls] == ["search_corpus"], "the prune is left out"
+
+
+def summarized(corpus: MemoryCorpus, *, own: bool, steps: Sequence[Step] = ()) -> Trajectory:
+    inner = ScriptedPolicy(steps or [greedy] * 6, instructed=False)
+    policy = SummarizingPolicy(inner, "summary", own=own)
+    return SearchAgent(corpus, policy, budget=Budget(2048), profile="summary").search("comets?").trajectories[0]
+
+
+def test_summaries_take_the_place_of_pruning(corpus: MemoryCorpus) -> None:
+    trajectory = summarized(corpus, own=False)
+    *_, view = trajectory.views()
+    edits = [event.edit for event in trajectory.events if isinstance(event, Edited)]
+    assert view.summaries
+    assert all(edit.summaries and not edit.pruned for edit in edits)
+    assert all(event.mistake is None for event in trajectory.events if isinstance(event, Returned))
+    assert {block.document_id for block in view.standing} == set(trajectory.encountered), "nothing is lost"
+
+
+def test_own_edits_stay_and_the_summary_waits_for_a_turn_without_any(corpus: MemoryCorpus) -> None:
+    own = [event.edit for event in summarized(corpus, own=True).events if isinstance(event, Edited)]
+    assert own
+    assert not any(edit.summaries for edit in own), "it prunes in every turn"
+    idle = summarized(corpus, own=True, steps=[search(query, limit=6) for query in QUERIES])
+    assert any(edit.summaries for edit in (event.edit for event in idle.events if isinstance(event, Edited)))
 
 
 def test_the_label_is_in_the_name() -> None:

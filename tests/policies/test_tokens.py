@@ -19,7 +19,7 @@ from context_agent.policies.prompt import Prompt
 from context_agent.policies.renderers.harmony import HarmonyRenderer
 from context_agent.policies.token_calls import KEY, TokenCall, calls, expand
 from context_agent.policies.tokens import TokenPolicy
-from context_agent.profiles import Profile, context_1, default
+from context_agent.profiles import Profile, context_1, default, summary
 from context_agent.pruning.strategies import strategy
 from context_agent.trajectory import Returned
 from context_agent.trajectory_file import read
@@ -34,11 +34,11 @@ def corpus() -> MemoryCorpus:
     return small_corpus()
 
 
-@pytest.fixture(scope="module", params=range(12))
+@pytest.fixture(scope="module", params=range(16))
 def played(request: pytest.FixtureRequest, corpus: MemoryCorpus) -> Played:
     seed: int = request.param
     renderer = HarmonyRenderer(parallel=seed % 3 == 0)
-    return play(corpus, renderer, seed, profile=context_1() if seed % 2 else default())
+    return play(corpus, renderer, seed, profile=summary() if seed >= 12 else context_1() if seed % 2 else default())
 
 
 def search(*queries: str) -> Action:

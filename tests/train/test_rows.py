@@ -11,13 +11,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from context_agent import MemoryCorpus, ScriptedPolicy, SearchAgent
+from context_agent import Action, MemoryCorpus, ScriptedPolicy, SearchAgent, View
 from context_agent.errors import DataError, TrajectoryError
 from context_agent.policies.renderers.harmony import HarmonyRenderer
 from context_agent.policies.token_calls import TokenCall, expand
-from context_agent.profiles import context_1, default
+from context_agent.profiles import context_1, default, summary
 from context_agent.train.rows import Row, read, rows, rows_of, taught, write
-from tests.actions import prune, search
+from tests.actions import prune, search, summarize
 from tests.policies.sampling import QUESTION, Played, play, rank_view, small_corpus
 
 RENDERER = HarmonyRenderer()
@@ -28,10 +28,11 @@ def corpus() -> MemoryCorpus:
     return small_corpus()
 
 
-@pytest.fixture(scope="module", params=range(20))
+@pytest.fixture(scope="module", params=range(28))
 def played(request: pytest.FixtureRequest, corpus: MemoryCorpus) -> Played:
     seed: int = request.param
-    return play(corpus, HarmonyRenderer(parallel=seed % 2 == 0), seed, profile=context_1() if seed % 3 else default())
+    profile = summary() if seed >= 20 else context_1() if seed % 3 else default()
+    return play(corpus, HarmonyRenderer(parallel=seed % 2 == 0), seed, profile=profile)
 
 
 def made(played: Played) -> list[Row]:
@@ -61,6 +62,35 @@ def test_a_row_ends_where_an_edit_broke_the_prefix(played: Played) -> None:
     edits = sum(1 for before, after in itertools.pairwise(views) if before.hidden != after.hidden and before.blocks)
     assert len(made(played)) <= edits + 1
     assert len(made(played)) >= 1
+
+
+def test_a_summary_is_trained_as_it_was_sampled_and_read_as_content(corpus: MemoryCorpus) -> None:
+    words = "Six tails, says the comet of 1744."
+
+    def turn(view: View, _: random.Random) -> Action:
+        if not view.turn:
+            return search("comets and operas", "rivers")
+        return summarize(words, *(block.id for block in view.blocks[:4])) if view.turn == 1 else search("engines")
+
+    played = play(corpus, RENDERER, 1, profile=summary(), turns=3, choose=turn)
+    (block,) = played.views[-1].summaries
+    first, second = made(played)
+    parts = [[RENDERER.decode(ids) for ids in split(row)] for row in (first, second)]
+    trained, read = zip(*parts, strict=True)
+    assert trained[0].count(words) == 1, "the call that wrote it, once"
+    assert words not in trained[1]
+    assert block.text in read[1], "its block stands in the prompts behind the edit"
+    assert words in read[1].replace(block.text, ""), "and so does the call, as every action does"
+    assert words not in read[0]
+    replaced = [one.text for one in played.views[-1].pruned]
+    assert len(replaced) == 4
+    assert all(text in read[0] and text not in read[1] for text in replaced)
+
+
+def split(row: Row) -> tuple[list[int], list[int]]:
+    """(trained ids, the others)."""
+    pairs = list(zip(row.input_ids, row.loss_mask, strict=True))
+    return [token for token, keep in pairs if keep], [token for token, keep in pairs if not keep]
 
 
 def test_logprobs_are_zero_where_nothing_is_trained(played: Played) -> None:

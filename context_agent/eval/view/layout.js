@@ -7,6 +7,7 @@ const KINDS = {
   search: { letter: "S", name: "search" },
   grep: { letter: "G", name: "grep" },
   read: { letter: "R", name: "read" },
+  summary: { letter: "Σ", name: "summary" },
   usage: { letter: "u", name: "usage lines and notes" },
 };
 
@@ -14,8 +15,8 @@ const KINDS = {
  * The context after each turn of a trajectory's detail: an array of
  * `{ turn, segments, leaving, restored, used, before }`.
  *
- * `segments` are in view when the turn is over, in order; `leaving` are the blocks that its edit pruned, which no later
- * turn shows; `restored` are the keys that it brought back. A segment is `{ kind, tokens, turn, block, text }`, with
+ * `segments` are in view when the turn is over, in order; `leaving` are the blocks that its edit pruned or a summary
+ * replaced, which no later turn shows; `restored` are the keys that it brought back. A segment is `{ kind, tokens, turn, block, text }`, with
  * `block` null for what no edit can remove. `used` is the sum of the tokens in view, `before` that of the turn's start.
  */
 function contextOf(detail) {
@@ -27,9 +28,10 @@ function contextOf(detail) {
   for (const turn of detail.turns) {
     const before = used;
     if (turn.shown) record.push(segment("action", turn.tokens, turn.turn, null, actionText(turn)));
-    const pruned = turn.edit ? turn.edit.pruned : [];
+    const gone = turn.edit ? [...turn.edit.pruned, ...turn.edit.replaced] : [];
     const restored = turn.edit ? turn.edit.restored : [];
-    for (const key of pruned) hidden.add(key);
+    for (const key of turn.edit ? turn.edit.summaries : []) record.push(blocks.get(key));
+    for (const key of gone) hidden.add(key);
     for (const key of restored) hidden.delete(key);
     for (const result of turn.results) {
       for (const part of result.segments) {
@@ -38,7 +40,7 @@ function contextOf(detail) {
     }
     if (turn.usage && turn.usage.tokens) record.push(segment("usage", turn.usage.tokens, turn.turn, null, turn.usage.text));
     const segments = record.filter((one) => one && !(one.block && hidden.has(one.block.key)));
-    const leaving = pruned.map((key) => blocks.get(key)).filter(Boolean);
+    const leaving = gone.map((key) => blocks.get(key)).filter(Boolean);
     used = sum(segments);
     contexts.push({ turn: turn.turn, segments, leaving, restored: new Set(restored), used, before });
   }
@@ -89,19 +91,20 @@ function tierOf(used, budget) {
   return used >= budget.soft ? "past the soft threshold" : "below the soft threshold";
 }
 
-/** What happened to a block after it was shown: `[{ turn, what }]`, with `pruned` and `restored`. */
+/** What happened to a block after it was shown: `[{ turn, what }]`, with `pruned`, `summarised` and `restored`. */
 function fateOf(detail, key) {
   const fate = [];
   for (const turn of detail.turns) {
     if (turn.edit && turn.edit.pruned.includes(key)) fate.push({ turn: turn.turn, what: "pruned" });
+    if (turn.edit && turn.edit.replaced.includes(key)) fate.push({ turn: turn.turn, what: "summarised" });
     if (turn.edit && turn.edit.restored.includes(key)) fate.push({ turn: turn.turn, what: "restored" });
   }
   return fate;
 }
 
-const VERBS = { search_corpus: "search", grep_corpus: "grep", read_document: "read", prune_chunks: "prune", restore_chunks: "restore" };
+const VERBS = { search_corpus: "search", grep_corpus: "grep", read_document: "read", prune_chunks: "prune", restore_chunks: "restore", summarize_context: "summarise" };
 
-const EDITS = new Set(["prune_chunks", "restore_chunks"]);
+const EDITS = new Set(["prune_chunks", "restore_chunks", "summarize_context"]);
 
 /** A turn in a few words: its calls by tool, what they brought, what went. */
 function summaryOf(turn) {
@@ -116,6 +119,7 @@ function summaryOf(turn) {
   const parts = [...counts].map(([verb, count]) => (count > 1 ? `${verb} ×${count}` : verb));
   if (brought) parts.push(`+${brought}`);
   if (turn.edit && turn.edit.pruned.length) parts.push(`pruned ${turn.edit.pruned.length}`);
+  if (turn.edit && turn.edit.replaced.length) parts.push(`summarised ${turn.edit.replaced.length}`);
   if (turn.edit && turn.edit.restored.length) parts.push(`restored ${turn.edit.restored.length}`);
   const mistakes = turn.results.filter((result) => result.mistake).length;
   if (mistakes) parts.push(`${mistakes} ⚠`);

@@ -6,18 +6,17 @@ What is shown of one has the shape of `shape.Detail`.
 from __future__ import annotations
 
 import json
-import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from context_agent.eval.gold import Gold, gold_of
 from context_agent.eval.view.loading import Collection, Loaded
 from context_agent.eval.view.shape import Detail, checked
-from context_agent.pruning.view import Block
+from context_agent.eval.view.turns import blocks_of, finite, placed, summaries_of, turn_data, turns_of
+from context_agent.pruning.view import Block, Summary
 from context_agent.questions import Question
-from context_agent.rendering import compact
-from context_agent.trajectory import Acted, Counted, Edited, End, Prompted, Returned, Trajectory
+from context_agent.trajectory import End, Prompted, Trajectory
 from context_agent.types import Chunk, RankedDocument
 
 CUT = "cut"
@@ -27,7 +26,8 @@ CUT = "cut"
 @dataclass(frozen=True, slots=True)
 class Row:
     """A line of the list. The last three are None where gold is unknown: shares of what is needed that was ever seen
-    and that the ranking holds, and the number of gold chunks that were pruned at some time."""
+    and that the ranking holds, and the number of gold chunks that were pruned at some time, by themselves or with their
+    summary. `summarized` counts the passages that summaries replaced."""
 
     id: str
     run: str
@@ -50,6 +50,7 @@ class Row:
     seen: float | None = None
     ranked: float | None = None
     gold_pruned: int | None = None
+    summarized: int = 0
 
 
 @dataclass(slots=True)
@@ -136,10 +137,11 @@ class _Shown:
         self._loaded = loaded
         self._trajectory = loaded.trajectory
         self._texts = texts
-        self._blocks = {block.key: block for block in _blocks(loaded.trajectory)}
+        self._blocks = {block.key: block for block in blocks_of(loaded.trajectory)}
+        self._summaries = {summary.key: summary for summary in summaries_of(loaded.trajectory)}
         self._question = question
         self._gold = gold_of(question, _Shelf(self._blocks.values())) if question else None
-        self._turns = list(_turns(loaded.trajectory))
+        self._turns = list(turns_of(loaded.trajectory))
 
     def row(self) -> Row:
         """The line of the list."""
@@ -159,16 +161,17 @@ class _Shown:
             stop=end.stop_reason if end else CUT,
             turns=len(self._turns) if end is None else end.turns,
             calls=len(results),
-            tokens=end.tokens if end else sum(map(_placed, self._turns)),
+            tokens=end.tokens if end else sum(map(placed, self._turns)),
             mistakes=sum(result.mistake is not None for result in results),
-            pruned=len(pruned),
+            pruned=sum(key not in self._summaries for key in pruned),
+            summarized=sum(len(turn.edit.edit.replaced) for turn in self._turns if turn.edit),
             restored=sum(len(turn.edit.edit.restored) for turn in self._turns if turn.edit),
-            seconds=_finite(end.seconds) if end else None,
+            seconds=finite(end.seconds) if end else None,
             queries=tuple(dict.fromkeys(str(one) for r in results if (one := r.arguments.get("query")))),
             problem=self._loaded.problem,
             seen=len(self._seen()) / needs if needs else None,
             ranked=len(self._ranked()) / needs if needs else None,
-            gold_pruned=len({self._blocks[k].id for k in pruned if self._is_gold(self._blocks[k])}) if needs else None,
+            gold_pruned=len(self._gold_among(pruned)) if needs else None,
         )
 
     def detail(self) -> dict[str, Any]:
@@ -180,8 +183,11 @@ class _Shown:
         return {
             "header": self._header(),
             "prompt": [{"role": s.role.value, "tokens": s.tokens, "text": self._texts.number(s.text)} for s in prompt],
-            "blocks": [self._block(block) for _, block in sorted(self._blocks.items())],
-            "turns": [_turn(turn) for turn in self._turns],
+            "blocks": [
+                self._summary(self._summaries[key]) if key in self._summaries else self._block(self._blocks[key])
+                for key in sorted({**self._blocks, **self._summaries})
+            ],
+            "turns": [turn_data(turn) for turn in self._turns],
             "end": self._end(end) if end else None,
             "gold": self._told(),
         }
@@ -199,7 +205,7 @@ class _Shown:
 
     def _block(self, block: Block) -> dict[str, Any]:
         hit = block.hit
-        scores = {name: _finite(getattr(hit, name)) for name in ("score", "dense", "sparse")}
+        scores = {name: finite(getattr(hit, name)) for name in ("score", "dense", "sparse")}
         return {
             **{name: getattr(block, name) for name in ("key", "tokens", "turn", "call", "whole")},
             **scores,
@@ -212,22 +218,36 @@ class _Shown:
             "text": self._texts.number(block.body),
         }
 
+    def _summary(self, summary: Summary) -> dict[str, Any]:
+        return {
+            **{name: getattr(summary, name) for name in ("key", "tokens", "turn", "call")},
+            **dict.fromkeys(("score", "dense", "sparse")),
+            "whole": True,
+            "rank": 0,
+            "source": "summary",
+            "chunk": summary.id,
+            "document": "",
+            "title": f"Summary of {len(summary.of)} passage{'' if len(summary.of) == 1 else 's'}",
+            "gold": False if self._gold else None,
+            "text": self._texts.number(summary.text),
+        }
+
     def _end(self, end: End) -> dict[str, Any]:
         names = ("stop_reason", "error", "turns", "tokens", "mistakes", "dropped")
         return {
             **{name: getattr(end, name) for name in names},
-            "seconds": _finite(end.seconds),
+            "seconds": finite(end.seconds),
             "documents": [self._document(document) for document in end.documents],
         }
 
     def _document(self, document: RankedDocument) -> dict[str, Any]:
         chunks = [
-            {"id": chunk.id, "score": _finite(chunk.score), "text": self._texts.number(chunk.text)}
+            {"id": chunk.id, "score": finite(chunk.score), "text": self._texts.number(chunk.text)}
             for chunk in document.chunks
         ]
         return {
             **{name: getattr(document, name) for name in ("id", "title", "justification")},
-            "score": _finite(document.score),
+            "score": finite(document.score),
             "gold": bool(self._finds(document)) if self._gold else None,
             "chunks": chunks,
         }
@@ -246,6 +266,16 @@ class _Shown:
     def _is_gold(self, block: Block) -> bool:
         return bool(self._gold and self._gold.found_by(block.document_id, (block.id,)))
 
+    def _gold_among(self, keys: Iterable[int]) -> set[str]:
+        """The gold chunks among blocks, and among what summaries stand for, by their keys."""
+        found: set[str] = set()
+        for key in keys:
+            if key in self._summaries:
+                found |= self._gold_among(one for one in self._summaries[key].of if one < key)
+            elif self._is_gold(self._blocks[key]):
+                found.add(self._blocks[key].id)
+        return found
+
     def _seen(self) -> frozenset[int]:
         gold = self._gold or Gold(0)
         return frozenset().union(*(gold.found_by(b.document_id, (b.id,)) for b in self._blocks.values()))
@@ -256,83 +286,6 @@ class _Shown:
 
     def _finds(self, document: RankedDocument) -> frozenset[int]:
         return (self._gold or Gold(0)).found_by(document.id, [chunk.id for chunk in document.chunks])
-
-
-@dataclass(slots=True)
-class _Turn:
-    """The events of one turn."""
-
-    acted: Acted
-    edit: Edited | None = None
-    results: list[Returned] = field(default_factory=list)
-    usage: Counted | None = None
-
-
-def _turns(trajectory: Trajectory) -> Iterator[_Turn]:
-    turn: _Turn | None = None
-    for event in trajectory.events:
-        match event:
-            case Acted():
-                if turn is not None:
-                    yield turn
-                turn = _Turn(event)
-            case Edited() if turn is not None:
-                turn.edit = event
-            case Returned() if turn is not None:
-                turn.results.append(event)
-            case Counted() if turn is not None:
-                turn.usage = event
-    if turn is not None:
-        yield turn
-
-
-def _blocks(trajectory: Trajectory) -> Iterator[Block]:
-    for event in trajectory.events:
-        if isinstance(event, Returned):
-            yield from (segment for segment in event.segments if isinstance(segment, Block))
-
-
-def _turn(turn: _Turn) -> dict[str, Any]:
-    acted, edit, usage = turn.acted, turn.edit, turn.usage
-    return {
-        "turn": acted.turn,
-        "tokens": acted.tokens,
-        "seconds": _finite(acted.seconds),
-        "shown": acted.shown,
-        "text": acted.action.text,
-        "reasoning": acted.action.reasoning,
-        "edit": edit
-        and {
-            "pruned": list(edit.edit.pruned),
-            "restored": list(edit.edit.restored),
-            "freed": edit.cost.freed,
-            "recomputed": edit.cost.recomputed,
-        },
-        "results": [_result(result) for result in turn.results],
-        "usage": usage and {"tokens": usage.segment.tokens, "text": usage.segment.text, "total": usage.total},
-    }
-
-
-def _result(result: Returned) -> dict[str, Any]:
-    arguments = [(name, value) for name, value in result.arguments.items() if value is not None]
-    return {
-        "call": result.call,
-        "name": result.name,
-        "arguments": [(name, value if isinstance(value, str) else compact(value)) for name, value in arguments],
-        "mistake": result.mistake,
-        "seconds": _finite(result.seconds),
-        "segments": [s.key if isinstance(s, Block) else {"tokens": s.tokens, "text": s.text} for s in result.segments],
-    }
-
-
-def _placed(turn: _Turn) -> int:
-    results = sum(segment.tokens for result in turn.results for segment in result.segments)
-    return turn.acted.tokens + results + (turn.usage.segment.tokens if turn.usage else 0)
-
-
-def _finite(value: float | None) -> float | None:
-    """A number that JSON has; files may hold others."""
-    return value if value is not None and math.isfinite(value) else None
 
 
 def _folded(text: str) -> str:

@@ -50,7 +50,11 @@ class PromptData(TypedDict):
 
 
 class BlockData(TypedDict):
-    """A chunk as it was shown. `gold` is None where gold is unknown; `whole` is False where it was cut to fit."""
+    """A chunk as it was shown. `gold` is None where gold is unknown; `whole` is False where it was cut to fit.
+
+    A summary is one of the source `summary`: `chunk` is its id, `title` says of how many passages it is, `document` is
+    empty.
+    """
 
     key: int
     chunk: str
@@ -83,9 +87,12 @@ class UsageData(SaidData):
 
 
 class EditData(TypedDict):
-    """Keys of the blocks that left and came back, and the bill in tokens."""
+    """Keys of the blocks that were pruned, came back, were replaced by summaries, and of these summaries; and the bill
+    in tokens."""
 
     pruned: list[int]
+    replaced: list[int]
+    summaries: list[int]
     restored: list[int]
     freed: int
     recomputed: int

@@ -84,7 +84,7 @@ function segmentButton(placed, context, choose) {
 }
 
 function segmentLabel({ segment: one, leaving }, back) {
-  const state = leaving ? ", pruned in this turn" : back ? ", restored in this turn" : "";
+  const state = leaving ? ", taken out in this turn" : back ? ", restored in this turn" : "";
   if (!one.block) return `${KINDS[one.kind].name}, ${one.tokens} tokens`;
   const gold = one.block.gold ? ", gold" : "";
   return `${one.block.title || one.block.document} (${one.block.chunk}): ${one.kind} in turn ${one.turn + 1}, ${one.tokens} tokens${gold}${state}`;
@@ -108,7 +108,7 @@ function legend(gold) {
   const entries = Object.entries(KINDS).map(([kind, { letter, name }]) =>
     element("li", {}, element("span", { class: `segment ${kind}`, "aria-hidden": "true", text: letter }), ` ${name}`),
   );
-  entries.push(element("li", {}, element("span", { class: "segment search leaving", "aria-hidden": "true", text: "S" }), " pruned in this turn"));
+  entries.push(element("li", {}, element("span", { class: "segment search leaving", "aria-hidden": "true", text: "S" }), " pruned or summarised in this turn"));
   entries.push(element("li", {}, element("span", { class: "segment search restored", "aria-hidden": "true", text: "S" }), " restored in this turn"));
   if (gold) entries.push(element("li", {}, element("span", { class: "segment search gold", "aria-hidden": "true", text: "★" }), " gold"));
   return element("ul", { class: "legend", "aria-label": "Legend" }, entries);

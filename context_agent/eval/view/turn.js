@@ -78,6 +78,7 @@ function callItem(store, detail, result, turn) {
 /** A block on one line, its text behind it. `turn` is the turn it is shown under: what came later is told. */
 function blockItem(store, detail, block, turn, open = false) {
   const later = fateOf(detail, block.key).filter((event) => event.turn > turn || event.turn !== block.turn);
+  if (block.source === "summary") return passage(summaryLine(block, later), () => store.text(block.text), open);
   const scores = [["rank", block.rank], ["dense", block.dense], ["BM25", block.sparse]]
     .filter(([, value]) => value !== null && value !== undefined)
     .map(([name, value]) => `${name} ${name === "rank" ? value : score(value)}`);
@@ -85,11 +86,24 @@ function blockItem(store, detail, block, turn, open = false) {
     element("span", { class: "title", dir: "auto", text: block.title || block.document }), " ",
     element("code", { class: "muted", text: block.chunk }), " ",
     goldMark(block.gold),
-    later.map((event) => element("span", { class: `badge ${event.what}`, text: `${event.what} in turn ${event.turn + 1}` })),
+    fateBadges(later),
     block.whole ? null : element("span", { class: "badge", text: "cut to fit" }),
     element("span", { class: "muted", text: ` ${counted(block.tokens, "token")} · ${scores.join(" · ")}` }),
   ];
   return passage(summary, () => store.text(block.text), open);
+}
+
+function fateBadges(later) {
+  return later.map((event) => element("span", { class: `badge ${event.what}`, text: `${event.what} in turn ${event.turn + 1}` }));
+}
+
+function summaryLine(block, later) {
+  return [
+    element("span", { class: "title", text: block.title }), " ",
+    element("code", { class: "muted", text: block.chunk }), " ",
+    fateBadges(later),
+    element("span", { class: "muted", text: ` ${counted(block.tokens, "token")}` }),
+  ];
 }
 
 function billOf(store, detail, edit) {
@@ -99,6 +113,8 @@ function billOf(store, detail, edit) {
   return element("div", { class: "bill" },
     element("p", {}, element("b", { text: "Edit: " }), `${freed}; ${number(edit.recomputed)} tokens behind the first change lose their cached prefix.`),
     listed(edit.pruned, "Pruned") || null,
+    listed(edit.replaced, "Summarised") || null,
+    edit.summaries.map((key) => blockItem(store, detail, blocks.get(key), blocks.get(key).turn, true)),
     listed(edit.restored, "Restored") || null,
   );
 }

@@ -105,9 +105,11 @@ def told(progress: Progress) -> bytes | None:
             data = {"calls": calls, "tokens": event.tokens, "context_tokens": progress.view.tokens}
             return _event("turn", progress, event.turn, event.seconds, data)
         case Edited(edit=edit, cost=cost):
-            names = {block.key: block.id for block in (*progress.view.blocks, *progress.view.pruned)}
+            names = {key: one.id for key, one in progress.view.by_key().items()}
             pruned, restored = ([names[key] for key in keys] for keys in (edit.pruned, edit.restored))
             data = {"pruned": pruned, "restored": restored, "freed": cost.freed, "recomputed": cost.recomputed}
+            if edit.summaries:
+                data["summaries"] = [{"id": one.id, "of": [names[key] for key in one.of]} for one in edit.summaries]
             return _event("edit", progress, event.turn, None, data)
         case Returned():
             chunks = [_chunk(one) for one in event.segments if isinstance(one, Block)]

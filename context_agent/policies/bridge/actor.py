@@ -236,7 +236,7 @@ class BridgeActor:
         if not dropped:
             return ()
         gone = set(dropped)
-        staying = [block.id for block in view.blocks if block.id not in gone]
+        staying = [one.id for one in view.editable if one.id not in gone]
         named = {"all_but": staying} if 0 < len(staying) < len(dropped) else {"chunk_ids": dropped}
         return (ToolCall("prune_chunks", named),)
 
@@ -266,7 +266,8 @@ class BridgeActor:
 
     def _last_edits(self, view: View) -> tuple[ToolCall, ...]:
         """Restores the best of what was pruned, in place of worse blocks; nothing where all of it is in view."""
-        hidden = {block.id: block.tokens for block in view.pruned}
+        standing = {block.id for block in view.standing}
+        hidden = {block.id: block.tokens for block in view.pruned if block.id not in standing}
         shown = {block.id: block.tokens for block in view.blocks}
         texts = view.tokens - sum(shown.values())
         wanted = self._best()[: self._effort.ranking]
@@ -285,7 +286,7 @@ class BridgeActor:
         return (*edits, ToolCall(RESTORE, {"chunk_ids": restored}))
 
     def _ranking(self, view: View) -> tuple[RankedId, ...]:
-        shown = {block.id for block in view.blocks}
+        shown = {block.id for block in view.standing}
         lines: list[RankedId] = []
         room = view.max_output - TURN_TOKENS
         named: set[str] = set()
