@@ -6,14 +6,15 @@ import asyncio
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Self, TypeVar
 
 from context_agent.agent import SearchAgent
 from context_agent.errors import DataError, PolicyError
 from context_agent.policies.token_calls import calls
-from context_agent.train.rl.journal import Journal, Record, finished, parked
+from context_agent.train.rl.journal import Journal, finished, parked
+from context_agent.train.rl.lines import Record
 from context_agent.train.rl.parking import CURRENT, Running, Turnstile
 from context_agent.train.rl.playing import Ask, Ended, one
 from context_agent.train.rl.rollouts import whole
@@ -119,11 +120,12 @@ class Background:
         finally:
             self._loop.call_soon_threadsafe(self._turnstile.open)
 
-    def _call(self, work: Any) -> None:
+    def _call(self, work: Coroutine[Any, Any, None]) -> None:
         asked = asyncio.run_coroutine_threadsafe(work, self._loop)
         while True:
             try:
-                return asked.result(LOOK)
+                asked.result(LOOK)
+                return
             except TimeoutError:
                 if asked.done():
                     raise
