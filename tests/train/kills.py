@@ -4,8 +4,8 @@
 
 The run writes down, in a ledger of its own beside the product's files, which episodes were finished and on disk, which
 calls were parked, which episodes each step took and each update trained. What a process wrote about updates after the
-checkpoint that the next one goes on from does not count. `judge` compares that with the promise: no episode is lost, none
-is trained twice. Each life is a fork of a process that has everything imported.
+checkpoint that the next one goes on from does not count. `judge` compares that with the promise: no episode is lost,
+none is trained twice. Each life is a fork of a process that has everything imported.
 """
 
 from __future__ import annotations
@@ -255,7 +255,7 @@ def main() -> int:
         "torn": sum("cut short" in note for note in notes),
         "diverged": sum("begins anew" in note for note in notes),
     }
-    print(json.dumps({**told, **asdict(verdict), "sound": verdict.sound}))
+    sys.stdout.write(json.dumps({**told, **asdict(verdict), "sound": verdict.sound}) + "\n")
     return 0 if verdict.sound and not status else 1
 
 

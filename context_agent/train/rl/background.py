@@ -181,23 +181,26 @@ class Background:
         self._pump()
 
     async def _play(self, ask: Ask) -> Ended:
-        CURRENT.set(self._running[ask.episode])
-        ended = await one(self._agent, ask)
+        ended = await self._one(ask)
         if self._running[ask.episode].diverged:
             self._note(
                 f"episode {ask.episode} was parked, and its record no longer gives the same prompts: the corpus or the "
                 "harness has changed. It begins anew"
             )
-            ended = await self._anew(ask)
+            self._running[ask.episode] = Running()
+            ended = await self._one(ask)
         self._running[ask.episode].ended = True
         if whole(ended):
             await self._keep(finished(ended))
         return ended
 
-    async def _anew(self, ask: Ask) -> Ended:
-        self._running[ask.episode] = Running()
+    async def _one(self, ask: Ask) -> Ended:
         CURRENT.set(self._running[ask.episode])
-        return await one(self._agent, ask)
+        self._turnstile.expect(1)
+        try:
+            return await one(self._agent, ask)
+        finally:
+            self._turnstile.expect(-1)
 
     def _fail(self, error: BaseException) -> None:
         with self._changed:

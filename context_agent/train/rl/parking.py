@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from contextvars import ContextVar
 
 from context_agent.errors import PolicyError
-from context_agent.policies.engines.protocol import Engine, Sample
+from context_agent.policies.engines.protocol import Engine, Gathering, Sample
 from context_agent.train.rl.journal import Call
 from context_agent.train.rl.staleness import number
 
@@ -62,7 +62,8 @@ CURRENT: ContextVar[Running | None] = ContextVar("running episode", default=None
 class Turnstile:
     """An engine whose calls can be held back. For one event loop, whose thread alone shuts and opens it.
 
-    It begins shut: before the first weights have come there is nothing to sample with.
+    It begins shut: before the first weights have come there is nothing to sample with. An engine that waits for the
+    episodes that it expects must not be shut later on: those at the turnstile would be waited for in vain.
     """
 
     def __init__(self, engine: Engine) -> None:
@@ -101,6 +102,11 @@ class Turnstile:
         if running is not None:
             running.calls.append(Call(spelled, sample))
         return sample
+
+    def expect(self, episodes: int) -> None:
+        """Tells an engine that batches how many more episodes are at work."""
+        if isinstance(self.engine, Gathering):
+            self.engine.expect(episodes)
 
     async def shut(self) -> None:
         """Lets no new call through, and returns when none is at work any more."""
