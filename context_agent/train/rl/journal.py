@@ -125,7 +125,7 @@ class Journal:
         with self._lock:
             if self._file.size < least:
                 return False
-            kept = [one for one, record in read(self.path).lines if self._needed(record, -(-update // self._substeps))]
+            kept = self._kept(-(-update // self._substeps))
             if 2 * sum(map(len, kept)) > self._file.size:
                 return False
             self._file.replace([line(self._head(update)), *kept])
@@ -213,18 +213,22 @@ class Journal:
                 for step in [one for one in self.consumed if one * self._substeps >= record["update"]]:
                     del self.consumed[step]
 
-    def _needed(self, record: Record, step: int) -> bool:
-        """Whether a record says something to a process that takes the rollouts of `step` next, or of a later one."""
+    def _kept(self, step: int) -> list[bytes]:
+        """The lines that say something to a process that takes the rollouts of `step` next, or of a later one."""
         gone = {group for one in self.consumed.values() if one.step < step for group in one.groups}
-        match record["kind"]:
-            case "done":
-                return group_of(record["header"]["id"]) not in gone
-            case "parked":
-                return group_of(record["episode"]) not in gone
-            case "consumed":
-                known = self.consumed.get(record["step"])
-                return known is not None and record["step"] >= step - 1 and list(known.groups) == record["groups"]
-        return False
+
+        def needed(record: Record) -> bool:
+            match record["kind"]:
+                case "done":
+                    return group_of(record["header"]["id"]) not in gone
+                case "parked":
+                    return group_of(record["episode"]) not in gone
+                case "consumed":
+                    known = self.consumed.get(record["step"])
+                    return known is not None and record["step"] >= step - 1 and list(known.groups) == record["groups"]
+            return False
+
+        return [one for one, record in read(self.path).lines if needed(record)]
 
 
 def finished(trajectory: Trajectory) -> Record:
