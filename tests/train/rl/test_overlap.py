@@ -213,7 +213,7 @@ def seeds(step: int, groups: range, turn: int) -> set[int]:
 def stopped_in_step_1(looped: Any) -> Timed:
     """Closed when the first group of step 1 is done and four more episodes have made one call; the engine."""
     stuck = seeds(1, range(1, 4), 1)
-    with looped(lambda request: 60.0 if request.seed in stuck else 0.0) as loop:
+    with looped(lambda request: 3600.0 if request.seed in stuck else 0.0) as loop:
         loop.update(0)
         loop.push(1)
         until(lambda: len(loop.engine.samples) == 36 + 9 + 4)
@@ -222,7 +222,7 @@ def stopped_in_step_1(looped: Any) -> Timed:
 
 
 def until(ready: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 600
     while not ready():
         assert time.monotonic() < deadline
         time.sleep(0.01)
