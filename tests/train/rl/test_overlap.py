@@ -215,7 +215,7 @@ def stopped_in_step_1(looped: Any) -> Timed:
     stuck = seeds(1, range(1, 4), 1)
     with looped(lambda request: 3600.0 if request.seed in stuck else 0.0) as loop:
         loop.update(0)
-        loop.push(1)
+        loop.push(1, drain=False)
         until(lambda: len(loop.engine.samples) == 36 + 9 + 4)
     engine: Timed = loop.engine
     return engine
