@@ -64,7 +64,7 @@ def main() -> int:
     options.add_argument("--ahead", type=int, default=1)
     options.add_argument("--quota", type=float, default=1.0)
     options.add_argument("--kills", type=int, default=25, help="0: none")
-    options.add_argument("--kill-steps", type=int, default=60)
+    options.add_argument("--kill-steps", type=int, default=40)
     options.add_argument("--student", help="a model that `lessons` made, in place of one made now")
     options.add_argument("--json", metavar="FILE", help="write the figures there as well")
     chosen = options.parse_args()

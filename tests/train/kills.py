@@ -1,6 +1,6 @@
 """Kills a run that samples while it trains, at random moments, resumes it each time, and judges what became of it.
 
-    python -m tests.train.kills --student FOLDER --out FOLDER [--kills 25] [--steps 60] [--quota 1.0] [--seed 0]
+    python -m tests.train.kills --student FOLDER --out FOLDER [--kills 25] [--steps 40] [--quota 1.0] [--seed 0]
 
 The run writes down, in a ledger of its own beside the product's files, which episodes were finished and on disk, which
 calls were parked, which episodes each step took and each update trained. What a process wrote about updates after the
@@ -233,7 +233,7 @@ def main() -> int:
     options.add_argument("--student", required=True)
     options.add_argument("--out", required=True, type=Path)
     options.add_argument("--kills", type=int, default=25)
-    options.add_argument("--steps", type=int, default=60)
+    options.add_argument("--steps", type=int, default=40)
     options.add_argument("--quota", type=float, default=1.0)
     options.add_argument("--seed", type=int, default=0)
     chosen = options.parse_args()
