@@ -200,6 +200,17 @@ class Engine(Section):
     max_tokens: Count = 4_096
 
 
+class Overlap(Section):
+    """Rollouts while updates are made; without this table a step is sampled first and then trained.
+
+    Up to `ahead` steps are sampled before their turn. A step waits for a share `quota` of its groups; those that are
+    left go on under newer weights and are trained in a later step.
+    """
+
+    ahead: Count = 1
+    quota: Annotated[float, Field(gt=0, le=1)] = 1.0
+
+
 class LossSection(Section):
     """The loss: `cap` bounds CISPO's ratio, `clip` are the two epsilons of the surrogates, `kl` the pull to the start.
 
@@ -295,6 +306,7 @@ class Run(Section):
     episodes: Episodes = Episodes()
     engine: Engine = Engine()
     rollouts: RolloutSettings = RolloutSettings()
+    overlap: Overlap | None = None
     rewards: Rewards = Rewards()
     judge: JudgeSettings = JudgeSettings()
     curriculum: Curriculum = Curriculum()
@@ -313,6 +325,11 @@ class Run(Section):
                 f"loss.staleness = {self.loss.staleness} would drop the rows of later substeps: "
                 f"with {self.rollouts.substeps} substeps at least {self.rollouts.substeps - 1}"
             )
+        if self.overlap is not None and self.loss.staleness < self.oldest:
+            raise ValueError(
+                f"loss.staleness = {self.loss.staleness} would drop rows that are sampled ahead: with overlap.ahead = "
+                f"{self.overlap.ahead} and {self.rollouts.substeps} substeps they are up to {self.oldest} updates old"
+            )
         if (self.model.renderer is Rendering.WORDS) != (self.data.world is not None):
             raise ValueError("the words renderer is for data.world, and data.world is spelled by it: use both")
         if bool(self.judge.model) != bool(self.rewards.judge):
@@ -329,6 +346,13 @@ class Run(Section):
     def updates(self) -> int:
         """Optimiser steps of the reinforced training."""
         return self.rollouts.steps * self.rollouts.substeps
+
+    @property
+    def oldest(self) -> int:
+        """Updates that a row may be old when it is trained, if its step takes all groups that it asked."""
+        every = self.engine.every if self.engine.kind == "vllm" else 1
+        ahead = 0 if self.overlap is None else self.overlap.ahead
+        return (ahead + every) * self.rollouts.substeps - 1
 
     def plain(self) -> dict[str, Any]:
         """The run as plain data, defaults filled in."""

@@ -224,6 +224,8 @@ def memory(run: Run, shape: Shape, *, ranks: int = 1, sharded: bool = False) -> 
         parts["reference"] = shape.parameters * width / over
     if run.engine.kind == "transformers":
         cache = run.engine.batch * shape.cached(longest(run)) * width
+        if run.overlap is not None:
+            parts["sampler's copy"] = trained * (4.0 if run.model.lora else width)
         return Memory({**parts, "sampling cache": cache}, {}, shared=False)
     cache = run.expected.server_sequences * shape.cached(min(run.expected.row_tokens, longest(run))) * 2
     server = {"weights": float(shape.parameters * 2), "cache": cache}

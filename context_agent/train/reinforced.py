@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -23,6 +23,7 @@ from context_agent.pruning.strategies import strategy
 from context_agent.train.config import Run
 from context_agent.train.data import Material, opened, world_of
 from context_agent.train.models import Loaded, load
+from context_agent.train.overlapped import overlapped
 from context_agent.train.recorded import Note
 from context_agent.train.rl.evaluation import Evaluator
 from context_agent.train.rl.losses import arguments
@@ -53,19 +54,40 @@ def train(run: Run, *, resume: bool = False, note: Note = print, advance: Advanc
     with ExitStack() as stack:
         material = stack.enter_context(opened(run.data, note, world))
         engine, weights = stack.enter_context(sampling(run, loaded))
-        watch = _Watch(run, weights, stack.enter_context(_evaluating(run, material, engine, loaded, session)))
-        rollouts = Rollouts(
-            stack.enter_context(agent_of(run, material, engine, loaded.renderer, run.engine.temperature)),
-            material.questions,
-            replace(run.rollouts, seed=run.rollouts.seed or run.seed),
-            rewards=run.rewards,
-            curriculum=run.curriculum,
-            report=watch.played,
-            trajectories=session.out / "trajectories",
-            bench=stack.enter_context(bench_of(run, material.questions, note, rank=session.rank, ranks=session.ranks)),
-            rank=session.rank,
-            ranks=session.ranks,
-        )
+        watch = _Watch(run, stack.enter_context(_evaluating(run, material, engine, loaded, session)))
+        bench = stack.enter_context(bench_of(run, material.questions, note, rank=session.rank, ranks=session.ranks))
+
+        def open_agent(engine: Engine) -> AbstractContextManager[SearchAgent]:
+            return agent_of(run, material, engine, loaded.renderer, run.engine.temperature)
+
+        how: dict[str, Any] = {
+            "rewards": run.rewards,
+            "curriculum": run.curriculum,
+            "report": watch.played,
+            "trajectories": session.out / "trajectories",
+            "bench": stack.enter_context(
+                bench_of(run, material.questions, note, rank=session.rank, ranks=session.ranks)
+            ),
+            "rank": session.rank,
+            "ranks": session.ranks,
+        }
+        rollouts: Rollouts
+        if run.overlap is None:
+            settings = replace(run.rollouts, seed=run.rollouts.seed or run.seed)
+            rollouts = Rollouts(stack.enter_context(open_agent(engine)), material.questions, settings, **how)
+        else:
+            parts = overlapped(
+                run,
+                session,
+                material=material,
+                loaded=loaded,
+                sampled=(engine, weights),
+                open_agent=open_agent,
+                resume=resume,
+                heard=watch.heard,
+                **how,
+            )
+            rollouts, weights = stack.enter_context(parts)
         if session.newest is not None:
             rollouts.restore(session.newest.path)
         trainer = RowTrainer(
@@ -79,7 +101,7 @@ def train(run: Run, *, resume: bool = False, note: Note = print, advance: Advanc
             callbacks=[watch],
         )
         weights.begin(trainer)
-        watch.trainer = trainer
+        watch.trainer, watch.weights = trainer, weights
         return session.train(trainer, lambda folder: rollouts.save(folder, trainer.state.global_step))
 
 
@@ -137,9 +159,10 @@ def agent_of(
 class _Watch(_Callback):  # type: ignore[misc]  # transformers' types come and go with it
     """What happens around an update: weights change hands, the policy is evaluated, time is taken."""
 
-    def __init__(self, run: Run, weights: Weights, evaluator: Evaluator | None) -> None:
-        self._run, self._weights, self._evaluator = run, weights, evaluator
+    def __init__(self, run: Run, evaluator: Evaluator | None) -> None:
+        self._run, self._evaluator = run, evaluator
         self.trainer: Any = None
+        self.weights: Any = None
         self._stale = 0
         self._begun = time.perf_counter()
 
@@ -149,10 +172,14 @@ class _Watch(_Callback):  # type: ignore[misc]  # transformers' types come and g
 
     def played(self, step: Step) -> None:
         """The rollouts that the update at hand begins with."""
-        self.trainer.record.pending |= step.metrics
+        self.heard(step.metrics)
+
+    def heard(self, metrics: Mapping[str, float]) -> None:
+        """What else is known of the update at hand."""
+        self.trainer.record.pending |= metrics
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        self._weights.push(self.trainer, state.global_step)
+        self.weights.push(self.trainer, state.global_step)
         # A line of its own: there is no update that it could go with.
         if state.global_step == 0 and self._evaluator is not None and state.is_world_process_zero:
             self.trainer.log(self._evaluated(0))
@@ -162,10 +189,10 @@ class _Watch(_Callback):  # type: ignore[misc]  # transformers' types come and g
         self._push(state.global_step)
 
     def on_pre_optimizer_step(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        self._weights.before_update()
+        self.weights.before_update()
 
     def on_optimizer_step(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        self._weights.after_update()
+        self.weights.after_update()
 
     def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         step, run = state.global_step, self._run
@@ -182,7 +209,7 @@ class _Watch(_Callback):  # type: ignore[misc]  # transformers' types come and g
         """The trainer's own model has new weights at once; a server gets them before it is asked for new episodes."""
         number, part = divmod(step, self._run.rollouts.substeps)
         if self._run.engine.kind == "transformers" or (part == 0 and number % self._run.engine.every == 0):
-            self._weights.push(self.trainer, step)
+            self.weights.push(self.trainer, step)
 
     def _evaluated(self, step: int) -> dict[str, float]:
         assert self._evaluator is not None

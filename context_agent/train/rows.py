@@ -28,7 +28,8 @@ class Row:
 
     `loss_mask` is 1 where the id was sampled, else 0. `logprobs` is the sampler's natural logarithm there, else 0.0.
     `episode_id` ties the rows of an episode, which share its advantage; `group_id` the episodes of one question.
-    `policy_version` is that of the row's first sampled id, so the oldest in it.
+    `policy_version` is the oldest in it: that of its first sampled id, unless an episode that newer weights began went
+    on under older ones, as it may where a run goes back to its checkpoint.
     """
 
     input_ids: list[int]
@@ -62,9 +63,16 @@ class _Open:
         """Appends what the call's prompt has beyond the row, then its output."""
         fresh = whole.prompt[len(self.ids) :]
         output = whole.call.output
+        self.version = _older(self.version, whole.call.version)
         self.ids += [*fresh, *output]
         self.mask += [0] * len(fresh) + [1] * len(output)
         self.logprobs += [*(0.0 for _ in fresh), *whole.call.logprobs]
+
+
+def _older(one: str, other: str) -> str:
+    """The lower of two numbers of updates; the first where they are no such numbers."""
+    numbers = one.isdecimal() and other.isdecimal()
+    return min(one, other, key=int) if numbers else one
 
 
 def rows(made: Iterable[TokenCall], *, episode_id: str, group_id: str) -> Iterator[Row]:

@@ -58,6 +58,10 @@ def test_every_table_is_read_into_its_values() -> None:
         ({"rewards": {"gamma": 2}}, "gamma in"),
         ({"loss": {"kind": "ppo"}}, "loss.kind: Input should be 'cispo', 'grpo', 'dr_grpo' or 'reinforce'"),
         ({"loss": {"staleness": 1}}, "would drop the rows of later substeps: with 4 substeps at least 3"),
+        ({"overlap": {"ahead": 2}}, "ahead = 2 and 4 substeps they are up to 11 updates old"),
+        ({"overlap": {"ahead": 0}}, "overlap.ahead: Input should be greater than or equal to 1"),
+        ({"overlap": {"quota": 1.5}}, "overlap.quota: Input should be less than or equal to 1"),
+        ({"overlap": {"aheed": 1}}, r"unknown key 'aheed' in \[overlap\]; did you mean 'ahead'"),
         ({"model": {}}, "name a model, or describe a tiny one"),
         ({"model": {"name": "m", "tiny": {}}}, "one of the two"),
         ({"model": {"name": "m", "renderer": "words"}}, "the words renderer is for data.world"),
@@ -154,3 +158,18 @@ def test_the_configurations_that_come_with_it_fit_their_machines(path: Path) -> 
 def test_there_is_one_for_each_machine_that_is_promised() -> None:
     names = {path.stem for path in CONFIGS.glob("*.toml")}
     assert {"gpt-oss-20b-1gpu", "gpt-oss-20b-2gpu", "gpt-oss-20b-8gpu", "qwen3-4b-1gpu", "tiny-laptop"} <= names
+
+
+def test_a_run_does_not_overlap_unless_it_says_so_and_older_checkpoints_go_on() -> None:
+    plain = made(LEAST).plain()
+    assert plain["overlap"] is None
+    older = {key: value for key, value in plain.items() if key != "overlap"}
+    assert differences(older, plain) == []
+    assert differences(plain, made(LEAST | {"overlap": {}}).plain())
+
+
+def test_a_row_may_be_as_old_as_the_steps_ahead_and_what_a_server_misses() -> None:
+    assert made(LEAST).oldest == 3
+    assert made(LEAST | {"overlap": {}}).oldest == 7
+    server = {"engine": {"kind": "vllm", "every": 2}, "overlap": {}, "loss": {"staleness": 11}}
+    assert made(LEAST | server).oldest == 11

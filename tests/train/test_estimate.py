@@ -56,6 +56,15 @@ def test_the_peak_of_lora_at_the_whole_window_is_what_was_estimated_by_hand() ->
     assert found.shared
 
 
+def test_a_sampler_beside_the_trainer_has_a_copy_of_what_is_trained() -> None:
+    beside = {"engine": {"kind": "transformers"}, "overlap": {}}
+    adapted = memory(run(**beside), OSS).parts
+    assert adapted["sampler's copy"] == adapted["adapters"] > 0
+    assert (
+        memory(run(**beside, model={"name": "openai/gpt-oss-20b"}), OSS).parts["sampler's copy"] == OSS.parameters * 2
+    )
+
+
 def test_attention_that_holds_its_scores_does_not_fit_long_rows() -> None:
     eager = activations(OSS, 32_768, 2, "eager", checkpointed=True)
     flash = activations(OSS, 32_768, 2, "flash_attention_4", checkpointed=True)

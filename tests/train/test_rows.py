@@ -219,3 +219,14 @@ def test_writing_fails_whole(tmp_path: Path) -> None:
     with pytest.raises(OSError, match="disk full"):
         write(failing(), tmp_path / "rows.jsonl")  # type: ignore[arg-type]
     assert [row.episode_id for row in read(tmp_path / "rows.jsonl")] == ["old"]
+
+
+@pytest.mark.parametrize(
+    ("versions", "oldest"), [(("4", "9"), "4"), (("9", "10"), "9"), (("7", "4"), "4"), (("a", "b"), "a")]
+)
+def test_a_row_is_as_old_as_the_oldest_version_in_it(versions: tuple[str, str], oldest: str) -> None:
+    first = TokenCall(0, (1, 2), (3,), (-0.5,), version=versions[0])
+    then = TokenCall(3, (4,), (5, 6), (-0.25, -0.125), version=versions[1])
+    (row,) = rows([first, then], episode_id="e", group_id="g")
+    assert row.policy_version == oldest
+    assert row.logprobs == [0.0, 0.0, -0.5, 0.0, -0.25, -0.125]

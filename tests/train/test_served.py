@@ -91,7 +91,7 @@ def server() -> Iterator[Server]:
     made.shutdown()
 
 
-def served(student: Path, out: Path, server: Server) -> Any:
+def served(student: Path, out: Path, server: Server, **changes: Any) -> Any:
     url = f"http://127.0.0.1:{server.server_port}/v1"
     return runs.rewards(
         student,
@@ -100,6 +100,7 @@ def served(student: Path, out: Path, server: Server) -> Any:
         engine={"kind": "vllm", "base_url": url, "timeout": 20.0},
         rollouts={"steps": 3, "groups": 3},
         evaluation={"every": 3},
+        **changes,
     )
 
 
@@ -131,3 +132,19 @@ def test_a_server_that_takes_no_weights_stops_the_run_which_then_goes_on(
     done = reinforced.train(run, resume=True, note=lambda _: None)
     assert (done.begun, done.updates) == (4, 6)
     assert [line["step"] for line in runs.timeless(tmp_path)] == list(range(7))
+
+
+def test_a_server_is_asked_while_updates_are_made_and_never_for_weights_that_it_has_not(
+    student: Path, tmp_path: Path, server: Server
+) -> None:
+    """Calls are held back while one adapter takes the other's place, so none is lost."""
+    from context_agent.train import reinforced
+
+    server.asked.clear()
+    reinforced.train(served(student, tmp_path, server, overlap={"ahead": 1}), note=lambda _: None)
+    lines = runs.timeless(tmp_path)
+    assert [line["step"] for line in lines] == list(range(7))
+    assert all(line["episodes_spoilt"] == 0 for line in lines if "episodes_spoilt" in line)
+    assert 0 < max(line.get("staleness/max", 0) for line in lines) <= 3
+    assert all(line.get("rows_stale", 0) == 0 for line in lines)
+    assert server.loaded == {"policy-6"}

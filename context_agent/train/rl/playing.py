@@ -22,6 +22,11 @@ class Ask:
     episode: str
 
 
+def group_of(episode: str) -> str:
+    """The group of an episode's id: the episodes of one question of one step."""
+    return episode.rpartition("-")[0]
+
+
 Ended = Trajectory | ContextAgentError
 """How an episode ended: with its trajectory, or with what kept it from beginning."""
 
@@ -38,7 +43,7 @@ async def played(agent: SearchAgent, asks: Sequence[Ask], concurrency: int) -> l
     async def work() -> None:
         try:
             for place, ask in waiting:
-                found[place] = await _one(agent, ask)
+                found[place] = await one(agent, ask)
         finally:
             _expect(agent, -1)
 
@@ -48,7 +53,8 @@ async def played(agent: SearchAgent, asks: Sequence[Ask], concurrency: int) -> l
     return [found[place] for place in range(len(asks))]
 
 
-async def _one(agent: SearchAgent, ask: Ask) -> Ended:
+async def one(agent: SearchAgent, ask: Ask) -> Ended:
+    """How an episode ends, under its own id. Raises `ConfigError` alone."""
     try:
         result = await agent.asearch(ask.question.question, question_id=ask.question.id, seed=ask.seed)
     except ConfigError:

@@ -146,14 +146,29 @@ class Rollouts:
 
     def play(self, number: int) -> Step:
         """Runs the episodes of a step. Raises `PolicyError` where not one of them could be rewarded."""
-        progress = number / self.settings.steps
-        rewards = self._curriculum.rewards(self._rewards, progress)
-        admitted = self._curriculum.admitted(self._questions, progress)
-        asked = drawn(admitted, self.settings.groups, seed=self.settings.seed, step=number)
+        asks = self.asks(number)
         started = time.perf_counter()
-        asks = self._asks(asked, number)
         made = asyncio.run(played(self._agent, asks, self.settings.concurrency))
-        seconds = time.perf_counter() - started
+        return self.reckoned(number, asks, made, time.perf_counter() - started)
+
+    def asks(self, number: int) -> list[Ask]:
+        """What a step asks: every rollout of this rank's questions, under an id that says which it is."""
+        admitted = self._curriculum.admitted(self._questions, number / self.settings.steps)
+        return self._asks(drawn(admitted, self.settings.groups, seed=self.settings.seed, step=number), number)
+
+    def reckoned(
+        self,
+        number: int,
+        asks: Sequence[Ask],
+        made: Sequence[Ended],
+        seconds: float,
+        more: Mapping[str, float] | None = None,
+    ) -> Step:
+        """A step of episodes that have ended: rewarded, compared, made into rows, and reported with `more` metrics.
+
+        Raises `PolicyError` where not one of them could be rewarded.
+        """
+        rewards = self._curriculum.rewards(self._rewards, number / self.settings.steps)
         ended = [(ask.question, one) for ask, one in zip(asks, made, strict=True) if whole(one)]
         if not ended:
             raise PolicyError(f"step {number}: none of {len(asks)} episodes could be run to an end{_why(made)}")
@@ -166,16 +181,16 @@ class Rollouts:
         if not done:
             raise PolicyError(f"step {number}: none of its questions has gold, and {judged.why}")
         step = self._step(number, done, spoilt=len(asks) - len(ended), seconds=seconds, beta=rewards.beta)
+        found = {**step.metrics, **(more or {})}
         if self._bench is not None:
-            more = {**judged.metrics, "episodes_unjudged": float(len(ended) - len(done))}
-            step = replace(step, metrics={**step.metrics, **more})
+            found |= {**judged.metrics, "episodes_unjudged": float(len(ended) - len(done))}
+        step = replace(step, metrics=found)
         self._save(step)
         if self._report is not None:
             self._report(step)
         return step
 
     def _asks(self, asked: Sequence[Question], number: int) -> list[Ask]:
-        """Every rollout of this rank's questions, under an id that says which it is."""
         mine = [place for place in range(len(asked)) if place % self._ranks == self._rank]
         first = (self.settings.seed + number + 1) * SEEDS_A_STEP
         return [

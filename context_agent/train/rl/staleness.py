@@ -43,4 +43,10 @@ class Fresh:
 
 def age(row: Row, step: int) -> int:
     """Updates since the row was sampled; 0 for a version that is no number of an update."""
-    return step - int(row.policy_version) if row.policy_version.isdecimal() else 0
+    made = number(row.policy_version)
+    return 0 if made is None else step - made
+
+
+def number(version: str) -> int | None:
+    """The update that a version is named by; None for another name."""
+    return int(version) if version.isdecimal() else None

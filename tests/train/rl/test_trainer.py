@@ -10,9 +10,10 @@ from typing import Any
 import pytest
 
 from context_agent.errors import ConfigError, DataError
+from context_agent.policies.token_calls import TokenCall
 from context_agent.train.batches import Weighted
 from context_agent.train.rl.losses import Loss
-from context_agent.train.rows import Row
+from context_agent.train.rows import Row, rows
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("trl")
@@ -119,6 +120,34 @@ def test_the_gradient_is_the_formula_s(
     found = gradients(trainer(tiny, items, tokenizer, tmp_path, loss=loss, most_tokens=most_tokens))
     assert max(float(value.abs().max()) for value in found.values()) > 1e-3
     assert difference(found, by_hand(tiny, items, weigh)) <= 1e-6
+
+
+def test_a_row_that_two_versions_sampled_has_the_ratio_of_each_token(tokenizer: Any, tmp_path: Path) -> None:
+    """An episode that was parked and went on under newer weights: its calls carry each sampler's log-probabilities."""
+    tiny, older = model(tokenizer), model(tokenizer)
+    with torch.no_grad():
+        for value in older.parameters():
+            value.add_(torch.randn_like(value) * 0.02)
+    ids = list(range(20, 32))
+
+    def logprobs(sampler: Any, start: int, end: int) -> tuple[float, ...]:
+        with torch.no_grad():
+            found = torch.log_softmax(sampler(input_ids=torch.tensor([ids])).logits[0].float(), -1)
+        return tuple(float(found[place - 1, ids[place]]) for place in range(start, end))
+
+    calls = [
+        TokenCall(0, tuple(ids[:4]), tuple(ids[4:7]), logprobs(older, 4, 7), version="3"),
+        TokenCall(7, tuple(ids[7:9]), tuple(ids[9:]), logprobs(tiny, 9, 12), version="4"),
+    ]
+    (row,) = rows(calls, episode_id="e", group_id="g")
+    assert row.policy_version == "3"
+    items = [Weighted(row, 0.7)]
+    found = gradients(trainer(tiny, items, tokenizer, tmp_path))
+    ratios: list[Any] = []
+    by_formula = by_hand(tiny, items, lambda ratio: ratios.append(ratio.detach()) or ratio.clamp(max=5.0))
+    assert difference(found, by_formula) <= 1e-6
+    assert max(abs(float(ratios[0][0, place - 1]) - 1) for place in (9, 10, 11)) < 1e-5
+    assert min(abs(float(ratios[0][0, place - 1]) - 1) for place in (4, 5, 6)) > 1e-4
 
 
 def test_ids_may_weigh_differently(tokenizer: Any, tmp_path: Path) -> None:

@@ -1,0 +1,99 @@
+"""Training that never waits, put together: the copy or the server that samples, the thread that plays, the buffer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from dataclasses import replace
+from typing import Any
+
+from context_agent.agent import SearchAgent
+from context_agent.errors import ConfigError
+from context_agent.policies.engines.protocol import Engine
+from context_agent.policies.engines.transformers import TransformersEngine
+from context_agent.train.config import Run
+from context_agent.train.data import Material
+from context_agent.train.models import Loaded
+from context_agent.train.rl.background import Background
+from context_agent.train.rl.handover import BetweenTurns, Copied, Together
+from context_agent.train.rl.journal import Journal
+from context_agent.train.rl.overlap import Heard, Lead, Overlapped
+from context_agent.train.rl.parking import Turnstile
+from context_agent.train.rl.weights import Weights
+from context_agent.train.session import Session
+
+OpenAgent = Callable[[Engine], AbstractContextManager[SearchAgent]]
+
+
+@contextmanager
+def overlapped(
+    run: Run,
+    session: Session,
+    *,
+    material: Material,
+    loaded: Loaded,
+    sampled: tuple[Engine, Weights],
+    open_agent: OpenAgent,
+    resume: bool,
+    heard: Heard,
+    **how: Any,
+) -> Iterator[tuple[Overlapped, Weights]]:
+    """The source of rows, and how new weights reach what samples.
+
+    `sampled` is the engine of the synchronous loop with its weights; evaluation goes on using it.
+    Raises `ConfigError` and `DataError` for a buffer that the run cannot go on from.
+    """
+    assert run.overlap is not None
+    path = session.out / f"buffer-{session.rank}.jsonl"
+    if path.exists() and not resume:
+        raise ConfigError(
+            f"{path} holds episodes of a run that was ended before its first checkpoint: go on with --resume, or name "
+            "another folder with --out"
+        )
+    settings = replace(run.rollouts, seed=run.rollouts.seed or run.seed)
+    lead = Lead(run.overlap.ahead, run.overlap.quota, run.loss.staleness)
+    with ExitStack() as stack:
+        journal = stack.enter_context(
+            Journal(
+                path,
+                settings=run.plain(),
+                substeps=settings.substeps,
+                update=session.begun,
+                rank=session.rank,
+                ranks=session.ranks,
+                note=session.note,
+            )
+        )
+        engine, weights = stack.enter_context(_apart(run, loaded, *sampled))
+        turnstile = Turnstile(engine)
+        agent = stack.enter_context(open_agent(turnstile))
+        background = stack.enter_context(Background(agent, turnstile, journal, settings.concurrency, session.note))
+        handed = BetweenTurns(weights, background, drain=run.engine.kind != "transformers")
+        rollouts = Overlapped(
+            agent,
+            material.questions,
+            settings,
+            background=background,
+            journal=journal,
+            lead=lead,
+            heard=heard,
+            held=lambda: handed.seconds,
+            behind=lambda: next((one.step for one in session.checkpoints.all()), None),
+            note=session.note,
+            **how,
+        )
+        every = [sampled[1], handed] if weights is not sampled[1] else [handed]
+        yield rollouts, Together(every)
+
+
+@contextmanager
+def _apart(run: Run, loaded: Loaded, engine: Engine, weights: Weights) -> Iterator[tuple[Engine, Weights]]:
+    """What samples beside the trainer: a server does anyhow, a model in this process is copied."""
+    if run.engine.kind != "transformers":
+        yield engine, weights
+        return
+    beside = TransformersEngine(loaded.model, name=run.model.name or "tiny", most=run.engine.batch, version="0")
+    try:
+        yield beside, Copied(beside)
+    finally:
+        beside.close()

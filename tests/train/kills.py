@@ -1,0 +1,263 @@
+"""Kills a run that samples while it trains, at random moments, resumes it each time, and judges what became of it.
+
+    python -m tests.train.kills --student FOLDER --out FOLDER [--kills 25] [--steps 40] [--quota 1.0] [--seed 0]
+
+The run writes down, in a ledger of its own beside the product's files, which episodes were finished and on disk, which
+calls were parked, which episodes each step took and each update trained. What a process wrote about updates after the
+checkpoint that the next one goes on from does not count. `judge` compares that with the promise: no episode is lost,
+none is trained twice. Each life is a fork of a process that has everything imported.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import random
+import signal
+import sys
+import time
+import zlib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from tests.train import runs
+
+SUBSTEPS = 2
+SMALL = {"groups": 3, "rollouts": 4, "substeps": SUBSTEPS, "concurrency": 8, "save_every": 0}
+LIFE = 40
+"""Entries of the ledger that a life lasts at most."""
+PATIENCE = 600.0
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What a ledger tells. `lost` were finished, on disk, and not what a step took; `twice` were trained by two updates
+    of the course that counts; `again` were finished a second time; `unlike` did not go on from where they were parked;
+    `missing` were asked and never taken.
+    """
+
+    finished: int
+    parked: int
+    trained: int
+    lost: tuple[str, ...]
+    twice: tuple[str, ...]
+    again: tuple[str, ...]
+    unlike: tuple[str, ...]
+    missing: int
+
+    @property
+    def sound(self) -> bool:
+        """Whether the promise was kept."""
+        return not (self.lost or self.twice or self.again or self.unlike or self.missing)
+
+
+def judge(ledger: Iterable[Mapping[str, Any]], *, episodes: int, substeps: int = SUBSTEPS) -> Verdict:
+    """The verdict over a whole run of so many episodes."""
+    finished: dict[str, int] = {}
+    again: list[str] = []
+    parked: dict[str, dict[int, int]] = {}
+    taken: dict[int, dict[str, Any]] = {}
+    trained: dict[int, list[str]] = {}
+    for entry in ledger:
+        match entry["what"]:
+            case "begun":
+                taken = {step: ids for step, ids in taken.items() if step * substeps < entry["update"]}
+                trained = {update: ids for update, ids in trained.items() if update < entry["update"]}
+            case "finished":
+                again += [entry["id"]] if entry["id"] in finished else []
+                finished[entry["id"]] = entry["trace"]
+            case "parked":
+                calls = enumerate(entry["calls"], start=entry["first"])
+                parked.setdefault(entry["id"], {}).update(calls)
+            case "taken":
+                taken[entry["step"]] = entry["episodes"]
+            case "trained":
+                trained[entry["update"]] = entry["ids"]
+    course = {name: made for step in taken.values() for name, made in step.items()}
+    every = [name for ids in trained.values() for name in ids]
+    took = [name for step in taken.values() for name in step]
+    return Verdict(
+        finished=len(finished),
+        parked=len(parked),
+        trained=len(every),
+        lost=tuple(name for name, trace in finished.items() if course.get(name, {}).get("trace") != trace),
+        twice=tuple(sorted({name for names in (every, took) for name in names if names.count(name) > 1})),
+        again=tuple(again),
+        unlike=tuple(name for name, calls in parked.items() if not _goes_on(course.get(name), calls)),
+        missing=episodes - len(set(took)) + len(set(every) - set(took)),
+    )
+
+
+def _goes_on(made: Mapping[str, Any] | None, calls: Mapping[int, int]) -> bool:
+    return made is not None and all(made["calls"][place : place + 1] == [call] for place, call in calls.items())
+
+
+def read(path: Path) -> list[dict[str, Any]]:
+    """The ledger's entries; what a kill cut short is left out."""
+    found = []
+    for line in path.read_bytes().splitlines():
+        try:
+            found.append(json.loads(line))
+        except ValueError:
+            continue
+    return found
+
+
+class Ledger:
+    """Writes an entry at once, and where a kill cuts one short the next begins on a line of its own."""
+
+    def __init__(self, path: Path) -> None:
+        self._file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+
+    def add(self, what: str, **more: Any) -> None:
+        os.write(self._file, b"\n" + json.dumps({"what": what, **more}).encode() + b"\n")
+
+
+def watched(ledger: Ledger) -> None:
+    """Has this process write the ledger."""
+    from context_agent.train.rl import journal, rollouts, staleness
+    from context_agent.train.session import Session
+
+    begin, write = Session.__init__, journal.Journal.write
+    reckoned, fresh = rollouts.Rollouts.reckoned, staleness.Fresh.rows
+
+    def beginning(self: Any, *given: Any, **more: Any) -> None:
+        begin(self, *given, **more)
+        ledger.add("begun", update=self.begun)
+
+    def writing(self: Any, records: Sequence[Any]) -> None:
+        write(self, records)
+        for record in records:
+            if record["kind"] == "done":
+                ledger.add("finished", id=record["header"]["id"], trace=_trace(journal._to_trajectory(record)))
+            else:
+                calls = [_code(call["sample"]["ids"]) for call in record["calls"]]
+                ledger.add("parked", id=record["episode"], first=record["first"], calls=calls)
+
+    def taking(self: Any, number: int, asks: Any, made: Sequence[Any], *given: Any, **more: Any) -> Any:
+        ledger.add("taken", step=number, episodes={one.header.id: _course(one) for one in made})
+        return reckoned(self, number, asks, made, *given, **more)
+
+    def training(self: Any, step: int) -> Any:
+        rows = fresh(self, step)
+        ledger.add("trained", update=step, ids=sorted({item.row.episode_id for item in rows}))
+        return rows
+
+    Session.__init__ = beginning  # type: ignore[method-assign,assignment]
+    journal.Journal.write = writing  # type: ignore[method-assign,assignment]
+    rollouts.Rollouts.reckoned = taking  # type: ignore[method-assign,assignment]
+    staleness.Fresh.rows = training  # type: ignore[method-assign,assignment]
+    # So that the file is made anew within a test's few episodes too.
+    journal.Journal.compact.__defaults__ = (1_000,)
+
+
+def _course(trajectory: Any) -> dict[str, Any]:
+    from context_agent.policies.token_calls import calls
+
+    return {"trace": _trace(trajectory), "calls": [_code(call.output) for call in calls(trajectory)]}
+
+
+def _trace(trajectory: Any) -> int:
+    """What was sampled, and by which versions."""
+    from context_agent.policies.token_calls import calls
+
+    return _code([(list(call.output), list(call.logprobs), call.version) for call in calls(trajectory)])
+
+
+def _code(data: Any) -> int:
+    return zlib.crc32(json.dumps(list(data)).encode())
+
+
+def run_of(student: str, out: Path, *, steps: int, quota: float) -> Any:
+    """A short run with two steps ahead, saved every third update."""
+    return runs.rewards(
+        Path(student),
+        out,
+        rollouts={**SMALL, "steps": steps},
+        overlap={"ahead": 2, "quota": quota},
+        evaluation={"every": 0},
+    )
+
+
+def live(chosen: argparse.Namespace, out: Path) -> int:
+    """A process that trains; its id."""
+    if (pid := os.fork()) != 0:
+        return pid
+    status = 1
+    try:
+        from context_agent.train import reinforced
+
+        watched(Ledger(out / "ledger.jsonl"))
+        with (out / "notes.txt").open("a") as notes:
+            run = run_of(chosen.student, out / "run", steps=chosen.steps, quota=chosen.quota)
+            reinforced.train(run, resume=True, note=lambda text: print(text, file=notes, flush=True))
+        status = 0
+    except BaseException:  # noqa: BLE001
+        import traceback
+
+        traceback.print_exc()
+    finally:
+        os._exit(status)
+
+
+def killed(pid: int, ledger: Path, rng: random.Random) -> bool:
+    """Kills a process after some entries and some milliseconds; False where it had ended before."""
+    seen, until = ledger.stat().st_size if ledger.exists() else 0, time.monotonic() + PATIENCE
+    entries = rng.randrange(LIFE)
+    while _entries(ledger, seen) < entries and time.monotonic() < until:
+        if os.waitpid(pid, os.WNOHANG)[0]:
+            return False
+        time.sleep(0.002)
+    time.sleep(rng.uniform(0, 0.05))
+    if os.waitpid(pid, os.WNOHANG)[0]:
+        return False
+    os.kill(pid, signal.SIGKILL)
+    os.waitpid(pid, 0)
+    return True
+
+
+def _entries(ledger: Path, after: int) -> int:
+    if not ledger.exists():
+        return 0
+    with ledger.open("rb") as file:
+        file.seek(after)
+        return sum(bool(line.strip()) for line in file)
+
+
+def main() -> int:
+    """Prints the verdict as JSON; 1 where the promise was not kept."""
+    options = argparse.ArgumentParser(description=__doc__)
+    options.add_argument("--student", required=True)
+    options.add_argument("--out", required=True, type=Path)
+    options.add_argument("--kills", type=int, default=25)
+    options.add_argument("--steps", type=int, default=40)
+    options.add_argument("--quota", type=float, default=1.0)
+    options.add_argument("--seed", type=int, default=0)
+    chosen = options.parse_args()
+    import context_agent.train.reinforced  # noqa: F401 - once, for all lives
+
+    chosen.out.mkdir(parents=True, exist_ok=True)
+    rng, kills, ledger = random.Random(chosen.seed), 0, chosen.out / "ledger.jsonl"
+    while kills < chosen.kills:
+        if not killed(live(chosen, chosen.out), ledger, rng):
+            break
+        kills += 1
+    _, status = os.waitpid(live(chosen, chosen.out), 0)
+    verdict = judge(read(ledger), episodes=chosen.steps * SMALL["groups"] * SMALL["rollouts"])  # type: ignore[operator]
+    notes = (chosen.out / "notes.txt").read_text().splitlines()
+    told = {
+        "kills": kills,
+        "ended": os.waitstatus_to_exitcode(status),
+        "resumed": sum(note.startswith("going on") for note in notes),
+        "torn": sum("cut short" in note for note in notes),
+        "diverged": sum("begins anew" in note for note in notes),
+    }
+    sys.stdout.write(json.dumps({**told, **asdict(verdict), "sound": verdict.sound}) + "\n")
+    return 0 if verdict.sound and not status else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
