@@ -12,6 +12,7 @@ COMMANDS = {
     "bridge": "context_agent.cli.train_bridge:bridge",
     "sft": "context_agent.cli.train_run:sft",
     "rl": "context_agent.cli.train_run:rl",
+    "verl": "context_agent.cli.train_verl:verl",
 }
 
 

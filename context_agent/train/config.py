@@ -13,6 +13,7 @@ are relative to the folder that `ctx1` is started in.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from enum import StrEnum
 from typing import Annotated, Any, Literal, Self
 
@@ -295,6 +296,11 @@ class Run(Section):
     def updates(self) -> int:
         """Optimiser steps of the reinforced training."""
         return self.rollouts.steps * self.rollouts.substeps
+
+    @property
+    def drawing(self) -> RolloutSettings:
+        """The rollouts, with the run's seed where they have none of their own."""
+        return replace(self.rollouts, seed=self.rollouts.seed or self.seed)
 
     def plain(self) -> dict[str, Any]:
         """The run as plain data, defaults filled in."""

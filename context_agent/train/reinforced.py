@@ -5,20 +5,16 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from context_agent.agent import SearchAgent
-from context_agent.episode import Limits
 from context_agent.errors import ConfigError, MissingExtraError
 from context_agent.policies.engines.protocol import Engine
 from context_agent.policies.engines.transformers import TransformersEngine
 from context_agent.policies.engines.vllm import VllmEngine
-from context_agent.policies.renderers.protocol import TokenRenderer
-from context_agent.policies.tokens import TokenPolicy
 from context_agent.train.config import Run
 from context_agent.train.data import Material, opened, world_of
+from context_agent.train.harness import agent_of
 from context_agent.train.models import Loaded, load
 from context_agent.train.recorded import Note
 from context_agent.train.rl.evaluation import Evaluator
@@ -51,9 +47,11 @@ def train(run: Run, *, resume: bool = False, note: Note = print, advance: Advanc
         engine, weights = stack.enter_context(sampling(run, loaded))
         watch = _Watch(run, weights, stack.enter_context(_evaluating(run, material, engine, loaded, session)))
         rollouts = Rollouts(
-            stack.enter_context(agent_of(run, material, engine, loaded.renderer, run.engine.temperature)),
+            stack.enter_context(
+                agent_of(run, material.corpus, engine, loaded.renderer, temperature=run.engine.temperature)
+            ),
             material.questions,
-            replace(run.rollouts, seed=run.rollouts.seed or run.seed),
+            run.drawing,
             rewards=run.rewards,
             curriculum=run.curriculum,
             report=watch.played,
@@ -97,26 +95,6 @@ def sampling(run: Run, loaded: Loaded) -> Iterator[tuple[Engine, Weights]]:
         return
     folder = Path(chosen.adapters or f"{run.out}/adapters")
     yield server, Adapters(server, chosen.base_url, folder, chosen.adapter_name, timeout=chosen.timeout)
-
-
-@contextmanager
-def agent_of(
-    run: Run, material: Material, engine: Engine, renderer: TokenRenderer, temperature: float
-) -> Iterator[SearchAgent]:
-    """The production agent with the run's harness and limits, sampling at that temperature."""
-    episodes = run.episodes
-    policy = TokenPolicy(
-        engine, renderer, temperature=temperature, top_p=run.engine.top_p, max_tokens=run.engine.max_tokens
-    )
-    with SearchAgent(
-        material.corpus,
-        policy,
-        profile=episodes.harness(run.model.renderer),
-        budget=episodes.window,
-        limits=Limits(turns=episodes.turns, seconds=episodes.seconds, calls=episodes.calls),
-        workers=episodes.workers,
-    ) as agent:
-        yield agent
 
 
 class _Watch(_Callback):  # type: ignore[misc]  # transformers' types come and go with it
@@ -191,7 +169,9 @@ def _evaluating(
         return
     with ExitStack() as stack:
         agents = {
-            temperature: stack.enter_context(agent_of(run, material, engine, loaded.renderer, temperature))
+            temperature: stack.enter_context(
+                agent_of(run, material.corpus, engine, loaded.renderer, temperature=temperature)
+            )
             for temperature in chosen.temperatures
         }
         yield Evaluator(

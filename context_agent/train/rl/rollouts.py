@@ -84,6 +84,20 @@ class Step:
 Report = Callable[[Step], None]
 
 
+def drawn_for(
+    number: int, questions: Sequence[Question], curriculum: Curriculum, settings: RolloutSettings
+) -> list[Question]:
+    """The questions of a step, in order."""
+    admitted = curriculum.admitted(questions, number / settings.steps)
+    return drawn(admitted, settings.groups, seed=settings.seed, step=number)
+
+
+def ask_of(question: Question, settings: RolloutSettings, number: int, group: int, rollout: int) -> Ask:
+    """A rollout of the question that stands at place `group` of step `number`, with a seed and an id of its own."""
+    seed = (settings.seed + number + 1) * SEEDS_A_STEP + group * settings.rollouts + rollout
+    return Ask(question, seed, f"{number:05d}-{group:04d}-{rollout:03d}")
+
+
 class Rollouts:
     """The rows of each optimiser step: a `Source` for the trainer. Use one for each rank."""
 
@@ -142,10 +156,8 @@ class Rollouts:
 
     def play(self, number: int) -> Step:
         """Runs the episodes of a step. Raises `PolicyError` where not one of them could be rewarded."""
-        progress = number / self.settings.steps
-        rewards = self._curriculum.rewards(self._rewards, progress)
-        admitted = self._curriculum.admitted(self._questions, progress)
-        asked = drawn(admitted, self.settings.groups, seed=self.settings.seed, step=number)
+        rewards = self._curriculum.rewards(self._rewards, number / self.settings.steps)
+        asked = drawn_for(number, self._questions, self._curriculum, self.settings)
         started = time.perf_counter()
         asks = self._asks(asked, number)
         made = asyncio.run(played(self._agent, asks, self.settings.concurrency))
@@ -163,13 +175,8 @@ class Rollouts:
     def _asks(self, asked: Sequence[Question], number: int) -> list[Ask]:
         """Every rollout of this rank's questions, under an id that says which it is."""
         mine = [place for place in range(len(asked)) if place % self._ranks == self._rank]
-        first = (self.settings.seed + number + 1) * SEEDS_A_STEP
         return [
-            Ask(
-                asked[group],
-                first + group * self.settings.rollouts + rollout,
-                f"{number:05d}-{group:04d}-{rollout:03d}",
-            )
+            ask_of(asked[group], self.settings, number, group, rollout)
             for group in mine
             for rollout in range(self.settings.rollouts)
         ]

@@ -1,0 +1,33 @@
+"""The production agent with a run's harness: what trains and what is measured play by the same rules. No torch."""
+
+from __future__ import annotations
+
+from context_agent.agent import SearchAgent
+from context_agent.episode import Limits
+from context_agent.policies.engines.protocol import Engine
+from context_agent.policies.renderers.protocol import TokenRenderer
+from context_agent.policies.tokens import TokenPolicy
+from context_agent.retrieval.protocol import Corpus
+from context_agent.train.config import Run
+
+
+def agent_of(
+    run: Run, corpus: Corpus, engine: Engine, renderer: TokenRenderer, *, temperature: float, top_p: float | None = None
+) -> SearchAgent:
+    """An agent with the run's profile, window and limits, sampling at that temperature; close it."""
+    episodes = run.episodes
+    policy = TokenPolicy(
+        engine,
+        renderer,
+        temperature=temperature,
+        top_p=run.engine.top_p if top_p is None else top_p,
+        max_tokens=run.engine.max_tokens,
+    )
+    return SearchAgent(
+        corpus,
+        policy,
+        profile=episodes.harness(run.model.renderer),
+        budget=episodes.window,
+        limits=Limits(turns=episodes.turns, seconds=episodes.seconds, calls=episodes.calls),
+        workers=episodes.workers,
+    )
