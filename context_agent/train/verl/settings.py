@@ -140,7 +140,7 @@ def _optimiser(run: Run, trainer: Trainer) -> dict[str, Any]:
         f"{ACTOR}.optim.betas": list(chosen.betas),
         f"{ACTOR}.optim.weight_decay": chosen.weight_decay,
         f"{ACTOR}.optim.clip_grad": chosen.max_grad_norm or UNCLIPPED,
-        f"{ACTOR}.optim.lr_warmup_steps": chosen.warmup,
+        f"{ACTOR}.optim.lr_warmup_steps": ceil(chosen.warmup / run.rollouts.substeps),
         f"{ACTOR}.optim.{schedule}": "cosine" if chosen.schedule == "cosine" else "constant",
     }
 
