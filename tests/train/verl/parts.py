@@ -69,10 +69,13 @@ def _reply(request: Request, world: Gym, words: Words) -> Sequence[int]:
     assert request.seed is not None
     spelled = words.decode(request.prompt)
     names = sorted((one.lower() for one in world.titles.values()), key=len, reverse=True)
-    title = next(one for one in names if one in spelled)
+    asked = spelled.split("<go>")[0]
+    title = next((one for one in names if one in asked), "nobody")
     turns = spelled.count("<go>")
     long = ["search " + title, "keep " + title, "search maker", "rank " + title]
-    plan = (["rank nobody"], ["search " + title, "rank " + title], long, long)[request.seed % 4]
+    plans = (["rank nobody"], ["search " + title, "rank " + title], long, long)
+    # Each turn has a seed of its own, the episode's and the turn.
+    plan = plans[(request.seed - turns + 1) % 4]
     said = plan[min(turns, len(plan)) - 1]
     return (*words.encode(said), *words.stop)
 
