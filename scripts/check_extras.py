@@ -1,6 +1,6 @@
 """Does each extra install alone, and does what it is for run with it?
 
-    python scripts/check_extras.py                    all but vllm, one after the other; prints a table
+    python scripts/check_extras.py                    all but vllm and verl, one after the other; prints a table
     python scripts/check_extras.py --only mcp,serve   some
     python scripts/check_extras.py --markdown         the table as the documentation has it
 

@@ -14,6 +14,7 @@ COMMANDS = {
     "rl": "context_agent.cli.train_run:rl",
     "demo": "context_agent.cli.train_demo:demo",
     "judge-check": "context_agent.cli.train_judge_check:judge_check",
+    "verl": "context_agent.cli.train_verl:verl",
 }
 
 

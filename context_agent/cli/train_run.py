@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -98,6 +99,9 @@ def _run(
     run = read(file, {} if out is None else {"out": out})
     if dry_run:
         return _estimate(run, model_config, as_json=as_json)
+    if not _speaks():
+        train(run, resume=resume, note=lambda _: None)
+        return 0
     with console.progress("Training", "updates") as advance:
         trained = train(
             run, resume=resume, note=lambda text: console.note(f"ctx1 train {kind}: {text}"), advance=advance
@@ -107,6 +111,11 @@ def _run(
     else:
         click.echo(f"{trained.updates:,} updates, {trained.begun:,} of them earlier. The model is in {trained.model}")
     return 0
+
+
+def _speaks() -> bool:
+    """Whether this process is the first of those that `accelerate launch` started, or the only one."""
+    return os.environ.get("RANK", "0") == "0"
 
 
 def _estimate(run: Run, model_config: Path | None, *, as_json: bool) -> int:

@@ -13,6 +13,7 @@ are relative to the folder that `ctx1` is started in.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from enum import StrEnum
 from typing import Annotated, Any, Literal, Self
 
@@ -353,6 +354,11 @@ class Run(Section):
         every = self.engine.every if self.engine.kind == "vllm" else 1
         ahead = 0 if self.overlap is None else self.overlap.ahead
         return (ahead + every) * self.rollouts.substeps - 1
+
+    @property
+    def drawing(self) -> RolloutSettings:
+        """The rollouts, with the run's seed where they have none of their own."""
+        return replace(self.rollouts, seed=self.rollouts.seed or self.seed)
 
     def plain(self) -> dict[str, Any]:
         """The run as plain data, defaults filled in."""

@@ -69,9 +69,27 @@ def opened(data: Data, note: Note, world: Gym | None = None) -> Iterator[Materia
     if not data.questions:
         raise ConfigError("name files of questions: data.questions")
     with ExitStack() as stack:
-        corpus = stack.enter_context(_corpus(data))
+        corpus = stack.enter_context(corpus_of(data))
         asked, dev = (_questions(files, note) for files in (data.questions, data.dev))
         yield Material(corpus, _findable(corpus, asked, data, note), _findable(corpus, dev, data, note))
+
+
+@contextmanager
+def corpus_of(data: Data) -> Iterator[Corpus]:
+    """The index alone, its questions unread. Raises `ConfigError` for a file that names none."""
+    from context_agent.retrieval.chroma import ChromaCorpus
+    from context_agent.retrieval.rerankers import load_reranker
+
+    if data.path is None and data.url is None:
+        raise ConfigError("name the index: data.path (a folder of `ctx1 index`) or data.url")
+    with ChromaCorpus.open(
+        data.path,
+        url=data.url,
+        collection=data.collection,
+        embedder=data.embedder,
+        reranker=load_reranker(data.reranker),
+    ) as corpus:
+        yield corpus
 
 
 def lessons(run: Run, renderer: TokenRenderer, note: Note, world: Gym | None = None) -> Iterator[Row]:
@@ -125,23 +143,6 @@ def _teaching(run: Run, renderer: TokenRenderer, world: Gym) -> SearchAgent:
 async def _played(agent: SearchAgent, asked: Sequence[tuple[Question, int]]) -> list[Trajectory]:
     searches = [agent.asearch(one.question, question_id=one.id, seed=seed) for one, seed in asked]
     return [result.trajectories[0] for result in await asyncio.gather(*searches)]
-
-
-@contextmanager
-def _corpus(data: Data) -> Iterator[Corpus]:
-    from context_agent.retrieval.chroma import ChromaCorpus
-    from context_agent.retrieval.rerankers import load_reranker
-
-    if data.path is None and data.url is None:
-        raise ConfigError("name the index: data.path (a folder of `ctx1 index`) or data.url")
-    with ChromaCorpus.open(
-        data.path,
-        url=data.url,
-        collection=data.collection,
-        embedder=data.embedder,
-        reranker=load_reranker(data.reranker),
-    ) as corpus:
-        yield corpus
 
 
 def _questions(files: Sequence[str], note: Note) -> list[Question]:

@@ -10,18 +10,13 @@ from pathlib import Path
 from typing import Any
 
 from context_agent.agent import SearchAgent
-from context_agent.episode import Limits
 from context_agent.errors import ConfigError, MissingExtraError
-from context_agent.policies.controlled import ControlledPolicy
 from context_agent.policies.engines.protocol import Engine
 from context_agent.policies.engines.transformers import TransformersEngine
 from context_agent.policies.engines.vllm import VllmEngine
-from context_agent.policies.protocol import Policy
-from context_agent.policies.renderers.protocol import TokenRenderer
-from context_agent.policies.tokens import TokenPolicy
-from context_agent.pruning.strategies import strategy
 from context_agent.train.config import Run
 from context_agent.train.data import Material, opened, world_of
+from context_agent.train.harness import agent_of
 from context_agent.train.models import Loaded, load
 from context_agent.train.overlapped import overlapped
 from context_agent.train.recorded import Note
@@ -58,23 +53,20 @@ def train(run: Run, *, resume: bool = False, note: Note = print, advance: Advanc
         bench = stack.enter_context(bench_of(run, material.questions, note, rank=session.rank, ranks=session.ranks))
 
         def open_agent(engine: Engine) -> AbstractContextManager[SearchAgent]:
-            return agent_of(run, material, engine, loaded.renderer, run.engine.temperature)
+            return agent_of(run, material.corpus, engine, loaded.renderer, temperature=run.engine.temperature)
 
         how: dict[str, Any] = {
             "rewards": run.rewards,
             "curriculum": run.curriculum,
             "report": watch.played,
             "trajectories": session.out / "trajectories",
-            "bench": stack.enter_context(
-                bench_of(run, material.questions, note, rank=session.rank, ranks=session.ranks)
-            ),
+            "bench": bench,
             "rank": session.rank,
             "ranks": session.ranks,
         }
         rollouts: Rollouts
         if run.overlap is None:
-            settings = replace(run.rollouts, seed=run.rollouts.seed or run.seed)
-            rollouts = Rollouts(stack.enter_context(open_agent(engine)), material.questions, settings, **how)
+            rollouts = Rollouts(stack.enter_context(open_agent(engine)), material.questions, run.drawing, **how)
         else:
             parts = overlapped(
                 run,
@@ -124,36 +116,6 @@ def sampling(run: Run, loaded: Loaded) -> Iterator[tuple[Engine, Weights]]:
         return
     folder = Path(chosen.adapters or f"{run.out}/adapters")
     yield server, Adapters(server, chosen.base_url, folder, chosen.adapter_name, timeout=chosen.timeout)
-
-
-@contextmanager
-def agent_of(
-    run: Run,
-    material: Material,
-    engine: Engine,
-    renderer: TokenRenderer,
-    temperature: float,
-    *,
-    prunes: bool = True,
-) -> Iterator[SearchAgent]:
-    """The production agent with the run's harness and limits, sampling at that temperature.
-
-    Without `prunes` the policy's edits of its context are not carried out.
-    """
-    episodes = run.episodes
-    policy: Policy = TokenPolicy(
-        engine, renderer, temperature=temperature, top_p=run.engine.top_p, max_tokens=run.engine.max_tokens
-    )
-    policy = policy if prunes else ControlledPolicy(policy, strategy("none"), "none")
-    with SearchAgent(
-        material.corpus,
-        policy,
-        profile=episodes.harness(run.model.renderer),
-        budget=episodes.budget,
-        limits=Limits(turns=episodes.turns, seconds=episodes.seconds, calls=episodes.calls),
-        workers=episodes.workers,
-    ) as agent:
-        yield agent
 
 
 class _Watch(_Callback):  # type: ignore[misc]  # transformers' types come and go with it
@@ -233,7 +195,9 @@ def _evaluating(
         return
     with ExitStack() as stack:
         agents = {
-            temperature: stack.enter_context(agent_of(run, material, engine, loaded.renderer, temperature))
+            temperature: stack.enter_context(
+                agent_of(run, material.corpus, engine, loaded.renderer, temperature=temperature)
+            )
             for temperature in chosen.temperatures
         }
         yield Evaluator(

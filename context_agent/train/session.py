@@ -13,6 +13,7 @@ import json
 import shutil
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, fields
+from datetime import timedelta
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -63,7 +64,8 @@ class Session:
         """`kind` is `sft` or `rl`. Raises `ConfigError` for a folder with another run, or one that is not resumed."""
         self.run, self.kind, self.note, self._advance = run, kind, note, advance
         self.out = Path(run.out)
-        state = PartialState()
+        # Here a process joins the others, and by nothing later: without a GPU that has to be said.
+        state = PartialState(cpu=not torch.cuda.is_available(), timeout=timedelta(seconds=PATIENCE))
         self.rank, self.ranks = int(state.process_index), int(state.num_processes)
         self.main = bool(state.is_main_process)
         self.checkpoints = Checkpoints(

@@ -13,11 +13,12 @@ from context_agent.errors import DataError, MissingExtraError
 from context_agent.train.config import Episodes
 from context_agent.train.data import opened
 from context_agent.train.demo.gym import Gym
+from context_agent.train.harness import agent_of
 from context_agent.train.models import load as load_model
 from context_agent.train.proof.scores import Score, load, save, score
 from context_agent.train.proof.settings import TEMPERATURES, Plan
 from context_agent.train.recorded import Note
-from context_agent.train.reinforced import agent_of, sampling
+from context_agent.train.reinforced import sampling
 from context_agent.train.rl.playing import Ask, played
 from context_agent.train.rl.rollouts import whole
 from context_agent.train.session import Advance
@@ -128,6 +129,7 @@ class Examiner:
             material = stack.enter_context(opened(run.data, self._note, self._world))
             engine, _ = stack.enter_context(sampling(run, loaded))
             made = (
-                agent_of(run, material, engine, loaded.renderer, one, prunes=sitting.prunes) for one in temperatures
+                agent_of(run, material.corpus, engine, loaded.renderer, temperature=one, prunes=sitting.prunes)
+                for one in temperatures
             )
             yield [stack.enter_context(one) for one in made]

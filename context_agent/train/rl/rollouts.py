@@ -85,6 +85,20 @@ class Step:
 Report = Callable[[Step], None]
 
 
+def drawn_for(
+    number: int, questions: Sequence[Question], curriculum: Curriculum, settings: RolloutSettings
+) -> list[Question]:
+    """The questions of a step, in order."""
+    admitted = curriculum.admitted(questions, number / settings.steps)
+    return drawn(admitted, settings.groups, seed=settings.seed, step=number)
+
+
+def ask_of(question: Question, settings: RolloutSettings, number: int, group: int, rollout: int) -> Ask:
+    """A rollout of the question that stands at place `group` of step `number`, with a seed and an id of its own."""
+    seed = (settings.seed + number + 1) * SEEDS_A_STEP + group * settings.rollouts + rollout
+    return Ask(question, seed, f"{number:05d}-{group:04d}-{rollout:03d}")
+
+
 class Rollouts:
     """The rows of each optimiser step: a `Source` for the trainer. Use one for each rank."""
 
@@ -153,8 +167,7 @@ class Rollouts:
 
     def asks(self, number: int) -> list[Ask]:
         """What a step asks: every rollout of this rank's questions, under an id that says which it is."""
-        admitted = self._curriculum.admitted(self._questions, number / self.settings.steps)
-        return self._asks(drawn(admitted, self.settings.groups, seed=self.settings.seed, step=number), number)
+        return self._asks(drawn_for(number, self._questions, self._curriculum, self.settings), number)
 
     def reckoned(
         self,
@@ -192,13 +205,8 @@ class Rollouts:
 
     def _asks(self, asked: Sequence[Question], number: int) -> list[Ask]:
         mine = [place for place in range(len(asked)) if place % self._ranks == self._rank]
-        first = (self.settings.seed + number + 1) * SEEDS_A_STEP
         return [
-            Ask(
-                asked[group],
-                first + group * self.settings.rollouts + rollout,
-                f"{number:05d}-{group:04d}-{rollout:03d}",
-            )
+            ask_of(asked[group], self.settings, number, group, rollout)
             for group in mine
             for rollout in range(self.settings.rollouts)
         ]

@@ -1,0 +1,153 @@
+"""What verl is started with, in one folder: questions in the order of the curriculum, its settings, the agent loop.
+
+FOLDER/train.parquet    a question a line, steps times groups of them: step by step, as the curriculum asks
+FOLDER/dev.parquet      what is evaluated by
+FOLDER/settings.yaml    what verl is told of the run (`settings`)
+FOLDER/agent_loop.yaml  the loop's class, and the run itself, for every worker
+
+Every machine has to see the folder, and the index that the run names, under the same path. It needs pyarrow.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from context_agent.errors import ConfigError, DataError, MissingExtraError
+from context_agent.questions import Question, question_of
+from context_agent.train.config import Run
+from context_agent.train.data import opened, world_of
+from context_agent.train.recorded import Note
+from context_agent.train.rl.rollouts import drawn_for
+from context_agent.train.verl.settings import AGENT, DEV, LOOP, SETTINGS, TRAIN, Trainer, settings
+
+CLASS = "context_agent.train.verl.loop.SearchLoop"
+CHUNK = 4_096
+"""Rows that are written at a time."""
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A question as a row of the file tells it. `index` is its place in the file, `dev` whether it evaluates."""
+
+    question: Question
+    index: int
+    dev: bool
+
+    @staticmethod
+    def of(row: Mapping[str, Any]) -> Asked:
+        """Reads a row as verl hands it to the loop. Raises `DataError` for one that `prepare` did not write."""
+        extra = row.get("extra_info")
+        try:
+            assert extra is not None
+            decoded, index = json.loads(extra["question"]), int(extra["index"])
+            return Asked(question_of(decoded, index, f"row {index}"), index, extra["split"] == "dev")
+        except (KeyError, TypeError, ValueError, AssertionError) as error:
+            raise DataError(
+                f"a row of the data verl trains on has no question of ours in extra_info ({error!r}): "
+                "write the file by `ctx1 train verl`"
+            ) from None
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """What was written. `questions` are those that can be asked, `rows` the lines over all steps."""
+
+    folder: str
+    questions: int
+    rows: int
+    dev: int
+
+    def to_json(self) -> dict[str, Any]:
+        """As plain data."""
+        return asdict(self)
+
+
+def prepare(run: Run, folder: str | Path, *, trainer: Trainer = Trainer.FSDP, note: Note = print) -> Prepared:
+    """Writes the folder. Raises `ConfigError` for a run that cannot be verl's, `DataError` for gold that is lost."""
+    place, run = Path(folder), located(run)
+    settings(run, place, dev=0, trainer=trainer)
+    place.mkdir(parents=True, exist_ok=True)
+    with opened(run.data, note, world_of(run.data)) as material:
+        lacking = [one.id for one in material.questions if not (one.gold or one.facts)]
+        if lacking or not material.questions:
+            raise ConfigError(
+                f"{len(lacking)} of {len(material.questions)} questions have no gold, {lacking[:3]} among them"
+            )
+        rows = _write(place / TRAIN, _training(run, material.questions))
+        chosen = material.dev[: run.evaluation.questions] if run.evaluation.every else ()
+        dev = _write(place / DEV, (_row(one, place, dev=True) for place, one in enumerate(chosen)))
+        told = settings(run, place, dev=dev, trainer=trainer)
+        loop = [{"name": AGENT, "_target_": CLASS, "run": run.plain()}]
+        # JSON is YAML.
+        (place / LOOP).write_text(json.dumps(loop, indent=1) + "\n", encoding="utf-8")
+        (place / SETTINGS).write_text(f"# @package _global_\n{json.dumps(told, indent=1)}\n", encoding="utf-8")
+        return Prepared(str(place), len(material.questions), rows, dev)
+
+
+def located(run: Run) -> Run:
+    """The run with whole paths: Ray's workers are started in folders of their own."""
+    data, model = run.data, run.model
+    if data.path is not None:
+        data = data.model_copy(update={"path": str(Path(data.path).resolve())})
+    if Path(model.name).is_dir():
+        model = model.model_copy(update={"name": str(Path(model.name).resolve())})
+    return run.model_copy(update={"out": str(Path(run.out).resolve()), "data": data, "model": model})
+
+
+def _training(run: Run, questions: Sequence[Question]) -> Iterator[dict[str, Any]]:
+    """The questions of every step, in order."""
+    index = 0
+    for number in range(run.rollouts.steps):
+        for question in drawn_for(number, questions, run.curriculum, run.drawing):
+            yield _row(question, index, dev=False)
+            index += 1
+
+
+def _row(question: Question, index: int, *, dev: bool) -> dict[str, Any]:
+    split = "dev" if dev else "train"
+    return {
+        "data_source": f"{AGENT}/{split}",
+        "agent_name": AGENT,
+        "prompt": [{"role": "user", "content": question.question}],
+        "reward_model": {"style": "rule", "ground_truth": question.answer},
+        "extra_info": {"index": index, "split": split, "question": json.dumps(asdict(question), ensure_ascii=False)},
+    }
+
+
+def _write(path: Path, rows: Iterable[Mapping[str, Any]]) -> int:
+    """Writes a parquet file, whole or not at all, and returns how many rows it has; none makes no file."""
+    try:
+        import pyarrow as pa
+        from pyarrow import parquet
+    except ImportError:
+        raise MissingExtraError("pyarrow", "verl") from None
+    partial = path.with_name(f"{path.name}.partial")
+    path.unlink(missing_ok=True)
+    count, writer = 0, None
+    try:
+        for some in _chunks(rows):
+            table = pa.Table.from_pylist(some) if writer is None else pa.Table.from_pylist(some, writer.schema)
+            writer = writer or parquet.ParquetWriter(partial, table.schema)
+            writer.write_table(table)
+            count += len(some)
+    finally:
+        if writer is not None:
+            writer.close()
+    if count:
+        partial.replace(path)
+    return count
+
+
+def _chunks(rows: Iterable[Mapping[str, Any]]) -> Iterator[list[Mapping[str, Any]]]:
+    some: list[Mapping[str, Any]] = []
+    for row in rows:
+        some.append(row)
+        if len(some) == CHUNK:
+            yield some
+            some = []
+    if some:
+        yield some

@@ -1,0 +1,217 @@
+"""What of a run's file verl is told, and whether verl's configuration still says so. Imports nothing of verl's.
+
+Checked against verl 0.9.1. Its V1 trainer computes advantages over episodes for `grpo` alone: of an episode's rows it
+takes the last one's reward, and gives the result to all of them. Estimators that are registered get rows without their
+episodes, and would count an edited episode once for each row. So `grpo` without its division is this project's
+advantage, `filter_groups` replaces groups of equal rewards, and `cispo` on the sampler's own log-probabilities
+(`bypass_mode`) is its loss, with ratios between 1 - 1 and 1 + 4.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import StrEnum
+from math import ceil, isclose
+from pathlib import Path
+from typing import Any
+
+from context_agent.errors import ConfigError
+from context_agent.train.advantages import Baseline
+from context_agent.train.config import Run
+from context_agent.train.rl.losses import Loss
+
+AGENT = "context_agent"
+"""The agent loop's name in verl's table."""
+TRAIN, DEV, LOOP, SETTINGS = "train.parquet", "dev.parquet", "agent_loop.yaml", "settings.yaml"
+ROLLOUT, ACTOR = "actor_rollout_ref.rollout", "actor_rollout_ref.actor"
+UNCLIPPED = 1e9
+"""For a run that bounds no gradient; 0 would make every one of them nothing in verl."""
+MEGATRON_LAYERS = {"q_proj": "linear_qkv", "k_proj": "linear_qkv", "v_proj": "linear_qkv", "o_proj": "linear_proj"}
+EXPERTS = ("linear_fc1", "linear_fc2")
+
+
+class Trainer(StrEnum):
+    """What trains in verl; the two have other names for the schedule and for adapters."""
+
+    FSDP = "fsdp"
+    MEGATRON = "megatron"
+    """Also the one of the two that replays routing."""
+
+
+def refuse(run: Run) -> None:
+    """Raises `ConfigError` for what verl has no way to do as this project does it."""
+    lacking = [
+        (run.loss.kind is not Loss.CISPO, f'loss.kind = "{run.loss.kind}": only cispo is the same loss in both'),
+        (
+            run.rollouts.baseline is not Baseline.MEAN,
+            f'rollouts.baseline = "{run.rollouts.baseline}": only mean is computed over episodes',
+        ),
+        (run.rollouts.keep_negative != 1, "rollouts.keep_negative: verl trains on every episode of a group"),
+        (run.rewards.gamma != 1, "rewards.gamma: verl weighs all tokens of a row alike"),
+        (run.rollouts.groups % run.rollouts.substeps != 0, "rollouts.substeps must divide rollouts.groups"),
+        (run.model.tiny is not None, "[model.tiny] is made on the spot; save it first, and name its folder"),
+    ]
+    found = [what for wrong, what in lacking if wrong]
+    if found:
+        raise ConfigError("this run cannot be verl's: " + "; ".join(found))
+
+
+def binding(run: Run) -> dict[str, Any]:
+    """What decides what is learned, by verl's dotted names. `disagreements` holds verl's configuration against it."""
+    return {
+        "algorithm.adv_estimator": "grpo",
+        "algorithm.norm_adv_by_std_in_grpo": False,
+        "algorithm.filter_groups.enable": True,
+        "algorithm.filter_groups.metric": "reward",
+        "algorithm.rollout_correction.bypass_mode": True,
+        "algorithm.use_kl_in_reward": False,
+        f"{ACTOR}.policy_loss.loss_mode": "cispo",
+        f"{ACTOR}.clip_ratio_low": 1.0,
+        f"{ACTOR}.clip_ratio_high": run.loss.cap - 1,
+        f"{ACTOR}.loss_agg_mode": "token-mean",
+        f"{ACTOR}.entropy_coeff": 0.0,
+        f"{ACTOR}.use_kl_loss": run.loss.kl > 0,
+        f"{ACTOR}.kl_loss_coef": run.loss.kl,
+        f"{ACTOR}.ppo_epochs": 1,
+        f"{ROLLOUT}.n": run.rollouts.rollouts,
+        f"{ROLLOUT}.temperature": run.engine.temperature,
+        f"{ROLLOUT}.top_p": run.engine.top_p,
+        f"{ROLLOUT}.top_k": -1,
+        f"{ROLLOUT}.calculate_log_probs": True,
+        "trainer.use_v1": True,
+    }
+
+
+def settings(run: Run, folder: Path, *, dev: int, trainer: Trainer = Trainer.FSDP) -> dict[str, Any]:
+    """All that verl is told of the run, nested as its configuration is. `dev` counts questions to evaluate by.
+
+    The number of machines, how weights are spread and how servers run is not the run's business: configs/verl/ has
+    files for that. Raises `ConfigError`.
+    """
+    refuse(run)
+    learned = binding(run) | _sizes(run) | _optimiser(run, trainer) | _model(run, trainer)
+    return nested(learned | _course(run, dev) | _files(folder, dev))
+
+
+def disagreements(run: Run, config: Mapping[str, Any]) -> list[str]:
+    """What verl's configuration says otherwise than the run does, as far as it decides what is learned."""
+    found = []
+    for key, wanted in binding(run).items():
+        told = _at(config, key)
+        same = isclose(told, wanted) if _number(told) and _number(wanted) else told == wanted
+        if not same:
+            found.append(f"{key} is {told!r}, the run wants {wanted!r}")
+    return found
+
+
+def nested(flat: Mapping[str, Any]) -> dict[str, Any]:
+    """Values by dotted key as tables in tables."""
+    made: dict[str, Any] = {}
+    for key, value in flat.items():
+        *tables, last = key.split(".")
+        place = made
+        for table in tables:
+            place = place.setdefault(table, {})
+        place[last] = value
+    return made
+
+
+def _sizes(run: Run) -> dict[str, Any]:
+    window = run.episodes.window
+    return {
+        "data.train_batch_size": run.rollouts.groups,
+        f"{ACTOR}.ppo_mini_batch_size": run.rollouts.groups // run.rollouts.substeps,
+        # A row's prompt and response together are at most a window; which is which, the edits decide.
+        "data.max_prompt_length": window,
+        "data.max_response_length": window,
+        f"{ROLLOUT}.max_model_len": window,
+        f"{ACTOR}.use_dynamic_bsz": True,
+        f"{ACTOR}.ppo_max_token_len_per_gpu": max(window, run.loss.pass_tokens),
+    }
+
+
+def _optimiser(run: Run, trainer: Trainer) -> dict[str, Any]:
+    chosen = run.optimiser
+    if chosen.schedule == "linear":
+        raise ConfigError('optimiser.schedule = "linear": verl has constant and cosine, both after a warm-up')
+    schedule = "lr_scheduler_type" if trainer is Trainer.FSDP else "lr_decay_style"
+    return {
+        f"{ACTOR}.optim.lr": chosen.learning_rate,
+        f"{ACTOR}.optim.betas": list(chosen.betas),
+        f"{ACTOR}.optim.weight_decay": chosen.weight_decay,
+        f"{ACTOR}.optim.clip_grad": chosen.max_grad_norm or UNCLIPPED,
+        f"{ACTOR}.optim.lr_warmup_steps": ceil(chosen.warmup / run.rollouts.substeps),
+        f"{ACTOR}.optim.{schedule}": "cosine" if chosen.schedule == "cosine" else "constant",
+    }
+
+
+def _model(run: Run, trainer: Trainer) -> dict[str, Any]:
+    chosen, at = run.model, "actor_rollout_ref.model"
+    told: dict[str, Any] = {
+        f"{at}.path": chosen.name,
+        f"{at}.enable_gradient_checkpointing": chosen.gradient_checkpointing,
+    }
+    if chosen.lora is None:
+        return told
+    if trainer is Trainer.MEGATRON:
+        layers = [MEGATRON_LAYERS.get(one, one) for one in chosen.lora.modules]
+        layers += EXPERTS if chosen.lora.parameters else ()
+        return told | {
+            f"{at}.lora.rank": chosen.lora.rank,
+            f"{at}.lora.alpha": int(chosen.lora.alpha),
+            f"{at}.lora.target_modules": list(dict.fromkeys(layers)),
+            f"{at}.lora.adapter_path": chosen.adapter,
+        }
+    return told | {
+        f"{at}.lora_rank": chosen.lora.rank,
+        f"{at}.lora_alpha": int(chosen.lora.alpha),
+        f"{at}.target_modules": list(chosen.lora.modules),
+        f"{at}.target_parameters": list(chosen.lora.parameters) or None,
+        f"{at}.lora_adapter_path": chosen.adapter,
+    }
+
+
+def _course(run: Run, dev: int) -> dict[str, Any]:
+    """Steps, evaluation, checkpoints. verl counts steps, this project's file counts updates in some places."""
+    every = run.evaluation.every if dev else 0
+    return {
+        "trainer.total_training_steps": run.rollouts.steps,
+        "trainer.total_epochs": 1,
+        "trainer.test_freq": every or -1,
+        "trainer.val_before_train": bool(every),
+        "trainer.save_freq": ceil(run.checkpoints.every / run.rollouts.substeps),
+        "trainer.max_actor_ckpt_to_keep": run.checkpoints.keep,
+        "trainer.project_name": run.logging.project,
+        "trainer.experiment_name": run.logging.run or Path(run.out).name,
+        "trainer.logger": ["console", *run.logging.to],
+        "trainer.v1.sampler.max_off_policy_threshold": run.loss.staleness // run.rollouts.substeps + 1,
+        "trainer.v1.sampler.sync_refill_failed_groups": True,
+        f"{ROLLOUT}.val_kwargs.temperature": min(run.evaluation.temperatures, default=0.0),
+        f"{ROLLOUT}.agent.default_agent_loop": AGENT,
+    }
+
+
+def _files(folder: Path, dev: int) -> dict[str, Any]:
+    place = folder.resolve()
+    return {
+        "data.train_files": [str(place / TRAIN)],
+        # verl wants a file to evaluate by even where it never does.
+        "data.val_files": [str(place / (DEV if dev else TRAIN))],
+        "data.val_max_samples": dev or 1,
+        # The file is in the order that the curriculum asks in.
+        "data.shuffle": False,
+        "data.filter_overlong_prompts": False,
+        f"{ROLLOUT}.agent.agent_loop_config_path": str(place / LOOP),
+        "trainer.default_local_dir": str(place / "checkpoints"),
+        "trainer.rollout_data_dir": None,
+    }
+
+
+def _at(config: Any, key: str) -> Any:
+    for part in key.split("."):
+        config = config.get(part) if hasattr(config, "get") else None
+    return config
+
+
+def _number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)

@@ -1,0 +1,127 @@
+"""The launch configurations that ship, read by accelerate itself, and two real processes without a GPU."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("accelerate")
+pytest.importorskip("trl")
+
+from context_agent.train.checkpoints import load
+from tests.train import runs
+
+ROOT = Path(__file__).parents[2]
+CONFIGS = ROOT / "configs" / "accelerate"
+PATIENCE = 900
+
+
+def launched(name: str) -> tuple[Any, dict[str, str]]:
+    """What `accelerate launch` makes of the file: its arguments, and the environment that ranks are started in."""
+    from accelerate.commands.launch import _validate_launch_command, launch_command_parser
+    from accelerate.utils.launch import prepare_deepspeed_cmd_env, prepare_multi_gpu_env
+
+    given = ["--config_file", str(CONFIGS / f"{name}.yaml"), "-m", "context_agent.cli", "train", "rl"]
+    args, _, _ = _validate_launch_command(launch_command_parser().parse_args(given))
+    if args.use_deepspeed:
+        args.deepspeed_fields_from_accelerate_config = ""
+        return args, dict(prepare_deepspeed_cmd_env(args)[1])
+    return args, dict(prepare_multi_gpu_env(args))
+
+
+@pytest.mark.parametrize(("name", "machines", "processes"), [("multi_gpu", 1, 4), ("two_nodes", 2, 16)])
+def test_copies_of_the_model(name: str, machines: int, processes: int) -> None:
+    args, environment = launched(name)
+    assert (args.multi_gpu, args.num_machines, args.num_processes) == (True, machines, processes)
+    assert (args.use_fsdp, args.use_deepspeed, args.mixed_precision) == (False, False, "no")
+    assert environment["ACCELERATE_MIXED_PRECISION"] == "no"
+
+
+def test_states_spread_by_fsdp(monkeypatch: pytest.MonkeyPatch) -> None:
+    from accelerate.utils import FullyShardedDataParallelPlugin
+
+    args, environment = launched("fsdp2")
+    assert args.use_fsdp
+    for name, value in environment.items():
+        if name.startswith(("FSDP_", "ACCELERATE_")):
+            monkeypatch.setenv(name, value)
+    plugin = FullyShardedDataParallelPlugin()
+    assert (plugin.fsdp_version, plugin.reshard_after_forward) == (2, True)
+    assert plugin.state_dict_type.name == "FULL_STATE_DICT"
+    assert not plugin.activation_checkpointing
+
+
+def test_states_spread_by_zero(monkeypatch: pytest.MonkeyPatch) -> None:
+    args, environment = launched("zero3")
+    assert (args.use_deepspeed, args.zero_stage) == (True, 3)
+    assert environment["ACCELERATE_DEEPSPEED_ZERO_STAGE"] == "3"
+    assert environment["ACCELERATE_DEEPSPEED_ZERO3_SAVE_16BIT_MODEL"] == "true"
+
+
+def toml(folder: Path, kind: str) -> Path:
+    """A small run, two processes wide."""
+    changes: dict[str, Any] = {"out": str(folder / kind), "evaluation": {"every": 1, "questions": 2}}
+    if kind == "sft":
+        changes |= {"model": {"tiny": {"hidden": 32, "layers": 1}}, "sft": {"lessons": 60, "epochs": 1}}
+        changes |= {"optimiser": {"learning_rate": 1e-2}}
+    else:
+        changes |= {"model": {"name": str(folder / "sft" / "final")}}
+        changes |= {"rollouts": {"steps": 2, "groups": 3, "substeps": 2}, "checkpoints": {"every": 2}}
+    plain = runs.merged(runs.TINY, changes)
+    path = folder / f"{kind}.toml"
+    top = [f"{key} = {json.dumps(value)}" for key, value in plain.items() if not isinstance(value, dict)]
+    path.write_text("\n".join([*top, *_tables(plain, "")]) + "\n")
+    return path
+
+
+def _tables(plain: dict[str, Any], at: str) -> list[str]:
+    lines = []
+    for key, value in plain.items():
+        if isinstance(value, dict):
+            inner = [f"{k} = {json.dumps(v)}" for k, v in value.items() if not isinstance(v, dict)]
+            lines += [f"[{at}{key}]", *inner, *_tables(value, f"{at}{key}.")]
+    return lines
+
+
+def launch(kind: str, folder: Path) -> subprocess.CompletedProcess[str]:
+    """`accelerate launch` with the file for several GPUs, on two processes that have none."""
+    file = toml(folder, kind)
+    launcher = [sys.executable, "-m", "accelerate.commands.launch", "--config_file", str(CONFIGS / "multi_gpu.yaml")]
+    command = ["--num_processes", "2", "--main_process_port", "0", "-m", "context_agent.cli", "train", kind]
+    environment = {**os.environ, "ACCELERATE_USE_CPU": "true", "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
+    return subprocess.run(
+        [*launcher, *command, "--config", str(file), "--json"],
+        env=environment,
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+        check=False,
+    )
+
+
+@pytest.mark.slow
+def test_two_processes_train_as_one_run(tmp_path: Path) -> None:
+    for kind in ("sft", "rl"):
+        ended = launch(kind, tmp_path)
+        assert ended.returncode == 0, ended.stderr[-3000:]
+        # The first process alone tells what came of it, and writes.
+        (told,) = ended.stdout.splitlines()
+        trained, out = json.loads(told), tmp_path / kind
+        metrics = [json.loads(line)["step"] for line in (out / "metrics.jsonl").read_text().splitlines()]
+        assert metrics == sorted(set(metrics))
+        assert metrics[-1] == trained["updates"] > 1
+        assert (out / "final" / "model.safetensors").is_file()
+        newest = max((out / "checkpoints").iterdir())
+        assert load(newest).step == trained["updates"]
+        states = {path.name for path in newest.glob("trainer/rng_state_*.pth")}
+        assert states == {"rng_state_0.pth", "rng_state_1.pth"}
+    # Each process played its share of the questions.
+    about = json.loads((tmp_path / "rl" / "run.json").read_text())
+    assert about["rollouts"]["groups"] == 3

@@ -1,0 +1,58 @@
+"""The configurations that ship, put together and checked by verl itself. Needs verl, and no GPU."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("verl", reason="verl has an environment of its own: docs/verl.md")
+
+from context_agent.train import run_file
+from context_agent.train.verl.settings import Trainer, disagreements, settings
+from tests.train.verl import parts
+
+CONFIGS = Path(__file__).parents[3] / "configs" / "verl"
+SHIPPED = [("gpt-oss-20b", Trainer.MEGATRON), ("qwen3-4b", Trainer.FSDP)]
+
+
+@pytest.fixture(params=SHIPPED, ids=lambda one: str(one[0]))
+def shipped(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[Any, Any]:
+    """The run's file, and verl's configuration of its machines with what the run says."""
+    name, trainer = request.param
+    run = run_file.read(CONFIGS / f"{name}.toml")
+    told = settings(run, tmp_path, dev=64, trainer=trainer)
+    (tmp_path / "settings.yaml").write_text(f"# @package _global_\n{json.dumps(told)}\n")
+    shutil.copy(CONFIGS / f"{name}.yaml", tmp_path / "primary.yaml")
+    return run, parts.composed(tmp_path)
+
+
+def test_verl_takes_them(shipped: tuple[Any, Any]) -> None:
+    from omegaconf import OmegaConf
+    from verl.trainer.ppo.utils import need_critic, need_reference_policy
+    from verl.utils.config import omega_conf_to_dataclass, validate_config
+
+    run, config = shipped
+    validate_config(config, use_reference_policy=need_reference_policy(config), use_critic=need_critic(config))
+    assert not need_critic(config)
+    OmegaConf.resolve(config)
+    omega_conf_to_dataclass(config.algorithm)
+    rollout = omega_conf_to_dataclass(config.actor_rollout_ref.rollout)
+    assert (rollout.n, rollout.max_model_len) == (run.rollouts.rollouts, run.episodes.window)
+    assert disagreements(run, config) == []
+
+
+def test_their_asynchronous_trainer_exists_and_takes_their_batches(shipped: tuple[Any, Any]) -> None:
+    pytest.importorskip("transfer_queue")
+    from verl.trainer.ppo.v1 import get_trainer_cls
+
+    _, config = shipped
+    mode = config.trainer.v1.trainer_mode
+    assert get_trainer_cls(mode).__name__ == "PPOTrainer" + mode.title().replace("_", "")
+    if mode == "separate_async":
+        steps = config.trainer.v1.separate_async.parameter_sync_step
+        assert config.data.train_batch_size == steps * config.actor_rollout_ref.actor.ppo_mini_batch_size
+        assert config.actor_rollout_ref.rollout.checkpoint_engine.backend != "naive"

@@ -1,0 +1,92 @@
+"""What verl is told of a run, and what it must not say otherwise. Without verl."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from context_agent.errors import ConfigError
+from context_agent.train import run_file
+from context_agent.train.config import Run
+from context_agent.train.verl.settings import Trainer, binding, disagreements, nested, settings
+from tests.train import runs
+
+
+def run(**changes: Any) -> Run:
+    base = {
+        "model": {"name": "some/model", "lora": {"rank": 8, "parameters": ["mlp.experts.gate_up_proj"]}},
+        "data": {"questions": ["q.jsonl"], "path": ".ctx1"},
+        "rollouts": {"groups": 8, "rollouts": 4, "substeps": 2, "steps": 30},
+        "loss": {"cap": 5.0, "staleness": 5},
+        "checkpoints": {"every": 5},
+    }
+    return run_file.made(runs.merged(base, changes))
+
+
+def test_the_run_s_loss_and_advantage_in_verl_s_words(tmp_path: Path) -> None:
+    told = settings(run(), tmp_path, dev=7)
+    actor, algorithm = told["actor_rollout_ref"]["actor"], told["algorithm"]
+    assert (actor["policy_loss"]["loss_mode"], actor["clip_ratio_low"], actor["clip_ratio_high"]) == ("cispo", 1, 4)
+    assert (algorithm["adv_estimator"], algorithm["norm_adv_by_std_in_grpo"]) == ("grpo", False)
+    assert algorithm["filter_groups"] == {"enable": True, "metric": "reward"}
+    assert algorithm["rollout_correction"]["bypass_mode"] is True
+    assert told["data"]["train_batch_size"] == 8
+    assert actor["ppo_mini_batch_size"] == 4
+    assert told["trainer"]["v1"]["sampler"]["max_off_policy_threshold"] == 3
+    # Ours counts updates, verl steps.
+    assert told["trainer"]["save_freq"] == 3
+    assert told["data"]["val_max_samples"] == 7
+
+
+def test_without_questions_to_evaluate_by_nothing_is_evaluated(tmp_path: Path) -> None:
+    told = settings(run(), tmp_path, dev=0)
+    assert (told["trainer"]["test_freq"], told["trainer"]["val_before_train"]) == (-1, False)
+    assert told["data"]["val_files"] == told["data"]["train_files"]
+
+
+def test_adapters_and_the_schedule_have_other_names_with_megatron(tmp_path: Path) -> None:
+    fsdp, megatron = (settings(run(), tmp_path, dev=0, trainer=one)["actor_rollout_ref"] for one in Trainer)
+    assert fsdp["model"]["target_parameters"] == ["mlp.experts.gate_up_proj"]
+    assert fsdp["model"]["lora_rank"] == 8
+    assert fsdp["actor"]["optim"]["lr_scheduler_type"] == "constant"
+    assert megatron["model"]["lora"]["target_modules"] == ["linear_qkv", "linear_proj", "linear_fc1", "linear_fc2"]
+    assert "lora_rank" not in megatron["model"]
+    assert megatron["actor"]["optim"]["lr_decay_style"] == "constant"
+
+
+def test_a_gradient_without_bound_is_not_bound_to_nothing(tmp_path: Path) -> None:
+    told = settings(run(optimiser={"max_grad_norm": 0}), tmp_path, dev=0)
+    assert told["actor_rollout_ref"]["actor"]["optim"]["clip_grad"] > 1e6
+
+
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [
+        ({"loss": {"kind": "grpo"}}, "only cispo"),
+        ({"rollouts": {"baseline": "leave_one_out"}}, "only mean"),
+        ({"rollouts": {"keep_negative": 0.5}}, "keep_negative"),
+        ({"rewards": {"gamma": 0.9}}, "rewards.gamma"),
+        ({"rollouts": {"groups": 9}}, "must divide"),
+        ({"optimiser": {"schedule": "linear"}}, "constant and cosine"),
+    ],
+)
+def test_what_verl_cannot_do_alike_is_refused(changes: dict[str, Any], told: str, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=told):
+        settings(run(**changes), tmp_path, dev=0)
+
+
+def test_a_configuration_that_was_changed_behind_the_run_s_back_is_told() -> None:
+    made = run()
+    config = nested(binding(made))
+    assert disagreements(made, config) == []
+    config["algorithm"]["norm_adv_by_std_in_grpo"] = True
+    config["actor_rollout_ref"]["rollout"]["n"] = 16
+    del config["trainer"]["use_v1"]
+    assert disagreements(made, config) == [
+        "algorithm.norm_adv_by_std_in_grpo is True, the run wants False",
+        "actor_rollout_ref.rollout.n is 16, the run wants 4",
+        "trainer.use_v1 is None, the run wants True",
+    ]
+    assert disagreements(made, {})
