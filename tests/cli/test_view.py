@@ -108,7 +108,7 @@ def test_what_cannot_be_shown_is_told_and_the_rest_is_shown(ctx1, runs):
     done = ctx1("view", "runs")
     assert done.returncode == 1
     assert "newer.jsonl" in done.stderr
-    assert "schema 2" in done.stderr
+    assert "schema 3" in done.stderr
     assert "other files, passed over: 1" in done.stderr
     assert "1 trajectory" in done.stderr
     assert (runs / "view.html").exists()

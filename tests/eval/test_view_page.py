@@ -77,6 +77,17 @@ def test_a_pruned_block_fades_in_its_turn_is_gone_after_it_and_comes_back_when_r
     assert turn(browser, 5)[0] == "in view"
 
 
+def test_a_summary_has_its_place_in_the_strip_and_what_it_replaced_fades(browser, corpus, folder):
+    episodes.summarized(corpus, folder)
+    browser.open(page_of(folder))
+    assert turn(browser, 2) == {0: "leaving", 1: "leaving", 2: "in view", 3: "in view"}
+    (bill,) = browser.texts(".bill")
+    assert "Summarised 2 passages" in bill
+    assert "The rivers meet below the bridges." in bill
+    assert turn(browser, 4)[1] == "restored"
+    assert turn(browser, 5)[3] == "leaving"
+
+
 def test_the_strip_is_as_long_as_the_view_and_shows_the_thresholds(browser, corpus, folder):
     first = corpus.search(episodes.QUESTION)[0].chunk.id
     episodes.record(corpus, [search(episodes.QUESTION), prune(first), restore(first), rank(first)], folder, window=1024)

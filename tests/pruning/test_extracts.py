@@ -48,6 +48,14 @@ def test_the_oldest_go_until_what_is_needed_is_free() -> None:
     assert extract(view(*blocks), 0) is None
 
 
+def test_only_what_may_go_goes() -> None:
+    seen = view(*(block(key, f"Comet {key}. {FILLER}") for key in range(3)))
+    found = extract(seen, 10_000, {"d2_0", "d0_0", "elsewhere"})
+    assert found is not None
+    assert found.ids == ("d0_0", "d2_0")
+    assert extract(seen, 10_000, frozenset()) is None
+
+
 def test_what_is_short_and_what_is_kept_stays() -> None:
     short, long = block(0, "A comet."), block(1, f"Comet. {FILLER}")
     assert extract(view(short), 500) is None
