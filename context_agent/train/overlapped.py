@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
-from dataclasses import replace
 from typing import Any
 
 from context_agent.agent import SearchAgent
@@ -50,7 +49,7 @@ def overlapped(
             f"{path} holds episodes of a run that was ended before its first checkpoint: go on with --resume, or name "
             "another folder with --out"
         )
-    settings = replace(run.rollouts, seed=run.rollouts.seed or run.seed)
+    settings = run.drawing
     lead = Lead(run.overlap.ahead, run.overlap.quota, run.loss.staleness)
     with ExitStack() as stack:
         journal = stack.enter_context(
