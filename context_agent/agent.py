@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
-import math
 import threading
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Sequence
+from collections.abc import AsyncGenerator, Coroutine, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
-from context_agent.episode import Episode, Limits, Listener, StopReason
-from context_agent.errors import ConfigError, ContextAgentError, CorpusError, PolicyError
-from context_agent.policies.protocol import Actor, PartialRanker, Policy
+from context_agent.driving import Deadline, Observer, Run, Setting
+from context_agent.episode import Limits, Listener
+from context_agent.errors import ConfigError, ContextAgentError
+from context_agent.policies.protocol import Policy
 from context_agent.profiles import Profile, default
 from context_agent.profiles import profile as named_profile
 from context_agent.pruning.budget import Budget
@@ -24,17 +23,15 @@ from context_agent.pruning.view import View
 from context_agent.ranking import fuse
 from context_agent.rendering import Renderer
 from context_agent.retrieval.protocol import Corpus, Where
+from context_agent.swarm import Swarm, steps
+from context_agent.swarm.orchestration import Orchestration
 from context_agent.tokens import HarmonyCounter
-from context_agent.trajectory import Event, Header, Trajectory
-from context_agent.trajectory_file import TrajectoryWriter
+from context_agent.trajectory import Event, Trajectory
 from context_agent.types import RankedDocument
 
 T = TypeVar("T")
 DEFAULT_K = 10
 """Documents returned unless asked otherwise."""
-
-Observer = Callable[[Header], Listener]
-"""Makes the listener of an episode that begins. The listener runs in the episode's own task, in its context."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +39,8 @@ class SearchResult:
     """The answer to one question. With several rollouts `documents` is fused and the counts are sums over them.
 
     `tokens` counts what was ever placed in the context, pruned or not. `error` tells what went wrong where a policy
-    or a corpus failed in the middle; `documents` is then the best ranking that could be defended.
+    or a corpus failed in the middle; `documents` is then the best ranking that could be defended. `searchers` are the
+    trajectories of sub-agents, whose header names its `parent`; the counts are with theirs, `paths` too.
     """
 
     question: str
@@ -52,8 +50,15 @@ class SearchResult:
     tokens: int
     trajectories: tuple[Trajectory, ...] = field(repr=False)
     paths: tuple[Path, ...] = ()
+    """Where trajectories were written, the rollouts' before those of their sub-agents."""
     error: str | None = None
     id: str | None = None
+    searchers: tuple[Trajectory, ...] = field(default=(), repr=False)
+
+    @property
+    def critical_steps(self) -> int:
+        """Actions that had to wait for each other: of several rollouts those of the longest."""
+        return max(map(steps, self.trajectories), default=0)
 
     @property
     def trajectory(self) -> Path | None:
@@ -69,6 +74,7 @@ class SearchResult:
             "stop_reason": self.stop_reason,
             "turns": self.turns,
             "tokens": self.tokens,
+            "critical_steps": self.critical_steps,
             "trajectory": None if self.trajectory is None else str(self.trajectory),
             "error": self.error,
         }
@@ -81,42 +87,6 @@ class Progress:
     rollout: int
     event: Event
     view: View
-
-
-class Deadline:
-    """When searches end with what they have, beside the limit of their agent. Counts from when it is made.
-
-    It may be shared by searches and be brought forward to now while they run, in the event loop that runs them.
-    """
-
-    def __init__(self, seconds: float | None = None) -> None:
-        """None: not before it is brought forward."""
-        self._clock = asyncio.get_running_loop().time
-        self._ends = math.inf if seconds is None else self._clock() + seconds
-        self._running: set[asyncio.Timeout] = set()
-
-    @property
-    def left(self) -> float:
-        """Seconds until then, never negative; infinite where there is no such moment."""
-        return max(0.0, self._ends - self._clock())
-
-    def expire(self) -> None:
-        """Ends what runs, now, and whatever begins later before its first turn."""
-        self._ends = min(self._ends, self._clock())
-        for timeout in self._running:
-            if not timeout.expired():
-                timeout.reschedule(self._ends)
-
-    @asynccontextmanager
-    async def within(self, limit: float | None) -> AsyncIterator[None]:
-        """Raises `TimeoutError` in its block at the deadline, or after `limit` seconds where that comes first."""
-        ends = min(self._ends, math.inf if limit is None else self._clock() + limit)
-        async with asyncio.timeout_at(ends if math.isfinite(ends) else None) as timeout:
-            self._running.add(timeout)
-            try:
-                yield
-            finally:
-                self._running.discard(timeout)
 
 
 class SearchAgent:
@@ -135,10 +105,12 @@ class SearchAgent:
         seed: int = 0,
         trajectories: str | Path | None = None,
         observers: Sequence[Observer] = (),
+        swarm: Swarm | None = None,
     ) -> None:
         """`policy` defaults to the embedded `BridgePolicy`; a `budget` given as a number is the window in tokens.
 
-        `trajectories` is a folder that gets one JSONL file a rollout; `observers` are told of every rollout.
+        `trajectories` is a folder that gets one JSONL file a rollout; `observers` are told of every rollout. With a
+        `swarm` the policy may start sub-agents, whose episodes are kept and told of alike.
         Raises `ConfigError` for what cannot work.
         """
         if rollouts < 1 or workers < 1:
@@ -153,8 +125,20 @@ class SearchAgent:
         self.trajectories = None if trajectories is None else Path(trajectories)
         self.observers = tuple(observers)
         self.workers = workers
-        self._renderer = Renderer(self.profile, self.policy.counter or HarmonyCounter())
+        self.swarm = swarm
         self._executor = ThreadPoolExecutor(workers, thread_name_prefix="ctx1") if corpus.blocking else None
+        self._setting = Setting(
+            corpus,
+            self.policy,
+            profile=self.profile,
+            budget=self.budget,
+            limits=self.limits,
+            renderer=Renderer(self.profile, self.policy.counter or HarmonyCounter()),
+            executor=self._executor,
+            trajectories=self.trajectories,
+            observers=self.observers,
+        )
+        self._orchestration = None if swarm is None else Orchestration(swarm, self._setting)
 
     def on(self, corpus: Corpus) -> SearchAgent:
         """An agent like this one on another corpus, sharing the policy; it is closed by itself."""
@@ -169,6 +153,7 @@ class SearchAgent:
             seed=self.seed,
             trajectories=self.trajectories,
             observers=self.observers,
+            swarm=self.swarm,
         )
 
     def search(
@@ -203,7 +188,7 @@ class SearchAgent:
         At the `deadline` the result is the best ranking that can be defended, with the stop reason `time`.
         """
         runs = [self._open(question, where, question_id, rollout, seed=seed) for rollout in range(self.rollouts)]
-        return _result(runs, await asyncio.gather(*(self._drive(run, deadline) for run in runs)), k)
+        return _result(runs, await asyncio.gather(*(run.drive(deadline) for run in runs)), k)
 
     async def stream(
         self,
@@ -220,7 +205,7 @@ class SearchAgent:
         """
         queue: asyncio.Queue[Progress | None] = asyncio.Queue()
         runs = [self._open(question, where, question_id, rollout, queue=queue) for rollout in range(self.rollouts)]
-        driven = asyncio.gather(*(self._drive(run, deadline) for run in runs))
+        driven = asyncio.gather(*(run.drive(deadline) for run in runs))
         driven.add_done_callback(lambda _: queue.put_nowait(None))
         try:
             while (progress := await queue.get()) is not None:
@@ -252,81 +237,35 @@ class SearchAgent:
         *,
         queue: asyncio.Queue[Progress | None] | None = None,
         seed: int | None = None,
-    ) -> _Rollout:
+    ) -> Run:
         seed = (self.seed if seed is None else seed) + rollout
-        actor = self.policy.open(question, self.corpus, seed=seed)
-        listeners: list[Listener] = []
-        episode = Episode(
-            question,
-            self.corpus,
-            profile=self.profile,
-            budget=self.budget,
-            limits=self.limits,
-            renderer=self._renderer,
-            instructions=self.policy.instructions(self.profile),
-            where=where,
-            executor=self._executor,
-            listeners=listeners,
-            partial=actor.partial if isinstance(actor, PartialRanker) else None,
-            policy=self.policy.name,
-            seed=seed,
-            question_id=question_id,
-        )
-        writer = None
-        if self.trajectories is not None:
-            writer = TrajectoryWriter(self.trajectories / f"{episode.header.id}.jsonl", episode.header)
-            listeners.append(writer)
-        listeners += [observe(episode.header) for observe in self.observers]
+        watch: list[Listener] = []
         if queue is not None:
-            listeners.append(lambda event, view: queue.put_nowait(Progress(rollout, event, view)))
-        return _Rollout(episode, actor, writer)
-
-    async def _drive(self, run: _Rollout, deadline: Deadline | None) -> ContextAgentError | None:
-        """Runs an episode to its end; gives back the error of a policy or corpus that failed on the way."""
-        episode = run.episode
-        try:
-            async with (deadline or Deadline()).within(self.limits.seconds):
-                view = episode.open()
-                while not episode.done:
-                    view = await episode.step(await run.actor.act(view))
-        except TimeoutError:
-            episode.stop(StopReason.TIME)
-        except PolicyError as error:
-            episode.stop(StopReason.POLICY_ERROR, error=str(error))
-            return error
-        except CorpusError as error:
-            episode.stop(StopReason.CORPUS_ERROR, error=str(error))
-            return error
-        except BaseException:
-            episode.stop(StopReason.CANCELLED)
-            raise
-        return None
+            watch.append(lambda event, view: queue.put_nowait(Progress(rollout, event, view)))
+        if self._orchestration is None:
+            return self._setting.begin(question, where=where, seed=seed, question_id=question_id, watch=watch)
+        return self._orchestration.begin(question, where=where, seed=seed, question_id=question_id, watch=watch)
 
 
-@dataclass(frozen=True, slots=True)
-class _Rollout:
-    episode: Episode
-    actor: Actor
-    writer: TrajectoryWriter | None
-
-
-def _result(runs: Sequence[_Rollout], failures: Sequence[ContextAgentError | None], k: int) -> SearchResult:
-    episodes = [run.episode for run in runs]
-    rankings = [episode.documents for episode in episodes]
+def _result(runs: Sequence[Run], failures: Sequence[ContextAgentError | None], k: int) -> SearchResult:
+    own = [run.episode for run in runs]
+    every = [*runs, *(one for run in runs for one in run.delegated)]
+    rankings = [episode.documents for episode in own]
     documents = rankings[0] if len(rankings) == 1 else fuse(rankings)
     failed = next((error for error in failures if error is not None), None)
     if failed is not None and not documents:
         raise failed
     return SearchResult(
-        question=episodes[0].header.question,
+        question=own[0].header.question,
         documents=documents[:k],
-        stop_reason=str(episodes[0].stop_reason),
-        turns=sum(episode.view.turn for episode in episodes),
-        tokens=sum(episode.spent for episode in episodes),
-        trajectories=tuple(episode.trajectory for episode in episodes),
-        paths=tuple(run.writer.path for run in runs if run.writer is not None),
+        stop_reason=str(own[0].stop_reason),
+        turns=sum(run.episode.view.turn for run in every),
+        tokens=sum(run.episode.spent for run in every),
+        trajectories=tuple(episode.trajectory for episode in own),
+        paths=tuple(run.path for run in every if run.path is not None),
         error=None if failed is None else str(failed),
-        id=episodes[0].header.question_id,
+        id=own[0].header.question_id,
+        searchers=tuple(run.episode.trajectory for run in every[len(runs) :]),
     )
 
 

@@ -17,6 +17,7 @@ import time
 import uuid
 from collections import Counter
 from collections.abc import Callable, Sequence
+from collections.abc import Set as AbstractSet
 from concurrent.futures import Executor
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
@@ -24,7 +25,7 @@ from enum import StrEnum
 
 from context_agent.editing import Editor, Told
 from context_agent.errors import BudgetError, ConfigError, EpisodeError
-from context_agent.execution import Call, Outcome, Refused, Runner
+from context_agent.execution import Call, Outcome, Refused, Runner, Searchers
 from context_agent.profiles import Profile, default
 from context_agent.pruning import edits
 from context_agent.pruning.budget import Budget, Tier
@@ -37,6 +38,7 @@ from context_agent.tools import EDITS, ToolMistake, check, flatten
 from context_agent.trajectory import (
     Acted,
     Counted,
+    Delegated,
     Edited,
     End,
     Event,
@@ -119,14 +121,20 @@ class Episode:
         executor: Executor | None = None,
         listeners: Sequence[Listener] = (),
         partial: Partial | None = None,
+        searchers: Searchers | None = None,
+        elsewhere: AbstractSet[str] = frozenset(),
         policy: str = "",
         seed: int = 0,
         question_id: str | None = None,
+        id: str | None = None,
+        parent: str | None = None,
     ) -> None:
         """Raises `BudgetError` for a question that alone passes the soft threshold, `ConfigError` for an empty one.
 
         `instructions` takes the place of the profile's prompt (an empty string: none). `renderer` may be shared by
-        the episodes of one profile and counter.
+        the episodes of one profile and counter. `searchers` starts the sub-agents that a profile with that tool asks
+        for; `parent` is the id of the episode that this one is a sub-agent's of, and `elsewhere` are chunks that other
+        episodes show: no search of this one brings them up.
         """
         self.profile = profile or default()
         self.budget = budget or Budget()
@@ -142,6 +150,8 @@ class Episode:
             question=question,
             where=where,
             executor=executor,
+            searchers=searchers,
+            elsewhere=elsewhere,
         )
         self._editor = Editor(self.profile, self.renderer, self.budget)
         self._listeners = listeners
@@ -150,10 +160,11 @@ class Episode:
         self._started = time.perf_counter()
         self._acted_at = self._started
         self._spent = 0
+        self._delegated = 0
         self._mistakes = 0
         self._advised = False
         self.header = Header(
-            id=uuid.uuid4().hex,
+            id=id or uuid.uuid4().hex,
             question=question,
             profile=self.profile.to_json(),
             budget=self.budget,
@@ -166,6 +177,7 @@ class Episode:
             version=__version__,
             started=datetime.now(UTC).isoformat(timespec="seconds"),
             where=where,
+            parent=parent,
         )
         self._opening = self._prompt(question, self.profile.instructions() if instructions is None else instructions)
         self.view = View(question, self.budget, tools=self.profile.tools)
@@ -195,8 +207,14 @@ class Episode:
 
     @property
     def spent(self) -> int:
-        """Tokens ever placed in the context."""
+        """Tokens ever placed in the context, those of its sub-agents not counted."""
         return self._spent
+
+    @property
+    def left(self) -> int | None:
+        """Tokens that the limit still allows, its sub-agents' counted; None where there is no limit."""
+        limit = self.limits.tokens
+        return None if limit is None else max(0, limit - self._spent - self._delegated)
 
     async def step(self, action: Action) -> View:
         """Runs one action and returns the next view (the last one when the episode is then `done`).
@@ -254,7 +272,7 @@ class Episode:
         checked = [self._checked(index, call) for index, call in enumerate(calls)]
         told = self._edit([call for call in checked if isinstance(call, Call)])
         running = [call for call in checked if isinstance(call, Call) and call.name not in EDITS]
-        outcomes = await self._runner.run(running)
+        outcomes = await self._runner.run(running, left=0 if self.view.tier is Tier.HARD else self.left)
         for item in checked:
             if isinstance(item, Refused):
                 self._mistakes += 1
@@ -289,20 +307,25 @@ class Episode:
         """Records what a search, grep or read call may show, given all that is in the view by now."""
         if self.view.tier is Tier.HARD:
             text = self.profile.hard_refusal.format(used=self.view.tokens, window=self.budget.window)
-            self._return(call, self._say(text, call.index), "hard_cutoff", outcome.seconds)
+            self._return(call, self._say(text, call.index), "hard_cutoff", outcome.seconds, outcome.delegated)
             return
         blocks = self._runner.blocks(call, outcome, self.view)
-        room = self.budget.call_room(self.view.tokens) - sum(block.tokens for block in blocks)
+        room = self.budget.call_room(self.view.tokens, outcome.calls) - sum(block.tokens for block in blocks)
         words = self._runner.words(outcome, blocks, self.view)
         said = self._say(words, call.index, None if outcome.mistake or not blocks else room) if words else ()
-        self._return(call, (*blocks, *said), outcome.mistake, outcome.seconds)
+        self._return(call, (*blocks, *said), outcome.mistake, outcome.seconds, outcome.delegated)
 
     def _return(
-        self, call: Call, segments: tuple[Text | Block, ...], mistake: str | None = None, seconds: float = 0.0
+        self,
+        call: Call,
+        segments: tuple[Text | Block, ...],
+        mistake: str | None = None,
+        seconds: float = 0.0,
+        delegated: tuple[Delegated, ...] = (),
     ) -> None:
         self._mistakes += mistake is not None
         arguments = call.arguments.model_dump()
-        self._record(Returned(self.view.turn, call.index, call.name, arguments, segments, mistake, seconds))
+        self._record(Returned(self.view.turn, call.index, call.name, arguments, segments, mistake, seconds, delegated))
 
     def _say(self, text: str, call: int, room: int | None = None) -> tuple[Text, ...]:
         """The text as a result segment, cut to what the window can still hold; nothing where `room` is too small."""
@@ -332,7 +355,7 @@ class Episode:
     def _apply_limits(self) -> None:
         if self.view.turn >= self.limits.turns:
             self.stop(StopReason.TURNS)
-        elif self.limits.tokens is not None and self._spent >= self.limits.tokens:
+        elif self.left == 0:
             self.stop(StopReason.TOKENS)
         elif self.view.max_output < LEAST_OUTPUT:
             self.stop(StopReason.WINDOW)
@@ -367,6 +390,7 @@ class Episode:
         self._events.append(event)
         if isinstance(event, Returned):
             self._spent += sum(segment.tokens for segment in event.segments)
+            self._delegated += sum(one.tokens for one in event.delegated)
             self._runner.remember(event)
         elif isinstance(event, Edited):
             self._spent += sum(summary.tokens for summary in event.edit.summaries)

@@ -6,10 +6,11 @@ import asyncio
 import contextvars
 import difflib
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from concurrent.futures import Executor
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Protocol
 
 from context_agent.errors import PatternError
 from context_agent.profiles import Profile
@@ -21,13 +22,16 @@ from context_agent.tools import (
     GrepArguments,
     LimitedSearchArguments,
     ReadArguments,
+    SpawnArguments,
     ToolArguments,
 )
-from context_agent.trajectory import Returned
+from context_agent.trajectory import Delegated, Returned
 from context_agent.types import Chunk, Hit
 
 LISTED = 5
 """Ids that a note names at most."""
+FRESH = (Source.SEARCH, Source.SPAWN)
+"""Sources that show no chunk a second time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +58,8 @@ class Outcome:
     """What the corpus answered, before it is decided what of it is shown.
 
     `limit` is how many blocks may be shown; `known` are chunks that match but were shown before; `order` puts what
-    fits back into document order.
+    fits back into document order. `calls` is how many calls' room it may fill, `room` its own bound where it has one.
+    `delegated` are sub-agents that found it; room for the `words` on them is kept free of blocks.
     """
 
     source: Source
@@ -65,6 +70,22 @@ class Outcome:
     words: str = ""
     mistake: str | None = None
     seconds: float = 0.0
+    calls: int = 1
+    room: int | None = None
+    delegated: tuple[Delegated, ...] = ()
+
+
+class Searchers(Protocol):
+    """Starts sub-agents for one episode."""
+
+    async def search(
+        self, requests: Sequence[Sequence[str]], *, left: int | None, shown: frozenset[str]
+    ) -> list[Outcome]:
+        """The outcome of each request for sub-agents, a list of tasks, of one turn; all run at the same time.
+
+        `left` bounds the tokens of all of them together, `shown` are the chunks that the episode has shown. What goes
+        wrong in a sub-agent is told in the outcome.
+        """
 
 
 class Runner:
@@ -80,8 +101,13 @@ class Runner:
         question: str,
         where: Where | None,
         executor: Executor | None,
+        searchers: Searchers | None = None,
+        elsewhere: AbstractSet[str] = frozenset(),
     ) -> None:
+        """`elsewhere` are chunks that no search brings up, because another episode has shown them."""
         self._corpus = corpus
+        self._elsewhere = elsewhere
+        self._searchers = searchers
         self._profile = profile
         self._renderer = renderer
         self._budget = budget
@@ -91,11 +117,30 @@ class Runner:
         self._shown: set[str] = set()
         self._surfaced: dict[str, str] = {}
 
-    async def run(self, calls: Sequence[Call]) -> dict[int, Outcome]:
+    async def run(self, calls: Sequence[Call], *, left: int | None = None) -> dict[int, Outcome]:
         """The outcome of each call by its index. In worker threads where the corpus waits for disk or network.
 
-        A corpus error of any call is raised after all have ended.
+        `left` bounds the tokens of sub-agents. A corpus error of any call is raised after all have ended.
         """
+        spawning = {call.index: call.arguments for call in calls if isinstance(call.arguments, SpawnArguments)}
+        if not spawning:
+            return await self._run(calls)
+        own = [call for call in calls if call.index not in spawning]
+        found, spawned = await asyncio.gather(self._run(own), self._spawn(spawning, left))
+        return found | spawned
+
+    async def _spawn(self, spawning: Mapping[int, SpawnArguments], left: int | None) -> dict[int, Outcome]:
+        """The outcomes of the calls for sub-agents, which share one clock."""
+        if self._searchers is None:
+            told = Outcome(Source.SPAWN, words="Error: no searchers can be started here.", mistake="no_searchers")
+            return dict.fromkeys(spawning, told)
+        started = time.perf_counter()
+        requests = [one.tasks for one in spawning.values()]
+        outcomes = await self._searchers.search(requests, left=left, shown=frozenset(self._shown))
+        seconds = time.perf_counter() - started
+        return {index: replace(one, seconds=seconds) for index, one in zip(spawning, outcomes, strict=True)}
+
+    async def _run(self, calls: Sequence[Call]) -> dict[int, Outcome]:
         jobs = [self._job(call, earlier) for earlier, call in enumerate(calls)]
         if self._corpus.blocking and jobs:
             loop = asyncio.get_running_loop()
@@ -116,12 +161,16 @@ class Runner:
 
         A first hit that does not fit whole is cut to the room there is, so that a small window still shows something.
         """
-        room = self._budget.call_room(view.tokens)
+        room = self._budget.call_room(view.tokens, outcome.calls)
+        if outcome.room is not None:
+            room = min(room, outcome.room)
+        if outcome.delegated:
+            room -= self._renderer.counter.count(f"{outcome.words}\n")
         found: list[Block] = []
         for hit in outcome.hits:
             if len(found) >= outcome.limit:
                 break
-            if hit.chunk.id in self._shown and outcome.source is Source.SEARCH:
+            if hit.chunk.id in self._shown and outcome.source in FRESH:
                 continue
             made = self._renderer.chunk(hit.chunk)
             if made.tokens > room:
@@ -140,11 +189,11 @@ class Runner:
 
     def words(self, outcome: Outcome, blocks: Sequence[Block], view: View) -> str:
         """What is said beside the blocks: the error, that nothing was found, or what was left out."""
-        if outcome.mistake:
+        if outcome.mistake or outcome.delegated:
             return outcome.words
         if not outcome.hits and not outcome.known:
             return outcome.words or self._profile.nothing
-        fresh = [hit for hit in outcome.hits if hit.chunk.id not in self._shown or outcome.source is not Source.SEARCH]
+        fresh = [hit for hit in outcome.hits if hit.chunk.id not in self._shown or outcome.source not in FRESH]
         notes = []
         if len(blocks) < min(len(fresh), outcome.limit):
             notes.append("more match")
@@ -187,7 +236,7 @@ class Runner:
         return lambda: self._read(arguments.doc_id)
 
     def _search(self, query: str, limit: int, asked: int) -> Outcome:
-        hits = self._corpus.search(query, limit=asked, exclude=self._shown, where=self._where)
+        hits = self._corpus.search(query, limit=asked, exclude=self._shown | self._elsewhere, where=self._where)
         return Outcome(Source.SEARCH, tuple(hits), limit)
 
     def _grep(self, pattern: str) -> Outcome:

@@ -115,6 +115,15 @@ class SummarizeArguments(_Arguments):
         return self
 
 
+class SpawnArguments(_Arguments):
+    """Start a searcher for each task. They search at the same time, each in a context of its own, and what they find
+    comes back merged, best first. A task must be understandable by itself."""
+
+    tasks: Annotated[list[str], BeforeValidator(_ids), Field(min_length=1)] = Field(
+        description="sub-questions that can be searched without each other"
+    )
+
+
 class InnerCall(BaseModel):
     """One call inside `multi_tool_use`."""
 
@@ -136,11 +145,14 @@ ToolArguments = (
     | SweepingPruneArguments
     | SummarizeArguments
     | RestoreArguments
+    | SpawnArguments
     | MultiArguments
 )
 
 EDITS = ("prune_chunks", "restore_chunks", SUMMARIZE)
 """Tools that edit the view and are accepted past the hard cutoff."""
+SPAWN = "spawn_searchers"
+"""Starts sub-agents; in the profile of an agent that has a swarm."""
 
 
 _MODELS: dict[str, type[_Arguments]] = {
@@ -150,6 +162,7 @@ _MODELS: dict[str, type[_Arguments]] = {
     "prune_chunks": SweepingPruneArguments,
     "restore_chunks": RestoreArguments,
     SUMMARIZE: SummarizeArguments,
+    SPAWN: SpawnArguments,
     "multi_tool_use": MultiArguments,
 }
 

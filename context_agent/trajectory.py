@@ -42,6 +42,24 @@ class Header:
     """UTC time, ISO 8601."""
     where: dict[str, Any] | None = None
     """The metadata filter that every call was under."""
+    parent: str | None = None
+    """Of a sub-agent's episode: the id of the one that started it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Delegated:
+    """A sub-agent as the episode that started it knows it. `id` is its trajectory's, empty where none was begun.
+
+    `documents` is how many it ranked, `steps` how many actions it took, `tokens` what was placed in its own context.
+    """
+
+    id: str
+    task: str
+    stop_reason: str
+    documents: int = 0
+    steps: int = 0
+    tokens: int = 0
+    error: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +92,10 @@ class Edited:
 
 @dataclass(frozen=True, slots=True)
 class Returned:
-    """The result of one call. `mistake` names what the policy did wrong, None for a good call."""
+    """The result of one call. `mistake` names what the policy did wrong, None for a good call.
+
+    `delegated` are the sub-agents that the call started, in the order of their tasks.
+    """
 
     turn: int
     call: int
@@ -83,6 +104,7 @@ class Returned:
     segments: tuple[Text | Block, ...]
     mistake: str | None = None
     seconds: float = 0.0
+    delegated: tuple[Delegated, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,8 +180,17 @@ class Trajectory:
 
     def essence(self) -> Trajectory:
         """The same trajectory without clock readings and random ids: equal for equal decisions."""
-        events = tuple(replace(e, seconds=0.0) if isinstance(e, Acted | Returned | End) else e for e in self.events)
-        return Trajectory(replace(self.header, id="", started=""), events)
+        parent = None if self.header.parent is None else ""
+        return Trajectory(replace(self.header, id="", started="", parent=parent), tuple(map(_timeless, self.events)))
+
+
+def _timeless(event: Event) -> Event:
+    match event:
+        case Returned():
+            return replace(event, seconds=0.0, delegated=tuple(replace(one, id="") for one in event.delegated))
+        case Acted() | End():
+            return replace(event, seconds=0.0)
+    return event
 
 
 def fold(view: View, event: Event) -> View:

@@ -21,6 +21,7 @@ from context_agent.trajectory import (
     WITHOUT_SUMMARIES,
     Acted,
     Counted,
+    Delegated,
     Edited,
     End,
     Event,
@@ -133,6 +134,7 @@ def encode(event: Event) -> dict[str, Any]:
                 "segments": [_segment(segment) for segment in event.segments],
                 "mistake": event.mistake,
                 "seconds": event.seconds,
+                **({"delegated": [asdict(one) for one in event.delegated]} if event.delegated else {}),
             }
         case Counted():
             return {"kind": "usage", "turn": event.turn, "segment": _text(event.segment), "total": event.total}
@@ -153,7 +155,8 @@ def decode(data: dict[str, Any]) -> Event:
         case "result":
             segments = tuple(_to_segment(item) for item in data["segments"])
             head = (data["turn"], data["call"], data["name"], data["arguments"])
-            return Returned(*head, segments, data["mistake"], data["seconds"])
+            delegated = tuple(Delegated(**one) for one in data.get("delegated", ()))
+            return Returned(*head, segments, data["mistake"], data["seconds"], delegated)
         case "usage":
             return Counted(data["turn"], _to_text(data["segment"]), data["total"])
         case "end":

@@ -21,7 +21,7 @@ from context_agent import (
     SearchResult,
     View,
 )
-from context_agent.agent import Deadline
+from context_agent.driving import Deadline
 from context_agent.episode import Listener
 from context_agent.errors import BudgetError, ConfigError, CorpusError, PolicyError
 from context_agent.pruning.view import Block
@@ -42,7 +42,17 @@ def test_a_search_gives_ranked_documents_with_their_passages(corpus: MemoryCorpu
     assert result.turns == 1
     assert result.tokens > 0
     data = json.loads(json.dumps(result.to_json()))
-    assert list(data) == ["id", "question", "documents", "stop_reason", "turns", "tokens", "trajectory", "error"]
+    assert list(data) == [
+        "id",
+        "question",
+        "documents",
+        "stop_reason",
+        "turns",
+        "tokens",
+        "critical_steps",
+        "trajectory",
+        "error",
+    ]
     assert data["id"] == "q7"
     assert set(data["documents"][0]) == {"id", "title", "score", "chunks"}
     assert set(data["documents"][0]["chunks"][0]) == {"id", "text", "score"}

@@ -49,6 +49,7 @@ def failure(question: str, error: str, question_id: Any = None) -> dict[str, Any
         "stop_reason": "error",
         "turns": 0,
         "tokens": 0,
+        "critical_steps": 0,
         "trajectory": None,
         "error": error,
     }

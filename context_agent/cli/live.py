@@ -19,7 +19,8 @@ from context_agent.agent import Progress
 from context_agent.cli.console import printable
 from context_agent.pruning.budget import Tier
 from context_agent.pruning.view import Block, Editable, Summary, View
-from context_agent.trajectory import Acted, Counted, Edited, End, Event, Returned
+from context_agent.tools import SPAWN
+from context_agent.trajectory import Acted, Counted, Delegated, Edited, End, Event, Returned
 
 CELLS = 24
 """Width of the gauge that shows how full the context is."""
@@ -29,7 +30,7 @@ NOTHING = "nothing new"
 FEW = 2
 """Calls without a new passage that a turn names; of the others only the number is told."""
 COLOURS = {Tier.OPEN: "green", Tier.SOFT: "yellow", Tier.HARD: "red"}
-VERBS = {"search_corpus": "search", "grep_corpus": "grep", "read_document": "read"}
+VERBS = {"search_corpus": "search", "grep_corpus": "grep", "read_document": "read", SPAWN: "spawn"}
 
 
 class TurnLog:
@@ -92,7 +93,7 @@ def gauge(view: View) -> Text:
 def _lines(event: Event, view: View) -> list[Text]:
     match event:
         case Returned():
-            return [_call(event)] if event.mistake or event.name in VERBS else []
+            return [_call(event), *map(_searcher, event.delegated)] if event.mistake or event.name in VERBS else []
         case Edited():
             return _edits(event, view)
         case Acted(action=action) if not action.calls:
@@ -122,8 +123,17 @@ def _call(event: Returned) -> Text:
     return line.append(f"  {len(blocks)} new: {_titles(blocks)}", style="dim")
 
 
+def _searcher(one: Delegated) -> Text:
+    """A sub-agent on one line: its task, and what it came to."""
+    line = Text.assemble(("  └ ", "dim"), _argument({"task": one.task}))
+    line.append(f"  {_count(one.documents, 'document')}, {_count(one.steps, 'step')}", style="dim")
+    failed = one.error or (one.stop_reason.replace("_", " ") if not one.documents else "")
+    return line.append(f"  {printable(failed)}", style="red") if failed else line
+
+
 def _argument(arguments: dict[str, object]) -> str:
     values = [value for value in arguments.values() if isinstance(value, str)]
+    values += [f"{_count(len(value), 'task')}" for value in arguments.values() if isinstance(value, list)]
     text = printable(" ".join(values[0].split())) if values else ""
     return text if len(text) <= 48 else text[:47] + "…"
 

@@ -16,7 +16,8 @@ from context_agent.errors import CorpusNotFoundError
 from context_agent.profiles import NAMES as PROFILES
 
 if TYPE_CHECKING:
-    from context_agent.agent import Observer, SearchAgent
+    from context_agent.agent import SearchAgent
+    from context_agent.driving import Observer
     from context_agent.retrieval.chroma import ChromaCorpus
     from context_agent.retrieval.protocol import Corpus
 
@@ -106,6 +107,7 @@ class AgentOptions:
     profile: str
     window: int
     rollouts: int
+    swarm: int | None
     max_turns: int
     time_limit: float | None
     save: Path | None
@@ -235,6 +237,12 @@ def agent(command: Command) -> Command:
         click.option(
             "--rollouts", type=click.IntRange(1), default=1, show_default=True, help="Searches fused by rank."
         ),
+        click.option(
+            "--swarm",
+            type=click.IntRange(1, 64),
+            metavar="N",
+            help="Let the policy start up to N searchers at a time, each with a context of its own.",
+        ),
     )
 
 
@@ -315,6 +323,7 @@ def open_agent(chosen: AgentOptions, corpus: Corpus, observers: Sequence[Observe
     from context_agent.agent import SearchAgent
     from context_agent.episode import Limits
     from context_agent.policies.factory import load_policy
+    from context_agent.swarm import Swarm
 
     return SearchAgent(
         corpus,
@@ -325,6 +334,7 @@ def open_agent(chosen: AgentOptions, corpus: Corpus, observers: Sequence[Observe
         rollouts=chosen.rollouts,
         trajectories=chosen.save,
         observers=observers,
+        swarm=None if chosen.swarm is None else Swarm(breadth=chosen.swarm),
     )
 
 

@@ -32,8 +32,10 @@ def show(console: Console, result: SearchResult, seconds: float | None = None) -
 
 
 def summary(result: SearchResult, seconds: float | None = None) -> str:
-    """One line: why it ended, after how many turns and tokens."""
+    """One line: why it ended, after how many turns and tokens; with a swarm also how many of them waited."""
     turns = f"{result.turns} turn{'' if result.turns == 1 else 's'}"
+    if result.searchers:
+        turns += f" ({len(result.searchers)} searchers, {result.critical_steps} critical steps)"
     took = "" if seconds is None else f", {seconds:.2f} s"
     return f"{result.stop_reason.replace('_', ' ')} after {turns}, {result.tokens:,} tokens{took}"
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from context_agent.eval.view.model import Exhibit, Row
-    from context_agent.eval.view.shape import BlockData, Detail, EditData, ResultData, TurnData
+    from context_agent.eval.view.shape import BlockData, DelegatedData, Detail, EditData, ResultData, TurnData
 
 CELLS = 48
 """Width of the bar that stands for the window."""
@@ -75,14 +75,16 @@ def _outcome(row: Row) -> str:
     mistakes = f", {_count(row.mistakes, 'mistake')}" if row.mistakes else ""
     return (
         f"{_line(row.stop.replace('_', ' '))} after {_count(row.turns, 'turn')}, {_count(row.calls, 'call')}, "
-        f"{_count(row.tokens, 'token')}"
+        f"{_count(row.tokens, 'token')}, {_count(row.critical_steps, 'critical step')}"
         f"{pruned}{mistakes}{took}"
     )
 
 
 def _turn(turn: TurnData, blocks: dict[int, BlockData], budget: Budget) -> list[Text]:
     found = _edit(turn["edit"], blocks) if turn["edit"] else []
-    found += [_call(result, blocks) for result in turn["results"] if result["mistake"] or result["name"] in VERBS]
+    for result in turn["results"]:
+        if result["mistake"] or result["name"] in VERBS:
+            found += [_call(result, blocks), *_lanes(result["delegated"])]
     if turn["usage"]:
         found.append(bar(turn["usage"]["total"], budget))
     heads = [f"turn {turn['turn'] + 1}", *[""] * len(found)]
@@ -104,13 +106,31 @@ def bar(tokens: int, budget: Budget) -> Text:
 
 def _call(result: ResultData, blocks: dict[int, BlockData]) -> Text:
     line = Text.assemble((f"{VERBS.get(result['name'], _short(result['name'])):<8}", "cyan"))
-    line.append(_short(" ".join(value for name, value in result["arguments"] if name != "limit")))
+    if result["delegated"]:
+        line.append(_count(len(result["delegated"]), "searcher"))
+    else:
+        line.append(_short(" ".join(value for name, value in result["arguments"] if name != "limit")))
     if result["mistake"]:
         return line.append(f"  {_line(result['mistake'].replace('_', ' '))}", style="red")
     brought = [blocks[part] for part in result["segments"] if isinstance(part, int)]
     if not brought:
         return line.append(f"  {NOTHING}", style="dim")
     return line.append(f"  {len(brought)} new: {_titles(brought)}", style="dim")
+
+
+def _lanes(searchers: list[DelegatedData]) -> list[Text]:
+    """A lane for each sub-agent that a call started: as long as its steps, those that all waited for in full."""
+    longest = max((one["steps"] for one in searchers), default=0)
+    found = []
+    for one in searchers:
+        lane = "━" * one["steps"] + "·" * (longest - one["steps"])
+        line = Text.assemble(("  └ ", "dim"), (lane, "cyan"), f" {_short(one['task'])}")
+        facts = (
+            f"{_count(one['documents'], 'document')}, {_count(one['steps'], 'step')}, {_count(one['tokens'], 'token')}"
+        )
+        line.append(f"  {facts}, {_line(one['stop_reason'].replace('_', ' '))}", style="dim")
+        found.append(line.append(f"  {_line(one['error'])}", style="red") if one["error"] else line)
+    return found
 
 
 def _edit(edit: EditData, blocks: dict[int, BlockData]) -> list[Text]:

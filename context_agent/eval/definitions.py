@@ -91,7 +91,8 @@ _EPISODE = (
     _cost("turns", "Actions with calls whose results came back", "turns", headline=True),
     _cost("calls", "Tool calls, refused ones too", "calls"),
     _cost("calls_per_turn", "Calls divided by turns", "calls", "summed calls over summed turns", Better.NEITHER),
-    _cost("critical_steps", "Actions that had to wait for each other: sum of S_main + max S_sub", "steps", "max"),
+    _cost("critical_steps", "Actions that had to wait for each other: sum of S_main + max S_sub", "steps", "max",
+          headline=True),
     _cost("tokens", "Tokens ever placed in the context, pruned or not", "tokens", headline=True),
     _cost("prompt_tokens", "Tokens a server reads: the size of the view, summed over the actions", "tokens"),
     _cost(

@@ -128,15 +128,6 @@ def prune_recall(shown: Iterable[Hashable], kept: AbstractSet[Hashable], gold: A
     return len(waste - kept) / len(waste) if waste else None
 
 
-def critical_steps(stages: Iterable[tuple[int, Sequence[int]]]) -> int:
-    """The steps that had to wait for each other: the sum over stages of S_main + max_i S_sub,i (Kimi K2.5).
-
-    A stage is the steps of the main agent and those of each agent that ran beside the others. One agent alone is one
-    stage without others; n rollouts in parallel are one stage without a main agent.
-    """
-    return sum(main + max(others, default=0) for main, others in stages)
-
-
 def _each(gold: Collection[str]) -> list[tuple[str]]:
     return [(one,) for one in dict.fromkeys(gold)]
 

@@ -50,14 +50,14 @@ class Shelf:
         shutil.rmtree(self.unfinished, ignore_errors=True)
 
     def _written(self, key: Key) -> list[Path]:
-        """The question's trajectories, by rollout. The folder holds those of questions under way alone: a handful."""
+        """The question's trajectories by rollout, sub-agents' last. The folder holds a handful: those under way."""
         benchmark, system, window, seed, question = key
         found = []
         for path in cell(of_benchmark(self.unfinished, benchmark), system, window, seed).glob("*.jsonl"):
             header = _header(path)
             if header.get("question_id") == question:
-                found.append((header.get("seed", 0), path))
-        return [path for _, path in sorted(found)]
+                found.append((header.get("parent") is not None, header.get("seed", 0), path))
+        return [path for *_, path in sorted(found)]
 
 
 def of_benchmark(root: Path, benchmark: str) -> Path:

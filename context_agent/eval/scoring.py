@@ -71,11 +71,12 @@ def score(
     gold = gold_of(question) if gold is None else gold
     ks, betas = tuple(ks), tuple(betas)
     replays = [Replay(trajectory, gold) for trajectory in result.trajectories] if result is not None else []
+    searchers = [Replay(trajectory, gold) for trajectory in result.searchers] if result is not None else []
     scores: dict[str, float | None] = {one.name: None for one in table(ks, betas) if one.name != "seconds"}
     if result is not None:
-        scores |= _costs(result, replays, price)
+        scores |= _costs(result, [*replays, *searchers], price)
     if result is not None and gold:
-        scores |= _ranking(result.documents, gold, ks, betas) | _context(replays, gold)
+        scores |= _ranking(result.documents, gold, ks, betas) | _context(replays, searchers, gold)
     if judgeable(question.answer):
         scores["answer_found"] = _answered(result, question.answer)
     if failure(result, error) is not None:
@@ -98,14 +99,14 @@ def _ranking(
     return values
 
 
-def _context(replays: Sequence[Replay], gold: Gold) -> dict[str, float | None]:
-    """What was encountered, held and pruned. A chunk that two rollouts saw is two chunks."""
+def _context(replays: Sequence[Replay], searchers: Sequence[Replay], gold: Gold) -> dict[str, float | None]:
+    """What was encountered, by sub-agents too, and what was held and pruned. A chunk that two rollouts saw is two."""
     if not replays:
         return {}
     own = list(enumerate(replays))
     golden = {(number, one) for number, replay in own for one in replay.gold}
     return {
-        "trajectory_recall": metrics.recall_of([replay.seen for replay in replays], gold.needs),
+        "trajectory_recall": metrics.recall_of([replay.seen for replay in (*replays, *searchers)], gold.needs),
         "held_recall": metrics.recall_of([replay.held for replay in replays], gold.needs),
         "prune_accuracy": metrics.prune_accuracy(((n, one) for n, replay in own for one in replay.pruned), golden),
         "prune_recall": metrics.prune_recall(
@@ -123,7 +124,7 @@ def _answered(result: SearchResult | None, answer: str) -> float:
 
 
 def _costs(result: SearchResult, replays: Sequence[Replay], price: Price | None) -> dict[str, float | None]:
-    """What the episodes spent. One-shot retrieval has no context; the tokens of what it returned are all it places."""
+    """What the episodes spent, sub-agents' too. One-shot retrieval has no context: it places what it returned."""
     if not replays:
         return {"tokens": float(result.tokens)} if result.tokens else {}
     spent = [replay.spent for replay in replays]
@@ -132,7 +133,7 @@ def _costs(result: SearchResult, replays: Sequence[Replay], price: Price | None)
     counts: dict[str, float] = {
         "turns": turns,
         "calls": calls,
-        "critical_steps": metrics.critical_steps([(0, [one.actions for one in spent])]),
+        "critical_steps": result.critical_steps,
         "tokens": sum(one.placed for one in spent),
         "prompt_tokens": prompt,
         "cached_tokens": cached,

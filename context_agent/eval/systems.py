@@ -3,7 +3,7 @@
 A system is a value with a name; `asked` finds it. One-shot systems search once and keep no context, so a window, a seed
 and a policy mean nothing to them. The controls are the agent with its own pruning taken away and a strategy in its
 place (`pruning.strategies`), the bridge policy knowing that it cannot prune, or with summaries (`pruning.extracts`).
-`NAME@4` is any agent in four rollouts.
+`NAME@4` is any agent in four rollouts, `agent+swarm4` the agent with four searchers.
 """
 
 from __future__ import annotations
@@ -33,6 +33,7 @@ from context_agent.retrieval.calibration import Calibration
 from context_agent.retrieval.fusion import Retriever, reciprocal_rank_fusion
 from context_agent.retrieval.hybrid import DENSE, SPARSE, gather
 from context_agent.retrieval.protocol import CANDIDATES, Corpus
+from context_agent.swarm import MOST, Swarm
 from context_agent.types import Chunk, RankedChunk, RankedDocument
 
 ONE_SHOT = "one_shot"
@@ -40,6 +41,7 @@ ONE_SHOT = "one_shot"
 ORACLE = "oracle"
 SUMMARY, BOTH = "summary", "both"
 """Controls that summarise; the second one leaves the policy its own pruning."""
+SWARM = "+swarm"
 CHUNKS_A_DOCUMENT = 5
 """Chunks that a one-shot search asks for, for each document wanted: several may be of the same one."""
 
@@ -65,6 +67,8 @@ class System:
     pruning: str | None = None
     rollouts: int = 1
     reranked: bool = False
+    swarm: int = 0
+    """Searchers that it may start at a time; 0 for an agent without a swarm."""
 
     @property
     def keeps_context(self) -> bool:
@@ -197,6 +201,7 @@ class Answerer:
             rollouts=system.rollouts,
             seed=seed,
             trajectories=None if saved is None else cell(saved, system.name, window, seed),
+            swarm=Swarm(breadth=system.swarm) if system.swarm else None,
         )
 
 
@@ -208,13 +213,20 @@ def resigned(policy: Policy) -> Policy:
 
 
 def _named(name: str) -> System:
-    stem, at, count = name.partition("@")
+    whole, at, count = name.partition("@")
+    stem, plus, breadth = whole.partition(SWARM)
     one = next((system for system in SYSTEMS if system.name == stem), None)
     if one is None:
         known = [system.name for system in SYSTEMS]
         near = difflib.get_close_matches(stem, known, n=1)
         hint = f"did you mean {near[0]!r}?" if near else f"known are {', '.join(known)}"
         raise ConfigError(f"no system {name!r}; {hint}")
+    if plus:
+        if one.name != "agent" or not breadth.isdecimal() or not 1 <= int(breadth) <= MOST:
+            raise ConfigError(
+                f"no system {name!r}: a swarm of 1 to {MOST} searchers is the agent's, as in agent+swarm4"
+            )
+        one = replace(one, name=whole, about=f"{one.about}, with {breadth} searchers", swarm=int(breadth))
     if not at:
         return one
     if not one.keeps_context or not count.isdecimal() or int(count) < 1:

@@ -67,9 +67,12 @@ class Budget:
             return Tier.HARD
         return Tier.SOFT if tokens >= self.soft else Tier.OPEN
 
-    def call_room(self, tokens: int) -> int:
-        """Tokens one more call may emit into a view of that size: at most `per_call`, never past the hard cutoff."""
-        return max(0, min(self.per_call, self.hard - tokens))
+    def call_room(self, tokens: int, calls: int = 1) -> int:
+        """Tokens one more call may emit into a view of that size: at most `per_call`, never past the hard cutoff.
+
+        A call that stands for several, `calls`, may emit as much as they together.
+        """
+        return max(0, min(self.per_call * calls, self.hard - tokens))
 
     def output_room(self, tokens: int) -> int:
         """Tokens a policy may sample on a view of that size: view + output + `reserve` <= window."""

@@ -26,6 +26,7 @@ class Source(StrEnum):
     SEARCH = "search"
     GREP = "grep"
     READ = "read"
+    SPAWN = "spawn"
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,8 +22,10 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationInfo, 
 from context_agent.profiles import Profile
 from context_agent.profiles import profile as named_profile
 from context_agent.pruning.budget import RESERVE, RESERVES, Budget
+from context_agent.swarm import MOST
 from context_agent.train.curriculum import Curriculum
 from context_agent.train.judged.settings import JudgeSettings
+from context_agent.train.parl import Parl
 from context_agent.train.rewards import GAINS, Rewards
 from context_agent.train.rl.losses import Loss
 from context_agent.train.rl.rollouts import RolloutSettings
@@ -144,7 +146,7 @@ class Data(Section):
 
 
 class Episodes(Section):
-    """The harness: profile and limits of an episode.
+    """The harness: profile and limits of an episode. `swarm` is how many sub-agents one turn may start, 0 for none.
 
     `per_call` is what a call may show (0: an eighth of the window), `reserve` what is kept free behind every action.
     A window holds eight reserves at least, so one for very small models needs a smaller reserve.
@@ -158,6 +160,7 @@ class Episodes(Section):
     seconds: Positive | None = None
     calls: Count = 16
     workers: Count = 8
+    swarm: Annotated[int, Field(ge=0, le=MOST)] = 0
 
     @field_validator("window")
     @classmethod
@@ -310,6 +313,7 @@ class Run(Section):
     overlap: Overlap | None = None
     rewards: Rewards = Rewards()
     judge: JudgeSettings = JudgeSettings()
+    parl: Parl = Parl()
     curriculum: Curriculum = Curriculum()
     loss: LossSection = LossSection()
     optimiser: Optimiser = Optimiser()
@@ -331,6 +335,8 @@ class Run(Section):
                 f"loss.staleness = {self.loss.staleness} would drop rows that are sampled ahead: with overlap.ahead = "
                 f"{self.overlap.ahead} and {self.rollouts.substeps} substeps they are up to {self.oldest} updates old"
             )
+        if self.parl.on and not self.episodes.swarm:
+            raise ValueError("parl rewards sub-agents, and episodes.swarm = 0 has none: set it, or leave parl out")
         if (self.model.renderer is Rendering.WORDS) != (self.data.world is not None):
             raise ValueError("the words renderer is for data.world, and data.world is spelled by it: use both")
         if bool(self.judge.model) != bool(self.rewards.judge):

@@ -11,6 +11,7 @@ from context_agent.policies.renderers.protocol import TokenRenderer
 from context_agent.policies.tokens import TokenPolicy
 from context_agent.pruning.strategies import strategy
 from context_agent.retrieval.protocol import Corpus
+from context_agent.swarm import Swarm
 from context_agent.train.config import Run
 
 
@@ -44,4 +45,5 @@ def agent_of(
         budget=episodes.budget,
         limits=Limits(turns=episodes.turns, seconds=episodes.seconds, calls=episodes.calls),
         workers=episodes.workers,
+        swarm=Swarm(breadth=episodes.swarm) if episodes.swarm else None,
     )

@@ -57,6 +57,7 @@ def train(run: Run, *, resume: bool = False, note: Note = print, advance: Advanc
 
         how: dict[str, Any] = {
             "rewards": run.rewards,
+            "parl": run.parl,
             "curriculum": run.curriculum,
             "report": watch.played,
             "trajectories": session.out / "trajectories",

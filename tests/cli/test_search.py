@@ -10,7 +10,7 @@ import pytest
 from tests.cli.process import CTX1, on_terminal
 
 QUESTION = "Which river flows past the birthplace of the engineer who designed Orm Skerry Light?"
-KEYS = ["id", "question", "documents", "stop_reason", "turns", "tokens", "trajectory", "error"]
+KEYS = ["id", "question", "documents", "stop_reason", "turns", "tokens", "critical_steps", "trajectory", "error"]
 
 
 def objects(done):
@@ -30,6 +30,27 @@ def test_json_is_one_object_with_the_ranked_documents(ctx1, index):
     scores = [document["score"] for document in found["documents"]]
     assert scores == sorted(scores, reverse=True)
     assert found["turns"] > 0 < found["tokens"]
+
+
+def test_a_swarm_answers_like_one_agent_and_tells_what_waited(ctx1, index):
+    done = ctx1("search", QUESTION, "--path", index, "--json", "--swarm", 3, "--save", "runs")
+    assert done.returncode == 0, done.stderr
+    (found,) = objects(done)
+    assert list(found) == KEYS
+    assert 0 < found["critical_steps"] <= 4
+    assert found["documents"]
+    text = ctx1("search", QUESTION, "--path", index, "--swarm", 3)
+    assert "(3 searchers, 4 critical steps)" in " ".join(text.stdout.split())
+    shown = ctx1("view", "runs", "--text").stdout
+    assert "spawn   3 searchers" in shown
+    assert "└ ━ " in shown
+
+
+@pytest.mark.parametrize("wrong", ["0", "65", "many"])
+def test_a_swarm_of_a_number_that_cannot_be_is_refused(ctx1, index, wrong):
+    done = ctx1("search", QUESTION, "--path", index, "--swarm", wrong)
+    assert done.returncode == 2
+    assert "--swarm" in done.stderr
 
 
 def test_the_same_question_gives_the_same_answer(ctx1, index):

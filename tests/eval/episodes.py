@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from context_agent import Action, Budget, Document, Limits, MemoryCorpus, ScriptedPolicy, SearchAgent, ToolCall
+from context_agent.swarm import Swarm
 from context_agent.types import RankedId
-from tests.actions import call, prune, rank, restore, search, summarize
+from tests.actions import call, prune, rank, rank_all, restore, search, summarize
 from tests.conftest import made_documents
 
 QUESTION = "which river meets the bridges?"
@@ -66,6 +67,17 @@ def summarized(corpus: MemoryCorpus, folder: Path, **options: object) -> Path:
         rank(b, c),
     ]
     return record(corpus, steps, folder, profile="summary", **options)  # type: ignore[arg-type]
+
+
+def swarm(corpus: MemoryCorpus, folder: Path) -> list[Path]:
+    """Two turns; the first starts three sub-agents, the last of which cannot begin. The main file comes first."""
+    tasks = ["comets and operas", "rivers", "the task that is too long " * 60]
+    theirs = ScriptedPolicy([search("comets and operas", limit=2), rank_all])
+    steps = [call("spawn_searchers", tasks=tasks), Action(text="done")]
+    agent = SearchAgent(
+        corpus, ScriptedPolicy(steps), budget=8192, swarm=Swarm(budget=1024, policy=theirs), trajectories=folder
+    )
+    return list(agent.search(QUESTION, question_id="q").paths)
 
 
 def long(folder: Path, turns: int = 128) -> Path:

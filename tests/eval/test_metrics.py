@@ -158,12 +158,6 @@ def test_prune_recall_is_the_share_of_waste_that_went() -> None:
     assert metrics.prune_recall(["g_0"], {"g_0"}, {"g_0"}) is None
 
 
-def test_critical_steps_take_the_slowest_of_those_that_ran_together() -> None:
-    assert metrics.critical_steps([(5, ())]) == 5
-    assert metrics.critical_steps([(0, (3, 7, 4))]) == 7
-    assert metrics.critical_steps([(1, (3, 7)), (2, ()), (1, (2,))]) == 8 + 2 + 3
-
-
 @pytest.mark.parametrize("measure", [metrics.recall, metrics.fact_recall])
 def test_no_gold_is_an_error_that_says_so(measure: object) -> None:
     with pytest.raises(DataError, match="without gold"):

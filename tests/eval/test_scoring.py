@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from context_agent import Action, Budget, MemoryCorpus, ScriptedPolicy, SearchAgent, View
+from context_agent import Action, Budget, MemoryCorpus, ScriptedPolicy, SearchAgent, ToolCall, View
 from context_agent.agent import SearchResult
 from context_agent.errors import PolicyError
 from context_agent.eval.definitions import METRICS, Kind, metric, table
@@ -14,6 +14,7 @@ from context_agent.eval.gold import gold_of
 from context_agent.eval.prices import Price
 from context_agent.eval.scoring import broken, failure, score
 from context_agent.questions import Question
+from context_agent.swarm import Swarm
 from context_agent.trajectory import Acted
 from context_agent.types import RankedChunk, RankedDocument
 from tests.actions import call, prune, rank, restore, search
@@ -271,3 +272,17 @@ def test_a_cut_trajectory_is_scored_as_far_as_it_goes(corpus: MemoryCorpus) -> N
     scores, _ = score(asked(*GOLD), replace(result, trajectories=(cut,)), error="cut")
     assert scores["recall"] == 0
     assert scores["turns"] == 1
+
+
+def test_a_swarm_s_costs_are_those_of_all_its_agents(corpus: MemoryCorpus) -> None:
+    """Gold is shown to one sub-agent, and not handed back: it was seen, and not held."""
+    theirs = ScriptedPolicy([grep(1), rank()])
+    spawn = Action(calls=(ToolCall("spawn_searchers", {"tasks": ["one", "two"]}),))
+    agent = SearchAgent(corpus, ScriptedPolicy([spawn, rank()]), swarm=Swarm(policy=theirs))
+    result = agent.search("comets?")
+    scores, curve = score(asked(*GOLD), result)
+    assert scores["critical_steps"] == result.critical_steps == 2 + 2
+    assert scores["tokens"] == result.tokens
+    assert scores["turns"] == scores["calls"] == 3
+    assert (scores["trajectory_recall"], scores["held_recall"]) == (0.5, 0.0)
+    assert len(curve) == 1

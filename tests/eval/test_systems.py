@@ -52,6 +52,20 @@ def test_only_agents_have_rollouts(name: str) -> None:
         asked([name])
 
 
+@pytest.mark.parametrize("name", ["agent+swarm", "agent+swarm0", "agent+swarm99", "agent-random+swarm4", "bm25+swarm4"])
+def test_only_the_agent_has_a_swarm_and_of_a_breadth_that_can_be(name: str) -> None:
+    with pytest.raises(ConfigError, match=r"agent\+swarm4"):
+        asked([name])
+
+
+def test_a_swarm_answers_with_its_sub_agents_and_may_have_rollouts(corpus: MemoryCorpus) -> None:
+    (system,) = asked(["agent+swarm2@3"])
+    assert (system.name, system.swarm, system.rollouts) == ("agent+swarm2@3", 2, 3)
+    found = answer(corpus, "agent+swarm2", Question("q", "Which comets met the operas of Title 7?", gold=("d7",)))
+    assert len(found.searchers) == 2
+    assert found.documents
+
+
 def test_a_reranked_system_needs_a_reranker() -> None:
     with pytest.raises(ConfigError, match="--reranker"):
         asked(["hybrid+reranker"])

@@ -171,3 +171,22 @@ def test_numbers_that_json_does_not_have_are_left_out(corpus, folder):
     (detail,) = shown(folder).details
     assert detail["blocks"][0]["score"] is None
     assert ("limit", "Infinity") in detail["turns"][0]["results"][0]["arguments"]
+
+
+def test_sub_agents_are_rows_of_their_own_and_lanes_of_what_started_them(corpus, folder):
+    episodes.swarm(corpus, folder)
+    made = shown(folder)
+    (main,) = [row for row in made.rows if row.parent is None]
+    subs = [row for row in made.rows if row.parent is not None]
+    assert {row.parent for row in subs} == {main.id}
+    assert len(subs) == 2
+    detail = made.details[made.rows.index(main)]
+    (lanes,) = [result["delegated"] for turn in detail["turns"] for result in turn["results"]]
+    assert [(one["task"], one["steps"], one["stop_reason"]) for one in lanes] == [
+        ("comets and operas", 2, "finished"),
+        ("rivers", 2, "finished"),
+        (("the task that is too long " * 60).strip(), 0, "not_started"),
+    ]
+    assert lanes[2]["error"]
+    assert main.critical_steps == detail["critical_steps"] == 2 + 2
+    assert {block["source"] for block in detail["blocks"]} == {"spawn"}

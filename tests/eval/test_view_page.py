@@ -138,6 +138,28 @@ def test_a_passage_is_unpacked_when_it_is_opened(browser, corpus, folder):
     assert browser.run("return document.querySelector('details.passage pre').textContent") == chunk.text
 
 
+def test_sub_agents_have_lanes_and_a_lane_leads_to_its_own_trajectory_and_back(browser, corpus, folder):
+    episodes.swarm(corpus, folder)
+    browser.open(page_of(folder))
+    rows = browser.texts(".item .question")
+    assert [row.startswith("↳") for row in rows].count(True) == 2
+    main = next(at for at, row in enumerate(rows) if not row.startswith("↳"))
+    browser.run("document.querySelectorAll('.item button')[arguments[0]].click()", main)
+    browser.wait("document.querySelectorAll('.lanelist li').length === 3")
+    browser.wait("document.querySelectorAll('.lanelist .cell svg').length === 4")
+    lanes = browser.run(
+        """return [...document.querySelectorAll('.lanelist li')].map(lane =>
+        [lane.querySelectorAll('.cell:not(.idle)').length, lane.querySelectorAll('button').length])"""
+    )
+    assert lanes == [[2, 1], [2, 1], [0, 0]]
+    assert "Searchers, 4 critical steps" in browser.run("return document.querySelector('.lanes').innerText")
+    browser.click(".lanelist li:nth-child(2) button")
+    browser.wait("document.querySelector('h2').innerText === 'rivers'")
+    browser.click("article > p button")
+    browser.wait(f"document.querySelector('h2').innerText === {json.dumps(episodes.QUESTION)}")
+    assert browser.complaints() == []
+
+
 def test_gold_is_marked_where_it_is_known(browser, corpus, folder):
     episodes.edited(corpus, folder)
     found = [hit.chunk.document_id for hit in corpus.search(episodes.QUESTION)[:3]]

@@ -9,6 +9,7 @@ from context_agent.errors import ConfigError
 from context_agent.train.checkpoints import binding, differences, digest, flat
 from context_agent.train.curriculum import Stage
 from context_agent.train.estimate import report
+from context_agent.train.parl import Form
 from context_agent.train.rewards import Rewards
 from context_agent.train.rl.losses import Loss
 from context_agent.train.run_file import made, read
@@ -45,6 +46,13 @@ def test_every_table_is_read_into_its_values() -> None:
     assert run.rewards.gamma == 0.9
     assert run.loss.kind is Loss.DR_GRPO
     assert run.rollouts.baseline == "leave_one_out"
+
+
+def test_parl_needs_sub_agents_to_pay_for() -> None:
+    run = made(LEAST | {"episodes": {"swarm": 4}, "parl": {"parallel": 0.2, "form": "mixed"}})
+    assert (run.episodes.swarm, run.parl.parallel, run.parl.form) == (4, 0.2, Form.MIXED)
+    with pytest.raises(ConfigError, match=r"episodes\.swarm = 0"):
+        made(LEAST | {"parl": {"parallel": 0.2}})
 
 
 @pytest.mark.parametrize(

@@ -17,6 +17,7 @@ SCRIPTS = (
     "store.js",
     "strip.js",
     "turn.js",
+    "lanes.js",
     "trajectory.js",
     "compare.js",
     "list.js",

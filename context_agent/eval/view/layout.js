@@ -8,6 +8,7 @@ const KINDS = {
   grep: { letter: "G", name: "grep" },
   read: { letter: "R", name: "read" },
   summary: { letter: "Σ", name: "summary" },
+  spawn: { letter: "W", name: "searchers" },
   usage: { letter: "u", name: "usage lines and notes" },
 };
 
@@ -102,7 +103,7 @@ function fateOf(detail, key) {
   return fate;
 }
 
-const VERBS = { search_corpus: "search", grep_corpus: "grep", read_document: "read", prune_chunks: "prune", restore_chunks: "restore", summarize_context: "summarise" };
+const VERBS = { search_corpus: "search", grep_corpus: "grep", read_document: "read", spawn_searchers: "spawn", prune_chunks: "prune", restore_chunks: "restore", summarize_context: "summarise" };
 
 const EDITS = new Set(["prune_chunks", "restore_chunks", "summarize_context"]);
 

@@ -45,7 +45,7 @@ function listItem(row, place, total, current, choose) {
   const gold = row.ranked === null ? null : element("span", { class: "badge goldmark", text: `★ ${percent(row.ranked)} ranked, ${percent(row.seen)} seen` });
   const made = element("div", { role: "listitem", class: "item", "aria-setsize": total, "aria-posinset": place + 1 },
     element("button", { type: "button", "aria-current": current ? "true" : null, data: { number: row.number }, on: { click: () => choose(row.number) } },
-      element("span", { class: "question", dir: "auto", text: row.question }),
+      element("span", { class: "question", dir: "auto", text: row.parent === null ? row.question : `↳ ${row.question}` }),
       element("span", { class: "meta muted" },
         `${row.stop.replaceAll("_", " ")} · ${counted(row.turns, "turn")} · ${number(row.tokens)} tokens · `, element("span", { class: "runname", text: row.run }), element("br"), gold,
         row.gold_pruned ? element("span", { class: "badge bad", text: `${row.gold_pruned} gold pruned` }) : null,

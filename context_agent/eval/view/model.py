@@ -16,6 +16,7 @@ from context_agent.eval.view.shape import Detail, checked
 from context_agent.eval.view.turns import blocks_of, finite, placed, summaries_of, turn_data, turns_of
 from context_agent.pruning.view import Block, Summary
 from context_agent.questions import Question
+from context_agent.swarm import steps
 from context_agent.trajectory import End, Prompted, Trajectory
 from context_agent.types import Chunk, RankedDocument
 
@@ -51,6 +52,9 @@ class Row:
     ranked: float | None = None
     gold_pruned: int | None = None
     summarized: int = 0
+    critical_steps: int = 0
+    parent: str | None = None
+    """Of a sub-agent's: the id of the trajectory that started it."""
 
 
 @dataclass(slots=True)
@@ -172,6 +176,8 @@ class _Shown:
             seen=len(self._seen()) / needs if needs else None,
             ranked=len(self._ranked()) / needs if needs else None,
             gold_pruned=len(self._gold_among(pruned)) if needs else None,
+            critical_steps=steps(self._trajectory),
+            parent=header.parent,
         )
 
     def detail(self) -> dict[str, Any]:
@@ -188,13 +194,14 @@ class _Shown:
                 for key in sorted({**self._blocks, **self._summaries})
             ],
             "turns": [turn_data(turn) for turn in self._turns],
+            "critical_steps": steps(self._trajectory),
             "end": self._end(end) if end else None,
             "gold": self._told(),
         }
 
     def _header(self) -> dict[str, Any]:
         header = self._trajectory.header
-        names = ("id", "question", "question_id", "policy", "corpus", "counter", "seed", "version", "started")
+        names = ("id", "question", "question_id", "policy", "corpus", "counter", "seed", "version", "started", "parent")
         budget = header.budget
         return {
             **{name: getattr(header, name) for name in names},

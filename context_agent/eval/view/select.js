@@ -53,6 +53,7 @@ function partners(rows, number) {
 }
 
 function sameQuestion(one, other) {
+  if ((one.parent === null) !== (other.parent === null)) return false;
   const folded = (text) => text.trim().replace(/\s+/g, " ").toLocaleLowerCase();
   if (folded(one.question) === folded(other.question)) return true;
   return one.question_id !== null && one.question_id === other.question_id;

@@ -36,6 +36,7 @@ class HeaderData(TypedDict):
     seed: int
     version: str
     started: str
+    parent: str | None
     profile: str
     budget: BudgetData
     limits: list[tuple[str, float]]
@@ -98,6 +99,18 @@ class EditData(TypedDict):
     recomputed: int
 
 
+class DelegatedData(TypedDict):
+    """A sub-agent that a call started; `id` is its trajectory's, empty where none was begun."""
+
+    id: str
+    task: str
+    stop_reason: str
+    documents: int
+    steps: int
+    tokens: int
+    error: str | None
+
+
 class ResultData(TypedDict):
     """A call: `arguments` as pairs of name and text; `segments` are keys of blocks, or texts."""
 
@@ -107,6 +120,7 @@ class ResultData(TypedDict):
     mistake: str | None
     seconds: float | None
     segments: list[int | SaidData]
+    delegated: list[DelegatedData]
 
 
 class TurnData(TypedDict):
@@ -172,6 +186,7 @@ class Detail(TypedDict):
     prompt: list[PromptData]
     blocks: list[BlockData]
     turns: list[TurnData]
+    critical_steps: int
     end: EndData | None
     gold: GoldData | None
 

@@ -11,10 +11,12 @@ function trajectoryPanel(store, row, detail, onTurn) {
   const map = turnMap(detail, contexts, scale, (turn) => onTurn(turn));
   const node = element("article", { class: "trajectory" },
     element("h2", { dir: "auto", text: row.question }),
+    parentOf(store, row),
     facts(row, detail),
     troubles(row, detail),
     goldLine(detail),
     map.node,
+    lanesOf(store, detail),
     open,
     rankingOf(store, detail),
     beginnings(store, detail),
@@ -44,15 +46,15 @@ function facts(row, detail) {
   const { header, end } = detail;
   const pairs = [
     ["ended", row.stop.replaceAll("_", " ")], ["turns", number(row.turns)], ["calls", number(row.calls)],
-    ["tokens placed", number(row.tokens)], ["time", seconds(row.seconds)], ["mistakes", row.mistakes ? number(row.mistakes) : ""],
+    ["tokens placed", number(row.tokens)], ["critical steps", number(row.critical_steps)], ["time", seconds(row.seconds)], ["mistakes", row.mistakes ? number(row.mistakes) : ""],
     ["ids dropped", end ? droppedOf(end) : ""], ["run", row.run], ["policy", header.policy], ["profile", header.profile],
     ["window", number(row.window)], ["seed", String(header.seed)], ["question id", header.question_id], ["corpus", header.corpus],
     ["limits", header.limits.map(([name, value]) => `${name} ${value}`).join(", ")], ["counter", header.counter],
     ["started", header.started], ["version", header.version], ["file", row.file],
   ].filter(([, value]) => value);
   const item = ([name, value]) => element("div", {}, element("dt", { text: name }), element("dd", { text: value }));
-  const more = element("details", {}, element("summary", { text: "more" }), element("dl", { class: "facts" }, pairs.slice(9).map(item)));
-  return [element("dl", { class: "facts" }, pairs.slice(0, 9).map(item)), more];
+  const more = element("details", {}, element("summary", { text: "more" }), element("dl", { class: "facts" }, pairs.slice(10).map(item)));
+  return [element("dl", { class: "facts" }, pairs.slice(0, 10).map(item)), more];
 }
 
 function droppedOf(end) {

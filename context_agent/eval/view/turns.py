@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from context_agent.pruning.view import Block, Summary
@@ -88,6 +88,7 @@ def _result(result: Returned) -> dict[str, Any]:
         "mistake": result.mistake,
         "seconds": finite(result.seconds),
         "segments": [s.key if isinstance(s, Block) else {"tokens": s.tokens, "text": s.text} for s in result.segments],
+        "delegated": [asdict(one) for one in result.delegated],
     }
 
 

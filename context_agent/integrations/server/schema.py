@@ -176,6 +176,7 @@ class RetrieveAnswer(BaseModel):
     stop_reason: str
     turns: int
     tokens: int
+    critical_steps: int
     trajectory: str | None
     error: str | None
     usage: Usage

@@ -82,6 +82,12 @@ class BridgeActor:
         self._ending = False
         self._deciding = threading.Lock()
 
+    def knows(self, candidates: Iterable[Candidate]) -> None:
+        """Takes note of what another actor saw, before anything is shown to this one: it is judged by, never ranked."""
+        for candidate in candidates:
+            self.notes.add(candidate)
+        self._scores = self._keys = np.zeros(len(self.notes), dtype=np.float32)
+
     async def act(self, view: View) -> Action:
         """The next searches, the last edits, or the ranking."""
         return await asyncio.to_thread(self._decide, view) if self._blocking else self._decide(view)
@@ -131,11 +137,11 @@ class BridgeActor:
         """The question, its names, and its content words alone."""
         question, small = self.notes.question, view.budget.window < SMALL
         shown = SPARING_SHOWN if small else ENTITY_SHOWN
-        calls = [_search(question.text, QUESTION_SHOWN)]
-        calls += [_search(name, shown) for name in question.entities[: SPARING_ENTITIES if small else ENTITIES]]
+        calls = [lookup_search(question.text, QUESTION_SHOWN)]
+        calls += [lookup_search(name, shown) for name in question.entities[: SPARING_ENTITIES if small else ENTITIES]]
         keywords = " ".join(question.terms)
         if not small and keywords:
-            calls.append(_search(keywords, KEYWORDS_SHOWN))
+            calls.append(lookup_search(keywords, KEYWORDS_SHOWN))
         self._pages = 1
         return self._count(calls[: self._effort.searches], {})
 
@@ -146,11 +152,11 @@ class BridgeActor:
         if not len(self.notes) or self._turns >= effort.turns or left <= 0:
             return ()
         paging = self._pages < (SPARING_PAGES if small else effort.pages)
-        calls = [_search(self.notes.question.text, QUESTION_SHOWN)] if paging else []
+        calls = [lookup_search(self.notes.question.text, QUESTION_SHOWN)] if paging else []
         lookups, rows = self._promising()
         most = min(left, SPARING_LOOKUPS if small else effort.lookups + len(calls)) - len(calls)
         shown = SPARING_SHOWN if small else LOOKUP_SHOWN
-        calls += [_search(lookup.query(self.notes), shown) for lookup in lookups[: max(0, most)]]
+        calls += [lookup_search(lookup.query(self.notes), shown) for lookup in lookups[: max(0, most)]]
         calls = calls[: self._affordable(view, calls)]
         if not calls:
             return ()
@@ -308,7 +314,8 @@ def _held(view: View) -> int:
     return HELD if RESTORE in view.tools else IRREVOCABLE
 
 
-def _search(query: str, shown: int) -> ToolCall:
+def lookup_search(query: str, shown: int) -> ToolCall:
+    """A search that may show that many chunks."""
     return ToolCall("search_corpus", {"query": query, "limit": shown})
 
 

@@ -220,7 +220,7 @@ class ExploringPolicy(BridgePolicy):
         """An actor for one episode, whose draws are the seed's."""
         assert self.scorer is not None
         actor = ExploringActor(
-            question, corpus, self.scorer, self.effort, self._passages, temperature=self.temperature, seed=seed
+            question, corpus, self.scorer, self.effort, self.passages, temperature=self.temperature, seed=seed
         )
         self._opened[seed] = actor
         return actor

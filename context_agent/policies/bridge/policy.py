@@ -32,7 +32,8 @@ class BridgePolicy:
 
         `remembered` is how many passages stay in memory analysed; None for all.
         """
-        self._passages = lru_cache(maxsize=remembered)(Passage)
+        self.passages = lru_cache(maxsize=remembered)(Passage)
+        """Takes a title and a text apart."""
         self.scorer = None if untrained else scorer or _shipped()
         self.effort = effort or Effort()
 
@@ -57,7 +58,7 @@ class BridgePolicy:
 
     def open(self, question: str, corpus: Corpus, *, seed: int = 0) -> BridgeActor:
         """An actor for one episode; `seed` changes nothing."""
-        return BridgeActor(question, corpus, self.scorer, self.effort, self._passages)
+        return BridgeActor(question, corpus, self.scorer, self.effort, self.passages)
 
 
 @cache

@@ -24,6 +24,7 @@ from context_agent.train.batches import Weighted, shares
 from context_agent.train.curriculum import Curriculum, drawn
 from context_agent.train.judged.terms import Bench, Judged, golden
 from context_agent.train.outcomes import outcome, spoiled
+from context_agent.train.parl import Parl, delegation, with_parl
 from context_agent.train.rewards import Outcome, Reward, Rewards, reward
 from context_agent.train.rl.buffer import Buffer
 from context_agent.train.rl.playing import Ask, Ended, played
@@ -109,6 +110,7 @@ class Rollouts:
         settings: RolloutSettings,
         *,
         rewards: Rewards | None = None,
+        parl: Parl | None = None,
         curriculum: Curriculum | None = None,
         report: Report | None = None,
         trajectories: Path | None = None,
@@ -134,6 +136,7 @@ class Rollouts:
         self._gold: dict[str, Gold] = {}
         self.settings = settings
         self._rewards = rewards or Rewards()
+        self._parl = parl or Parl()
         self._curriculum = curriculum or Curriculum(beta=(self._rewards.beta, self._rewards.beta))
         self._report = report
         self._trajectories = trajectories
@@ -187,7 +190,7 @@ class Rollouts:
             raise PolicyError(f"step {number}: none of {len(asks)} episodes could be run to an end{_why(made)}")
         judged = Judged((None,) * len(ended)) if self._bench is None else self._bench.judged(ended)
         done = [
-            self._rewarded(question, one, rewards, score)
+            self._rewarded(question, one, rewards, score, number / self.settings.steps)
             for (question, one), score in zip(ended, judged.scores, strict=True)
             if golden(question) or score is not None
         ]
@@ -211,12 +214,17 @@ class Rollouts:
             for rollout in range(self.settings.rollouts)
         ]
 
-    def _rewarded(self, question: Question, trajectory: Trajectory, rewards: Rewards, judged: float | None) -> Played:
+    def _rewarded(
+        self, question: Question, trajectory: Trajectory, rewards: Rewards, judged: float | None, progress: float
+    ) -> Played:
         if question.id not in self._gold:
             self._gold[question.id] = gold_of(question, self._agent.corpus)
         measured = outcome(trajectory, question, self._gold[question.id], judged=judged)
         try:
-            return Played(question, trajectory, measured, reward(measured, rewards))
+            earned = reward(measured, rewards)
+            if self._parl.on:
+                earned = with_parl(earned, measured, delegation(trajectory), self._parl.at(progress))
+            return Played(question, trajectory, measured, earned)
         except DataError as error:
             raise DataError(f"episode {trajectory.header.id}, question {question.id}: {error}") from error
 

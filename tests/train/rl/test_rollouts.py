@@ -17,7 +17,8 @@ from context_agent.train import rewards
 from context_agent.train.curriculum import Curriculum, Stage
 from context_agent.train.demo.gym import Gym
 from context_agent.train.demo.spelling import Words, profile
-from context_agent.train.rewards import Rewards
+from context_agent.train.parl import Delegation, Parl
+from context_agent.train.rewards import Ending, Rewards
 from context_agent.train.rl.rollouts import Rollouts, RolloutSettings, Step
 from context_agent.trajectory import Acted
 from context_agent.trajectory_file import read
@@ -178,3 +179,26 @@ def test_settings_and_questions_that_cannot_work(small: Gym, words: Words) -> No
         Rollouts(agent(small, words), [Question("q", "who?")], SMALL)
     with pytest.raises(ConfigError, match="shared by 9 ranks"):
         Rollouts(agent(small, words), asked(small), SMALL, ranks=9)
+
+
+def test_parl_pays_for_sub_agents_and_less_of_it_as_training_goes_on(small: Gym, words: Words) -> None:
+    """The tiny policy never starts one: both terms are there, and 0, and nothing else is changed."""
+    plain = Rollouts(agent(small, words), asked(small), SMALL).play(0)
+    paid = Rollouts(agent(small, words), asked(small), SMALL, parl=Parl(parallel=0.5, finish=0.5)).play(0)
+    assert "term/parl_parallel" not in plain.metrics
+    assert paid.metrics["term/parl_parallel"] == paid.metrics["term/parl_finish"] == 0.0
+    assert paid.metrics["reward"] == plain.metrics["reward"]
+
+
+def test_what_parl_adds_is_in_the_reward_and_the_metrics(small: Gym, words: Words, monkeypatch: Any) -> None:
+    made = Delegation(started=2, finished=1)
+    monkeypatch.setattr("context_agent.train.rl.rollouts.delegation", lambda trajectory: made)
+    rollouts = Rollouts(agent(small, words), asked(small), SMALL, parl=Parl(parallel=0.4, finish=0.2))
+    for number, left in ((0, 1.0), (2, 0.5)):
+        step = rollouts.play(number)
+        done = [one for one in step.played if one.outcome.ending is Ending.FINISHED]
+        assert done
+        for one in done:
+            assert one.reward.terms["parl_parallel"] == pytest.approx(left * 0.4 * 2 / 4)
+            assert one.reward.terms["parl_finish"] == pytest.approx(left * 0.2 * 1 / 2)
+        assert step.metrics["term/parl_parallel"] == pytest.approx(left * 0.2 * len(done) / len(step.played))

@@ -1,0 +1,164 @@
+"""A swarm against one agent: the embedded policy, real questions, equal tokens. No language model, no GPU.
+
+    python benchmarks/swarm.py --data FOLDER [--sets musique,hotpotqa] [--split dev] [--windows 4096,8192]
+        [--breadth 4] [--tokens-of WINDOW] [--cache FOLDER] [--limit N] [--json]
+
+For each set and window the agent answers every question by itself. Then a swarm answers it under a limit of as many
+tokens as the agent spent on that question, the sub-agents' counted. Both have the same window; with `--tokens-of` the
+limit is what an agent with that window spent instead. Printed are recall@5 of both, the swarm's gain with its paired
+bootstrap 95 % interval over questions, tokens placed, critical steps (actions that had to wait for each other, the
+ranking included) and their ratio, which is to be .5 at most while recall is not lower.
+
+A set is a folder with `corpus.jsonl.gz` (`id`, `title`, `text`) and `queries.dev.jsonl` (`id`, `question`, `gold`).
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from multihop import build, embedders, load_chunks, recall
+
+from context_agent.agent import SearchAgent, SearchResult
+from context_agent.episode import Limits
+from context_agent.eval.statistics import Figure
+from context_agent.policies.bridge import BridgePolicy
+from context_agent.questions import Question, load_questions
+from context_agent.retrieval.protocol import Corpus
+from context_agent.swarm import Swarm
+
+
+@dataclass(frozen=True)
+class Answered:
+    """What one system made of one question."""
+
+    recall: float
+    seen: float
+    tokens: int
+    steps: int
+    seconds: float
+
+    @classmethod
+    def of(cls, result: SearchResult, question: Question, seconds: float) -> Answered:
+        """The figures of a result."""
+        gold = set(question.gold)
+        shown = {one for trajectory in (*result.trajectories, *result.searchers) for one in trajectory.encountered}
+        found = recall((document.id for document in result.documents), question.gold)
+        return cls(found, len(shown & gold) / len(gold), result.tokens, result.critical_steps, seconds)
+
+
+def alone(corpus: Corpus, policy: BridgePolicy, questions: Sequence[Question], window: int) -> list[Answered]:
+    """One agent, limited by its window."""
+    with SearchAgent(corpus, policy, budget=window) as agent:
+        return [asked(agent, question) for question in questions]
+
+
+def together(
+    corpus: Corpus,
+    policy: BridgePolicy,
+    questions: Sequence[Question],
+    *,
+    window: int,
+    swarm: Swarm,
+    limits: Sequence[int],
+) -> list[Answered]:
+    """The swarm, each question under its own limit on the tokens of all agents."""
+    found = []
+    for question, limit in zip(questions, limits, strict=True):
+        with SearchAgent(corpus, policy, budget=window, limits=Limits(tokens=limit), swarm=swarm) as agent:
+            found.append(asked(agent, question))
+    return found
+
+
+def asked(agent: SearchAgent, question: Question) -> Answered:
+    """One question."""
+    started = time.perf_counter()
+    result = agent.search(question.question)
+    return Answered.of(result, question, time.perf_counter() - started)
+
+
+def compared(ours: Sequence[Answered], theirs: Sequence[Answered]) -> dict[str, object]:
+    """The figures of the swarm beside the agent's."""
+    gain = Figure.of([a.recall - b.recall for a, b in zip(ours, theirs, strict=True)])
+    steps = [_mean([one.steps for one in side]) for side in (theirs, ours)]
+    return {
+        "questions": len(ours),
+        **{f"recall_{name}": Figure.of([one.recall for one in side]).mean for name, side in _sides(ours, theirs)},
+        "gain": [gain.mean, gain.low, gain.high],
+        **{f"seen_{name}": _mean([one.seen for one in side]) for name, side in _sides(ours, theirs)},
+        **{f"tokens_{name}": _mean([one.tokens for one in side]) for name, side in _sides(ours, theirs)},
+        "steps_agent": steps[0],
+        "steps_swarm": steps[1],
+        "ratio": steps[1] / steps[0],
+        **{f"ms_{name}": 1000 * _mean([one.seconds for one in side]) for name, side in _sides(ours, theirs)},
+    }
+
+
+def _sides(ours: Sequence[Answered], theirs: Sequence[Answered]) -> list[tuple[str, Sequence[Answered]]]:
+    return [("agent", theirs), ("swarm", ours)]
+
+
+def _mean(values: Sequence[float]) -> float:
+    return sum(values) / len(values)
+
+
+def main() -> int:
+    """Prints a line for each set and window."""
+    options = _options()
+    (embedder,) = embedders("static", None, options.cache)
+    policy = BridgePolicy()
+    swarm = Swarm(breadth=options.breadth)
+    print(_HEAD if not options.json else "", end="", flush=True)
+    for name in options.sets.split(","):
+        corpus = build(load_chunks(options.data / name), embedder, shuffle=None, only=None)
+        questions = load_questions(options.data / name / f"queries.{options.split}.jsonl")[: options.limit]
+        for window in map(int, options.windows.split(",")):
+            theirs = alone(corpus, policy, questions, window)
+            spent = theirs if not options.tokens_of else alone(corpus, policy, questions, options.tokens_of)
+            limits = [one.tokens for one in spent]
+            ours = together(corpus, policy, questions, window=window, swarm=swarm, limits=limits)
+            _show({"set": name, "split": options.split, "window": window, **compared(ours, theirs)}, options.json)
+        embedder.save()
+    return 0
+
+
+_HEAD = (
+    "set       window    n  recall@5: agent  swarm  gain                     tokens: agent  swarm"
+    "  critical steps: agent swarm ratio\n"
+)
+
+
+def _show(row: dict[str, object], as_json: bool) -> None:
+    if as_json:
+        print(json.dumps(row), flush=True)
+        return
+    gain = Figure(*row["gain"])  # type: ignore[misc]
+    print(
+        f"{row['set']:9} {row['window']:6} {row['questions']:4} {row['recall_agent']:16.3f} {row['recall_swarm']:6.3f}"
+        f"  {gain!s:24} {row['tokens_agent']:13,.0f} {row['tokens_swarm']:6,.0f} {row['steps_agent']:22.2f} "
+        f"{row['steps_swarm']:5.2f} {row['ratio']:5.2f}",
+        flush=True,
+    )
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--data", type=Path, required=True, help="folder with a folder a set")
+    parser.add_argument("--sets", default="musique,hotpotqa")
+    parser.add_argument("--split", default="dev", choices=("train", "dev"))
+    parser.add_argument("--windows", default="4096,8192", help="tokens, comma-separated")
+    parser.add_argument("--tokens-of", type=int, metavar="WINDOW", help="limit by what an agent with this window spent")
+    parser.add_argument("--breadth", type=int, default=4)
+    parser.add_argument("--cache", type=Path, default=Path(".cache/multihop"), help="keeps vectors")
+    parser.add_argument("--limit", type=int, help="questions a set at most")
+    parser.add_argument("--json", action="store_true", help="a JSON object a line")
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,119 @@
+"""PARL's reward: what an orchestrator earns for starting sub-agents, beside what its answer earns. Pure; no torch.
+
+Kimi K2.5 (arXiv 2602.02276): `r = l1 r_parallel + l2 r_finish + r_performance`, with l1 and l2 annealed to 0 over the
+training. `r_parallel` is against serial collapse, `r_finish` against sub-agents that are started and finish nothing.
+Another account has `R = l(e) r_parallel + (1 - l(e)) 1[success] Q(t)`; that is the form `mixed`. `r_performance`, and
+`Q`, is the reward of `rewards.reward`, whatever terms that is made of.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields, replace
+from enum import StrEnum
+from math import isfinite
+
+from context_agent.episode import StopReason
+from context_agent.errors import ConfigError
+from context_agent.train.rewards import Ending, Outcome, Reward, annealed
+from context_agent.trajectory import Delegated, Returned, Trajectory
+
+
+class Form(StrEnum):
+    """How the terms are put together."""
+
+    SUM = "sum"
+    """`l1 r_parallel + l2 r_finish + r_performance`: the paper's."""
+    MIXED = "mixed"
+    """`l r_parallel + (1 - l) 1[success] Q`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Parl:
+    """Weights. `parallel` (l1, or l of the form `mixed`) and `finish` (l2) are those at the start of training.
+
+    They fall to 0 on a line that ends at `until`, a share of training in (0, 1]; the paper gives no schedule. With both
+    at 0, the default, the reward is the performance alone. `breadth` is the number of sub-agents that earns all of
+    `r_parallel`, `success` the recall from which the form `mixed` counts an episode as a success.
+    """
+
+    form: Form = Form.SUM
+    parallel: float = 0.0
+    finish: float = 0.0
+    until: float = 1.0
+    breadth: int = 4
+    success: float = 1.0
+
+    def __post_init__(self) -> None:
+        for name in (field.name for field in fields(self) if field.name != "form"):
+            if not isfinite(getattr(self, name)):
+                raise ConfigError(f"PARL setting {name} must be a finite number; got {getattr(self, name)}")
+        if self.form not in set(Form):
+            raise ConfigError(f"form must be one of {', '.join(Form)}; got {self.form!r}")
+        if min(self.parallel, self.finish) < 0 or not 0 < self.until <= 1 or self.breadth < 1:
+            raise ConfigError(
+                "parallel and finish must not be negative, until in (0, 1] and breadth at least 1; got "
+                f"{self.parallel}, {self.finish}, {self.until} and {self.breadth}"
+            )
+        if self.form is Form.MIXED and (self.parallel > 1 or self.finish):
+            raise ConfigError("the mixed form weighs with parallel, a share of at most 1, and has no finish term")
+        if not 0 <= self.success <= 1:
+            raise ConfigError(f"success is a recall in [0, 1]; got {self.success}")
+
+    @property
+    def on(self) -> bool:
+        """Whether it changes anything; the form `mixed` does without its weight, too: it pays for success alone."""
+        return bool(self.parallel or self.finish) or self.form is Form.MIXED
+
+    def at(self, progress: float) -> Parl:
+        """The weights when `progress`, a share in [0, 1], of training is done."""
+        share = progress / self.until
+        return replace(self, parallel=annealed(self.parallel, 0.0, share), finish=annealed(self.finish, 0.0, share))
+
+
+@dataclass(frozen=True, slots=True)
+class Delegation:
+    """How an episode delegated: sub-agents that were started, and those of them that finished their task."""
+
+    started: int = 0
+    finished: int = 0
+
+
+def delegation(trajectory: Trajectory) -> Delegation:
+    """The sub-agents of an episode; one that could not begin counts as started, its task being the policy's doing.
+
+    One has finished that gave a ranking of its own with a document in it.
+    """
+    every = [one for event in trajectory.events if isinstance(event, Returned) for one in event.delegated]
+    return Delegation(len(every), sum(map(_finished, every)))
+
+
+def _finished(one: Delegated) -> bool:
+    return one.error is None and one.stop_reason == StopReason.FINISHED and one.documents > 0
+
+
+def parallel(made: Delegation, settings: Parl) -> float:
+    """r_parallel: sub-agents started over the breadth, at most 1."""
+    return min(1.0, made.started / settings.breadth)
+
+
+def finish(made: Delegation, settings: Parl) -> float:
+    """r_finish: the share of the sub-agents started that finished their task; 0 where none was started."""
+    return made.finished / made.started if made.started else 0.0
+
+
+def with_parl(performance: Reward, outcome: Outcome, made: Delegation, settings: Parl) -> Reward:
+    """The performance's reward with PARL's terms, `settings` being those at this point of training (`Parl.at`).
+
+    An episode that did not finish keeps its performance and earns nothing for delegating: else starting sub-agents and
+    never answering would pay. `terms` gains what each of the two terms added; with `mixed` also what the weight took
+    from the performance, so that the terms show the whole reward.
+    """
+    l1, l2 = settings.parallel, settings.finish
+    if outcome.ending is not Ending.FINISHED:
+        l1 = l2 = 0.0
+    gains = {"parl_parallel": l1 * parallel(made, settings), "parl_finish": l2 * finish(made, settings)}
+    total = performance.total
+    if settings.form is Form.MIXED:
+        kept = total if outcome.recall >= settings.success or outcome.ending is not Ending.FINISHED else 0.0
+        gains["parl_mixed"] = (1 - l1) * kept - total
+    return Reward(total + sum(gains.values()), performance.before, {**performance.terms, **gains})

@@ -1,0 +1,93 @@
+"""The embedded policy as an orchestrator: what it asks of its sub-agents, and what it makes of what they hand back."""
+
+from __future__ import annotations
+
+import pytest
+
+from context_agent import BridgePolicy, Limits, MemoryCorpus, SearchAgent, SearchResult
+from context_agent.pruning.view import Block
+from context_agent.swarm import Swarm
+from context_agent.trajectory import Acted, Returned, Trajectory
+from tests.policies.test_bridge import recall, world
+from tests.retrieval.fakes import HashEmbedder
+
+Films = tuple[MemoryCorpus, list[tuple[str, set[str]]]]
+
+
+@pytest.fixture(scope="module")
+def films() -> Films:
+    documents, questions = world()
+    return MemoryCorpus(documents, embedder=HashEmbedder()), questions
+
+
+def ask(films: Films, number: int = 0, *, limit: int | None = None, window: int = 4096, **swarm: int) -> SearchResult:
+    corpus, questions = films
+    limits = Limits(tokens=limit)
+    with SearchAgent(corpus, BridgePolicy(), budget=window, limits=limits, swarm=Swarm(**swarm)) as agent:  # type: ignore[arg-type]
+        return agent.search(questions[number][0])
+
+
+def shown(trajectory: Trajectory) -> list[str]:
+    returned = [event for event in trajectory.events if isinstance(event, Returned)]
+    return [segment.id for event in returned for segment in event.segments if isinstance(segment, Block)]
+
+
+def test_it_searches_spawns_once_and_ranks_in_four_critical_steps(films: Films) -> None:
+    result = ask(films)
+    names = [[call.name for call in event.action.calls] for event in _acts(result.trajectories[0])]
+    assert set(names[0]) == {"search_corpus"}
+    assert names[1] == ["spawn_searchers"]
+    assert names[2:] == [[]]
+    assert 2 <= len(result.searchers) <= 4
+    assert all(len(_acts(one)) == 1 for one in result.searchers)
+    assert result.critical_steps == 4
+
+
+def _acts(trajectory: Trajectory) -> list[Acted]:
+    return [event for event in trajectory.events if isinstance(event, Acted)]
+
+
+def test_it_finds_what_the_first_search_only_names(films: Films) -> None:
+    questions = films[1]
+    found = [recall(ask(films, number), questions[number][1]) for number in range(12)]
+    assert sum(found) / len(found) > 0.9
+
+
+def test_no_chunk_is_shown_by_two_sub_agents_or_by_one_and_the_orchestrator(films: Films) -> None:
+    result = ask(films)
+    first = [segment.id for event in _first_turn(result) for segment in event.segments if isinstance(segment, Block)]
+    every = [*first, *(one for searcher in result.searchers for one in shown(searcher))]
+    assert len(every) == len(set(every)) > len(first)
+    assert set(shown(result.trajectories[0])) <= set(every)
+
+
+def _first_turn(result: SearchResult) -> list[Returned]:
+    return [event for event in result.trajectories[0].events if isinstance(event, Returned) and event.turn == 0]
+
+
+def test_the_same_question_gives_the_same_traces(films: Films) -> None:
+    one, other = ask(films, 3), ask(films, 3)
+    assert [t.essence() for t in (*one.trajectories, *one.searchers)] == [
+        t.essence() for t in (*other.trajectories, *other.searchers)
+    ]
+
+
+@pytest.mark.parametrize("limit", [1500, 3000, 6000])
+def test_all_its_agents_together_keep_to_the_limit_on_tokens(films: Films, limit: int) -> None:
+    result = ask(films, limit=limit)
+    assert result.tokens <= limit * 1.1
+    assert result.documents
+
+
+def test_a_sub_agent_ranks_only_what_it_was_shown_itself(films: Films) -> None:
+    result = ask(films)
+    for searcher in result.searchers:
+        assert searcher.end is not None
+        chunks = {chunk.id for document in searcher.end.documents for chunk in document.chunks}
+        assert chunks <= set(shown(searcher))
+
+
+def test_a_question_that_names_nothing_is_answered_all_the_same(films: Films) -> None:
+    with SearchAgent(films[0], swarm=Swarm(breadth=2)) as agent:
+        assert agent.search("where was everyone born").documents
+        assert agent.search("zzzz").stop_reason == "finished"

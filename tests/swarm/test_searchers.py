@@ -1,0 +1,310 @@
+"""Sub-agents through the agent: what comes back, what goes wrong, what is recorded."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from context_agent import Action, Limits, MemoryCorpus, ScriptedPolicy, SearchAgent, SearchResult, ToolCall
+from context_agent.driving import Deadline
+from context_agent.errors import ConfigError
+from context_agent.pruning.budget import Tier
+from context_agent.pruning.view import Block, Source, Text, View
+from context_agent.ranking import fuse
+from context_agent.swarm import Fresh, Swarm, steps
+from context_agent.swarm.step import Step
+from context_agent.trajectory import Delegated, Header, Prompted, Returned, Trajectory
+from context_agent.trajectory_file import read
+from tests.actions import prune, rank, rank_all, restore, search
+from tests.conftest import made_documents
+from tests.swarm.acting import QUESTION, Searching, run, spawn
+
+TASKS = ("comets and rivers", "operas and painters", "engines and gardens")
+
+
+def spawned(result: SearchResult) -> Returned:
+    """The result of the first call for sub-agents."""
+    events = result.trajectories[0].events
+    return next(one for one in events if isinstance(one, Returned) and one.name == "spawn_searchers")
+
+
+def told(event: Returned) -> str:
+    return "".join(segment.text for segment in event.segments if isinstance(segment, Text))
+
+
+def reasons(event: Returned) -> list[str]:
+    return [one.stop_reason for one in event.delegated]
+
+
+def test_rankings_are_merged_by_rank_into_blocks_of_the_orchestrator_s_view(corpus: MemoryCorpus) -> None:
+    result = run(corpus, spawn(*TASKS), rank_all)
+    event = spawned(result)
+    blocks = [segment for segment in event.segments if isinstance(segment, Block)]
+    rankings = [end.documents for one in result.searchers if (end := one.end) is not None]
+    assert [block.document_id for block in blocks] == [document.id for document in fuse(rankings)]
+    assert {block.source for block in blocks} == {Source.SPAWN}
+    assert [block.hit.rank for block in blocks] == list(range(1, len(blocks) + 1))
+    assert len(result.searchers) == len(rankings) == 3
+    assert {document.id for document in result.documents} <= {block.document_id for block in blocks}
+    assert "1: 3 documents; 2: 3 documents; 3: 3 documents" in told(event)
+
+
+def test_what_comes_back_can_be_pruned_restored_and_ranked_like_any_block(corpus: MemoryCorpus) -> None:
+    views: list[View] = []
+
+    def look(view: View) -> Action:
+        views.append(view)
+        return prune(view.blocks[0].id)
+
+    def back(view: View) -> Action:
+        views.append(view)
+        return restore(views[0].blocks[0].id)
+
+    result = run(corpus, spawn(*TASKS), look, back, lambda view: rank(view.blocks[0].id))
+    assert views[0].blocks[0] not in views[1].blocks
+    assert result.documents[0].id == views[0].blocks[0].document_id
+    result.trajectories[0].verify()
+
+
+def test_without_a_swarm_the_tool_does_not_exist(corpus: MemoryCorpus) -> None:
+    result = SearchAgent(corpus, ScriptedPolicy([spawn(*TASKS), search("comets"), rank_all])).search(QUESTION)
+    assert "spawn_searchers" not in result.trajectories[0].header.profile["tools"]
+    assert spawned(result).mistake == "invalid_call"
+    assert result.searchers == ()
+
+
+def test_a_sub_agent_cannot_start_others(corpus: MemoryCorpus) -> None:
+    nesting = ScriptedPolicy([spawn("deeper"), search("comets", limit=2), rank_all])
+    result = run(corpus, spawn("comets"), rank_all, swarm=Swarm(turns=5, policy=nesting))
+    assert len(result.searchers) == 1
+    first = next(one for one in result.searchers[0].events if isinstance(one, Returned))
+    assert (first.mistake, first.delegated) == ("invalid_call", ())
+    assert "there is no tool 'spawn_searchers'" in told(first)
+
+
+def test_one_that_fails_hangs_breaks_or_finds_nothing_stops_no_other(corpus: MemoryCorpus) -> None:
+    tasks = ("comets", "fail", "hang", "break", "nothing", "unopened", "word " * 2_100)
+    swarm = Swarm(breadth=7, budget=4096, turns=4, seconds=4.0, policy=Searching())
+    began = time.perf_counter()
+    event = spawned(run(corpus, spawn(*tasks), rank_all, swarm=swarm))
+    assert time.perf_counter() - began < 50, "the one that hangs would take a minute"
+    ends = ["finished", "policy_error", "time", "cancelled", "finished", "not_started", "not_started"]
+    assert reasons(event) == ends
+    errors = [one.error for one in event.delegated]
+    assert errors[0] is errors[2] is errors[4] is None
+    assert (errors[1], errors[5]) == ("no reply from the\nmodel", "the server is down")
+    assert errors[3] == "unexpected ZeroDivisionError: a bug"
+    assert "past the soft threshold" in str(errors[6])
+    said = told(event)
+    assert "1: 3 documents; 2: failed (no reply from the model), 3 documents; 3: out of time, 2 documents" in said
+    assert "5: nothing found; 6: failed (the server is down), nothing found" in said
+    assert [one.documents for one in event.delegated] == [3, 3, 2, 0, 0, 0, 0]
+
+
+def test_all_may_fail_and_the_orchestrator_goes_on(corpus: MemoryCorpus) -> None:
+    result = run(corpus, spawn("unopened", "nothing"), search("comets", limit=2), rank_all)
+    assert (result.stop_reason, result.error) == ("finished", None)
+    assert result.documents
+
+
+def test_a_spawn_of_a_thousand_is_cut_to_the_breadth_and_told(corpus: MemoryCorpus) -> None:
+    event = spawned(run(corpus, spawn(*(f"comets {number}" for number in range(1000))), rank_all))
+    assert len(event.delegated) == 4
+    assert event.mistake == "too_many_tasks"
+    assert "996 past the limit of 4 in one turn" in told(event)
+    assert any(isinstance(segment, Block) for segment in event.segments)
+
+
+def test_the_breadth_is_that_of_a_turn_and_tasks_count_once_an_episode(corpus: MemoryCorpus) -> None:
+    both = Action(calls=(*spawn("comets", "rivers", "operas").calls, *spawn("engines", "gardens").calls))
+    result = run(corpus, both, spawn("Comets ", "gardens"), rank_all)
+    first, second, third = (one for one in result.trajectories[0].events if isinstance(one, Returned))
+    assert [one.task for one in first.delegated] == ["comets", "rivers", "operas"]
+    assert ([one.task for one in second.delegated], second.mistake) == (["engines"], "too_many_tasks")
+    assert ([one.task for one in third.delegated], third.mistake) == (["gardens"], "repeated_tasks")
+
+
+@pytest.mark.parametrize("tasks", [["", "  "], []])
+def test_empty_tasks_start_nothing_and_are_told(corpus: MemoryCorpus, tasks: list[str]) -> None:
+    event = spawned(run(corpus, Action(calls=(ToolCall("spawn_searchers", {"tasks": tasks}),)), rank_all))
+    assert event.delegated == ()
+    assert event.mistake in {"empty_tasks", "invalid_call"}
+    assert told(event)
+
+
+def test_past_the_hard_cutoff_no_sub_agent_is_started(corpus: MemoryCorpus) -> None:
+    def fill(view: View) -> Action:
+        return spawn("comets") if view.tier is Tier.HARD else search(*TASKS, limit=10)
+
+    result = run(corpus, *[fill] * 6, rank_all, budget=2048)
+    event = spawned(result)
+    assert (event.mistake, event.delegated, result.searchers) == ("hard_cutoff", (), ())
+
+
+@pytest.mark.parametrize("limit", [2_500, 4_000, 20_000])
+def test_tokens_of_sub_agents_are_shared_out_and_count_against_the_agent_s_limit(
+    corpus: MemoryCorpus, limit: int
+) -> None:
+    result = run(corpus, spawn(*TASKS), *[search("comets")] * 9, limits=Limits(tokens=limit), budget=4096)
+    event = spawned(result)
+    before = sum(_placed(one) for one in result.trajectories[0].events[:2])
+    share = (limit - before) // 4
+    assert len(event.delegated) == 3
+    assert [one.header.limits["tokens"] for one in result.searchers] == [share] * 3
+    assert all(one.header.budget.hard <= max(share, 384) for one in result.searchers)
+    assert sum(segment.tokens for segment in event.segments) <= share
+    end = result.trajectories[0].end
+    assert end is not None
+    assert result.tokens == end.tokens + sum(one.tokens for one in event.delegated)
+    assert result.stop_reason == ("tokens" if limit < 20_000 else "finished")
+
+
+def _placed(event: object) -> int:
+    return sum(one.tokens for one in event.segments) if isinstance(event, Prompted) else event.tokens  # type: ignore[attr-defined]
+
+
+def test_a_swarm_s_own_tokens_are_what_all_its_sub_agents_may_have(corpus: MemoryCorpus) -> None:
+    swarm = Swarm(tokens=3_000, policy=Searching())
+    result = run(corpus, spawn("comets", "rivers"), spawn("operas", "engines"), rank_all, swarm=swarm)
+    first, second = (one for one in result.trajectories[0].events if isinstance(one, Returned))
+    spent = sum(one.tokens for one in first.delegated)
+    assert [one.header.limits["tokens"] for one in result.searchers] == [1500] * 2 + [(3_000 - spent) // 2] * 2
+    assert len(second.delegated) == 2
+
+
+def test_with_too_few_tokens_left_no_sub_agent_is_started(corpus: MemoryCorpus) -> None:
+    event = spawned(run(corpus, spawn(*TASKS), rank_all, swarm=Swarm(tokens=900, policy=Searching())))
+    assert (event.delegated, event.mistake) == ((), "no_tokens")
+    assert "too few tokens are left" in told(event)
+
+
+@pytest.mark.parametrize("fresh", Fresh)
+def test_what_sub_agents_are_kept_from_showing_again(corpus: MemoryCorpus, fresh: Fresh) -> None:
+    swarm = Swarm(fresh=fresh, policy=Searching())
+    result = run(corpus, search("comets", limit=3), spawn("comets", " comets!"), rank_all, swarm=swarm)
+    own = {block.id for block in _blocks(result.trajectories[0], "search_corpus")}
+    first, second = ({block.id for block in _blocks(one, "search_corpus")} for one in result.searchers)
+    assert len(own) == len(first) == len(second) == 3
+    assert (own == first == second) == (fresh is Fresh.OWN)
+    assert (not own & (first | second)) == (fresh is not Fresh.OWN)
+    assert (not first & second) == (fresh is Fresh.OTHERS)
+    back = {block.id for block in _blocks(result.trajectories[0], "spawn_searchers")}
+    assert back == (first | second) - own, "no chunk is shown twice in one view"
+
+
+def _blocks(trajectory: Trajectory, name: str) -> list[Block]:
+    returned = [one for one in trajectory.events if isinstance(one, Returned) and one.name == name]
+    return [segment for one in returned for segment in one.segments if isinstance(segment, Block)]
+
+
+class Waiting(MemoryCorpus):
+    """A corpus whose searches run in threads."""
+
+    blocking = True  # type: ignore[assignment]
+
+
+@pytest.mark.parametrize("fresh", Fresh)
+def test_one_worker_or_eight_and_quick_or_slow_give_the_same_trace(fresh: Fresh) -> None:
+    documents = made_documents()
+
+    def traces(workers: int, delay: float) -> list[Trajectory]:
+        swarm = Swarm(breadth=3, fresh=fresh, policy=Searching(delay=delay))
+        result = run(Waiting(documents), spawn(*TASKS), rank_all, swarm=swarm, workers=workers)
+        return [one.essence() for one in (*result.trajectories, *result.searchers)]
+
+    assert traces(1, 0.0) == traces(8, 0.0) == traces(8, 0.01)
+
+
+async def test_in_step_each_has_its_turn_after_those_before_it_and_none_waits_for_one_that_ended() -> None:
+    step, order = Step(set()), []
+
+    async def agent(place: int, pauses: tuple[float, ...]) -> None:
+        for turn, pause in enumerate(pauses):
+            await step.had(place, turn)
+            await asyncio.sleep(pause)
+            await step.wait(place)
+            order.append((turn, place))
+        await step.had(place)
+
+    pauses = ((0.02, 0.0, 0.01), (0.0,), (0.0, 0.03, 0.0))
+    places = [step.join() for _ in pauses]
+    await asyncio.wait_for(asyncio.gather(*map(agent, places, pauses)), 5)
+    assert order == [(0, 0), (0, 1), (0, 2), (1, 0), (1, 2), (2, 0), (2, 2)]
+
+
+def test_trajectories_nest_on_disk_and_the_main_one_replays_alone(corpus: MemoryCorpus, tmp_path: Path) -> None:
+    result = run(corpus, spawn(*TASKS), rank_all, saved=tmp_path)
+    assert len(result.paths) == 4
+    main, *subs = (read(path) for path in result.paths)
+    assert main.header.parent is None
+    assert {one.header.parent for one in subs} == {main.header.id}
+    assert [one.header.question for one in subs] == list(TASKS)
+    assert [one.id for one in spawned(result).delegated] == [one.header.id for one in subs]
+    assert (main, tuple(subs)) == (result.trajectories[0], result.searchers)
+    for path in result.paths[1:]:
+        path.unlink()
+    main = read(result.paths[0])
+    main.verify()
+    assert steps(main) == result.critical_steps
+
+
+def test_critical_steps_count_the_longest_sub_agent(corpus: MemoryCorpus) -> None:
+    result = run(corpus, search("comets"), spawn("comets and rivers", "nothing"), rank_all)
+    assert [one.steps for one in spawned(result).delegated] == [2, 1]
+    assert result.critical_steps == 3 + 2
+    assert result.to_json()["critical_steps"] == 5
+    alone = SearchAgent(corpus, ScriptedPolicy([search("comets"), rank_all])).search(QUESTION)
+    assert alone.critical_steps == 2
+
+
+def test_observers_are_told_of_sub_agents_too(corpus: MemoryCorpus) -> None:
+    seen: list[Header] = []
+
+    def observe(header: Header):  # type: ignore[no-untyped-def]
+        seen.append(header)
+        return lambda event, view: None
+
+    run(corpus, spawn(*TASKS), rank_all, observers=[observe])
+    assert [one.parent for one in seen] == [None, *[seen[0].id] * 3]
+
+
+async def test_a_deadline_ends_the_sub_agents_with_the_orchestrator(corpus: MemoryCorpus) -> None:
+    agent = SearchAgent(corpus, ScriptedPolicy([spawn("hang", "comets"), rank_all]), swarm=Swarm(policy=Searching()))
+    result = await asyncio.wait_for(agent.asearch(QUESTION, deadline=Deadline(1.0)), 30)
+    assert result.stop_reason == "time"
+    hanging, other = (one.end.stop_reason for one in result.searchers if one.end)
+    assert hanging == "cancelled"
+    assert other in {"finished", "cancelled"}, "whichever came first on a busy machine"
+
+
+@pytest.mark.parametrize("wrong", [{"breadth": 0}, {"breadth": 65}, {"tokens": 0}, {"turns": -1}, {"seconds": 0}])
+def test_limits_that_cannot_be_are_refused(wrong: dict[str, int]) -> None:
+    with pytest.raises(ConfigError, match="swarm"):
+        Swarm(**wrong)  # type: ignore[arg-type]
+
+
+def test_a_trajectory_of_the_older_format_still_reads(corpus: MemoryCorpus, tmp_path: Path) -> None:
+    """What a swarm adds is absent where there is none: but for the parent, which an older file need not name."""
+    path = (
+        SearchAgent(corpus, ScriptedPolicy([search("comets"), rank_all]), trajectories=tmp_path)
+        .search(QUESTION)
+        .paths[0]
+    )
+    text = path.read_text(encoding="utf-8")
+    assert '"delegated"' not in text
+    path.write_text(text.replace(',"parent":null', ""), encoding="utf-8")
+    assert read(path).header.parent is None
+
+
+def test_the_essence_names_no_sub_agent_by_its_random_id(corpus: MemoryCorpus) -> None:
+    made = spawned(run(corpus, spawn("comets"), rank_all))
+    one = made.delegated[0]
+    assert isinstance(one, Delegated)
+    assert one.id
+    trajectory = Trajectory(replace(run(corpus, rank()).trajectories[0].header, parent="x"), (made,)).essence()
+    assert trajectory.header.parent == ""
+    assert trajectory.events[0].delegated[0].id == ""  # type: ignore[union-attr]
