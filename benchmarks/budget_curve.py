@@ -31,12 +31,22 @@ def main() -> int:
     made = summary(options.run, reference=UNPRUNED)
     if made.missing or made.failures:
         print(f"{options.run}: {len(made.failures)} failures, {len(made.missing)} incomplete runs", file=sys.stderr)
-    plot = options.page.with_suffix(".svg")
-    plot.write_text(plots.budget_curve(made, "recall@5"), encoding="utf-8")
-    text = options.page.read_text(encoding="utf-8")
-    figures = f"{START}\n\n![Recall@5 against the window]({plot.name})\n\n{tables(made)}\n{END}"
-    options.page.write_text(re.sub(f"{START}.*{END}", lambda _: figures, text, flags=re.S), encoding="utf-8")
+    written(options.page, f"{drawn(made, METRICS[0], options.page)}\n\n{tables(made)}")
     return 0
+
+
+def drawn(made: Summary, metric: str, page: Path) -> str:
+    """Draws the metric against the window beside the page; returns the line that shows it there."""
+    plot = page.with_suffix(".svg")
+    plot.write_text(plots.budget_curve(made, metric), encoding="utf-8")
+    return f"![{metric.capitalize()} against the window]({plot.name})"
+
+
+def written(page: Path, figures: str) -> None:
+    """Puts the figures between the page's marks."""
+    text = page.read_text(encoding="utf-8")
+    marked = f"{START}\n\n{figures}\n{END}"
+    page.write_text(re.sub(f"{START}.*{END}", lambda _: marked, text, flags=re.S), encoding="utf-8")
 
 
 def tables(made: Summary) -> str:
@@ -53,8 +63,8 @@ def _rows(made: Summary, benchmark: str) -> Iterable[str]:
     for window in sorted({window for _, window in cells if window}):
         for system in (AGENT, UNPRUNED):
             one = cells[system, window]
-            gain = one.differences.get(METRICS[0]) if system == AGENT else None
-            yield f"| {window:,} | {system} | {_line(one.metrics)} | {_gain(gain)} | {one.failed} |"
+            less = one.differences.get(METRICS[0]) if system == AGENT else None
+            yield f"| {window:,} | {system} | {_line(one.metrics)} | {gain(less)} | {one.failed} |"
     for system, one in level:
         yield f"| – | {system} | {_line(one.metrics)} |  | {one.failed} |"
 
@@ -72,7 +82,8 @@ def _figure(name: str, value: Value | None) -> str:
     return f"{text} [{value.low:.3f}, {value.high:.3f}]" if name == METRICS[0] else text
 
 
-def _gain(value: Value | None) -> str:
+def gain(value: Value | None) -> str:
+    """A paired difference with its interval; nothing where there is none."""
     return "" if value is None else f"{value.mean:+.3f} [{value.low:+.3f}, {value.high:+.3f}]"
 
 
