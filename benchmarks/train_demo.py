@@ -37,6 +37,8 @@ SITTINGS = ("after", "half-pruning", "half-unpruned")
 MANNERS = ("t1", "greedy")
 COMPARED = ("recall", "seen", "searches", "calls")
 
+_ABLATED = tuple(f"{one}{ABLATION}" for one in SITTINGS)
+
 Asked = Mapping[str, Sequence[Sequence[Score]]]
 """By sitting: the scores of each seed."""
 
@@ -46,31 +48,37 @@ def main() -> int:
     options = _options()
     seeds = [int(one) for one in options.seeds.split(",")]
     folders = [options.out / f"seed-{seed}" for seed in seeds]
+    ablated = [options.out / f"seed-{seed}" for seed in options.ablate or seeds]
+    if not set(ablated) <= set(folders):
+        raise SystemExit(f"--ablate names seeds that are not among --seeds {options.seeds}")
     with ThreadPoolExecutor(options.jobs) as pool:
-        jobs = [pool.submit(_trained, folder, seed, options) for folder, seed in zip(folders, seeds, strict=True)]
+        jobs = [
+            pool.submit(_trained, folder, seed, options, ablated=folder in ablated)
+            for folder, seed in zip(folders, seeds, strict=True)
+        ]
         for job in jobs:
             job.result()
-    found = measured(folders)
+    found = measured(folders, ablated)
     (options.out / "train-demo.json").write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
     plot = options.plot or options.out / "train-demo.svg"
-    plot.write_text(plots.drawn(groups(folders), plots.PANELS | plots.EXPLORING), encoding="utf-8")
+    plot.write_text(plots.drawn(groups(folders, ablated), plots.PANELS | plots.EXPLORING), encoding="utf-8")
     show(found)
     print(f"{options.out / 'train-demo.json'}  {plot}")
     return 0 if all(one["reached"] for one in found["targets"]) else 1
 
 
-def _trained(folder: Path, seed: int, options: argparse.Namespace) -> None:
+def _trained(folder: Path, seed: int, options: argparse.Namespace, *, ablated: bool) -> None:
     """The demo, then its ablation on the same lessons, each as the command line runs it."""
-    for flags in ([], ["--without-trajectory-reward"]):
+    for flags in ([], ["--without-trajectory-reward"]) if ablated else ([],):
         command = [sys.executable, "-m", "context_agent.cli", "train", "demo", "--out", str(folder), "--resume"]
         command += ["--seed", str(seed), "--threads", "1", "--json", *flags, *options.demo.split()]
         print(" ".join(command[1:]), file=sys.stderr, flush=True)
         subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
 
 
-def measured(folders: Sequence[Path]) -> dict[str, Any]:
-    """Every figure of the finished demos in these folders."""
-    asked = {manner: _asked(folders, manner) for manner in MANNERS}
+def measured(folders: Sequence[Path], ablated: Sequence[Path]) -> dict[str, Any]:
+    """Every figure of the finished demos in these folders, of which some have their ablation."""
+    asked = {manner: _asked(folders, SITTINGS, manner) for manner in MANNERS}
     head = asked["t1"]
     gains = {manner: pooled(one["after"], one["before"]) for manner, one in asked.items()}
     halves = {manner: pooled(one["half-pruning"], one["half-unpruned"]) for manner, one in asked.items()}
@@ -92,8 +100,8 @@ def measured(folders: Sequence[Path]) -> dict[str, Any]:
         "windows": [one["half_window"]["window"] for one in reports],
         "gain": {manner: asdict(one) for manner, one in gains.items()},
         "half_window_gain": {manner: asdict(one) for manner, one in halves.items()},
-        "ablation": ablation(head),
-        "means": {name: means(runs) for name, runs in head.items()},
+        "ablation": {"seeds": len(ablated), **ablation(_asked(ablated, ("after", f"after{ABLATION}"), "t1"))},
+        "means": {name: means(runs) for name, runs in (_asked(ablated, _ABLATED, "t1") | head).items()},
     }
 
 
@@ -125,20 +133,21 @@ def means(runs: Sequence[Sequence[Score]]) -> dict[str, float | None]:
     return {**found, "pruning": fmean(float(one.pruned > 0) for one in every), "prune_accuracy": accuracy(runs)}
 
 
-def groups(folders: Sequence[Path]) -> list[plots.Group]:
+def groups(folders: Sequence[Path], ablated: Sequence[Path]) -> list[plots.Group]:
     """The curves of both variants, with what the held-out questions gave."""
-    head = _asked(folders, "t1")
     made = []
     for name, suffix in VARIANTS.items():
-        runs = tuple(list(read(folder / f"rl{suffix}" / "metrics.jsonl")) for folder in folders)
+        of = ablated if suffix else folders
+        head = _asked(of, (f"after{suffix}",), "t1")
+        runs = tuple(list(read(folder / f"rl{suffix}" / "metrics.jsonl")) for folder in of)
         # One level for both: the lessons are shared.
         before = means(head["before"]) if not suffix else None
         made.append(plots.Group(LABELS[name], runs, before, means(head[f"after{suffix}"])))
     return made
 
 
-def _asked(folders: Sequence[Path], manner: str) -> Asked:
-    names = ["before", *(f"{one}{suffix}" for suffix in VARIANTS.values() for one in SITTINGS)]
+def _asked(folders: Sequence[Path], sittings: Sequence[str], manner: str) -> Asked:
+    names = ["before", *sittings]
     return {name: [_scores(folder / "evaluations" / f"{name}-{manner}.jsonl") for folder in folders] for name in names}
 
 
@@ -163,7 +172,8 @@ def show(found: Mapping[str, Any]) -> None:
         print(f"{name:<46}" + "".join(f"{report.shown(row[one]):>16}" for one in names))
     for name, less in found["ablation"]["less"].items():
         print(f"without r_trajectory less with it, {name:<20}{report.signed(Figure(**less))}")
-    print(f"collapse without r_trajectory, as the report tells it: {VERDICTS[found['ablation']['verdict']]}")
+    verdict = VERDICTS[found["ablation"]["verdict"]]
+    print(f"collapse without r_trajectory, as the report tells it: {verdict} ({found['ablation']['seeds']} seeds)")
 
 
 VERDICTS = {
@@ -177,6 +187,9 @@ def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--out", type=Path, default=Path("runs/train-demo"), help="a folder for each seed goes here")
     parser.add_argument("--seeds", default="0,1,2")
+    parser.add_argument(
+        "--ablate", type=lambda text: text.split(","), help="seeds that have an ablation  [default: all]"
+    )
     parser.add_argument("--jobs", type=int, default=2, help="seeds at a time")
     parser.add_argument("--plot", type=Path, help="where the curves go")
     parser.add_argument("--demo", default="", help='more options of the command, in one text: "--quick --questions 50"')
