@@ -47,6 +47,8 @@ def refuse(run: Run) -> None:
             f'rollouts.baseline = "{run.rollouts.baseline}": only mean is computed over episodes',
         ),
         (run.rollouts.keep_negative != 1, "rollouts.keep_negative: verl trains on every episode of a group"),
+        (run.rewards.judge != 0, "rewards.judge: verl's loop rewards an episode by gold alone"),
+        (run.overlap is not None, "[overlap] is for one machine: verl's own switch is trainer.v1.trainer_mode"),
         (run.rewards.gamma != 1, "rewards.gamma: verl weighs all tokens of a row alike"),
         (run.rollouts.groups % run.rollouts.substeps != 0, "rollouts.substeps must divide rollouts.groups"),
         (run.model.tiny is not None, "[model.tiny] is made on the spot; save it first, and name its folder"),

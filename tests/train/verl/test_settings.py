@@ -68,6 +68,8 @@ def test_a_gradient_without_bound_is_not_bound_to_nothing(tmp_path: Path) -> Non
         ({"rollouts": {"baseline": "leave_one_out"}}, "only mean"),
         ({"rollouts": {"keep_negative": 0.5}}, "keep_negative"),
         ({"rewards": {"gamma": 0.9}}, "rewards.gamma"),
+        ({"rewards": {"judge": 0.5}, "judge": {"model": "m", "max_calls": 9}}, "by gold alone"),
+        ({"overlap": {}}, "trainer_mode"),
         ({"rollouts": {"groups": 9}}, "must divide"),
         ({"optimiser": {"schedule": "linear"}}, "constant and cosine"),
     ],
