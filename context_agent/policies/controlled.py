@@ -65,10 +65,10 @@ class ControlledActor:
         need = _need(view)
         chosen = self._strategy(view, need) if view.tokens >= view.budget.soft else ()
         edit = (ToolCall(PRUNE, {"chunk_ids": list(chosen)}),) if chosen else ()
-        if not kept and not edit:
-            return Action(ranking=self.partial(view))
-        # Edits of a turn come first wherever they stand; last, they leave the inner actor's calls their places.
         # What was sampled stays as long as it was; only a call that was never sampled has to be counted anew.
+        if not kept and not edit:
+            return replace(action, calls=(), ranking=self.partial(view))
+        # Edits of a turn come first wherever they stand; last, they leave the inner actor's calls their places.
         return replace(action, calls=kept + edit, tokens=None if edit else action.tokens)
 
     def partial(self, view: View) -> tuple[RankedId, ...]:

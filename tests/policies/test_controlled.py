@@ -56,10 +56,12 @@ def test_the_oracle_keeps_the_gold(corpus: MemoryCorpus) -> None:
 
 
 def test_an_action_of_edits_alone_ends_with_a_ranking(corpus: MemoryCorpus) -> None:
-    inner = ScriptedPolicy([search("comets"), lambda view: prune(view.blocks[0].id)])
+    inner = ScriptedPolicy([search("comets"), lambda view: replace(prune(view.blocks[0].id), tokens=9)])
     result = SearchAgent(corpus, ControlledPolicy(inner, strategy("none"), "none")).search("comets?")
     assert result.stop_reason == "finished"
     assert result.documents
+    *_, last = (event for event in result.trajectories[0].events if isinstance(event, Acted))
+    assert last.tokens == 9, "what was sampled"
 
 
 def test_what_was_sampled_stays_as_long_as_it_was(corpus: MemoryCorpus) -> None:
