@@ -80,8 +80,8 @@ def test_no_file_is_no_run(capsys: pytest.CaptureFixture[str]) -> None:
 def test_lessons_by_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """The file of the laptop with fewer lessons: a model, its metrics, and a line of data on stdout."""
     pytest.importorskip("trl")
-    text = LAPTOP.read_text().replace("lessons = 6000", "lessons = 40").replace("epochs = 4", "epochs = 1")
-    text = text.replace("entities = 800", "entities = 120").replace("tasks = 6000", "tasks = 300")
+    text = LAPTOP.read_text().replace("lessons = 20000", "lessons = 40").replace("worlds = 6", "worlds = 1")
+    text = text.replace("entities = 800", "entities = 120").replace("tasks = 15000", "tasks = 300")
     text = text.replace("hidden = 96", "hidden = 32").replace("threads = 2", "threads = 1")
     path = tmp_path / "run.toml"
     path.write_text(text)

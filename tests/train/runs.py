@@ -21,14 +21,14 @@ TINY: dict[str, Any] = {
     "optimiser": {"learning_rate": 1e-3},
     "evaluation": {"every": 5, "questions": 3},
     "checkpoints": {"every": 3},
-    "sft": {"lessons": 300, "rows_a_pass": 16, "epochs": 2},
+    "sft": {"lessons": 600, "rows_a_pass": 16, "epochs": 3},
 }
 
 
 def lessons(out: Path, **changes: Any) -> Run:
     """A run of supervised training, from scratch."""
     run = merged(TINY, {"out": str(out), "optimiser": {"learning_rate": 1e-2}, "checkpoints": {"every": 20}})
-    tiny = {"hidden": 32, "layers": 1, "positions": 1024}
+    tiny = {"hidden": 32, "layers": 1, "positions": 1024, "deviation": 0.18}
     return run_file.made(merged(merged(run, {"model": {"tiny": tiny}}), changes))
 
 

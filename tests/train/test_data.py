@@ -25,7 +25,7 @@ def questions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     rows = [{"id": f"q{n}", "question": "which?", "gold": [gold]} for n, gold in enumerate(["a", "b", "nowhere"])]
     path.write_text("\n".join(map(json.dumps, rows)) + "\nno row\n")
     corpus = MemoryCorpus([Document("a", "Comets."), Document("b", "Operas.")])
-    monkeypatch.setattr(material, "_corpus", lambda _: nullcontext(corpus))
+    monkeypatch.setattr(material, "corpus_of", lambda _: nullcontext(corpus))
     return str(path)
 
 

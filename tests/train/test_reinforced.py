@@ -71,7 +71,8 @@ def test_what_is_in_the_folder(straight: Path) -> None:
     lines = runs.timeless(straight)
     assert [line["step"] for line in lines] == list(range(21))
     assert any(line.get("grad_norm", 0) > 0 for line in lines), "or nothing here would be a test"
-    assert {"reward", "recall", "trajectory_recall", "term/output", "entropy", "rows_stale"} <= set(lines[1])
+    assert {"reward", "recall", "trajectory_recall", "term/output", "rows_stale"} <= set(lines[1])
+    assert any("entropy" in line for line in lines)
     evaluated = [line["step"] for line in lines if "dev/greedy/recall" in line]
     assert evaluated == [0, 10, 20]
     assert {"dev/t1/recall", "dev/t1/trajectory_recall", "dev/t1/reward"} <= set(lines[10])
@@ -192,7 +193,7 @@ def test_a_judge_is_asked_and_told_and_its_replies_are_kept(student: Path, tmp_p
         )
         _, notes = trained(run)
     assert "the judge: it was never compared with gold (judge.uncalibrated)" in notes
-    first = next(line for line in runs.timeless(tmp_path) if "term/judge" in line)
+    first = next(line for line in runs.timeless(tmp_path) if line.get("judge/calls"))
     assert (first["judge/absent"], first["episodes_unjudged"]) == (0, 0)
     assert first["term/judge"] == pytest.approx(0.5 * first["judge/score"])
     assert len((tmp_path / "judge" / "replies-0.jsonl").read_text().splitlines()) >= first["judge/calls"] > 0
