@@ -117,7 +117,7 @@ def common(command: Command) -> Command:
     """`--json`, `--config` and `--debug`, which every command takes."""
     return together(
         command,
-        click.option("--json", "as_json", is_flag=True, help="Data on stdout as JSON, one object a line."),
+        told,
         click.option(
             "--config",
             type=click.Path(path_type=Path, dir_okay=False),
@@ -127,7 +127,15 @@ def common(command: Command) -> Command:
             metavar="FILE.toml",
             help="Read options from this file; flags given here go before it.",
         ),
-        click.option("--debug", is_flag=True, expose_value=False, help="Show where an error came from."),
+    )
+
+
+def told(command: Command) -> Command:
+    """`--json` and `--debug`, for commands whose `--config` is a run's file."""
+    return together(
+        command,
+        click.option("--json", "as_json", is_flag=True, help="Data on stdout as JSON, one object a line."),
+        click.option("--debug", is_flag=True, expose_value=False, help="Show where an unexpected error came from."),
     )
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from context_agent.cli import console
+from context_agent.cli import console, options
 from context_agent.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -68,8 +68,7 @@ NAMES = {
 )
 @click.option("--questions", type=click.IntRange(1), default=100, show_default=True, help="Dev questions at most.")
 @click.option("--seed", type=int, default=0, show_default=True, help="Seed of the rankings and of the intervals.")
-@click.option("--json", "as_json", is_flag=True, help="Data on stdout as JSON, one object a line.")
-@click.option("--debug", is_flag=True, expose_value=False, help="Show where an unexpected error came from.")
+@options.told
 def judge_check(
     *,
     trajectories: tuple[Path, ...],

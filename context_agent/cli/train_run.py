@@ -37,8 +37,7 @@ def described(command: options.Command) -> options.Command:
             metavar="config.json",
             help="The model's shape for --dry-run, where it is not known here.",
         ),
-        click.option("--json", "as_json", is_flag=True, help="Data on stdout as JSON, one object a line."),
-        click.option("--debug", is_flag=True, expose_value=False, help="Show where an unexpected error came from."),
+        options.told,
     )
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from context_agent.cli import console
+from context_agent.cli import console, options
 
 
 @click.command()
@@ -32,8 +32,7 @@ from context_agent.cli import console
     show_default=True,
     help="What trains in verl; they name some settings otherwise.",
 )
-@click.option("--json", "as_json", is_flag=True, help="Data on stdout as JSON, one object a line.")
-@click.option("--debug", is_flag=True, expose_value=False, help="Show where an unexpected error came from.")
+@options.told
 def verl(*, file: Path, out: Path, trainer: str, as_json: bool) -> int:
     """Write what verl needs to train by a run's file on many machines. Nothing is trained here.
 

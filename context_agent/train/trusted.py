@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -12,8 +12,8 @@ from context_agent.train.config import Run
 from context_agent.train.judged.calibration import vouched
 from context_agent.train.judged.judge import Judge
 from context_agent.train.judged.terms import Bench, golden, refuse_alone
+from context_agent.train.recorded import Note
 
-Note = Callable[[str], None]
 FOLDER = "judge"
 """In a run's folder: the judge's replies, a file for each rank."""
 
