@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -100,6 +101,7 @@ def _run(
         return _estimate(run, model_config, as_json=as_json)
     if not _speaks():
         train(run, resume=resume, note=lambda _: None)
+        _leave()
         return 0
     with console.progress("Training", "updates") as advance:
         trained = train(
@@ -109,12 +111,25 @@ def _run(
         console.print_json(trained.to_json())
     else:
         click.echo(f"{trained.updates:,} updates, {trained.begun:,} of them earlier. The model is in {trained.model}")
+    _leave()
     return 0
 
 
 def _speaks() -> bool:
     """Whether this process is the first of those that `accelerate launch` started, or the only one."""
     return os.environ.get("RANK", "0") == "0"
+
+
+def _leave() -> None:
+    """Ends a process that was one of several, at once: everything is written.
+
+    The threads of torch.distributed still run; an interpreter that is taken down around them now and then aborts, or
+    waits for them for ever.
+    """
+    if int(os.environ.get("WORLD_SIZE", "1")) > 1:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(0)
 
 
 def _estimate(run: Run, model_config: Path | None, *, as_json: bool) -> int:
