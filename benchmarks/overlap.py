@@ -15,16 +15,22 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import os
 import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from pathlib import Path
-from statistics import fmean, pstdev
+from statistics import fmean, median, pstdev
 from typing import Any
 
 BOUND = 0.65
+LATENCY = "CTX1_BENCH_LATENCY"
+"""Tells a process that samples, which imports this file as well."""
+CALLS: list[float] = []
+"""Seconds of each call of an engine in this process."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +39,8 @@ class Course:
 
     seconds: float
     lines: tuple[dict[str, Any], ...]
+    call: float
+    """Seconds of a call of the policy, the median; 0 where another process called."""
 
     @property
     def reward(self) -> float:
@@ -48,6 +56,7 @@ class Course:
         return (
             f"{self.seconds:7.1f} s   reward {self.reward:6.3f}   loss {self.mean('loss'):7.4f}   "
             f"staleness {self.mean('staleness/mean'):.2f}"
+            + (f"   a call {self.call * 1000:.0f} ms" if self.call else "")
         )
 
 
@@ -62,6 +71,7 @@ def main() -> int:
     options.add_argument("--rate", type=float, default=1e-3)
     options.add_argument("--latency", type=float, default=0.05, help="seconds that a call takes at least")
     options.add_argument("--ahead", type=int, default=1)
+    options.add_argument("--sampler", choices=["process", "thread"], default="process")
     options.add_argument("--quota", type=float, default=1.0)
     options.add_argument("--kills", type=int, default=25, help="0: none")
     options.add_argument("--kill-steps", type=int, default=40)
@@ -92,6 +102,7 @@ def _student(chosen: argparse.Namespace, folder: Path) -> str:
 
 def _compared(chosen: argparse.Namespace, student: str, folder: Path) -> dict[str, Any]:
     """Both loops, seed by seed."""
+    os.environ[LATENCY] = str(chosen.latency)
     _slow(chosen.latency)
     first: list[Course] = []
     then: list[Course] = []
@@ -147,8 +158,9 @@ def _trained(chosen: argparse.Namespace, student: str, out: Path, seed: int, *, 
     run["model"]["name"] = student
     run["optimiser"] = {"learning_rate": chosen.rate}
     if overlap:
-        run["overlap"] = {"ahead": chosen.ahead, "quota": chosen.quota}
+        run["overlap"] = {"ahead": chosen.ahead, "quota": chosen.quota, "sampler": chosen.sampler}
     spent: list[float] = []
+    CALLS.clear()
     train = RowTrainer.train
 
     def timed(self: Any, *given: Any, **more: Any) -> Any:
@@ -164,20 +176,24 @@ def _trained(chosen: argparse.Namespace, student: str, out: Path, seed: int, *, 
     finally:
         RowTrainer.train = train
     lines = (out / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
-    return Course(spent[0], tuple(map(json.loads, lines)))
+    return Course(spent[0], tuple(map(json.loads, lines)), median(CALLS or [0.0]))
 
 
 def _slow(latency: float) -> None:
-    """Every call of the engine takes at least so long, as one of a server does."""
+    """Every call of an engine takes at least so long, as one of a server does."""
     from context_agent.policies.engines.transformers import TransformersEngine
 
-    generate = TransformersEngine.generate
+    TransformersEngine.generate = _slowed(TransformersEngine.generate, latency)  # type: ignore[method-assign, assignment]
 
+
+def _slowed(generate: Callable[..., Awaitable[Any]], latency: float) -> Callable[..., Awaitable[Any]]:
     async def slow(self: Any, *given: Any, **more: Any) -> Any:
+        started = time.perf_counter()
         made, _ = await asyncio.gather(generate(self, *given, **more), asyncio.sleep(latency))
+        CALLS.append(time.perf_counter() - started)
         return made
 
-    TransformersEngine.generate = slow  # type: ignore[method-assign]
+    return slow
 
 
 def _killed(chosen: argparse.Namespace, student: str, folder: Path) -> dict[str, Any]:
@@ -221,6 +237,9 @@ def _run(chosen: argparse.Namespace, out: Path, seed: int) -> dict[str, Any]:
         "sft": {"lessons": 900, "rows_a_pass": 16, "epochs": 6},
     }  # fmt: skip
 
+
+if __name__ == "__mp_main__" and LATENCY in os.environ:
+    _slow(float(os.environ[LATENCY]))
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -204,15 +204,24 @@ class Engine(Section):
     max_tokens: Count = 4_096
 
 
+class Sampler(StrEnum):
+    """Where the trainer's copy of the model samples while the trainer updates."""
+
+    PROCESS = "process"
+    THREAD = "thread"
+
+
 class Overlap(Section):
     """Rollouts while updates are made; without this table a step is sampled first and then trained.
 
     Up to `ahead` steps are sampled before their turn. A step waits for a share `quota` of its groups; those that are
-    left go on under newer weights and are trained in a later step.
+    left go on under newer weights and are trained in a later step. A model that is not a server's samples in a process
+    of its own, or in a thread of the trainer's: None takes the process where there is no GPU.
     """
 
     ahead: Count = 1
     quota: Annotated[float, Field(gt=0, le=1)] = 1.0
+    sampler: Sampler | None = None
 
 
 class LossSection(Section):

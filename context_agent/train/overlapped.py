@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, closing, contextmanager
 from typing import Any
 
 from context_agent.agent import SearchAgent
 from context_agent.errors import ConfigError
 from context_agent.policies.engines.protocol import Engine
 from context_agent.policies.engines.transformers import TransformersEngine
-from context_agent.train.config import Run
+from context_agent.train.config import Run, Sampler
 from context_agent.train.data import Material
 from context_agent.train.models import Loaded
+from context_agent.train.rl.apart import Apart
 from context_agent.train.rl.background import Background
 from context_agent.train.rl.handover import BetweenTurns, Copied, Together
 from context_agent.train.rl.journal import Journal
 from context_agent.train.rl.overlap import Heard, Lead, Overlapped
 from context_agent.train.rl.parking import Turnstile
+from context_agent.train.rl.players import Here, Player
 from context_agent.train.rl.weights import Weights
 from context_agent.train.session import Session
 
@@ -63,13 +65,11 @@ def overlapped(
                 note=session.note,
             )
         )
-        engine, weights = stack.enter_context(_apart(run, loaded, *sampled))
-        turnstile = Turnstile(engine)
-        agent = stack.enter_context(open_agent(turnstile))
-        background = stack.enter_context(Background(agent, turnstile, journal, settings.concurrency, session.note))
+        player, weights = stack.enter_context(_player(run, loaded, open_agent, *sampled))
+        background = stack.enter_context(Background(player, journal, settings.concurrency, session.note))
         handed = BetweenTurns(weights, background, drain=run.engine.kind != "transformers")
         rollouts = Overlapped(
-            agent,
+            stack.enter_context(open_agent(sampled[0])),
             material.questions,
             settings,
             background=background,
@@ -86,13 +86,26 @@ def overlapped(
 
 
 @contextmanager
-def _apart(run: Run, loaded: Loaded, engine: Engine, weights: Weights) -> Iterator[tuple[Engine, Weights]]:
-    """What samples beside the trainer: a server does anyhow, a model in this process is copied."""
-    if run.engine.kind != "transformers":
-        yield engine, weights
+def _player(
+    run: Run, loaded: Loaded, open_agent: OpenAgent, engine: Engine, weights: Weights
+) -> Iterator[tuple[Player, Weights]]:
+    """Who plays beside the trainer: with a server this process, and else a copy of the model, in a process or here."""
+    assert run.overlap is not None
+    if run.engine.kind == "transformers" and (run.overlap.sampler or _usual()) is Sampler.PROCESS:
+        with closing(Apart(run)) as apart:
+            yield apart, Copied(apart)
         return
-    beside = TransformersEngine(loaded.model, name=run.model.name or "tiny", most=run.engine.batch, version="0")
-    try:
-        yield beside, Copied(beside)
-    finally:
-        beside.close()
+    with ExitStack() as stack:
+        if run.engine.kind == "transformers":
+            name = run.model.name or "tiny"
+            engine = TransformersEngine(loaded.model, name=name, most=run.engine.batch, version="0")
+            stack.callback(engine.close)
+            weights = Copied(engine)
+        turnstile = Turnstile(engine)
+        yield Here(stack.enter_context(open_agent(turnstile)), turnstile), weights
+
+
+def _usual() -> Sampler:
+    import torch
+
+    return Sampler.THREAD if torch.cuda.is_available() else Sampler.PROCESS

@@ -14,7 +14,7 @@ import pytest
 
 pytest.importorskip("accelerate")
 pytest.importorskip("trl")
-psutil = pytest.importorskip("psutil")
+pytest.importorskip("psutil")
 
 from context_agent.train.checkpoints import load
 from tests.train import runs
@@ -112,6 +112,8 @@ def launch(kind: str, folder: Path) -> subprocess.CompletedProcess[str]:
         try:
             out, told = started.communicate(timeout=PATIENCE)
         except subprocess.TimeoutExpired:
+            import psutil
+
             for rank in psutil.Process(started.pid).children(recursive=True):
                 rank.send_signal(signal.SIGABRT)
             out, told = started.communicate()

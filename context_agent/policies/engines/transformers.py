@@ -14,10 +14,12 @@ import time
 from collections.abc import Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from context_agent.errors import ConfigError, MissingExtraError, PolicyError
 from context_agent.policies.engines.protocol import Finish, Sample
+from context_agent.policies.engines.staged import Staged
 
 if TYPE_CHECKING:
     import torch
@@ -50,7 +52,7 @@ class TransformersEngine:
     """A causal language model of transformers. Close it, or let it end with the process.
 
     `version` names the weights; a trainer that steps them sets it. `lock` is held while the model generates: take it
-    to change weights.
+    to change weights in place. Those of a trainer that has a copy of its own come by `staged`.
     """
 
     def __init__(
@@ -77,6 +79,7 @@ class TransformersEngine:
         self.name = f"transformers:{name or model.config.model_type}"
         self.version = version
         self.lock = threading.Lock()
+        self.staged: Staged | None = None
         self._wait = wait
         self._most = most
         self._pad = pad if pad is not None else getattr(model.config, "pad_token_id", None) or 0
@@ -84,6 +87,18 @@ class TransformersEngine:
         self._worker: threading.Thread | None = None
         self._starting = threading.Lock()
         self._expected = 0
+
+    def hold(self, model: Any, trained: Sequence[int] = ()) -> None:
+        """Samples with this model from now on. `put` brings new values of its `trained` parameters, by place."""
+        self.model = model
+        named = SimpleNamespace(value=self.version.encode())
+        self.staged = Staged(model, trained, lock=threading.Lock(), named=named)
+
+    def put(self, model: Any, version: str) -> None:
+        """The weights that this model has now sample from the next batch on. Does not wait for the batch at hand."""
+        assert self.staged is not None
+        with self.staged.lock:
+            self.staged.put(model, version)
 
     def expect(self, episodes: int) -> None:
         """Says that so many more episodes are at work (fewer, if negative), each of which asks or ends.
@@ -155,7 +170,7 @@ class TransformersEngine:
     def _answer(self, batch: list[_Request]) -> None:
         try:
             with self.lock:
-                version = self.version
+                version = self._renewed()
                 sample(self.model, batch, self._pad)
         except Exception as error:  # noqa: BLE001 - whatever the model raises belongs to those who asked
             for request in batch:
@@ -164,6 +179,13 @@ class TransformersEngine:
         for request in batch:
             finish = Finish.STOP if request.ids[-1] in request.stop else Finish.LENGTH
             request.answer.set_result(Sample(tuple(request.ids), tuple(request.logprobs), finish, version=version))
+
+    def _renewed(self) -> str:
+        """The version that samples; weights that have come are taken up."""
+        if self.staged is not None:
+            with self.staged.lock:
+                self.version = self.staged.take(self.model)
+        return self.version
 
 
 def sample(model: Any, batch: Sequence[_Request], pad: int) -> None:
@@ -205,12 +227,14 @@ class Sampler:
         import torch
 
         raw = scores.float()
-        logprobs = torch.log_softmax(raw, dim=-1)
-        chosen = torch.full_like(scores, -torch.inf)
-        for row, request in enumerate(self._batch):
-            token = self._pad if request.done else self._draw(row, request, raw[row], logprobs[row])
-            chosen[row, token] = 0.0
-        return chosen
+        tokens = self._chosen(raw)
+        index = torch.tensor(tokens, device=scores.device).unsqueeze(1)
+        logprobs = torch.log_softmax(raw, dim=-1).gather(1, index).squeeze(1).tolist()
+        for request, token, logprob in zip(self._batch, tokens, logprobs, strict=True):
+            if not request.done:
+                request.ids.append(token)
+                request.logprobs.append(logprob)
+        return torch.full_like(scores, -torch.inf).scatter_(1, index, 0.0)
 
     def finished(self, input_ids: torch.Tensor) -> torch.Tensor:
         """Which rows need no further token, shape (batch,)."""
@@ -218,21 +242,38 @@ class Sampler:
 
         return torch.tensor([request.done for request in self._batch], device=input_ids.device)
 
-    def _draw(self, row: int, request: _Request, scores: torch.Tensor, logprobs: torch.Tensor) -> int:
-        token = int(scores.argmax()) if request.temperature == 0 else self._random(row, request, scores)
-        request.ids.append(token)
-        request.logprobs.append(float(logprobs[token]))
-        return token
+    def _chosen(self, raw: torch.Tensor) -> list[int]:
+        """A token for each row: the likeliest at temperature 0, padding where the row is done, else one drawn."""
+        tokens = [self._pad] * len(self._batch)
+        cold = [row for row, one in enumerate(self._batch) if one.temperature == 0 and not one.done]
+        warm = [row for row, one in enumerate(self._batch) if one.temperature != 0 and not one.done]
+        for row, token in zip(cold, raw[cold].argmax(-1).tolist() if cold else (), strict=True):
+            tokens[row] = token
+        for row, token in zip(warm, self._random(warm, raw[warm]) if warm else (), strict=True):
+            tokens[row] = token
+        return tokens
 
-    def _random(self, row: int, request: _Request, scores: torch.Tensor) -> int:
-        """A token drawn at the request's temperature from the fewest likeliest that hold `top_p` of the mass."""
+    def _random(self, rows: Sequence[int], raw: torch.Tensor) -> list[int]:
+        """Tokens drawn at each row's temperature from the fewest likeliest that hold its `top_p` of the mass."""
+        import torch
+
+        asked = [self._batch[row] for row in rows]
+        heat = torch.tensor([[one.temperature] for one in asked], device=raw.device)
+        most = torch.tensor([[one.top_p] for one in asked])
+        ordered, order = torch.softmax(raw / heat, dim=-1).cpu().sort(descending=True)
+        kept = ordered * ((ordered.cumsum(-1) - ordered) < most)
+        # Rows draw one by one: each has its own seed.
+        places = [
+            torch.multinomial(one, 1, generator=self._generator(row)) for one, row in zip(kept, rows, strict=True)
+        ]
+        return [int(token) for token in order.gather(1, torch.stack(places)).squeeze(1)]
+
+    def _generator(self, row: int) -> torch.Generator:
         import torch
 
         if self._generators[row] is None:
-            generator = torch.Generator()
-            self._generators[row] = generator.manual_seed(request.seed) if request.seed is not None else generator
-            if request.seed is None:
-                generator.seed()
-        ordered, order = torch.softmax(scores / request.temperature, dim=-1).cpu().sort(descending=True)
-        kept = ordered * ((ordered.cumsum(0) - ordered) < request.top_p)
-        return int(order[torch.multinomial(kept, 1, generator=self._generators[row])])
+            generator = self._generators[row] = torch.Generator()
+            seed = self._batch[row].seed
+            generator.seed() if seed is None else generator.manual_seed(seed)
+        made: torch.Generator = self._generators[row]
+        return made

@@ -10,13 +10,13 @@ from collections.abc import Callable, Coroutine, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Self, TypeVar
 
-from context_agent.agent import SearchAgent
 from context_agent.errors import DataError, PolicyError
 from context_agent.policies.token_calls import calls
 from context_agent.train.rl.journal import Journal, finished, parked
 from context_agent.train.rl.lines import Record
-from context_agent.train.rl.parking import CURRENT, Running, Turnstile
-from context_agent.train.rl.playing import Ask, Ended, one
+from context_agent.train.rl.parking import Running
+from context_agent.train.rl.players import Player
+from context_agent.train.rl.playing import Ask, Ended
 from context_agent.train.rl.rollouts import whole
 from context_agent.train.rl.staleness import number
 from context_agent.trajectory import Trajectory
@@ -35,14 +35,13 @@ class Background:
 
     def __init__(
         self,
-        agent: SearchAgent,
-        turnstile: Turnstile,
+        player: Player,
         journal: Journal,
         concurrency: int,
         note: Callable[[str], None] = lambda _: None,
     ) -> None:
-        """The agent's policy samples through the `turnstile`."""
-        self._agent, self._turnstile, self._journal = agent, turnstile, journal
+        """The `player` is this thread's alone."""
+        self._player, self._journal = player, journal
         self._concurrency, self._note = concurrency, note
         self._waiting: deque[Ask] = deque()
         self._running: dict[str, Running] = {}
@@ -118,7 +117,7 @@ class Background:
         try:
             yield
         finally:
-            self._loop.call_soon_threadsafe(self._turnstile.open)
+            self._loop.call_soon_threadsafe(self._player.open)
 
     def _call(self, work: Coroutine[Any, Any, None]) -> None:
         asked = asyncio.run_coroutine_threadsafe(work, self._loop)
@@ -140,7 +139,7 @@ class Background:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        self._turnstile.open()
+        self._player.open()
         self._park_all()
         if self._writing is not None:
             await asyncio.gather(self._writing, return_exceptions=True)
@@ -181,26 +180,18 @@ class Background:
         self._pump()
 
     async def _play(self, ask: Ask) -> Ended:
-        ended = await self._one(ask)
+        ended = await self._player.play(ask, self._running[ask.episode])
         if self._running[ask.episode].diverged:
             self._note(
                 f"episode {ask.episode} was parked, and its record no longer gives the same prompts: the corpus or the "
                 "harness has changed. It begins anew"
             )
             self._running[ask.episode] = Running()
-            ended = await self._one(ask)
+            ended = await self._player.play(ask, self._running[ask.episode])
         self._running[ask.episode].ended = True
         if whole(ended):
             await self._keep(finished(ended))
         return ended
-
-    async def _one(self, ask: Ask) -> Ended:
-        CURRENT.set(self._running[ask.episode])
-        self._turnstile.expect(1)
-        try:
-            return await one(self._agent, ask)
-        finally:
-            self._turnstile.expect(-1)
 
     def _fail(self, error: BaseException) -> None:
         with self._changed:
@@ -210,7 +201,7 @@ class Background:
     async def _park(self, *, drain: bool) -> None:
         """Has the journal keep what is unfinished; the trainer does not wait for the disk."""
         if drain:
-            await self._turnstile.shut()
+            await self._player.shut()
         self._park_all()
 
     def _park_all(self) -> None:

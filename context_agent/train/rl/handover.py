@@ -7,30 +7,38 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
+from context_agent.errors import MissingExtraError
 from context_agent.policies.engines.transformers import TransformersEngine
+from context_agent.train.rl.apart import Apart
 from context_agent.train.rl.background import Background
 from context_agent.train.rl.weights import Weights
 
+try:
+    from accelerate.utils import extract_model_from_parallel
+except ImportError:
+    raise MissingExtraError("accelerate", "train") from None
+
 
 class Copied:
-    """The engine samples with a copy of the trainer's model, so that it need not wait while weights are trained.
+    """What samples has a copy of the trainer's model, so that neither waits for the other.
 
     Weights that are not trained (a base model under adapters) are shared, not copied. A batch is sampled by one
-    version: new weights are put in between two.
+    version: new weights are taken up between two.
     """
 
-    def __init__(self, engine: TransformersEngine) -> None:
-        self._engine = engine
-        self._pairs: list[tuple[Any, Any]] = []
+    def __init__(self, sampler: TransformersEngine | Apart) -> None:
+        self._sampler = sampler
         self._pushed = -1
 
     def begin(self, trainer: Any) -> None:
         """Makes the copy of the model as the trainer has it, with its adapters."""
         model = trainer.accelerator.unwrap_model(trainer.model)
         frozen: dict[int, Any] = {id(one): one for one in model.parameters() if not one.requires_grad}
-        self._engine.model = copy.deepcopy(model, frozen).eval()
-        every = zip(self._engine.model.parameters(), model.parameters(), strict=True)
-        self._pairs = [(mine, theirs) for mine, theirs in every if mine is not theirs]
+        made = copy.deepcopy(model, frozen).eval()
+        if isinstance(self._sampler, Apart):
+            # What accelerate wraps forward in for half precision cannot be sent to a process.
+            made = extract_model_from_parallel(made, keep_fp32_wrapper=False)
+        self._sampler.hold(made, [place for place, one in enumerate(model.parameters()) if one.requires_grad])
 
     def before_update(self) -> None:
         """Nothing: the engine has a copy."""
@@ -39,16 +47,10 @@ class Copied:
         """Nothing."""
 
     def push(self, trainer: Any, step: int) -> None:
-        """Copies what is trained, once for each update, when the batch at hand is sampled."""
-        import torch
-
-        if step == self._pushed:
-            return
-        with self._engine.lock, torch.no_grad():
-            for mine, theirs in self._pairs:
-                mine.copy_(theirs)
-            self._engine.version = str(step)
-        self._pushed = step
+        """Hands over what is trained, once for each update."""
+        if step != self._pushed:
+            self._sampler.put(trainer.accelerator.unwrap_model(trainer.model), str(step))
+            self._pushed = step
 
 
 class BetweenTurns:

@@ -48,6 +48,10 @@ class Running:
         self._played += 1
         return call.sample
 
+    def add(self, call: Call) -> None:
+        """A call that was sampled just now."""
+        self.calls.append(call)
+
     @property
     def oldest(self) -> int | None:
         """The oldest version that sampled any of it; None where none has a number."""
@@ -100,7 +104,7 @@ class Turnstile:
         finally:
             self._leave()
         if running is not None:
-            running.calls.append(Call(spelled, sample))
+            running.add(Call(spelled, sample))
         return sample
 
     def expect(self, episodes: int) -> None:

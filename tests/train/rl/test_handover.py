@@ -29,9 +29,11 @@ def test_what_is_trained_is_copied_at_a_push_and_the_rest_is_shared() -> None:
     with torch.no_grad():
         model[1].weight.add_(1.0)
     assert not torch.equal(engine.model[1].weight, model[1].weight), "an update is not seen before it is pushed"
-    copied.push(trainer(model), 5)
+    with engine.lock:
+        copied.push(trainer(model), 5)
+    assert engine.version == "0", "the batch at hand is not waited for, and goes on with the weights that it began with"
+    assert engine._renewed() == engine.version == "5"
     assert torch.equal(engine.model[1].weight, model[1].weight)
-    assert engine.version == "5"
     assert not engine.model.training
 
 

@@ -31,6 +31,7 @@ from context_agent.train.rl.background import Background
 from context_agent.train.rl.journal import Journal
 from context_agent.train.rl.overlap import Lead, Overlapped
 from context_agent.train.rl.parking import Turnstile
+from context_agent.train.rl.players import Here
 from context_agent.train.rl.rollouts import SEEDS_A_STEP, Rollouts, RolloutSettings, Step
 from context_agent.train.rows import rows_of
 
@@ -115,7 +116,9 @@ def looped(small: Gym, words: Words, tmp_path: Path) -> Any:
         with ExitStack() as stack:
             journal = stack.enter_context(Journal(tmp_path / "buffer", settings={}, substeps=1, update=update))
             agent = SearchAgent(small.corpus, TokenPolicy(turnstile, words), profile=profile(), budget=512)
-            background = stack.enter_context(Background(agent, turnstile, journal, SMALL.concurrency, told.append))
+            background = stack.enter_context(
+                Background(Here(agent, turnstile), journal, SMALL.concurrency, told.append)
+            )
             metrics: list[dict[str, float]] = []
             steps: list[Step] = []
             source = Overlapped(
