@@ -28,8 +28,8 @@ def agent_of(
 ) -> SearchAgent:
     """An agent with the run's profile, window and limits, sampling at that temperature; close it.
 
-    Without `prunes` the policy's edits of its context are not carried out. `searchers` samples in sub-agents, by default
-    the same engine.
+    Without `prunes` the policy's edits of its context are not carried out. `searchers` samples in sub-agents, by
+    default the same engine.
     """
     episodes = run.episodes
     top_p = run.engine.top_p if top_p is None else top_p

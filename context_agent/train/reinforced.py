@@ -52,14 +52,14 @@ def train(run: Run, *, resume: bool = False, note: Note = print, advance: Advanc
         material = stack.enter_context(opened(run.data, note, world))
         engine, weights = stack.enter_context(sampling(run, loaded))
         searchers = stack.enter_context(searching(run, loaded))
-        watch = _Watch(run, stack.enter_context(_evaluating(run, material, engine, loaded, session, searchers)))
+        watch = _Watch(
+            run, stack.enter_context(_evaluating(run, material, engine, loaded, session, searchers=searchers))
+        )
         bench = stack.enter_context(bench_of(run, material.questions, note, rank=session.rank, ranks=session.ranks))
 
         def open_agent(engine: Engine) -> AbstractContextManager[SearchAgent]:
             temperature = run.engine.temperature
-            return agent_of(
-                run, material.corpus, engine, loaded.renderer, temperature=temperature, searchers=searchers
-            )
+            return agent_of(run, material.corpus, engine, loaded.renderer, temperature=temperature, searchers=searchers)
 
         how: dict[str, Any] = {
             "rewards": run.rewards,
@@ -209,7 +209,7 @@ class _Watch(_Callback):  # type: ignore[misc]  # transformers' types come and g
 
 @contextmanager
 def _evaluating(
-    run: Run, material: Material, engine: Engine, loaded: Loaded, session: Session, searchers: Engine | None
+    run: Run, material: Material, engine: Engine, loaded: Loaded, session: Session, *, searchers: Engine | None
 ) -> Iterator[Evaluator | None]:
     """None where nothing is to be evaluated, or not by this rank."""
     chosen = run.evaluation
@@ -219,9 +219,7 @@ def _evaluating(
     with ExitStack() as stack:
         agents = {
             temperature: stack.enter_context(
-                agent_of(
-                    run, material.corpus, engine, loaded.renderer, temperature=temperature, searchers=searchers
-                )
+                agent_of(run, material.corpus, engine, loaded.renderer, temperature=temperature, searchers=searchers)
             )
             for temperature in chosen.temperatures
         }

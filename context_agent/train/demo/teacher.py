@@ -32,7 +32,7 @@ from context_agent.types import Action, RankedId, ToolCall
 class Carelessness:
     """Probabilities a turn: to end before the chain is found, to search beside the point, to leave everything.
 
-    `trust` is that of ranking what sub-agents bring without another look, for who `leads`, which is a share of episodes.
+    `leads` is the probability of an episode with sub-agents, and `trust` of then ranking what they bring as it is.
     """
 
     stop: float = 0.5
