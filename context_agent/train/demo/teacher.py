@@ -103,7 +103,8 @@ class Lesson:
         begun = bool(there)
         stops = begun and (self._trusts or self._rng.random() < self._careless.stop)
         if len(found) == len(self._chain) or stops:
-            return Action(ranking=tuple(RankedId(one) for one in found or there[:1]))
+            ranked = found if len(self._branches) == 1 else [one for one in there if one in self._chain]
+            return Action(ranking=tuple(RankedId(one) for one in ranked or there[:1]))
         wanted = next(one for one in self._chain if one not in there)
         thought = self._thought(wanted)
         if begun and self._rng.random() < self._careless.stray:
