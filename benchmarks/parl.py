@@ -45,7 +45,7 @@ from context_agent.train.proof import plots
 from context_agent.train.rewards import Rewards, reward
 from context_agent.trajectory import Trajectory
 
-UNTIL = 0.6
+UNTIL = 0.5
 """Of the updates: from here on the performance alone is rewarded, in either arm."""
 ARMS: Mapping[str, Mapping[str, Any]] = {
     "without": {},
@@ -60,13 +60,13 @@ LABELS = {
 RUN: Mapping[str, Any] = {
     "threads": 1,
     "model": {"dtype": "float32", "attention": "eager", "gradient_checkpointing": False, "renderer": "words"},
-    "data": {"world": {"entities": 400, "tasks": 2_000, "hops": [2, 2], "worlds": 6, "branches": 3}},
+    "data": {"world": {"entities": 400, "tasks": 2_000, "hops": [2, 2], "worlds": 24, "branches": 3}},
     "episodes": {"window": 1_024, "reserve": 8, "per_call": 256, "turns": 12, "swarm": 3, "shown": 1},
 }
 """What the lessons and the rewards share. A search shows one document, as a name brings up its own first."""
 LESSONS: Mapping[str, Any] = {
     "tiny": {"hidden": 64, "layers": 2, "experts": 2, "positions": 2_048, "deviation": 0.1, "tied": True},
-    "sft": {"lessons": 4_000, "epochs": 2, "rows": 16, "rows_a_pass": 16},
+    "sft": {"lessons": 12_000, "epochs": 2, "rows": 16, "rows_a_pass": 16},
     "optimiser": {
         "learning_rate": 3e-3,
         "betas": [0.9, 0.98],
@@ -78,12 +78,12 @@ LESSONS: Mapping[str, Any] = {
 }
 REWARDS: Mapping[str, Any] = {
     "engine": {"batch": 256, "max_tokens": 32},
-    "rollouts": {"steps": 60, "groups": 8, "rollouts": 8, "substeps": 1, "concurrency": 64, "save_every": 20},
+    "rollouts": {"steps": 100, "groups": 12, "rollouts": 8, "substeps": 1, "concurrency": 96, "save_every": 25},
     "curriculum": {"beta": [4, 2]},
     "loss": {"kind": "cispo", "pass_tokens": 4_096},
     "optimiser": {"learning_rate": 5e-4, "betas": [0.9, 0.99], "warmup": 5},
-    "evaluation": {"every": 15, "questions": 48, "temperatures": [1.0]},
-    "checkpoints": {"every": 20},
+    "evaluation": {"every": 25, "questions": 48, "temperatures": [1.0]},
+    "checkpoints": {"every": 25},
 }
 PANELS = {
     "spawning": "episodes that start sub-agents",
