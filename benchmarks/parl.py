@@ -1,11 +1,12 @@
 """PARL in training on the closed world: does an orchestrator stop starting sub-agents when nothing pays for them?
 
-    python benchmarks/parl.py [--out runs/parl] [--seeds 0,1,2] [--arms without,with] [--jobs 2] [--plot docs/parl.svg]
+    python benchmarks/parl.py [--out runs/parl] [--seeds 0,1] [--arms without,with,priced] [--jobs 2] [--plot FILE]
 
 A question asks for three chains of two documents. The lessons show two ways in equal parts, which find about as much:
 searching one document after the other, and starting a sub-agent on each chain and ranking what they bring. Rewards then
-train the orchestrator alone; its sub-agents are the model that the lessons left, and stay that. The arms differ in
-`[parl]` and in nothing else: `without` has no weight, `with` has both, which fall to 0 at `UNTIL` of the updates.
+train the orchestrator alone; its sub-agents are the model that the lessons left, and stay that. The arms differ in the
+reward and in nothing else: `without` has no weight in `[parl]`, `with` has both, which fall to 0 at `UNTIL` of the
+updates. `priced` has none either, but each turn costs; it was added when both others were seen to end alike in training.
 
 The lessons are shared; seeds are those of the training by rewards. Each run is a process of one thread. What was done
 is not done again. Figures are of the test split, asked once at temperature 1: a question's value is the mean over
@@ -49,13 +50,14 @@ UNTIL = 0.5
 """Of the updates: from here on the performance alone is rewarded, in either arm."""
 ARMS: Mapping[str, Mapping[str, Any]] = {
     "without": {},
-    "with": {"parallel": 0.3, "finish": 0.1, "until": UNTIL, "breadth": 3},
-    "parallel": {"parallel": 0.3, "until": UNTIL, "breadth": 3},
+    "with": {"parl": {"parallel": 0.3, "finish": 0.1, "until": UNTIL, "breadth": 3}},
+    "priced": {"rewards": {"turn_from": 1, "turn_to": 7, "turn_most": 0.3}},
 }
+"""What an arm's run file says else. `priced` has no r_parallel: each turn past the first costs .05, to the end."""
 LABELS = {
     "without": "without r_parallel and r_finish",
     "with": "with both, annealed to 0",
-    "parallel": "with r_parallel alone, annealed to 0",
+    "priced": "without them, at a price of turns",
 }
 RUN: Mapping[str, Any] = {
     "threads": 1,
@@ -94,7 +96,14 @@ PANELS = {
     "searches": "searches of its own",
 }
 MEASURES = ("spawning", "searchers", "recall", "critical_steps", "searches", "reward", "finished")
-"""Of an episode on a held-out question. `reward` is the performance's, whatever the arm was trained by."""
+"""Of an episode on a held-out question. `reward` is the performance's, without a price, however the arm was trained."""
+SHOWN = {
+    "spawning": "episodes that start sub-agents",
+    "searchers": "sub-agents an episode",
+    "recall": "output recall",
+    "critical_steps": "critical steps",
+    "reward": "reward",
+}
 
 Score = Mapping[str, Any]
 Asked = Mapping[str, Sequence[Sequence[Score]]]
@@ -141,7 +150,7 @@ def rewarded(out: Path, arm: str, seed: int) -> Run:
             "seed": seed,
             "model": {**RUN["model"], "name": start},
             "episodes": {**RUN["episodes"], "searchers": start},
-            "parl": dict(ARMS[arm]),
+            **ARMS[arm],
         }
     )
 
@@ -217,10 +226,10 @@ def _done(runs: Sequence[Sequence[Score]]) -> float | None:
 def show(found: Mapping[str, Any]) -> None:
     """The figures as tables for a page, then the verdicts."""
     print(f"{found['seeds']} seeds, {found['questions']} questions of the {found['split']} split")
-    print(f"| | {' | '.join(MEASURES)} | sub-agents that finish |\n|{'---|' * (len(MEASURES) + 2)}")
+    print(f"| | {' | '.join(SHOWN.values())} | sub-agents that finish |\n|{'---|' * (len(SHOWN) + 2)}")
     for name, row in found["figures"].items():
         done = found["done"][name]
-        cells = [f"{row[one]['mean']:.2f} [{row[one]['low']:.2f}, {row[one]['high']:.2f}]" for one in MEASURES]
+        cells = [f"{row[one]['mean']:.2f} [{row[one]['low']:.2f}, {row[one]['high']:.2f}]" for one in SHOWN]
         cells.append("none" if done is None else f"{done:.2f}")
         print(f"| {LABELS.get(name, 'after the lessons')} | {' | '.join(cells)} |")
     for name, runs in found["by_seed"].items():
@@ -228,7 +237,7 @@ def show(found: Mapping[str, Any]) -> None:
     for name, less in found["less_half"].items():
         print(f"{LABELS[name]}: spawning less half of the lessons' {signed(less)}: {verdict(found['collapsed'][name])}")
     for name, row in found["against_without"].items():
-        told = "; ".join(f"{one} {signed(row[one])}" for one in MEASURES)
+        told = "; ".join(f"{told} {signed(row[one])}" for one, told in SHOWN.items())
         print(f"{LABELS[name]}, less without: {told}")
     print("minutes: " + ", ".join(f"{name} {one:.1f}" for name, one in found["minutes"].items()))
 
@@ -280,7 +289,7 @@ def _ask(run: Run, split: str) -> list[Score]:
     world = world_of(run.data)
     assert world is not None
     loaded, questions = load(run, world), world.questions[split]
-    rewards = run.curriculum.rewards(run.rewards, 1.0)
+    rewards = run.curriculum.rewards(Rewards(), 1.0)
     with ExitStack() as stack:
         engine, _ = stack.enter_context(sampling(run, loaded))
         searchers = stack.enter_context(searching(run, loaded))
@@ -325,8 +334,8 @@ def _plotted(runs: Sequence[Sequence[Score]]) -> dict[str, Any]:
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--out", type=Path, default=Path("runs/parl"))
-    parser.add_argument("--seeds", default="0,1,2")
-    parser.add_argument("--arms", default="without,with", help=f"of {', '.join(ARMS)}")
+    parser.add_argument("--seeds", default="0,1")
+    parser.add_argument("--arms", default=",".join(ARMS), help=f"of {', '.join(ARMS)}")
     parser.add_argument("--jobs", type=int, default=2, help="processes at a time")
     parser.add_argument("--split", choices=["dev", "test"], default="test", help="dev: to choose settings by")
     parser.add_argument("--plot", type=Path, help="where the curves go")

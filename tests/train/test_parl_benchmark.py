@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from context_agent.train.parl import Parl
+from context_agent.train.rewards import Rewards
 
 PROGRAM = Path(__file__).parents[2] / "benchmarks" / "parl.py"
 if not PROGRAM.is_file():
@@ -37,9 +38,9 @@ def run_of(*spawning: float) -> list[dict[str, Any]]:
 
 def test_the_arms_differ_in_their_reward_for_delegating_alone(parl: Any, tmp_path: Path) -> None:
     runs = [parl.rewarded(tmp_path, arm, 0) for arm in parl.ARMS]
-    plain = [{**run.plain(), "out": "", "parl": {}} for run in runs]
+    plain = [{**run.plain(), "out": "", "parl": {}, "rewards": {}} for run in runs]
     assert all(one == plain[0] for one in plain)
-    assert [run.parl.on for run in runs] == [bool(one) for one in parl.ARMS.values()]
+    assert [(run.parl.on, run.rewards == Rewards()) for run in runs] == [(False, True), (True, True), (False, False)]
     assert runs[0].parl == Parl()
     assert all(run.parl.at(parl.UNTIL) == run.parl.at(1.0) for run in runs)
     lessons = parl.lessons(tmp_path)
