@@ -6,7 +6,7 @@ A question asks for three chains of two documents. The lessons show two ways in 
 searching one document after the other, and starting a sub-agent on each chain and ranking what they bring. Rewards then
 train the orchestrator alone; its sub-agents are the model that the lessons left, and stay that. The arms differ in the
 reward and in nothing else: `without` has no weight in `[parl]`, `with` has both, which fall to 0 at `UNTIL` of the
-updates. `priced` has none either, but each turn costs; it was added when both others were seen to end alike in training.
+updates. `priced` has none either, but each turn costs; it was added once both others ended alike in training.
 
 The lessons are shared; seeds are those of the training by rewards. Each run is a process of one thread. What was done
 is not done again. Figures are of the test split, asked once at temperature 1: a question's value is the mean over
@@ -116,17 +116,21 @@ def main() -> int:
     if options.phase:
         _phase(options)
         return 0
-    seeds, arms = options.seeds.split(","), options.arms.split(",")
+    seeds = options.seeds.split(",")
+    runs = {name: seeds[: 1 if name in options.once.split(",") else None] for name in options.arms.split(",")}
     _run(options, "lessons", "0")
-    jobs = [(one, seed) for seed in seeds for one in ("before", *arms)]
+    asked_of = {"before": seeds, **runs}
     with ThreadPoolExecutor(options.jobs) as pool:
-        for job in [pool.submit(_run, options, *one) for one in jobs]:
+        jobs = [pool.submit(_run, options, name, seed) for name, found in asked_of.items() for seed in found]
+        for job in jobs:
             job.result()
-    asked = {name: [_scores(options, name, seed) for seed in seeds] for name in ("before", *arms)}
+    asked = {name: [_scores(options, name, seed) for seed in found] for name, found in asked_of.items()}
+    lines = {name: [list(read(options.out / f"{name}-{one}" / "metrics.jsonl")) for one in runs[name]] for name in runs}
     found = measured(asked) | {"split": options.split, "minutes": _minutes(options.out)}
+    found["training"] = {name: tenths(one) for name, one in lines.items()}
     (options.out / f"parl-{options.split}.json").write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
     plot = options.plot or options.out / "parl.svg"
-    plot.write_text(plots.drawn(_groups(options, asked, seeds), PANELS, plot.with_suffix(".png")), encoding="utf-8")
+    plot.write_text(plots.drawn(_groups(lines, asked), PANELS), encoding="utf-8")
     show(found)
     print(f"{options.out / f'parl-{options.split}.json'}  {plot}")
     return 0
@@ -175,10 +179,10 @@ def measured(asked: Asked) -> dict[str, Any]:
     """Every figure: means with intervals, each arm's verdict, and the arms against each other."""
     arms = [name for name in asked if name != "before"]
     return {
-        "seeds": len(asked["before"]),
+        "seeds": {name: len(runs) for name, runs in asked.items()},
         "questions": len(asked["before"][0]),
         "figures": {name: {one: asdict(pooled(runs, one)) for one in MEASURES} for name, runs in asked.items()},
-        "by_seed": {name: [_means(run) for run in runs] for name, runs in asked.items()},
+        "by_seed": {name: [pooled([run], "spawning").mean for run in runs] for name, runs in asked.items()},
         "done": {name: _done(runs) for name, runs in asked.items()},
         "less_half": {name: asdict(Figure.of(_less_half(asked[name], asked["before"]))) for name in arms},
         "collapsed": {name: collapsed(asked[name], asked["before"]) for name in arms},
@@ -213,10 +217,6 @@ def _against(ours: Sequence[Sequence[Score]], theirs: Sequence[Sequence[Score]],
     return Figure.of([a - b for a, b in zip(values(ours, measure), values(theirs, measure), strict=True)])
 
 
-def _means(run: Sequence[Score]) -> dict[str, float]:
-    return {one: fmean(float(score[one]) for score in run) for one in MEASURES}
-
-
 def _done(runs: Sequence[Sequence[Score]]) -> float | None:
     """Of all sub-agents started, the share that finished; None where none was."""
     started = sum(one["searchers"] for run in runs for one in run)
@@ -225,26 +225,24 @@ def _done(runs: Sequence[Sequence[Score]]) -> float | None:
 
 def show(found: Mapping[str, Any]) -> None:
     """The figures as tables for a page, then the verdicts."""
-    print(f"{found['seeds']} seeds, {found['questions']} questions of the {found['split']} split")
-    print(f"| | {' | '.join(SHOWN.values())} | sub-agents that finish |\n|{'---|' * (len(SHOWN) + 2)}")
+    print(f"{found['questions']} questions of the {found['split']} split")
+    print(f"| | seeds | {' | '.join(SHOWN.values())} | sub-agents that finish |\n|{'---|' * (len(SHOWN) + 3)}")
     for name, row in found["figures"].items():
         done = found["done"][name]
         cells = [f"{row[one]['mean']:.2f} [{row[one]['low']:.2f}, {row[one]['high']:.2f}]" for one in SHOWN]
         cells.append("none" if done is None else f"{done:.2f}")
-        print(f"| {LABELS.get(name, 'after the lessons')} | {' | '.join(cells)} |")
+        print(f"| {LABELS.get(name, 'after the lessons')} | {found['seeds'][name]} | {' | '.join(cells)} |")
     for name, runs in found["by_seed"].items():
-        print(f"{name}, spawning by seed: " + ", ".join(f"{one['spawning']:.2f}" for one in runs))
+        print(f"{name}, spawning by seed: " + ", ".join(f"{one:.2f}" for one in runs))
     for name, less in found["less_half"].items():
-        print(f"{LABELS[name]}: spawning less half of the lessons' {signed(less)}: {verdict(found['collapsed'][name])}")
+        verdict = "collapsed" if found["collapsed"][name] else "no collapse"
+        print(f"{LABELS[name]}: spawning less half of the lessons' {signed(less)}: {verdict}")
+    for name, shares in found["training"].items():
+        print(f"{name}, spawning in training by tenths: " + " ".join(f"{one:.2f}" for one in shares))
     for name, row in found["against_without"].items():
         told = "; ".join(f"{told} {signed(row[one])}" for one, told in SHOWN.items())
         print(f"{LABELS[name]}, less without: {told}")
     print("minutes: " + ", ".join(f"{name} {one:.1f}" for name, one in found["minutes"].items()))
-
-
-def verdict(gone: bool) -> str:
-    """In a word."""
-    return "collapsed" if gone else "no collapse"
 
 
 def signed(found: Mapping[str, float]) -> str:
@@ -316,15 +314,20 @@ def _minutes(out: Path) -> dict[str, float]:
     return {one.parent.name: float(one.read_text()) / 60 for one in sorted(out.glob("*/seconds.json"))}
 
 
-def _groups(options: argparse.Namespace, asked: Asked, seeds: Sequence[str]) -> list[plots.Group]:
-    """The curves of every arm, with what the held-out questions gave."""
-    made = []
-    for name in (one for one in asked if one != "before"):
-        runs = tuple(list(read(options.out / f"{name}-{seed}" / "metrics.jsonl")) for seed in seeds)
-        # One level for all: the lessons are shared.
-        before = None if made else _plotted(asked["before"])
-        made.append(plots.Group(LABELS[name], runs, before, _plotted(asked[name])))
-    return made
+def tenths(runs: Sequence[Sequence[Mapping[str, Any]]]) -> list[float]:
+    """The share of training episodes that start sub-agents in each tenth of the updates, over all seeds."""
+    last = max(line["step"] for run in runs for line in run)
+    shares = [(line["step"], line["spawning"]) for run in runs for line in run if "spawning" in line]
+    return [fmean(one for step, one in shares if (10 * step - 1) // last == n) for n in range(10)]
+
+
+def _groups(lines: Mapping[str, Sequence[Sequence[Mapping[str, Any]]]], asked: Asked) -> list[plots.Group]:
+    """The curves of every arm, with what the held-out questions gave; the lessons' level once, as they are shared."""
+    levels = [_plotted(asked["before"]), *[None] * (len(lines) - 1)]
+    return [
+        plots.Group(LABELS[name], tuple(runs), level, _plotted(asked[name]))
+        for (name, runs), level in zip(lines.items(), levels, strict=True)
+    ]
 
 
 def _plotted(runs: Sequence[Sequence[Score]]) -> dict[str, Any]:
@@ -336,6 +339,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--out", type=Path, default=Path("runs/parl"))
     parser.add_argument("--seeds", default="0,1")
     parser.add_argument("--arms", default=",".join(ARMS), help=f"of {', '.join(ARMS)}")
+    parser.add_argument("--once", default="", help="arms that the first seed alone has")
     parser.add_argument("--jobs", type=int, default=2, help="processes at a time")
     parser.add_argument("--split", choices=["dev", "test"], default="test", help="dev: to choose settings by")
     parser.add_argument("--plot", type=Path, help="where the curves go")

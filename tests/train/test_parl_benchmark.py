@@ -72,12 +72,15 @@ def test_figures_are_means_over_seeds_and_differences_of_the_same_questions(
         "with": [run_of(1, 1, 1, 1), run_of(1, 1, 1, 0)],
     }
     found = parl.measured(asked)
-    assert (found["seeds"], found["questions"]) == (2, 4)
+    assert (found["seeds"], found["questions"]) == ({"before": 2, "without": 2, "with": 2}, 4)
     assert found["figures"]["before"]["spawning"]["mean"] == 0.5
     assert found["against_without"]["with"]["spawning"]["mean"] == 0.875
     assert found["collapsed"] == {"without": True, "with": False}
     assert found["done"] == {"before": pytest.approx(2 / 3), "without": None, "with": pytest.approx(2 / 3)}
-    parl.show({**found, "split": "dev", "minutes": {"lessons": 1.0}})
+    lines = [{"step": n, "spawning": float(n > 50)} for n in range(1, 101)]
+    trained = {"with": parl.tenths([[{"step": 0}, *lines], lines])}
+    assert trained["with"] == [0.0] * 5 + [1.0] * 5
+    parl.show({**found, "split": "dev", "minutes": {"lessons": 1.0}, "training": trained})
     told = capsys.readouterr().out
     assert "without r_parallel and r_finish: spawning less half" in told
     assert told.count("no collapse") == 1
