@@ -117,7 +117,7 @@ def main() -> int:
         _phase(options)
         return 0
     seeds = options.seeds.split(",")
-    runs = {name: seeds[: 1 if name in options.once.split(",") else None] for name in options.arms.split(",")}
+    runs = dict.fromkeys(options.arms.split(","), seeds)
     _run(options, "lessons", "0")
     asked_of = {"before": seeds, **runs}
     with ThreadPoolExecutor(options.jobs) as pool:
@@ -339,7 +339,6 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--out", type=Path, default=Path("runs/parl"))
     parser.add_argument("--seeds", default="0,1")
     parser.add_argument("--arms", default=",".join(ARMS), help=f"of {', '.join(ARMS)}")
-    parser.add_argument("--once", default="", help="arms that the first seed alone has")
     parser.add_argument("--jobs", type=int, default=2, help="processes at a time")
     parser.add_argument("--split", choices=["dev", "test"], default="test", help="dev: to choose settings by")
     parser.add_argument("--plot", type=Path, help="where the curves go")
