@@ -110,7 +110,8 @@ class Model(Section):
 class World(Section):
     """A closed world made on the spot, corpus and questions (`train.demo.gym`).
 
-    Lessons are spread over so many `worlds` of consecutive seeds; questions for rewards are asked in the first.
+    Lessons are spread over so many `worlds` of consecutive seeds; questions for rewards are asked in the first. With
+    more than one of the `branches` a question asks for so many chains at once.
     """
 
     entities: Count = 800
@@ -118,6 +119,7 @@ class World(Section):
     seed: int = 0
     hops: tuple[Count, Count] = (1, 3)
     worlds: Count = 1
+    branches: Count = 1
 
 
 class Data(Section):
@@ -148,6 +150,8 @@ class Data(Section):
 class Episodes(Section):
     """The harness: profile and limits of an episode. `swarm` is how many sub-agents one turn may start, 0 for none.
 
+    `searchers` is the folder of the model that decides in sub-agents, which training leaves as it is; by default the
+    policy that is trained decides in them too. `shown` is how many hits a search shows, 0 for as many as the profile.
     `per_call` is what a call may show (0: an eighth of the window), `reserve` what is kept free behind every action.
     A window holds eight reserves at least, so one for very small models needs a smaller reserve.
     """
@@ -161,6 +165,8 @@ class Episodes(Section):
     calls: Count = 16
     workers: Count = 8
     swarm: Annotated[int, Field(ge=0, le=MOST)] = 0
+    searchers: str | None = None
+    shown: Annotated[int, Field(ge=0)] = 0
 
     @field_validator("window")
     @classmethod
@@ -180,8 +186,10 @@ class Episodes(Section):
         if renderer is Rendering.WORDS:
             from context_agent.train.demo.spelling import profile
 
-            return profile()
-        return named_profile(self.profile)
+            made = profile()
+        else:
+            made = named_profile(self.profile)
+        return replace(made, search_limit=self.shown) if self.shown else made
 
 
 class Engine(Section):
@@ -344,6 +352,10 @@ class Run(Section):
                 f"loss.staleness = {self.loss.staleness} would drop rows that are sampled ahead: with overlap.ahead = "
                 f"{self.overlap.ahead} and {self.rollouts.substeps} substeps they are up to {self.oldest} updates old"
             )
+        if self.episodes.searchers and not self.episodes.swarm:
+            raise ValueError("episodes.searchers names a model for sub-agents, and episodes.swarm = 0 has none: set it")
+        if self.episodes.searchers and self.engine.kind != "transformers":
+            raise ValueError('episodes.searchers is loaded beside the trainer: it needs engine.kind = "transformers"')
         if self.parl.on and not self.episodes.swarm:
             raise ValueError("parl rewards sub-agents, and episodes.swarm = 0 has none: set it, or leave parl out")
         if (self.model.renderer is Rendering.WORDS) != (self.data.world is not None):

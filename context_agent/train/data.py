@@ -15,9 +15,11 @@ from context_agent.policies.renderers.protocol import TokenRenderer
 from context_agent.policies.tokens import PromptCounter
 from context_agent.questions import Question, load_questions
 from context_agent.retrieval.protocol import Corpus
+from context_agent.swarm import Swarm
 from context_agent.train.config import Data, Run
 from context_agent.train.demo.gym import Gym, gym
-from context_agent.train.demo.teacher import Teacher
+from context_agent.train.demo.spelling import SWARM
+from context_agent.train.demo.teacher import LEADING, LED, Teacher
 from context_agent.train.recorded import Note
 from context_agent.train.rows import Row, taught
 from context_agent.trajectory import Trajectory
@@ -43,11 +45,13 @@ def world_of(data: Data) -> Gym | None:
     if data.world is None:
         return None
     made = data.world
-    return gym(entities=made.entities, tasks=made.tasks, seed=made.seed, hops=made.hops, worlds=made.worlds)
+    return gym(**made.model_dump())
 
 
-def texts_of(world: Gym) -> Iterator[str]:
-    """All that a vocabulary of whole words has to cover."""
+def texts_of(world: Gym, *, swarm: bool = False) -> Iterator[str]:
+    """All that a vocabulary of whole words has to cover, with what is said to and of sub-agents or without."""
+    if swarm:
+        yield SWARM
     for one in (world, *world.others):
         for chunk in one.corpus.chunks:
             yield chunk.indexed_text
@@ -134,15 +138,23 @@ def _taught(run: Run, renderer: TokenRenderer, world: Gym) -> Iterator[Trajector
 
 
 def _teaching(run: Run, renderer: TokenRenderer, world: Gym) -> SearchAgent:
-    teacher = Teacher(world.questions["train"], world.titles, counter=PromptCounter(renderer))
+    """A teacher in the run's harness; where that has a swarm, one that leads, with careless sub-agents."""
+    asked, counter = world.questions["train"], PromptCounter(renderer)
+    breadth = run.episodes.swarm
+    led = Teacher(asked, world.titles, LED, counter)
     return SearchAgent(
-        world.corpus, teacher, profile=run.episodes.harness(run.model.renderer), budget=run.episodes.budget
+        world.corpus,
+        Teacher(asked, world.titles, LEADING if breadth else None, counter),
+        profile=run.episodes.harness(run.model.renderer),
+        budget=run.episodes.budget,
+        swarm=Swarm(breadth=breadth, policy=led) if breadth else None,
     )
 
 
 async def _played(agent: SearchAgent, asked: Sequence[tuple[Question, int]]) -> list[Trajectory]:
     searches = [agent.asearch(one.question, question_id=one.id, seed=seed) for one, seed in asked]
-    return [result.trajectories[0] for result in await asyncio.gather(*searches)]
+    results = await asyncio.gather(*searches)
+    return [one for result in results for one in (*result.trajectories, *result.searchers)]
 
 
 def _questions(files: Sequence[str], note: Note) -> list[Question]:

@@ -24,20 +24,21 @@ def agent_of(
     temperature: float,
     top_p: float | None = None,
     prunes: bool = True,
+    searchers: Engine | None = None,
 ) -> SearchAgent:
     """An agent with the run's profile, window and limits, sampling at that temperature; close it.
 
-    Without `prunes` the policy's edits of its context are not carried out.
+    Without `prunes` the policy's edits of its context are not carried out. `searchers` samples in sub-agents, by
+    default the same engine.
     """
     episodes = run.episodes
-    policy: Policy = TokenPolicy(
-        engine,
-        renderer,
-        temperature=temperature,
-        top_p=run.engine.top_p if top_p is None else top_p,
-        max_tokens=run.engine.max_tokens,
-    )
-    policy = policy if prunes else ControlledPolicy(policy, strategy("none"), "none")
+    top_p = run.engine.top_p if top_p is None else top_p
+
+    def sampled(engine: Engine) -> Policy:
+        return TokenPolicy(engine, renderer, temperature=temperature, top_p=top_p, max_tokens=run.engine.max_tokens)
+
+    policy = sampled(engine) if prunes else ControlledPolicy(sampled(engine), strategy("none"), "none")
+    theirs = None if searchers is None else sampled(searchers)
     return SearchAgent(
         corpus,
         policy,
@@ -45,5 +46,5 @@ def agent_of(
         budget=episodes.budget,
         limits=Limits(turns=episodes.turns, seconds=episodes.seconds, calls=episodes.calls),
         workers=episodes.workers,
-        swarm=Swarm(breadth=episodes.swarm) if episodes.swarm else None,
+        swarm=Swarm(breadth=episodes.swarm, policy=theirs) if episodes.swarm else None,
     )

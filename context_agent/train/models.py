@@ -61,12 +61,19 @@ def load(run: Run, world: Gym | None = None) -> Loaded:
     return Loaded(model, tokenizer, renderer, lora(run.model))
 
 
+def frozen(chosen: Model, folder: str, tokenizer: Any) -> Any:
+    """The model in that folder, which stays as it is and is spoken to as the run's own. Raises `ConfigError`."""
+    if chosen.renderer is Rendering.WORDS:
+        _check_words(folder, tokenizer)
+    return _named(chosen.model_copy(update={"name": folder, "revision": None})).eval().requires_grad_(False)
+
+
 def spoken(run: Run, world: Gym | None = None) -> tuple[Any, TokenRenderer]:
     """The tokenizer as transformers has it, and the renderer. Loads no weights."""
     chosen = run.model
     if chosen.renderer is Rendering.WORDS:
         assert world is not None
-        words = Words(texts_of(world))
+        words = Words(texts_of(world, swarm=bool(run.episodes.swarm)))
         return words.tokenizer(), words
     tokenizer = _tokenizer(chosen)
     if chosen.renderer is Rendering.TEMPLATE:

@@ -8,12 +8,15 @@ Another account has `R = l(e) r_parallel + (1 - l(e)) 1[success] Q(t)`; that is 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from enum import StrEnum
 from math import isfinite
+from statistics import fmean
 
 from context_agent.episode import StopReason
 from context_agent.errors import ConfigError
+from context_agent.swarm import steps
 from context_agent.train.rewards import Ending, Outcome, Reward, annealed
 from context_agent.trajectory import Delegated, Returned, Trajectory
 
@@ -89,6 +92,21 @@ def delegation(trajectory: Trajectory) -> Delegation:
 
 def _finished(one: Delegated) -> bool:
     return one.error is None and one.stop_reason == StopReason.FINISHED and one.documents > 0
+
+
+def delegating(trajectories: Sequence[Trajectory]) -> dict[str, float]:
+    """Means over episodes: the share that starts sub-agents, how many, the share of those that finish, critical steps.
+
+    `searchers_finished` is absent where none was started.
+    """
+    made = [delegation(one) for one in trajectories]
+    started = sum(one.started for one in made)
+    found = {
+        "spawning": fmean(float(one.started > 0) for one in made),
+        "searchers": started / len(made),
+        "critical_steps": fmean(steps(one) for one in trajectories),
+    }
+    return found | ({"searchers_finished": sum(one.finished for one in made) / started} if started else {})
 
 
 def parallel(made: Delegation, settings: Parl) -> float:

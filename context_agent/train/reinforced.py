@@ -17,7 +17,7 @@ from context_agent.policies.engines.vllm import VllmEngine
 from context_agent.train.config import Run
 from context_agent.train.data import Material, opened, world_of
 from context_agent.train.harness import agent_of
-from context_agent.train.models import Loaded, load
+from context_agent.train.models import Loaded, frozen, load
 from context_agent.train.overlapped import overlapped
 from context_agent.train.recorded import Note
 from context_agent.train.rl.evaluation import Evaluator
@@ -35,6 +35,8 @@ except ImportError:
     raise MissingExtraError("transformers", "train") from None
 
 _Callback: Any = TrainerCallback
+TOGETHER = 0.05
+"""Seconds in which the sub-agents of a batch of orchestrators ask."""
 
 
 def train(run: Run, *, resume: bool = False, note: Note = print, advance: Advance | None = None) -> Trained:
@@ -49,11 +51,15 @@ def train(run: Run, *, resume: bool = False, note: Note = print, advance: Advanc
     with ExitStack() as stack:
         material = stack.enter_context(opened(run.data, note, world))
         engine, weights = stack.enter_context(sampling(run, loaded))
-        watch = _Watch(run, stack.enter_context(_evaluating(run, material, engine, loaded, session)))
+        searchers = stack.enter_context(searching(run, loaded))
+        watch = _Watch(
+            run, stack.enter_context(_evaluating(run, material, engine, loaded, session, searchers=searchers))
+        )
         bench = stack.enter_context(bench_of(run, material.questions, note, rank=session.rank, ranks=session.ranks))
 
         def open_agent(engine: Engine) -> AbstractContextManager[SearchAgent]:
-            return agent_of(run, material.corpus, engine, loaded.renderer, temperature=run.engine.temperature)
+            temperature = run.engine.temperature
+            return agent_of(run, material.corpus, engine, loaded.renderer, temperature=temperature, searchers=searchers)
 
         how: dict[str, Any] = {
             "rewards": run.rewards,
@@ -117,6 +123,22 @@ def sampling(run: Run, loaded: Loaded) -> Iterator[tuple[Engine, Weights]]:
         return
     folder = Path(chosen.adapters or f"{run.out}/adapters")
     yield server, Adapters(server, chosen.base_url, folder, chosen.adapter_name, timeout=chosen.timeout)
+
+
+@contextmanager
+def searching(run: Run, loaded: Loaded) -> Iterator[Engine | None]:
+    """The engine that samples in sub-agents, by weights that stay; None where they have the policy's own."""
+    folder = run.episodes.searchers
+    if folder is None:
+        yield None
+        return
+    # It is not told how many are at work: each turn of all sub-agents begins when the orchestrators' batch is done.
+    model = frozen(run.model, folder, loaded.tokenizer)
+    engine = TransformersEngine(model, name=folder, most=run.engine.batch, version="0", wait=TOGETHER)
+    try:
+        yield engine
+    finally:
+        engine.close()
 
 
 class _Watch(_Callback):  # type: ignore[misc]  # transformers' types come and go with it
@@ -187,7 +209,7 @@ class _Watch(_Callback):  # type: ignore[misc]  # transformers' types come and g
 
 @contextmanager
 def _evaluating(
-    run: Run, material: Material, engine: Engine, loaded: Loaded, session: Session
+    run: Run, material: Material, engine: Engine, loaded: Loaded, session: Session, *, searchers: Engine | None
 ) -> Iterator[Evaluator | None]:
     """None where nothing is to be evaluated, or not by this rank."""
     chosen = run.evaluation
@@ -197,7 +219,7 @@ def _evaluating(
     with ExitStack() as stack:
         agents = {
             temperature: stack.enter_context(
-                agent_of(run, material.corpus, engine, loaded.renderer, temperature=temperature)
+                agent_of(run, material.corpus, engine, loaded.renderer, temperature=temperature, searchers=searchers)
             )
             for temperature in chosen.temperatures
         }

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from context_agent.errors import ConfigError
+from context_agent.profiles import default
 from context_agent.train.checkpoints import binding, differences, digest, flat
 from context_agent.train.curriculum import Stage
 from context_agent.train.estimate import report
@@ -53,6 +54,21 @@ def test_parl_needs_sub_agents_to_pay_for() -> None:
     assert (run.episodes.swarm, run.parl.parallel, run.parl.form) == (4, 0.2, Form.MIXED)
     with pytest.raises(ConfigError, match=r"episodes\.swarm = 0"):
         made(LEAST | {"parl": {"parallel": 0.2}})
+
+
+def test_a_model_for_sub_agents_needs_sub_agents_and_a_place_beside_the_trainer() -> None:
+    swarm = {"swarm": 2, "searchers": "runs/sft/final"}
+    assert made(LEAST | {"episodes": swarm}).episodes.searchers == "runs/sft/final"
+    with pytest.raises(ConfigError, match=r"episodes\.searchers"):
+        made(LEAST | {"episodes": {"searchers": "runs/sft/final"}})
+    with pytest.raises(ConfigError, match=r"engine\.kind"):
+        made(LEAST | {"episodes": swarm, "engine": {"kind": "vllm"}})
+
+
+def test_a_run_says_how_many_hits_a_search_shows() -> None:
+    run = made(LEAST | {"episodes": {"shown": 1}})
+    assert run.episodes.harness(run.model.renderer).search_limit == 1
+    assert made(LEAST).episodes.harness(run.model.renderer).search_limit == default().search_limit
 
 
 @pytest.mark.parametrize(

@@ -16,10 +16,12 @@ from context_agent.policies.token_calls import calls
 from context_agent.policies.tokens import TokenPolicy
 from context_agent.pruning.budget import Budget
 from context_agent.swarm import Swarm
-from context_agent.train.parl import Delegation, Form, Parl, delegation, finish, parallel, with_parl
+from context_agent.train import run_file
+from context_agent.train.harness import agent_of
+from context_agent.train.parl import Delegation, Form, Parl, delegating, delegation, finish, parallel, with_parl
 from context_agent.train.rewards import Ending, Outcome, Reward, reward
 from context_agent.train.rows import rows_of
-from context_agent.trajectory import Delegated, Header, Returned, Trajectory
+from context_agent.trajectory import Acted, Delegated, Header, Returned, Trajectory
 from tests.actions import search
 from tests.policies.sampling import QUESTION, small_corpus
 
@@ -151,6 +153,45 @@ def test_only_the_orchestrator_s_tokens_become_rows() -> None:
     theirs_ids = {one.header.id for one in subs}
     assert {row.episode_id for row in made} == {main.header.id}
     assert not theirs_ids & {row.episode_id for row in made}
+
+
+def test_sub_agents_are_played_by_the_engine_that_is_theirs() -> None:
+    run = run_file.made({"model": {"name": "m"}, "data": {"questions": ["q"], "path": "p"}, "episodes": {"swarm": 2}})
+    renderer = HarmonyRenderer()
+    end = Action(text="<Document id=d1></Document>")
+    spawn = Action((ToolCall("spawn_searchers", {"tasks": ["comets", "bridges"]}),))
+    main = FakeEngine([renderer.reply(one) for one in (spawn, end)], version="9")
+    theirs = FakeEngine([renderer.reply(one) for one in (search("comets"), search("bridges"), end, end)], version="0")
+    with agent_of(run, small_corpus(), main, renderer, temperature=1.0, searchers=theirs) as agent:
+        result = agent.search(QUESTION)
+    assert {call.version for call in calls(result.trajectories[0])} == {"9"}
+    assert {call.version for one in result.searchers for call in calls(one)} == {"0"}
+    assert (len(main.samples), len(theirs.samples)) == (2, 4)
+
+
+def test_what_delegating_comes_to_over_episodes() -> None:
+    none, two = (
+        Trajectory(Header("a", "q", {}, Budget()), (acted(),)),
+        Trajectory(
+            Header("b", "q", {}, Budget()),
+            (acted(), Returned(0, 0, "spawn_searchers", {}, (), delegated=(ended(3), ended(1, "turns"))), acted()),
+        ),
+    )
+    assert delegating([none, two]) == {
+        "spawning": 0.5,
+        "searchers": 1.0,
+        "critical_steps": (1 + 5) / 2,
+        "searchers_finished": 0.5,
+    }
+    assert "searchers_finished" not in delegating([none])
+
+
+def acted() -> Acted:
+    return Acted(0, Action(), "", 0)
+
+
+def ended(steps: int, reason: str = "finished") -> Delegated:
+    return Delegated("x", "task", reason, 1, steps=steps)
 
 
 def test_a_reward_keeps_what_it_was_before_penalties() -> None:

@@ -6,7 +6,8 @@ id in a question's gold is changed alike.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+import random
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from context_agent.questions import Question
@@ -17,6 +18,8 @@ from context_agent.types import Document
 TYPES = ("single", "bridge")
 """Kinds of question asked here: chains of documents, each of which names the next."""
 SPLITS = ("train", "dev", "test")
+BETWEEN = " , "
+"""Stands between the branches of a question, each of which can be followed without the others."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,12 +44,14 @@ def gym(
     hops: tuple[int, int] = (1, 3),
     types: Collection[str] = TYPES,
     worlds: int = 1,
+    branches: int = 1,
 ) -> Gym:
     """A world of so many entities, and those of so many questions about it that are of these types.
 
     With more than one of the `worlds` the others are of the seeds that follow: lessons on several of them teach to read
-    names, where lessons on one teach to remember them. Equal arguments give equal gyms. Raises `ConfigError` for more
-    questions than such a world has.
+    names, where lessons on one teach to remember them. With more than one of the `branches` each question asks for so
+    many chains at once (`joined`). Equal arguments give equal gyms. Raises `ConfigError` for more questions than such a
+    world has.
     """
     made = world.make(entities=entities, seed=seed, tasks=tasks, hops=hops, distractors=0, vocabulary="small")
     ids = {one.id: one.title.lower().replace(" ", "-") for one in made.documents}
@@ -58,5 +63,44 @@ def gym(
             if task.type in types:
                 question = replace(task.asked, gold=tuple(ids[one] for one in task.gold), facts=())
                 asked[split].append(question)
-    others = (gym(entities=entities, tasks=tasks, seed=seed + n, hops=hops, types=types) for n in range(1, worlds))
+        if branches > 1:
+            asked[split] = joined(asked[split], branches, seed=seed)
+    others = (
+        gym(entities=entities, tasks=tasks, seed=seed + n, hops=hops, types=types, branches=branches)
+        for n in range(1, worlds)
+    )
     return Gym(MemoryCorpus(documents), asked, titles, tuple(others))
+
+
+def joined(questions: Sequence[Question], branches: int, *, seed: int = 0) -> list[Question]:
+    """Questions that ask for so many chains at once: `ruler of garth coast , craft of the scene of dark bell ?`.
+
+    A branch is a chain without what is asked about its last document, so its gold is what its words lead to. As many
+    questions as were given, of branches without a document in common. Questions of one document make no branch.
+    """
+    found = list({_branch(one): one for one in questions if len(one.gold) > 1}.items())
+    rng = random.Random(f"joined/{seed}/{branches}")
+    made: dict[str, Question] = {}
+    for _ in range(2 * len(questions)):
+        drawn = rng.sample(found, min(branches, len(found)))
+        gold = tuple(one for _, question in drawn for one in question.gold)
+        if len(made) < len(questions) and len(drawn) == branches and len(set(gold)) == len(gold):
+            text = f"{BETWEEN.join(branch for branch, _ in drawn)} ?"
+            first = drawn[0][1]
+            made[text] = Question(f"{first.id}-{len(made)}", text, gold=gold, type="joined", hops=len(gold))
+    return list(made.values())
+
+
+def parted(question: Question) -> Iterator[tuple[str, tuple[str, ...]]]:
+    """The branches of a question with the gold of each, in hop order; the question itself where it has but one."""
+    if question.type != "joined":
+        yield question.question, question.gold
+        return
+    gold = iter(question.gold)
+    for branch in question.question.removesuffix(" ?").split(BETWEEN):
+        yield branch, tuple(next(gold) for _ in range(branch.count(" of ") + 1))
+
+
+def _branch(question: Question) -> str:
+    """`What is the house of the ruler of Garth Coast ?` is `ruler of garth coast`."""
+    return question.question.lower().removesuffix(" ?").partition(" of ")[2].removeprefix("the ")

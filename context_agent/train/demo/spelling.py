@@ -5,6 +5,7 @@
     quiet well : quiet well has the maker kit holt . [60/512]  what it brought, and the usage line
     > so maker ; keep quiet well ; search kit holt |        a thought, and two calls: prune all but one, and search
     > rank quiet well , kit holt |                          the final ranking
+    > spawn home of quiet well , maker of dim lake |        a sub-agent for each of two tasks, where there is a swarm
 
 `so` says which relation is followed, as a larger model would in its reasoning. `prune` names what goes, `keep` what
 stays, `restore` what comes back. A word that is none of these is a call of an unknown tool, which the episode answers
@@ -19,12 +20,16 @@ from typing import Any
 
 from context_agent.policies.renderers.protocol import Ids, Opening
 from context_agent.profiles import Profile
+from context_agent.tools import SPAWN
 from context_agent.types import Action, RankedId, ToolCall
 
 PAD, UNKNOWN, OPEN, GO, END = "<pad>", "<unk>", "<question>", "<go>", "<end>"
 SPECIALS = (PAD, UNKNOWN, OPEN, GO, END)
 VERBS = ("search", "keep", "prune", "restore", "rank")
 THOUGHT = "so"
+SPAWNS = "spawn"
+SWARM = f"{SPAWNS} searchers document documents nothing failed out time no were started tasks not given before empty"
+"""More words for a world with a swarm: the call, and what is told of sub-agents."""
 _COMMON = (THOUGHT, "no", "results", "found", "error", *VERBS, *"0123456789", *".,:;?[]/")
 _WORD = re.compile(r"[a-z]+|\d|[.,:;?\[\]/]")
 _INDEX = re.compile(r"_\d+")
@@ -132,6 +137,8 @@ def _ids(words: Sequence[str]) -> list[str]:
 
 def _said(call: ToolCall) -> str:
     arguments = call.arguments if not isinstance(call.arguments, str) else {}
+    if call.name == SPAWN:
+        return f"{SPAWNS} {' , '.join(arguments.get('tasks', ()))}"
     for verb, (name, key) in _EDITS.items():
         if call.name == name and key in arguments:
             return f"{verb} {_listed(arguments[key])}"
@@ -142,6 +149,9 @@ def _call(words: Sequence[str]) -> ToolCall:
     verb, rest = words[0], words[1:]
     if verb == "search":
         return ToolCall("search_corpus", {"query": " ".join(rest)})
+    if verb == SPAWNS:
+        tasks = " ".join(rest).split(",")
+        return ToolCall(SPAWN, {"tasks": [task.strip() for task in tasks if task.strip()]})
     if verb in _EDITS:
         name, key = _EDITS[verb]
         return ToolCall(name, {key: [f"{one}_0" for one in _ids(rest)]})

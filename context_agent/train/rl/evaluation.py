@@ -18,6 +18,7 @@ from context_agent.trajectory_file import write
 MEASURES = (
     *("reward", "recall", "precision", "trajectory_recall", "prune_accuracy"),
     *("pruned", "pruning", "finished", "turns", "searches"),
+    *("spawning", "searchers", "searchers_finished", "critical_steps"),
 )
 SHOWN = 4
 """Trajectories that are kept of each evaluation and temperature, for `ctx1 view`."""

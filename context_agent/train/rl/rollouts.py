@@ -19,12 +19,13 @@ from context_agent.errors import ConfigError, DataError, PolicyError
 from context_agent.eval.gold import Gold, gold_of
 from context_agent.policies.token_calls import calls
 from context_agent.questions import Question
+from context_agent.tools import SPAWN
 from context_agent.train.advantages import Advantages, Baseline, Scored, advantages
 from context_agent.train.batches import Weighted, shares
 from context_agent.train.curriculum import Curriculum, drawn
 from context_agent.train.judged.terms import Bench, Judged, golden
 from context_agent.train.outcomes import outcome, spoiled
-from context_agent.train.parl import Parl, delegation, with_parl
+from context_agent.train.parl import Parl, delegating, delegation, with_parl
 from context_agent.train.rewards import Outcome, Reward, Rewards, reward
 from context_agent.train.rl.buffer import Buffer
 from context_agent.train.rl.playing import Ask, Ended, played
@@ -284,7 +285,8 @@ def whole(ended: Ended) -> TypeGuard[Trajectory]:
 def measures(episodes: Sequence[Played]) -> dict[str, float]:
     """Means over episodes: the reward and each of its terms, recalls, pruning, turns and calls.
 
-    Recalls and precision are means over the episodes whose question has gold, and absent where none has.
+    Recalls and precision are means over the episodes whose question has gold, and absent where none has; those about
+    sub-agents (`parl.delegating`) are there where an episode could start some.
     """
     outcomes = [one.outcome for one in episodes]
     known = [one for one in outcomes if one.golden]
@@ -302,6 +304,8 @@ def measures(episodes: Sequence[Played]) -> dict[str, float]:
         "pruning": fmean(float(one.pruned > 0) for one in outcomes),
         "mistakes": fmean(one.mistakes for one in outcomes),
     }
+    if any(SPAWN in one.trajectory.header.profile["tools"] for one in episodes):
+        found |= delegating([one.trajectory for one in episodes])
     if known:
         found["recall"] = fmean(one.recall for one in known)
         found["precision"] = fmean(one.precision for one in known)

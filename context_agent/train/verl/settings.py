@@ -48,6 +48,8 @@ def refuse(run: Run) -> None:
         ),
         (run.rollouts.keep_negative != 1, "rollouts.keep_negative: verl trains on every episode of a group"),
         (run.rewards.judge != 0, "rewards.judge: verl's loop rewards an episode by gold alone"),
+        (run.parl.on, "[parl]: verl's loop rewards the performance alone"),
+        (run.episodes.searchers is not None, "episodes.searchers: verl's loop has one model, which it trains"),
         (run.overlap is not None, "[overlap] is for one machine: verl's own switch is trainer.v1.trainer_mode"),
         (run.rewards.gamma != 1, "rewards.gamma: verl weighs all tokens of a row alike"),
         (run.rollouts.groups % run.rollouts.substeps != 0, "rollouts.substeps must divide rollouts.groups"),

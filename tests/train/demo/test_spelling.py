@@ -7,8 +7,10 @@ import pytest
 from context_agent import Action, MemoryCorpus, RankedId, ScriptedPolicy, SearchAgent, ToolCall
 from context_agent.policies.engines.fake import FakeEngine
 from context_agent.policies.tokens import PromptCounter, TokenPolicy
+from context_agent.tools import SPAWN
+from context_agent.train.data import texts_of
 from context_agent.train.demo.gym import Gym
-from context_agent.train.demo.spelling import UNKNOWN, Words, profile
+from context_agent.train.demo.spelling import SWARM, UNKNOWN, Words, profile
 from context_agent.train.demo.teacher import Carelessness, Teacher
 from context_agent.train.outcomes import outcome
 from context_agent.train.rows import rows_of, taught
@@ -37,11 +39,15 @@ def test_the_vocabulary_covers_the_world_and_is_small(small: Gym, words: Words) 
         ),
         (Action((ToolCall("prune_chunks", {"chunk_ids": ["east-isle_0"]}),)), "prune east isle <end>"),
         (Action((ToolCall("restore_chunks", {"chunk_ids": ["east-isle_0"]}),)), "restore east isle <end>"),
+        (
+            Action((ToolCall(SPAWN, {"tasks": ["home of east isle", "maker of the pale lamp"]}),)),
+            "spawn home of east isle , maker of the pale lamp <end>",
+        ),
         (Action(ranking=(RankedId("east-isle"), RankedId("pale-lamp"))), "rank east isle , pale lamp <end>"),
     ],
 )
 def test_an_action_is_spelled_and_read_back(action: Action, spelled: str) -> None:
-    words = Words(["east isle pale lamp"])
+    words = Words(["home maker of the east isle pale lamp", SWARM])
     ids = words.reply(action)
     assert words.decode(ids) == spelled
     read = words.parse(ids)
@@ -61,6 +67,21 @@ def test_whatever_is_sampled_can_be_read(words: Words) -> None:
         ids = [rng.randrange(len(words.words)) for _ in range(rng.randrange(1, 24))]
         action = words.parse(ids)
         assert action.calls or action.ranking is not None or isinstance(action.text, str)
+
+
+@pytest.mark.parametrize(
+    ("said", "tasks"),
+    [("spawn", []), ("spawn , ,", []), ("spawn east isle , , pale lamp ,", ["east isle", "pale lamp"])],
+)
+def test_empty_tasks_are_none(said: str, tasks: list[str]) -> None:
+    words = Words(["east isle pale lamp", SWARM])
+    (call,) = words.parse(words.encode(said)).calls
+    assert (call.name, call.arguments) == (SPAWN, {"tasks": tasks})
+
+
+def test_the_words_for_sub_agents_are_a_swarm_s_alone(small: Gym, words: Words) -> None:
+    assert words.decode(words.encode("spawn")) == UNKNOWN
+    assert {*Words(texts_of(small, swarm=True)).words} - {*words.words} >= {"spawn", "searchers"}
 
 
 def test_a_search_beside_a_ranking_goes_on(words: Words) -> None:
