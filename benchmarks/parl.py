@@ -280,7 +280,8 @@ def _ask(run: Run, split: str) -> list[Score]:
     from context_agent.train.data import world_of
     from context_agent.train.harness import agent_of
     from context_agent.train.models import load
-    from context_agent.train.reinforced import sampling, searching
+    from context_agent.train.reinforced import sampling
+    from context_agent.train.searchers import searching
     from context_agent.train.rl.playing import Ask, played
     from context_agent.train.rl.rollouts import whole
 
@@ -290,7 +291,7 @@ def _ask(run: Run, split: str) -> list[Score]:
     rewards = run.curriculum.rewards(Rewards(), 1.0)
     with ExitStack() as stack:
         engine, _ = stack.enter_context(sampling(run, loaded))
-        searchers = stack.enter_context(searching(run, loaded))
+        searchers = stack.enter_context(searching(run, loaded.tokenizer))
         agent = agent_of(run, world.corpus, engine, loaded.renderer, temperature=1.0, searchers=searchers)
         stack.enter_context(agent)
         asks = [Ask(one, run.seed * len(questions) + n, one.id) for n, one in enumerate(questions)]

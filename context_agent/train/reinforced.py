@@ -17,7 +17,7 @@ from context_agent.policies.engines.vllm import VllmEngine
 from context_agent.train.config import Run
 from context_agent.train.data import Material, opened, world_of
 from context_agent.train.harness import agent_of
-from context_agent.train.models import Loaded, frozen, load
+from context_agent.train.models import Loaded, load
 from context_agent.train.overlapped import overlapped
 from context_agent.train.recorded import Note
 from context_agent.train.rl.evaluation import Evaluator
@@ -26,6 +26,7 @@ from context_agent.train.rl.rollouts import Rollouts, Step
 from context_agent.train.rl.staleness import Fresh
 from context_agent.train.rl.trainer import RowTrainer
 from context_agent.train.rl.weights import Adapters, Broadcast, Shared, Weights
+from context_agent.train.searchers import searching
 from context_agent.train.session import Advance, Session, Trained
 from context_agent.train.trusted import bench_of, with_gold
 
@@ -35,8 +36,6 @@ except ImportError:
     raise MissingExtraError("transformers", "train") from None
 
 _Callback: Any = TrainerCallback
-TOGETHER = 0.05
-"""Seconds in which the sub-agents of a batch of orchestrators ask."""
 
 
 def train(run: Run, *, resume: bool = False, note: Note = print, advance: Advance | None = None) -> Trained:
@@ -51,7 +50,7 @@ def train(run: Run, *, resume: bool = False, note: Note = print, advance: Advanc
     with ExitStack() as stack:
         material = stack.enter_context(opened(run.data, note, world))
         engine, weights = stack.enter_context(sampling(run, loaded))
-        searchers = stack.enter_context(searching(run, loaded))
+        searchers = stack.enter_context(searching(run, loaded.tokenizer))
         watch = _Watch(
             run, stack.enter_context(_evaluating(run, material, engine, loaded, session, searchers=searchers))
         )
@@ -123,22 +122,6 @@ def sampling(run: Run, loaded: Loaded) -> Iterator[tuple[Engine, Weights]]:
         return
     folder = Path(chosen.adapters or f"{run.out}/adapters")
     yield server, Adapters(server, chosen.base_url, folder, chosen.adapter_name, timeout=chosen.timeout)
-
-
-@contextmanager
-def searching(run: Run, loaded: Loaded) -> Iterator[Engine | None]:
-    """The engine that samples in sub-agents, by weights that stay; None where they have the policy's own."""
-    folder = run.episodes.searchers
-    if folder is None:
-        yield None
-        return
-    # It is not told how many are at work: each turn of all sub-agents begins when the orchestrators' batch is done.
-    model = frozen(run.model, folder, loaded.tokenizer)
-    engine = TransformersEngine(model, name=folder, most=run.engine.batch, version="0", wait=TOGETHER)
-    try:
-        yield engine
-    finally:
-        engine.close()
 
 
 class _Watch(_Callback):  # type: ignore[misc]  # transformers' types come and go with it

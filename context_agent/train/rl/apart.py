@@ -26,6 +26,7 @@ from context_agent.train.rl.journal import Call
 from context_agent.train.rl.parking import Running, Turnstile
 from context_agent.train.rl.players import Here
 from context_agent.train.rl.playing import Ask, Ended
+from context_agent.train.searchers import searching
 from context_agent.trajectory import Trajectory
 
 try:
@@ -212,12 +213,14 @@ def _serve(run: Run, model: Any, staged: Staged, far: Any, threads: int) -> None
     with ExitStack() as stack:
         world = world_of(run.data)
         corpus = stack.enter_context(corpus_of(run.data)) if world is None else world.corpus
-        _, renderer = spoken(run, world)
+        tokenizer, renderer = spoken(run, world)
+        searchers = stack.enter_context(searching(run, tokenizer))
         engine = TransformersEngine(model, name=run.model.name or "tiny", most=run.engine.batch)
         stack.callback(engine.close)
         engine.staged = staged
         turnstile = Turnstile(engine)
-        agent = agent_of(run, corpus, turnstile, renderer, temperature=run.engine.temperature)
+        temperature = run.engine.temperature
+        agent = agent_of(run, corpus, turnstile, renderer, temperature=temperature, searchers=searchers)
         player = Here(stack.enter_context(agent), turnstile)
         far.send(None)
         asyncio.run(_playing(player, far))
