@@ -281,9 +281,9 @@ def _ask(run: Run, split: str) -> list[Score]:
     from context_agent.train.harness import agent_of
     from context_agent.train.models import load
     from context_agent.train.reinforced import sampling
-    from context_agent.train.searchers import searching
     from context_agent.train.rl.playing import Ask, played
     from context_agent.train.rl.rollouts import whole
+    from context_agent.train.searchers import searching
 
     world = world_of(run.data)
     assert world is not None
