@@ -66,9 +66,9 @@ def main() -> int:
     options.add_argument("--steps", type=int, default=20)
     options.add_argument("--seeds", type=int, default=3)
     options.add_argument("--groups", type=int, default=8)
-    options.add_argument("--concurrency", type=int, default=16)
-    options.add_argument("--hidden", type=int, default=96)
-    options.add_argument("--rate", type=float, default=1e-3)
+    options.add_argument("--concurrency", type=int, default=64)
+    options.add_argument("--hidden", type=int, default=192)
+    options.add_argument("--rate", type=float, default=3e-4)
     options.add_argument("--latency", type=float, default=0.05, help="seconds that a call takes at least")
     options.add_argument("--ahead", type=int, default=1)
     options.add_argument("--sampler", choices=["process", "thread"], default="process")
@@ -94,7 +94,8 @@ def _student(chosen: argparse.Namespace, folder: Path) -> str:
     program = "import json, sys; from context_agent.train import run_file, supervised; "
     program += "supervised.train(run_file.made(json.loads(sys.argv[1])), note=lambda _: None)"
     run = _run(chosen, out, 0)
-    run["model"]["tiny"] = {"hidden": chosen.hidden, "layers": 3, "experts": 2, "positions": 1024}
+    tiny = {"hidden": chosen.hidden, "layers": 3, "experts": 2, "positions": 1024}
+    run["model"]["tiny"] = {**tiny, "deviation": chosen.hidden**-0.5, "tied": True}
     run["optimiser"] = {"learning_rate": 3e-3, "schedule": "linear"}
     subprocess.run([sys.executable, "-c", program, json.dumps(run)], check=True)
     return str(out / "final")
@@ -234,7 +235,7 @@ def _run(chosen: argparse.Namespace, out: Path, seed: int) -> dict[str, Any]:
         "loss": {"pass_tokens": 2048},
         "evaluation": {"every": 0},
         "checkpoints": {"every": 10_000},
-        "sft": {"lessons": 900, "rows_a_pass": 16, "epochs": 6},
+        "sft": {"lessons": 1_500, "rows": 32, "rows_a_pass": 32, "epochs": 4},
     }  # fmt: skip
 
 

@@ -24,6 +24,8 @@ from context_agent.policies.engines.staged import Staged
 if TYPE_CHECKING:
     import torch
 
+PADDING = 0.25
+"""Of a batch's padded ids the share that a second batch must spare."""
 PATIENCE = 0.005
 """Seconds after which a batch that waits for episodes looks again how many there are."""
 
@@ -147,8 +149,8 @@ class TransformersEngine:
         while (first := self._queue.get()) is not None:
             batch, last = self._collect(first)
             batch = [request for request in batch if request.answer.set_running_or_notify_cancel()]
-            if batch:
-                self._answer(batch)
+            for part in parted(batch):
+                self._answer(part)
             if last:
                 return
 
@@ -186,6 +188,18 @@ class TransformersEngine:
             with self.staged.lock:
                 self.version = self.staged.take(self.model)
         return self.version
+
+
+def parted(batch: list[_Request]) -> list[list[_Request]]:
+    """The batch, or its short prompts and then its long ones where that spares much padding; none of an empty one."""
+    if not batch:
+        return []
+    ordered = sorted(batch, key=lambda request: len(request.prompt))
+    longest = len(ordered[-1].prompt)
+    spared, place = max((n * (longest - len(one.prompt)), n) for n, one in enumerate(ordered, start=1))
+    if spared < PADDING * longest * len(batch):
+        return [batch]
+    return [ordered[:place], ordered[place:]]
 
 
 def sample(model: Any, batch: Sequence[_Request], pad: int) -> None:
