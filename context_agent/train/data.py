@@ -16,12 +16,13 @@ from context_agent.policies.tokens import PromptCounter
 from context_agent.questions import Question, load_questions
 from context_agent.retrieval.protocol import Corpus
 from context_agent.swarm import Swarm
-from context_agent.train.config import Data, Run
+from context_agent.train.config import Run
 from context_agent.train.demo.gym import Gym, gym
 from context_agent.train.demo.spelling import SWARM
 from context_agent.train.demo.teacher import LEADING, LED, Teacher
 from context_agent.train.recorded import Note
 from context_agent.train.rows import Row, taught
+from context_agent.train.sections import Data
 from context_agent.trajectory import Trajectory
 from context_agent.trajectory_file import read
 

@@ -11,10 +11,11 @@ from context_agent.policies.renderers.harmony import HarmonyRenderer
 from context_agent.policies.renderers.protocol import TokenRenderer
 from context_agent.policies.renderers.template import TemplateRenderer
 from context_agent.policies.renderers.vocabulary import TokenizerVocabulary
-from context_agent.train.config import Model, Rendering, Run
+from context_agent.train.config import Run
 from context_agent.train.data import texts_of
 from context_agent.train.demo.gym import Gym
 from context_agent.train.demo.spelling import Words
+from context_agent.train.sections import Model, Rendering
 
 try:
     import torch

@@ -10,7 +10,7 @@ from context_agent.agent import SearchAgent
 from context_agent.errors import ConfigError
 from context_agent.policies.engines.protocol import Engine
 from context_agent.policies.engines.transformers import TransformersEngine
-from context_agent.train.config import Run, Sampler
+from context_agent.train.config import Run
 from context_agent.train.data import Material
 from context_agent.train.models import Loaded
 from context_agent.train.rl.apart import Apart
@@ -21,6 +21,7 @@ from context_agent.train.rl.overlap import Heard, Lead, Overlapped
 from context_agent.train.rl.parking import Turnstile
 from context_agent.train.rl.players import Here, Player
 from context_agent.train.rl.weights import Weights
+from context_agent.train.sections import Sampler
 from context_agent.train.session import Session
 
 OpenAgent = Callable[[Engine], AbstractContextManager[SearchAgent]]

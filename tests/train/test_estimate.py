@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 from context_agent.errors import ConfigError
-from context_agent.train.config import Lora
 from context_agent.train.estimate import (
     GB,
     KNOWN,
@@ -22,6 +21,7 @@ from context_agent.train.estimate import (
     score_matrix,
 )
 from context_agent.train.run_file import made
+from context_agent.train.sections import Lora
 
 OSS = KNOWN["openai/gpt-oss-20b"]
 EXPERTS = Lora(parameters=("mlp.experts.gate_up_proj", "mlp.experts.down_proj"))

@@ -15,9 +15,9 @@ from typing import Any
 import pytest
 
 from context_agent.errors import PolicyError
-from context_agent.train.config import Data, World
 from context_agent.train.data import texts_of, world_of
 from context_agent.train.demo.spelling import Words
+from context_agent.train.sections import Data, World
 from tests.train import runs
 
 pytest.importorskip("trl")

@@ -12,11 +12,11 @@ from context_agent.errors import MissingExtraError
 from context_agent.eval.journal import replace
 from context_agent.eval.page import escape, page
 from context_agent.eval.statistics import Figure
-from context_agent.train.config import Episodes
 from context_agent.train.metrics import read
 from context_agent.train.proof import plots
 from context_agent.train.proof.scores import Score, figures, gain
 from context_agent.train.proof.settings import Plan
+from context_agent.train.sections import Episodes
 
 GAIN, SURE, ACCURACY, MINUTES = 0.15, 0.10, 0.90, 60.0
 """The targets: gain of output recall and what its interval leaves out, accuracy of prunes, minutes of a seed."""

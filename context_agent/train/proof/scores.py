@@ -17,9 +17,9 @@ from context_agent.policies.token_calls import KEY, TokenCall
 from context_agent.pruning.budget import RESERVES
 from context_agent.questions import Question
 from context_agent.retrieval.protocol import Corpus
-from context_agent.train.config import Episodes
 from context_agent.train.outcomes import outcome
 from context_agent.train.rewards import Rewards, reward
+from context_agent.train.sections import Episodes
 from context_agent.trajectory import Acted, Trajectory
 
 MEANS = ("reward", "recall", "seen", "precision", "turns", "searches", "calls", "mistakes", "placed")

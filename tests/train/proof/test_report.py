@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 from context_agent.eval.statistics import Figure
-from context_agent.train.config import Episodes
 from context_agent.train.proof import plots
 from context_agent.train.proof.report import HEAD, Report, accurate, better, gained, html, lasted, report
+from context_agent.train.sections import Episodes
 from tests.train.proof.records import scores
 
 HALF = Episodes(window=128, reserve=8)

@@ -14,7 +14,6 @@ from context_agent.errors import DataError
 from context_agent.eval.gold import gold_of
 from context_agent.eval.replay import Replay
 from context_agent.policies.token_calls import TokenCall
-from context_agent.train.config import Episodes
 from context_agent.train.demo.spelling import profile
 from context_agent.train.proof.scores import (
     Score,
@@ -28,6 +27,7 @@ from context_agent.train.proof.scores import (
     violations,
 )
 from context_agent.train.rewards import Rewards
+from context_agent.train.sections import Episodes
 from context_agent.trajectory import Acted, Trajectory
 from tests.actions import rank_all, search
 from tests.train.proof.records import QUESTION, SCORE, episode, pruned, scores
