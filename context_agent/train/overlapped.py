@@ -10,10 +10,10 @@ from context_agent.agent import SearchAgent
 from context_agent.errors import ConfigError
 from context_agent.policies.engines.protocol import Engine
 from context_agent.policies.engines.transformers import TransformersEngine
+from context_agent.train.apart import Apart
 from context_agent.train.config import Run
 from context_agent.train.data import Material
 from context_agent.train.models import Loaded
-from context_agent.train.rl.apart import Apart
 from context_agent.train.rl.background import Background
 from context_agent.train.rl.handover import BetweenTurns, Copied, Together
 from context_agent.train.rl.journal import Journal

@@ -1,22 +1,24 @@
-"""How weights change hands while episodes are sampled with them: at a copy's lock, or between two turns of a server."""
+"""How weights change hands while episodes are sampled with them: beside a copy, or between two turns of a server."""
 
 from __future__ import annotations
 
 import copy
 import time
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Protocol
 
-from context_agent.errors import MissingExtraError
-from context_agent.policies.engines.transformers import TransformersEngine
-from context_agent.train.rl.apart import Apart
 from context_agent.train.rl.background import Background
 from context_agent.train.rl.weights import Weights
 
-try:
-    from accelerate.utils import extract_model_from_parallel
-except ImportError:
-    raise MissingExtraError("accelerate", "train") from None
+
+class Holder(Protocol):
+    """What samples with a model that it is given, in this process or another."""
+
+    def hold(self, model: Any, trained: Sequence[int] = ()) -> None:
+        """Samples with this model from now on. `put` brings new values of its `trained` parameters, by place."""
+
+    def put(self, model: Any, version: str) -> None:
+        """The weights that this model has now sample from the next batch on. Does not wait for the batch at hand."""
 
 
 class Copied:
@@ -26,7 +28,7 @@ class Copied:
     version: new weights are taken up between two.
     """
 
-    def __init__(self, sampler: TransformersEngine | Apart) -> None:
+    def __init__(self, sampler: Holder) -> None:
         self._sampler = sampler
         self._pushed = -1
 
@@ -35,9 +37,6 @@ class Copied:
         model = trainer.accelerator.unwrap_model(trainer.model)
         frozen: dict[int, Any] = {id(one): one for one in model.parameters() if not one.requires_grad}
         made = copy.deepcopy(model, frozen).eval()
-        if isinstance(self._sampler, Apart):
-            # What accelerate wraps forward in for half precision cannot be sent to a process.
-            made = extract_model_from_parallel(made, keep_fp32_wrapper=False)
         self._sampler.hold(made, [place for place, one in enumerate(model.parameters()) if one.requires_grad])
 
     def before_update(self) -> None:

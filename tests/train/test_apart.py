@@ -18,11 +18,11 @@ torch = pytest.importorskip("torch", reason="needs the train extra (torch)")
 pytest.importorskip("trl", reason="needs the train extra (trl)")
 
 from context_agent.policies.engines.transformers import TransformersEngine  # noqa: E402
+from context_agent.train.apart import Apart  # noqa: E402
 from context_agent.train.config import Run  # noqa: E402
 from context_agent.train.data import world_of  # noqa: E402
 from context_agent.train.harness import agent_of  # noqa: E402
 from context_agent.train.models import load  # noqa: E402
-from context_agent.train.rl.apart import Apart  # noqa: E402
 from context_agent.train.rl.parking import Running, Turnstile  # noqa: E402
 from context_agent.train.rl.players import Here, Player  # noqa: E402
 from context_agent.train.rl.playing import Ask, Ended  # noqa: E402

@@ -32,6 +32,7 @@ from context_agent.trajectory import Trajectory
 try:
     import torch
     import torch.multiprocessing as processes
+    from accelerate.utils import extract_model_from_parallel
 except ImportError:
     raise MissingExtraError("torch", "train") from None
 
@@ -73,7 +74,9 @@ class Apart:
         self._staged = Staged(model, trained, lock=self._context.Lock(), named=named)
         self._staged.share()
         self._near, far = self._context.Pipe()
-        given = (self._run, model.share_memory(), self._staged, far, torch.get_num_threads())
+        # What accelerate wraps forward in for half precision cannot be sent to a process.
+        plain = extract_model_from_parallel(model, keep_fp32_wrapper=False)
+        given = (self._run, plain.share_memory(), self._staged, far, torch.get_num_threads())
         self._process = self._context.Process(target=_serve, args=given, name="ctx1-sample", daemon=True)
         try:
             self._process.start()
