@@ -29,7 +29,7 @@ def forced(patch: Patcher, replies: dict[str, Sequence[int]]) -> None:
 
     (ids,) = replies.values()
     script = iter(ids)
-    patch.setattr(Sampler, "_random", lambda self, row, request, scores: next(script))
+    patch.setattr(Sampler, "_random", lambda self, rows, raw: [next(script) for _ in rows])
 
 
 def forced_episodes(
@@ -40,8 +40,9 @@ def forced_episodes(
 
     scripts: dict[tuple[int, ...], Iterator[int]] = {}
 
-    def take(self: Any, row: int, request: Any, scores: Any) -> int:
-        return next(scripts[request.seed, len(request.prompt)])
+    def take(self: Any, rows: Sequence[int], raw: Any) -> list[int]:
+        asked = [self._batch[row] for row in rows]
+        return [next(scripts[request.seed, len(request.prompt)]) for request in asked]
 
     patch.setattr(Sampler, "_random", take)
     engine = TransformersEngine(model, wait=0.05, version="v1")

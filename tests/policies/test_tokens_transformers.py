@@ -23,7 +23,7 @@ from tests.policies.scoring import forced, worst_difference
 torch = pytest.importorskip("torch", reason="the in-process engine needs the train extra (torch)")
 transformers = pytest.importorskip("transformers", reason="the in-process engine needs the train extra (transformers)")
 
-from context_agent.policies.engines.transformers import TransformersEngine  # noqa: E402
+from context_agent.policies.engines.transformers import TransformersEngine, _Request, parted  # noqa: E402
 from context_agent.train.tiny import tiny_gpt_oss  # noqa: E402
 
 
@@ -161,3 +161,17 @@ def test_closing_ends_the_thread_and_a_later_request_starts_one(tiny: tuple[Any,
 def test_settings_that_cannot_work_are_refused(tiny: tuple[Any, HarmonyRenderer]) -> None:
     with pytest.raises(ConfigError, match="most"):
         TransformersEngine(tiny[0], most=0)
+
+
+def test_a_batch_is_parted_where_padding_would_cost_much() -> None:
+    def asked(*lengths: int) -> list[_Request]:
+        return [_Request([1] * length, 1, frozenset(), 1.0, 1.0, None) for length in lengths]
+
+    def parts(batch: list[_Request]) -> list[list[int]]:
+        return [[len(one.prompt) for one in part] for part in parted(batch)]
+
+    assert parts(asked()) == []
+    assert parts(asked(9, 10, 8)) == [[9, 10, 8]]
+    assert parts(asked(100, 10, 12, 90)) == [[10, 12], [90, 100]]
+    # Half of the batch is a quarter shorter: an eighth is padding.
+    assert parts(asked(100, 75)) == [[100, 75]]
