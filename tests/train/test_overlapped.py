@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -11,10 +12,12 @@ from typing import Any
 
 import pytest
 
-from context_agent.errors import ConfigError
+from context_agent.errors import ConfigError, PolicyError
 from tests.train import kills, runs
 
 pytest.importorskip("trl")
+
+from context_agent.train.apart import Apart
 
 
 def trained(run: Any, **how: Any) -> Any:
@@ -23,8 +26,11 @@ def trained(run: Any, **how: Any) -> Any:
     return reinforced.train(run, note=lambda _: None, **how)
 
 
-def test_a_run_overlaps_within_its_bound_and_goes_on_where_it_is_stopped(student: Path, tmp_path: Path) -> None:
-    run = runs.rewards(student, tmp_path, overlap={"ahead": 1})
+@pytest.mark.parametrize("sampler", ["process", "thread"])
+def test_a_run_overlaps_within_its_bound_and_goes_on_where_it_is_stopped(
+    sampler: str, student: Path, tmp_path: Path
+) -> None:
+    run = runs.rewards(student, tmp_path, overlap={"ahead": 1, "sampler": sampler})
     done = trained(run)
     assert done.updates == 20
     lines = runs.timeless(tmp_path)
@@ -36,6 +42,24 @@ def test_a_run_overlaps_within_its_bound_and_goes_on_where_it_is_stopped(student
     with pytest.raises(ConfigError, match="go on with --resume"):
         trained(run)
     assert trained(run, resume=True).begun == 20
+
+
+def test_a_run_whose_sampler_dies_is_saved_and_says_how_to_go_on(
+    student: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put = Apart.put
+
+    def dying(self: Apart, model: Any, version: str) -> None:
+        if version == "4":
+            os.kill(self._process.pid, signal.SIGKILL)
+            self._process.join()
+        put(self, model, version)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Apart, "put", dying)
+        with pytest.raises(PolicyError, match=r"has ended \(exit code -9\).*update 4 is saved.*--resume"):
+            trained(runs.rewards(student, tmp_path, overlap={"sampler": "process"}))
+    assert trained(runs.rewards(student, tmp_path, overlap={"sampler": "process"}), resume=True).begun == 4
 
 
 def test_a_buffer_from_before_the_first_checkpoint_is_not_written_over(student: Path, tmp_path: Path) -> None:
