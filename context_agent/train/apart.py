@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import os
 import signal
 import threading
 from collections.abc import Sequence
@@ -231,16 +232,23 @@ def _serve(run: Run, model: Any, staged: Staged, far: Any, threads: int) -> None
 
 async def _playing(player: Here, far: Any) -> None:
     tasks: set[asyncio.Task[None]] = set()
-    with suppress(EOFError, OSError):
-        while (message := await asyncio.to_thread(far.recv)) is not None:
-            if message[0] == "open":
-                player.open()
-                continue
-            work = _play if message[0] == "play" else _shut
-            tasks.add(task := asyncio.create_task(work(player, far, *message[1:])))
-            task.add_done_callback(tasks.discard)
+    while (message := await asyncio.to_thread(_heard, far)) is not None:
+        if message[0] == "open":
+            player.open()
+            continue
+        work = _play if message[0] == "play" else _shut
+        tasks.add(task := asyncio.create_task(work(player, far, *message[1:])))
+        task.add_done_callback(tasks.discard)
     for task in tasks:
         task.cancel()
+
+
+def _heard(far: Any) -> Any:
+    try:
+        return far.recv()
+    except (EOFError, OSError):
+        # The trainer is gone, perhaps with the lock of the weights, for which a batch would wait for ever.
+        os._exit(1)
 
 
 async def _play(player: Here, far: Any, number: int, ask: Ask, calls: Sequence[Call]) -> None:
