@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import signal
+import subprocess
+import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -19,6 +23,7 @@ pytest.importorskip("trl", reason="needs the train extra (trl)")
 
 from context_agent.policies.engines.transformers import TransformersEngine  # noqa: E402
 from context_agent.train.apart import Apart  # noqa: E402
+from context_agent.train.checkpoints import flat  # noqa: E402
 from context_agent.train.config import Run  # noqa: E402
 from context_agent.train.data import world_of  # noqa: E402
 from context_agent.train.harness import agent_of  # noqa: E402
@@ -148,3 +153,41 @@ def test_a_model_that_cannot_be_sent_is_refused(run: Run) -> None:
     model.forward = lambda *given, **more: None
     with pytest.raises(ConfigError, match="A thread of this one can"):
         Apart(run).hold(model)
+
+
+TRAINER = """
+import asyncio, os, signal, sys
+from context_agent.train import run_file
+from context_agent.train.apart import Apart
+from context_agent.train.data import world_of
+from context_agent.train.models import load
+from context_agent.train.rl.parking import Running
+from context_agent.train.rl.playing import Ask
+
+async def dies(player, ask):
+    player._staged.lock.acquire()
+    player.open()
+    playing = asyncio.create_task(player.play(ask, Running()))
+    await asyncio.sleep(0.5)
+    print(playing.done(), flush=True)
+    os.kill(os.getpid(), signal.SIGKILL)
+
+if __name__ == "__main__":
+    run = run_file.read(sys.argv[1])
+    world = world_of(run.data)
+    player = Apart(run)
+    player.hold(load(run, world).model.eval(), [0])
+    asyncio.run(dies(player, Ask(world.questions["train"][0], 7, "00000-0000-000")))
+"""
+
+
+def test_it_ends_with_its_trainer_even_where_that_died_with_the_lock(run: Run, tmp_path: Path) -> None:
+    program, file = tmp_path / "trainer.py", tmp_path / "run.toml"
+    program.write_text(TRAINER)
+    said = [f"{key} = {json.dumps(value)}" for key, value in flat(run.plain()) if value is not None]
+    file.write_text("\n".join(said))
+    # Its standard output is the other process's as well: it is read to the end when both have ended.
+    command = [sys.executable, str(program), str(file)]
+    died = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    assert died.returncode == -signal.SIGKILL, died.stderr
+    assert died.stdout == "False\n", "the batch waits for the lock"
