@@ -95,7 +95,7 @@ def _served(server: options.ServerOptions) -> Iterator[Check]:
     named = from_environment({name: value for name, value in given.items() if value is not None})
     if not {"base_url", "model"} & set(named):
         return
-    from context_agent.policies.http import API_KEY_ENV, BASE_URL
+    from context_agent._support.http import API_KEY_ENV, BASE_URL
     from context_agent.policies.inspect import inspect_server
 
     found = inspect_server(

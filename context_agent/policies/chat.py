@@ -13,11 +13,12 @@ import asyncio
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, Literal
 
+from context_agent._support.http import API_KEY_ENV, BASE_URL, Endpoint, Refusal, policy_address
 from context_agent.errors import ConfigError, PolicyError
 from context_agent.policies import refusals
-from context_agent.policies.http import API_KEY_ENV, BASE_URL, Endpoint, Refusal
 from context_agent.policies.messages import Message, Protocol, assistant, messages, opening_of, opening_text
 from context_agent.policies.replies import REASONING_FIELDS, Reply, read_reply
 from context_agent.policies.text_tools import CALL_TAG, LONGEST_REPLY, parse_calls
@@ -100,7 +101,7 @@ class ChatPolicy:
             raise ConfigError(f"deadline must be positive; got {deadline}")
         self.model = model
         self.endpoint = Endpoint(
-            base_url,
+            policy_address(base_url),
             api_key_env=api_key_env,
             timeout=timeout,
             retries=retries,
@@ -156,7 +157,9 @@ class ChatPolicy:
         while True:
             body = self._body(asked, view, room, seed)
             try:
-                reply = await self.endpoint.post("/chat/completions", body, read_reply, until=until)
+                reply = await self.endpoint.post(
+                    "/chat/completions", body, partial(read_reply, request=body), until=until
+                )
             except Refusal as refusal:
                 unwanted = refusals.to_leave_out(refusal, self._left_out)
                 if unwanted is None:

@@ -13,12 +13,13 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Literal
 
+from context_agent._support.http import API_KEY_ENV, Endpoint, Events, Refusal, policy_address
 from context_agent.errors import PolicyError
 from context_agent.policies import refusals
-from context_agent.policies.http import API_KEY_ENV, Endpoint, Events, Refusal
-from context_agent.policies.replies import Reply, read_reply
+from context_agent.policies.replies import MOST_TOKENS, Reply, read_reply
 from context_agent.pruning.budget import WINDOW
 from context_agent.rendering import compact
 
@@ -68,7 +69,7 @@ def inspect_server(
     Without a model the server's first is taken. `tokens` also checks what `TokenPolicy` needs. Not for use inside a
     running event loop.
     """
-    endpoint = Endpoint(base_url, api_key_env=api_key_env, timeout=timeout, retries=1)
+    endpoint = Endpoint(policy_address(base_url), api_key_env=api_key_env, timeout=timeout, retries=1)
 
     async def gather() -> list[Check]:
         return [check async for check in _checks(endpoint, model, window, tokens, probe)]
@@ -130,7 +131,7 @@ async def _tools(endpoint: Endpoint, model: str) -> Check:
     body = {"model": model, "messages": [{"role": "user", "content": ASK}], "max_tokens": 512, "tools": [TOOL]}
     started = time.perf_counter()
     try:
-        reply = await endpoint.post("/chat/completions", body, read_reply)
+        reply = await endpoint.post("/chat/completions", body, partial(read_reply, request=body))
     except Refusal as refusal:
         plain = await _plain_reply(endpoint, model)
         if plain is None:
@@ -157,7 +158,7 @@ def _judged(reply: Reply, seconds: str) -> Check:
 async def _plain_reply(endpoint: Endpoint, model: str) -> Reply | None:
     body = {"model": model, "messages": [{"role": "user", "content": "Say hello."}], "max_tokens": 16}
     try:
-        return await endpoint.post("/chat/completions", body, read_reply)
+        return await endpoint.post("/chat/completions", body, partial(read_reply, request=body))
     except PolicyError:
         return None
 
@@ -177,9 +178,9 @@ async def _context(endpoint: Endpoint, model: str, row: Mapping[str, Any], windo
 
 def _told(row: Mapping[str, Any]) -> int | None:
     meta = row.get("meta")
-    places = (row, meta if isinstance(meta, dict) else {})
-    found = (place.get(name) for place in places for name in LENGTHS)
-    return next((length for length in found if isinstance(length, int) and length > 0), None)
+    sections = (row, meta if isinstance(meta, dict) else {})
+    lengths = (section.get(name) for section in sections for name in LENGTHS)
+    return next((length for length in lengths if type(length) is int and 0 < length <= MOST_TOKENS), None)
 
 
 async def _told_elsewhere(endpoint: Endpoint, model: str) -> int | None:
@@ -191,9 +192,10 @@ async def _told_elsewhere(endpoint: Endpoint, model: str) -> int | None:
         except PolicyError:
             continue
         settings = body.get("default_generation_settings")
-        loaded = [row for row in body.get("models") or () if isinstance(row, dict) and row.get("name") == model]
-        for place in (settings, *loaded):
-            if isinstance(place, dict) and (length := _told(place)):
+        models = body.get("models")
+        rows = [row for row in models if isinstance(row, dict)] if isinstance(models, list) else []
+        for section in (settings, *(row for row in rows if row.get("name") == model)):
+            if isinstance(section, dict) and (length := _told(section)):
                 return length
     return None
 
@@ -202,7 +204,7 @@ async def _probe(endpoint: Endpoint, model: str, window: int) -> Check:
     words = int(window * PROBED_SHARE)
     body = {"model": model, "messages": [{"role": "user", "content": "a " * words}], "max_tokens": 1}
     try:
-        reply = await endpoint.post("/chat/completions", body, read_reply)
+        reply = await endpoint.post("/chat/completions", body, partial(read_reply, request=body))
     except Refusal as refusal:
         return Check(
             "context", "fail", refusals.context_words(refusal, window), "a smaller --window, or a longer context"

@@ -7,12 +7,13 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from context_agent.policies.http import Refusal
-from context_agent.policies.replies import REASONING_FIELDS
+from context_agent._support.credentials import read_key
+from context_agent._support.http import Refusal
+from context_agent.policies.replies import LENGTH_FIELDS, REASONING_FIELDS
 
 UNASKED = ("seed", "stream_options", *REASONING_FIELDS)
 """Fields that the policy adds of its own accord, so it may leave them out; what a user set is never dropped."""
-RENAMED = "max_completion_tokens"
+RENAMED = LENGTH_FIELDS[1]
 """What some hosted models call `max_tokens`."""
 
 _CONTEXT = re.compile(
@@ -78,8 +79,13 @@ def model_words(model: str, known: Sequence[str]) -> str:
 
 def key_words(refusal: Refusal, variable: str | None) -> str:
     """That the server wants another key, and where it is read from."""
-    where = f"it is read from the environment variable {variable}" if variable else "none is sent (api_key_env is None)"
-    return f"the server does not accept the key ({where}): HTTP {refusal.status}, {refusal.message}"
+    if variable is None:
+        source = "none was sent, because api_key_env is None"
+    elif read_key(variable):
+        source = f"it comes from the environment variable {variable}; name another with --api-key-env"
+    else:
+        source = f"it is read from the environment variable {variable}, which is not set; --api-key-env names another"
+    return f"the server does not accept the key ({source}): HTTP {refusal.status}, {refusal.message}"
 
 
 def listed_models(body: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:

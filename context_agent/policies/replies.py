@@ -9,9 +9,9 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeGuard
 
-from context_agent.policies.http import Broken
+from context_agent._support.http import MalformedResponse
 from context_agent.tools import LONGEST_ARGUMENTS
 from context_agent.types import ToolCall
 
@@ -21,6 +21,16 @@ INLINE = "think"
 """The reasoning's "field" where it stood between think tags in the text: a server without a reasoning parser."""
 DEEPEST = 64
 """Levels of nested arguments that are taken over; copying deeper ones would end in a `RecursionError` later."""
+LENGTH_FIELDS = ("max_tokens", "max_completion_tokens")
+"""The field of a request that bounds its reply, and what some hosted models call it."""
+DEFAULT_MAX_TOKENS = 32_768
+"""Tokens that a reply may take at most where its request does not say."""
+TEMPLATE_TOKENS = 1_024
+"""Tokens that a chat template may add to a short prompt: a system message of its own, words about tools."""
+MOST_TOKENS = 10_000_000
+"""Tokens; a larger count is not believed, whatever the request."""
+LONGEST_LABEL = 200
+"""Characters of a model's name and of a reason to finish that are taken over."""
 _OPEN, _CLOSE = "<think>", "</think>"
 
 
@@ -47,20 +57,23 @@ class _Call:
     arguments: str = ""
 
 
-def read_reply(events: Sequence[Mapping[str, Any]]) -> Reply:
-    """The message of a whole body, or of a stream's events. Raises `Broken` where there is none or it was cut."""
+def read_reply(events: Sequence[Mapping[str, Any]], request: Mapping[str, Any] | None = None) -> Reply:
+    """The message of a whole body, or of a stream's events. `request` is the body that was sent: it bounds the usage.
+
+    Raises `MalformedResponse` where there is no message or it was cut.
+    """
     calls: list[_Call] = []
     words = {"content": "", **dict.fromkeys(REASONING_FIELDS, "")}
     finish = model = ""
     usage: dict[str, int] = {}
     streamed = seen = False
     for event in events:
-        model = model or _text(event.get("model"))
-        usage = _usage(event.get("usage")) or usage
+        model = model or _text(event.get("model"))[:LONGEST_LABEL]
+        usage = _usage(event.get("usage"), request) or usage
         for choice in _dicts(event.get("choices"))[:1]:
             seen = True
             streamed = streamed or "delta" in choice
-            finish = _text(choice.get("finish_reason")) or finish
+            finish = _text(choice.get("finish_reason"))[:LONGEST_LABEL] or finish
             message = choice.get("delta") or choice.get("message")
             if isinstance(message, dict):
                 for name in words:
@@ -68,9 +81,9 @@ def read_reply(events: Sequence[Mapping[str, Any]]) -> Reply:
                 for piece in _dicts(message.get("tool_calls")):
                     _collect(calls, piece)
     if not seen:
-        raise Broken("the server sent no choices")
+        raise MalformedResponse("the server sent no choices")
     if streamed and not finish:
-        raise Broken("the stream was cut")
+        raise MalformedResponse("the stream was cut")
     return _reply(words, calls, finish, model, usage)
 
 
@@ -165,15 +178,44 @@ def split_thoughts(text: str) -> tuple[str, str]:
     return thoughts, rest
 
 
-def _usage(value: object) -> dict[str, int]:
-    """`prompt_tokens`, `completion_tokens`, `cached_tokens` and `reasoning_tokens`, as far as they are reported."""
+def _usage(value: object, request: Mapping[str, Any] | None) -> dict[str, int]:
+    """`prompt_tokens`, `completion_tokens`, `cached_tokens` and `reasoning_tokens`, where reported and possible.
+
+    A count is left out unless it is an integer from 0 to its bound. A reply has at most the tokens that the request
+    allows, a prompt at most a token for each byte of the request and `TEMPLATE_TOKENS`; cached tokens are part of the
+    prompt, reasoning tokens part of the reply.
+    """
     if not isinstance(value, dict):
         return {}
-    found = {name: value.get(name) for name in ("prompt_tokens", "completion_tokens")}
-    for name, group in (("cached_tokens", "prompt_tokens_details"), ("reasoning_tokens", "completion_tokens_details")):
-        details = value.get(group)
-        found[name] = details.get(name) if isinstance(details, dict) else None
-    return {name: count for name, count in found.items() if isinstance(count, int) and count >= 0}
+    prompt, completion = usage_bounds(request) if request else (MOST_TOKENS, MOST_TOKENS)
+    usage: dict[str, int] = {}
+    for name, part, bound in (
+        ("prompt", "cached_tokens", prompt + TEMPLATE_TOKENS),
+        ("completion", "reasoning_tokens", completion),
+    ):
+        total, details = value.get(f"{name}_tokens"), value.get(f"{name}_tokens_details")
+        if _is_count(total, bound):
+            usage[f"{name}_tokens"] = total
+            count = details.get(part) if isinstance(details, dict) else None
+            if _is_count(count, total):
+                usage[part] = count
+    return usage
+
+
+def usage_bounds(request: Mapping[str, Any]) -> tuple[int, int]:
+    """The most tokens that a request can have, and that its reply can.
+
+    A vocabulary spends at least a byte a token, and a chat template adds a few tokens a message, fewer than the JSON
+    around it has characters.
+    """
+    prompt = len(json.dumps(request, ensure_ascii=False, default=str).encode(errors="replace"))
+    limits = (request.get(name) for name in LENGTH_FIELDS)
+    return prompt, next((limit for limit in limits if isinstance(limit, int)), DEFAULT_MAX_TOKENS)
+
+
+def _is_count(value: object, bound: int) -> TypeGuard[int]:
+    """Whether a value is an integer from 0 to the bound; `True` is none."""
+    return type(value) is int and 0 <= value <= bound
 
 
 def _text(value: object) -> str:

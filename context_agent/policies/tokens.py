@@ -18,9 +18,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from context_agent._support.http import API_KEY_ENV, BASE_URL
 from context_agent.errors import ConfigError, MissingExtraError, PolicyError
 from context_agent.policies.engines.protocol import Engine, Sample
-from context_agent.policies.http import API_KEY_ENV, BASE_URL
 from context_agent.policies.prompt import WRAPPER, Prompt
 from context_agent.policies.renderers.harmony import HarmonyRenderer
 from context_agent.policies.renderers.protocol import Opening, TokenRenderer

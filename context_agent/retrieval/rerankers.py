@@ -2,24 +2,19 @@
 
 from __future__ import annotations
 
-import os
-import random
-import time
+import reprlib
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
 
-from context_agent.errors import ConfigError, MissingExtraError, RerankerError
+from context_agent._support.credentials import rejected_key_hint, split_key_variable
+from context_agent._support.http import Endpoint, Events, Refusal
+from context_agent.errors import ConfigError, MissingExtraError, PolicyError, RerankerError
 
-if TYPE_CHECKING:
-    import httpx
-
-KEY_VARIABLE = "CONTEXT_AGENT_RERANK_API_KEY"
-"""Environment variable that holds the key of an HTTP reranker."""
-LONGEST_PAUSE = 30.0
-"""Seconds: a server that asks for a longer pause counts as down."""
+LONGEST_RETRY_AFTER = 30.0
+"""Seconds. A server that asks to wait longer counts as down."""
 
 
 @runtime_checkable
@@ -37,7 +32,8 @@ class Reranker(Protocol):
 def load_reranker(spec: str | None) -> Reranker | None:
     """`none` (or None), `cross-encoder:MODEL`, or an http(s) URL with the model after `#`, e.g. `https://host/rerank#m`.
 
-    Raises `ConfigError` for anything else.
+    The URL gets a key only where it names the variable that holds it: `https://host/rerank?api_key_env=NAME#m`. Raises
+    `ConfigError` for anything else.
     """
     if spec is None or spec == "none":
         return None
@@ -45,8 +41,9 @@ def load_reranker(spec: str | None) -> Reranker | None:
     if kind == "cross-encoder" and rest:
         return CrossEncoderReranker(rest)
     if kind in ("http", "https"):
-        url, _, model = spec.partition("#")
-        return HttpReranker(url, model=model or None)
+        address, _, model = spec.partition("#")
+        url, variable = split_key_variable(address)
+        return HttpReranker(url, model=model or None, api_key_env=variable)
     raise ConfigError(
         f"unknown reranker {spec!r}: use none, cross-encoder:MODEL or an http(s) URL of a /rerank endpoint"
     )
@@ -88,8 +85,7 @@ class HttpReranker:
     """A `/rerank` endpoint as Cohere, Jina, vLLM and text-embeddings-inference serve it.
 
     Sends `documents` and, for the last one, the same list as `texts`; reads `results` or a bare list, whose items
-    carry `index` and `relevance_score` or `score`. Tries again after 408, 425, 429 and 5xx and after lost connections,
-    waiting as long as `Retry-After` asks, else twice as long each time, with jitter.
+    carry `index` and `relevance_score` or `score`. Transient failures are retried, waiting as the server asks.
     """
 
     def __init__(
@@ -97,21 +93,35 @@ class HttpReranker:
         url: str,
         *,
         model: str | None = None,
-        api_key: str | None = None,
+        api_key_env: str | None = None,
         timeout: float = 30.0,
         retries: int = 4,
-        client: httpx.Client | None = None,
+        backoff: float = 0.5,
     ) -> None:
-        """`url` is the full address of the endpoint; `api_key` falls back to `CONTEXT_AGENT_RERANK_API_KEY`."""
-        self.name = f"{url}#{model}" if model else url
-        self._url, self._model, self._api_key = url, model, api_key
-        self._timeout, self._retries, self._client = timeout, retries, client
+        """`url` is the full address of the endpoint. Raises `ConfigError`.
+
+        A key is sent only where `api_key_env` names the environment variable that holds it. Times are in seconds.
+        """
+        self._endpoint = Endpoint(
+            url,
+            api_key_env=api_key_env,
+            timeout=timeout,
+            retries=retries,
+            backoff=backoff,
+            longest_retry_after=LONGEST_RETRY_AFTER,
+        )
+        self._model = model
+        self.name = f"{self._endpoint.base_url}#{model}" if model else self._endpoint.base_url
 
     def score(self, query: str, texts: Sequence[str]) -> NDArray[np.float32]:
         """See `Reranker`."""
         if not texts:
             return np.zeros(0, dtype=np.float32)
         return self._read(self._post(self._body(query, texts)), len(texts))
+
+    def close(self) -> None:
+        """Closes the connections; a later call opens new ones."""
+        self._endpoint.close()
 
     def _body(self, query: str, texts: Sequence[str]) -> dict[str, Any]:
         body: dict[str, Any] = {"query": query}
@@ -120,62 +130,37 @@ class HttpReranker:
             return body | {"model": self._model, "documents": list(texts), "top_n": len(texts)}
         return body | {"texts": list(texts), "documents": list(texts)}
 
-    def _post(self, body: Mapping[str, Any]) -> Any:
-        import httpx
-
-        failure = "no attempt was made"
-        for attempt in range(self._retries + 1):
-            pause = min(LONGEST_PAUSE, 0.5 * 2**attempt) * random.uniform(0.5, 1.0)
-            try:
-                response = self._http().post(self._url, json=body, headers=self._headers(), timeout=self._timeout)
-            except httpx.HTTPError as error:
-                failure = f"{type(error).__name__}: {error}"
-            else:
-                if response.is_success:
-                    return self._json(response)
-                failure = f"HTTP {response.status_code}: {response.text[:200]}"
-                if response.status_code not in (408, 425, 429) and response.status_code < 500:
-                    break
-                pause = _asked_pause(response.headers.get("Retry-After"), pause)
-            if attempt == self._retries or pause > LONGEST_PAUSE:
-                break
-            time.sleep(pause)
-        raise RerankerError(f"reranker {self._url} failed after {attempt + 1} tries: {failure}")
-
-    def _http(self) -> httpx.Client:
-        import httpx
-
-        if self._client is None:
-            self._client = httpx.Client()
-        return self._client
-
-    def _headers(self) -> dict[str, str]:
-        key = self._api_key or os.environ.get(KEY_VARIABLE)
-        return {"Authorization": f"Bearer {key}"} if key else {}
-
-    def _json(self, response: httpx.Response) -> Any:
+    def _post(self, body: Mapping[str, Any]) -> Events:
         try:
-            return response.json()
-        except ValueError as error:
-            raise RerankerError(f"reranker {self._url} answered no JSON: {response.text[:200]!r}") from error
+            return self._endpoint.post_sync("", body, lambda events: events)
+        except Refusal as refusal:
+            rejected = refusal.status in (401, 403)
+            hint = f" ({rejected_key_hint(self._endpoint.api_key_env)})" if rejected else ""
+            raise RerankerError(f"the reranker failed: {refusal}{hint}") from None
+        except PolicyError as error:
+            raise RerankerError(f"the reranker failed: {error}") from None
 
-    def _read(self, answer: Any, count: int) -> NDArray[np.float32]:
-        items: Any = answer.get("results") if isinstance(answer, dict) else answer
-        scores = np.full(count, np.nan, dtype=np.float32)
+    def _read(self, events: Events, count: int) -> NDArray[np.float32]:
+        """The scores in the order of the texts, shape (count,)."""
+        items: Any = events[0].get("results", events)
+        scores = np.full(count, np.nan)
         try:
             for item in items:
-                place = range(count)[int(item["index"])]
-                scores[place] = float(item["relevance_score"] if "relevance_score" in item else item["score"])
-        except (TypeError, KeyError, ValueError, IndexError) as error:
-            raise RerankerError(f"reranker {self._url} answered in an unknown form: {str(answer)[:200]}") from error
-        if np.isnan(scores).any():
-            raise RerankerError(f"reranker {self._url} scored {count - int(np.isnan(scores).sum())} of {count} texts")
-        return scores
+                scores[_index(item["index"], count)] = float(item.get("relevance_score", item.get("score")))
+        except (TypeError, KeyError, ValueError, OverflowError, AttributeError) as error:
+            raise RerankerError(
+                f"the reranker {self.name} answered in an unknown form: {reprlib.repr(items)}"
+            ) from error
+        missing = int(np.isnan(scores).sum())
+        if missing:
+            raise RerankerError(f"the reranker {self.name} scored {count - missing} of {count} texts")
+        if not (np.abs(scores) <= np.finfo(np.float32).max).all():
+            raise RerankerError(f"the reranker {self.name} returned a score that is not finite")
+        return scores.astype(np.float32)
 
 
-def _asked_pause(header: str | None, otherwise: float) -> float:
-    """Seconds that a `Retry-After` header asks for; dates, which no reranker sends, are taken for none."""
-    try:
-        return max(0.0, float(header)) if header else otherwise
-    except ValueError:
-        return otherwise
+def _index(value: object, count: int) -> int:
+    """The position of a text. Raises `ValueError` for anything but an integer from 0 to `count - 1`."""
+    if type(value) is not int or not 0 <= value < count:
+        raise ValueError(f"no position of {count} texts: {value!r:.20}")
+    return value

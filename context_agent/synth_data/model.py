@@ -10,11 +10,11 @@ from typing import Any, Self, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
+from context_agent._support.http import Refusal
 from context_agent.errors import ConfigError, PolicyError
 from context_agent.policies import refusals
 from context_agent.policies.chat import ChatPolicy
 from context_agent.policies.factory import load_policy
-from context_agent.policies.http import Refusal
 from context_agent.policies.replies import Reply, read_reply
 from context_agent.synth_data.instructions import PROMPTS, Part, Prompts
 from context_agent.synth_data.ledger import Cap, Ledger, Prices

@@ -16,10 +16,10 @@ from pathlib import Path
 from typing import Any, TypeVar
 from weakref import WeakValueDictionary
 
+from context_agent._support.http import Endpoint, Events, Refusal
 from context_agent.errors import DataError, PolicyError
 from context_agent.policies import refusals
-from context_agent.policies.http import Endpoint, Events, Refusal
-from context_agent.policies.replies import Reply, read_reply
+from context_agent.policies.replies import Reply, read_reply, usage_bounds
 from context_agent.synth_data.ledger import Ledger
 from context_agent.synth_data.stages import Halted, lock
 from context_agent.synth_data.task_file import encode
@@ -27,9 +27,6 @@ from context_agent.synth_data.task_file import encode
 T = TypeVar("T")
 FAILURES = 8
 """Calls in a row that are given up, after all their retries, before the run ends: the server is gone."""
-UNBOUNDED = 32_768
-"""Tokens that a reply may take at most where its request does not say."""
-_LIMITS = ("max_tokens", refusals.RENAMED)
 
 
 class ReplyFile:
@@ -107,13 +104,13 @@ class PaidEndpoint(Endpoint):
                 self.ledger.reused += 1
             else:
                 events = await self._pay(key, path, body, read, until)
-        return read(events)
+        return self.redact_value(read(events))
 
     async def _pay(self, key: str, path: str, body: Mapping[str, Any], read: Any, until: float) -> Events:
-        prompt, completion = bounds(body)
+        prompt, completion = usage_bounds(body)
 
         def checked(events: Events) -> Events:
-            read(events)  # raises `Broken`, and so is asked again, before anything is stored
+            read(events)  # raises `MalformedResponse`, and so is asked again, before anything is stored
             return events
 
         async with self.ledger.room(prompt, completion) as claim:
@@ -123,7 +120,7 @@ class PaidEndpoint(Endpoint):
                 self._give_up(error)
                 raise
             self._failures = 0
-            claim.settle(*_taken(read_reply(events), prompt))
+            claim.settle(*_taken(read_reply(events, body), prompt))
             self._replies.put(key, events, claim.prompt, claim.completion)
         return events
 
@@ -144,17 +141,6 @@ def request_key(path: str, body: Mapping[str, Any]) -> str:
     """The digest of a request: of all that it asks, and not of where the server stands."""
     text = json.dumps([path, body], sort_keys=True, default=str)
     return blake2b(text.encode(), digest_size=16).hexdigest()
-
-
-def bounds(body: Mapping[str, Any]) -> tuple[int, int]:
-    """The most tokens that a request can have, and that its reply can.
-
-    A vocabulary spends at least a byte a token, and a chat template adds a few tokens a message, fewer than the JSON
-    around it has characters.
-    """
-    prompt = len(json.dumps(body, ensure_ascii=False, default=str).encode(errors="replace"))
-    completion = next((body[name] for name in _LIMITS if isinstance(body.get(name), int)), UNBOUNDED)
-    return prompt, completion
 
 
 def _taken(reply: Reply, prompt: int) -> tuple[int, int]:

@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 
 from context_agent import Limits, SearchAgent
+from context_agent._support.http import FIRST_CONTACT_RETRIES, retry_after
 from context_agent.errors import PolicyError
 from context_agent.policies.chat import NUDGE, ChatPolicy
-from context_agent.policies.http import FIRST_CONTACT_RETRIES, retry_after
 from context_agent.policies.scripted_server import Answer, fails, says
 from context_agent.trajectory import Acted
 from tests.policies.chatting import DONE, QUESTION, ask, corpus, policy, search, serving

@@ -13,11 +13,11 @@ from typing import Any
 import pytest
 
 from context_agent import Action, SearchAgent, ToolCall
+from context_agent._support.http import Refusal
 from context_agent.errors import ConfigError, PolicyError
 from context_agent.policies.engines.fake import Request, invented
 from context_agent.policies.engines.protocol import Finish
 from context_agent.policies.engines.vllm import VllmEngine
-from context_agent.policies.http import Refusal
 from context_agent.policies.renderers.harmony import HarmonyRenderer
 from context_agent.policies.scripted_server import ScriptedServer
 from context_agent.policies.token_calls import calls

@@ -1,21 +1,21 @@
-"""Rerankers over HTTP: the forms of answers, trying again, and clear failures."""
+"""Rerankers over HTTP: the forms of answers, retries, keys, and clear failures."""
 
-import json
-from collections.abc import Callable
+from __future__ import annotations
 
-import httpx
+import time
+
 import numpy as np
 import pytest
 
 from context_agent.errors import ConfigError, RerankerError
-from context_agent.retrieval.rerankers import KEY_VARIABLE, CrossEncoderReranker, HttpReranker, load_reranker
+from context_agent.retrieval.rerankers import CrossEncoderReranker, HttpReranker, load_reranker
+from tests.http_server import Response, Server, http_server
 
-URL = "http://rerank.test/v1/rerank"
+GOOD = Response([{"index": 0, "score": 2}])
 
 
-def reranker(answer: Callable[[httpx.Request], httpx.Response], **options: object) -> HttpReranker:
-    client = httpx.Client(transport=httpx.MockTransport(answer))
-    return HttpReranker(URL, client=client, **options)  # type: ignore[arg-type]
+def reranker(server: Server, **options: object) -> HttpReranker:
+    return HttpReranker(f"{server.url()}/rerank", **{"backoff": 0.01, **options})  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -27,59 +27,63 @@ def reranker(answer: Callable[[httpx.Request], httpx.Response], **options: objec
     ],
 )
 def test_reads_every_common_form(body: object) -> None:
-    scores = reranker(lambda request: httpx.Response(200, json=body)).score("q", ["a", "b"])
+    with http_server(Response(body)) as server:
+        scores = reranker(server).score("q", ["a", "b"])
     assert scores == pytest.approx([0.1, 0.9])
     assert scores.dtype == np.float32
 
 
 def test_sends_model_key_and_texts(monkeypatch: pytest.MonkeyPatch) -> None:
-    seen: list[httpx.Request] = []
-
-    def answer(request: httpx.Request) -> httpx.Response:
-        seen.append(request)
-        return httpx.Response(200, json=[{"index": 0, "score": 1}])
-
-    monkeypatch.setenv(KEY_VARIABLE, "secret")
-    reranker(answer, model="m").score("q", ["a"])
-    assert seen[0].headers["Authorization"] == "Bearer secret"
-    assert json.loads(seen[0].content) == {"query": "q", "model": "m", "documents": ["a"], "top_n": 1}
-    reranker(answer).score("q", ["a"])
-    assert json.loads(seen[1].content)["texts"] == ["a"]
+    monkeypatch.setenv("MY_RERANK_KEY", "secret-7")
+    with http_server(GOOD) as server:
+        reranker(server, model="m", api_key_env="MY_RERANK_KEY").score("q", ["a"])
+        reranker(server).score("q", ["a"])
+    first, second = server.requests
+    assert first["path"] == "/rerank"
+    assert first["headers"]["authorization"] == "Bearer secret-7"
+    assert first["body"] == {"query": "q", "model": "m", "documents": ["a"], "top_n": 1}
+    assert second["body"]["texts"] == ["a"]
 
 
-def test_tries_again_after_overload(monkeypatch: pytest.MonkeyPatch) -> None:
-    pauses: list[float] = []
-    monkeypatch.setattr("time.sleep", pauses.append)
-    answers = [
-        httpx.Response(429, headers={"Retry-After": "7"}),
-        httpx.Response(503),
-        httpx.Response(200, json=[{"index": 0, "score": 2}]),
-    ]
-    assert reranker(lambda request: answers.pop(0)).score("q", ["a"]) == [2]
-    assert pauses[0] == 7
-    assert 0 < pauses[1] <= 1
+def test_no_key_is_sent_unless_the_user_named_its_variable(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("CONTEXT_AGENT_RERANK_API_KEY", "OPENAI_API_KEY", "CTX1_API_KEY"):
+        monkeypatch.setenv(name, "key-of-another-host")
+    with http_server(GOOD) as server:
+        reranker(server).score("q", ["a"])
+    assert "authorization" not in server.requests[0]["headers"]
+
+
+def test_tries_again_after_overload() -> None:
+    with http_server(Response(status=429, headers={"Retry-After": "0.3"}), Response(status=503), GOOD) as server:
+        started = time.perf_counter()
+        assert reranker(server).score("q", ["a"]) == [2]
+        assert time.perf_counter() - started >= 0.3
+    assert len(server.requests) == 3
 
 
 @pytest.mark.parametrize(
     ("response", "reason"),
     [
-        (httpx.Response(401, text="no key"), "401: no key"),
-        (httpx.Response(500, text="boom"), "failed after 2 tries.*boom"),
-        (httpx.Response(429, headers={"Retry-After": "3600"}), "failed after 1 tries"),
-        (httpx.Response(200, text="<html>"), "no JSON"),
-        (httpx.Response(200, json={"data": []}), "unknown form"),
-        (httpx.Response(200, json=[{"index": 7, "score": 1}]), "unknown form"),
-        (httpx.Response(200, json=[{"index": 0, "score": 1}]), "scored 1 of 2"),
+        (Response(b"no key", 401), r"401.*no key.*\?api_key_env=NAME"),
+        (Response(b"boom", 500), "boom.*2 tries"),
+        (Response(b"later", 429, {"Retry-After": "3600"}), "1 try.*asked to wait 3600 s, more than 30 s"),
+        (Response(b"<html>"), "no JSON"),
+        (Response({"data": []}), "unknown form"),
+        (Response([{"index": 7, "score": 1}]), "unknown form"),
+        (Response([{"index": -1, "score": 1}]), "unknown form"),
+        (Response([{"index": True, "score": 1}]), "unknown form"),
+        (Response([{"index": 0}, {"index": 1}]), "unknown form"),
+        (Response([{"index": 0, "score": 1}]), "scored 1 of 2"),
+        (Response([{"index": 0, "score": 1e300}, {"index": 1, "score": 1}]), "not finite"),
     ],
 )
-def test_failures_say_what_happened(response: httpx.Response, reason: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("time.sleep", lambda seconds: None)
-    with pytest.raises(RerankerError, match=reason):
-        reranker(lambda request: response, retries=1).score("q", ["a", "b"])
+def test_failures_say_what_happened(response: Response, reason: str) -> None:
+    with http_server(response) as server, pytest.raises(RerankerError, match=reason):
+        reranker(server, retries=1).score("q", ["a", "b"])
 
 
 def test_a_server_that_is_down() -> None:
-    with pytest.raises(RerankerError, match="ConnectError"):
+    with pytest.raises(RerankerError, match="cannot connect"):
         HttpReranker("http://127.0.0.1:9/rerank", retries=0).score("q", ["a"])
 
 
@@ -96,3 +100,20 @@ def test_specs() -> None:
     assert made.name == "https://host/rerank#model-1"
     with pytest.raises(ConfigError, match="cross-encoder:MODEL"):
         load_reranker("magic")
+
+
+def test_an_address_names_the_variable_with_its_key(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MY_RERANK_KEY", "secret-7")
+    with http_server(GOOD) as server:
+        loaded = load_reranker(f"{server.url()}/rerank?v=2&api_key_env=MY_RERANK_KEY#m")
+        assert loaded is not None
+        loaded.score("q", ["a"])
+    assert server.requests[0]["path"] == "/rerank?v=2"
+    assert server.requests[0]["headers"]["authorization"] == "Bearer secret-7"
+    assert loaded.name == f"{server.url()}/rerank#m"
+
+
+def test_a_key_in_place_of_a_variables_name_is_refused_and_not_shown() -> None:
+    with pytest.raises(ConfigError, match="name of an environment variable") as caught:
+        load_reranker("https://host/rerank?api_key_env=sk-secret-7")
+    assert "sk-secret-7" not in str(caught.value)

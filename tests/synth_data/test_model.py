@@ -8,11 +8,12 @@ import pytest
 from pydantic import BaseModel
 
 from context_agent.errors import ConfigError, DataError
+from context_agent.policies.replies import usage_bounds
 from context_agent.policies.scripted_server import ScriptedServer, fails, says
 from context_agent.synth_data.instructions import PROMPTS, Part, Prompts, fenced
 from context_agent.synth_data.ledger import Cap, Ledger, Prices
 from context_agent.synth_data.model import Model, ModelOptions, Wrong
-from context_agent.synth_data.paid import ReplyFile, bounds
+from context_agent.synth_data.paid import ReplyFile
 from context_agent.synth_data.stages import Halted, Unfit
 from context_agent.synth_data.structured import read_object
 
@@ -180,7 +181,7 @@ def test_the_estimate_of_a_call_is_no_less_than_it_can_take():
 
     for text in ("plain words", "東京" * 50, "🙂" * 40, "\x00\ud800"):
         body = {"messages": [{"role": "user", "content": text}], "max_tokens": 7}
-        prompt, completion = bounds(body)
+        prompt, completion = usage_bounds(body)
         assert prompt >= HarmonyCounter().count(text.encode("utf-8", "replace").decode()) + 5
         assert completion == 7
 

@@ -12,9 +12,13 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from context_agent._support.http import API_KEY_ENV, Endpoint, Events, MalformedResponse, policy_address
 from context_agent.errors import PolicyError
 from context_agent.policies.engines.protocol import Finish, Sample
-from context_agent.policies.http import API_KEY_ENV, Broken, Endpoint, Events
+
+LARGEST_ID = 2**31
+ROUNDING = 1e-3
+"""A log-probability computed in low precision may be this much above 0."""
 
 
 class VllmEngine:
@@ -43,7 +47,11 @@ class VllmEngine:
         Raises `ConfigError` for an address that is none.
         """
         self.endpoint = Endpoint(
-            base_url, api_key_env=api_key_env, timeout=timeout, retries=retries, concurrency=concurrency
+            policy_address(base_url),
+            api_key_env=api_key_env,
+            timeout=timeout,
+            retries=retries,
+            concurrency=concurrency,
         )
         self.model = model
         self.version = version or model
@@ -92,13 +100,14 @@ class VllmEngine:
 
 
 def _sample(events: Events, prompt: list[int], version: str) -> Sample:
-    """The sample in an answer. Raises `Broken` for one to ask again, `PolicyError` for one that no retry mends."""
+    """The sample in an answer. Raises `MalformedResponse` where a retry may help, `PolicyError` where none does."""
     answer = events[0]
     choices = answer.get("choices")
     if not isinstance(choices, list) or not choices or not isinstance(choices[0], dict):
-        raise Broken("the answer has no choices")
+        raise MalformedResponse("the answer has no choices")
     choice: Mapping[str, Any] = choices[0]
-    ids, logprobs = choice.get("token_ids"), (choice.get("logprobs") or {}).get("token_logprobs")
+    details = choice.get("logprobs")
+    ids, logprobs = choice.get("token_ids"), details.get("token_logprobs") if isinstance(details, dict) else None
     if not isinstance(ids, list) or not isinstance(logprobs, list):
         raise PolicyError(
             "the server returned no token ids or no log-probabilities: the token policy needs vLLM's return_token_ids "
@@ -107,13 +116,26 @@ def _sample(events: Events, prompt: list[int], version: str) -> Sample:
     if (sent := choice.get("prompt_token_ids")) is not None and sent != prompt:
         raise PolicyError("the server did not run the prompt that it was sent: its prompt_token_ids differ")
     if choice.get("finish_reason") not in ("stop", "length"):
-        raise Broken(f"the server ended the reply early ({choice.get('finish_reason')})")
+        raise MalformedResponse(f"the server ended the reply early ({choice.get('finish_reason')})")
+    if not all(type(token) is int and 0 <= token < LARGEST_ID for token in ids):
+        raise PolicyError("the server returned token ids that are not integers from 0 to 2**31: its reply is not used")
+    if not all(_is_logprob(value) for value in logprobs):
+        raise PolicyError("the server returned log-probabilities that are not numbers up to 0: its reply is not used")
     numbers = tuple(-math.inf if value is None else float(value) for value in logprobs)
-    return Sample(tuple(map(int, ids)), numbers, Finish(choice["finish_reason"]), _cached(answer), version)
+    return Sample(tuple(ids), numbers, Finish(choice["finish_reason"]), _cached(answer, len(prompt)), version)
 
 
-def _cached(answer: Mapping[str, Any]) -> int | None:
-    """Prompt ids from the prefix cache, where the server was started with `--enable-prompt-tokens-details`."""
-    details = (answer.get("usage") or {}).get("prompt_tokens_details") or {}
-    cached = details.get("cached_tokens")
-    return cached if isinstance(cached, int) else None
+def _is_logprob(value: object) -> bool:
+    """Whether a value is a log-probability; vLLM sends null for minus infinity."""
+    return value is None or (type(value) in (int, float) and value <= ROUNDING)  # type: ignore[operator]
+
+
+def _cached(answer: Mapping[str, Any], prompt: int) -> int | None:
+    """Prompt ids from the prefix cache, where the server was started with `--enable-prompt-tokens-details`.
+
+    None as well for a count that a prompt of `prompt` ids cannot have.
+    """
+    usage = answer.get("usage")
+    details = usage.get("prompt_tokens_details") if isinstance(usage, dict) else None
+    cached = details.get("cached_tokens") if isinstance(details, dict) else None
+    return cached if type(cached) is int and 0 <= cached <= prompt else None

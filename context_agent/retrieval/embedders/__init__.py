@@ -6,6 +6,9 @@
 | `sentence-transformers:NAME_OR_PATH` | a transformer on this machine | the extra `embed` |
 | `openai:MODEL[@BASE_URL]` | any endpoint that speaks OpenAI's `/v1/embeddings` | a server |
 | `chroma-default` | Chroma's own default, an ONNX model | a download at first use |
+
+`openai:MODEL` sends the key in `OPENAI_API_KEY` to https://api.openai.com. Any other address gets a key only from a
+variable that the spec names: `openai:MODEL@https://host/v1?api_key_env=NAME`.
 """
 
 from __future__ import annotations
@@ -48,13 +51,15 @@ def _sentence_transformers(model: str) -> Embedder:
 
 
 def _openai(rest: str) -> Embedder:
+    from context_agent._support.credentials import split_key_variable
     from context_agent.retrieval.embedders.openai import DEFAULT_BASE_URL, OpenAIEmbedder
 
-    # A model's name may hold an @, an address may not start without its scheme.
+    # A model's name may hold an @; an address always starts with its scheme.
     model, at, address = rest.partition("@http")
     if not model:
         raise ConfigError("openai needs a model: openai:MODEL or openai:MODEL@BASE_URL")
-    return OpenAIEmbedder(model, base_url=f"http{address}" if at else DEFAULT_BASE_URL)
+    base_url, variable = split_key_variable(f"http{address}" if at else DEFAULT_BASE_URL)
+    return OpenAIEmbedder(model, base_url=base_url, api_key_env=variable)
 
 
 def _chroma_default(rest: str) -> Embedder:

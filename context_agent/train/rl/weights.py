@@ -9,8 +9,7 @@ import shutil
 from pathlib import Path
 from typing import Any, Protocol
 
-import httpx
-
+from context_agent._support.http import Endpoint, Refusal, policy_address
 from context_agent.errors import ConfigError, PolicyError
 from context_agent.policies.engines.transformers import TransformersEngine
 from context_agent.policies.engines.vllm import VllmEngine
@@ -63,8 +62,11 @@ class Adapters:
     """
 
     def __init__(self, engine: VllmEngine, base_url: str, folder: Path, name: str, *, timeout: float = 600.0) -> None:
-        self._engine, self._url, self._folder, self._name = engine, base_url.rstrip("/"), folder, name
-        self._timeout = timeout
+        self._engine, self._folder, self._name = engine, folder, name
+        # A retry of a command that was carried out would be refused.
+        self._endpoint = Endpoint(
+            policy_address(base_url), api_key_env=engine.endpoint.api_key_env, timeout=timeout, retries=0
+        )
         self._loaded: str | None = None
 
     def begin(self, trainer: Any) -> None:
@@ -92,17 +94,18 @@ class Adapters:
         self._loaded = name
         self._engine.model, self._engine.version = name, str(step)
 
-    def _post(self, what: str, body: dict[str, str]) -> None:
+    def _post(self, command: str, body: dict[str, str]) -> None:
+        server = self._endpoint.base_url
         try:
-            answer = httpx.post(f"{self._url}/{what}", json=body, timeout=self._timeout)
-        except httpx.HTTPError as error:
-            raise PolicyError(f"the server at {self._url} did not take new weights: {error}") from error
-        if answer.status_code != 200:
-            hint = " (it needs VLLM_ALLOW_RUNTIME_LORA_UPDATING=1)" if answer.status_code == 404 else ""
+            self._endpoint.command(f"/{command}", body)
+        except Refusal as refusal:
+            hint = " (it needs VLLM_ALLOW_RUNTIME_LORA_UPDATING=1)" if refusal.status == 404 else ""
             raise PolicyError(
-                f"the server at {self._url} refused {what} of {body['lora_name']}: "
-                f"{answer.status_code} {answer.text[:200]}{hint}"
-            )
+                f"the server at {server} refused {command} of {body['lora_name']}: "
+                f"{refusal.status} {refusal.message[:200]}{hint}"
+            ) from None
+        except PolicyError as error:
+            raise PolicyError(f"the server at {server} did not take new weights: {error}") from None
 
 
 class Broadcast:

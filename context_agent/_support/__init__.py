@@ -1,0 +1,1 @@
+"""Code with no idea of its own that several subpackages use."""

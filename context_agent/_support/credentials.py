@@ -1,0 +1,204 @@
+"""Which key goes to which server, and how keys are removed from what a server sends back.
+
+One convention for chat, token, embedding, reranker and judge calls: `OPENAI_API_KEY` goes to https://api.openai.com and
+nowhere else by default. Any other server gets a key only from an environment variable that the user named for it
+(`api_key_env=`, `--api-key-env`, or `?api_key_env=NAME` on an embedder's or a reranker's address). Keys are read from
+the environment for each request and stored nowhere.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import re
+from base64 import b64encode, urlsafe_b64encode
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, TypeVar
+from urllib.parse import quote, quote_plus, urlsplit, urlunsplit
+
+import httpx
+
+from context_agent.errors import ConfigError
+
+T = TypeVar("T")
+
+OPENAI_KEY_VARIABLE = "OPENAI_API_KEY"
+REDACTED = "[key]"
+SHORTEST_IN_ERRORS = 4
+"""Characters. Shorter keys protect nothing, and removing them would make error messages unreadable."""
+SHORTEST_IN_REPLIES = 8
+"""Characters. Placeholders such as `none` or `EMPTY` are common as keys, and common as words in a reply."""
+SHORTEST_IN_QUERY = 16
+"""Characters from which on a value in an address's query is treated as a secret."""
+_OPENAI_HOST = b"api.openai.com"
+_PARAMETER = "api_key_env="
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+
+
+# Keys -------------------------------------------------------------------------------------------------------------
+
+
+def split_key_variable(address: str) -> tuple[str, str | None]:
+    """An address without its `api_key_env=NAME` parameter, and that name, None without one."""
+    try:
+        parts = urlsplit(address)
+    except ValueError:  # the address is refused where it is used
+        return address, None
+    pairs = [pair for pair in parts.query.split("&") if pair]
+    names = [pair.removeprefix(_PARAMETER) for pair in pairs if pair.startswith(_PARAMETER)]
+    if not names:
+        return address, None
+    query = "&".join(pair for pair in pairs if not pair.startswith(_PARAMETER))
+    return urlunsplit(parts._replace(query=query)), names[-1]
+
+
+def key_variable(url: httpx.URL, api_key_env: str | None) -> str | None:
+    """The variable with the key for a server: the named one, `OPENAI_API_KEY` for https://api.openai.com, or None."""
+    if api_key_env:
+        return checked_variable(api_key_env)
+    official = url.scheme == "https" and url.raw_host == _OPENAI_HOST and url.port in (None, 443)
+    return OPENAI_KEY_VARIABLE if official else None
+
+
+def checked_variable(name: str) -> str:
+    """The name of an environment variable. Raises `ConfigError`, without the value: it may be a key by mistake."""
+    if _VARIABLE.fullmatch(name) is None:
+        raise ConfigError(
+            "api_key_env is not the name of an environment variable (letters, digits and underscores). The value is "
+            "not shown because it may be a key. Put the key into a variable and give the variable's name"
+        )
+    return name
+
+
+def read_key(variable: str | None) -> str:
+    """The key in a variable, empty where there is none."""
+    return os.environ.get(variable, "").strip() if variable else ""
+
+
+def rejected_key_hint(variable: str | None) -> str:
+    """What to do about a 401 or 403 from an embedding or reranking server."""
+    if variable is None:
+        return (
+            "no key was sent: name the environment variable that holds it with ?api_key_env=NAME at the end of the "
+            "address, or with api_key_env= in Python"
+        )
+    if not read_key(variable):
+        return f"the key is read from the environment variable {variable}, which is not set"
+    return f"the key comes from the environment variable {variable}; name another with ?api_key_env=NAME"
+
+
+# Addresses --------------------------------------------------------------------------------------------------------
+
+
+def checked_address(address: str) -> httpx.URL:
+    """The address of an HTTP server. Raises `ConfigError`, which shows no user, password or query."""
+    try:
+        url = httpx.URL(address.strip())
+        valid = url.scheme in {"http", "https"} and bool(url.host) and not url.fragment
+    except (httpx.InvalidURL, ValueError):
+        valid = False
+    if not valid:
+        shown = address.rpartition("@")[2].partition("?")[0]
+        raise ConfigError(f"the server's address should look like http://localhost:8000/v1; got {shown!r}")
+    return url
+
+
+def shown_address(url: httpx.URL) -> str:
+    """The address without what may be secret in it: user, password and query."""
+    return str(url.copy_with(username=None, password=None, query=None))
+
+
+def secrets_in(url: httpx.URL) -> Iterator[str]:
+    """The secrets in an address: its password, as it is and as basic authentication sends it, and long query values."""
+    if url.password:
+        yield url.password
+        yield b64encode(url.userinfo).decode()
+    yield from (value for _, value in url.params.multi_items() if len(value) >= SHORTEST_IN_QUERY)
+
+
+# Redaction --------------------------------------------------------------------------------------------------------
+
+
+class Redactor:
+    """Removes secrets from what a server sent.
+
+    Recognizes a secret verbatim, URL-quoted, JSON-escaped and in base64. This protects against servers that quote
+    a key, not against one that hides it: such a server could also store it.
+    """
+
+    def __init__(self, secrets: Iterable[str], shortest: int) -> None:
+        """`shortest` is the length in characters from which on a secret is removed."""
+        spellings = {text for secret in secrets if len(secret) >= shortest for text in _spellings(secret)}
+        self._spellings = sorted(spellings, key=len, reverse=True)
+
+    def __repr__(self) -> str:
+        return "Redactor()"
+
+    def text(self, text: str) -> str:
+        """The text with each secret replaced by `[key]`."""
+        for spelling in self._spellings:
+            text = text.replace(spelling, REDACTED)
+        return text
+
+    def redact_json(self, value: object) -> None:
+        """Redacts all strings in decoded JSON, in place. Works without recursion, however deep the value is nested."""
+        pending = [value] if self._spellings else []
+        while pending:
+            container = pending.pop()
+            if isinstance(container, dict):
+                self._redact_names(container)
+            items = container.items() if isinstance(container, dict) else enumerate(_as_list(container))
+            for key, item in list(items):
+                if isinstance(item, str):
+                    self._redact_item(container, key, item)
+                elif isinstance(item, dict | list):
+                    pending.append(item)
+
+    def redact_value(self, value: T) -> T:
+        """The value with all strings in its dataclass fields redacted; anything but a dataclass is returned as it is.
+
+        Redacting the JSON is not enough: a reply is put together from pieces, and arguments are JSON inside JSON.
+        """
+        if not self._spellings or not dataclasses.is_dataclass(value) or isinstance(value, type):
+            return value
+        fields = {field.name: self._copy(getattr(value, field.name)) for field in dataclasses.fields(value)}
+        return dataclasses.replace(value, **fields)
+
+    def _copy(self, value: Any) -> Any:
+        if isinstance(value, str):
+            return self.text(value)
+        if isinstance(value, Mapping):
+            return {self._copy(key): self._copy(item) for key, item in value.items()}
+        if type(value) in (list, tuple):
+            return type(value)(map(self._copy, value))
+        return self.redact_value(value)
+
+    def _redact_item(self, container: Any, key: Any, item: str) -> None:
+        if (text := self.text(item)) != item:
+            container[key] = text
+
+    def _redact_names(self, container: dict[str, Any]) -> None:
+        for name in [name for name in container if self.text(name) != name]:
+            container[self.text(name)] = container.pop(name)
+
+
+def _as_list(value: object) -> list[Any]:
+    return value if isinstance(value, list) else []
+
+
+def _spellings(secret: str) -> Iterator[str]:
+    escaped = json.dumps(secret)[1:-1]
+    quoted = quote(secret, safe="")
+    yield from (secret, escaped, escaped.replace("/", "\\/"), quoted, quoted.lower(), quote_plus(secret))
+    yield from _base64_spellings(secret.encode())
+
+
+def _base64_spellings(secret: bytes) -> Iterator[str]:
+    """What base64 makes of the secret wherever it stands in a longer text: at each of three offsets, edges left off."""
+    for offset in range(3):
+        groups = (bytes(offset) + secret)[: (offset + len(secret)) // 3 * 3]
+        for encode in (b64encode, urlsafe_b64encode):
+            text = encode(groups).decode()[offset + 1 if offset else 0 :]
+            if len(text) >= SHORTEST_IN_REPLIES:
+                yield text

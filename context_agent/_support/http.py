@@ -1,0 +1,428 @@
+"""The HTTP client for chat, token, embedding, reranker and judge calls.
+
+An `Endpoint` holds an address and how to talk to it: which key (`credentials`), how much a response may take
+(`http_body`), how long a request may last, how many run at once, and when to try again (tenacity). It knows JSON and
+server-sent events, and nothing of what they mean. Coroutines use `post` and `get`; threads use `post_sync`, which runs
+the same code on a background event loop, so that a deadline holds however slowly a server sends its headers.
+
+Redirects are never followed: they could carry a key and a question to another host.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import math
+import random
+import ssl
+import time
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+from functools import cached_property
+from typing import Any, NoReturn, TypeVar
+from weakref import WeakKeyDictionary
+
+import httpx
+from tenacity import AsyncRetrying, RetryCallState, retry_if_exception_type, stop_before_delay
+
+from context_agent._support.concurrency import BACKGROUND, SharedSemaphore
+from context_agent._support.credentials import (
+    SHORTEST_IN_ERRORS,
+    SHORTEST_IN_REPLIES,
+    Redactor,
+    checked_address,
+    key_variable,
+    read_key,
+    secrets_in,
+    shown_address,
+)
+from context_agent._support.http_body import (
+    ACCEPTED_ENCODING,
+    Allowance,
+    Events,
+    MalformedResponse,
+    ResponseTooLarge,
+    is_event_stream,
+    read_bytes,
+    read_error,
+    read_events,
+    response_limit,
+)
+from context_agent.errors import ConfigError, PolicyError
+
+__all__ = ["API_KEY_ENV", "BASE_URL", "Endpoint", "Events", "MalformedResponse", "Refusal", "policy_address"]
+
+T = TypeVar("T")
+_Client = tuple[httpx.AsyncClient, AsyncGenerator[None, None]]
+"""A client, and the generator that closes it when its event loop ends."""
+
+BASE_URL = "http://localhost:8000/v1"
+"""vLLM's default address."""
+API_KEY_ENV = "CTX1_API_KEY"
+"""The policies' own variable. Not `OPENAI_API_KEY`: a key for one host must not go to whatever address is set."""
+CONNECT_SECONDS = 10.0
+LONGEST_BACKOFF = 30.0
+"""Seconds; a `Retry-After` may ask for more."""
+LONGEST_RETRY_AFTER = 600.0
+"""Seconds. A server that asks for more has an empty quota, and waiting is the caller's decision."""
+KEEP_ALIVE_SECONDS = 4.0
+"""Below the 5 s after which uvicorn, and so most model servers, closes an idle connection."""
+STREAM_TIMEOUTS = 10
+"""A stream may last this many timeouts in all, and be silent for one."""
+FIRST_CONTACT_RETRIES = 2
+"""Retries for a server that never answered: a wrong address should be reported soon, a restart is waited for."""
+LONGEST_MESSAGE = 600
+"""Characters of a server's message that an error quotes."""
+_PERMANENT = ("does not support tools", "requires --jinja", "context size", "context length")
+"""Phrases in a 5xx that no retry will change."""
+
+
+class Refusal(PolicyError):
+    """The server answered with an error that a retry will not change. `message` is the server's, without keys."""
+
+    def __init__(self, url: str, status: int, message: str) -> None:
+        super().__init__(f"{url} refused the request (HTTP {status}): {message or 'no reason given'}")
+        self.status = status
+        self.message = message
+
+
+class _TransientError(Exception):
+    """A failure that may pass. `retry_after` is in seconds, 0 where the server named none."""
+
+    def __init__(self, message: str, *, retry_after: float = 0.0, unreachable: bool = False) -> None:
+        super().__init__(message)
+        self.retry_after = retry_after
+        self.unreachable = unreachable
+
+
+class Endpoint:
+    """A server's address and how requests to it are made. Safe to share between threads, event loops and episodes."""
+
+    def __init__(
+        self,
+        base_url: str,
+        *,
+        api_key_env: str | None,
+        timeout: float = 300.0,
+        retries: int = 6,
+        backoff: float = 0.5,
+        concurrency: int = 32,
+        longest_retry_after: float = LONGEST_RETRY_AFTER,
+    ) -> None:
+        """`api_key_env` names the variable with the key; None sends one to https://api.openai.com alone.
+
+        `timeout` is seconds for a whole response, or of silence in a stream. A `Retry-After` above
+        `longest_retry_after` ends the call. Raises `ConfigError`.
+        """
+        if timeout <= 0 or retries < 0 or backoff < 0 or concurrency < 1:
+            raise ConfigError(
+                f"timeout must be positive, retries and backoff not negative, concurrency at least 1; got "
+                f"timeout={timeout}, retries={retries}, backoff={backoff}, concurrency={concurrency}"
+            )
+        self._url = checked_address(base_url)
+        self.base_url = shown_address(self._url)
+        self.api_key_env = key_variable(self._url, api_key_env)
+        self.timeout = timeout
+        self.retries = retries
+        self.backoff = backoff
+        self._longest_retry_after = longest_retry_after
+        self._semaphore = SharedSemaphore(concurrency)
+        self._clients: WeakKeyDictionary[asyncio.AbstractEventLoop, _Client] = WeakKeyDictionary()
+        self._reached = False
+
+    def __repr__(self) -> str:
+        return f"Endpoint({self.base_url!r})"
+
+    @property
+    def host(self) -> str:
+        """The server's name or number, without its port."""
+        return self._url.host
+
+    async def post(
+        self, path: str, body: Mapping[str, Any], read: Callable[[Events], T], *, until: float = math.inf
+    ) -> T:
+        """What `read` makes of the response; `until` is the event loop's time after which no retry starts.
+
+        Raises `Refusal`, and `PolicyError` when the retries are used up or the response is too large. `read` may raise
+        `MalformedResponse` to have the request sent again.
+        """
+
+        async def receive(response: httpx.Response) -> T:
+            return self.redact_value(read(await self._events(response, path)))
+
+        return await self._request("POST", path, _encoded(body), receive, until)
+
+    async def get(self, path: str, *, until: float = math.inf) -> Mapping[str, Any]:
+        """The JSON object at a path, from the host's root where it begins with two slashes. Raises as `post` does."""
+
+        async def receive(response: httpx.Response) -> Mapping[str, Any]:
+            return (await self._events(response, path))[0]
+
+        return await self._request("GET", path, None, receive, until)
+
+    def post_sync(self, path: str, body: Mapping[str, Any], read: Callable[[Events], T]) -> T:
+        """`post` for code without an event loop, from any thread."""
+        return BACKGROUND.run(self.post(path, body, read))
+
+    def command(self, path: str, body: Mapping[str, Any]) -> None:
+        """A POST whose response has no content of interest, and need not be JSON; from any thread. Raises as `post`."""
+
+        async def receive(response: httpx.Response) -> None:
+            await read_bytes(response, Allowance(response_limit()))
+
+        BACKGROUND.run(self._request("POST", path, _encoded(body), receive, math.inf))
+
+    def close(self) -> None:
+        """Closes the connections of `post_sync` and `command`; a later call opens new ones."""
+        if self._clients:
+            BACKGROUND.run(self.aclose())
+
+    async def aclose(self) -> None:
+        """Closes the running loop's connections now; they close by themselves when the loop ends."""
+        _, closing = self._clients.pop(asyncio.get_running_loop(), (None, None))
+        if closing is not None:
+            await closing.aclose()
+
+    def redacted(self, text: str) -> str:
+        """A text of the server's without keys, for errors."""
+        return self._redactor(SHORTEST_IN_ERRORS).text(text)
+
+    def redact_value(self, value: T) -> T:
+        """What was read from stored events, without keys: see `Redactor.redact_value`."""
+        return self._redactor(SHORTEST_IN_REPLIES).redact_value(value)
+
+    def _redactor(self, shortest: int) -> Redactor:
+        return Redactor([read_key(self.api_key_env), *secrets_in(self._url)], shortest)
+
+    # Retries ------------------------------------------------------------------------------------------------------
+
+    async def _request(
+        self,
+        method: str,
+        path: str,
+        content: bytes | None,
+        receive: Callable[[httpx.Response], Awaitable[T]],
+        until: float,
+    ) -> T:
+        """Sends the request until it succeeds, fails for good, or runs out of tries or time."""
+
+        async def attempt() -> T:
+            return await self._send(method, path, content, receive)
+
+        def give_up(state: RetryCallState) -> NoReturn:
+            raise self._final_error(path, state, remaining) from None
+
+        def stop(state: RetryCallState) -> bool:
+            return self._exhausted(state) or before_deadline(state)
+
+        remaining = until - asyncio.get_running_loop().time()
+        before_deadline = stop_before_delay(remaining)
+
+        retrying = AsyncRetrying(
+            sleep=asyncio.sleep,
+            retry=retry_if_exception_type(_TransientError),
+            wait=self._pause,
+            stop=stop,
+            retry_error_callback=give_up,
+        )
+        result: T = await retrying(attempt)
+        return result
+
+    def _pause(self, state: RetryCallState) -> float:
+        """Seconds before the next try: exponential with jitter, and never less than the server asked for."""
+        longest = min(LONGEST_BACKOFF, self.backoff * 2.0 ** (state.attempt_number - 1))
+        return max(_failure(state).retry_after, longest * random.uniform(0.5, 1.0))
+
+    def _exhausted(self, state: RetryCallState) -> bool:
+        """Whether no tries are left, or the server asked to wait too long."""
+        error = _failure(state)
+        unknown = error.unreachable and not self._reached
+        retries = min(self.retries, FIRST_CONTACT_RETRIES) if unknown else self.retries
+        return state.attempt_number > retries or error.retry_after > self._longest_retry_after
+
+    def _final_error(self, path: str, state: RetryCallState, remaining: float) -> PolicyError:
+        """What the last try ended with; `remaining` is how many seconds there were for all tries."""
+        error, tries, elapsed = _failure(state), state.attempt_number, state.seconds_since_start or 0.0
+        hint = "; is the server running, and is this its address?" if error.unreachable else ""
+        if error.retry_after and tries <= self.retries:
+            late = elapsed + state.upcoming_sleep >= remaining
+            bound = "past the deadline" if late else f"more than {self._longest_retry_after:g} s"
+            hint = f"; it asked to wait {error.retry_after:.0f} s, {bound}"
+        spent = f"{tries} {'try' if tries == 1 else 'tries'} in {elapsed:.1f} s"
+        return PolicyError(f"{self._shown(path)}: {self.redacted(str(error))} ({spent}){hint}")
+
+    # One try ------------------------------------------------------------------------------------------------------
+
+    async def _send(
+        self, method: str, path: str, content: bytes | None, receive: Callable[[httpx.Response], Awaitable[T]]
+    ) -> T:
+        url, seconds = self._resolved(path), self.timeout
+        async with self._semaphore:
+            try:
+                client = await self._client()
+                async with (
+                    asyncio.timeout(seconds) as deadline,
+                    client.stream(method, url, content=content, headers=self._headers()) as response,
+                ):
+                    self._reached = True
+                    if is_event_stream(response):
+                        seconds *= STREAM_TIMEOUTS
+                        deadline.reschedule(asyncio.get_running_loop().time() + seconds)
+                    if not response.is_success:
+                        raise self._failed(response, await read_error(response), path)
+                    return await receive(response)
+            except (httpx.ConnectError, httpx.ConnectTimeout) as error:
+                raise _TransientError(f"cannot connect ({_describe(error)})", unreachable=True) from None
+            except httpx.TimeoutException:
+                raise _TransientError(f"no answer within {self.timeout:g} s") from None
+            except TimeoutError:
+                raise _TransientError(f"no answer within {seconds:g} s") from None
+            except httpx.HTTPError as error:
+                raise _TransientError(f"the connection broke ({_describe(error)})") from None
+            except MalformedResponse as error:
+                raise _TransientError(str(error)) from None
+            except ResponseTooLarge as error:
+                raise PolicyError(f"{self._shown(path)}: {error}") from None
+
+    async def _events(self, response: httpx.Response, path: str) -> Events:
+        """The response's objects. Raises for an error that a server reports with a status of success."""
+        events = await read_events(response, self._redactor(SHORTEST_IN_REPLIES))
+        for event in events:
+            if error := event.get("error"):
+                code = error.get("code") if isinstance(error, dict) else None
+                status = code if isinstance(code, int) and 400 <= code < 600 else 500
+                message = self._message(json.dumps({"error": error}).encode())
+                raise self._error(status, message, response.headers, path)
+        return events
+
+    def _failed(self, response: httpx.Response, body: bytes, path: str) -> Exception:
+        message = self._message(body)
+        if response.has_redirect_location:
+            target = self.redacted(response.headers["location"])[:LONGEST_MESSAGE]
+            message = f"it redirects to {target}. Redirects are not followed; give the final address"
+        return self._error(response.status_code, message, response.headers, path)
+
+    def _message(self, body: bytes) -> str:
+        return self.redacted(error_message(body))[:LONGEST_MESSAGE]
+
+    def _error(self, status: int, message: str, headers: Mapping[str, str], path: str) -> Exception:
+        transient = status in {408, 425, 429} or (status >= 500 and status not in {501, 505})
+        if transient and not any(phrase in message.lower() for phrase in _PERMANENT):
+            return _TransientError(f"HTTP {status}: {message}", retry_after=retry_after(headers))
+        return Refusal(self._shown(path), status, message)
+
+    def _headers(self) -> dict[str, str]:
+        key = read_key(self.api_key_env)
+        if not key.isascii() or not key.isprintable():
+            raise PolicyError(f"the key in ${self.api_key_env} has characters that no HTTP header can hold")
+        headers = {"Content-Type": "application/json", "Accept-Encoding": ACCEPTED_ENCODING}
+        return {**headers, "Authorization": f"Bearer {key}"} if key else headers
+
+    # Addresses and connections ------------------------------------------------------------------------------------
+
+    def _resolved(self, path: str) -> httpx.URL:
+        """The address of a path, always on the endpoint's own host. The address's query comes after it."""
+        base, mark, query = self._url.raw_path.partition(b"?")
+        if path.startswith("//"):
+            base = path[1:].encode()
+        elif path:
+            base = base.rstrip(b"/") + path.encode()
+        return self._url.copy_with(raw_path=base + mark + query)
+
+    def _shown(self, path: str) -> str:
+        return shown_address(self._resolved(path))
+
+    @cached_property
+    def _tls(self) -> ssl.SSLContext:
+        """Loading the certificates takes longer than a request: once for all event loops."""
+        return httpx.create_ssl_context()
+
+    async def _client(self) -> httpx.AsyncClient:
+        loop = asyncio.get_running_loop()
+        client, _ = self._clients.get(loop, (None, None))
+        if client is None:
+            client = httpx.AsyncClient(
+                timeout=httpx.Timeout(self.timeout, connect=min(CONNECT_SECONDS, self.timeout), pool=None),
+                limits=httpx.Limits(keepalive_expiry=KEEP_ALIVE_SECONDS),
+                verify=self._tls,
+                follow_redirects=False,
+            )
+            closing = self._closing(loop, client)
+            self._clients[loop] = (client, closing)
+            await anext(closing)
+        return client
+
+    async def _closing(self, loop: asyncio.AbstractEventLoop, client: httpx.AsyncClient) -> AsyncGenerator[None, None]:
+        """Closes the client when the event loop ends.
+
+        A loop that `asyncio.run` ends closes the async generators that it began, and that is the only hook there is:
+        a client left open would hold sockets that belong to a dead loop.
+        """
+        try:
+            yield
+        finally:
+            if self._clients.get(loop, (None, None))[0] is client:
+                del self._clients[loop]
+            await client.aclose()
+
+
+def policy_address(base_url: str) -> str:
+    """A policy server's address without a trailing slash; `/v1` is added to a bare host. Raises `ConfigError`."""
+    url = checked_address(base_url)
+    if url.userinfo or url.query:
+        raise ConfigError("the server's address must hold no user, key or query: a key comes from the environment")
+    path = url.path.rstrip("/").removesuffix("/chat/completions") or "/v1"
+    return str(url.copy_with(path=path))
+
+
+def retry_after(headers: Mapping[str, str]) -> float:
+    """Seconds that a server asks to wait, 0 where it does not: `retry-after-ms`, `Retry-After` in seconds or a date."""
+    if (milliseconds := _number(headers.get("retry-after-ms"))) is not None:
+        return milliseconds / 1000
+    value = headers.get("retry-after")
+    if (seconds := _number(value)) is not None:
+        return seconds
+    try:
+        when = parsedate_to_datetime(value or "")
+    except (ValueError, TypeError, OverflowError):
+        return 0.0
+    when = when if when.tzinfo else when.replace(tzinfo=UTC)
+    return max(0.0, (when - datetime.fromtimestamp(time.time(), UTC)).total_seconds())
+
+
+def error_message(body: bytes) -> str:
+    """The message in an error's body, whichever of the usual shapes it has."""
+    text = body.decode("utf-8", "replace").strip()
+    try:
+        value: Any = json.loads(text)
+    except (ValueError, RecursionError):
+        value = text
+    for key in ("error", "message", "detail"):
+        if isinstance(value, dict) and key in value:
+            value = value[key]
+    message = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    return " ".join(message.split())
+
+
+def _encoded(body: Mapping[str, Any]) -> bytes:
+    """The body as JSON. The standard library's default escapes lone surrogates, which no UTF-8 body could hold."""
+    return json.dumps(body, separators=(",", ":"), default=str).encode()
+
+
+def _failure(state: RetryCallState) -> _TransientError:
+    error = state.outcome.exception() if state.outcome else None
+    assert isinstance(error, _TransientError)
+    return error
+
+
+def _number(value: str | None) -> float | None:
+    try:
+        number = float(value or "")
+    except ValueError:
+        return None
+    return number if 0 <= number < math.inf else None
+
+
+def _describe(error: Exception) -> str:
+    return str(error) or type(error).__name__

@@ -1,0 +1,216 @@
+"""Bodies of HTTP responses, read within bounds: bytes on the wire, bytes after decompression, and decoded values.
+
+A server can announce a kilobyte and send gigabytes, compress them a thousandfold, or send JSON whose decoded form takes
+forty times the memory of its text. Every bound is checked while the body arrives, before memory is spent on it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import zlib
+from collections.abc import AsyncIterator, Mapping, Sequence
+from typing import Any
+
+import httpx
+
+from context_agent._support.credentials import Redactor
+from context_agent.errors import ConfigError
+
+LIMIT_VARIABLE = "CTX1_MAX_RESPONSE_MB"
+DEFAULT_LIMIT_MB = 32
+"""Enough for 64 vectors of 4,096 values as text, and for 100,000 streamed tokens."""
+BYTES_PER_VALUE = 16
+"""A body may hold one JSON value for this many bytes of its limit. `{},` is 3 bytes of text and 72 of memory."""
+LINES_PER_LIMIT = 4
+"""A line of an event stream may take the limit divided by this."""
+ERROR_BYTES = 1 << 20
+"""How much of an error's body is read. The rest is ignored: the status counts, and a message is short."""
+PIECE_BYTES = 1 << 16
+"""Bytes that are decompressed at once."""
+ACCEPTED_ENCODING = "gzip"
+"""The one compression that is requested: the standard library can decompress it in bounded steps."""
+EXCERPT = 16
+"""Characters of a malformed body that an error quotes."""
+
+Events = Sequence[Mapping[str, Any]]
+"""A server's answer: the events of a stream, the objects of a JSON list, or one JSON object."""
+
+
+class MalformedResponse(Exception):
+    """A response that is not what was requested: truncated, empty or not JSON. The request is sent again."""
+
+
+class ResponseTooLarge(Exception):
+    """A response past a limit. Sending the request again would not help."""
+
+
+class Allowance:
+    """What a response may still take of its limits."""
+
+    def __init__(self, limit: int) -> None:
+        """`limit` is in bytes; the other bounds are derived from it."""
+        self._limit = limit
+        self._received = self._decoded = limit
+        self._values = limit // BYTES_PER_VALUE
+        self.line = limit // LINES_PER_LIMIT
+
+    def announce(self, length: str) -> None:
+        """Checks a `Content-Length`, so that a body that is too large is not read at all."""
+        if length.isdecimal() and int(length[:20]) > self._limit:
+            raise self.exceeded("the response")
+
+    def receive(self, count: int) -> None:
+        """Counts bytes on the wire."""
+        self._received -= count
+        if self._received < 0:
+            raise self.exceeded("the response")
+
+    def decode(self, count: int) -> None:
+        """Counts bytes after decompression."""
+        self._decoded -= count
+        if self._decoded < 0:
+            raise self.exceeded("the response, decompressed,")
+
+    def parse(self, data: bytes | bytearray) -> None:
+        """Counts the values of a JSON text, generously: brackets and commas in strings count as well."""
+        self._values -= 1 + data.count(b"{") + data.count(b"[") + data.count(b",")
+        if self._values < 0:
+            raise ResponseTooLarge(
+                f"the response holds more than {self._limit // BYTES_PER_VALUE:,} JSON values; {self._remedy}"
+            )
+
+    def exceeded(self, subject: str, limit: int | None = None) -> ResponseTooLarge:
+        """The error for too many bytes."""
+        return ResponseTooLarge(f"{subject} is larger than {_megabytes(limit or self._limit)} MB; {self._remedy}")
+
+    @property
+    def _remedy(self) -> str:
+        return f"set {LIMIT_VARIABLE} to more than {_megabytes(self._limit)} if the server is right"
+
+
+def response_limit() -> int:
+    """The limit of a successful response in bytes, from the environment. Raises `ConfigError`."""
+    value = os.environ.get(LIMIT_VARIABLE, "").strip() or str(DEFAULT_LIMIT_MB)
+    if not value.isdecimal() or not 0 < int(value) <= 1 << 20:
+        raise ConfigError(f"{LIMIT_VARIABLE} must be a number of megabytes from 1 to {1 << 20:,}; got {value[:20]!r}")
+    return int(value) << 20
+
+
+def is_event_stream(response: httpx.Response) -> bool:
+    """Whether the response is a stream of server-sent events."""
+    return "event-stream" in response.headers.get("content-type", "")
+
+
+async def read_error(response: httpx.Response) -> bytes:
+    """The first bytes of an error's body, as far as they can be read."""
+    body = bytearray()
+    try:
+        async for piece in _pieces(response, Allowance(ERROR_BYTES)):
+            body += piece
+    except (ResponseTooLarge, MalformedResponse):
+        pass
+    return bytes(body)
+
+
+async def read_bytes(response: httpx.Response, allowance: Allowance) -> bytearray:
+    """The whole body, decompressed. Raises `ResponseTooLarge`, `MalformedResponse`."""
+    allowance.announce(response.headers.get("content-length", ""))
+    body = bytearray()
+    async for piece in _pieces(response, allowance):
+        body += piece
+    return body
+
+
+async def read_events(response: httpx.Response, redactor: Redactor) -> Events:
+    """The JSON objects of a response, without secrets. Raises `ResponseTooLarge`, `MalformedResponse`."""
+    allowance = Allowance(response_limit())
+    if is_event_stream(response):
+        events = [event async for event in _stream(response, allowance, redactor)]
+    else:
+        value = _parse(await read_bytes(response, allowance), allowance, redactor)
+        events = value if isinstance(value, list) else [value]
+    if not events:
+        raise MalformedResponse("the server sent an empty response")
+    for event in events:
+        if not isinstance(event, dict):
+            raise MalformedResponse(f"the server sent {type(event).__name__}, not an object")
+    return events
+
+
+async def _stream(response: httpx.Response, allowance: Allowance, redactor: Redactor) -> AsyncIterator[Any]:
+    async for line in _lines(response, allowance):
+        data = line.strip().removeprefix(b"data:").strip() if line.startswith(b"data:") else b""
+        if data == b"[DONE]":
+            return
+        if data:
+            yield _parse(data, allowance, redactor)
+
+
+async def _lines(response: httpx.Response, allowance: Allowance) -> AsyncIterator[bytes]:
+    """The lines of a stream, each byte copied once. Lines end at a line feed alone: `aiter_lines` would also split at
+    U+2028 inside a string.
+    """
+    parts: list[bytes] = []
+    length = 0
+    async for piece in _pieces(response, allowance):
+        head, *rest = piece.split(b"\n")
+        parts.append(head)
+        length += len(head)
+        if length > allowance.line:
+            raise allowance.exceeded("a line of the event stream", allowance.line)
+        if rest:
+            yield b"".join(parts)
+            for line in rest[:-1]:
+                yield line
+            parts, length = [rest[-1]], len(rest[-1])
+
+
+async def _pieces(response: httpx.Response, allowance: Allowance) -> AsyncIterator[bytes]:
+    """The body, decompressed in pieces of bounded size. httpx would decompress a whole packet at once."""
+    encoding = response.headers.get("content-encoding", "").strip().lower()
+    if encoding in ("gzip", "x-gzip"):
+        pieces = _gunzip(response, allowance)
+    elif encoding in ("", "identity"):
+        pieces = _raw(response, allowance)
+    else:
+        raise MalformedResponse(f"the server sent the encoding {encoding[:20]!r}, which was not requested")
+    async for piece in pieces:
+        allowance.decode(len(piece))
+        yield piece
+
+
+async def _raw(response: httpx.Response, allowance: Allowance) -> AsyncIterator[bytes]:
+    async for data in response.aiter_raw():
+        allowance.receive(len(data))
+        yield data
+
+
+async def _gunzip(response: httpx.Response, allowance: Allowance) -> AsyncIterator[bytes]:
+    decompressor = zlib.decompressobj(zlib.MAX_WBITS | 16)
+    try:
+        async for data in _raw(response, allowance):
+            rest = data
+            while rest and not decompressor.eof:
+                yield decompressor.decompress(rest, PIECE_BYTES)
+                rest = decompressor.unconsumed_tail
+        yield decompressor.flush()
+    except zlib.error as error:
+        raise MalformedResponse(f"the server sent broken gzip data ({error})") from None
+    if not decompressor.eof:
+        raise MalformedResponse("the server sent truncated gzip data")
+
+
+def _parse(data: bytes | bytearray, allowance: Allowance, redactor: Redactor) -> Any:
+    allowance.parse(data)
+    try:
+        value = json.loads(data)
+    except (ValueError, RecursionError):
+        start = redactor.text(data[:ERROR_BYTES].decode("utf-8", "replace"))[:EXCERPT]
+        raise MalformedResponse(f"the server sent no JSON (it begins with {start!r})") from None
+    redactor.redact_json(value)
+    return value
+
+
+def _megabytes(size: int) -> str:
+    return f"{size / (1 << 20):g}"
