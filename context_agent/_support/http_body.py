@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import zlib
 from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Any
@@ -32,6 +33,8 @@ ACCEPTED_ENCODING = "gzip"
 """The one compression that is requested: the standard library can decompress it in bounded steps."""
 EXCERPT = 16
 """Characters of a malformed body that an error quotes."""
+_STRING = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"', re.DOTALL)
+"""A JSON string. The possessive quantifiers keep the match linear and without a stack."""
 
 Events = Sequence[Mapping[str, Any]]
 """A server's answer: the events of a stream, the objects of a JSON list, or one JSON object."""
@@ -73,8 +76,11 @@ class Allowance:
             raise self.exceeded("the response, decompressed,")
 
     def parse(self, data: bytes | bytearray) -> None:
-        """Counts the values of a JSON text, generously: brackets and commas in strings count as well."""
-        self._values -= 1 + data.count(b"{") + data.count(b"[") + data.count(b",")
+        """Counts the values of a JSON text."""
+        count = _structure(data)
+        if count > self._values:  # brackets and commas in strings are no structure, but slow to tell apart
+            count = _structure_outside_strings(data, self._values)
+        self._values -= count
         if self._values < 0:
             raise ResponseTooLarge(
                 f"the response holds more than {self._limit // BYTES_PER_VALUE:,} JSON values; {self._remedy}"
@@ -210,6 +216,22 @@ def _parse(data: bytes | bytearray, allowance: Allowance, redactor: Redactor) ->
         raise MalformedResponse(f"the server sent no JSON (it begins with {start!r})") from None
     redactor.redact_json(value)
     return value
+
+
+def _structure(data: bytes | bytearray) -> int:
+    """No fewer than the JSON values in a text."""
+    return 1 + data.count(b"{") + data.count(b"[") + data.count(b",")
+
+
+def _structure_outside_strings(data: bytes | bytearray, bound: int) -> int:
+    """The same without what stands in strings; stops counting past the bound."""
+    count, end = 0, 0
+    for number, string in enumerate(_STRING.finditer(data)):
+        count += _structure(data[end : string.start()]) - 1
+        end = string.end()
+        if count > bound or number > 2 * bound:
+            return bound + 1
+    return count + _structure(data[end:])
 
 
 def _megabytes(size: int) -> str:

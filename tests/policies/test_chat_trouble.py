@@ -373,9 +373,8 @@ def test_a_call_and_a_ranking_at_once_is_a_call() -> None:
 
 
 def test_a_reply_longer_than_the_window_ends_the_episode_with_a_ranking() -> None:
-    with serving(
-        search("comets"), search("operas", usage={"prompt_tokens": 10, "completion_tokens": 40_000})
-    ) as server:
+    endless = says("operas and bridges " * 20_000, calls=[("search_corpus", {"query": "operas"})])
+    with serving(search("comets"), endless) as server:
         result = ask(server)
     assert result.stop_reason == "window"
     assert result.documents

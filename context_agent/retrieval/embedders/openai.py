@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import reprlib
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -128,7 +129,7 @@ class OpenAIEmbedder:
         if not isinstance(data, list):
             raise self._failure(f"the answer is not a list of embeddings: {reprlib.repr(data)}")
         items = [item for item in data if isinstance(item, dict) and type(item.get("index")) is int]
-        rows = {item["index"]: item.get("embedding") for item in items}
+        rows: dict[int, Any] = {item["index"]: item.get("embedding") for item in items}
         if len(data) != count or set(rows) != set(range(count)):
             raise self._failure(f"{len(data)} embeddings came back for {count} texts, or not one for each")
         if not all(isinstance(row, list) for row in rows.values()):
