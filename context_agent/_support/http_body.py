@@ -1,4 +1,4 @@
-"""Bodies of HTTP responses, read within bounds: bytes on the wire, bytes after decompression, and decoded values.
+"""Bodies of HTTP responses, read within bounds: bytes on the wire, bytes after decompression, and decoded size.
 
 A server can announce a kilobyte and send gigabytes, compress them a thousandfold, or send JSON whose decoded form takes
 forty times the memory of its text. Every bound is checked while the body arrives, before memory is spent on it.
@@ -19,10 +19,14 @@ from context_agent._support.credentials import Redactor
 from context_agent.errors import ConfigError
 
 LIMIT_VARIABLE = "CTX1_MAX_RESPONSE_MB"
-DEFAULT_LIMIT_MB = 32
-"""Enough for 64 vectors of 4,096 values as text, and for 100,000 streamed tokens."""
-BYTES_PER_VALUE = 16
-"""A body may hold one JSON value for this many bytes of its limit. `{},` is 3 bytes of text and 72 of memory."""
+DEFAULT_LIMIT_MB = 16
+"""Enough for 128 vectors of 4,096 values as text, and for 60,000 streamed tokens."""
+MEMORY_PER_BYTE = 8
+"""Decoded JSON may take this many bytes of memory for each byte of the limit."""
+MEMORY_COSTS = {b"{": 200, b"[": 80, b",": 64, b":": 48}
+"""Estimated bytes of memory: an object with some entries, a list, a value in one of them, a name in an object."""
+STRING_COST = 32
+"""Estimated bytes of memory that a string takes at least."""
 LINES_PER_LIMIT = 4
 """A line of an event stream may take the limit divided by this."""
 ERROR_BYTES = 1 << 20
@@ -55,7 +59,7 @@ class Allowance:
         """`limit` is in bytes; the other bounds are derived from it."""
         self._limit = limit
         self._received = self._decoded = limit
-        self._values = limit // BYTES_PER_VALUE
+        self._memory = limit * MEMORY_PER_BYTE
         self.line = limit // LINES_PER_LIMIT
 
     def announce(self, length: str) -> None:
@@ -76,15 +80,13 @@ class Allowance:
             raise self.exceeded("the response, decompressed,")
 
     def parse(self, data: bytes | bytearray) -> None:
-        """Counts the values of a JSON text."""
-        count = _structure(data)
-        if count > self._values:  # brackets and commas in strings are no structure, but slow to tell apart
-            count = _structure_outside_strings(data, self._values)
-        self._values -= count
-        if self._values < 0:
-            raise ResponseTooLarge(
-                f"the response holds more than {self._limit // BYTES_PER_VALUE:,} JSON values; {self._remedy}"
-            )
+        """Counts the memory that a JSON text takes when it is decoded."""
+        size = _decoded_size(data)
+        if size > self._memory:  # brackets and commas in strings are no structure, but slow to tell apart
+            size = _decoded_size_outside_strings(data, self._memory)
+        self._memory -= size
+        if self._memory < 0:
+            raise self.exceeded("the response, decoded,", self._limit * MEMORY_PER_BYTE)
 
     def exceeded(self, subject: str, limit: int | None = None) -> ResponseTooLarge:
         """The error for too many bytes."""
@@ -218,20 +220,20 @@ def _parse(data: bytes | bytearray, allowance: Allowance, redactor: Redactor) ->
     return value
 
 
-def _structure(data: bytes | bytearray) -> int:
-    """No fewer than the JSON values in a text."""
-    return 1 + data.count(b"{") + data.count(b"[") + data.count(b",")
+def _decoded_size(data: bytes | bytearray) -> int:
+    """An estimate of the memory that a JSON text takes when it is decoded, without the characters of its strings."""
+    return sum(cost * data.count(mark) for mark, cost in MEMORY_COSTS.items())
 
 
-def _structure_outside_strings(data: bytes | bytearray, bound: int) -> int:
-    """The same without what stands in strings; stops counting past the bound."""
-    count, end = 0, 0
+def _decoded_size_outside_strings(data: bytes | bytearray, bound: int) -> int:
+    """The same without the marks inside strings; stops counting past the bound."""
+    size, end = 0, 0
     for number, string in enumerate(_STRING.finditer(data)):
-        count += _structure(data[end : string.start()]) - 1
+        size += _decoded_size(data[end : string.start()])
         end = string.end()
-        if count > bound or number > 2 * bound:
+        if size > bound or number * STRING_COST > bound:
             return bound + 1
-    return count + _structure(data[end:])
+    return size + _decoded_size(data[end:])
 
 
 def _megabytes(size: int) -> str:
