@@ -282,6 +282,8 @@ class Endpoint:
                 raise _TransientError(f"the connection broke ({_describe(error)})") from None
             except MalformedResponse as error:
                 raise _TransientError(str(error)) from None
+            except RecursionError:
+                raise _TransientError("the response is nested too deeply") from None
             except ResponseTooLarge as error:
                 raise PolicyError(f"{self._shown(path)}: {error}") from None
 
@@ -292,19 +294,19 @@ class Endpoint:
             if error := event.get("error"):
                 code = error.get("code") if isinstance(error, dict) else None
                 status = code if isinstance(code, int) and 400 <= code < 600 else 500
-                message = self._message(json.dumps({"error": error}).encode())
+                message = self._message(error_message({"error": error}))
                 raise self._error(status, message, response.headers, path)
         return events
 
     def _failed(self, response: httpx.Response, body: bytes, path: str) -> Exception:
-        message = self._message(body)
+        message = self._message(error_message(_decoded(body)))
         if response.has_redirect_location:
-            target = self.redacted(response.headers["location"])[:LONGEST_MESSAGE]
+            target = self._message(response.headers["location"])
             message = f"it redirects to {target}. Redirects are not followed; give the final address"
         return self._error(response.status_code, message, response.headers, path)
 
-    def _message(self, body: bytes) -> str:
-        return self.redacted(error_message(body))[:LONGEST_MESSAGE]
+    def _message(self, text: str) -> str:
+        return self.redacted(text)[:LONGEST_MESSAGE]
 
     def _error(self, status: int, message: str, headers: Mapping[str, str], path: str) -> Exception:
         transient = status in {408, 425, 429} or (status >= 500 and status not in {501, 505})
@@ -391,18 +393,22 @@ def retry_after(headers: Mapping[str, str]) -> float:
     return max(0.0, (when - datetime.fromtimestamp(time.time(), UTC)).total_seconds())
 
 
-def error_message(body: bytes) -> str:
-    """The message in an error's body, whichever of the usual shapes it has."""
-    text = body.decode("utf-8", "replace").strip()
-    try:
-        value: Any = json.loads(text)
-    except (ValueError, RecursionError):
-        value = text
+def error_message(value: Any) -> str:
+    """The message in an error's JSON, whichever of the usual shapes it has."""
     for key in ("error", "message", "detail"):
         if isinstance(value, dict) and key in value:
             value = value[key]
     message = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-    return " ".join(message.split())
+    return " ".join(message.encode("utf-8", "replace").decode().split())
+
+
+def _decoded(body: bytes) -> Any:
+    """The JSON of an error's body, or its text where it is no JSON."""
+    text = body.decode("utf-8", "replace").strip()
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return text
 
 
 def _encoded(body: Mapping[str, Any]) -> bytes:

@@ -23,7 +23,10 @@ if TYPE_CHECKING:
 
 Command = Callable[..., Any]
 
-EMBEDDERS = "static, sentence-transformers:NAME, openai:MODEL[@URL] or chroma-default."
+EMBEDDERS = (
+    "static, sentence-transformers:NAME, openai:MODEL[@URL] or chroma-default. A URL gets a key only if it ends in "
+    "?api_key_env=VARIABLE."
+)
 FOLDER = Path(".ctx1")
 """Where an index lies unless said otherwise."""
 COLLECTION = "documents"
@@ -169,7 +172,10 @@ def opening(command: Command) -> Command:
             "--embedder", metavar="SPEC", help=f"What embeds questions: {EMBEDDERS}  [default: as the index was made]"
         ),
         click.option(
-            "--reranker", metavar="SPEC", help="cross-encoder:MODEL, or the URL of a /rerank endpoint.  [default: none]"
+            "--reranker",
+            metavar="SPEC",
+            help="cross-encoder:MODEL, or the URL of a /rerank endpoint (with ?api_key_env=VARIABLE for a key).  "
+            "[default: none]",
         ),
         click.option(
             "--text-key", metavar="KEY", help="Metadata entry that holds the text, in a collection of your own."

@@ -364,6 +364,14 @@ def test_a_compression_that_cannot_be_read_is_an_error(data: bytes, encoding: st
         OpenAIEmbedder("m", base_url=server.url(), retries=0).embed_query("a")
 
 
+@pytest.mark.parametrize("status", [200, 400])
+@pytest.mark.parametrize("depth", [500, 900, 950, 980, 100_000])
+def test_nesting_is_survived(status: int, depth: int) -> None:
+    body = b'{"error": ' + b"[" * depth + b"]" * depth + b"}"
+    with http_server(Response(body, status)) as server, pytest.raises(PolicyError):
+        Endpoint(server.url(), api_key_env=None, retries=0).post_sync("", {}, read_reply)
+
+
 def test_brackets_in_a_text_are_no_values() -> None:
     """A model that repeats itself is no attack."""
     text = "[{,}]" * 1_000_000
