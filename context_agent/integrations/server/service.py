@@ -9,6 +9,7 @@ import time
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing, asynccontextmanager, suppress
 from dataclasses import dataclass, field
+from textwrap import shorten
 
 from context_agent.agent import Progress, SearchAgent, SearchResult
 from context_agent.driving import Deadline
@@ -21,9 +22,13 @@ from context_agent.integrations.server.metrics import Metrics
 from context_agent.integrations.server.problems import Problem, problem_of
 from context_agent.integrations.server.served import Served
 from context_agent.retrieval.protocol import Where
+from context_agent.retrieval.where import check_where
 
 LAST_WORDS = 5.0
 """Seconds that searches get to hand back what they have, after the grace period."""
+
+LONGEST_REASON = 500
+"""Characters of Chroma's message that a client reads: the message quotes the filter."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,12 +224,16 @@ def closing() -> Problem:
 
 
 def check_filter(where: Where | None) -> None:
-    """Raises `Problem` with Chroma's own words for a filter that it refuses; they name the operator."""
+    """Raises `Problem` for a filter beyond the limits of `check_where`, or that Chroma refuses; it names the operator."""
     if where is None:
         return
     from chromadb.api.types import validate_where
 
     try:
+        check_where(where)
         validate_where(where)
+    except ConfigError as error:
+        raise Problem(400, "invalid_filter", str(error), "where") from None
     except ValueError as error:
-        raise Problem(400, "invalid_filter", f"Chroma refuses the metadata filter: {error}", "where") from None
+        reason = shorten(str(error), LONGEST_REASON, placeholder=" ...")
+        raise Problem(400, "invalid_filter", f"Chroma refuses the metadata filter: {reason}", "where") from None
