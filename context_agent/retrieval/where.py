@@ -3,7 +3,7 @@
 Follows Chroma: a chunk without the key fails every comparison but `$ne` and `$nin`, and values of different types are
 never equal (`1` is not `1.0`, nor `True`).
 
-`check_where` bounds every filter before anything reads it, whatever evaluates it: this module, SQLite or a Chroma server.
+`check_where` bounds every filter, whatever evaluates it: this module, Chroma's SQLite or a Chroma server.
 """
 
 from __future__ import annotations
@@ -53,10 +53,10 @@ def check_where(where: object) -> None:
         # A well-formed filter of n conditions has fewer than 2n operators.
         if conditions > MAX_CONDITIONS or operators > 2 * MAX_CONDITIONS:
             raise ConfigError(
-                f"the metadata filter has more than {MAX_CONDITIONS} conditions: use fewer, or $in with a list of values"
+                f"the metadata filter has more than {MAX_CONDITIONS} conditions: use fewer, or $in with a list"
             )
         if values > MAX_VALUES:
-            raise ConfigError(f"the metadata filter lists more than {MAX_VALUES:,} values: split it over several searches")
+            raise ConfigError(f"the metadata filter lists more than {MAX_VALUES:,} values: use several searches")
         parts: Iterable[object] = value.values() if isinstance(value, Mapping) else value
         pending += ((part, depth + 1) for part in parts)
 
@@ -79,7 +79,7 @@ def compile_where(where: Where) -> Predicate:
     return _compiled(where)
 
 
-def _compiled(where: Where) -> Predicate:
+def _compiled(where: object) -> Predicate:
     if not isinstance(where, Mapping) or len(where) != 1 or not all(isinstance(key, str) for key in where):
         raise ConfigError(f"a metadata filter has exactly one key, join several by $and: got {brief(where)}")
     ((key, condition),) = where.items()

@@ -44,6 +44,8 @@ class Settings:
     """The longest that a search may take, waiting included."""
     max_body: int = 1_000_000
     """Bytes of a request's body."""
+    max_connections: int = 512
+    """Connections open at once; fewer where the process has fewer file descriptors."""
     grace: float = 30.0
     """What running searches get to end by themselves when the server is told to."""
     check: float = 10.0
@@ -54,8 +56,8 @@ class Settings:
     """The agent's name as a chat model."""
 
     def __post_init__(self) -> None:
-        if self.concurrency < 1 or self.queue < 0 or self.max_body < 1:
-            raise ConfigError("concurrency and max-body are at least 1, queue at least 0")
+        if min(self.concurrency, self.max_body, self.max_connections) < 1 or self.queue < 0:
+            raise ConfigError("concurrency, max-body and max-connections must be at least 1, and queue at least 0")
         if min(self.deadline, self.heartbeat) <= 0 or min(self.grace, self.check) < 0:
             raise ConfigError("deadline and heartbeat are positive, grace and check not negative")
 
@@ -224,7 +226,7 @@ def closing() -> Problem:
 
 
 def check_filter(where: Where | None) -> None:
-    """Raises `Problem` for a filter beyond the limits of `check_where`, or that Chroma refuses; it names the operator."""
+    """Raises `Problem` for a filter beyond the limits of `check_where`, or one that Chroma refuses."""
     if where is None:
         return
     from chromadb.api.types import validate_where
