@@ -21,7 +21,7 @@ from context_agent.integrations.server.logs import REQUEST_ID, log
 from context_agent.integrations.server.metrics import Metrics
 from context_agent.integrations.server.problems import Problem, problem_of
 from context_agent.integrations.server.served import Served
-from context_agent.retrieval.protocol import Where
+from context_agent.retrieval.protocol import Corpus, Where
 from context_agent.retrieval.where import check_where
 
 LAST_WORDS = 5.0
@@ -151,6 +151,17 @@ class Service:
                         yield item
         assert result is not None
         yield await self._answered(admitted, result, waited)
+
+    @asynccontextmanager
+    async def step(self, path: str, where: Where | None = None) -> AsyncIterator[Corpus]:
+        """The corpus for a single step, which takes a slot as a search does. Raises `Problem` as `admit`."""
+        admitted = self.admit(Asked("", 1, path, where))
+        try:
+            await self._turn(admitted)
+            async with self.served.agent() as agent:
+                yield agent.corpus
+        finally:
+            admitted.leave()
 
     async def follow(self) -> None:
         """Looks after the index for as long as the server runs."""
