@@ -46,10 +46,10 @@ def check_where(where: object) -> None:
             raise ConfigError(f"the metadata filter has more than {MAX_DEPTH} levels: flatten nested $and and $or")
         if isinstance(value, Mapping):
             keys = sum(str(key).startswith("$") for key in value)
-            operators, conditions = operators + keys, conditions + len(value) - keys
+            operators, conditions = operators + keys, conditions + (len(value) - keys or not value)
             pending += ((key, depth) for key in value)
         else:
-            values += len(value)
+            values += sum(not isinstance(part, Mapping) for part in value)
         # A well-formed filter of n conditions has fewer than 2n operators.
         if conditions > MAX_CONDITIONS or operators > 2 * MAX_CONDITIONS:
             raise ConfigError(
