@@ -114,9 +114,14 @@ async def probe(url: str, server: int, seconds: float) -> tuple[int, int, int]:
             print(f"lost: {type(error).__name__}: {error}", file=sys.stderr)
             errors += 1
         requests += 1
-        files = max(files, sum(1 for _ in Path(f"/proc/{server}/fd").iterdir()))
+        files = max(files, open_files(server))
         await asyncio.sleep(PROBE)
     return requests, errors, files
+
+
+def open_files(process: int) -> int:
+    """File descriptors that a process has open."""
+    return sum(1 for _ in Path(f"/proc/{process}/fd").iterdir())
 
 
 async def under_attack(

@@ -334,13 +334,15 @@ class ChromaCorpus:
 
     def _filter_cache(self) -> Callable[[Where], frozenset[str]]:
         """The records that a metadata filter lets through, the latest filters remembered."""
+        from chromadb.errors import InvalidArgumentError
+
         collection = self._collection
 
         @lru_cache(maxsize=_KNOWN_FILTERS)
         def matching(where: str) -> frozenset[str]:
             try:
                 return frozenset(collection.get(where=json.loads(where), include=[])["ids"])
-            except ValueError as error:
+            except (ValueError, InvalidArgumentError) as error:
                 raise ConfigError(f"Chroma refuses the metadata filter: {shorten(str(error), 500)}") from error
 
         def checked(where: Where) -> frozenset[str]:

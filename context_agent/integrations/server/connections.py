@@ -33,10 +33,10 @@ WRITE_TIMEOUT = 30
 """Seconds in which a client must read on when the server has more to send than the buffers hold."""
 ANSWER_MARGIN = 5
 """Seconds after `BODY_TIMEOUT` in which the application can still answer that the body is late."""
-SPARE_DESCRIPTORS = 192
-"""File descriptors left to the index, to trajectories and to connections that the table does not know yet."""
-ACCEPT_BATCH = 64
-"""Connections accepted at once, before those in the table get their turn."""
+ACCEPT_BATCH = 32
+"""Connections accepted in one turn of the event loop. It takes four turns until an evicted one is closed."""
+SPARE_DESCRIPTORS = 4 * ACCEPT_BATCH + 128
+"""File descriptors left to connections outside the table, to the index and to trajectories."""
 ACCEPT_QUEUE = 1_024
 """Connections that wait in the kernel to be accepted."""
 
