@@ -18,6 +18,7 @@ from typing import Any
 
 import httpx
 import pytest
+from pydantic import ValidationError
 
 from context_agent import ChromaCorpus, Document, MemoryCorpus, SearchAgent, index_documents
 from context_agent.errors import ConfigError, FeedbackLimitError
@@ -28,6 +29,7 @@ from context_agent.integrations.server import connections
 from context_agent.integrations.server.connections import MAX_HEADER, ConnectionTable
 from context_agent.integrations.server.logs import LOGGER
 from context_agent.integrations.server.metrics import Counter
+from context_agent.integrations.server.schema import ChatRequest
 from context_agent.integrations.server.streaming import BUFFERED, beating
 from context_agent.retrieval.where import MAX_CONDITIONS, MAX_DEPTH, MAX_TEXT, MAX_VALUES, check_where, compile_where
 from tests.cli.process import CTX1, ONE_THREAD
@@ -211,6 +213,14 @@ def test_chromas_message_does_not_repeat_a_large_filter(server: Running) -> None
     refused = server.ask(where={"$or": [{"year": {"$in": ["x" * 4_000, number]}} for number in range(20)]})
     assert refused.status_code == 400
     assert len(refused.content) < 1_000
+
+
+def test_a_body_full_of_mistakes_is_refused_at_the_first() -> None:
+    """330,000 wrong parts have one error for each reading of `content`, not two each."""
+    body = b'{"model": "m", "messages": [{"role": "u", "content": [' + b"{}," * 330_000 + b"{}]}]}"
+    with pytest.raises(ValidationError) as refused:
+        ChatRequest.model_validate_json(body)
+    assert refused.value.error_count() <= 3
 
 
 # Connections
