@@ -33,6 +33,7 @@ from context_agent.pruning.view import Block, Role, Text, View
 from context_agent.ranking import Ranking, defensible, resolve
 from context_agent.rendering import Renderer, action_text, defuse, parse_ranking
 from context_agent.retrieval.protocol import Corpus, Where
+from context_agent.retrieval.where import check_where
 from context_agent.tokens import HarmonyCounter, TokenCounter
 from context_agent.tools import EDITS, ToolMistake, check, flatten
 from context_agent.trajectory import (
@@ -129,13 +130,16 @@ class Episode:
         id: str | None = None,
         parent: str | None = None,
     ) -> None:
-        """Raises `BudgetError` for a question that alone passes the soft threshold, `ConfigError` for an empty one.
+        """Raises `BudgetError` for a question that alone passes the soft threshold, `ConfigError` for an empty one or
+        for a filter beyond the limits of `check_where`.
 
         `instructions` takes the place of the profile's prompt (an empty string: none). `renderer` may be shared by
         the episodes of one profile and counter. `searchers` starts the sub-agents that a profile with that tool asks
         for; `parent` is the id of the episode that this one is a sub-agent's of, and `elsewhere` are chunks that other
         episodes show: no search of this one brings them up.
         """
+        if where is not None:
+            check_where(where)
         self.profile = profile or default()
         self.budget = budget or Budget()
         self.limits = limits or Limits()

@@ -7,10 +7,12 @@ opposite, so that one cannot be negated; `$eq` and `$ne`, `$in` and `$nin` are e
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from reprlib import repr as brief
 from typing import Any
 
 from context_agent.errors import ConfigError
 from context_agent.retrieval.protocol import Where
+from context_agent.retrieval.where import MAX_DEPTH
 
 OPERATORS = {
     "==": "$eq",
@@ -34,27 +36,33 @@ def joined(*filters: Where | None) -> Where | None:
 
 def from_haystack(filters: Mapping[str, Any] | None) -> Where | None:
     """Haystack's filter, a comparison or AND, OR and NOT over conditions; fields are `meta.KEY`, or `KEY`."""
-    return _haystack(filters, negated=False) if filters else None
+    return _haystack(filters, MAX_DEPTH, negated=False) if filters else None
 
 
 def from_llamaindex(filters: Any) -> Where | None:
     """LlamaIndex's `MetadataFilters`, nested ones included. NOT means that none of its filters holds."""
-    return None if filters is None else _llamaindex(filters, negated=False)
+    return None if filters is None else _llamaindex(filters, MAX_DEPTH, negated=False)
 
 
-def _haystack(filters: Mapping[str, Any], *, negated: bool) -> Where | None:
+def _check_levels(levels: int) -> None:
+    if levels < 1:
+        raise ConfigError(f"the metadata filter has more than {MAX_DEPTH} levels: flatten nested AND and OR")
+
+
+def _haystack(filters: Mapping[str, Any], levels: int, *, negated: bool) -> Where | None:
+    _check_levels(levels)
     if "field" in filters:
         if missing := {"operator", "value"} - filters.keys():
-            raise ConfigError(f"the filter {dict(filters)!r} has no {' and no '.join(sorted(missing))}")
+            raise ConfigError(f"the filter {brief(dict(filters))} has no {' and no '.join(sorted(missing))}")
         return _comparison(_field(filters["field"]), filters["operator"], filters["value"], negated)
     operator, conditions = filters.get("operator"), filters.get("conditions")
     if operator not in ("AND", "OR", "NOT") or not isinstance(conditions, Sequence) or not conditions:
         raise ConfigError(
             f"a Haystack filter has field, operator and value, or operator (AND, OR, NOT) and conditions: got "
-            f"{dict(filters)!r}"
+            f"{brief(dict(filters))}"
         )
     inner = negated != (operator == "NOT")
-    parts = [_haystack(one, negated=inner) for one in conditions]
+    parts = [_haystack(condition, levels - 1, negated=inner) for condition in conditions]
     return _junction("$or" if (operator == "OR") != inner else "$and", [one for one in parts if one])
 
 
@@ -64,11 +72,12 @@ def _field(name: str) -> str:
     return name.removeprefix("meta.")
 
 
-def _llamaindex(filters: Any, *, negated: bool) -> Where | None:
+def _llamaindex(filters: Any, levels: int, *, negated: bool) -> Where | None:
+    _check_levels(levels)
     condition = _value(filters.condition or "and")
     inner = negated != (condition == "not")
     parts = [
-        _llamaindex(one, negated=inner)
+        _llamaindex(one, levels - 1, negated=inner)
         if hasattr(one, "filters")
         else _comparison(one.key, _value(one.operator), one.value, inner)
         for one in filters.filters
@@ -84,11 +93,13 @@ def _comparison(key: str, operator: str, value: Any, negated: bool) -> Where:
     name = OPERATORS[operator]
     if negated:
         if name not in _NEGATED:
-            raise ConfigError(f"Chroma cannot negate {key} {operator} {value!r}: write the opposite comparison instead")
+            raise ConfigError(
+                f"Chroma cannot negate {key} {operator} {brief(value)}: write the opposite comparison instead"
+            )
         name = _NEGATED[name]
     listed = name in ("$in", "$nin")
     if not isinstance(value, list | tuple | set if listed else str | int | float):
-        raise ConfigError(f"{key} {operator} takes {'a list' if listed else 'text or a number'}: got {value!r}")
+        raise ConfigError(f"{key} {operator} takes {'a list' if listed else 'text or a number'}: got {brief(value)}")
     return {key: {name: sorted(value, key=str) if isinstance(value, set) else list(value) if listed else value}}
 
 

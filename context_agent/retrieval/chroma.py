@@ -15,6 +15,7 @@ from collections.abc import Set as AbstractSet
 from functools import lru_cache
 from itertools import groupby, islice
 from pathlib import Path
+from textwrap import shorten
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, cast
 
@@ -33,6 +34,7 @@ from context_agent.retrieval.native import hybrid_request, hybrid_rows, sparse_k
 from context_agent.retrieval.protocol import CANDIDATES, GREP_LIMIT, PER_RETRIEVER, Where
 from context_agent.retrieval.recent import Recent
 from context_agent.retrieval.store import PAGE, Place, connect, find, own_folder, readable
+from context_agent.retrieval.where import check_where
 from context_agent.types import Chunk, Hit
 
 if TYPE_CHECKING:
@@ -332,16 +334,22 @@ class ChromaCorpus:
 
     def _filter_cache(self) -> Callable[[Where], frozenset[str]]:
         """The records that a metadata filter lets through, the latest filters remembered."""
+        from chromadb.errors import InvalidArgumentError
+
         collection = self._collection
 
         @lru_cache(maxsize=_KNOWN_FILTERS)
         def matching(where: str) -> frozenset[str]:
             try:
                 return frozenset(collection.get(where=json.loads(where), include=[])["ids"])
-            except ValueError as error:
-                raise ConfigError(f"Chroma refuses the metadata filter {where}: {error}") from error
+            except (ValueError, InvalidArgumentError) as error:
+                raise ConfigError(f"Chroma refuses the metadata filter: {shorten(str(error), 500)}") from error
 
-        return lambda where: matching(json.dumps(where, sort_keys=True)) & self.snapshot.chunk_of_record.keys()
+        def checked(where: Where) -> frozenset[str]:
+            check_where(where)
+            return matching(json.dumps(where, sort_keys=True)) & self.snapshot.chunk_of_record.keys()
+
+        return checked
 
     def _native(
         self, query: str, limit: int, exclude: AbstractSet[str], where: Where | None

@@ -25,7 +25,7 @@ from context_agent.retrieval.fusion import Retriever
 from context_agent.retrieval.grep import Pattern, TextTable, scan
 from context_agent.retrieval.hybrid import DENSE, Bm25Retriever, QueryVectors, gather, hits_of
 from context_agent.retrieval.protocol import CANDIDATES, GREP_LIMIT, Where
-from context_agent.retrieval.where import compile_where
+from context_agent.retrieval.where import check_where, compile_where
 from context_agent.types import Chunk, Document, Hit
 
 if TYPE_CHECKING:
@@ -152,6 +152,7 @@ class MemoryCorpus:
 
     def matching(self, where: Where) -> frozenset[str]:
         """The ids of the chunks that a metadata filter lets through."""
+        check_where(where)
         return self._matching(json.dumps(where, sort_keys=True))
 
     def _match(self, where: str) -> frozenset[str]:

@@ -6,47 +6,28 @@ completion's are passed over, for clients send many that mean nothing to a retri
 
 from __future__ import annotations
 
-import math
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, JsonValue, model_validator
+from pydantic import BaseModel, ConfigDict, Field, JsonValue, model_validator
 
 from context_agent.agent import DEFAULT_K
+from context_agent.retrieval.where import MAX_CONDITIONS, MAX_DEPTH, MAX_VALUES
 
 LONGEST_QUESTION = 100_000
 """Characters; the token budget refuses most questions long before."""
 MOST = 100
 """Documents of an answer."""
-DEEPEST = 16
-"""Levels of a filter."""
-
-
-def _storable(filter: dict[str, JsonValue]) -> dict[str, JsonValue]:
-    """A filter of values that a store can hold: finite numbers of 64 bits, and no depth without end."""
-    _check(filter, DEEPEST)
-    return filter
-
-
-def _check(value: JsonValue, depth: int) -> None:
-    if depth < 0:
-        raise ValueError(f"a filter has at most {DEEPEST} levels")
-    if isinstance(value, dict):
-        value = list(value.values())
-    if isinstance(value, list):
-        for one in value:
-            _check(one, depth - 1)
-    elif isinstance(value, float) and not math.isfinite(value):
-        raise ValueError("a number that is not finite")
-    elif isinstance(value, int) and not -(2**63) <= value < 2**63:
-        raise ValueError("a whole number of more than 64 bits")
-
+MAX_MESSAGES, MAX_PARTS = 10_000, 1_000
+"""Messages of a conversation, and parts of a message."""
 
 Text = Annotated[str, Field(min_length=1, max_length=LONGEST_QUESTION, pattern=r"\S")]
 K = Annotated[int, Field(ge=1, le=MOST, description="Documents to return.")]
 Filter = Annotated[
     dict[str, JsonValue],
-    AfterValidator(_storable),
-    Field(description='A metadata filter in Chroma\'s syntax, e.g. {"year": {"$gte": 2020}}.'),
+    Field(
+        description='A metadata filter in Chroma\'s syntax, e.g. {"year": {"$gte": 2020}}; '
+        f"at most {MAX_CONDITIONS} conditions, {MAX_DEPTH} levels and {MAX_VALUES:,} listed values."
+    ),
 ]
 Seconds = Annotated[
     float,
@@ -82,12 +63,16 @@ class Part(BaseModel):
     text: str = ""
 
 
+# The first error ends the check of a list: a megabyte of wrong parts would take seconds to list.
+Parts = Annotated[list[Part], Field(max_length=MAX_PARTS, fail_fast=True)]
+
+
 class Message(BaseModel):
     """A message of a conversation."""
 
     model_config = ConfigDict(strict=True)
     role: str
-    content: str | list[Part] | None = None
+    content: str | Parts | None = None
 
     @property
     def text(self) -> str:
@@ -109,7 +94,7 @@ class ChatRequest(BaseModel):
 
     model_config = ConfigDict(strict=True, extra="ignore", hide_input_in_errors=True)
     model: Name
-    messages: list[Message] = Field(min_length=1, max_length=10_000)
+    messages: list[Message] = Field(min_length=1, max_length=MAX_MESSAGES, fail_fast=True)
     stream: bool | None = False
     stream_options: StreamOptions | None = None
     n: int | None = Field(default=None, ge=1, le=1, description="One answer is all there is.")
