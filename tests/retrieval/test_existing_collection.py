@@ -201,6 +201,9 @@ def test_our_collection_and_his_live_in_one_folder(owner: Owner) -> None:
 class WordLengths(SparseEmbeddingFunction[Any]):
     """A sparse embedding function: each word's length, by its place."""
 
+    def __init__(self) -> None:
+        pass
+
     def __call__(self, input: list[str]) -> Any:
         return [
             SparseVector(list(range(len(text.split()))), [float(len(word)) for word in text.split()]) for text in input

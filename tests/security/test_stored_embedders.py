@@ -138,6 +138,9 @@ class Trap(chromadb.EmbeddingFunction[Any]):
 class SparseTrap(SparseEmbeddingFunction[Any]):
     """The same for a sparse index."""
 
+    def __init__(self) -> None:
+        pass
+
     def __call__(self, input: Any) -> Any:
         return [chromadb.SparseVector([1], [1.0]) for _ in input]
 
