@@ -28,6 +28,7 @@ from context_agent.errors import (
 from context_agent.retrieval import snapshot as snapshots
 from context_agent.retrieval.calibration import Calibration, calibrate, probes_of, sample_rows
 from context_agent.retrieval.dense import ChromaDense
+from context_agent.retrieval.embedders.stored import check_writable
 from context_agent.retrieval.hybrid import Bm25Retriever, QueryVectors
 from context_agent.retrieval.layouts import OwnLayout
 from context_agent.retrieval.manifest import (
@@ -299,6 +300,7 @@ def _collection(client: ClientAPI, place: Place, name: str, wanted: Manifest) ->
             f"collection {name!r} in {place} was not made by this program: it can be searched as it is, but "
             "index into one of another name"
         )
+    check_writable(name, collection.configuration_json, collection.get_model().serialized_schema)
     if manifest is None or not count:
         manifest = wanted if manifest is None else replace(wanted, revision=manifest.revision)
         write_manifest(collection, manifest)

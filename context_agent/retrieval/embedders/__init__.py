@@ -9,6 +9,8 @@
 
 `openai:MODEL` sends the key in `OPENAI_API_KEY` to https://api.openai.com. Any other address gets a key only from a
 variable that the spec names: `openai:MODEL@https://host/v1?api_key_env=NAME`.
+
+An index can select only `static`, and `chroma-default` where its model was downloaded before: see `stored`.
 """
 
 from __future__ import annotations
