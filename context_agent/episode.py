@@ -23,6 +23,7 @@ from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from enum import StrEnum
 
+from context_agent._support.markers import escape_markers
 from context_agent.editing import Editor, Told
 from context_agent.errors import BudgetError, ConfigError, EpisodeError
 from context_agent.execution import Call, Outcome, Refused, Runner, Searchers
@@ -31,7 +32,7 @@ from context_agent.pruning import edits
 from context_agent.pruning.budget import Budget, Tier
 from context_agent.pruning.view import Block, Role, Text, View
 from context_agent.ranking import Ranking, defensible, resolve
-from context_agent.rendering import Renderer, action_text, defuse, parse_ranking
+from context_agent.rendering import Renderer, action_text, parse_ranking
 from context_agent.retrieval.protocol import Corpus, Where
 from context_agent.tokens import HarmonyCounter, TokenCounter
 from context_agent.tools import EDITS, ToolMistake, check, flatten
@@ -247,7 +248,7 @@ class Episode:
         if not question.strip():
             raise ConfigError("the question is empty")
         count = self.renderer.counter.count
-        text = self.profile.question.format(question=defuse(question))
+        text = self.profile.question.format(question=escape_markers(question))
         tokens = count(text)
         head = count(instructions) if instructions else 0
         if head + tokens >= self.budget.soft:
