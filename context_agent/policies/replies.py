@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from context_agent.policies.http import Broken
-from context_agent.tools import LONGEST_ARGUMENTS
+from context_agent.tools import LONGEST_ARGUMENTS, MOST_CALLS, bounded
 from context_agent.types import ToolCall
 
 REASONING_FIELDS = ("reasoning", "reasoning_content")
@@ -21,6 +21,11 @@ INLINE = "think"
 """The reasoning's "field" where it stood between think tags in the text: a server without a reasoning parser."""
 DEEPEST = 64
 """Levels of nested arguments that are taken over; copying deeper ones would end in a `RecursionError` later."""
+LONGEST_NAME = 200
+"""Characters of a tool's name that are taken over."""
+TOO_DEEP = f"nested more than {DEEPEST} levels deep"
+LONGEST_TEXT = 1_000_000
+"""Characters of a reply's text, and of its reasoning, that are taken over."""
 _OPEN, _CLOSE = "<think>", "</think>"
 
 
@@ -41,16 +46,50 @@ class Reply:
 class _Call:
     """A call that arrives in pieces."""
 
-    index: object
     id: str = ""
     name: str = ""
-    arguments: str = ""
+    arguments: list[str] = field(default_factory=list)
+
+
+class _Calls(list[_Call]):
+    """The calls of a reply in the order they began. A piece is placed in constant time."""
+
+    def __init__(self) -> None:
+        self._by_index: dict[int, _Call] = {}
+        self._by_id: dict[str, _Call] = {}
+
+    def add(self, piece: Mapping[str, Any]) -> None:
+        """Adds a piece to the call it belongs to: by its index, by its id, or to the last one where it has neither."""
+        function = piece.get("function")
+        function = function if isinstance(function, dict) else {}
+        index, call_id, name = piece.get("index"), _text(piece.get("id")), _text(function.get("name"))
+        call = self._of(index, call_id, name)
+        call.id = call.id or call_id
+        call.name = call.name or name
+        if call.id:
+            self._by_id.setdefault(call.id, call)
+        call.arguments.append(_spelled(function.get("arguments")))
+
+    def _of(self, index: object, call_id: str, name: str) -> _Call:
+        """The call that a piece belongs to, a new one where it begins one."""
+        if isinstance(index, int):
+            known = self._by_index.get(index)
+        elif call_id:
+            known = self._by_id.get(call_id)
+        else:
+            known = self[-1] if self and not name else None
+        if known is None:
+            known = _Call()
+            self.append(known)
+            if isinstance(index, int):
+                self._by_index[index] = known
+        return known
 
 
 def read_reply(events: Sequence[Mapping[str, Any]]) -> Reply:
     """The message of a whole body, or of a stream's events. Raises `Broken` where there is none or it was cut."""
-    calls: list[_Call] = []
-    words = {"content": "", **dict.fromkeys(REASONING_FIELDS, "")}
+    calls = _Calls()
+    words: dict[str, list[str]] = {name: [] for name in ("content", *REASONING_FIELDS)}
     finish = model = ""
     usage: dict[str, int] = {}
     streamed = seen = False
@@ -63,50 +102,46 @@ def read_reply(events: Sequence[Mapping[str, Any]]) -> Reply:
             finish = _text(choice.get("finish_reason")) or finish
             message = choice.get("delta") or choice.get("message")
             if isinstance(message, dict):
-                for name in words:
-                    words[name] += _text(message.get(name))
+                for name, parts in words.items():
+                    parts.append(_text(message.get(name)))
                 for piece in _dicts(message.get("tool_calls")):
-                    _collect(calls, piece)
+                    calls.add(piece)
     if not seen:
         raise Broken("the server sent no choices")
     if streamed and not finish:
         raise Broken("the stream was cut")
-    return _reply(words, calls, finish, model, usage)
+    return _reply({name: "".join(parts) for name, parts in words.items()}, calls, finish, model, usage)
 
 
 def _reply(words: Mapping[str, str], calls: Sequence[_Call], finish: str, model: str, usage: dict[str, int]) -> Reply:
-    text, kept = _clean(words["content"]), next((name for name in REASONING_FIELDS if words[name]), "")
-    reasoning = _clean(words[kept]) if kept else ""
+    text, kept = _clean(words["content"][:LONGEST_TEXT]), next((name for name in REASONING_FIELDS if words[name]), "")
+    reasoning = _clean(words[kept][:LONGEST_TEXT]) if kept else ""
     if not kept:
         reasoning, text = split_thoughts(text)
         kept = INLINE if reasoning else ""
-    made = tuple(ToolCall(tool_name(call.name), read_arguments(call.arguments), call.id) for call in calls)
-    return Reply(text.strip(), reasoning.strip(), kept, made, finish, model, usage)
+    return Reply(text.strip(), reasoning.strip(), kept, _made(calls), finish, model, usage)
 
 
-def _collect(calls: list[_Call], piece: Mapping[str, Any]) -> None:
-    """Adds a piece to the call it belongs to: by its index, by its id, or to the last one where it has neither."""
-    function = piece.get("function")
-    function = function if isinstance(function, dict) else {}
-    index, call_id, name = piece.get("index"), _text(piece.get("id")), _text(function.get("name"))
-    if index is not None:
-        known = next((call for call in calls if call.index == index), None)
-    elif call_id:
-        known = next((call for call in calls if call.id == call_id), None)
-    else:
-        known = calls[-1] if calls and not name else None
-    if known is None:
-        known = _Call(index)
-        calls.append(known)
-    known.id = known.id or call_id
-    known.name = known.name or name
-    arguments = function.get("arguments")
-    known.arguments += arguments if isinstance(arguments, str) else json.dumps(arguments) if arguments else ""
+def _made(calls: Sequence[_Call]) -> tuple[ToolCall, ...]:
+    first = [
+        ToolCall(tool_name(call.name), read_arguments("".join(call.arguments)), call.id) for call in calls[:MOST_CALLS]
+    ]
+    return bounded(first, len(calls))
+
+
+def _spelled(arguments: object) -> str:
+    """Arguments as a server sent them: text, or an object in place of its text."""
+    if isinstance(arguments, str):
+        return arguments
+    try:
+        return json.dumps(arguments) if arguments else ""
+    except RecursionError:
+        return TOO_DEEP
 
 
 def tool_name(name: str) -> str:
     """The tool's name without what gpt-oss's format leaves around it: `functions.` and special tokens."""
-    return _clean(name).partition("<|")[0].strip().removeprefix("functions.")
+    return _clean(name).partition("<|")[0].strip().removeprefix("functions.")[:LONGEST_NAME]
 
 
 def read_arguments(raw: str) -> Mapping[str, Any] | str:
@@ -123,7 +158,7 @@ def read_arguments(raw: str) -> Mapping[str, Any] | str:
     if not isinstance(value, dict):
         return raw
     if _depth_exceeds(value, DEEPEST):
-        return f"nested more than {DEEPEST} levels deep: {raw[:80]}"
+        return f"{TOO_DEEP}: {raw[:80]}"
     return _speakable(value)
 
 
