@@ -11,12 +11,13 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from context_agent._support.markers import escape_markers
 from context_agent.execution import Call
 from context_agent.profiles import SUMMARIZE, Profile
 from context_agent.pruning import edits
 from context_agent.pruning.budget import Budget
 from context_agent.pruning.view import Editable, Summary, View
-from context_agent.rendering import Renderer, defuse
+from context_agent.rendering import Renderer
 from context_agent.tools import RestoreArguments, SummarizeArguments, SweepingPruneArguments
 
 NAME = "summary:{number}"
@@ -162,4 +163,4 @@ def _told(parts: list[str], unchanged: str, chosen: edits.Selection) -> Told:
 
 
 def _listed(ids: Sequence[str]) -> str:
-    return ", ".join(defuse(one[:80]) for one in ids[:NAMED])
+    return ", ".join(escape_markers(one[:80]) for one in ids[:NAMED])

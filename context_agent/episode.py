@@ -23,6 +23,7 @@ from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from enum import StrEnum
 
+from context_agent._support.markers import escape_markers
 from context_agent.editing import Editor, Told
 from context_agent.errors import BudgetError, ConfigError, EpisodeError
 from context_agent.execution import Call, Outcome, Refused, Runner, Searchers
@@ -31,11 +32,11 @@ from context_agent.pruning import edits
 from context_agent.pruning.budget import Budget, Tier
 from context_agent.pruning.view import Block, Role, Text, View
 from context_agent.ranking import Ranking, defensible, resolve
-from context_agent.rendering import Renderer, action_text, defuse, parse_ranking
+from context_agent.rendering import Renderer, action_text, parse_ranking
 from context_agent.retrieval.protocol import Corpus, Where
 from context_agent.retrieval.where import check_where
 from context_agent.tokens import HarmonyCounter, TokenCounter
-from context_agent.tools import EDITS, ToolMistake, check, flatten
+from context_agent.tools import EDITS, UNREAD, ToolMistake, bounded, check, flatten
 from context_agent.trajectory import (
     Acted,
     Counted,
@@ -233,7 +234,7 @@ class Episode:
         elif not action.calls:
             self._finish(action)
         else:
-            await self._turn(flatten(action.calls, self.profile))
+            await self._turn(bounded(flatten(action.calls, self.profile)))
             self._apply_limits()
         self._acted_at = time.perf_counter()
         return self.view
@@ -251,7 +252,7 @@ class Episode:
         if not question.strip():
             raise ConfigError("the question is empty")
         count = self.renderer.counter.count
-        text = self.profile.question.format(question=defuse(question))
+        text = self.profile.question.format(question=escape_markers(question))
         tokens = count(text)
         head = count(instructions) if instructions else 0
         if head + tokens >= self.budget.soft:
@@ -272,7 +273,7 @@ class Episode:
         self._record(Acted(self.view.turn, action, text, tokens, shown, seconds))
         return shown
 
-    async def _turn(self, calls: list[ToolCall]) -> None:
+    async def _turn(self, calls: Sequence[ToolCall]) -> None:
         checked = [self._checked(index, call) for index, call in enumerate(calls)]
         told = self._edit([call for call in checked if isinstance(call, Call)])
         running = [call for call in checked if isinstance(call, Call) and call.name not in EDITS]
@@ -292,7 +293,7 @@ class Episode:
     def _checked(self, index: int, call: ToolCall) -> Call | Refused:
         """The call ready to run, or what is wrong with it."""
         arguments = {"raw": call.arguments} if isinstance(call.arguments, str) else dict(call.arguments)
-        if index >= self.limits.calls:
+        if index >= self.limits.calls and call.name != UNREAD:
             told = f"Error: at most {self.limits.calls} calls run in one turn; this one did not."
             return Refused(index, call.name, arguments, told)
         try:

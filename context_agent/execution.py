@@ -12,11 +12,12 @@ from concurrent.futures import Executor
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
+from context_agent._support.markers import escape_markers
 from context_agent.errors import PatternError
 from context_agent.profiles import Profile
 from context_agent.pruning.budget import Budget
 from context_agent.pruning.view import Block, Source, View
-from context_agent.rendering import Renderer, defuse
+from context_agent.rendering import Renderer
 from context_agent.retrieval.protocol import Corpus, Where
 from context_agent.tools import (
     GrepArguments,
@@ -217,7 +218,7 @@ class Runner:
         places: dict[str, list[str]] = {"in view": [], "in a summary": [], "pruned": []}
         for item in outcome.known:
             place = "in view" if view.shows(item) else "in a summary" if item in covered else "pruned"
-            places[place].append(defuse(item))
+            places[place].append(escape_markers(item))
         return [(label, ids) for label, ids in places.items() if ids]
 
     def _job(self, call: Call, earlier: int) -> Callable[[], Outcome]:
@@ -252,8 +253,8 @@ class Runner:
         chunks = self._corpus.read(doc_id) or self._owner(doc_id)
         if not chunks:
             close = difflib.get_close_matches(doc_id, list(self._surfaced), n=3)
-            hint = f" Similar ids: {', '.join(map(defuse, close))}." if close else ""
-            words = f"Error: there is no document {defuse(doc_id[:80])!r}.{hint}"
+            hint = f" Similar ids: {', '.join(map(escape_markers, close))}." if close else ""
+            words = f"Error: there is no document {escape_markers(doc_id[:80])!r}.{hint}"
             return Outcome(Source.READ, words=words, mistake="unknown_document")
         fresh = [chunk for chunk in chunks if chunk.id not in self._shown]
         hits = self._by_relevance(doc_id, fresh)

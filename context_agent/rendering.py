@@ -1,8 +1,7 @@
 """How things look in a view: chunks and summaries, actions and results. Nothing in a document can pass for either.
 
-A document's text is data. Three spellings in it would read as the harness's own words, so they are defused where a
-chunk is rendered (never in the stored text): the block header, the usage line, and special tokens `<|...|>`. Where a
-profile has summaries their header is a fourth. A summary's text, which a model wrote, is rendered with the same care.
+A document's text is data. Markers in it that would read as the harness's own words, or as a model's control tokens, are
+escaped where a chunk is rendered, never in the stored text. A summary's text, which a model wrote, is escaped as well.
 """
 
 from __future__ import annotations
@@ -11,21 +10,23 @@ import json
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
+from itertools import islice
 
-from context_agent.profiles import SUMMARIZE, SUMMARY_HEADER, Profile
+from context_agent._support.markers import escape_markers
+from context_agent.profiles import SUMMARY_HEADER, Profile
 from context_agent.tokens import TokenCounter
 from context_agent.types import Action, Chunk, RankedId, ToolCall
 
-_FORGED = re.compile(
-    r"(?im)^([^\S\n]*#[^\S\n]*)(?=(?:DOCUMENT[^\S\n]+ID|TITLE)[^\S\n]*:)|(?<=\[)(?=Token[^\S\n]+usage)|(?<=<)(?=\|)"
-)
-_FORGED_SUMMARY = re.compile(r"(?im)^([^\S\n]*#[^\S\n]*)(?=SUMMARY[^\S\n]+ID[^\S\n]*:)")
-_LINE_BREAKS = re.compile(r"[\x00-\x1f\x7f\x85\u2028\u2029]+")
+_LINE_BREAKS = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]+")
 _RANKED = re.compile(
     r"<document\s+id\s*=\s*[\"']?(?P<id>[^>\"']{1,400}?)[\"']?\s*>(?P<body>.*?)(?=</document>|<document\s+id|\Z)",
     re.I | re.S,
 )
 _JUSTIFICATION = re.compile(r"<justification>(.*?)(?:</justification>|\Z)", re.I | re.S)
+LONGEST_RANKING = 1_000_000
+"""Characters of a final message that are read."""
+MOST_RANKED = 1_000
+"""Entries of a ranking that are read."""
 _LEAST_BODY = 16
 _CACHED = 20_000
 
@@ -40,15 +41,9 @@ class Rendered:
     whole: bool = True
 
 
-def defuse(text: str) -> str:
-    r"""The text with a backslash inside every spelling that the harness itself uses: `#\ DOCUMENT ID:`, `<\|end|>`."""
-    text = text.replace("\r", "\n") if "\r" in text else text
-    return _FORGED.sub(lambda match: f"{match.group(1) or ''}\\", text)
-
-
 def one_line(text: str) -> str:
-    """The text without control characters and line breaks, defused: fit for a header."""
-    return defuse(_LINE_BREAKS.sub(" ", text)).strip()
+    """The text on one line, without control characters and with its markers escaped: fit for a header."""
+    return escape_markers(_LINE_BREAKS.sub(" ", text)).strip()
 
 
 class Renderer:
@@ -63,7 +58,7 @@ class Renderer:
         """The whole chunk with its header. A chunk's own count serves where it was made by the same vocabulary."""
         if (found := self._cache.get(chunk.id)) is not None:
             return found
-        body = self._harmless(chunk.text)
+        body = escape_markers(chunk.text)
         counted = chunk.tokens if body == chunk.text and self.counter.name == "o200k_harmony" else 0
         tokens = counted or self.counter.count(body)
         header = self._header(chunk, tokens)
@@ -94,16 +89,11 @@ class Renderer:
 
     def summary(self, name: str, ids: Iterable[str], text: str) -> Rendered:
         """A summary with its header, which names the chunks that it stands for."""
-        body = self._harmless(text.strip())
+        body = escape_markers(text.strip())
         tokens = self.counter.count(body)
         shape = self.profile.summary or SUMMARY_HEADER
         header = shape.format(id=name, tokens=tokens, ids=", ".join(map(one_line, ids)))
         return Rendered(header, body, self.counter.count(header) + tokens + 1)
-
-    def _harmless(self, text: str) -> str:
-        """The text defused; the header of a summary is defused where there can be summaries."""
-        text = defuse(text)
-        return _FORGED_SUMMARY.sub(r"\1\\", text) if SUMMARIZE in self.profile.tools else text
 
     def _header(self, chunk: Chunk, tokens: int) -> str:
         header = self.profile.header.format(id=one_line(chunk.id), tokens=tokens)
@@ -146,9 +136,12 @@ def ranking_text(ranking: Iterable[RankedId]) -> str:
 
 
 def parse_ranking(text: str) -> tuple[RankedId, ...]:
-    """The ranking that a final message names, in its order; empty where it names none. Tolerates unclosed tags."""
+    """The ranking that a final message names, in its order; empty where it names none. Tolerates unclosed tags.
+
+    Reads the first 1,000 entries of the first million characters.
+    """
     found = []
-    for match in _RANKED.finditer(text):
+    for match in islice(_RANKED.finditer(text, 0, LONGEST_RANKING), MOST_RANKED):
         reason = _JUSTIFICATION.search(match["body"])
         found.append(RankedId(match["id"].strip(), justification=reason[1].strip() if reason else ""))
     return tuple(found)

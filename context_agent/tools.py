@@ -18,6 +18,10 @@ from context_agent.types import ToolCall
 
 LONGEST_ARGUMENTS = 100_000
 """Characters of raw arguments that are still parsed; longer ones are refused by length."""
+MOST_CALLS = 64
+"""Tool calls taken from one reply; where it has more, the last of them says how many were not read."""
+UNREAD = "unread_calls"
+"""Name of the call that stands for those that were not read."""
 MAX_IDS = 500
 MAX_SHOWN = 10
 """Chunks one search may be asked to show (the published baseline's value)."""
@@ -185,6 +189,18 @@ def schemas(profile: Profile) -> list[dict[str, Any]]:
     return found
 
 
+def bounded(calls: Sequence[ToolCall], count: int | None = None) -> tuple[ToolCall, ...]:
+    """The calls of a reply if they are at most `MOST_CALLS`, else the first of them and one that stands for the rest.
+
+    `count` is how many the reply had, where `calls` are only its first ones.
+    """
+    count = len(calls) if count is None else count
+    if count <= MOST_CALLS:
+        return tuple(calls)
+    first = calls[: MOST_CALLS - 1]
+    return (*first, ToolCall(UNREAD, {"count": count - len(first)}))
+
+
 def flatten(calls: Sequence[ToolCall], profile: Profile) -> list[ToolCall]:
     """The calls with every well-formed `multi_tool_use` replaced by what it wraps."""
     flat: list[ToolCall] = []
@@ -207,6 +223,11 @@ def flatten(calls: Sequence[ToolCall], profile: Profile) -> list[ToolCall]:
 
 def check(call: ToolCall, profile: Profile) -> ToolArguments:
     """The call's arguments, checked. Raises `ToolMistake` with a text that says what to write instead."""
+    if call.name == UNREAD:
+        raise ToolMistake(
+            f"Error: only the first {MOST_CALLS - 1} tool calls of a reply are read; the rest did not run. Make fewer "
+            "calls at a time."
+        )
     if call.name not in profile.tools:
         raise ToolMistake(f"Error: there is no tool {call.name[:80]!r}. {_nearest(call.name, profile.tools)}")
     try:

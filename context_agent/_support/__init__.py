@@ -1,1 +1,1 @@
-"""Code with no idea of its own that several subpackages use."""
+"""Code that every subpackage uses and that belongs to none: HTTP, files that survive a kill, help for typos."""

@@ -31,6 +31,7 @@ class ReadOptions:
     text_key: str | None
     encoding: str | None
     delimiter: str | None
+    max_mb: int
 
 
 def reading(command: options.Command) -> options.Command:
@@ -44,6 +45,13 @@ def reading(command: options.Command) -> options.Command:
         ),
         click.option("--encoding", help="Encoding of text sources.  [default: found out]"),
         click.option("--delimiter", metavar="CHAR", help="Delimiter of CSV sources.  [default: found out]"),
+        click.option(
+            "--max-mb",
+            type=click.IntRange(1),
+            default=16,
+            show_default=True,
+            help="Megabytes that a line, a row or a file that is one document may have.",
+        ),
     )
 
 

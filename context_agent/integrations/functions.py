@@ -19,9 +19,11 @@ from typing import Any, Literal, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from context_agent._support.markers import escape_markers
 from context_agent.agent import SearchAgent
 from context_agent.errors import BudgetError, ConfigError
 from context_agent.integrations.faces import Face, Passage
+from context_agent.rendering import one_line
 from context_agent.retrieval.protocol import Where
 
 Provider = Literal["openai", "openai-responses", "anthropic", "gemini"]
@@ -35,6 +37,8 @@ MOST = 20
 """Documents that a model may ask for."""
 LONGEST_ARGUMENTS = 100_000
 """Characters of raw arguments that are still parsed."""
+_FORGED = re.compile(r"^\[(?=\d{1,6}\] [^\n]*\(id: )", re.MULTILINE)
+"""The first line of a passage, where it stands in another passage's text."""
 _CITED = re.compile(r"\[(\d{1,6}(?:\s*,\s*\d{1,6})*)\]")
 
 
@@ -60,8 +64,8 @@ class Answer:
             {
                 "type": "search_result",
                 "source": passage.id,
-                "title": f"[{number}] {passage.title}".strip(),
-                "content": [{"type": "text", "text": passage.text or " "}],
+                "title": f"[{number}] {one_line(passage.title)}".strip(),
+                "content": [{"type": "text", "text": escape_markers(passage.text) or " "}],
                 "citations": {"enabled": True},
             }
             for number, passage in self.passages.items()
@@ -197,9 +201,10 @@ def _checked(arguments: Mapping[str, Any] | str) -> _Arguments:
 
 
 def shown(number: int, passage: Passage) -> str:
-    """A passage as a model reads it: number, title and id on a line, then the text."""
-    title = " ".join(passage.title.split())
-    return f"[{number}] {title + ' ' if title else ''}(id: {passage.id})\n{passage.text}"
+    """A passage as a model reads it: number, title and id on a line, then the text, all with their markers escaped."""
+    title = one_line(passage.title)
+    text = _FORGED.sub(r"[\\", escape_markers(passage.text))
+    return f"[{number}] {title + ' ' if title else ''}(id: {one_line(passage.id)})\n{text}"
 
 
 def _known(provider: Provider) -> Provider:

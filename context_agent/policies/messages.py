@@ -11,13 +11,13 @@ hold several results, in their order. The usage line ends the turn's last one.
 from __future__ import annotations
 
 import json
-import re
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any, Literal
 
+from context_agent._support.markers import escape_markers
 from context_agent.policies.declared import declared
 from context_agent.policies.replies import INLINE, REASONING_FIELDS
 from context_agent.policies.text_tools import HOW, written
@@ -31,11 +31,6 @@ Protocol = Literal["native", "text"]
 Message = dict[str, Any]
 
 HEADING = "\n\n# Tools\n"
-ROLE_MARKS = re.compile(
-    r"<(?=/?(?:s|bos|eos|pad|unk|start_of_turn|end_of_turn|think|tool_call|tool_response)>|｜)|\[(?=/?INST\])"
-)
-"""Spellings that end a message, or look like a call, in some chat template: servers encode message text with special
-tokens allowed. (`<|...|>` is defused where a chunk is rendered.)"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,9 +83,9 @@ def messages(view: View, *, protocol: Protocol = "native", fields: Sequence[str]
     for segment in view.visible:
         if not isinstance(segment, Text) or segment.role is Role.RESULT:
             if turn is not None:
-                turn.shown[segment.call].append(_guarded(segment.text))
+                turn.shown[segment.call].append(escape_markers(segment.text, blocks=False))
         elif segment.role is Role.QUESTION:
-            made.append({"role": "user", "content": _guarded(segment.text).strip()})
+            made.append({"role": "user", "content": escape_markers(segment.text, blocks=False).strip()})
         elif segment.role is Role.ACTION and segment.action is not None:
             turn = _Turn(segment.action, segment.turn)
         elif segment.role is Role.USAGE and turn is not None:
@@ -169,8 +164,3 @@ def _identified(turn: _Turn) -> list[ToolCall]:
 def _arguments(call: ToolCall) -> str:
     """The arguments as a JSON object. Raw text is wrapped: servers parse a history's arguments, and some fail on it."""
     return compact({"unparsed": call.arguments} if isinstance(call.arguments, str) else call.arguments)
-
-
-def _guarded(text: str) -> str:
-    """The text with a backslash inside every role mark."""
-    return ROLE_MARKS.sub(lambda match: match[0] + "\\", text)

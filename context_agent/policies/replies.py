@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeGuard
 
 from context_agent._support.http import MalformedResponse
-from context_agent.tools import LONGEST_ARGUMENTS
+from context_agent.tools import LONGEST_ARGUMENTS, MOST_CALLS, bounded
 from context_agent.types import ToolCall
 
 REASONING_FIELDS = ("reasoning", "reasoning_content")
@@ -31,6 +31,11 @@ MOST_TOKENS = 10_000_000
 """Tokens; a larger count is not believed, whatever the request."""
 LONGEST_LABEL = 200
 """Characters of a model's name and of a reason to finish that are taken over."""
+LONGEST_NAME = 200
+"""Characters of a tool's name that are taken over."""
+TOO_DEEP = f"nested more than {DEEPEST} levels deep"
+LONGEST_TEXT = 1_000_000
+"""Characters of a reply's text, and of its reasoning, that are taken over."""
 _OPEN, _CLOSE = "<think>", "</think>"
 
 
@@ -51,10 +56,44 @@ class Reply:
 class _Call:
     """A call that arrives in pieces."""
 
-    index: object
     id: str = ""
     name: str = ""
-    arguments: str = ""
+    arguments: list[str] = field(default_factory=list)
+
+
+class _Calls(list[_Call]):
+    """The calls of a reply in the order they began. A piece is placed in constant time."""
+
+    def __init__(self) -> None:
+        self._by_index: dict[int, _Call] = {}
+        self._by_id: dict[str, _Call] = {}
+
+    def add(self, piece: Mapping[str, Any]) -> None:
+        """Adds a piece to the call it belongs to: by its index, by its id, or to the last one where it has neither."""
+        function = piece.get("function")
+        function = function if isinstance(function, dict) else {}
+        index, call_id, name = piece.get("index"), _text(piece.get("id")), _text(function.get("name"))
+        call = self._of(index, call_id, name)
+        call.id = call.id or call_id
+        call.name = call.name or name
+        if call.id:
+            self._by_id.setdefault(call.id, call)
+        call.arguments.append(_spelled(function.get("arguments")))
+
+    def _of(self, index: object, call_id: str, name: str) -> _Call:
+        """The call that a piece belongs to, a new one where it begins one."""
+        if isinstance(index, int):
+            known = self._by_index.get(index)
+        elif call_id:
+            known = self._by_id.get(call_id)
+        else:
+            known = self[-1] if self and not name else None
+        if known is None:
+            known = _Call()
+            self.append(known)
+            if isinstance(index, int):
+                self._by_index[index] = known
+        return known
 
 
 def read_reply(events: Sequence[Mapping[str, Any]], request: Mapping[str, Any] | None = None) -> Reply:
@@ -62,8 +101,8 @@ def read_reply(events: Sequence[Mapping[str, Any]], request: Mapping[str, Any] |
 
     Raises `MalformedResponse` where there is no message or it was cut.
     """
-    calls: list[_Call] = []
-    words = {"content": "", **dict.fromkeys(REASONING_FIELDS, "")}
+    calls = _Calls()
+    words: dict[str, list[str]] = {name: [] for name in ("content", *REASONING_FIELDS)}
     finish = model = ""
     usage: dict[str, int] = {}
     streamed = seen = False
@@ -76,50 +115,46 @@ def read_reply(events: Sequence[Mapping[str, Any]], request: Mapping[str, Any] |
             finish = _text(choice.get("finish_reason"))[:LONGEST_LABEL] or finish
             message = choice.get("delta") or choice.get("message")
             if isinstance(message, dict):
-                for name in words:
-                    words[name] += _text(message.get(name))
+                for name, parts in words.items():
+                    parts.append(_text(message.get(name)))
                 for piece in _dicts(message.get("tool_calls")):
-                    _collect(calls, piece)
+                    calls.add(piece)
     if not seen:
         raise MalformedResponse("the server sent no choices")
     if streamed and not finish:
         raise MalformedResponse("the stream was cut")
-    return _reply(words, calls, finish, model, usage)
+    return _reply({name: "".join(parts) for name, parts in words.items()}, calls, finish, model, usage)
 
 
 def _reply(words: Mapping[str, str], calls: Sequence[_Call], finish: str, model: str, usage: dict[str, int]) -> Reply:
-    text, kept = _clean(words["content"]), next((name for name in REASONING_FIELDS if words[name]), "")
-    reasoning = _clean(words[kept]) if kept else ""
+    text, kept = _clean(words["content"][:LONGEST_TEXT]), next((name for name in REASONING_FIELDS if words[name]), "")
+    reasoning = _clean(words[kept][:LONGEST_TEXT]) if kept else ""
     if not kept:
         reasoning, text = split_thoughts(text)
         kept = INLINE if reasoning else ""
-    made = tuple(ToolCall(tool_name(call.name), read_arguments(call.arguments), call.id) for call in calls)
-    return Reply(text.strip(), reasoning.strip(), kept, made, finish, model, usage)
+    return Reply(text.strip(), reasoning.strip(), kept, _made(calls), finish, model, usage)
 
 
-def _collect(calls: list[_Call], piece: Mapping[str, Any]) -> None:
-    """Adds a piece to the call it belongs to: by its index, by its id, or to the last one where it has neither."""
-    function = piece.get("function")
-    function = function if isinstance(function, dict) else {}
-    index, call_id, name = piece.get("index"), _text(piece.get("id")), _text(function.get("name"))
-    if index is not None:
-        known = next((call for call in calls if call.index == index), None)
-    elif call_id:
-        known = next((call for call in calls if call.id == call_id), None)
-    else:
-        known = calls[-1] if calls and not name else None
-    if known is None:
-        known = _Call(index)
-        calls.append(known)
-    known.id = known.id or call_id
-    known.name = known.name or name
-    arguments = function.get("arguments")
-    known.arguments += arguments if isinstance(arguments, str) else json.dumps(arguments) if arguments else ""
+def _made(calls: Sequence[_Call]) -> tuple[ToolCall, ...]:
+    first = [
+        ToolCall(tool_name(call.name), read_arguments("".join(call.arguments)), call.id) for call in calls[:MOST_CALLS]
+    ]
+    return bounded(first, len(calls))
+
+
+def _spelled(arguments: object) -> str:
+    """Arguments as a server sent them: text, or an object in place of its text."""
+    if isinstance(arguments, str):
+        return arguments
+    try:
+        return json.dumps(arguments) if arguments else ""
+    except RecursionError:
+        return TOO_DEEP
 
 
 def tool_name(name: str) -> str:
     """The tool's name without what gpt-oss's format leaves around it: `functions.` and special tokens."""
-    return _clean(name).partition("<|")[0].strip().removeprefix("functions.")
+    return _clean(name).partition("<|")[0].strip().removeprefix("functions.")[:LONGEST_NAME]
 
 
 def read_arguments(raw: str) -> Mapping[str, Any] | str:
@@ -136,7 +171,7 @@ def read_arguments(raw: str) -> Mapping[str, Any] | str:
     if not isinstance(value, dict):
         return raw
     if _depth_exceeds(value, DEEPEST):
-        return f"nested more than {DEEPEST} levels deep: {raw[:80]}"
+        return f"{TOO_DEEP}: {raw[:80]}"
     return _speakable(value)
 
 

@@ -17,11 +17,11 @@ from typing import Any
 
 from context_agent.policies.replies import read_arguments, tool_name
 from context_agent.rendering import compact
+from context_agent.tools import bounded
 from context_agent.types import ToolCall
 
 LONGEST_REPLY = 100_000
 """Characters of a reply in which calls are looked for; a longer one is refused."""
-MOST_CALLS = 64
 CALL_TAG = "<tool_call>"
 UNREADABLE = "unreadable"
 """Name of a call whose own name could not be read."""
@@ -41,13 +41,13 @@ def parse_calls(text: str) -> tuple[str, tuple[ToolCall, ...]]:
     if len(text) > LONGEST_REPLY:
         return text, ()
     if tagged := _TAGGED.findall(text):
-        calls = [call for piece in tagged[:MOST_CALLS] for call in _calls(piece, tagged=True) or [_unreadable(piece)]]
-        return _TAGGED.sub("", text).strip(), tuple(calls[:MOST_CALLS])
+        calls = [call for piece in tagged for call in _calls(piece, tagged=True) or [_unreadable(piece)]]
+        return _TAGGED.sub("", text).strip(), bounded(calls)
     for pattern in (_FENCED, None):
         pieces = pattern.findall(text) if pattern else [text]
-        calls = [call for piece in pieces[:MOST_CALLS] for call in _calls(piece)]
+        calls = [call for piece in pieces for call in _calls(piece)]
         if calls:
-            return (pattern.sub("", text).strip() if pattern else ""), tuple(calls[:MOST_CALLS])
+            return (pattern.sub("", text).strip() if pattern else ""), bounded(calls)
     return text, ()
 
 

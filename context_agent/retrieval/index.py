@@ -41,6 +41,7 @@ from context_agent.retrieval.manifest import (
     record_id,
     write_manifest,
 )
+from context_agent.retrieval.metadata import check_document
 from context_agent.retrieval.snapshot import Row, Snapshot, SnapshotWriter
 from context_agent.retrieval.store import OWN_FOLDER, Place, all_ids, cache_folder, connect, own_folder, readable
 from context_agent.retrieval.writer import BATCH, RecordWriter, delete_records, entries_of
@@ -111,7 +112,8 @@ def index_documents(
     With a server, the lock holds on this machine only.
 
     Raises `CorpusLockedError` while another process writes, `CorpusEmptyError` when there is nothing to index,
-    `CorpusError` for a document id that occurs twice with different content, or a collection that was not made here,
+    `CorpusError` for a document id that occurs twice with different content, a document that Chroma cannot hold (see
+    `metadata.check_document`) or a collection that was not made here,
     `DimensionError` and `ConfigError` for another embedder than before.
     """
     place = Place.of(path, url, headers=headers, tenant=tenant, database=database)
@@ -182,6 +184,7 @@ class _Run:
             raise
 
     def _take(self, document: Document, lexical: SnapshotWriter) -> None:
+        check_document(document)
         digest = digest_of(document, self.chunking)
         known = self.seen.setdefault(document.id, digest)
         if known != digest:

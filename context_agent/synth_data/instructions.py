@@ -14,8 +14,8 @@ from importlib.resources import files
 from pathlib import Path
 from string import Template
 
+from context_agent._support.markers import escape_markers
 from context_agent.errors import ConfigError
-from context_agent.rendering import defuse
 
 PROMPTS: Mapping[str, frozenset[str]] = {
     "explore": frozenset({"count", "hint"}),
@@ -73,8 +73,8 @@ class Prompts:
 
 
 def fenced(parts: Sequence[Part]) -> tuple[str, str]:
-    """The mark, and the parts enclosed by it. Spellings of the harness and of chat templates are defused."""
-    texts = [defuse(part.text) for part in parts]
+    """The mark, and the parts enclosed by it. Spellings of the harness and of chat templates are escaped."""
+    texts = [escape_markers(part.text) for part in parts]
     mark = blake2b("\0".join(texts).encode(errors="replace"), digest_size=8).hexdigest()
     blocks = (f"<<< {mark} {part.name}\n{text}\n{mark} >>>" for part, text in zip(parts, texts, strict=True))
     return mark, "\n\n".join(blocks)

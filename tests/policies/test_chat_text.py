@@ -12,7 +12,8 @@ import pytest
 from context_agent import ToolCall
 from context_agent.policies.replies import read_arguments, read_reply, split_thoughts
 from context_agent.policies.scripted_server import says
-from context_agent.policies.text_tools import LONGEST_REPLY, MOST_CALLS, UNREADABLE, parse_calls, written
+from context_agent.policies.text_tools import LONGEST_REPLY, UNREADABLE, parse_calls, written
+from context_agent.tools import MOST_CALLS
 from context_agent.trajectory import Acted
 from tests.policies.chatting import DONE, ask, serving
 

@@ -8,10 +8,12 @@ from typing import Any
 
 from pydantic import BaseModel, Field
 
+from context_agent._support.markers import escape_markers
 from context_agent.integrations.extras import extra
 from context_agent.integrations.faces import Passage as Shown
 from context_agent.integrations.functions import shown
 from context_agent.integrations.server.answers import Answer
+from context_agent.rendering import one_line
 from context_agent.types import Chunk, Hit, Metadata
 
 with extra("mcp"):
@@ -155,7 +157,7 @@ def read(chunks: Sequence[Chunk], first: int) -> CallToolResult:
         chunks=len(chunks),
         next_chunk=following if following < len(chunks) else None,
     )
-    said = f"{data.title} (id: {data.id})\n{data.text}".lstrip()
+    said = f"{one_line(data.title)} (id: {one_line(data.id)})\n{escape_markers(data.text)}".lstrip()
     if data.next_chunk is not None:
         said += f"\n\n(Chunks {first} to {following - 1} of {len(chunks)}; read on with first_chunk={following}.)"
     return _result(said, data)

@@ -16,10 +16,9 @@ from typing import Any
 
 from context_agent.policies.renderers.vocabulary import Vocabulary
 from context_agent.policies.replies import read_arguments, tool_name
+from context_agent.tools import bounded
 from context_agent.types import Action, ToolCall
 
-MOST_CALLS = 256
-"""Calls read from one reply; an episode runs far fewer."""
 MOST_MESSAGES = 1_024
 LONGEST_TEXT = 100_000
 """Characters of a final message that are read."""
@@ -76,12 +75,11 @@ def parse_reply(ids: Sequence[int], vocabulary: Vocabulary, marks: Marks) -> Act
     said: dict[str, list[str]] = {name: [] for name in _CHANNELS}
     for message in messages(ids, vocabulary, marks):
         if message.recipient:
-            if len(calls) < MOST_CALLS:
-                calls.append(_call(message.recipient, message.body or "", len(calls)))
+            calls.append(_call(message.recipient, message.body or "", len(calls)))
         elif message.body is not None:
             said[message.channel].append(message.body)
     text = "\n".join(said["final"] or said["commentary"])[:LONGEST_TEXT]
-    return Action(tuple(calls), text=text, reasoning="\n".join(said["analysis"]))
+    return Action(bounded(calls), text=text, reasoning="\n".join(said["analysis"]))
 
 
 def messages(ids: Sequence[int], vocabulary: Vocabulary, marks: Marks) -> Iterator[Message]:

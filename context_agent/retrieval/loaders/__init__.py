@@ -7,8 +7,12 @@
         print(notice)
 
 Reads `.txt .md .html .pdf .jsonl .jsonl.gz .csv .tsv .parquet` (PDF and parquet need the extra `docs`) and folders of
-them. Never more than one file's text, or a few hundred rows, is held; of the documents already given only their ids and
-digests are kept, to recognise duplicates.
+them. Never more than one file's text, or a few rows, is held; of the documents already given only their ids and digests
+are kept, to recognise duplicates.
+
+Sources may come from strangers. A line, a row or a file that is one document has at most `LoadOptions.max_mb`
+megabytes. A compressed file that unpacks to far more than its size is given up. Links in a folder are not followed, so
+nothing outside it is read. Metadata that Chroma cannot hold is left out. Each of these is a notice; the rest is read.
 """
 
 from __future__ import annotations
@@ -22,6 +26,7 @@ from context_agent.errors import DataError, MissingExtraError
 from context_agent.retrieval.loaders.formats import READERS, Reader, reader_for
 from context_agent.retrieval.loaders.report import LoadOptions, LoadReport, Notice, Reading
 from context_agent.retrieval.loaders.sources import Readable, Source, expand, opened
+from context_agent.retrieval.metadata import usable
 from context_agent.types import Document
 
 __all__ = ["READERS", "LoadOptions", "LoadReport", "Notice", "Readable", "Reader", "load"]
@@ -66,7 +71,7 @@ def _read(
             reading = Reading(source.name, source.path, stream, options, report)
             for document in reader_for(source.extension, stream, readers)(reading):
                 found += 1
-                yield document
+                yield usable(document, reading.note_once)
     except (DataError, MissingExtraError) as error:
         report.skip(source.name, str(error))
     except (OSError, EOFError, zlib.error) as error:

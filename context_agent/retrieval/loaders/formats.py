@@ -10,7 +10,7 @@ from typing import BinaryIO
 
 from context_agent.errors import DataError
 from context_agent.retrieval.loaders.files import read_html, read_markdown, read_pdf, read_text
-from context_agent.retrieval.loaders.report import Reading
+from context_agent.retrieval.loaders.report import MAX_MB, Reading
 from context_agent.retrieval.loaders.rows import lines, read_csv, read_jsonl, read_parquet, read_zipped_jsonl
 from context_agent.types import Document
 
@@ -34,6 +34,8 @@ READERS: Mapping[str, Reader] = {
 }
 """The formats that are known by their extension."""
 _MAGIC: dict[bytes, Reader] = {b"%PDF-": read_pdf, b"PAR1": read_parquet, b"\x1f\x8b": read_zipped_jsonl}
+LONGEST_TRIED = MAX_MB * 2**20
+"""Characters of a line that is tried."""
 TRIED = 5
 """Lines of which one must be a JSON object for a stream to be read as JSONL."""
 
@@ -50,13 +52,13 @@ def reader_for(extension: str, stream: BinaryIO, readers: Mapping[str, Reader] =
 
 def _holds_rows(stream: BinaryIO) -> bool:
     try:
-        with closing(lines(stream, None)) as numbered:
-            first = list(islice((line for _, line in numbered if line.strip()), TRIED))
+        with closing(lines(stream, None, LONGEST_TRIED)) as numbered:
+            first = list(islice((line for _, line in numbered if line is None or line.strip()), TRIED))
     except DataError:
         return False
     finally:
         stream.seek(0)
-    return any(_is_object(line) for line in first)
+    return any(line is not None and _is_object(line) for line in first)
 
 
 def _is_object(line: str) -> bool:

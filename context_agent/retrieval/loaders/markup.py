@@ -20,6 +20,8 @@ _TOKEN = re.compile(
     |<[/!?][^>]*+(?:>|\Z)""",
     re.DOTALL | re.IGNORECASE | re.VERBOSE,
 )
+MOST_PARTS = 100_000
+"""Pieces of a page's text that are held apart."""
 _DROPPED = frozenset(["iframe", "noframes", "noscript", "script", "style", "svg", "template"])
 _HEADINGS = {f"h{level}": "#" * level + " " for level in range(1, 7)}
 _PARAGRAPHS = frozenset(
@@ -127,11 +129,18 @@ class _Page:
             self._space |= text[:1].isspace()
         if not words:
             return
+        if len(self.parts) > MOST_PARTS:
+            self._join()
         if self.parts:
             self.parts.append("\n" * self._newlines or " " * self._space)
         self.parts += [self._mark, words]
         self._newlines, self._mark = 0, ""
         self._space = not self._verbatim and text[-1:].isspace()
+
+    def _join(self) -> None:
+        """Makes one string of many, which take ten times the room. A heading so long is none."""
+        self.parts = ["".join(self.parts)]
+        self._heading_from = None
 
     def opened(self, name: str) -> None:
         """A start tag."""

@@ -9,6 +9,7 @@ from typing import BinaryIO
 
 from context_agent.errors import ConfigError
 
+MAX_MB = 16
 LISTED = 10_000
 """Notices kept; further ones are only counted, so that a file of rubbish cannot fill the memory."""
 
@@ -20,7 +21,8 @@ class LoadOptions:
     `id_key`, `title_key`, `text_key`: the fields of a row (None: id, _id or doc_id; title; text, content, body or
     contents, the first one that is filled). `encoding`: of all text sources (None: by byte order mark, else UTF-8,
     else Windows-1252 where that is plausible). `delimiter`: of CSV files (None: comma, semicolon, tab or bar, whichever
-    the header has most of).
+    the header has most of). `max_mb`: megabytes (2**20) that a line, a row or a file that is one
+    document may have.
     """
 
     id_key: str | None = None
@@ -28,6 +30,12 @@ class LoadOptions:
     text_key: str | None = None
     encoding: str | None = None
     delimiter: str | None = None
+    max_mb: int = MAX_MB
+
+    @property
+    def max_size(self) -> int:
+        """`max_mb` in bytes, or in characters of decoded text."""
+        return self.max_mb * 2**20
 
     def __post_init__(self) -> None:
         if self.encoding is not None:
@@ -37,6 +45,12 @@ class LoadOptions:
                 raise ConfigError(f"unknown encoding {self.encoding!r}: try utf-8, cp1252 or shift_jis") from error
         if self.delimiter is not None and (len(self.delimiter) != 1 or self.delimiter in '"\r\n'):
             raise ConfigError(f"delimiter {self.delimiter!r} must be one character, and no quote or line break")
+        if self.max_mb < 1:
+            raise ConfigError(f"max_mb must be at least 1; got {self.max_mb}")
+
+    def too_large(self, part: str) -> str:
+        """The notice about a part of a source that is over the limit."""
+        return f"{part} is larger than {self.max_mb} MB: raise the limit with --max-mb (in Python LoadOptions.max_mb)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,5 +119,6 @@ class Reading:
     def note_once(self, reason: str) -> None:
         """Something that holds for many rows and costs no text."""
         if reason not in self._said:
-            self._said.add(reason)
+            if len(self._said) < LISTED:
+                self._said.add(reason)
             self.report.note(self.name, reason)

@@ -17,15 +17,19 @@ import math
 import re
 from collections.abc import Generator, Iterable, Iterator, Mapping
 from datetime import date, time
-from typing import TYPE_CHECKING, Any, BinaryIO, cast
+from itertools import count, islice
+from typing import TYPE_CHECKING, Any, BinaryIO, Self, cast
 
 from context_agent.errors import DataError, MissingExtraError
-from context_agent.retrieval.loaders.decoding import marked, storable, stream_encoding
+from context_agent.retrieval.loaders.decoding import BLOCK, marked, storable, stream_encoding
 from context_agent.retrieval.loaders.report import LoadOptions, Reading
+from context_agent.retrieval.metadata import MOST_ENTRIES
 from context_agent.types import Document, MetadataValue
 
 if TYPE_CHECKING:
     import _csv
+
+    from pyarrow.parquet import FileMetaData
 
 ID_KEYS = ("id", "_id", "doc_id")
 TITLE_KEYS = ("title",)
@@ -34,39 +38,59 @@ LARGEST_FIELD = 10_000
 """Characters of a metadata value."""
 LONGEST_ID = 256
 """Characters of an id: it is shown to the model with every chunk."""
-LARGEST_CELL = 2**28
-"""Characters of a CSV cell; the `csv` module's own limit is 131,072."""
-BATCH = 256
+MOST_COLUMNS = 10_000
+BATCH = 16
 """Rows of a parquet file held at once."""
+TEXT_PER_VALUE = 16
+"""A row may have one JSON value or cell for so many characters of the limit: parsed, each takes about 100 bytes."""
+UNPACKED = 256 * 2**20
+"""Bytes that a compressed source may unpack to whatever its own size."""
+LARGEST_RATIO = 200
+"""How many times its own size a larger one may unpack to."""
 _UNDECODED = re.compile("[\udc80-\udcff]")
 _BREAKING = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]+")
 
 
 def read_jsonl(reading: Reading) -> Iterator[Document]:
     """A JSON object a line; empty lines are passed over."""
-    for number, line in lines(reading.stream, reading.options.encoding):
-        if line.strip():
-            yield from _from_line(reading, number, line)
+    yield from _from_lines(reading, reading.stream)
 
 
 def read_zipped_jsonl(reading: Reading) -> Iterator[Document]:
     """The same, compressed by gzip; of a damaged file, what comes before the damage."""
-    with gzip.GzipFile(fileobj=reading.stream) as stream:
-        for number, line in lines(cast("BinaryIO", stream), reading.options.encoding):
-            if line.strip():
-                yield from _from_line(reading, number, line)
+    with _Unzipped(fileobj=reading.stream) as stream:
+        yield from _from_lines(reading, cast("BinaryIO", stream))
+
+
+class _Unzipped(gzip.GzipFile):
+    """A gzip file that raises `DataError` once it unpacks to far more than its size."""
+
+    def read1(self, size: int = -1) -> bytes:
+        """The next bytes."""
+        data = super().read1(size)
+        check_unpacked(self.tell(), cast("BinaryIO", self.fileobj).tell())
+        return data
+
+
+def check_unpacked(unpacked: int, packed: int) -> None:
+    """Raises `DataError` where so many bytes from so few are a trap."""
+    if unpacked > UNPACKED and unpacked > LARGEST_RATIO * packed:
+        raise DataError(
+            f"unpacks to more than {LARGEST_RATIO} times its size: if you trust it, unpack it and index the result"
+        )
 
 
 def read_csv(reading: Reading) -> Iterator[Document]:
     """A table whose first row names its columns. All values stay strings; empty cells are left out."""
-    csv.field_size_limit(max(csv.field_size_limit(), LARGEST_CELL))
+    csv.field_size_limit(max(csv.field_size_limit(), reading.options.max_size))
     encoding, note = stream_encoding(reading.stream, reading.options.encoding)
     if note:
         reading.note_once(note)
     text = io.TextIOWrapper(reading.stream, _signed(encoding), errors="replace", newline="")
     try:
         delimiter = reading.options.delimiter or _delimiter(text)
-        yield from _from_table(reading, csv.reader(text, delimiter=delimiter, strict=True))
+        bounded = _RowLines(text, reading.options, delimiter)
+        yield from _from_table(reading, csv.reader(bounded, delimiter=delimiter, strict=True), bounded)
     finally:
         text.detach()  # or the wrapper would close the caller's stream
 
@@ -82,26 +106,80 @@ def read_parquet(reading: Reading) -> Iterator[Document]:
     try:
         table = parquet.ParquetFile(reading.stream)
         _check_columns(table.schema_arrow.names, reading.options)
+        _check_groups(table.metadata, reading.options)
         for batch in table.iter_batches(batch_size=BATCH):
-            for row in batch.to_pylist():
-                number += 1
-                yield from _from_row(reading, number, row)
+            # Large rows become Python objects one at a time, all others together: that is ten times as fast.
+            size = 1 if batch.nbytes > reading.options.max_size else BATCH
+            for start in range(0, batch.num_rows, size):
+                for row in batch.slice(start, size).to_pylist():
+                    number += 1
+                    yield from _from_row(reading, number, row)
     except (pa.ArrowException, UnicodeDecodeError) as error:
         raise DataError(f"damaged parquet after {number} rows: {error}") from error
 
 
-def lines(stream: BinaryIO, encoding: str | None) -> Generator[tuple[int, str], None, None]:
-    """Numbered lines of a seekable stream; bytes that do not decode are left as lone surrogates. Raises `DataError`."""
+def _check_groups(metadata: FileMetaData, options: LoadOptions) -> None:
+    """Raises `DataError` for a row group that is a trap, by the sizes that the file states."""
+    for group in (metadata.row_group(index) for index in range(metadata.num_row_groups)):
+        columns = [group.column(index) for index in range(group.num_columns)]
+        check_unpacked(group.total_byte_size, sum(column.total_compressed_size for column in columns))
+        if group.total_byte_size > group.num_rows * options.max_size:
+            raise DataError(options.too_large("a row"))
+
+
+def lines(stream: BinaryIO, encoding: str | None, longest: int) -> Generator[tuple[int, str | None], None, None]:
+    """Numbered lines of a seekable stream, None for one of more than `longest` characters.
+
+    Bytes that do not decode are left as lone surrogates. Raises `DataError`.
+    """
     head = stream.read(4096)
     stream.seek(0)
     encoding = _signed(encoding or _encoding_of(head))
     text = io.TextIOWrapper(stream, encoding, errors="surrogateescape", newline="\n")
     try:
-        yield from enumerate(text, 1)
+        for number in count(1):
+            line = text.readline(longest + 1)
+            if not line:
+                return
+            yield number, None if _pass_rest(text, line, longest) else line
     except UnicodeError as error:
         raise DataError(f"not text: no valid {encoding} ({error})") from error
     finally:
         text.detach()
+
+
+def _pass_rest(text: io.TextIOWrapper, line: str, longest: int) -> bool:
+    """Whether the line is longer than `longest`; its rest is then read and forgotten."""
+    if len(line) <= longest:
+        return False
+    while line and not line.endswith("\n"):
+        line = text.readline(BLOCK)
+    return True
+
+
+class _RowLines:
+    """The lines of a table for the `csv` module, which joins those of one row without bound."""
+
+    def __init__(self, text: io.TextIOWrapper, options: LoadOptions, delimiter: str) -> None:
+        self._text, self._options, self._delimiter = text, options, delimiter
+        self._characters = self._cells = 0
+
+    def begin_row(self) -> None:
+        """Counts from 0 again."""
+        self._characters = self._cells = 0
+
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> str:
+        line = self._text.readline(self._options.max_size + 1)
+        if not line:
+            raise StopIteration
+        self._characters += len(line)
+        self._cells += line.count(self._delimiter)
+        if max(self._characters, self._cells * TEXT_PER_VALUE) > self._options.max_size:
+            raise DataError(self._options.too_large("a row") + "; the rest of the file was not read")
+        return line
 
 
 def _encoding_of(head: bytes) -> str:
@@ -116,9 +194,21 @@ def _signed(encoding: str) -> str:
     return "utf-8-sig" if codecs.lookup(encoding).name == "utf-8" else encoding
 
 
+def _from_lines(reading: Reading, stream: BinaryIO) -> Iterator[Document]:
+    for number, line in lines(stream, reading.options.encoding, reading.options.max_size):
+        if line is None:
+            reading.skip(reading.options.too_large("the line"), number)
+        elif line.strip():
+            yield from _from_line(reading, number, line)
+
+
 def _from_line(reading: Reading, number: int, line: str) -> Iterator[Document]:
     if _UNDECODED.search(line):
         reading.skip(f"not valid {reading.options.encoding or 'UTF-8'}", number)
+        return
+    most = reading.options.max_size // TEXT_PER_VALUE
+    if len(line) > most and sum(map(line.count, ",[{")) > most:
+        reading.skip(f"more than {most:,} JSON values in one line: split it, or raise the limit with --max-mb", number)
         return
     try:
         row = json.loads(line)
@@ -137,12 +227,13 @@ def _delimiter(text: io.TextIOWrapper) -> str:
     return max(",;\t|", key=header.count)
 
 
-def _from_table(reading: Reading, table: _csv.Reader) -> Iterator[Document]:
+def _from_table(reading: Reading, table: _csv.Reader, bounded: _RowLines) -> Iterator[Document]:
     """The rows below the header; `line` of a notice is the one where the row begins."""
     names = _column_names(next(table, []))
     _check_columns(names, reading.options)
     while True:
         line = table.line_num + 1
+        bounded.begin_row()
         try:
             cells = next(table)
         except StopIteration:
@@ -158,6 +249,9 @@ def _from_table(reading: Reading, table: _csv.Reader) -> Iterator[Document]:
 
 def _column_names(header: Iterable[str]) -> list[str]:
     """The header's names; what has none, or one that was there before, is called by its number."""
+    header = list(islice(header, MOST_COLUMNS + 1))
+    if len(header) > MOST_COLUMNS:
+        raise DataError(f"its header names more than {MOST_COLUMNS:,} columns: is the delimiter right?")
     names: dict[str, None] = {}
     for number, cell in enumerate(header, 1):
         name = cell.strip() or "column"
@@ -198,6 +292,8 @@ def _document(reading: Reading, row: Mapping[str, Any]) -> Document:
         reading.note_once(f"rows without field {options.id_key!r} are named by a digest of their content")
     metadata: dict[str, MetadataValue] = {}
     for key, value in row.items():
+        if len(metadata) > MOST_ENTRIES:  # One more than can be stored, so that it is reported.
+            break
         if key not in {text_key, id_key, title_key} and (kept := _metadata(reading, key, value)) is not None:
             metadata[storable(key)] = kept
     if id_key and (given := str(row[id_key])) != identifier:
@@ -250,12 +346,12 @@ def _metadata(reading: Reading, key: str, value: object) -> MetadataValue | None
     if (isinstance(value, int) and -(2**63) <= value < 2**63) or (isinstance(value, float) and math.isfinite(value)):
         return value
     if isinstance(value, bytes):
-        reading.note_once(f"field {key!r} holds bytes: left out of the metadata")
+        reading.note_once(f"field {key[:50]!r} holds bytes: left out of the metadata")
         return None
     text = storable(_spelled(value))
     if len(text) <= LARGEST_FIELD:
         return text
-    reading.note_once(f"field {key!r} has values above {LARGEST_FIELD:,} characters: left out of the metadata")
+    reading.note_once(f"field {key[:50]!r} has values above {LARGEST_FIELD:,} characters: left out of the metadata")
     return None
 
 

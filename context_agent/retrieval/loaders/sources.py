@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import os
 import re
@@ -17,6 +18,7 @@ from pathlib import Path
 from typing import IO, Any, BinaryIO, cast
 from urllib.parse import quote
 
+from context_agent.errors import DataError
 from context_agent.retrieval.loaders.report import LoadReport
 
 Readable = str | os.PathLike[str] | IO[bytes] | IO[str]
@@ -24,6 +26,8 @@ Readable = str | os.PathLike[str] | IO[bytes] | IO[str]
 Known = Collection[str]
 """Extensions of files that are read, in lower case; "" among them stands for every other."""
 
+LINK = "a link in a folder is not followed: name the file it leads to as a source of its own"
+SPECIAL = "is neither a file nor a folder"
 IN_MEMORY = 16 * 2**20
 """Bytes of a pipe held in memory before it goes to a temporary file."""
 _UNSAFE = re.compile(r"[^\w./@+~,=-]")
@@ -31,12 +35,16 @@ _UNSAFE = re.compile(r"[^\w./@+~,=-]")
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """One thing to open. `path` is relative to the source folder; `extension` is "" where the content must tell."""
+    """One thing to open. `path` is relative to the source folder; `extension` is "" where the content must tell.
+
+    `listed` says that a folder held it, not that a user named it: then it must be a regular file.
+    """
 
     name: str
     path: str
     extension: str
     origin: Path | BinaryIO
+    listed: bool = False
 
 
 def expand(sources: Readable | Iterable[Readable], report: LoadReport, known: Known) -> Iterator[Source]:
@@ -101,10 +109,12 @@ def _from_folder(folder: Path, report: LoadReport, known: Known) -> Iterator[Sou
             path = Path(here) / name
             if (extension := extension_of(name, known)) is None:
                 report.skip(str(path), _unknown(name, known))
+            elif path.is_symlink():
+                report.skip(str(path), LINK if path.exists() else "cannot be read: No such file or directory")
             elif path.exists() and not path.is_file():
-                report.skip(str(path), "is neither a file nor a folder")
+                report.skip(str(path), SPECIAL)
             else:
-                yield Source(str(path), path.relative_to(folder).as_posix(), extension, path)
+                yield Source(str(path), path.relative_to(folder).as_posix(), extension, path, listed=True)
 
 
 def extension_of(name: str, known: Known) -> str | None:
@@ -130,11 +140,24 @@ def identifier(path: str) -> str:
 def opened(source: Source) -> Iterator[BinaryIO]:
     """The source's bytes, from the beginning, seekable. Only what was opened here is closed again."""
     if isinstance(source.origin, Path):
-        with source.origin.open("rb") as stream, _seekable(stream) as seekable:
+        opener = _regular if source.listed else None
+        with open(source.origin, "rb", opener=opener) as stream, _seekable(stream) as seekable:
             yield seekable
     else:
         with _seekable(source.origin) as seekable:
             yield seekable
+
+
+def _regular(path: str, flags: int) -> int:
+    """Opens a regular file: it may have become a link or a pipe since its folder was listed. Raises `DataError`."""
+    try:
+        handle = os.open(path, flags | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0))
+    except OSError as error:
+        raise (DataError(LINK) if error.errno == errno.ELOOP else error) from None
+    if stat.S_ISREG(os.fstat(handle).st_mode):
+        return handle
+    os.close(handle)
+    raise DataError(SPECIAL)
 
 
 @contextmanager

@@ -1,0 +1,90 @@
+"""What a Chroma record can hold: which ids, metadata keys and values are refused there, and why.
+
+Chroma refuses a whole batch for one wrong entry, drops others in silence, and a record with thousands of entries makes
+a local collection unreadable. Both ways in are checked here. Documents read from sources lose their wrong entries, with
+a notice (`usable`); a document that a caller made raises an error (`check_document`).
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable
+from dataclasses import replace
+from itertools import islice
+
+from context_agent.errors import CorpusError
+from context_agent.types import Document
+
+MOST_ENTRIES = 256
+"""Metadata entries of a document: each is a row in Chroma's database for each of its chunks."""
+LONGEST_KEY = 256
+"""Characters of a metadata key."""
+LONGEST_ID = 16_384
+"""Characters of a document id; a path with every character percent-encoded has fewer."""
+RESERVED = ("chroma:", "#", "$")
+"""Beginnings of keys that Chroma keeps for itself."""
+_SURROGATE = re.compile("[\ud800-\udfff]")
+
+
+def usable(document: Document, note: Callable[[str], None]) -> Document:
+    """The document without the metadata that cannot be stored; `note` is told what was left out and why."""
+    entries = dict(islice(document.metadata.items(), MOST_ENTRIES))
+    if len(document.metadata) > MOST_ENTRIES:
+        note(f"documents with more than {MOST_ENTRIES} fields of metadata: only the first {MOST_ENTRIES} are kept")
+    wrong = {key: reason for key, value in entries.items() if (reason := _refusal(key, value))}
+    for key, reason in wrong.items():
+        note(f"field {repr(key)[:80]} is left out of the metadata: {reason}; rename or convert it")
+    if not wrong and len(entries) == len(document.metadata):
+        return document
+    return replace(document, metadata={key: value for key, value in entries.items() if key not in wrong})
+
+
+def check_document(document: Document) -> None:
+    """Raises `CorpusError` for an id, title, text or metadata that an index cannot hold."""
+    if any(not isinstance(part, str) for part in (document.id, document.title, document.text)):
+        raise CorpusError(f"document {document.id!r}: id, title and text must be strings; convert them")
+    if not document.id.strip():
+        raise CorpusError(f"document id {document.id!r} is empty: give every document an id")
+    name = repr(document.id[:80])
+    if len(document.id) > LONGEST_ID:
+        raise CorpusError(f"document id {name}... has {len(document.id):,} characters; use at most {LONGEST_ID:,}")
+    if _SURROGATE.search(document.id):
+        raise CorpusError(f"document id {name} holds a lone surrogate, which is no Unicode text: remove it")
+    if len(document.metadata) > MOST_ENTRIES:
+        raise CorpusError(
+            f"document {name} has {len(document.metadata):,} metadata entries; keep at most {MOST_ENTRIES}"
+        )
+    for key, value in document.metadata.items():
+        if reason := _refusal(key, value):
+            raise CorpusError(f"document {name}, metadata {repr(key)[:80]}: {reason}; rename, convert or remove it")
+
+
+def _refusal(key: object, value: object) -> str:
+    """Why an entry cannot be stored; empty if it can."""
+    return _wrong_key(key) or _wrong_value(value)
+
+
+def _wrong_key(key: object) -> str:
+    if not isinstance(key, str):
+        return f"its name is a {type(key).__name__}, not a string"
+    if not key:
+        return "its name is empty"
+    if len(key) > LONGEST_KEY:
+        return f"its name has more than {LONGEST_KEY} characters"
+    if key.startswith(RESERVED):
+        return "Chroma reserves names that begin with 'chroma:', '#' or '$'"
+    return "its name holds a lone surrogate, which is no Unicode text" if _SURROGATE.search(key) else ""
+
+
+def _wrong_value(value: object) -> str:
+    match value:
+        case bool():
+            return ""
+        case str():
+            return "its text holds a lone surrogate, which is no Unicode text" if _SURROGATE.search(value) else ""
+        case int():
+            return "" if -(2**63) <= value < 2**63 else "its integer needs more than 64 bits"
+        case float():
+            return "" if math.isfinite(value) else f"its value is {value}, not a finite number"
+    return f"its value is a {type(value).__name__}, not a string, number or boolean"
