@@ -19,6 +19,7 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import Any, cast
 
+from context_agent._support.files import open_private, private_folder
 from context_agent.errors import ConfigError, DataError, TrajectoryError
 from context_agent.questions import Source, load_rows
 from context_agent.trajectory import Header
@@ -146,13 +147,13 @@ class FeedbackLog:
     def _locked(self) -> Any:
         from filelock import FileLock
 
-        self.folder.mkdir(parents=True, exist_ok=True)
+        private_folder(self.folder)
         return FileLock(self.folder / _LOCK)
 
 
 def _append(path: Path, row: Mapping[str, Any], *, sync: bool = False) -> None:
     """Adds a line; one that a crash left without its end is ended first."""
-    with path.open("ab+") as stream:
+    with open_private(path, "ab+") as stream:
         size = stream.seek(0, os.SEEK_END)
         if size:
             stream.seek(size - 1)
