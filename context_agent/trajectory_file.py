@@ -11,6 +11,7 @@ from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any
 
+from context_agent._support.files import open_private, private_folder
 from context_agent.errors import TrajectoryError
 from context_agent.profiles import SUMMARIZE
 from context_agent.pruning.budget import Budget
@@ -32,14 +33,20 @@ from context_agent.trajectory import (
 )
 from context_agent.types import Action, Chunk, Hit, RankedChunk, RankedDocument, RankedId, ToolCall
 
+_MALFORMED = (AttributeError, KeyError, RecursionError, TypeError, ValueError)
+"""What reading a line raises that is no line of a trajectory."""
+
 
 class TrajectoryWriter:
-    """Appends a trajectory to a JSONL file as it happens, a flushed line an event, so that a kill loses no turn."""
+    """Appends a trajectory to a JSONL file as it happens, a flushed line an event, so that a kill loses no turn.
+
+    The file holds whole questions and passages, so only its owner may read it.
+    """
 
     def __init__(self, path: Path, header: Header) -> None:
-        path.parent.mkdir(parents=True, exist_ok=True)
+        private_folder(path.parent)
         self.path = path
-        self._file = path.open("w", encoding="utf-8", errors="surrogatepass", newline="\n")
+        self._file = open_private(path, "w", encoding="utf-8", errors="surrogatepass", newline="\n")
         self._line(encode_header(header))
 
     def __call__(self, event: Event, view: View | None = None) -> None:
@@ -75,13 +82,13 @@ def read(path: str | Path) -> Trajectory:
 def _decode(path: str | Path, rows: Sequence[str]) -> Trajectory:
     try:
         header = decode_header(json.loads(rows[0]))
-    except (IndexError, ValueError, KeyError, TypeError) as error:
+    except (IndexError, *_MALFORMED) as error:
         raise TrajectoryError(f"{path}: the first line is no trajectory header ({error})") from None
     events: list[Event] = []
     for number, row in enumerate(rows[1:], start=2):
         try:
             events.append(decode(json.loads(row)))
-        except (ValueError, KeyError, TypeError) as error:
+        except _MALFORMED as error:
             if number == len(rows):
                 break
             raise TrajectoryError(f"{path}, line {number}: not a trajectory event ({error})") from None

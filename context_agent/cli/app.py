@@ -14,6 +14,7 @@ from collections.abc import Sequence
 
 import click
 
+from context_agent.cli import console
 from context_agent.cli.group import LazyGroup
 from context_agent.errors import ConfigError, ContextAgentError
 
@@ -84,7 +85,7 @@ def _tell(error: click.ClickException) -> None:
     context = getattr(error, "ctx", None)
     path = context.command_path if context else "ctx1"
     hint = f" ({path} --help)" if isinstance(error, click.UsageError) else ""
-    click.echo(f"{path}: {error.format_message().rstrip()}{hint}", err=True)
+    console.note(f"{path}: {error.format_message().rstrip()}{hint}")
 
 
 def _failed(error: Exception, arguments: Sequence[str] | None) -> int:
@@ -93,11 +94,11 @@ def _failed(error: Exception, arguments: Sequence[str] | None) -> int:
     if debug:
         traceback.print_exception(error)
     if isinstance(error, ContextAgentError):
-        click.echo(f"ctx1: {error}", err=True)
+        console.note(f"ctx1: {error}")
     elif isinstance(error, OSError) and error.strerror:
         where = f" {error.filename}" if error.filename else ""
-        click.echo(f"ctx1: {error.strerror}:{where}", err=True)
+        console.note(f"ctx1: {error.strerror}:{where}")
     else:
         hint = "" if debug else "; --debug shows where"
-        click.echo(f"ctx1: unexpected {type(error).__name__}: {error}{hint}", err=True)
+        console.note(f"ctx1: unexpected {type(error).__name__}: {error}{hint}")
     return MISUSED if isinstance(error, ConfigError) else FAILED

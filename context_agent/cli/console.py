@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 import unicodedata
 from collections.abc import Iterator
@@ -15,6 +16,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from rich.console import Console
+
+
+UNSEEN = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
+"""Categories of characters that show nothing of their own: controls, formats (bidirectional marks), separators."""
+_BEYOND_ASCII = re.compile(r"[^\x20-\x7e]")
 
 
 def stdout() -> Console:
@@ -36,13 +42,17 @@ def _console(*, stderr: bool) -> Console:
 
 
 def print_json(value: Any) -> None:
-    """One line of JSON on stdout, at once."""
-    click.echo(json.dumps(value, ensure_ascii=False))
+    """One line of JSON on stdout, at once; what could steer a terminal in it is escaped, as JSON allows."""
+    click.echo(_BEYOND_ASCII.sub(_escaped, json.dumps(value, ensure_ascii=False)))
+
+
+def _escaped(match: re.Match[str]) -> str:
+    return json.dumps(match[0])[1:-1] if unicodedata.category(match[0]) in UNSEEN else match[0]
 
 
 def printable(text: str) -> str:
-    """The text without control characters, so that a document cannot steer the terminal it is shown on."""
-    return "".join(char for char in text if char in "\n\t" or unicodedata.category(char) not in {"Cc", "Cf"})
+    """The text without what could steer the terminal it is shown on."""
+    return "".join(char for char in text if char in "\n\t" or unicodedata.category(char) not in UNSEEN)
 
 
 def note(text: str) -> None:

@@ -113,7 +113,7 @@ def _shortened(lines: list[Text]) -> list[Text]:
 
 
 def _call(event: Returned) -> Text:
-    line = Text.assemble((f"{VERBS.get(event.name, event.name):<8}", "cyan"))
+    line = Text.assemble((f"{VERBS.get(event.name, printable(event.name)):<8}", "cyan"))
     line.append(_argument(event.arguments))
     if event.mistake:
         return line.append(f"  {event.mistake.replace('_', ' ')}", style="red")

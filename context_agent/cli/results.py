@@ -26,7 +26,8 @@ def show(console: Console, result: SearchResult, seconds: float | None = None) -
         _show_document(console, rank, document, result.question)
     console.print(Text(summary(result, seconds), style="dim"))
     if result.trajectory is not None:
-        console.print(Text("trajectory: " + ", ".join(str(path) for path in result.paths), style="dim"), soft_wrap=True)
+        paths = ", ".join(str(path) for path in result.paths)
+        console.print(Text(printable(f"trajectory: {paths}"), style="dim"), soft_wrap=True)
     if result.error:
         console.print(Text(f"error: {printable(result.error)}", style="red"), soft_wrap=True)
 

@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from context_agent._support.files import open_private, private_folder
 from context_agent.errors import ConfigError, CorpusLockedError, DataError
 from context_agent.eval.record import Record, record_of
 
@@ -28,7 +29,7 @@ class Journal:
     def __init__(self, folder: Path, records: Sequence[Record]) -> None:
         self.folder = folder
         self.records = {one.key: one for one in records}
-        self._file = (folder / RECORDS).open("a", encoding="utf-8", newline="\n")
+        self._file = open_private(folder / RECORDS, "a", encoding="utf-8", newline="\n")
 
     def add(self, record: Record) -> None:
         """Writes a record so that a kill cannot take it back."""
@@ -51,7 +52,7 @@ def journal(folder: Path, settings: Mapping[str, Any], notes: Mapping[str, Any])
     """
     from filelock import FileLock, Timeout
 
-    folder.mkdir(parents=True, exist_ok=True)
+    private_folder(folder)
     lock = FileLock(folder / ".lock", timeout=0)
     try:
         lock.acquire()
@@ -160,5 +161,6 @@ def differences(before: Mapping[str, Any], now: Mapping[str, Any], at: str = "")
 def replace(path: Path, text: str) -> None:
     """Writes a file whole or not at all."""
     beside = path.with_name(f"{path.name}.tmp")
-    beside.write_text(text, encoding="utf-8")
+    with open_private(beside, "w", encoding="utf-8") as file:
+        file.write(text)
     beside.replace(path)

@@ -22,6 +22,7 @@ from pathlib import Path
 from threading import Lock
 from typing import Any, BinaryIO, cast
 
+from context_agent._support.files import open_private, private_folder
 from context_agent.errors import ConfigError, DataError, FeedbackLimitError, TrajectoryError
 from context_agent.questions import Source, load_rows
 from context_agent.trajectory import Header
@@ -167,7 +168,7 @@ class FeedbackLog:
     def _locked(self) -> Any:
         from filelock import FileLock
 
-        self.folder.mkdir(parents=True, exist_ok=True)
+        private_folder(self.folder)
         return FileLock(self.folder / _LOCK)
 
 
@@ -241,8 +242,8 @@ def _line(row: Mapping[str, Any]) -> bytes:
 
 
 def _append(path: Path, line: bytes, *, sync: bool = False) -> None:
-    """Adds a line; one that a crash left without its end is ended first. Others cannot read a file made here."""
-    with os.fdopen(os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o600), "ab+") as stream:
+    """Adds a line; one that a crash left without its end is ended first."""
+    with open_private(path, "ab+") as stream:
         size = stream.seek(0, os.SEEK_END)
         if size:
             stream.seek(size - 1)

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 from weakref import WeakValueDictionary
 
+from context_agent._support.files import open_private, private_folder
 from context_agent._support.http import Endpoint, Events, Refusal
 from context_agent.errors import DataError, PolicyError
 from context_agent.policies import refusals
@@ -38,9 +39,9 @@ class ReplyFile:
         Raises `DataError` for another damage, and where another process has the file.
         """
         self.path = path
-        path.parent.mkdir(parents=True, exist_ok=True)
+        private_folder(path.parent)
         self._known: dict[str, tuple[Events, int, int]] = {}
-        self._stream = path.open("a+b")
+        self._stream = open_private(path, "a+b")
         lock(self._stream, path)
         self._stream.seek(0)
         data = self._stream.read()

@@ -19,6 +19,7 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import IO, Any
 
+from context_agent._support.files import open_private, private_folder
 from context_agent.errors import ConfigError, DataError
 from context_agent.synth_data.task_file import encode, write_rows
 
@@ -251,8 +252,8 @@ def _journal(
 ) -> Iterator[tuple[dict[str, Kept | Dropped], Callable[[str, Kept | Dropped], None]]]:
     """What earlier runs finished, and a function that notes one more. The file is locked while it is open."""
     path = journal_path(out)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("a+b") as stream:
+    private_folder(path.parent)
+    with open_private(path, "a+b") as stream:
         lock(stream, path)
         head = {"schema": SCHEMA, "stage": stage, "settings": json.loads(json.dumps(settings))}
         done = _read(stream, path, head)

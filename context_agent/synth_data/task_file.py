@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, cast
 
+from context_agent._support.files import open_private, private_folder
 from context_agent.questions import Source, load_rows
 from context_agent.synth_data.task import Task, task_of
 
@@ -27,11 +28,11 @@ def write_tasks(path: Path, tasks: Iterable[Task]) -> int:
 
 def write_rows(path: Path, rows: Iterable[Mapping[str, Any]]) -> int:
     """Replaces a JSONL file by these rows, all or nothing, and returns how many. Folders are made as needed."""
-    path.parent.mkdir(parents=True, exist_ok=True)
+    private_folder(path.parent)
     partial = path.with_name(f".{path.name}.partial")
     count = 0
     try:
-        with partial.open("w", encoding="utf-8", newline="\n") as stream:
+        with open_private(partial, "w", encoding="utf-8", newline="\n") as stream:
             for row in rows:
                 stream.write(encode(row) + "\n")
                 count += 1

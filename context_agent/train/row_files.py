@@ -13,6 +13,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Self
 
+from context_agent._support.files import open_private, private_folder
 from context_agent.errors import DataError, MissingExtraError
 from context_agent.train.rows import Row, to_line
 
@@ -49,10 +50,11 @@ class RowFolder:
 def write(rows: Iterable[Row], folder: str | Path, *, tokenizer: str) -> RowFolder:
     """Writes the rows as they come. The folder counts as written when its `rows.json` is there."""
     folder = Path(folder)
-    folder.mkdir(parents=True, exist_ok=True)
+    private_folder(folder)
     (folder / ABOUT).unlink(missing_ok=True)
     count = tokens = trained = longest = 0
-    with (folder / JSONL).open("w", encoding="utf-8", newline="\n") as lines, _Parquet(folder / PARQUET) as table:
+    rows_file = open_private(folder / JSONL, "w", encoding="utf-8", newline="\n")
+    with rows_file as lines, _Parquet(folder / PARQUET) as table:
         for some in _chunks(rows):
             lines.writelines(to_line(row) for row in some)
             table.add(some)

@@ -14,6 +14,7 @@ from dataclasses import asdict, dataclass, field, fields
 from itertools import pairwise
 from pathlib import Path
 
+from context_agent._support.files import open_private, private_folder
 from context_agent.errors import DataError
 from context_agent.policies.prompt import Prompt
 from context_agent.policies.renderers.protocol import TokenRenderer
@@ -150,10 +151,10 @@ def to_line(row: Row) -> str:
 def write(made: Iterable[Row], path: str | Path) -> int:
     """Writes rows as JSONL, one a line, and returns how many. The file appears whole or not at all."""
     path = Path(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
+    private_folder(path.parent)
     partial = path.with_name(f"{path.name}.partial")
     count = 0
-    with partial.open("w", encoding="utf-8", newline="\n") as file:
+    with open_private(partial, "w", encoding="utf-8", newline="\n") as file:
         for row in made:
             file.write(to_line(row))
             count += 1

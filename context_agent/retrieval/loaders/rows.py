@@ -229,7 +229,7 @@ def _delimiter(text: io.TextIOWrapper) -> str:
 
 def _from_table(reading: Reading, table: _csv.Reader, bounded: _RowLines) -> Iterator[Document]:
     """The rows below the header; `line` of a notice is the one where the row begins."""
-    names = _column_names(next(table, []))
+    names = _column_names(_header(table))
     _check_columns(names, reading.options)
     while True:
         line = table.line_num + 1
@@ -245,6 +245,13 @@ def _from_table(reading: Reading, table: _csv.Reader, bounded: _RowLines) -> Ite
             reading.skip(f"{len(cells)} cells where the header names {len(names)}", line)
         elif any(cells):
             yield from _from_row(reading, line, dict(zip(names, cells, strict=False)))
+
+
+def _header(table: _csv.Reader) -> list[str]:
+    try:
+        return next(table, [])
+    except csv.Error as error:
+        raise DataError(f"its header is not valid CSV: {error}") from error
 
 
 def _column_names(header: Iterable[str]) -> list[str]:
@@ -291,10 +298,11 @@ def _document(reading: Reading, row: Mapping[str, Any]) -> Document:
     if options.id_key and not identifier:
         reading.note_once(f"rows without field {options.id_key!r} are named by a digest of their content")
     metadata: dict[str, MetadataValue] = {}
+    used = {key for key in (text_key, id_key, title_key) if key}
     for key, value in row.items():
         if len(metadata) > MOST_ENTRIES:  # One more than can be stored, so that it is reported.
             break
-        if key not in {text_key, id_key, title_key} and (kept := _metadata(reading, key, value)) is not None:
+        if key not in used and (kept := _metadata(reading, key, value)) is not None:
             metadata[storable(key)] = kept
     if id_key and (given := str(row[id_key])) != identifier:
         metadata.setdefault("source_id", storable(given)[:LARGEST_FIELD])

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
+from context_agent._support.files import open_private
 from context_agent.errors import DataError
 from context_agent.train.batches import Weighted
 from context_agent.train.rows import Row
@@ -21,7 +22,7 @@ class Buffer:
 
     def save(self, folder: Path, rank: int) -> None:
         """Writes the rank's rows, one a line."""
-        with _path(folder, rank).open("w", encoding="utf-8", newline="\n") as file:
+        with open_private(_path(folder, rank), "w", encoding="utf-8", newline="\n") as file:
             file.write(json.dumps({"number": self.number, "parts": len(self.parts)}) + "\n")
             for place, part in enumerate(self.parts):
                 for item in part:

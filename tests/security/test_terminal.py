@@ -1,0 +1,57 @@
+"""Nothing that a document holds can steer the terminal that it is shown on."""
+
+from __future__ import annotations
+
+import json
+import unicodedata
+
+import click
+import pytest
+
+from context_agent.cli import app, console
+from context_agent.errors import DataError
+
+HOSTILE = "\ud800" + "".join(
+    char for char in map(chr, range(0x110000)) if unicodedata.category(char) in {"Cc", "Cf", "Zl", "Zp"}
+)
+
+
+def unseen(output: str) -> set[str]:
+    return {char for char in output if unicodedata.category(char) in console.UNSEEN} - {"\n", "\t"}
+
+
+def test_json_escapes_what_could_steer_a_terminal_and_keeps_its_value(capsys: pytest.CaptureFixture[str]) -> None:
+    value = {"title": f"a{HOSTILE}é中😀", HOSTILE[:40]: [HOSTILE]}
+    console.print_json(value)
+    output = capsys.readouterr().out
+    assert unseen(output) == set()
+    assert "é中😀" in output
+    assert json.loads(output) == value
+
+
+def test_text_and_notes_lose_it(capsys: pytest.CaptureFixture[str]) -> None:
+    assert console.printable(f"a{HOSTILE}b") == "a\t\nb"
+    console.note(f"name\x1b]0;owned\x07\u202e{HOSTILE}")
+    assert unseen(capsys.readouterr().err) == set()
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        DataError("bad\x1b[2Jfile\u202e"),
+        FileNotFoundError(2, "No such file", "na\x9b2Jme\u202e"),
+        RuntimeError("\x1b[2J"),
+        click.UsageError("no \x1b[2J option"),
+    ],
+)
+def test_errors_with_hostile_names_lose_it(
+    error: Exception, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise error
+
+    monkeypatch.setattr(app.cli, "main", fail)
+    assert app.run(["search", "x"]) != 0
+    output = capsys.readouterr().err
+    assert output.startswith("ctx1: ")
+    assert unseen(output) == set()
