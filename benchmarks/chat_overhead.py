@@ -19,12 +19,12 @@ import time
 from collections.abc import Callable
 
 from context_agent import Action, Budget, Document, Episode, MemoryCorpus, ToolCall, View
+from context_agent.harness.profile import default
 from context_agent.policies.chat import ChatPolicy
 from context_agent.policies.messages import Protocol, messages
 from context_agent.policies.replies import read_reply
 from context_agent.policies.scripted_server import ScriptedServer, says
 from context_agent.policies.text_tools import parse_calls, written
-from context_agent.profiles import default
 
 SYLLABLES = ("ba", "co", "du", "fe", "gi", "ha", "lo", "mi", "nu", "pe", "ra", "so", "ti", "vu", "za")
 WINDOW = 48_000

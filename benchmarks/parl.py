@@ -34,6 +34,7 @@ from typing import Any
 
 from context_agent.eval.gold import gold_of
 from context_agent.eval.statistics import Figure
+from context_agent.harness.trajectory import Trajectory
 from context_agent.questions import Question
 from context_agent.retrieval.protocol import Corpus
 from context_agent.swarm import steps
@@ -44,7 +45,6 @@ from context_agent.train.outcomes import outcome
 from context_agent.train.parl import delegation
 from context_agent.train.proof import plots
 from context_agent.train.rewards import Rewards, reward
-from context_agent.trajectory import Trajectory
 
 UNTIL = 0.5
 """Of the updates: from here on the performance alone is rewarded, in either arm."""

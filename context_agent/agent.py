@@ -12,21 +12,21 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
-from context_agent.driving import Deadline, Observer, Run, Setting
-from context_agent.episode import Limits, Listener
 from context_agent.errors import ConfigError, ContextAgentError
-from context_agent.policies.protocol import Policy
-from context_agent.profiles import Profile, default
-from context_agent.profiles import profile as named_profile
+from context_agent.harness.episode import Limits, Listener
+from context_agent.harness.episode_run import Deadline, EpisodeFactory, EpisodeRun, Observer
+from context_agent.harness.policy import Policy
+from context_agent.harness.profile import Profile, default
+from context_agent.harness.profile import profile as named_profile
+from context_agent.harness.ranking import fuse
+from context_agent.harness.rendering import Renderer
+from context_agent.harness.trajectory import Event, Trajectory
 from context_agent.pruning.budget import Budget
 from context_agent.pruning.view import View
-from context_agent.ranking import fuse
-from context_agent.rendering import Renderer
 from context_agent.retrieval.protocol import Corpus, Where
 from context_agent.swarm import Swarm, steps
 from context_agent.swarm.orchestration import Orchestration
 from context_agent.tokens import HarmonyCounter
-from context_agent.trajectory import Event, Trajectory
 from context_agent.types import RankedDocument
 
 T = TypeVar("T")
@@ -127,7 +127,7 @@ class SearchAgent:
         self.workers = workers
         self.swarm = swarm
         self._executor = ThreadPoolExecutor(workers, thread_name_prefix="ctx1") if corpus.blocking else None
-        self._setting = Setting(
+        self._setting = EpisodeFactory(
             corpus,
             self.policy,
             profile=self.profile,
@@ -237,7 +237,7 @@ class SearchAgent:
         *,
         queue: asyncio.Queue[Progress | None] | None = None,
         seed: int | None = None,
-    ) -> Run:
+    ) -> EpisodeRun:
         seed = (self.seed if seed is None else seed) + rollout
         watch: list[Listener] = []
         if queue is not None:
@@ -247,7 +247,7 @@ class SearchAgent:
         return self._orchestration.begin(question, where=where, seed=seed, question_id=question_id, watch=watch)
 
 
-def _result(runs: Sequence[Run], failures: Sequence[ContextAgentError | None], k: int) -> SearchResult:
+def _result(runs: Sequence[EpisodeRun], failures: Sequence[ContextAgentError | None], k: int) -> SearchResult:
     own = [run.episode for run in runs]
     every = [*runs, *(one for run in runs for one in run.delegated)]
     rankings = [episode.documents for episode in own]

@@ -10,10 +10,10 @@ import pytest
 
 from context_agent import Action, Budget, Document, Episode, MemoryCorpus, Profile, View
 from context_agent.errors import TrajectoryError
-from context_agent.profiles import context_1, default, profile, summary
+from context_agent.harness.profile import context_1, default, profile, summary
+from context_agent.harness.trajectory import SCHEMA, EditApplied, ToolResult, Trajectory
+from context_agent.harness.trajectory_file import encode_header, read, write
 from context_agent.pruning.edits import Edit
-from context_agent.trajectory import SCHEMA, Edited, Returned, Trajectory
-from context_agent.trajectory_file import encode_header, read, write
 from tests.actions import call, prune, restore, search, summarize
 
 
@@ -37,12 +37,12 @@ class Play:
     @property
     def told(self) -> tuple[str, str | None]:
         """What the last call was told, and its mistake."""
-        last = [event for event in self.episode.trajectory.events if isinstance(event, Returned)][-1]
+        last = [event for event in self.episode.trajectory.events if isinstance(event, ToolResult)][-1]
         return last.segments[-1].text.strip(), last.mistake
 
     @property
     def edits(self) -> list[Edit]:
-        return [event.edit for event in self.episode.trajectory.events if isinstance(event, Edited)]
+        return [event.edit for event in self.episode.trajectory.events if isinstance(event, EditApplied)]
 
 
 @pytest.fixture
@@ -285,7 +285,7 @@ async def test_a_record_whose_summary_names_no_block_is_refused(play: Play) -> N
     await play.do(summarize("Comets.", a, b))
     trajectory = play.episode.trajectory
     events = [
-        Edited(e.turn, Edit(summaries=tuple(_broken(e.edit))), e.cost) if isinstance(e, Edited) else e
+        EditApplied(e.turn, Edit(summaries=tuple(_broken(e.edit))), e.cost) if isinstance(e, EditApplied) else e
         for e in trajectory.events
     ]
     with pytest.raises(TrajectoryError, match="names block 99"):

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from context_agent.profiles import context_1, default
-from context_agent.rendering import Renderer, defuse, parse_ranking, ranking_text
+from context_agent.harness.profile import context_1, default
+from context_agent.harness.rendering import Renderer, escape_markers, parse_ranking, ranking_text
 from context_agent.tokens import CharCounter, HarmonyCounter
 from context_agent.types import Chunk, RankedId
 
@@ -55,14 +55,14 @@ def test_a_cut_block_never_exceeds_its_room(room: int, words: int) -> None:
     ],
 )
 def test_every_spelling_of_the_harness_is_defused(forged: str) -> None:
-    assert "\\" in defuse(forged)
-    assert defuse(defuse(forged)) == defuse(forged)
+    assert "\\" in escape_markers(forged)
+    assert escape_markers(escape_markers(forged)) == escape_markers(forged)
 
 
 @given(st.text())
 def test_defusing_adds_backslashes_only(text: str) -> None:
-    assert defuse(text).replace("\\", "") == text.replace("\r", "\n").replace("\\", "")
-    assert "<|" not in defuse(text)
+    assert escape_markers(text).replace("\\", "") == text.replace("\r", "\n").replace("\\", "")
+    assert "<|" not in escape_markers(text)
 
 
 def test_a_ranking_survives_writing_and_parsing() -> None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from context_agent.errors import ConfigError
-from context_agent.profiles import context_1, default, profile
-from context_agent.tools import SweepingPruneArguments, ToolMistake, check, flatten, schemas
+from context_agent.harness.profile import context_1, default, profile
+from context_agent.harness.tools import PruneArguments, ToolCallError, check, flatten, schemas
 from context_agent.types import ToolCall
 
 
@@ -29,13 +29,13 @@ def test_the_default_profile_adds_restore_and_limit() -> None:
 @pytest.mark.parametrize("written", [["a", "b"], '["a", "b"]'])
 def test_ids_may_come_as_a_list_or_as_json_in_a_string(written: object) -> None:
     arguments = check(ToolCall("prune_chunks", {"chunk_ids": written}), default())
-    assert isinstance(arguments, SweepingPruneArguments)
+    assert isinstance(arguments, PruneArguments)
     assert arguments.chunk_ids == ["a", "b"]
 
 
 def test_one_id_stands_for_a_list_of_one() -> None:
     arguments = check(ToolCall("prune_chunks", '{"chunk_ids": "a"}'), default())
-    assert isinstance(arguments, SweepingPruneArguments)
+    assert isinstance(arguments, PruneArguments)
     assert arguments.chunk_ids == ["a"]
 
 
@@ -54,12 +54,12 @@ def test_one_id_stands_for_a_list_of_one() -> None:
     ],
 )
 def test_a_mistake_says_what_to_write_instead(call: ToolCall, told: str) -> None:
-    with pytest.raises(ToolMistake, match=told.replace("(", r"\(")):
+    with pytest.raises(ToolCallError, match=told.replace("(", r"\(")):
         check(call, default())
 
 
 def test_restore_is_no_tool_of_the_published_profile() -> None:
-    with pytest.raises(ToolMistake, match="there is no tool 'restore_chunks'"):
+    with pytest.raises(ToolCallError, match="there is no tool 'restore_chunks'"):
         check(ToolCall("restore_chunks", {"chunk_ids": ["a"]}), context_1())
 
 

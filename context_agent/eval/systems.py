@@ -17,18 +17,18 @@ from pathlib import Path
 from typing import Protocol, runtime_checkable
 
 from context_agent.agent import SearchAgent, SearchResult
-from context_agent.episode import Limits
 from context_agent.errors import ConfigError
 from context_agent.eval.gold import Gold
 from context_agent.eval.saved import cell
+from context_agent.harness.episode import Limits
+from context_agent.harness.policy import Policy
+from context_agent.harness.profile import profile
+from context_agent.harness.ranking import RRF_K
 from context_agent.policies.bridge import BridgePolicy
 from context_agent.policies.bridge.entities import question_entities
 from context_agent.policies.controlled import ControlledPolicy, SummarizingPolicy
-from context_agent.policies.protocol import Policy
-from context_agent.profiles import profile
 from context_agent.pruning.strategies import strategy
 from context_agent.questions import Question
-from context_agent.ranking import RRF_K
 from context_agent.retrieval.calibration import Calibration
 from context_agent.retrieval.fusion import Retriever, reciprocal_rank_fusion
 from context_agent.retrieval.hybrid import DENSE, SPARSE, gather

@@ -20,9 +20,9 @@ from pathlib import Path
 from typing import Any, cast
 
 from context_agent.errors import ConfigError, DataError, TrajectoryError
+from context_agent.harness.trajectory import Header
+from context_agent.harness.trajectory_file import decode_header
 from context_agent.questions import Source, load_rows
-from context_agent.trajectory import Header
-from context_agent.trajectory_file import decode_header
 
 JUDGEMENTS, SERVED = "feedback.jsonl", "served.jsonl"
 SCHEMA = 1

@@ -16,14 +16,14 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from context_agent.errors import ConfigError, PolicyError
+from context_agent.harness.profile import Profile
+from context_agent.harness.rendering import parse_ranking
 from context_agent.policies import refusals
 from context_agent.policies.http import API_KEY_ENV, BASE_URL, Endpoint, Refusal
 from context_agent.policies.messages import Message, Protocol, assistant, messages, opening_of, opening_text
 from context_agent.policies.replies import REASONING_FIELDS, Reply, read_reply
 from context_agent.policies.text_tools import CALL_TAG, LONGEST_REPLY, parse_calls
-from context_agent.profiles import Profile
 from context_agent.pruning.view import View
-from context_agent.rendering import parse_ranking
 from context_agent.retrieval.protocol import Corpus
 from context_agent.tokens import TokenCounter
 from context_agent.types import Action

@@ -9,14 +9,14 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from context_agent.policies.protocol import Actor, PartialRanker, Policy
-from context_agent.profiles import SUMMARIZE, Profile
+from context_agent.harness.policy import Actor, PartialRanker, Policy
+from context_agent.harness.profile import SUMMARIZE, Profile
+from context_agent.harness.tools import EDITS
 from context_agent.pruning.extracts import Replacement, extract
 from context_agent.pruning.strategies import Strategy
 from context_agent.pruning.view import View
 from context_agent.retrieval.protocol import Corpus
 from context_agent.tokens import TokenCounter
-from context_agent.tools import EDITS
 from context_agent.types import Action, RankedId, ToolCall
 
 PRUNE = "prune_chunks"

@@ -16,11 +16,11 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from context_agent.errors import PolicyError
+from context_agent.harness.rendering import compact
 from context_agent.policies import refusals
 from context_agent.policies.http import API_KEY_ENV, Endpoint, Events, Refusal
 from context_agent.policies.replies import Reply, read_reply
 from context_agent.pruning.budget import WINDOW
-from context_agent.rendering import compact
 
 Status = Literal["ok", "warn", "fail"]
 LENGTHS = ("max_model_len", "context_length", "context_window", "max_context_length", "n_ctx")

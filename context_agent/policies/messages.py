@@ -18,13 +18,13 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any, Literal
 
+from context_agent.harness.profile import Profile, default
+from context_agent.harness.rendering import compact
+from context_agent.harness.tools import flatten
 from context_agent.policies.declared import declared
 from context_agent.policies.replies import INLINE, REASONING_FIELDS
 from context_agent.policies.text_tools import HOW, written
-from context_agent.profiles import Profile, default
 from context_agent.pruning.view import Role, Text, View
-from context_agent.rendering import compact
-from context_agent.tools import flatten
 from context_agent.types import Action, ToolCall
 
 Protocol = Literal["native", "text"]

@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
+from context_agent.harness.profile import Profile
+from context_agent.harness.tools import flatten
 from context_agent.policies.renderers.protocol import Ids, Opening, TokenRenderer
 from context_agent.policies.token_calls import TokenCall
-from context_agent.profiles import Profile
 from context_agent.pruning.view import Role, Segment, Text, View
-from context_agent.tools import flatten
 from context_agent.types import Action, ToolCall
 
 Key = tuple[str, int, int]

@@ -11,8 +11,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from context_agent.harness.tools import LONGEST_ARGUMENTS
 from context_agent.policies.http import Broken
-from context_agent.tools import LONGEST_ARGUMENTS
 from context_agent.types import ToolCall
 
 REASONING_FIELDS = ("reasoning", "reasoning_content")

@@ -19,13 +19,13 @@ from __future__ import annotations
 from dataclasses import replace
 
 from context_agent.errors import ConfigError, MissingExtraError, PolicyError
+from context_agent.harness.profile import Profile
 from context_agent.policies.engines.protocol import Engine, Sample
 from context_agent.policies.http import API_KEY_ENV, BASE_URL
 from context_agent.policies.prompt import WRAPPER, Prompt
 from context_agent.policies.renderers.harmony import HarmonyRenderer
 from context_agent.policies.renderers.protocol import Opening, TokenRenderer
 from context_agent.policies.token_calls import KEY, TokenCall
-from context_agent.profiles import Profile
 from context_agent.pruning.view import Role, Text, View
 from context_agent.retrieval.protocol import Corpus
 from context_agent.types import Action

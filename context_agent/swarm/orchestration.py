@@ -8,16 +8,16 @@ from dataclasses import replace
 from functools import cache
 from importlib.resources import files
 
-from context_agent.driving import Run, Setting
-from context_agent.episode import Listener
+from context_agent.harness.episode import Listener
+from context_agent.harness.episode_run import EpisodeFactory, EpisodeRun
+from context_agent.harness.policy import Policy
+from context_agent.harness.profile import Profile
+from context_agent.harness.tools import SPAWN
 from context_agent.policies.bridge import BridgePolicy
-from context_agent.policies.protocol import Policy
-from context_agent.profiles import Profile
 from context_agent.retrieval.protocol import Where
 from context_agent.swarm.bridge import TURNS, BridgeLead, BridgeSearcher
 from context_agent.swarm.searchers import SwarmSearchers
 from context_agent.swarm.settings import Fresh, Swarm
-from context_agent.tools import SPAWN
 
 SEARCHER_TURNS = 8
 """Turns of a sub-agent that a language model decides in."""
@@ -26,7 +26,7 @@ SEARCHER_TURNS = 8
 class Orchestration:
     """Begins the episodes of an agent with a swarm; `setting` is that of the agent without one."""
 
-    def __init__(self, swarm: Swarm, setting: Setting) -> None:
+    def __init__(self, swarm: Swarm, setting: EpisodeFactory) -> None:
         self._swarm = swarm
         self._setting = setting
         self._profile = spawning(setting.profile, swarm)
@@ -39,7 +39,7 @@ class Orchestration:
         seed: int,
         question_id: str | None,
         watch: Sequence[Listener],
-    ) -> Run:
+    ) -> EpisodeRun:
         """The orchestrator's episode, ready to be driven. Raises what `Setting.begin` does."""
         lead, searcher, turns, fresh = self._deciding()
         own = replace(self._setting, policy=lead, profile=self._profile)
@@ -80,4 +80,4 @@ def spawning(profile: Profile, swarm: Swarm) -> Profile:
 
 @cache
 def _prompt() -> str:
-    return (files("context_agent") / "prompts" / "swarm.md").read_text(encoding="utf-8")
+    return (files("context_agent.harness") / "prompts" / "swarm.md").read_text(encoding="utf-8")

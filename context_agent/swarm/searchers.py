@@ -11,20 +11,20 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain, zip_longest
 
-from context_agent.driving import Run, Setting
-from context_agent.episode import StopReason
 from context_agent.errors import ContextAgentError
-from context_agent.execution import Outcome
+from context_agent.harness.episode import StopReason
+from context_agent.harness.episode_run import EpisodeFactory, EpisodeRun
+from context_agent.harness.ranking import fuse
+from context_agent.harness.rendering import one_line
+from context_agent.harness.tool_executor import ToolOutput
+from context_agent.harness.trajectory import SubAgentRecord
 from context_agent.pruning.budget import RESERVES, Budget
 from context_agent.pruning.view import Block, Source
-from context_agent.ranking import fuse
-from context_agent.rendering import one_line
 from context_agent.retrieval.protocol import Where
 from context_agent.swarm.settings import Fresh, Swarm
 from context_agent.swarm.step import InStep, Step
 from context_agent.swarm.steps import steps
 from context_agent.swarm.tasks import Plan, folded, plan
-from context_agent.trajectory import Delegated
 from context_agent.types import Hit
 
 NOT_STARTED = "not_started"
@@ -38,7 +38,7 @@ class _Searcher:
     """One sub-agent: its task, its episode where that could begin, and what went wrong."""
 
     task: str
-    run: Run | None = None
+    run: EpisodeRun | None = None
     error: str | None = None
     place: int = 0
 
@@ -55,12 +55,12 @@ class _Searcher:
         finally:
             await step.had(self.place)
 
-    def record(self) -> Delegated:
+    def record(self) -> SubAgentRecord:
         """What the episode that started it keeps of it."""
         if self.run is None:
-            return Delegated("", self.task, NOT_STARTED, error=self.error)
+            return SubAgentRecord("", self.task, NOT_STARTED, error=self.error)
         episode = self.run.episode
-        return Delegated(
+        return SubAgentRecord(
             id=episode.header.id,
             task=self.task,
             stop_reason=str(episode.stop_reason),
@@ -89,18 +89,18 @@ class SwarmSearchers:
     """
 
     swarm: Swarm
-    setting: Setting
+    setting: EpisodeFactory
     parent: str
     fresh: Fresh = Fresh.OWN
     where: Where | None = None
     seed: int = 0
     question_id: str | None = None
-    runs: list[Run] = field(default_factory=list)
+    runs: list[EpisodeRun] = field(default_factory=list)
     _started: frozenset[str] = frozenset()
 
     async def search(
         self, requests: Sequence[Sequence[str]], *, left: int | None, shown: frozenset[str]
-    ) -> list[Outcome]:
+    ) -> list[ToolOutput]:
         """The outcome of each request. The breadth, and what is left of the tokens, are for all of them together."""
         plans: list[Plan] = []
         for named in requests:
@@ -155,7 +155,7 @@ class SwarmSearchers:
                 seed=self.seed + len(self.runs) + 1,
                 question_id=self.question_id,
                 parent=self.parent,
-                elsewhere=frozenset() if self.fresh is Fresh.OWN else step.shown,
+                excluded_ids=frozenset() if self.fresh is Fresh.OWN else step.shown,
                 watch=[step.see] if self.fresh is Fresh.OTHERS else (),
             )
         except ContextAgentError as error:
@@ -167,17 +167,17 @@ class SwarmSearchers:
         return _Searcher(task, run, place=place)
 
 
-def _without_tokens(made: Plan) -> Outcome:
+def _without_tokens(made: Plan) -> ToolOutput:
     told = "No searchers were started: too few tokens are left."
-    return Outcome(Source.SPAWN, words=f"{told} {made.told}".strip(), mistake=made.mistake or "no_tokens")
+    return ToolOutput(Source.SPAWN, words=f"{told} {made.told}".strip(), mistake=made.mistake or "no_tokens")
 
 
-def _merged(group: Sequence[_Searcher], made: Plan, most: int) -> Outcome:
+def _merged(group: Sequence[_Searcher], made: Plan, most: int) -> ToolOutput:
     """What a request's sub-agents found, best first, and what is told of them."""
     hits = _hits(group, most)
     reports = [f"{number}: {one.told()}" for number, one in enumerate(group, start=1)]
     words = [f"(Searchers: {'; '.join(reports)}.)" if reports else "No searchers were started.", made.told]
-    return Outcome(
+    return ToolOutput(
         Source.SPAWN,
         hits,
         limit=len(hits),

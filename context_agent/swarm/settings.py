@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from context_agent.errors import ConfigError
-from context_agent.policies.protocol import Policy
+from context_agent.harness.policy import Policy
 from context_agent.pruning.budget import Budget
 
 MOST = 64

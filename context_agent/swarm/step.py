@@ -6,9 +6,9 @@ import asyncio
 import math
 from dataclasses import dataclass, field
 
-from context_agent.policies.protocol import Actor
+from context_agent.harness.policy import Actor
+from context_agent.harness.trajectory import Event, ToolResult
 from context_agent.pruning.view import Block, View
-from context_agent.trajectory import Event, Returned
 from context_agent.types import Action
 
 
@@ -48,7 +48,7 @@ class Step:
 
     def see(self, event: Event, view: View) -> None:
         """Takes note of the blocks that an event showed: a listener of the sub-agents' episodes."""
-        if isinstance(event, Returned):
+        if isinstance(event, ToolResult):
             self.shown.update(segment.id for segment in event.segments if isinstance(segment, Block))
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
-from context_agent.trajectory import Acted, Returned, Trajectory
+from context_agent.harness.trajectory import ActionTaken, ToolResult, Trajectory
 
 
 def critical_steps(stages: Iterable[tuple[int, Sequence[int]]]) -> int:
@@ -20,11 +20,11 @@ def stages(trajectory: Trajectory) -> Iterator[tuple[int, list[int]]]:
     """A stage for each action: 1, and the steps of each sub-agent that its calls started."""
     others: list[int] | None = None
     for event in trajectory.events:
-        if isinstance(event, Acted):
+        if isinstance(event, ActionTaken):
             if others is not None:
                 yield 1, others
             others = []
-        elif isinstance(event, Returned) and others is not None:
+        elif isinstance(event, ToolResult) and others is not None:
             others += [one.steps for one in event.delegated]
     if others is not None:
         yield 1, others

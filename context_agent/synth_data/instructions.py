@@ -15,7 +15,7 @@ from pathlib import Path
 from string import Template
 
 from context_agent.errors import ConfigError
-from context_agent.rendering import defuse
+from context_agent.harness.rendering import escape_markers
 
 PROMPTS: Mapping[str, frozenset[str]] = {
     "explore": frozenset({"count", "hint"}),
@@ -74,7 +74,7 @@ class Prompts:
 
 def fenced(parts: Sequence[Part]) -> tuple[str, str]:
     """The mark, and the parts enclosed by it. Spellings of the harness and of chat templates are defused."""
-    texts = [defuse(part.text) for part in parts]
+    texts = [escape_markers(part.text) for part in parts]
     mark = blake2b("\0".join(texts).encode(errors="replace"), digest_size=8).hexdigest()
     blocks = (f"<<< {mark} {part.name}\n{text}\n{mark} >>>" for part, text in zip(parts, texts, strict=True))
     return mark, "\n\n".join(blocks)

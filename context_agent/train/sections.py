@@ -8,8 +8,8 @@ from typing import Annotated, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator, model_validator
 
-from context_agent.profiles import Profile
-from context_agent.profiles import profile as named_profile
+from context_agent.harness.profile import Profile
+from context_agent.harness.profile import profile as named_profile
 from context_agent.pruning.budget import RESERVE, RESERVES, Budget
 from context_agent.swarm import MOST
 from context_agent.train.rl.losses import Loss

@@ -13,9 +13,9 @@ from context_agent.eval.definitions import METRICS, Kind, metric, table
 from context_agent.eval.gold import gold_of
 from context_agent.eval.prices import Price
 from context_agent.eval.scoring import broken, failure, score
+from context_agent.harness.trajectory import ActionTaken
 from context_agent.questions import Question
 from context_agent.swarm import Swarm
-from context_agent.trajectory import Acted
 from context_agent.types import RankedChunk, RankedDocument
 from tests.actions import call, prune, rank, restore, search
 
@@ -84,7 +84,7 @@ def test_tokens_are_those_of_the_record(corpus: MemoryCorpus) -> None:
     scores, curve = score(asked("d1"), result)
     trajectory = result.trajectories[0]
     views = list(trajectory.views())
-    actions = [event for event in trajectory.events if isinstance(event, Acted)]
+    actions = [event for event in trajectory.events if isinstance(event, ActionTaken)]
     assert trajectory.end is not None
     assert scores["tokens"] == result.tokens == trajectory.end.tokens
     assert scores["prompt_tokens"] == sum(view.tokens for view in views[:-1])
@@ -112,8 +112,8 @@ def test_an_edit_loses_the_cache_behind_it(corpus: MemoryCorpus) -> None:
     assert scores["lost_tokens"] == views[2].tokens + _actions(result)[2].tokens - block.tokens - prefix
 
 
-def _actions(result: SearchResult) -> list[Acted]:
-    return [event for event in result.trajectories[0].events if isinstance(event, Acted)]
+def _actions(result: SearchResult) -> list[ActionTaken]:
+    return [event for event in result.trajectories[0].events if isinstance(event, ActionTaken)]
 
 
 def test_money_needs_a_price(corpus: MemoryCorpus) -> None:

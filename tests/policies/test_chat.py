@@ -22,16 +22,16 @@ from context_agent import (
     ToolCall,
 )
 from context_agent.errors import ConfigError
+from context_agent.harness.profile import context_1, default, summary
+from context_agent.harness.tools import schemas
+from context_agent.harness.trajectory import ActionTaken
+from context_agent.harness.trajectory_file import read
 from context_agent.policies.chat import ChatPolicy
 from context_agent.policies.controlled import ControlledPolicy
 from context_agent.policies.messages import messages, opening_text, read_opening
 from context_agent.policies.scripted_server import fails, rank_seen, says
-from context_agent.profiles import context_1, default, summary
 from context_agent.pruning.strategies import strategy
 from context_agent.tokens import HarmonyCounter
-from context_agent.tools import schemas
-from context_agent.trajectory import Acted
-from context_agent.trajectory_file import read
 from tests import actions
 from tests.policies.chatting import DONE, QUESTION, ask, corpus, policy, search, serving
 from tests.retrieval.fakes import HashEmbedder
@@ -280,7 +280,7 @@ def test_marks_of_other_roles_are_defused_in_results(protocol: Any) -> None:
 def test_reasoning_is_kept_and_sent_back_in_its_own_field(name: str, stream: bool) -> None:
     with serving(search("comets", reasoning="First the comets, then the rest.", reasoning_field=name)) as server:
         result = ask(server, stream=stream)
-    acted = next(event for event in result.trajectories[0].events if isinstance(event, Acted))
+    acted = next(event for event in result.trajectories[0].events if isinstance(event, ActionTaken))
     assert acted.action.reasoning == "First the comets, then the rest."
     sent = server.chat_bodies()[1]["messages"][2]
     assert sent[name] == "First the comets, then the rest."
@@ -292,7 +292,7 @@ def test_thoughts_between_tags_are_reasoning_and_go_back_where_they_stood() -> N
         says("<think>\nI search.\n</think>\n\nSearching.", calls=[("search_corpus", {"query": "comets"})])
     ) as server:
         result = ask(server)
-    acted = next(event for event in result.trajectories[0].events if isinstance(event, Acted))
+    acted = next(event for event in result.trajectories[0].events if isinstance(event, ActionTaken))
     assert (acted.action.reasoning, acted.action.text) == ("I search.", "Searching.")
     assert server.chat_bodies()[1]["messages"][2]["content"] == "<think>\nI search.\n</think>\n\nSearching."
 
@@ -300,7 +300,7 @@ def test_thoughts_between_tags_are_reasoning_and_go_back_where_they_stood() -> N
 def test_reasoning_can_be_dropped_and_then_takes_no_room() -> None:
     with serving(search("comets", reasoning="long thoughts", usage=USAGE)) as server:
         result = ask(server, reasoning="drop")
-    acted = next(event for event in result.trajectories[0].events if isinstance(event, Acted))
+    acted = next(event for event in result.trajectories[0].events if isinstance(event, ActionTaken))
     assert "reasoning" not in server.chat_bodies()[1]["messages"][2]
     assert acted.tokens == 33 - 21
     assert acted.action.extra["reasoning"] == "long thoughts"
@@ -312,7 +312,7 @@ def test_usage_is_recorded_and_sizes_the_action(stream: bool, tmp_path: Any) -> 
         agent = SearchAgent(corpus(), policy(server, stream=stream), trajectories=tmp_path)
         result = agent.search(QUESTION)
     assert result.trajectory is not None
-    acted = next(event for event in read(result.trajectory).events if isinstance(event, Acted))
+    acted = next(event for event in read(result.trajectory).events if isinstance(event, ActionTaken))
     assert acted.tokens == 33
     assert acted.action.extra["usage"] == {
         "prompt_tokens": 812,
@@ -329,7 +329,7 @@ def test_streaming_and_not_give_the_same_trace() -> None:
     traces = []
     for stream in (False, True):
         with serving(*steps) as server:
-            traces.append(ask(server, stream=stream).trajectories[0].essence().events)
+            traces.append(ask(server, stream=stream).trajectories[0].without_timestamps().events)
     assert traces[0] == traces[1]
 
 

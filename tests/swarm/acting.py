@@ -7,7 +7,7 @@ from pathlib import Path
 
 from context_agent import Action, MemoryCorpus, ScriptedPolicy, SearchAgent, SearchResult, ToolCall, View
 from context_agent.errors import PolicyError
-from context_agent.policies.protocol import Actor
+from context_agent.harness.policy import Actor
 from context_agent.policies.scripted import Step
 from context_agent.retrieval.protocol import Corpus
 from context_agent.swarm import Swarm

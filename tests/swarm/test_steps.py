@@ -5,9 +5,9 @@ from __future__ import annotations
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from context_agent.harness.trajectory import ActionTaken, Event, Header, SubAgentRecord, ToolResult, Trajectory
 from context_agent.pruning.budget import Budget
 from context_agent.swarm import critical_steps, steps
-from context_agent.trajectory import Acted, Delegated, Event, Header, Returned, Trajectory
 from context_agent.types import Action
 
 PATIENT = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -18,10 +18,13 @@ def nested(stages: list[list[int]], *, calls: int = 1) -> Trajectory:
     """A trajectory whose n-th action started sub-agents of these steps, in one call or in several."""
     events: list[Event] = []
     for turn, others in enumerate(stages):
-        events.append(Acted(turn, Action(), "", 0))
-        made = [Delegated(f"{turn}.{place}", "task", "finished", steps=count) for place, count in enumerate(others)]
+        events.append(ActionTaken(turn, Action(), "", 0))
+        made = [
+            SubAgentRecord(f"{turn}.{place}", "task", "finished", steps=count) for place, count in enumerate(others)
+        ]
         events += [
-            Returned(turn, call, "spawn_searchers", {}, (), delegated=tuple(made[call::calls])) for call in range(calls)
+            ToolResult(turn, call, "spawn_searchers", {}, (), delegated=tuple(made[call::calls]))
+            for call in range(calls)
         ]
     return Trajectory(Header("id", "question", {}, Budget()), tuple(events))
 

@@ -14,10 +14,10 @@ from context_agent.eval.gold import Gold, gold_of
 from context_agent.eval.view.loading import Collection, Loaded
 from context_agent.eval.view.shape import Detail, checked
 from context_agent.eval.view.turns import blocks_of, finite, placed, summaries_of, turn_data, turns_of
+from context_agent.harness.trajectory import EpisodeEnded, PromptShown, Trajectory
 from context_agent.pruning.view import Block, Summary
 from context_agent.questions import Question
 from context_agent.swarm import steps
-from context_agent.trajectory import End, Prompted, Trajectory
 from context_agent.types import Chunk, RankedDocument
 
 CUT = "cut"
@@ -184,7 +184,7 @@ class _Shown:
         """All that is shown of it, before it is checked."""
         end = self._trajectory.end
         prompt = [
-            segment for event in self._trajectory.events if isinstance(event, Prompted) for segment in event.segments
+            segment for event in self._trajectory.events if isinstance(event, PromptShown) for segment in event.segments
         ]
         return {
             "header": self._header(),
@@ -239,7 +239,7 @@ class _Shown:
             "text": self._texts.number(summary.text),
         }
 
-    def _end(self, end: End) -> dict[str, Any]:
+    def _end(self, end: EpisodeEnded) -> dict[str, Any]:
         names = ("stop_reason", "error", "turns", "tokens", "mistakes", "dropped")
         return {
             **{name: getattr(end, name) for name in names},

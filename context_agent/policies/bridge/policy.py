@@ -5,11 +5,11 @@ from __future__ import annotations
 from functools import cache, lru_cache
 from pathlib import Path
 
+from context_agent.harness.profile import Profile
 from context_agent.policies.bridge.actor import BridgeActor
 from context_agent.policies.bridge.passage import Passage
 from context_agent.policies.bridge.scorer import Scorer
 from context_agent.policies.bridge.settings import Effort
-from context_agent.profiles import Profile
 from context_agent.retrieval.protocol import Corpus
 from context_agent.tokens import TokenCounter
 

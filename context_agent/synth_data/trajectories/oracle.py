@@ -14,13 +14,13 @@ from dataclasses import dataclass
 
 from context_agent.errors import ConfigError
 from context_agent.eval.gold import Gold
-from context_agent.policies.protocol import Actor, PartialRanker, Policy
-from context_agent.profiles import Profile
+from context_agent.harness.policy import Actor, PartialRanker, Policy
+from context_agent.harness.profile import Profile
+from context_agent.harness.tools import EDITS
 from context_agent.pruning.budget import Tier
 from context_agent.pruning.view import Block, View
 from context_agent.retrieval.protocol import Corpus
 from context_agent.tokens import TokenCounter
-from context_agent.tools import EDITS
 from context_agent.types import Action, RankedId, ToolCall
 
 SEARCH, PRUNE, RESTORE = "search_corpus", "prune_chunks", "restore_chunks"

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from context_agent.eval.gold import Gold
-from context_agent.policies.protocol import Actor, Policy
-from context_agent.profiles import Profile
+from context_agent.harness.policy import Actor, Policy
+from context_agent.harness.profile import Profile
 from context_agent.retrieval.protocol import Corpus
 from context_agent.synth_data.trajectories.oracle import Manner, OraclePolicy
 from context_agent.tokens import TokenCounter

@@ -17,12 +17,12 @@ import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from context_agent.profiles import Profile
+from context_agent.harness.profile import Profile
+from context_agent.harness.tools import SPAWN
 from context_agent.pruning.view import View
 from context_agent.questions import Question
 from context_agent.retrieval.protocol import Corpus
 from context_agent.tokens import TokenCounter
-from context_agent.tools import SPAWN
 from context_agent.train.demo.gym import parted
 from context_agent.train.demo.spelling import THOUGHT
 from context_agent.types import Action, RankedId, ToolCall

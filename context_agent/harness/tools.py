@@ -13,7 +13,7 @@ from typing import Annotated, Any, Self
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
-from context_agent.profiles import SUMMARIZE, Profile
+from context_agent.harness.profile import SUMMARIZE, Profile
 from context_agent.types import ToolCall
 
 LONGEST_ARGUMENTS = 100_000
@@ -23,7 +23,7 @@ MAX_SHOWN = 10
 """Chunks one search may be asked to show (the published baseline's value)."""
 
 
-class ToolMistake(Exception):
+class ToolCallError(Exception):
     """A call that cannot run; the text is what the policy is told."""
 
 
@@ -47,13 +47,13 @@ class _Arguments(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
-class SearchArguments(_Arguments):
+class PublishedSearchArguments(_Arguments):
     """Search the corpus by meaning and by words. Chunks already shown do not come up again."""
 
     query: str = Field(min_length=1, description="what to look for, in a few words or a question")
 
 
-class LimitedSearchArguments(SearchArguments):
+class SearchArguments(PublishedSearchArguments):
     """Search the corpus by meaning and by words. Chunks already shown do not come up again."""
 
     limit: int | None = Field(default=None, ge=1, le=MAX_SHOWN, description="how many chunks to show at most")
@@ -71,13 +71,13 @@ class ReadArguments(_Arguments):
     doc_id: str = Field(min_length=1, description="the id of a document, or of one of its chunks")
 
 
-class PruneArguments(_Arguments):
+class PublishedPruneArguments(_Arguments):
     """Remove chunks from the context to free space."""
 
     chunk_ids: ChunkIds = Field(description="ids of chunks in view")
 
 
-class SweepingPruneArguments(_Arguments):
+class PruneArguments(_Arguments):
     """Remove chunks from the context to free space: those named, or all but those named."""
 
     chunk_ids: ChunkIds | None = Field(default=None, description="ids of chunks to remove")
@@ -139,10 +139,10 @@ class MultiArguments(_Arguments):
 
 
 ToolArguments = (
-    LimitedSearchArguments
+    SearchArguments
     | GrepArguments
     | ReadArguments
-    | SweepingPruneArguments
+    | PruneArguments
     | SummarizeArguments
     | RestoreArguments
     | SpawnArguments
@@ -156,10 +156,10 @@ SPAWN = "spawn_searchers"
 
 
 _MODELS: dict[str, type[_Arguments]] = {
-    "search_corpus": LimitedSearchArguments,
+    "search_corpus": SearchArguments,
     "grep_corpus": GrepArguments,
     "read_document": ReadArguments,
-    "prune_chunks": SweepingPruneArguments,
+    "prune_chunks": PruneArguments,
     "restore_chunks": RestoreArguments,
     SUMMARIZE: SummarizeArguments,
     SPAWN: SpawnArguments,
@@ -167,7 +167,10 @@ _MODELS: dict[str, type[_Arguments]] = {
 }
 
 
-_PUBLISHED: dict[str, type[_Arguments]] = {"search_corpus": SearchArguments, "prune_chunks": PruneArguments}
+_PUBLISHED: dict[str, type[_Arguments]] = {
+    "search_corpus": PublishedSearchArguments,
+    "prune_chunks": PublishedPruneArguments,
+}
 
 
 def schemas(profile: Profile) -> list[dict[str, Any]]:
@@ -194,7 +197,7 @@ def flatten(calls: Sequence[ToolCall], profile: Profile) -> list[ToolCall]:
             continue
         try:
             inner = check(call, profile)
-        except ToolMistake:
+        except ToolCallError:
             flat.append(call)
             continue
         assert isinstance(inner, MultiArguments)
@@ -206,26 +209,28 @@ def flatten(calls: Sequence[ToolCall], profile: Profile) -> list[ToolCall]:
 
 
 def check(call: ToolCall, profile: Profile) -> ToolArguments:
-    """The call's arguments, checked. Raises `ToolMistake` with a text that says what to write instead."""
+    """The call's arguments, checked. Raises `ToolCallError` with a text that says what to write instead."""
     if call.name not in profile.tools:
-        raise ToolMistake(f"Error: there is no tool {call.name[:80]!r}. {_nearest(call.name, profile.tools)}")
+        raise ToolCallError(f"Error: there is no tool {call.name[:80]!r}. {_nearest(call.name, profile.tools)}")
     try:
         return _MODELS[call.name].model_validate(_mapping(call.arguments))  # type: ignore[return-value]
     except ValidationError as error:
-        raise ToolMistake(f"Error: {call.name}: {_explain(error)}") from None
+        raise ToolCallError(f"Error: {call.name}: {_explain(error)}") from None
 
 
 def _mapping(arguments: Mapping[str, Any] | str) -> Mapping[str, Any]:
     if not isinstance(arguments, str):
         return arguments
     if len(arguments) > LONGEST_ARGUMENTS:
-        raise ToolMistake(f"Error: arguments of {len(arguments):,} characters; at most {LONGEST_ARGUMENTS:,} are read.")
+        raise ToolCallError(
+            f"Error: arguments of {len(arguments):,} characters; at most {LONGEST_ARGUMENTS:,} are read."
+        )
     try:
         value = json.loads(arguments or "{}")
     except (ValueError, RecursionError) as error:
-        raise ToolMistake(f"Error: the arguments are not valid JSON ({_reason(error)}).") from None
+        raise ToolCallError(f"Error: the arguments are not valid JSON ({_reason(error)}).") from None
     if not isinstance(value, dict):
-        raise ToolMistake(f"Error: the arguments must be a JSON object, not {type(value).__name__}.")
+        raise ToolCallError(f"Error: the arguments must be a JSON object, not {type(value).__name__}.")
     return value
 
 

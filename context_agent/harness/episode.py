@@ -23,32 +23,32 @@ from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from enum import StrEnum
 
-from context_agent.editing import Editor, Told
 from context_agent.errors import BudgetError, ConfigError, EpisodeError
-from context_agent.execution import Call, Outcome, Refused, Runner, Searchers
-from context_agent.profiles import Profile, default
-from context_agent.pruning import edits
-from context_agent.pruning.budget import Budget, Tier
-from context_agent.pruning.view import Block, Role, Text, View
-from context_agent.ranking import Ranking, defensible, resolve
-from context_agent.rendering import Renderer, action_text, defuse, parse_ranking
-from context_agent.retrieval.protocol import Corpus, Where
-from context_agent.tokens import HarmonyCounter, TokenCounter
-from context_agent.tools import EDITS, ToolMistake, check, flatten
-from context_agent.trajectory import (
-    Acted,
-    Counted,
-    Delegated,
-    Edited,
-    End,
+from context_agent.harness.editing import Editor, EditReply
+from context_agent.harness.profile import Profile, default
+from context_agent.harness.ranking import Ranking, fallback_ranking, resolve
+from context_agent.harness.rendering import Renderer, action_text, escape_markers, parse_ranking
+from context_agent.harness.tool_executor import CheckedCall, RefusedCall, SubAgents, ToolExecutor, ToolOutput
+from context_agent.harness.tools import EDITS, ToolCallError, check, flatten
+from context_agent.harness.trajectory import (
+    ActionTaken,
+    EditApplied,
+    EpisodeEnded,
     Event,
     Header,
-    Prompted,
-    Returned,
+    PromptShown,
+    SubAgentRecord,
+    ToolResult,
     Trajectory,
+    TurnClosed,
     digest,
     fold,
 )
+from context_agent.pruning import edits
+from context_agent.pruning.budget import Budget, Tier
+from context_agent.pruning.view import Block, Role, Text, View
+from context_agent.retrieval.protocol import Corpus, Where
+from context_agent.tokens import HarmonyCounter, TokenCounter
 from context_agent.types import Action, RankedDocument, RankedId, ToolCall
 from context_agent.version import __version__
 
@@ -121,8 +121,8 @@ class Episode:
         executor: Executor | None = None,
         listeners: Sequence[Listener] = (),
         partial: Partial | None = None,
-        searchers: Searchers | None = None,
-        elsewhere: AbstractSet[str] = frozenset(),
+        searchers: SubAgents | None = None,
+        excluded_ids: AbstractSet[str] = frozenset(),
         policy: str = "",
         seed: int = 0,
         question_id: str | None = None,
@@ -133,7 +133,7 @@ class Episode:
 
         `instructions` takes the place of the profile's prompt (an empty string: none). `renderer` may be shared by
         the episodes of one profile and counter. `searchers` starts the sub-agents that a profile with that tool asks
-        for; `parent` is the id of the episode that this one is a sub-agent's of, and `elsewhere` are chunks that other
+        for; `parent` is the id of the episode that this one is a sub-agent's of, and `excluded_ids` are chunks that other
         episodes show: no search of this one brings them up.
         """
         self.profile = profile or default()
@@ -142,7 +142,7 @@ class Episode:
         self.renderer = renderer or Renderer(self.profile, counter or HarmonyCounter())
         self.stop_reason: StopReason | None = None
         self.ranking = Ranking()
-        self._runner = Runner(
+        self._runner = ToolExecutor(
             corpus,
             profile=self.profile,
             renderer=self.renderer,
@@ -151,7 +151,7 @@ class Episode:
             where=where,
             executor=executor,
             searchers=searchers,
-            elsewhere=elsewhere,
+            excluded_ids=excluded_ids,
         )
         self._editor = Editor(self.profile, self.renderer, self.budget)
         self._listeners = listeners
@@ -185,7 +185,7 @@ class Episode:
     def open(self) -> View:
         """Records the prompt and returns the first view. `step` does it where the caller has not."""
         if not self._events:
-            self._record(Prompted(self._opening))
+            self._record(PromptShown(self._opening))
             self._spent += self.view.tokens
             self._acted_at = time.perf_counter()
         return self.view
@@ -241,13 +241,15 @@ class Episode:
         self.open()
         named = self._partial(self.view) if self._partial is not None else ()
         found = resolve(named, self.view, self.profile.max_ranking)
-        self._end(reason, found if found.documents else defensible(self.view, found, self.profile.max_ranking), error)
+        self._end(
+            reason, found if found.documents else fallback_ranking(self.view, found, self.profile.max_ranking), error
+        )
 
     def _prompt(self, question: str, instructions: str) -> tuple[Text, ...]:
         if not question.strip():
             raise ConfigError("the question is empty")
         count = self.renderer.counter.count
-        text = self.profile.question.format(question=defuse(question))
+        text = self.profile.question.format(question=escape_markers(question))
         tokens = count(text)
         head = count(instructions) if instructions else 0
         if head + tokens >= self.budget.soft:
@@ -265,19 +267,19 @@ class Episode:
         shown = tokens <= self.view.max_output
         seconds = time.perf_counter() - self._acted_at
         self._spent += tokens
-        self._record(Acted(self.view.turn, action, text, tokens, shown, seconds))
+        self._record(ActionTaken(self.view.turn, action, text, tokens, shown, seconds))
         return shown
 
     async def _turn(self, calls: list[ToolCall]) -> None:
         checked = [self._checked(index, call) for index, call in enumerate(calls)]
-        told = self._edit([call for call in checked if isinstance(call, Call)])
-        running = [call for call in checked if isinstance(call, Call) and call.name not in EDITS]
+        told = self._edit([call for call in checked if isinstance(call, CheckedCall)])
+        running = [call for call in checked if isinstance(call, CheckedCall) and call.name not in EDITS]
         outcomes = await self._runner.run(running, left=0 if self.view.tier is Tier.HARD else self.left)
         for item in checked:
-            if isinstance(item, Refused):
+            if isinstance(item, RefusedCall):
                 self._mistakes += 1
                 said = self._say(item.told, item.index)
-                self._record(Returned(self.view.turn, item.index, item.name, item.arguments, said, "invalid_call"))
+                self._record(ToolResult(self.view.turn, item.index, item.name, item.arguments, said, "invalid_call"))
             elif item.name in EDITS:
                 answer = told[item.index]
                 self._return(item, self._say(answer.text, item.index), answer.mistake)
@@ -285,25 +287,25 @@ class Episode:
                 self._show(item, outcomes[item.index])
         self._usage()
 
-    def _checked(self, index: int, call: ToolCall) -> Call | Refused:
+    def _checked(self, index: int, call: ToolCall) -> CheckedCall | RefusedCall:
         """The call ready to run, or what is wrong with it."""
         arguments = {"raw": call.arguments} if isinstance(call.arguments, str) else dict(call.arguments)
         if index >= self.limits.calls:
             told = f"Error: at most {self.limits.calls} calls run in one turn; this one did not."
-            return Refused(index, call.name, arguments, told)
+            return RefusedCall(index, call.name, arguments, told)
         try:
-            return Call(index, call.name, check(call, self.profile))
-        except ToolMistake as mistake:
-            return Refused(index, call.name, arguments, str(mistake))
+            return CheckedCall(index, call.name, check(call, self.profile))
+        except ToolCallError as mistake:
+            return RefusedCall(index, call.name, arguments, str(mistake))
 
-    def _edit(self, calls: list[Call]) -> dict[int, Told]:
+    def _edit(self, calls: list[CheckedCall]) -> dict[int, EditReply]:
         """Applies the turn's edits together; returns what each edit call is told, by call index."""
         after, told = self._editor.apply(self.view, calls)
         if edit := edits.difference(self.view, after):
-            self._record(Edited(self.view.turn, edit, edits.cost(self.view, after)))
+            self._record(EditApplied(self.view.turn, edit, edits.cost(self.view, after)))
         return told
 
-    def _show(self, call: Call, outcome: Outcome) -> None:
+    def _show(self, call: CheckedCall, outcome: ToolOutput) -> None:
         """Records what a search, grep or read call may show, given all that is in the view by now."""
         if self.view.tier is Tier.HARD:
             text = self.profile.hard_refusal.format(used=self.view.tokens, window=self.budget.window)
@@ -317,15 +319,17 @@ class Episode:
 
     def _return(
         self,
-        call: Call,
+        call: CheckedCall,
         segments: tuple[Text | Block, ...],
         mistake: str | None = None,
         seconds: float = 0.0,
-        delegated: tuple[Delegated, ...] = (),
+        delegated: tuple[SubAgentRecord, ...] = (),
     ) -> None:
         self._mistakes += mistake is not None
         arguments = call.arguments.model_dump()
-        self._record(Returned(self.view.turn, call.index, call.name, arguments, segments, mistake, seconds, delegated))
+        self._record(
+            ToolResult(self.view.turn, call.index, call.name, arguments, segments, mistake, seconds, delegated)
+        )
 
     def _say(self, text: str, call: int, room: int | None = None) -> tuple[Text, ...]:
         """The text as a result segment, cut to what the window can still hold; nothing where `room` is too small."""
@@ -350,7 +354,7 @@ class Episode:
         if used + tokens > self.budget.window:
             text, tokens = "", 0
         segment = Text(Role.USAGE, text, tokens, self.view.turn)
-        self._record(Counted(self.view.turn, segment, used + tokens))
+        self._record(TurnClosed(self.view.turn, segment, used + tokens))
 
     def _apply_limits(self) -> None:
         if self.view.turn >= self.limits.turns:
@@ -366,13 +370,13 @@ class Episode:
         if found.documents or action.ranking == ():
             self._end(StopReason.FINISHED, found)
         else:
-            self._end(StopReason.NO_RANKING, defensible(self.view, found, self.profile.max_ranking))
+            self._end(StopReason.NO_RANKING, fallback_ranking(self.view, found, self.profile.max_ranking))
 
     def _end(self, reason: StopReason, ranking: Ranking, error: str | None = None) -> None:
         self.stop_reason = reason
         self.ranking = ranking
         self._record(
-            End(
+            EpisodeEnded(
                 stop_reason=reason.value,
                 documents=ranking.documents,
                 turns=self.view.turn,
@@ -388,13 +392,13 @@ class Episode:
     def _record(self, event: Event) -> None:
         self.view = fold(self.view, event)
         self._events.append(event)
-        if isinstance(event, Returned):
+        if isinstance(event, ToolResult):
             self._spent += sum(segment.tokens for segment in event.segments)
             self._delegated += sum(one.tokens for one in event.delegated)
             self._runner.remember(event)
-        elif isinstance(event, Edited):
+        elif isinstance(event, EditApplied):
             self._spent += sum(summary.tokens for summary in event.edit.summaries)
-        elif isinstance(event, Counted):
+        elif isinstance(event, TurnClosed):
             self._spent += event.segment.tokens
         for listen in self._listeners:
             listen(event, self.view)

@@ -14,16 +14,16 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from context_agent.episode import Episode, Limits, Listener, StopReason
 from context_agent.errors import ContextAgentError, CorpusError, PolicyError
-from context_agent.execution import Searchers
-from context_agent.policies.protocol import Actor, PartialRanker, Policy
-from context_agent.profiles import Profile
+from context_agent.harness.episode import Episode, Limits, Listener, StopReason
+from context_agent.harness.policy import Actor, PartialRanker, Policy
+from context_agent.harness.profile import Profile
+from context_agent.harness.rendering import Renderer
+from context_agent.harness.tool_executor import SubAgents
+from context_agent.harness.trajectory import Header
+from context_agent.harness.trajectory_file import TrajectoryWriter
 from context_agent.pruning.budget import Budget
-from context_agent.rendering import Renderer
 from context_agent.retrieval.protocol import Corpus, Where
-from context_agent.trajectory import Header
-from context_agent.trajectory_file import TrajectoryWriter
 
 Observer = Callable[[Header], Listener]
 """Makes the listener of an episode that begins. The listener runs in the episode's own task, in its context."""
@@ -66,7 +66,7 @@ class Deadline:
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class EpisodeRun:
     """An episode with who decides in it; `path` is where its trajectory is written, None where it is not.
 
     `delegated` are the runs of its sub-agents, as far as they have begun.
@@ -75,7 +75,7 @@ class Run:
     episode: Episode
     actor: Actor
     path: Path | None = None
-    delegated: Sequence[Run] = ()
+    delegated: Sequence[EpisodeRun] = ()
 
     async def drive(self, deadline: Deadline | None = None) -> ContextAgentError | None:
         """Runs the episode to its end; gives back the error of a policy or corpus that failed on the way.
@@ -103,7 +103,7 @@ class Run:
 
 
 @dataclass(frozen=True, slots=True)
-class Setting:
+class EpisodeFactory:
     """What the episodes of an agent have in common. `trajectories` is a folder, None for none written."""
 
     corpus: Corpus
@@ -125,10 +125,10 @@ class Setting:
         question_id: str | None = None,
         id: str | None = None,
         parent: str | None = None,
-        searchers: Searchers | None = None,
-        elsewhere: AbstractSet[str] = frozenset(),
+        searchers: SubAgents | None = None,
+        excluded_ids: AbstractSet[str] = frozenset(),
         watch: Sequence[Listener] = (),
-    ) -> Run:
+    ) -> EpisodeRun:
         """An episode ready to be driven. Raises what its policy raises, and what `Episode` does."""
         actor = self.policy.open(question, self.corpus, seed=seed)
         listeners: list[Listener] = []
@@ -145,7 +145,7 @@ class Setting:
             listeners=listeners,
             partial=actor.partial if isinstance(actor, PartialRanker) else None,
             searchers=searchers,
-            elsewhere=elsewhere,
+            excluded_ids=excluded_ids,
             policy=self.policy.name,
             seed=seed,
             question_id=question_id,
@@ -157,4 +157,4 @@ class Setting:
             path = self.trajectories / f"{episode.header.id}.jsonl"
             listeners.append(TrajectoryWriter(path, episode.header))
         listeners += [*(observe(episode.header) for observe in self.observers), *watch]
-        return Run(episode, actor, path)
+        return EpisodeRun(episode, actor, path)

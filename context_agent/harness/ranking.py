@@ -47,7 +47,7 @@ def resolve(named: Iterable[RankedId], view: View, limit: int) -> Ranking:
     return Ranking(documents, tuple(dropped))
 
 
-def defensible(view: View, failed: Ranking, limit: int) -> Ranking:
+def fallback_ranking(view: View, failed: Ranking, limit: int) -> Ranking:
     """The best ranking a view defends without its policy: each document by the summed reciprocal ranks of its hits."""
     shown = _by_document(view.standing)
     scores = {document: sum(1.0 / (RRF_K + block.hit.rank) for block in blocks) for document, blocks in shown.items()}

@@ -11,13 +11,13 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from context_agent.execution import Call
-from context_agent.profiles import SUMMARIZE, Profile
+from context_agent.harness.profile import SUMMARIZE, Profile
+from context_agent.harness.rendering import Renderer, escape_markers
+from context_agent.harness.tool_executor import CheckedCall
+from context_agent.harness.tools import PruneArguments, RestoreArguments, SummarizeArguments
 from context_agent.pruning import edits
 from context_agent.pruning.budget import Budget
 from context_agent.pruning.view import Editable, Summary, View
-from context_agent.rendering import Renderer, defuse
-from context_agent.tools import RestoreArguments, SummarizeArguments, SweepingPruneArguments
 
 NAME = "summary:{number}"
 """The id of a summary; the first free number is taken."""
@@ -28,7 +28,7 @@ _CLAIMED = re.compile(r"\[\[([^\[\]\n]{1,400})\]\]|#[^\S\n]*DOCUMENT[^\S\n]+ID[^
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class EditReply:
     """What an edit call is answered; `mistake` names what the policy did wrong."""
 
     text: str
@@ -43,12 +43,12 @@ class Editor:
         self._budget = budget
         self._keeps = SUMMARIZE in profile.tools
 
-    def apply(self, view: View, calls: Sequence[Call]) -> tuple[View, dict[int, Told]]:
+    def apply(self, view: View, calls: Sequence[CheckedCall]) -> tuple[View, dict[int, EditReply]]:
         """The view after the turn's edits, and what each edit call is told, by the call's index. Calls of other tools
         are passed over."""
-        told: dict[int, Told] = {}
+        told: dict[int, EditReply] = {}
         for call in calls:
-            if isinstance(call.arguments, SweepingPruneArguments):
+            if isinstance(call.arguments, PruneArguments):
                 view, told[call.index] = self._prune(view, call.arguments)
         for call in calls:
             if isinstance(call.arguments, SummarizeArguments):
@@ -58,21 +58,21 @@ class Editor:
                 view, told[call.index] = self._restore(view, call.arguments)
         return view, told
 
-    def _prune(self, view: View, arguments: SweepingPruneArguments) -> tuple[View, Told]:
+    def _prune(self, view: View, arguments: PruneArguments) -> tuple[View, EditReply]:
         going, staying = _chosen(view, arguments)
         after = edits.hide(view, going.blocks)
         if self._keeps:
             after = edits.keep(after, staying)
         return after, _report("Pruned", "already pruned", going)
 
-    def _summarize(self, view: View, call: int, arguments: SummarizeArguments) -> tuple[View, Told]:
+    def _summarize(self, view: View, call: int, arguments: SummarizeArguments) -> tuple[View, EditReply]:
         chosen, staying = _chosen(view, arguments)
         going = [one for one in chosen.blocks if one.key not in view.kept]
         if not going:
             return view, _nothing(chosen)
         if unseen := _unseen(view, arguments.summary):
             text = f"Error: the summary names ids that were never shown: {_listed(unseen)}. Nothing was replaced."
-            return view, Told(text, "unknown_id")
+            return view, EditReply(text, "unknown_id")
         summary = self._made(view, call, going, arguments.summary)
         size = sum(one.tokens for one in going)
         if summary.tokens >= size:
@@ -80,18 +80,18 @@ class Editor:
                 f"Error: with its ids the summary takes {summary.tokens:,} tokens, and what it would replace "
                 f"{size:,}: write a shorter one, or prune. Nothing was replaced."
             )
-            return view, Told(text, "too_long")
+            return view, EditReply(text, "too_long")
         after = edits.keep(edits.hide(view.append([summary]), going), staying)
         words = f"Summarised {len(going)} chunks ({size:,} tokens) as {summary.id} ({summary.tokens:,} tokens)."
         rest = [f"{held} kept explicitly."] if (held := len(chosen.blocks) - len(going)) else []
         return after, _told([words, *rest], "not in view", chosen)
 
-    def _restore(self, view: View, arguments: RestoreArguments) -> tuple[View, Told]:
+    def _restore(self, view: View, arguments: RestoreArguments) -> tuple[View, EditReply]:
         chosen = edits.select_restore(view, arguments.chunk_ids)
         need = sum(block.tokens for block in chosen.blocks)
         left = max(0, self._budget.hard - view.tokens)
         if need > left:
-            return view, Told(f"Error: these chunks take {need:,} tokens; {left:,} are left.", "no_room")
+            return view, EditReply(f"Error: these chunks take {need:,} tokens; {left:,} are left.", "no_room")
         after = edits.show(view, chosen.blocks)
         if self._keeps:
             after = edits.keep(after, chosen.blocks)
@@ -106,9 +106,7 @@ class Editor:
         return Summary(bare.key, bare.id, made.header, made.body, made.tokens, view.turn, call, keys)
 
 
-def _chosen(
-    view: View, arguments: SweepingPruneArguments | SummarizeArguments
-) -> tuple[edits.Selection, tuple[Editable, ...]]:
+def _chosen(view: View, arguments: PruneArguments | SummarizeArguments) -> tuple[edits.Selection, tuple[Editable, ...]]:
     """(what goes, what was named to stay): named one by one, or as all but some."""
     if arguments.all_but is None:
         return edits.select_prune(view, arguments.chunk_ids or ()), ()
@@ -136,7 +134,7 @@ def _unseen(view: View, text: str) -> list[str]:
     return [one for one in claimed if one not in shown]
 
 
-def _nothing(chosen: edits.Selection) -> Told:
+def _nothing(chosen: edits.Selection) -> EditReply:
     """Why nothing could be replaced."""
     if chosen.blocks:
         text = f"Error: all {len(chosen.blocks)} were kept explicitly; nothing was replaced."
@@ -144,22 +142,22 @@ def _nothing(chosen: edits.Selection) -> Told:
         text = f"Error: unknown ids: {_listed(chosen.unknown)}. Nothing was replaced."
     else:
         text = "Error: none of these are in view; nothing was replaced."
-    return Told(text, "unknown_id" if chosen.unknown else "nothing_to_summarize")
+    return EditReply(text, "unknown_id" if chosen.unknown else "nothing_to_summarize")
 
 
-def _report(done: str, unchanged: str, chosen: edits.Selection) -> Told:
+def _report(done: str, unchanged: str, chosen: edits.Selection) -> EditReply:
     tokens = sum(block.tokens for block in chosen.blocks)
     return _told([f"{done} {len(chosen.blocks)} chunks ({tokens:,} tokens)."], unchanged, chosen)
 
 
-def _told(parts: list[str], unchanged: str, chosen: edits.Selection) -> Told:
+def _told(parts: list[str], unchanged: str, chosen: edits.Selection) -> EditReply:
     """The parts, then the ids that changed nothing and those that nobody knows, which are a mistake."""
     if chosen.unchanged:
         parts.append(f"{len(chosen.unchanged)} {unchanged}.")
     if chosen.unknown:
         parts.append(f"Unknown ids: {_listed(chosen.unknown)}.")
-    return Told(" ".join(parts), "unknown_id" if chosen.unknown else None)
+    return EditReply(" ".join(parts), "unknown_id" if chosen.unknown else None)
 
 
 def _listed(ids: Sequence[str]) -> str:
-    return ", ".join(defuse(one[:80]) for one in ids[:NAMED])
+    return ", ".join(escape_markers(one[:80]) for one in ids[:NAMED])

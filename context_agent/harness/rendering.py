@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from context_agent.profiles import SUMMARIZE, SUMMARY_HEADER, Profile
+from context_agent.harness.profile import SUMMARIZE, SUMMARY_HEADER, Profile
 from context_agent.tokens import TokenCounter
 from context_agent.types import Action, Chunk, RankedId, ToolCall
 
@@ -40,7 +40,7 @@ class Rendered:
     whole: bool = True
 
 
-def defuse(text: str) -> str:
+def escape_markers(text: str) -> str:
     r"""The text with a backslash inside every spelling that the harness itself uses: `#\ DOCUMENT ID:`, `<\|end|>`."""
     text = text.replace("\r", "\n") if "\r" in text else text
     return _FORGED.sub(lambda match: f"{match.group(1) or ''}\\", text)
@@ -48,7 +48,7 @@ def defuse(text: str) -> str:
 
 def one_line(text: str) -> str:
     """The text without control characters and line breaks, defused: fit for a header."""
-    return defuse(_LINE_BREAKS.sub(" ", text)).strip()
+    return escape_markers(_LINE_BREAKS.sub(" ", text)).strip()
 
 
 class Renderer:
@@ -102,7 +102,7 @@ class Renderer:
 
     def _harmless(self, text: str) -> str:
         """The text defused; the header of a summary is defused where there can be summaries."""
-        text = defuse(text)
+        text = escape_markers(text)
         return _FORGED_SUMMARY.sub(r"\1\\", text) if SUMMARIZE in self.profile.tools else text
 
     def _header(self, chunk: Chunk, tokens: int) -> str:

@@ -134,4 +134,4 @@ def summary() -> Profile:
 
 
 def _prompt(name: str) -> str:
-    return (files("context_agent") / "prompts" / name).read_text(encoding="utf-8")
+    return (files("context_agent.harness") / "prompts" / name).read_text(encoding="utf-8")

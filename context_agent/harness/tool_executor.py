@@ -13,19 +13,19 @@ from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 from context_agent.errors import PatternError
-from context_agent.profiles import Profile
-from context_agent.pruning.budget import Budget
-from context_agent.pruning.view import Block, Source, View
-from context_agent.rendering import Renderer, defuse
-from context_agent.retrieval.protocol import Corpus, Where
-from context_agent.tools import (
+from context_agent.harness.profile import Profile
+from context_agent.harness.rendering import Renderer, escape_markers
+from context_agent.harness.tools import (
     GrepArguments,
-    LimitedSearchArguments,
     ReadArguments,
+    SearchArguments,
     SpawnArguments,
     ToolArguments,
 )
-from context_agent.trajectory import Delegated, Returned
+from context_agent.harness.trajectory import SubAgentRecord, ToolResult
+from context_agent.pruning.budget import Budget
+from context_agent.pruning.view import Block, Source, View
+from context_agent.retrieval.protocol import Corpus, Where
 from context_agent.types import Chunk, Hit
 
 LISTED = 5
@@ -35,7 +35,7 @@ FRESH = (Source.SEARCH, Source.SPAWN)
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class CheckedCall:
     """A checked call and its index in the turn."""
 
     index: int
@@ -44,7 +44,7 @@ class Call:
 
 
 @dataclass(frozen=True, slots=True)
-class Refused:
+class RefusedCall:
     """A call that cannot run, with what the policy is told about it."""
 
     index: int
@@ -54,7 +54,7 @@ class Refused:
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class ToolOutput:
     """What the corpus answered, before it is decided what of it is shown.
 
     `limit` is how many blocks may be shown; `known` are chunks that match but were shown before; `order` puts what
@@ -72,15 +72,15 @@ class Outcome:
     seconds: float = 0.0
     calls: int = 1
     room: int | None = None
-    delegated: tuple[Delegated, ...] = ()
+    delegated: tuple[SubAgentRecord, ...] = ()
 
 
-class Searchers(Protocol):
+class SubAgents(Protocol):
     """Starts sub-agents for one episode."""
 
     async def search(
         self, requests: Sequence[Sequence[str]], *, left: int | None, shown: frozenset[str]
-    ) -> list[Outcome]:
+    ) -> list[ToolOutput]:
         """The outcome of each request for sub-agents, a list of tasks, of one turn; all run at the same time.
 
         `left` bounds the tokens of all of them together, `shown` are the chunks that the episode has shown. What goes
@@ -88,7 +88,7 @@ class Searchers(Protocol):
         """
 
 
-class Runner:
+class ToolExecutor:
     """Runs the calls of one episode; remembers what was shown and which query first brought a document up."""
 
     def __init__(
@@ -101,12 +101,12 @@ class Runner:
         question: str,
         where: Where | None,
         executor: Executor | None,
-        searchers: Searchers | None = None,
-        elsewhere: AbstractSet[str] = frozenset(),
+        searchers: SubAgents | None = None,
+        excluded_ids: AbstractSet[str] = frozenset(),
     ) -> None:
-        """`elsewhere` are chunks that no search brings up, because another episode has shown them."""
+        """`excluded_ids` are chunks that no search brings up, because another episode has shown them."""
         self._corpus = corpus
-        self._elsewhere = elsewhere
+        self._elsewhere = excluded_ids
         self._searchers = searchers
         self._profile = profile
         self._renderer = renderer
@@ -117,7 +117,7 @@ class Runner:
         self._shown: set[str] = set()
         self._surfaced: dict[str, str] = {}
 
-    async def run(self, calls: Sequence[Call], *, left: int | None = None) -> dict[int, Outcome]:
+    async def run(self, calls: Sequence[CheckedCall], *, left: int | None = None) -> dict[int, ToolOutput]:
         """The outcome of each call by its index. In worker threads where the corpus waits for disk or network.
 
         `left` bounds the tokens of sub-agents. A corpus error of any call is raised after all have ended.
@@ -129,10 +129,10 @@ class Runner:
         found, spawned = await asyncio.gather(self._run(own), self._spawn(spawning, left))
         return found | spawned
 
-    async def _spawn(self, spawning: Mapping[int, SpawnArguments], left: int | None) -> dict[int, Outcome]:
+    async def _spawn(self, spawning: Mapping[int, SpawnArguments], left: int | None) -> dict[int, ToolOutput]:
         """The outcomes of the calls for sub-agents, which share one clock."""
         if self._searchers is None:
-            told = Outcome(Source.SPAWN, words="Error: no searchers can be started here.", mistake="no_searchers")
+            told = ToolOutput(Source.SPAWN, words="Error: no searchers can be started here.", mistake="no_searchers")
             return dict.fromkeys(spawning, told)
         started = time.perf_counter()
         requests = [one.tasks for one in spawning.values()]
@@ -140,7 +140,7 @@ class Runner:
         seconds = time.perf_counter() - started
         return {index: replace(one, seconds=seconds) for index, one in zip(spawning, outcomes, strict=True)}
 
-    async def _run(self, calls: Sequence[Call]) -> dict[int, Outcome]:
+    async def _run(self, calls: Sequence[CheckedCall]) -> dict[int, ToolOutput]:
         jobs = [self._job(call, earlier) for earlier, call in enumerate(calls)]
         if self._corpus.blocking and jobs:
             loop = asyncio.get_running_loop()
@@ -156,7 +156,7 @@ class Runner:
             outcomes = [_timed(job) for job in jobs]
         return {call.index: outcome for call, outcome in zip(calls, outcomes, strict=True)}
 
-    def blocks(self, call: Call, outcome: Outcome, view: View) -> tuple[Block, ...]:
+    def blocks(self, call: CheckedCall, outcome: ToolOutput, view: View) -> tuple[Block, ...]:
         """The hits that fit, as blocks: in rank order until the call's token budget is full.
 
         A first hit that does not fit whole is cut to the room there is, so that a small window still shows something.
@@ -187,7 +187,7 @@ class Runner:
             found.sort(key=lambda block: block.hit.chunk.index)
         return tuple(replace(block, key=key) for key, block in enumerate(found, start=view.next_key))
 
-    def words(self, outcome: Outcome, blocks: Sequence[Block], view: View) -> str:
+    def words(self, outcome: ToolOutput, blocks: Sequence[Block], view: View) -> str:
         """What is said beside the blocks: the error, that nothing was found, or what was left out."""
         if outcome.mistake or outcome.delegated:
             return outcome.words
@@ -203,7 +203,7 @@ class Runner:
             return self._profile.nothing
         return f"({'; '.join(notes)})" if notes and (self._profile.notes or not blocks) else ""
 
-    def remember(self, event: Returned) -> None:
+    def remember(self, event: ToolResult) -> None:
         """Takes note of the blocks that an event showed."""
         for segment in event.segments:
             if isinstance(segment, Block):
@@ -211,22 +211,22 @@ class Runner:
                 query = event.arguments.get("query") or event.arguments.get("pattern") or self._question
                 self._surfaced.setdefault(segment.document_id, query)
 
-    def _known(self, outcome: Outcome, view: View) -> list[tuple[str, list[str]]]:
+    def _known(self, outcome: ToolOutput, view: View) -> list[tuple[str, list[str]]]:
         """The chunks that match but were shown before, by where they are now."""
         covered = {block.id for block in view.standing} if view.summaries else frozenset()
         places: dict[str, list[str]] = {"in view": [], "in a summary": [], "pruned": []}
         for item in outcome.known:
             place = "in view" if view.shows(item) else "in a summary" if item in covered else "pruned"
-            places[place].append(defuse(item))
+            places[place].append(escape_markers(item))
         return [(label, ids) for label, ids in places.items() if ids]
 
-    def _job(self, call: Call, earlier: int) -> Callable[[], Outcome]:
+    def _job(self, call: CheckedCall, earlier: int) -> Callable[[], ToolOutput]:
         """The work of one call. `earlier` calls of the turn may show up to a limit each, so more is asked for.
 
         What was shown does not change while the calls of a turn run, so all see the same.
         """
         arguments = call.arguments
-        if isinstance(arguments, LimitedSearchArguments):
+        if isinstance(arguments, SearchArguments):
             limit = arguments.limit or self._profile.search_limit
             asked = limit + 1 + self._profile.search_limit * earlier
             return lambda: self._search(arguments.query, limit, asked)
@@ -235,30 +235,30 @@ class Runner:
         assert isinstance(arguments, ReadArguments)
         return lambda: self._read(arguments.doc_id)
 
-    def _search(self, query: str, limit: int, asked: int) -> Outcome:
+    def _search(self, query: str, limit: int, asked: int) -> ToolOutput:
         hits = self._corpus.search(query, limit=asked, exclude=self._shown | self._elsewhere, where=self._where)
-        return Outcome(Source.SEARCH, tuple(hits), limit)
+        return ToolOutput(Source.SEARCH, tuple(hits), limit)
 
-    def _grep(self, pattern: str) -> Outcome:
+    def _grep(self, pattern: str) -> ToolOutput:
         limit = self._profile.grep_limit
         try:
             hits = self._corpus.grep(pattern, limit=limit, exclude=self._shown, where=self._where)
             known = [] if hits else self._corpus.grep(pattern, limit=LISTED, where=self._where)
         except PatternError as error:
-            return Outcome(Source.GREP, words=f"Error: {error}", mistake="bad_pattern")
-        return Outcome(Source.GREP, tuple(hits), limit, known=tuple(hit.chunk.id for hit in known))
+            return ToolOutput(Source.GREP, words=f"Error: {error}", mistake="bad_pattern")
+        return ToolOutput(Source.GREP, tuple(hits), limit, known=tuple(hit.chunk.id for hit in known))
 
-    def _read(self, doc_id: str) -> Outcome:
+    def _read(self, doc_id: str) -> ToolOutput:
         chunks = self._corpus.read(doc_id) or self._owner(doc_id)
         if not chunks:
             close = difflib.get_close_matches(doc_id, list(self._surfaced), n=3)
-            hint = f" Similar ids: {', '.join(map(defuse, close))}." if close else ""
-            words = f"Error: there is no document {defuse(doc_id[:80])!r}.{hint}"
-            return Outcome(Source.READ, words=words, mistake="unknown_document")
+            hint = f" Similar ids: {', '.join(map(escape_markers, close))}." if close else ""
+            words = f"Error: there is no document {escape_markers(doc_id[:80])!r}.{hint}"
+            return ToolOutput(Source.READ, words=words, mistake="unknown_document")
         fresh = [chunk for chunk in chunks if chunk.id not in self._shown]
         hits = self._by_relevance(doc_id, fresh)
         known = tuple(chunk.id for chunk in chunks if chunk.id in self._shown)
-        return Outcome(Source.READ, hits, limit=len(fresh), known=known, in_order=True)
+        return ToolOutput(Source.READ, hits, limit=len(fresh), known=known, in_order=True)
 
     def _owner(self, chunk_id: str) -> list[Chunk]:
         found = self._corpus.get([chunk_id])
@@ -274,12 +274,12 @@ class Runner:
         return tuple(Hit(chunks[i], float(scores[i]), rank) for rank, i in enumerate(order, start=1))
 
 
-def _raised(item: Outcome | BaseException) -> Outcome:
+def _raised(item: ToolOutput | BaseException) -> ToolOutput:
     if isinstance(item, BaseException):
         raise item
     return item
 
 
-def _timed(job: Callable[[], Outcome]) -> Outcome:
+def _timed(job: Callable[[], ToolOutput]) -> ToolOutput:
     started = time.perf_counter()
     return replace(job(), seconds=time.perf_counter() - started)

@@ -12,24 +12,24 @@ from pathlib import Path
 from typing import Any
 
 from context_agent.errors import TrajectoryError
-from context_agent.profiles import SUMMARIZE
+from context_agent.harness.profile import SUMMARIZE
+from context_agent.harness.trajectory import (
+    SCHEMA,
+    WITHOUT_SUMMARIES,
+    ActionTaken,
+    EditApplied,
+    EpisodeEnded,
+    Event,
+    Header,
+    PromptShown,
+    SubAgentRecord,
+    ToolResult,
+    Trajectory,
+    TurnClosed,
+)
 from context_agent.pruning.budget import Budget
 from context_agent.pruning.edits import Edit, EditCost
 from context_agent.pruning.view import Block, Role, Source, Summary, Text, View
-from context_agent.trajectory import (
-    SCHEMA,
-    WITHOUT_SUMMARIES,
-    Acted,
-    Counted,
-    Delegated,
-    Edited,
-    End,
-    Event,
-    Header,
-    Prompted,
-    Returned,
-    Trajectory,
-)
 from context_agent.types import Action, Chunk, Hit, RankedChunk, RankedDocument, RankedId, ToolCall
 
 
@@ -43,9 +43,9 @@ class TrajectoryWriter:
         self._line(encode_header(header))
 
     def __call__(self, event: Event, view: View | None = None) -> None:
-        """Writes one event; the file is closed after `End`. An episode's listener: the view is not used."""
+        """Writes one event; the file is closed after `EpisodeEnded`. An episode's listener: the view is not used."""
         self._line(encode(event))
-        if isinstance(event, End):
+        if isinstance(event, EpisodeEnded):
             self._file.close()
 
     def _line(self, data: dict[str, Any]) -> None:
@@ -110,9 +110,9 @@ def decode_header(data: dict[str, Any]) -> Header:
 def encode(event: Event) -> dict[str, Any]:
     """An event as a line's data."""
     match event:
-        case Prompted():
+        case PromptShown():
             return {"kind": "prompt", "segments": [_text(segment) for segment in event.segments]}
-        case Acted():
+        case ActionTaken():
             return {
                 "kind": "action",
                 "turn": event.turn,
@@ -122,9 +122,9 @@ def encode(event: Event) -> dict[str, Any]:
                 "shown": event.shown,
                 "seconds": event.seconds,
             }
-        case Edited():
+        case EditApplied():
             return {"kind": "edit", "turn": event.turn, **_edit(event.edit), **asdict(event.cost)}
-        case Returned():
+        case ToolResult():
             return {
                 "kind": "result",
                 "turn": event.turn,
@@ -136,9 +136,9 @@ def encode(event: Event) -> dict[str, Any]:
                 "seconds": event.seconds,
                 **({"delegated": [asdict(one) for one in event.delegated]} if event.delegated else {}),
             }
-        case Counted():
+        case TurnClosed():
             return {"kind": "usage", "turn": event.turn, "segment": _text(event.segment), "total": event.total}
-        case End():
+        case EpisodeEnded():
             return {"kind": "end", **asdict(event)}
 
 
@@ -146,22 +146,22 @@ def decode(data: dict[str, Any]) -> Event:
     """The event of a line's data. Raises `KeyError`, `TypeError` or `ValueError` for what is none."""
     match data["kind"]:
         case "prompt":
-            return Prompted(tuple(_to_text(item) for item in data["segments"]))
+            return PromptShown(tuple(_to_text(item) for item in data["segments"]))
         case "action":
             action = _to_action(data["action"])
-            return Acted(data["turn"], action, data["text"], data["tokens"], data["shown"], data["seconds"])
+            return ActionTaken(data["turn"], action, data["text"], data["tokens"], data["shown"], data["seconds"])
         case "edit":
-            return Edited(data["turn"], _to_edit(data), EditCost(data["freed"], data["recomputed"]))
+            return EditApplied(data["turn"], _to_edit(data), EditCost(data["freed"], data["recomputed"]))
         case "result":
             segments = tuple(_to_segment(item) for item in data["segments"])
             head = (data["turn"], data["call"], data["name"], data["arguments"])
-            delegated = tuple(Delegated(**one) for one in data.get("delegated", ()))
-            return Returned(*head, segments, data["mistake"], data["seconds"], delegated)
+            delegated = tuple(SubAgentRecord(**one) for one in data.get("delegated", ()))
+            return ToolResult(*head, segments, data["mistake"], data["seconds"], delegated)
         case "usage":
-            return Counted(data["turn"], _to_text(data["segment"]), data["total"])
+            return TurnClosed(data["turn"], _to_text(data["segment"]), data["total"])
         case "end":
             rest = {key: value for key, value in data.items() if key not in ("kind", "documents")}
-            return End(**rest, documents=tuple(_to_ranked(item) for item in data["documents"]))
+            return EpisodeEnded(**rest, documents=tuple(_to_ranked(item) for item in data["documents"]))
     raise ValueError(f"unknown kind {data['kind']!r}")
 
 
