@@ -24,6 +24,7 @@ from context_agent import (
 from context_agent.errors import BudgetError, ConfigError, CorpusError, PolicyError
 from context_agent.harness.episode import Listener
 from context_agent.harness.episode_run import Deadline
+from context_agent.harness.profile import Profile
 from context_agent.harness.trajectory import ActionTaken, EpisodeEnded, Header, ToolResult
 from context_agent.harness.trajectory_file import read
 from context_agent.pruning.view import Block
@@ -152,7 +153,7 @@ class Broken:
     def instructions(self, profile: object) -> str:
         return ""
 
-    def open(self, question: str, corpus: object, *, seed: int = 0) -> Broken:
+    def open(self, question: str, corpus: object, *, profile: Profile, seed: int = 0) -> Broken:
         return Broken()
 
     async def act(self, view: View) -> Action:

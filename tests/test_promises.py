@@ -30,7 +30,7 @@ from context_agent import (
 from context_agent.harness.profile import SUMMARIZE, context_1, default, summary
 from context_agent.harness.trajectory import EditApplied, Event, ToolResult, fold
 from context_agent.harness.trajectory_file import read, write
-from context_agent.pruning.edits import cost, difference
+from context_agent.pruning.edits import cost
 from context_agent.pruning.view import Block, Segment, Text
 from context_agent.tokens import HarmonyCounter
 from context_agent.types import Chunk, Hit, RankedId
@@ -217,9 +217,9 @@ class BudgetMachine(RuleBasedStateMachine):
         """16: what is in view, itself or through a summary, is what a ranking may name; what is kept is in view."""
         view = self.view
         covered = {block.id for one in view.summaries for block in view.stands_for(one)}
-        assert {block.id for block in view.standing} == {block.id for block in view.blocks} | covered
-        assert len({block.id for block in view.standing} - covered) <= len(view.blocks)
-        assert not view.kept & view.hidden
+        assert {block.id for block in view.citable_blocks} == {block.id for block in view.blocks} | covered
+        assert len({block.id for block in view.citable_blocks} - covered) <= len(view.blocks)
+        assert not view.protected & view.hidden
 
 
 TestBudget = BudgetMachine.TestCase
@@ -526,8 +526,10 @@ async def test_13_the_bill_of_an_edit_is_what_it_freed_and_the_prefix_it_cost(
         if isinstance(event, EditApplied):
             assert event.cost.freed == view.tokens - after.tokens
             assert event.cost.recomputed == lost_prefix(view, after)
-            assert event.cost == cost(view, after)
-            assert event.edit == difference(view, after)
+            assert event.cost == cost(view, event.edit)
+            assert {*event.edit.pruned, *event.edit.replaced} == after.hidden - view.hidden
+            assert {*event.edit.restored} == view.hidden - after.hidden
+            assert {*event.edit.protected} == after.protected - view.protected
             billed += 1
         view = after
     assert billed > 0
@@ -596,11 +598,11 @@ async def test_16_a_summary_takes_fewer_tokens_and_nothing_it_stands_for_is_lost
         for event in episode.trajectory.events:
             after = fold(view, event)
             if isinstance(event, EditApplied) and (edit := event.edit).summaries:
-                assert not set(edit.replaced) & view.kept, "what was kept explicitly is not replaced"
+                assert not set(edit.replaced) & view.protected, "what was kept explicitly is not replaced"
                 alone = not edit.pruned and not edit.restored
                 if alone and {key for one in edit.summaries for key in one.of} == set(edit.replaced):
                     assert event.cost.freed > 0
-                    assert {block.id for block in after.standing} == {block.id for block in view.standing}
+                    assert {block.id for block in after.citable_blocks} == {block.id for block in view.citable_blocks}
                     made += 1
             view = after
     assert made > 5

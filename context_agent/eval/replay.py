@@ -78,9 +78,9 @@ class Replay:
         for event, after in trajectory.replay():
             self._take(event, view, after)
             view = after
-        self.kept = {block.id for block in view.standing} if view is not None else set()
+        self.kept = {block.id for block in view.citable_blocks} if view is not None else set()
         """Those in the final view, themselves or through a summary."""
-        self.held = self._found(view.standing) if view is not None else frozenset()
+        self.held = self._found(view.citable_blocks) if view is not None else frozenset()
         self.spent.end = view.tokens if view is not None else 0
 
     def _take(self, event: Event, before: View | None, after: View) -> None:
@@ -115,7 +115,7 @@ class Replay:
         self.spent.lost += event.cost.recomputed
         self.spent.freed += event.cost.freed
         self._prefix = after.tokens - event.cost.recomputed
-        self.pruned |= {block.id for block in before.standing} - {block.id for block in after.standing}
+        self.pruned |= {block.id for block in before.citable_blocks} - {block.id for block in after.citable_blocks}
 
     def _show(self, event: ToolResult) -> None:
         self.spent.calls += 1
@@ -128,7 +128,7 @@ class Replay:
 
     def _note(self, view: View) -> None:
         pruned = frozenset(self.pruned)
-        held = self._found(view.standing)
+        held = self._found(view.citable_blocks)
         state = State(self.spent.placed, view.tokens, self.seen, held, pruned, pruned & self.gold)
         self.states.append(state)
 

@@ -24,12 +24,12 @@ from datetime import UTC, datetime
 from enum import StrEnum
 
 from context_agent.errors import BudgetError, ConfigError, EpisodeError
-from context_agent.harness.editing import Editor, EditReply
+from context_agent.harness.policy import Instructions
 from context_agent.harness.profile import Profile, default
 from context_agent.harness.ranking import Ranking, fallback_ranking, resolve
 from context_agent.harness.rendering import Renderer, action_text, escape_markers, parse_ranking
-from context_agent.harness.tool_executor import CheckedCall, RefusedCall, SubAgents, ToolExecutor, ToolOutput
-from context_agent.harness.tools import EDITS, ToolCallError, check, flatten
+from context_agent.harness.tool_executor import SubAgents, ToolExecutor
+from context_agent.harness.tools import flatten
 from context_agent.harness.trajectory import (
     ActionTaken,
     EditApplied,
@@ -37,7 +37,6 @@ from context_agent.harness.trajectory import (
     Event,
     Header,
     PromptShown,
-    SubAgentRecord,
     ToolResult,
     Trajectory,
     TurnClosed,
@@ -46,10 +45,10 @@ from context_agent.harness.trajectory import (
 )
 from context_agent.pruning import edits
 from context_agent.pruning.budget import Budget, Tier
-from context_agent.pruning.view import Block, Role, Text, View
+from context_agent.pruning.view import Role, Text, View
 from context_agent.retrieval.protocol import Corpus, Where
 from context_agent.tokens import HarmonyCounter, TokenCounter
-from context_agent.types import Action, RankedDocument, RankedId, ToolCall
+from context_agent.types import Action, RankedDocument, RankedId
 from context_agent.version import __version__
 
 LEAST_OUTPUT = 8
@@ -116,12 +115,12 @@ class Episode:
         limits: Limits | None = None,
         renderer: Renderer | None = None,
         counter: TokenCounter | None = None,
-        instructions: str | None = None,
+        instructions: str | Instructions | None = None,
         where: Where | None = None,
         executor: Executor | None = None,
         listeners: Sequence[Listener] = (),
         partial: Partial | None = None,
-        searchers: SubAgents | None = None,
+        sub_agents: SubAgents | None = None,
         excluded_ids: AbstractSet[str] = frozenset(),
         policy: str = "",
         seed: int = 0,
@@ -131,10 +130,10 @@ class Episode:
     ) -> None:
         """Raises `BudgetError` for a question that alone passes the soft threshold, `ConfigError` for an empty one.
 
-        `instructions` takes the place of the profile's prompt (an empty string: none). `renderer` may be shared by
-        the episodes of one profile and counter. `searchers` starts the sub-agents that a profile with that tool asks
-        for; `parent` is the id of the episode that this one is a sub-agent's of, and `excluded_ids` are chunks that other
-        episodes show: no search of this one brings them up.
+        `instructions` replaces the profile's prompt (an empty string: none). `renderer` may be shared by the episodes
+        of one profile and counter. `sub_agents` starts sub-agents where the profile has the tool for it. For the
+        episode of a sub-agent, `parent` is the id of the episode that started it, and `excluded_ids` are the chunks
+        that other episodes show: no search of this one returns them.
         """
         self.profile = profile or default()
         self.budget = budget or Budget()
@@ -142,7 +141,7 @@ class Episode:
         self.renderer = renderer or Renderer(self.profile, counter or HarmonyCounter())
         self.stop_reason: StopReason | None = None
         self.ranking = Ranking()
-        self._runner = ToolExecutor(
+        self._executor = ToolExecutor(
             corpus,
             profile=self.profile,
             renderer=self.renderer,
@@ -150,10 +149,9 @@ class Episode:
             question=question,
             where=where,
             executor=executor,
-            searchers=searchers,
+            sub_agents=sub_agents,
             excluded_ids=excluded_ids,
         )
-        self._editor = Editor(self.profile, self.renderer, self.budget)
         self._listeners = listeners
         self._partial = partial
         self._events: list[Event] = []
@@ -211,7 +209,7 @@ class Episode:
         return self._spent
 
     @property
-    def left(self) -> int | None:
+    def tokens_left(self) -> int | None:
         """Tokens that the limit still allows, its sub-agents' counted; None where there is no limit."""
         limit = self.limits.tokens
         return None if limit is None else max(0, limit - self._spent - self._delegated)
@@ -229,7 +227,7 @@ class Episode:
         elif not action.calls:
             self._finish(action)
         else:
-            await self._turn(flatten(action.calls, self.profile))
+            await self._turn(action)
             self._apply_limits()
         self._acted_at = time.perf_counter()
         return self.view
@@ -245,19 +243,21 @@ class Episode:
             reason, found if found.documents else fallback_ranking(self.view, found, self.profile.max_ranking), error
         )
 
-    def _prompt(self, question: str, instructions: str) -> tuple[Text, ...]:
+    def _prompt(self, question: str, instructions: str | Instructions) -> tuple[Text, ...]:
         if not question.strip():
             raise ConfigError("the question is empty")
         count = self.renderer.counter.count
         text = self.profile.question.format(question=escape_markers(question))
         tokens = count(text)
-        head = count(instructions) if instructions else 0
+        if isinstance(instructions, str):
+            instructions = Instructions(instructions)
+        head = instructions.tokens if instructions.tokens is not None else count(instructions.text)
         if head + tokens >= self.budget.soft:
             raise BudgetError(
                 f"the question and the instructions take {head + tokens:,} tokens, past the soft threshold of "
                 f"{self.budget.soft:,} in a window of {self.budget.window:,}: shorten the question or raise the window"
             )
-        segments = [Text(Role.PROMPT, instructions, head, turn=-1)] if instructions else []
+        segments = [Text(Role.PROMPT, instructions.text, head, turn=-1)] if instructions.text else []
         return (*segments, Text(Role.QUESTION, text, tokens, turn=-1))
 
     def _place(self, action: Action) -> bool:
@@ -270,81 +270,20 @@ class Episode:
         self._record(ActionTaken(self.view.turn, action, text, tokens, shown, seconds))
         return shown
 
-    async def _turn(self, calls: list[ToolCall]) -> None:
-        checked = [self._checked(index, call) for index, call in enumerate(calls)]
-        told = self._edit([call for call in checked if isinstance(call, CheckedCall)])
-        running = [call for call in checked if isinstance(call, CheckedCall) and call.name not in EDITS]
-        outcomes = await self._runner.run(running, left=0 if self.view.tier is Tier.HARD else self.left)
-        for item in checked:
-            if isinstance(item, RefusedCall):
-                self._mistakes += 1
-                said = self._say(item.told, item.index)
-                self._record(ToolResult(self.view.turn, item.index, item.name, item.arguments, said, "invalid_call"))
-            elif item.name in EDITS:
-                answer = told[item.index]
-                self._return(item, self._say(answer.text, item.index), answer.mistake)
-            else:
-                self._show(item, outcomes[item.index])
-        self._usage()
+    async def _turn(self, action: Action) -> None:
+        calls = self._executor.check(flatten(action.calls, self.profile.tools), self.limits.calls)
+        edit, replies = self._executor.edit(self.view, calls)
+        if edit:
+            self._record(EditApplied(self.view.turn, edit, edits.cost(self.view, edit)))
+        # Past the hard cutoff a search runs and is refused, and sub-agents get no tokens.
+        tokens_left = 0 if self.view.tier is Tier.HARD else self.tokens_left
+        outputs = await self._executor.run(calls, tokens_left=tokens_left)
+        for call in calls:
+            answer = replies.get(call.index) or outputs.get(call.index)
+            self._record(self._executor.result(self.view, call, answer))
+        self._close_turn()
 
-    def _checked(self, index: int, call: ToolCall) -> CheckedCall | RefusedCall:
-        """The call ready to run, or what is wrong with it."""
-        arguments = {"raw": call.arguments} if isinstance(call.arguments, str) else dict(call.arguments)
-        if index >= self.limits.calls:
-            told = f"Error: at most {self.limits.calls} calls run in one turn; this one did not."
-            return RefusedCall(index, call.name, arguments, told)
-        try:
-            return CheckedCall(index, call.name, check(call, self.profile))
-        except ToolCallError as mistake:
-            return RefusedCall(index, call.name, arguments, str(mistake))
-
-    def _edit(self, calls: list[CheckedCall]) -> dict[int, EditReply]:
-        """Applies the turn's edits together; returns what each edit call is told, by call index."""
-        after, told = self._editor.apply(self.view, calls)
-        if edit := edits.difference(self.view, after):
-            self._record(EditApplied(self.view.turn, edit, edits.cost(self.view, after)))
-        return told
-
-    def _show(self, call: CheckedCall, outcome: ToolOutput) -> None:
-        """Records what a search, grep or read call may show, given all that is in the view by now."""
-        if self.view.tier is Tier.HARD:
-            text = self.profile.hard_refusal.format(used=self.view.tokens, window=self.budget.window)
-            self._return(call, self._say(text, call.index), "hard_cutoff", outcome.seconds, outcome.delegated)
-            return
-        blocks = self._runner.blocks(call, outcome, self.view)
-        room = self.budget.call_room(self.view.tokens, outcome.calls) - sum(block.tokens for block in blocks)
-        words = self._runner.words(outcome, blocks, self.view)
-        said = self._say(words, call.index, None if outcome.mistake or not blocks else room) if words else ()
-        self._return(call, (*blocks, *said), outcome.mistake, outcome.seconds, outcome.delegated)
-
-    def _return(
-        self,
-        call: CheckedCall,
-        segments: tuple[Text | Block, ...],
-        mistake: str | None = None,
-        seconds: float = 0.0,
-        delegated: tuple[SubAgentRecord, ...] = (),
-    ) -> None:
-        self._mistakes += mistake is not None
-        arguments = call.arguments.model_dump()
-        self._record(
-            ToolResult(self.view.turn, call.index, call.name, arguments, segments, mistake, seconds, delegated)
-        )
-
-    def _say(self, text: str, call: int, room: int | None = None) -> tuple[Text, ...]:
-        """The text as a result segment, cut to what the window can still hold; nothing where `room` is too small."""
-        free = self.budget.result_room(self.view.tokens)
-        count = self.renderer.counter.count
-        text = f"{text}\n"
-        tokens = count(text)
-        if room is not None and tokens > room:
-            return ()
-        while tokens > free and text:
-            text = text[: len(text) * max(free, 0) // (tokens + 1)]
-            tokens = count(text) if text else 0
-        return (Text(Role.RESULT, text, tokens, self.view.turn, call),)
-
-    def _usage(self) -> None:
+    def _close_turn(self) -> None:
         used = self.view.tokens
         past = self.view.tier is not Tier.OPEN
         advice = self.profile.soft_advice if past and not self._advised else ""
@@ -359,18 +298,18 @@ class Episode:
     def _apply_limits(self) -> None:
         if self.view.turn >= self.limits.turns:
             self.stop(StopReason.TURNS)
-        elif self.left == 0:
+        elif self.tokens_left == 0:
             self.stop(StopReason.TOKENS)
         elif self.view.max_output < LEAST_OUTPUT:
             self.stop(StopReason.WINDOW)
 
     def _finish(self, action: Action) -> None:
-        named = action.ranking if action.ranking is not None else parse_ranking(action.text)
-        found = resolve(named, self.view, self.profile.max_ranking)
-        if found.documents or action.ranking == ():
-            self._end(StopReason.FINISHED, found)
+        named_ids = action.ranking if action.ranking is not None else parse_ranking(action.text)
+        ranking = resolve(named_ids, self.view, self.profile.max_ranking)
+        if ranking.documents or action.ranking == ():
+            self._end(StopReason.FINISHED, ranking)
         else:
-            self._end(StopReason.NO_RANKING, fallback_ranking(self.view, found, self.profile.max_ranking))
+            self._end(StopReason.NO_RANKING, fallback_ranking(self.view, ranking, self.profile.max_ranking))
 
     def _end(self, reason: StopReason, ranking: Ranking, error: str | None = None) -> None:
         self.stop_reason = reason
@@ -392,13 +331,14 @@ class Episode:
     def _record(self, event: Event) -> None:
         self.view = fold(self.view, event)
         self._events.append(event)
-        if isinstance(event, ToolResult):
-            self._spent += sum(segment.tokens for segment in event.segments)
-            self._delegated += sum(one.tokens for one in event.delegated)
-            self._runner.remember(event)
-        elif isinstance(event, EditApplied):
-            self._spent += sum(summary.tokens for summary in event.edit.summaries)
-        elif isinstance(event, TurnClosed):
-            self._spent += event.segment.tokens
+        match event:
+            case ToolResult():
+                self._spent += sum(segment.tokens for segment in event.segments)
+                self._delegated += sum(sub_agent.tokens for sub_agent in event.delegated)
+                self._mistakes += event.mistake is not None
+            case EditApplied():
+                self._spent += sum(summary.tokens for summary in event.edit.summaries)
+            case TurnClosed():
+                self._spent += event.segment.tokens
         for listen in self._listeners:
             listen(event, self.view)

@@ -19,7 +19,7 @@ from context_agent.harness.episode import Episode, Limits, Listener, StopReason
 from context_agent.harness.policy import Actor, PartialRanker, Policy
 from context_agent.harness.profile import Profile
 from context_agent.harness.rendering import Renderer
-from context_agent.harness.tool_executor import SubAgents
+from context_agent.harness.tools.base import SubAgents
 from context_agent.harness.trajectory import Header
 from context_agent.harness.trajectory_file import TrajectoryWriter
 from context_agent.pruning.budget import Budget
@@ -125,12 +125,12 @@ class EpisodeFactory:
         question_id: str | None = None,
         id: str | None = None,
         parent: str | None = None,
-        searchers: SubAgents | None = None,
+        sub_agents: SubAgents | None = None,
         excluded_ids: AbstractSet[str] = frozenset(),
         watch: Sequence[Listener] = (),
     ) -> EpisodeRun:
         """An episode ready to be driven. Raises what its policy raises, and what `Episode` does."""
-        actor = self.policy.open(question, self.corpus, seed=seed)
+        actor = self.policy.open(question, self.corpus, profile=self.profile, seed=seed)
         listeners: list[Listener] = []
         episode = Episode(
             question,
@@ -144,7 +144,7 @@ class EpisodeFactory:
             executor=self.executor,
             listeners=listeners,
             partial=actor.partial if isinstance(actor, PartialRanker) else None,
-            searchers=searchers,
+            sub_agents=sub_agents,
             excluded_ids=excluded_ids,
             policy=self.policy.name,
             seed=seed,

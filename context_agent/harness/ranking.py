@@ -27,7 +27,7 @@ class Ranking:
 
 def resolve(named: Iterable[RankedId], view: View, limit: int) -> Ranking:
     """The named ids as documents in view, in the order named; later mentions of a document only add passages."""
-    standing = view.standing
+    standing = view.citable_blocks
     shown = _by_document(standing)
     owner = {block.id: block.document_id for block in standing}
     reasons = dict.fromkeys((one for block in view.pruned for one in (block.id, block.document_id)), "pruned")
@@ -49,7 +49,7 @@ def resolve(named: Iterable[RankedId], view: View, limit: int) -> Ranking:
 
 def fallback_ranking(view: View, failed: Ranking, limit: int) -> Ranking:
     """The best ranking a view defends without its policy: each document by the summed reciprocal ranks of its hits."""
-    shown = _by_document(view.standing)
+    shown = _by_document(view.citable_blocks)
     scores = {document: sum(1.0 / (RRF_K + block.hit.rank) for block in blocks) for document, blocks in shown.items()}
     best = sorted(scores, key=lambda document: (-scores[document], document))[:limit]
     ranked = [_document(shown[d], RankedId(d, scores[d]), [], place) for place, d in enumerate(best, start=1)]

@@ -1,7 +1,7 @@
 """The append-only record of an episode: a header, events in the order they happened, and replay.
 
-The last event is an `EpisodeEnded`. `fold` is how an event changes a view. The live episode and the replay both use it, so
-every view of a trajectory can be had again, byte for byte.
+The last event is an `EpisodeEnded`. `fold` turns an event into the next view, in the live episode and in replay, so
+every view of a trajectory can be reproduced byte for byte.
 """
 
 from __future__ import annotations

@@ -166,13 +166,16 @@ def decode(data: dict[str, Any]) -> Event:
 
 
 def _edit(edit: Edit) -> dict[str, Any]:
-    """Prunes and restores; of summaries only what there is, so that other episodes' lines stay as they were."""
-    return {name: value for name, value in asdict(edit).items() if value or name in ("pruned", "restored")}
+    """Prunes and restores; the fields of summaries only where they are not empty, as in files of schema 1."""
+    fields = asdict(edit)
+    fields["kept"] = fields.pop("protected")
+    return {name: value for name, value in fields.items() if value or name in ("pruned", "restored")}
 
 
 def _to_edit(data: dict[str, Any]) -> Edit:
-    keys = {name: tuple(data.get(name, ())) for name in ("pruned", "restored", "replaced", "kept")}
-    return Edit(**keys, summaries=tuple(_to_summary(item) for item in data.get("summaries", ())))
+    keys = {name: tuple(data.get(name, ())) for name in ("pruned", "restored", "replaced")}
+    protected = tuple(data.get("kept", ()))
+    return Edit(**keys, protected=protected, summaries=tuple(_to_summary(item) for item in data.get("summaries", ())))
 
 
 def _to_summary(data: dict[str, Any]) -> Summary:

@@ -52,7 +52,7 @@ class ScriptedPolicy:
         """The profile's prompt, or nothing."""
         return profile.instructions() if self._instructed else ""
 
-    def open(self, question: str, corpus: Corpus, *, seed: int = 0) -> ScriptedActor:
+    def open(self, question: str, corpus: Corpus, *, profile: Profile, seed: int = 0) -> ScriptedActor:
         """An actor at the first step."""
         return ScriptedActor(self._steps, self._delay)
 

@@ -46,7 +46,7 @@ def extract(view: View, need: int, among: AbstractSet[str] | None = None) -> Rep
             break
         line = _line(one, asked)
         freed = _freed(one, line)
-        if one.key in view.kept or one.id in ids or freed <= 0 or not (among is None or one.id in among):
+        if one.key in view.protected or one.id in ids or freed <= 0 or not (among is None or one.id in among):
             continue
         ids.append(one.id)
         lines.append(line)

@@ -56,7 +56,7 @@ class BridgeLead:
         """Nothing: it reads no prompt."""
         return ""
 
-    def open(self, question: str, corpus: Corpus, *, seed: int = 0) -> LeadingActor:
+    def open(self, question: str, corpus: Corpus, *, profile: Profile, seed: int = 0) -> LeadingActor:
         """The orchestrator; `seed` changes nothing."""
         policy = self._policy
         made = LeadingActor(question, corpus, policy.scorer, policy.effort, policy.passages, breadth=self._breadth)
@@ -80,7 +80,7 @@ class BridgeSearcher:
         """Nothing: it reads no prompt."""
         return ""
 
-    def open(self, question: str, corpus: Corpus, *, seed: int = 0) -> SearchingActor:
+    def open(self, question: str, corpus: Corpus, *, profile: Profile, seed: int = 0) -> SearchingActor:
         """A sub-agent on a task of the orchestrator's."""
         assert self._lead.actor is not None, "sub-agents are started by an orchestrator"
         policy = self._policy

@@ -53,7 +53,7 @@ class Orchestration:
             seed=seed,
             question_id=question_id,
             id=episode,
-            searchers=searchers,
+            sub_agents=searchers,
             watch=watch,
         )
         return replace(run, delegated=searchers.runs)

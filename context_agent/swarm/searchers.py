@@ -83,7 +83,7 @@ class _Searcher:
 
 @dataclass(slots=True)
 class SwarmSearchers:
-    """The sub-agents of the episode with the id `parent`; see `execution.Searchers`. Keeps what they left behind.
+    """The sub-agents of the episode with the id `parent`; see `SubAgents`. Keeps what they left behind.
 
     `setting` is what their episodes have in common, by their own limits apart.
     """
@@ -99,7 +99,7 @@ class SwarmSearchers:
     _started: frozenset[str] = frozenset()
 
     async def search(
-        self, requests: Sequence[Sequence[str]], *, left: int | None, shown: frozenset[str]
+        self, requests: Sequence[Sequence[str]], *, tokens_left: int | None, shown_ids: frozenset[str]
     ) -> list[ToolOutput]:
         """The outcome of each request. The breadth, and what is left of the tokens, are for all of them together."""
         plans: list[Plan] = []
@@ -107,13 +107,13 @@ class SwarmSearchers:
             made = plan(named, self.swarm.breadth - sum(len(one.tasks) for one in plans), self._started)
             self._started |= {folded(task) for task in made.tasks}
             plans.append(made)
-        share = self._share(sum(len(one.tasks) for one in plans), left)
+        share = self._share(sum(len(one.tasks) for one in plans), tokens_left)
         if share is not None and share * 4 // 3 < self._least:
             return [_without_tokens(one) for one in plans]
-        step = Step(set(shown))
+        step = Step(set(shown_ids))
         groups = [[self._begin(task, share, step) for task in one.tasks] for one in plans]
         await asyncio.gather(*(one.search(step) for one in chain.from_iterable(groups)))
-        kept = None if left is None or share is None else share // len(plans)
+        kept = None if tokens_left is None or share is None else share // len(plans)
         return [
             replace(_merged(group, one, self.swarm.documents), room=kept)
             for group, one in zip(groups, plans, strict=True)
@@ -129,7 +129,7 @@ class SwarmSearchers:
         """Tokens of the least window that a sub-agent can have."""
         return RESERVES * self._budget.reserve
 
-    def _share(self, count: int, left: int | None) -> int | None:
+    def _share(self, count: int, tokens_left: int | None) -> int | None:
         """Tokens that each of `count` sub-agents may have; None for no bound.
 
         Of what is left to the agent itself, it keeps as much for what they hand back.
@@ -137,8 +137,8 @@ class SwarmSearchers:
         bounds = []
         if self.swarm.tokens is not None:
             bounds.append((self.swarm.tokens - sum(run.episode.spent for run in self.runs)) // max(1, count))
-        if left is not None:
-            bounds.append(left // (count + 1))
+        if tokens_left is not None:
+            bounds.append(tokens_left // (count + 1))
         return max(0, min(bounds)) if bounds else None
 
     def _begin(self, task: str, share: int | None, step: Step) -> _Searcher:
@@ -169,7 +169,7 @@ class SwarmSearchers:
 
 def _without_tokens(made: Plan) -> ToolOutput:
     told = "No searchers were started: too few tokens are left."
-    return ToolOutput(Source.SPAWN, words=f"{told} {made.told}".strip(), mistake=made.mistake or "no_tokens")
+    return ToolOutput(Source.SPAWN, message=f"{told} {made.told}".strip(), mistake=made.mistake or "no_tokens")
 
 
 def _merged(group: Sequence[_Searcher], made: Plan, most: int) -> ToolOutput:
@@ -181,7 +181,8 @@ def _merged(group: Sequence[_Searcher], made: Plan, most: int) -> ToolOutput:
         Source.SPAWN,
         hits,
         limit=len(hits),
-        words=" ".join(word for word in words if word),
+        new_only=True,
+        message=" ".join(word for word in words if word),
         mistake=made.mistake,
         calls=max(1, len(group)),
         delegated=tuple(one.record() for one in group),

@@ -170,7 +170,7 @@ async def _experience(
     source: Source, question: Question, policy: BridgePolicy, budget: Budget, renderer: Renderer
 ) -> Experience | None:
     """Runs an episode to its end; None where it saw nothing."""
-    actor = policy.open(question.question, source.corpus)
+    actor = policy.open(question.question, source.corpus, profile=renderer.profile)
     episode = Episode(question.question, source.corpus, budget=budget, renderer=renderer, instructions="")
     view = episode.open()
     while not episode.done:

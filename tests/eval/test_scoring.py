@@ -13,6 +13,7 @@ from context_agent.eval.definitions import METRICS, Kind, metric, table
 from context_agent.eval.gold import gold_of
 from context_agent.eval.prices import Price
 from context_agent.eval.scoring import broken, failure, score
+from context_agent.harness.profile import Profile
 from context_agent.harness.trajectory import ActionTaken
 from context_agent.questions import Question
 from context_agent.swarm import Swarm
@@ -129,10 +130,10 @@ def test_rollouts_make_one_value(corpus: MemoryCorpus) -> None:
     class Two(ScriptedPolicy):
         """The first rollout sees d1 in two turns, the second d2 in three."""
 
-        def open(self, question: str, corpus: object, *, seed: int = 0) -> object:  # type: ignore[override]
+        def open(self, question: str, corpus: object, *, profile: Profile, seed: int = 0) -> object:  # type: ignore[override]
             first = [grep(1), search("zzz", limit=1), rank("d1")]
             second = [grep(2), search("zzz", limit=1), prune("x"), rank("d2")]
-            return ScriptedPolicy(second if seed else first).open(question, corpus, seed=seed)  # type: ignore[arg-type]
+            return ScriptedPolicy(second if seed else first).open(question, corpus, profile=profile, seed=seed)  # type: ignore[arg-type]
 
     result = SearchAgent(corpus, Two([]), rollouts=2).search("comets?")
     scores, curve = score(asked(*GOLD), result)
@@ -219,11 +220,13 @@ def test_a_limit_that_struck_is_no_failure(corpus: MemoryCorpus) -> None:
 
 def test_one_broken_rollout_of_two_is_no_failure(corpus: MemoryCorpus) -> None:
     class Shaky(ScriptedPolicy):
-        def open(self, question: str, corpus: object, *, seed: int = 0) -> object:  # type: ignore[override]
+        def open(self, question: str, corpus: object, *, profile: Profile, seed: int = 0) -> object:  # type: ignore[override]
             def down(view: View) -> Action:
                 raise PolicyError("gone")
 
-            return ScriptedPolicy([down] if seed else [grep(1), rank("d1")]).open(question, corpus, seed=seed)  # type: ignore[arg-type]
+            return ScriptedPolicy([down] if seed else [grep(1), rank("d1")]).open(
+                question, corpus, profile=profile, seed=seed
+            )  # type: ignore[arg-type]
 
     result = SearchAgent(corpus, Shaky([]), rollouts=2).search("comets?")
     assert result.error == "gone"

@@ -86,8 +86,8 @@ class Watched(TokenPolicy):
         super().__init__(engine, renderer)
         self.views: list[View] = []
 
-    def open(self, question: str, corpus: Corpus, *, seed: int = 0) -> TokenActor:
-        views, actor = self.views, super().open(question, corpus, seed=seed)
+    def open(self, question: str, corpus: Corpus, *, profile: Profile, seed: int = 0) -> TokenActor:
+        views, actor = self.views, super().open(question, corpus, profile=profile, seed=seed)
 
         class Watching(TokenActor):
             def __init__(self) -> None:

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from context_agent import BridgePolicy, Document, Limits, MemoryCorpus, SearchAgent
 from context_agent.errors import ConfigError
 from context_agent.harness.policy import PartialRanker
+from context_agent.harness.profile import default
 from context_agent.harness.trajectory import ActionTaken, EditApplied, ToolResult
 from context_agent.policies.bridge import Effort
 from tests.retrieval.fakes import HashEmbedder
@@ -124,7 +125,7 @@ def test_bounds_on_effort_hold(films):
 def test_a_limit_that_strikes_gets_the_ranking_so_far(films):
     corpus, questions = films
     question, gold = questions[0]
-    assert isinstance(BridgePolicy().open(question, corpus), PartialRanker)
+    assert isinstance(BridgePolicy().open(question, corpus, profile=default()), PartialRanker)
     result = run(corpus, question, limits=Limits(turns=1))
     assert result.stop_reason == "turns"
     assert gold & {document.id for document in result.documents[:5]}

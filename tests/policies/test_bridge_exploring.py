@@ -92,7 +92,7 @@ def test_each_name_that_was_looked_up_is_one_draw(films):
         actor = policy.open(questions[0], corpus, seed=seed)
 
         class Opened(ExploringPolicy):
-            def open(self, question, corpus, *, seed=0):
+            def open(self, question, corpus, *, profile, seed=0):
                 return actor  # noqa: B023
 
         search(films, Opened())

@@ -86,7 +86,7 @@ def test_summaries_take_the_place_of_pruning(corpus: MemoryCorpus) -> None:
     assert view.summaries
     assert all(edit.summaries and not edit.pruned for edit in edits)
     assert all(event.mistake is None for event in trajectory.events if isinstance(event, ToolResult))
-    assert {block.document_id for block in view.standing} == set(trajectory.encountered), "nothing is lost"
+    assert {block.document_id for block in view.citable_blocks} == set(trajectory.encountered), "nothing is lost"
 
 
 def test_own_edits_stay_and_the_summary_waits_for_a_turn_without_any(corpus: MemoryCorpus) -> None:

@@ -176,7 +176,7 @@ async def test_3_no_room_for_a_reply_ends_the_episode_for_the_window(corpus: Mem
     policy = TokenPolicy(scripted(search("comets")))
     view = Episode(QUESTION, corpus, instructions=policy.instructions(default()), counter=policy.counter).open()
     full = replace(view, tokens=view.budget.window - 64 - 9)
-    action = await policy.open(QUESTION, corpus).act(full)
+    action = await policy.open(QUESTION, corpus, profile=default()).act(full)
     assert action.tokens is not None
     assert action.tokens > full.max_output, "which ends the episode with StopReason.WINDOW"
     assert not policy.engine.requests  # type: ignore[attr-defined]
@@ -318,7 +318,7 @@ def test_an_episode_without_the_policy_s_instructions_is_told_so(corpus: MemoryC
     policy = TokenPolicy(scripted(search("comets")))
     episode = Episode(QUESTION, corpus)
     with pytest.raises(PolicyError, match=r"policy\.instructions"):
-        asyncio.run(policy.open(QUESTION, corpus).act(episode.open()))
+        asyncio.run(policy.open(QUESTION, corpus, profile=default()).act(episode.open()))
 
 
 @pytest.mark.parametrize("options", [{"temperature": -1.0}, {"top_p": 0.0}, {"top_p": 1.1}, {"max_tokens": 0}])

@@ -56,7 +56,7 @@ class BridgePolicy:
         """Nothing: it reads no prompt."""
         return ""
 
-    def open(self, question: str, corpus: Corpus, *, seed: int = 0) -> BridgeActor:
+    def open(self, question: str, corpus: Corpus, *, profile: Profile, seed: int = 0) -> BridgeActor:
         """An actor for one episode; `seed` changes nothing."""
         return BridgeActor(question, corpus, self.scorer, self.effort, self.passages)
 

@@ -82,9 +82,9 @@ class OraclePolicy:
         """The profile's prompt, whatever the explorer reads: whoever imitates the episode will have it in view."""
         return profile.instructions()
 
-    def open(self, question: str, corpus: Corpus, *, seed: int = 0) -> OracleActor:
+    def open(self, question: str, corpus: Corpus, *, profile: Profile, seed: int = 0) -> OracleActor:
         """An actor for one episode; `seed` draws the noise."""
-        explorer = self._explorer.open(question, corpus, seed=seed)
+        explorer = self._explorer.open(question, corpus, profile=profile, seed=seed)
         return OracleActor(question, corpus, explorer, self._gold, self._manner, seed=seed, extended=self._extended)
 
 

@@ -160,7 +160,7 @@ def _played(task: Task, rollout: int, result: SearchResult, gold: Gold, path: Pa
     profile = Profile.from_json(trajectory.header.profile)
     actions = [event.action for event in trajectory.events if isinstance(event, ActionTaken)]
     edits = [event.edit for event in trajectory.events if isinstance(event, EditApplied)]
-    calls = [call for action in actions for call in flatten(action.calls, profile)]
+    calls = [call for action in actions for call in flatten(action.calls, profile.tools)]
     return Played(
         task=task.id,
         rollout=rollout,

@@ -70,7 +70,7 @@ class Teacher:
         """None: it needs none."""
         return ""
 
-    def open(self, question: str, corpus: Corpus, *, seed: int = 0) -> Lesson:
+    def open(self, question: str, corpus: Corpus, *, profile: Profile, seed: int = 0) -> Lesson:
         """An actor that follows the question's chain, or that of one branch of a question."""
         return Lesson(self._branches[question], self._titles, self._careless, random.Random(f"{seed}:{question}"))
 
