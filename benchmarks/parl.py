@@ -37,7 +37,6 @@ from context_agent.eval.statistics import Figure
 from context_agent.harness.trajectory import Trajectory
 from context_agent.questions import Question
 from context_agent.retrieval.protocol import Corpus
-from context_agent.swarm import steps
 from context_agent.train import run_file
 from context_agent.train.config import Run
 from context_agent.train.metrics import read
@@ -168,7 +167,7 @@ def score(trajectory: Trajectory, question: Question, corpus: Corpus, rewards: R
         "searchers": made.started,
         "done": made.finished,
         "recall": came.recall,
-        "critical_steps": steps(trajectory),
+        "critical_steps": trajectory.critical_steps,
         "searches": len(came.queries),
         "reward": reward(came, rewards).total,
         "finished": float(came.ending == "finished"),

@@ -33,7 +33,7 @@ from context_agent.retrieval.calibration import Calibration
 from context_agent.retrieval.fusion import Retriever, reciprocal_rank_fusion
 from context_agent.retrieval.hybrid import DENSE, SPARSE, gather
 from context_agent.retrieval.protocol import CANDIDATES, Corpus
-from context_agent.swarm import MOST, Swarm
+from context_agent.swarm import MAX_BREADTH, Swarm
 from context_agent.types import Chunk, RankedChunk, RankedDocument
 
 ONE_SHOT = "one_shot"
@@ -222,9 +222,9 @@ def _named(name: str) -> System:
         hint = f"did you mean {near[0]!r}?" if near else f"known are {', '.join(known)}"
         raise ConfigError(f"no system {name!r}; {hint}")
     if plus:
-        if one.name != "agent" or not breadth.isdecimal() or not 1 <= int(breadth) <= MOST:
+        if one.name != "agent" or not breadth.isdecimal() or not 1 <= int(breadth) <= MAX_BREADTH:
             raise ConfigError(
-                f"no system {name!r}: a swarm of 1 to {MOST} searchers is the agent's, as in agent+swarm4"
+                f"no system {name!r}: a swarm of 1 to {MAX_BREADTH} searchers is the agent's, as in agent+swarm4"
             )
         one = replace(one, name=whole, about=f"{one.about}, with {breadth} searchers", swarm=int(breadth))
     if not at:

@@ -13,6 +13,7 @@ from concurrent.futures import Executor
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
 from context_agent.errors import ContextAgentError, CorpusError, PolicyError
 from context_agent.harness.episode import Episode, Limits, Listener, StopReason
@@ -103,6 +104,35 @@ class EpisodeRun:
 
 
 @dataclass(frozen=True, slots=True)
+class EpisodeRequest:
+    """What differs from one episode of an agent to the next; see `Episode` for the fields."""
+
+    question: str
+    where: Where | None = None
+    seed: int = 0
+    question_id: str | None = None
+    id: str | None = None
+    parent: str | None = None
+    sub_agents: SubAgents | None = None
+    excluded_ids: AbstractSet[str] = frozenset()
+    listeners: Sequence[Listener] = ()
+
+
+class EpisodeStarter(Protocol):
+    """Begins the episodes of an agent."""
+
+    def begin(self, request: EpisodeRequest) -> EpisodeRun:
+        """An episode ready to be driven. Raises what its policy raises, and what `Episode` does."""
+
+
+class EpisodeExtension(Protocol):
+    """Changes how an agent's episodes begin, as a swarm does."""
+
+    def over(self, factory: EpisodeFactory) -> EpisodeStarter:
+        """What begins the episodes of an agent; `factory` makes those of the agent without the extension."""
+
+
+@dataclass(frozen=True, slots=True)
 class EpisodeFactory:
     """What the episodes of an agent have in common. `trajectories` is a folder, None for none written."""
 
@@ -116,45 +146,33 @@ class EpisodeFactory:
     trajectories: Path | None = None
     observers: Sequence[Observer] = ()
 
-    def begin(
-        self,
-        question: str,
-        *,
-        where: Where | None = None,
-        seed: int = 0,
-        question_id: str | None = None,
-        id: str | None = None,
-        parent: str | None = None,
-        sub_agents: SubAgents | None = None,
-        excluded_ids: AbstractSet[str] = frozenset(),
-        watch: Sequence[Listener] = (),
-    ) -> EpisodeRun:
-        """An episode ready to be driven. Raises what its policy raises, and what `Episode` does."""
-        actor = self.policy.open(question, self.corpus, profile=self.profile, seed=seed)
+    def begin(self, request: EpisodeRequest) -> EpisodeRun:
+        """See `EpisodeStarter`."""
+        actor = self.policy.open(request.question, self.corpus, profile=self.profile, seed=request.seed)
         listeners: list[Listener] = []
         episode = Episode(
-            question,
+            request.question,
             self.corpus,
             profile=self.profile,
             budget=self.budget,
             limits=self.limits,
             renderer=self.renderer,
             instructions=self.policy.instructions(self.profile),
-            where=where,
+            where=request.where,
             executor=self.executor,
             listeners=listeners,
             partial=actor.partial if isinstance(actor, PartialRanker) else None,
-            sub_agents=sub_agents,
-            excluded_ids=excluded_ids,
+            sub_agents=request.sub_agents,
+            excluded_ids=request.excluded_ids,
             policy=self.policy.name,
-            seed=seed,
-            question_id=question_id,
-            id=id,
-            parent=parent,
+            seed=request.seed,
+            question_id=request.question_id,
+            id=request.id,
+            parent=request.parent,
         )
         path = None
         if self.trajectories is not None:
             path = self.trajectories / f"{episode.header.id}.jsonl"
             listeners.append(TrajectoryWriter(path, episode.header))
-        listeners += [*(observe(episode.header) for observe in self.observers), *watch]
+        listeners += [*(observe(episode.header) for observe in self.observers), *request.listeners]
         return EpisodeRun(episode, actor, path)

@@ -7,7 +7,7 @@ every view of a trajectory can be reproduced byte for byte.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -169,6 +169,27 @@ class Trajectory:
             view = after
         yield view
 
+    @property
+    def critical_steps(self) -> int:
+        """Actions that had to wait for each other, the ranking and those of sub-agents included.
+
+        It needs this trajectory alone: what its sub-agents took is recorded in it.
+        """
+        return critical_steps(self._stages())
+
+    def _stages(self) -> Iterator[tuple[int, list[int]]]:
+        """A stage for each action: 1, and the steps of each sub-agent that its calls started."""
+        others: list[int] | None = None
+        for event in self.events:
+            if isinstance(event, ActionTaken):
+                if others is not None:
+                    yield 1, others
+                others = []
+            elif isinstance(event, ToolResult) and others is not None:
+                others += [sub_agent.steps for sub_agent in event.delegated]
+        if others is not None:
+            yield 1, others
+
     def _opening(self) -> View:
         return View(self.header.question, self.header.budget, tools=tuple(self.header.profile["tools"]))
 
@@ -191,6 +212,15 @@ def _timeless(event: Event) -> Event:
         case ActionTaken() | EpisodeEnded():
             return replace(event, seconds=0.0)
     return event
+
+
+def critical_steps(stages: Iterable[tuple[int, Sequence[int]]]) -> int:
+    """The steps that had to wait for each other: the sum over stages of S_main + max_i S_sub,i (Kimi K2.5).
+
+    A stage is the steps of the main agent and those of each agent that ran beside the others. One agent alone is one
+    stage without others; n rollouts in parallel are one stage without a main agent.
+    """
+    return sum(main + max(others, default=0) for main, others in stages)
 
 
 def fold(view: View, event: Event) -> View:

@@ -17,7 +17,6 @@ from statistics import fmean
 from context_agent.errors import ConfigError
 from context_agent.harness.episode import StopReason
 from context_agent.harness.trajectory import SubAgentRecord, ToolResult, Trajectory
-from context_agent.swarm import steps
 from context_agent.train.rewards import Ending, Outcome, Reward, annealed
 
 
@@ -104,7 +103,7 @@ def delegating(trajectories: Sequence[Trajectory]) -> dict[str, float]:
     found = {
         "spawning": fmean(float(one.started > 0) for one in made),
         "searchers": started / len(made),
-        "critical_steps": fmean(steps(one) for one in trajectories),
+        "critical_steps": fmean(one.critical_steps for one in trajectories),
     }
     return found | ({"searchers_finished": sum(one.finished for one in made) / started} if started else {})
 

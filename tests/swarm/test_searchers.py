@@ -17,8 +17,7 @@ from context_agent.harness.trajectory import Header, PromptShown, SubAgentRecord
 from context_agent.harness.trajectory_file import read
 from context_agent.pruning.budget import Tier
 from context_agent.pruning.view import Block, Source, Text, View
-from context_agent.swarm import Fresh, Swarm, steps
-from context_agent.swarm.step import Step
+from context_agent.swarm import Fresh, Swarm, TurnOrder
 from tests.actions import prune, rank, rank_all, restore, search
 from tests.conftest import made_documents
 from tests.swarm.acting import QUESTION, Searching, run, spawn
@@ -220,15 +219,15 @@ def test_one_worker_or_eight_and_quick_or_slow_give_the_same_trace(fresh: Fresh)
 
 
 async def test_in_step_each_has_its_turn_after_those_before_it_and_none_waits_for_one_that_ended() -> None:
-    step, order = Step(set()), []
+    step, order = TurnOrder(set()), []
 
     async def agent(place: int, pauses: tuple[float, ...]) -> None:
         for turn, pause in enumerate(pauses):
-            await step.had(place, turn)
+            await step.taken(place, turn)
             await asyncio.sleep(pause)
             await step.wait(place)
             order.append((turn, place))
-        await step.had(place)
+        await step.taken(place)
 
     pauses = ((0.02, 0.0, 0.01), (0.0,), (0.0, 0.03, 0.0))
     places = [step.join() for _ in pauses]
@@ -249,7 +248,7 @@ def test_trajectories_nest_on_disk_and_the_main_one_replays_alone(corpus: Memory
         path.unlink()
     main = read(result.paths[0])
     main.verify()
-    assert steps(main) == result.critical_steps
+    assert main.critical_steps == result.critical_steps
 
 
 def test_critical_steps_count_the_longest_sub_agent(corpus: MemoryCorpus) -> None:

@@ -17,7 +17,6 @@ from context_agent.eval.view.turns import blocks_of, finite, placed, summaries_o
 from context_agent.harness.trajectory import EpisodeEnded, PromptShown, Trajectory
 from context_agent.pruning.view import Block, Summary
 from context_agent.questions import Question
-from context_agent.swarm import steps
 from context_agent.types import Chunk, RankedDocument
 
 CUT = "cut"
@@ -176,7 +175,7 @@ class _Shown:
             seen=len(self._seen()) / needs if needs else None,
             ranked=len(self._ranked()) / needs if needs else None,
             gold_pruned=len(self._gold_among(pruned)) if needs else None,
-            critical_steps=steps(self._trajectory),
+            critical_steps=self._trajectory.critical_steps,
             parent=header.parent,
         )
 
@@ -194,7 +193,7 @@ class _Shown:
                 for key in sorted({**self._blocks, **self._summaries})
             ],
             "turns": [turn_data(turn) for turn in self._turns],
-            "critical_steps": steps(self._trajectory),
+            "critical_steps": self._trajectory.critical_steps,
             "end": self._end(end) if end else None,
             "gold": self._told(),
         }

@@ -12,7 +12,7 @@ from context_agent.agent import SearchResult
 from context_agent.harness.tools import SPAWN
 from context_agent.harness.trajectory import ActionTaken
 from context_agent.policies.tokens import PromptCounter
-from context_agent.swarm import Swarm, steps
+from context_agent.swarm import Swarm
 from context_agent.train.data import lessons, texts_of
 from context_agent.train.demo.gym import Gym, gym, parted
 from context_agent.train.demo.spelling import UNKNOWN, Words, profile
@@ -76,8 +76,8 @@ def test_who_leads_starts_a_sub_agent_on_each_branch_and_needs_fewer_critical_st
         assert spawn.arguments == {"tasks": tasks}
     assert recall(wide, led) > 0.95
     assert recall(wide, alone) > 0.95
-    assert {steps(one.trajectories[0]) for one in led} == {5}
-    assert min(steps(one.trajectories[0]) for one in alone) == 7
+    assert {one.trajectories[0].critical_steps for one in led} == {5}
+    assert min(one.trajectories[0].critical_steps for one in alone) == 7
     assert delegating([one.trajectories[0] for one in led])["searchers_finished"] == 1.0
 
 
