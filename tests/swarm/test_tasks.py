@@ -36,7 +36,7 @@ def test_every_task_is_started_once_or_accounted_for(named: list[str], breadth: 
     keys = [folded(task) for task in made.tasks]
     assert len(keys) == len(set(keys)) <= breadth
     assert all(keys)
-    left_out = sum(int(word) for word in made.message.split() if word.isdecimal()) if made.told else 0
+    left_out = sum(int(word) for word in made.message.split() if word.isdecimal()) if made.message else 0
     limit = breadth if "past the limit" in made.message else 0
     assert len(made.tasks) + left_out - limit == len(named)
     assert (made.mistake is None) == (len(made.tasks) == len(named))
