@@ -253,23 +253,23 @@ class SearchAgent:
 
 
 def _result(runs: Sequence[EpisodeRun], failures: Sequence[ContextAgentError | None], k: int) -> SearchResult:
-    own = [run.episode for run in runs]
-    every = [*runs, *(one for run in runs for one in run.delegated)]
-    rankings = [episode.documents for episode in own]
+    episodes = [run.episode for run in runs]
+    every = [*runs, *(sub_run for run in runs for sub_run in run.delegated)]
+    rankings = [episode.documents for episode in episodes]
     documents = rankings[0] if len(rankings) == 1 else fuse(rankings)
     failed = next((error for error in failures if error is not None), None)
     if failed is not None and not documents:
         raise failed
     return SearchResult(
-        question=own[0].header.question,
+        question=episodes[0].header.question,
         documents=documents[:k],
-        stop_reason=str(own[0].stop_reason),
+        stop_reason=str(episodes[0].stop_reason),
         turns=sum(run.episode.view.turn for run in every),
         tokens=sum(run.episode.spent for run in every),
-        trajectories=tuple(episode.trajectory for episode in own),
+        trajectories=tuple(episode.trajectory for episode in episodes),
         paths=tuple(run.path for run in every if run.path is not None),
         error=None if failed is None else str(failed),
-        id=own[0].header.question_id,
+        id=episodes[0].header.question_id,
         searchers=tuple(run.episode.trajectory for run in every[len(runs) :]),
     )
 

@@ -393,12 +393,14 @@ def _hits(group: Sequence[_SubAgent], documents: int) -> tuple[Hit, ...]:
     its document.
     """
     episodes = [sub_agent.run.episode for sub_agent in group if sub_agent.run is not None]
-    shown: dict[str, Hit] = {}
+    hit_of_chunk: dict[str, Hit] = {}
     for episode in episodes:
         for segment in episode.view.segments:
             if isinstance(segment, Block):
-                shown.setdefault(segment.id, segment.hit)
+                hit_of_chunk.setdefault(segment.id, segment.hit)
     fused = fuse([episode.documents[:documents] for episode in episodes])
     layers = zip_longest(*([(document.score, chunk.id) for chunk in document.chunks] for document in fused))
-    order = [item for layer in layers for item in layer if item is not None and item[1] in shown]
-    return tuple(replace(shown[chunk], score=score, rank=rank) for rank, (score, chunk) in enumerate(order, start=1))
+    order = [item for layer in layers for item in layer if item is not None and item[1] in hit_of_chunk]
+    return tuple(
+        replace(hit_of_chunk[chunk], score=score, rank=rank) for rank, (score, chunk) in enumerate(order, start=1)
+    )

@@ -2,7 +2,7 @@
 
 A system is a value with a name; `asked` finds it. One-shot systems search once and keep no context, so a window, a seed
 and a policy mean nothing to them. The controls are the agent with its own pruning taken away and a strategy in its
-place (`pruning.strategies`), the bridge policy knowing that it cannot prune, or with summaries (`pruning.extracts`).
+place (`pruning.strategies`), the bridge policy knowing that it cannot prune, or with extracted summaries.
 `NAME@4` is any agent in four rollouts, `agent+swarm4` the agent with four searchers.
 """
 

@@ -237,10 +237,12 @@ class Episode:
         if self.done:
             return
         self.open()
-        named = self._partial(self.view) if self._partial is not None else ()
-        found = resolve(named, self.view, self.profile.max_ranking)
+        policy_ranking = self._partial(self.view) if self._partial is not None else ()
+        ranking = resolve(policy_ranking, self.view, self.profile.max_ranking)
         self._end(
-            reason, found if found.documents else fallback_ranking(self.view, found, self.profile.max_ranking), error
+            reason,
+            ranking if ranking.documents else fallback_ranking(self.view, ranking, self.profile.max_ranking),
+            error,
         )
 
     def _prompt(self, question: str, instructions: str | Instructions) -> tuple[Text, ...]:
@@ -264,11 +266,11 @@ class Episode:
         """Puts the action into the view; False where it is longer than the room that was left for it."""
         text = action_text(action)
         tokens = action.tokens if action.tokens is not None else self.renderer.counter.count(text)
-        shown = tokens <= self.view.max_output
+        fits = tokens <= self.view.max_output
         seconds = time.perf_counter() - self._acted_at
         self._spent += tokens
-        self._record(ActionTaken(self.view.turn, action, text, tokens, shown, seconds))
-        return shown
+        self._record(ActionTaken(self.view.turn, action, text, tokens, fits, seconds))
+        return fits
 
     async def _turn(self, action: Action) -> None:
         calls = self._executor.check(flatten(action.calls, self.profile.tools), self.limits.calls)

@@ -202,8 +202,8 @@ class ToolExecutor:
         )
 
     def _new_hits(self, output: ToolOutput) -> list[Hit]:
-        shown = self._context.shown_ids if output.new_only else frozenset()
-        return [hit for hit in output.hits if hit.chunk.id not in shown]
+        shown_ids = self._context.shown_ids if output.new_only else frozenset()
+        return [hit for hit in output.hits if hit.chunk.id not in shown_ids]
 
     def _remember(self, call: CheckedCall, block: Block) -> None:
         query = call.arguments.get("query") or call.arguments.get("pattern") or self._context.question

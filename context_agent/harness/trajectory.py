@@ -179,16 +179,16 @@ class Trajectory:
 
     def _stages(self) -> Iterator[tuple[int, list[int]]]:
         """A stage for each action: 1, and the steps of each sub-agent that its calls started."""
-        others: list[int] | None = None
+        parallel: list[int] | None = None
         for event in self.events:
             if isinstance(event, ActionTaken):
-                if others is not None:
-                    yield 1, others
-                others = []
-            elif isinstance(event, ToolResult) and others is not None:
-                others += [sub_agent.steps for sub_agent in event.delegated]
-        if others is not None:
-            yield 1, others
+                if parallel is not None:
+                    yield 1, parallel
+                parallel = []
+            elif isinstance(event, ToolResult) and parallel is not None:
+                parallel += [sub_agent.steps for sub_agent in event.delegated]
+        if parallel is not None:
+            yield 1, parallel
 
     def _opening(self) -> View:
         return View(self.header.question, self.header.budget, tools=tuple(self.header.profile["tools"]))
@@ -208,7 +208,9 @@ class Trajectory:
 def _timeless(event: Event) -> Event:
     match event:
         case ToolResult():
-            return replace(event, seconds=0.0, delegated=tuple(replace(one, id="") for one in event.delegated))
+            return replace(
+                event, seconds=0.0, delegated=tuple(replace(sub_agent, id="") for sub_agent in event.delegated)
+            )
         case ActionTaken() | EpisodeEnded():
             return replace(event, seconds=0.0)
     return event
@@ -220,7 +222,7 @@ def critical_steps(stages: Iterable[tuple[int, Sequence[int]]]) -> int:
     A stage is the steps of the main agent and those of each agent that ran beside the others. One agent alone is one
     stage without others; n rollouts in parallel are one stage without a main agent.
     """
-    return sum(main + max(others, default=0) for main, others in stages)
+    return sum(main + max(parallel, default=0) for main, parallel in stages)
 
 
 def fold(view: View, event: Event) -> View:

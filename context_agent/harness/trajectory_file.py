@@ -102,9 +102,9 @@ def decode_header(data: dict[str, Any]) -> Header:
         raise TrajectoryError(
             f"the trajectory has schema {data['schema']}; this version reads up to {SCHEMA}: update context-agent"
         )
-    known = {field.name for field in fields(Header)}
-    kept = {key: value for key, value in data.items() if key in known}
-    return Header(**{**kept, "budget": Budget(**kept["budget"])})
+    field_names = {field.name for field in fields(Header)}
+    values = {key: value for key, value in data.items() if key in field_names}
+    return Header(**{**values, "budget": Budget(**values["budget"])})
 
 
 def encode(event: Event) -> dict[str, Any]:
@@ -134,7 +134,7 @@ def encode(event: Event) -> dict[str, Any]:
                 "segments": [_segment(segment) for segment in event.segments],
                 "mistake": event.mistake,
                 "seconds": event.seconds,
-                **({"delegated": [asdict(one) for one in event.delegated]} if event.delegated else {}),
+                **({"delegated": [asdict(record) for record in event.delegated]} if event.delegated else {}),
             }
         case TurnClosed():
             return {"kind": "usage", "turn": event.turn, "segment": _text(event.segment), "total": event.total}
@@ -155,7 +155,7 @@ def decode(data: dict[str, Any]) -> Event:
         case "result":
             segments = tuple(_to_segment(item) for item in data["segments"])
             head = (data["turn"], data["call"], data["name"], data["arguments"])
-            delegated = tuple(SubAgentRecord(**one) for one in data.get("delegated", ()))
+            delegated = tuple(SubAgentRecord(**record) for record in data.get("delegated", ()))
             return ToolResult(*head, segments, data["mistake"], data["seconds"], delegated)
         case "usage":
             return TurnClosed(data["turn"], _to_text(data["segment"]), data["total"])
@@ -209,14 +209,14 @@ def _block(block: Block) -> dict[str, Any]:
     if block.body == block.hit.chunk.text:
         del chunk["text"]
     hit = {name: getattr(block.hit, name) for name in ("score", "rank", "dense", "sparse")}
-    own = {name: getattr(block, name) for name in ("key", "header", "body", "tokens", "turn", "call", "whole")}
-    return {**own, "source": block.source.value, "hit": hit, "chunk": chunk}
+    block_fields = {name: getattr(block, name) for name in ("key", "header", "body", "tokens", "turn", "call", "whole")}
+    return {**block_fields, "source": block.source.value, "hit": hit, "chunk": chunk}
 
 
 def _to_block(data: dict[str, Any]) -> Block:
     chunk = Chunk(**{"text": data["body"], **data["chunk"]})
-    own = {name: data[name] for name in ("key", "header", "body", "tokens", "turn", "call", "whole")}
-    return Block(**own, source=Source(data["source"]), hit=Hit(chunk, **data["hit"]))
+    block_fields = {name: data[name] for name in ("key", "header", "body", "tokens", "turn", "call", "whole")}
+    return Block(**block_fields, source=Source(data["source"]), hit=Hit(chunk, **data["hit"]))
 
 
 def _action(action: Action) -> dict[str, Any]:

@@ -12,8 +12,7 @@ from typing import Any
 from context_agent.harness.policy import Actor, Instructions, PartialRanker, Policy
 from context_agent.harness.profile import SUMMARIZE, Profile
 from context_agent.harness.tools import EDITS
-from context_agent.pruning.extracts import Replacement, extract
-from context_agent.pruning.strategies import Strategy
+from context_agent.pruning.strategies import Replacement, Strategy, extract
 from context_agent.pruning.view import View
 from context_agent.retrieval.protocol import Corpus
 from context_agent.tokens import TokenCounter
@@ -77,7 +76,7 @@ class ControlledActor:
 
 
 class SummarizingPolicy:
-    """The inner policy with summaries of one sentence a chunk (`pruning.extracts`); needs a profile that has them.
+    """The inner policy with summaries of one sentence a chunk; needs a profile that has them.
 
     Each of its prunes becomes a summary of what it would have hidden, older summaries being put together with it; a
     prune of what no sentence is shorter than stands. With `own=True` its edits stay as they are, and the oldest

@@ -111,9 +111,9 @@ def _shown_ids(view: View) -> set[str]:
 
 
 def _free_name(view: View) -> str:
-    taken = _shown_ids(view)
+    used_ids = _shown_ids(view)
     number = 1
-    while (name := NAME.format(number=number)) in taken:
+    while (name := NAME.format(number=number)) in used_ids:
         number += 1
     return name
 
@@ -121,8 +121,8 @@ def _free_name(view: View) -> str:
 def _unseen_ids(view: View, text: str) -> list[str]:
     """The ids that a text cites and that were never shown, each once."""
     cited = dict.fromkeys((match[1] or match[2]).strip() for match in _CITED_ID.finditer(text))
-    shown = _shown_ids(view) if cited else set()
-    return [chunk_id for chunk_id in cited if chunk_id not in shown]
+    shown_ids = _shown_ids(view) if cited else set()
+    return [chunk_id for chunk_id in cited if chunk_id not in shown_ids]
 
 
 TOOL = Tool(SUMMARIZE, ToolKind.EDIT, SummarizeArguments, run)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from context_agent.pruning import edits
 from context_agent.pruning.budget import Budget
-from context_agent.pruning.extracts import LONGEST, extract
+from context_agent.pruning.strategies import LONGEST_SENTENCE, extract
 from context_agent.pruning.view import Block, Role, Source, Summary, Text, View
 from context_agent.types import Chunk, Hit
 
@@ -69,7 +69,7 @@ def test_what_is_short_and_what_is_kept_stays() -> None:
 def test_a_long_sentence_is_cut_at_a_word_and_nothing_in_it_cites_an_id() -> None:
     found = extract(view(block(0, "the [[comet]] had " * 200)), 10)
     assert found is not None
-    assert len(found.summary) <= LONGEST
+    assert len(found.summary) <= LONGEST_SENTENCE
     assert found.summary.endswith((" had", " the", " [comet]"))
     assert "[[" not in found.summary
 
