@@ -17,14 +17,15 @@ import random
 import statistics
 import time
 from collections.abc import Callable
+from functools import partial
 
 from context_agent import Action, Budget, Document, Episode, MemoryCorpus, ToolCall, View
+from context_agent.harness.profile import default
 from context_agent.policies.chat import ChatPolicy
-from context_agent.policies.messages import Protocol, messages
+from context_agent.policies.messages import ToolFormat, messages
 from context_agent.policies.replies import read_reply
 from context_agent.policies.scripted_server import ScriptedServer, says
 from context_agent.policies.text_tools import parse_calls, written
-from context_agent.profiles import default
 
 SYLLABLES = ("ba", "co", "du", "fe", "gi", "ha", "lo", "mi", "nu", "pe", "ra", "so", "ti", "vu", "za")
 WINDOW = 48_000
@@ -85,7 +86,7 @@ def main() -> None:
     repeats = parser.parse_args().repeats
     print(f"Python {platform.python_version()}, {platform.machine()}")
     reply = says(calls=[("search_corpus", {"query": "comets"})] * 3, reasoning="So. " * 200, usage={"prompt_tokens": 1})
-    protocols: tuple[Protocol, ...] = ("native", "text")
+    protocols: tuple[ToolFormat, ...] = ("native", "text")
     for protocol in protocols:
         with ScriptedServer([reply] * (repeats + 1)) as server:
             policy = ChatPolicy("scripted", base_url=server.url, tools=protocol)
@@ -93,7 +94,11 @@ def main() -> None:
             print(
                 f"\n{protocol}: a view of {view.tokens:,} tokens, {view.turn} turns, {len(view.blocks)} blocks in view"
             )
-            line("build the messages", milliseconds(lambda: messages(view, protocol=protocol), repeats), "(bound 10)")  # noqa: B023 - called at once
+            line(
+                "build the messages",
+                milliseconds(partial(messages, view, default(), tool_format=protocol), repeats),
+                "(bound 10)",
+            )
             line(
                 "a whole action", asyncio.run(actions(policy, view, repeats)), "(bound 10, wall, with the server's own)"
             )

@@ -20,9 +20,9 @@ from pathlib import Path
 from corpus100k import data_folder
 
 from context_agent import ChromaCorpus, Document, MemoryCorpus, SearchAgent, index_documents, load
+from context_agent.harness.trajectory import ToolResult
 from context_agent.questions import load_questions
 from context_agent.retrieval.protocol import Corpus
-from context_agent.trajectory import Returned
 
 CHUNKS = 10_000
 BOUND_MS = 150
@@ -39,7 +39,7 @@ def measure(label: str, corpus: Corpus, questions: list[str]) -> None:
             result = agent.search(question)
             taken.append((time.perf_counter() - began) * 1e3)
             events = result.trajectories[0].events
-            searches.append(sum(isinstance(event, Returned) and event.name == "search_corpus" for event in events))
+            searches.append(sum(isinstance(event, ToolResult) and event.name == "search_corpus" for event in events))
     p50, p90 = statistics.median(taken), statistics.quantiles(taken, n=10)[-1]
     print(
         f"{label:<14} p50 {p50:4.0f} ms   p90 {p90:4.0f} ms   {statistics.median(searches):.0f} searches   "

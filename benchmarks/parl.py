@@ -34,9 +34,9 @@ from typing import Any
 
 from context_agent.eval.gold import gold_of
 from context_agent.eval.statistics import Figure
+from context_agent.harness.trajectory import Trajectory
 from context_agent.questions import Question
 from context_agent.retrieval.protocol import Corpus
-from context_agent.swarm import steps
 from context_agent.train import run_file
 from context_agent.train.config import Run
 from context_agent.train.metrics import read
@@ -44,7 +44,6 @@ from context_agent.train.outcomes import outcome
 from context_agent.train.parl import delegation
 from context_agent.train.proof import plots
 from context_agent.train.rewards import Rewards, reward
-from context_agent.trajectory import Trajectory
 
 UNTIL = 0.5
 """Of the updates: from here on the performance alone is rewarded, in either arm."""
@@ -168,7 +167,7 @@ def score(trajectory: Trajectory, question: Question, corpus: Corpus, rewards: R
         "searchers": made.started,
         "done": made.finished,
         "recall": came.recall,
-        "critical_steps": steps(trajectory),
+        "critical_steps": trajectory.critical_steps,
         "searches": len(came.queries),
         "reward": reward(came, rewards).total,
         "finished": float(came.ending == "finished"),

@@ -17,8 +17,8 @@ import tempfile
 import time
 from pathlib import Path
 
+from context_agent.harness.profile import profile
 from context_agent.policies.bridge import BridgePolicy
-from context_agent.profiles import profile
 from context_agent.pruning.budget import Budget
 from context_agent.retrieval.loaders import load
 from context_agent.retrieval.memory import MemoryCorpus

@@ -34,11 +34,11 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
 from context_agent import Action, Budget, Limits, MemoryCorpus, SearchAgent, ToolCall, View
+from context_agent.harness.profile import context_1, default
 from context_agent.policies.engines.fake import FakeEngine, Request
 from context_agent.policies.prompt import Prompt
 from context_agent.policies.renderers.harmony import HarmonyRenderer
 from context_agent.policies.renderers.vocabulary import TokenizerVocabulary
-from context_agent.profiles import context_1, default
 from context_agent.train.rows import rows_of
 from tests.conftest import made_documents
 from tests.policies.conversations import random_text, random_view, rendered_by_oss_harmony

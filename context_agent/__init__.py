@@ -18,18 +18,18 @@ from context_agent.version import __version__ as __version__
 
 if TYPE_CHECKING:
     from context_agent.agent import Progress, SearchAgent, SearchResult
-    from context_agent.episode import Episode, Limits, StopReason
     from context_agent.errors import ContextAgentError
+    from context_agent.harness.episode import Episode, Limits, StopReason
+    from context_agent.harness.profile import Profile
+    from context_agent.harness.trajectory import Trajectory
     from context_agent.policies.bridge import BridgePolicy
     from context_agent.policies.scripted import ScriptedPolicy
-    from context_agent.profiles import Profile
     from context_agent.pruning.budget import Budget
     from context_agent.pruning.view import View
     from context_agent.retrieval.chroma import ChromaCorpus
     from context_agent.retrieval.index import index_documents
     from context_agent.retrieval.loaders import load
     from context_agent.retrieval.memory import MemoryCorpus
-    from context_agent.trajectory import Trajectory
     from context_agent.types import Action, Chunk, Document, RankedDocument, RankedId, ToolCall
 
 _HOME = {
@@ -40,19 +40,19 @@ _HOME = {
     "Chunk": "types",
     "ContextAgentError": "errors",
     "Document": "types",
-    "Episode": "episode",
-    "Limits": "episode",
+    "Episode": "harness.episode",
+    "Limits": "harness.episode",
     "MemoryCorpus": "retrieval.memory",
-    "Profile": "profiles",
+    "Profile": "harness.profile",
     "Progress": "agent",
     "RankedDocument": "types",
     "RankedId": "types",
     "ScriptedPolicy": "policies.scripted",
     "SearchAgent": "agent",
     "SearchResult": "agent",
-    "StopReason": "episode",
+    "StopReason": "harness.episode",
     "ToolCall": "types",
-    "Trajectory": "trajectory",
+    "Trajectory": "harness.trajectory",
     "View": "pruning.view",
     "index_documents": "retrieval.index",
     "load": "retrieval.loaders",

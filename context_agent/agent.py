@@ -12,21 +12,27 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
-from context_agent.driving import Deadline, Observer, Run, Setting
-from context_agent.episode import Limits, Listener
 from context_agent.errors import ConfigError, ContextAgentError
-from context_agent.policies.protocol import Policy
-from context_agent.profiles import Profile, default
-from context_agent.profiles import profile as named_profile
+from context_agent.harness.episode import Limits, Listener
+from context_agent.harness.episode_run import (
+    Deadline,
+    EpisodeExtension,
+    EpisodeFactory,
+    EpisodeRequest,
+    EpisodeRun,
+    EpisodeStarter,
+    Observer,
+)
+from context_agent.harness.policy import Policy
+from context_agent.harness.profile import Profile, default
+from context_agent.harness.profile import profile as named_profile
+from context_agent.harness.ranking import fuse
+from context_agent.harness.rendering import Renderer
+from context_agent.harness.trajectory import Event, Trajectory
 from context_agent.pruning.budget import Budget
 from context_agent.pruning.view import View
-from context_agent.ranking import fuse
-from context_agent.rendering import Renderer
 from context_agent.retrieval.protocol import Corpus, Where
-from context_agent.swarm import Swarm, steps
-from context_agent.swarm.orchestration import Orchestration
 from context_agent.tokens import HarmonyCounter
-from context_agent.trajectory import Event, Trajectory
 from context_agent.types import RankedDocument
 
 T = TypeVar("T")
@@ -58,7 +64,7 @@ class SearchResult:
     @property
     def critical_steps(self) -> int:
         """Actions that had to wait for each other: of several rollouts those of the longest."""
-        return max(map(steps, self.trajectories), default=0)
+        return max((trajectory.critical_steps for trajectory in self.trajectories), default=0)
 
     @property
     def trajectory(self) -> Path | None:
@@ -105,7 +111,7 @@ class SearchAgent:
         seed: int = 0,
         trajectories: str | Path | None = None,
         observers: Sequence[Observer] = (),
-        swarm: Swarm | None = None,
+        swarm: EpisodeExtension | None = None,
     ) -> None:
         """`policy` defaults to the embedded `BridgePolicy`; a `budget` given as a number is the window in tokens.
 
@@ -127,7 +133,7 @@ class SearchAgent:
         self.workers = workers
         self.swarm = swarm
         self._executor = ThreadPoolExecutor(workers, thread_name_prefix="ctx1") if corpus.blocking else None
-        self._setting = Setting(
+        factory = EpisodeFactory(
             corpus,
             self.policy,
             profile=self.profile,
@@ -138,7 +144,7 @@ class SearchAgent:
             trajectories=self.trajectories,
             observers=self.observers,
         )
-        self._orchestration = None if swarm is None else Orchestration(swarm, self._setting)
+        self._starter: EpisodeStarter = factory if swarm is None else swarm.over(factory)
 
     def on(self, corpus: Corpus) -> SearchAgent:
         """An agent like this one on another corpus, sharing the policy; it is closed by itself."""
@@ -237,34 +243,33 @@ class SearchAgent:
         *,
         queue: asyncio.Queue[Progress | None] | None = None,
         seed: int | None = None,
-    ) -> Run:
+    ) -> EpisodeRun:
         seed = (self.seed if seed is None else seed) + rollout
-        watch: list[Listener] = []
+        listeners: list[Listener] = []
         if queue is not None:
-            watch.append(lambda event, view: queue.put_nowait(Progress(rollout, event, view)))
-        if self._orchestration is None:
-            return self._setting.begin(question, where=where, seed=seed, question_id=question_id, watch=watch)
-        return self._orchestration.begin(question, where=where, seed=seed, question_id=question_id, watch=watch)
+            listeners.append(lambda event, view: queue.put_nowait(Progress(rollout, event, view)))
+        request = EpisodeRequest(question, where, seed, question_id, listeners=listeners)
+        return self._starter.begin(request)
 
 
-def _result(runs: Sequence[Run], failures: Sequence[ContextAgentError | None], k: int) -> SearchResult:
-    own = [run.episode for run in runs]
-    every = [*runs, *(one for run in runs for one in run.delegated)]
-    rankings = [episode.documents for episode in own]
+def _result(runs: Sequence[EpisodeRun], failures: Sequence[ContextAgentError | None], k: int) -> SearchResult:
+    episodes = [run.episode for run in runs]
+    every = [*runs, *(sub_run for run in runs for sub_run in run.delegated)]
+    rankings = [episode.documents for episode in episodes]
     documents = rankings[0] if len(rankings) == 1 else fuse(rankings)
     failed = next((error for error in failures if error is not None), None)
     if failed is not None and not documents:
         raise failed
     return SearchResult(
-        question=own[0].header.question,
+        question=episodes[0].header.question,
         documents=documents[:k],
-        stop_reason=str(own[0].stop_reason),
+        stop_reason=str(episodes[0].stop_reason),
         turns=sum(run.episode.view.turn for run in every),
         tokens=sum(run.episode.spent for run in every),
-        trajectories=tuple(episode.trajectory for episode in own),
+        trajectories=tuple(episode.trajectory for episode in episodes),
         paths=tuple(run.path for run in every if run.path is not None),
         error=None if failed is None else str(failed),
-        id=own[0].header.question_id,
+        id=episodes[0].header.question_id,
         searchers=tuple(run.episode.trajectory for run in every[len(runs) :]),
     )
 

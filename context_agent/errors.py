@@ -34,10 +34,14 @@ class ConfigError(ContextAgentError):
 
 
 class MissingExtraError(ContextAgentError):
-    """An optional dependency is missing, or `found` in a version that is not `wanted`."""
+    """An optional dependency is missing, or `installed` in a version that is not the `required` one."""
 
-    def __init__(self, package: str, extra: str, found: str = "", wanted: str = "") -> None:
-        wrong = f"{package} {found} is installed, but {wanted} is needed" if found else f"{package} is not installed"
+    def __init__(self, package: str, extra: str, installed: str = "", required: str = "") -> None:
+        wrong = (
+            f"{package} {installed} is installed, but {required} is needed"
+            if installed
+            else f"{package} is not installed"
+        )
         super().__init__(f'{wrong}: pip install "context-agent[{extra}]"')
 
 

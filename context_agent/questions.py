@@ -70,27 +70,27 @@ def load_questions(source: Source, *, problems: list[str] | None = None) -> list
 def load_rows(
     source: Source, read: Callable[[object, int, str], _Row], *, problems: list[str] | None = None
 ) -> list[_Row]:
-    """The rows of a JSONL source as `read(decoded, number, place)` makes them; see `load_questions` for the rest."""
+    """The rows of a JSONL source as `read(decoded, number, location)` makes them; see `load_questions` for the rest."""
     with _opened(source) as (name, stream):
         return list(_parsed(name, stream, read, problems))
 
 
-def question_of(row: object, number: int, place: str) -> Question:
-    """The question of a decoded row, which is the `number`th of its source. Raises `DataError` naming the `place`."""
+def question_of(row: object, number: int, location: str) -> Question:
+    """The question of the `number`th row of its source. Raises `DataError` naming the `location`."""
     if not isinstance(row, dict):
-        raise DataError(f"{place}: {_kind(row)}, not an object with fields")
+        raise DataError(f"{location}: {_kind(row)}, not an object with fields")
     text = _first(row, _KEYS["question"])
     if not isinstance(text, str):
         reason = "no field question" if text is None else f"field question is {_kind(text)}, not a string"
-        raise DataError(f"{place}: {reason}")
+        raise DataError(f"{location}: {reason}")
     return Question(
-        id=_identifier(_first(row, _KEYS["id"]), number, place),
+        id=_identifier(_first(row, _KEYS["id"]), number, location),
         question=text,
-        answer=_field(row, "answer", "", place),
-        gold=_gold(row.get("gold"), place),
-        type=_field(row, "type", "", place),
-        hops=_field(row, "hops", 0, place),
-        facts=_facts(row.get("facts"), place),
+        answer=_field(row, "answer", "", location),
+        gold=_gold(row.get("gold"), location),
+        type=_field(row, "type", "", location),
+        hops=_field(row, "hops", 0, location),
+        facts=_facts(row.get("facts"), location),
     )
 
 
@@ -114,15 +114,15 @@ def _parsed(
         raise DataError(f"{name}: not UTF-8: {error}") from error
 
 
-def _row(line: str, number: int, place: str, read: Callable[[object, int, str], _Row], seen: dict[str, int]) -> _Row:
+def _row(line: str, number: int, location: str, read: Callable[[object, int, str], _Row], seen: dict[str, int]) -> _Row:
     """The line's row, whose id is then among those `seen`."""
     try:
         decoded = json.loads(line)
     except (ValueError, RecursionError) as error:
-        raise DataError(f"{place}: not valid JSON: {error}") from error
-    row = read(decoded, number, place)
+        raise DataError(f"{location}: not valid JSON: {error}") from error
+    row = read(decoded, number, location)
     if row.id in seen:
-        raise DataError(f"{place}: id {row.id!r} is that of line {seen[row.id]} already")
+        raise DataError(f"{location}: id {row.id!r} is that of line {seen[row.id]} already")
     seen[row.id] = number
     return row
 
@@ -131,40 +131,42 @@ def _first(row: Mapping[str, Any], keys: Iterable[str]) -> Any:
     return next((row[key] for key in keys if row.get(key) is not None), None)
 
 
-def _identifier(value: object, number: int, place: str) -> str:
+def _identifier(value: object, number: int, location: str) -> str:
     if value is None or value == "":
         return str(number)
     if isinstance(value, bool) or not isinstance(value, str | int):
-        raise DataError(f"{place}: field id is {_kind(value)}, not a string or a whole number")
+        raise DataError(f"{location}: field id is {_kind(value)}, not a string or a whole number")
     return str(value)
 
 
-def _gold(value: object, place: str) -> tuple[str, ...]:
+def _gold(value: object, location: str) -> tuple[str, ...]:
     if value is None:
         return ()
     if not _are_ids(value):
-        raise DataError(f"{place}: field gold must be a list of document ids")
-    return tuple(str(one) for one in value)
+        raise DataError(f"{location}: field gold must be a list of document ids")
+    return tuple(str(gold_id) for gold_id in value)
 
 
-def _facts(value: object, place: str) -> tuple[tuple[str, ...], ...]:
+def _facts(value: object, location: str) -> tuple[tuple[str, ...], ...]:
     if value is None:
         return ()
     if not isinstance(value, list) or not all(_are_ids(fact) and fact for fact in value):
-        raise DataError(f"{place}: field facts must be a list of facts, each a list of one or more chunk ids")
-    return tuple(tuple(str(one) for one in fact) for fact in value)
+        raise DataError(f"{location}: field facts must be a list of facts, each a list of one or more chunk ids")
+    return tuple(tuple(str(value_id) for value_id in fact) for fact in value)
 
 
 def _are_ids(value: object) -> TypeGuard[list[str | int]]:
-    return isinstance(value, list) and all(isinstance(one, str | int) and not isinstance(one, bool) for one in value)
+    return isinstance(value, list) and all(
+        isinstance(value_id, str | int) and not isinstance(value_id, bool) for value_id in value
+    )
 
 
-def _field(row: Mapping[str, Any], key: str, default: _T, place: str) -> _T:
+def _field(row: Mapping[str, Any], key: str, default: _T, location: str) -> _T:
     value = row.get(key)
     if value is None:
         return default
     if type(value) is not type(default):
-        raise DataError(f"{place}: field {key} is {_kind(value)}, not {_NAMES[type(default)]}")
+        raise DataError(f"{location}: field {key} is {_kind(value)}, not {_NAMES[type(default)]}")
     return value
 
 

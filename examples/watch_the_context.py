@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import sys
 
-from context_agent.trajectory_file import read
+from context_agent.harness.trajectory_file import read
 
 
 def main(path: str) -> None:

@@ -32,6 +32,7 @@ import httpx
 from context_agent import Action, Budget, Document, MemoryCorpus, SearchAgent, ToolCall
 from context_agent.agent import SearchResult
 from context_agent.errors import ContextAgentError
+from context_agent.harness.profile import default
 from context_agent.policies.engines.protocol import Finish, Sample
 from context_agent.policies.engines.vllm import VllmEngine
 from context_agent.policies.factory import load_policy
@@ -40,7 +41,6 @@ from context_agent.policies.renderers.harmony import HarmonyRenderer
 from context_agent.policies.renderers.protocol import TokenRenderer
 from context_agent.policies.token_calls import calls, expand
 from context_agent.policies.tokens import TokenPolicy
-from context_agent.profiles import default
 from context_agent.train.rows import Row, rows_of
 
 START_SECONDS = 600

@@ -21,12 +21,13 @@ from context_agent import (
     SearchResult,
     View,
 )
-from context_agent.driving import Deadline
-from context_agent.episode import Listener
 from context_agent.errors import BudgetError, ConfigError, CorpusError, PolicyError
+from context_agent.harness.episode import Listener
+from context_agent.harness.episode_run import Deadline
+from context_agent.harness.profile import Profile
+from context_agent.harness.trajectory import ActionTaken, EpisodeEnded, Header, ToolResult
+from context_agent.harness.trajectory_file import read
 from context_agent.pruning.view import Block
-from context_agent.trajectory import Acted, End, Header, Returned
-from context_agent.trajectory_file import read
 from context_agent.types import Hit
 from tests.actions import prune, rank, rank_all, search
 
@@ -127,7 +128,7 @@ async def test_leaving_a_stream_early_stops_the_episode(corpus: MemoryCorpus, tm
     agent = SearchAgent(corpus, policy, trajectories=tmp_path)
     stream = agent.stream("comets?")
     async for item in stream:
-        if isinstance(item, Progress) and isinstance(item.event, Returned):
+        if isinstance(item, Progress) and isinstance(item.event, ToolResult):
             break
     await stream.aclose()  # type: ignore[attr-defined]
     await asyncio.sleep(0.05)
@@ -152,7 +153,7 @@ class Broken:
     def instructions(self, profile: object) -> str:
         return ""
 
-    def open(self, question: str, corpus: object, *, seed: int = 0) -> Broken:
+    def open(self, question: str, corpus: object, *, profile: Profile, seed: int = 0) -> Broken:
         return Broken()
 
     async def act(self, view: View) -> Action:
@@ -267,13 +268,15 @@ def test_the_record_tells_what_the_policy_did(corpus: MemoryCorpus) -> None:
 
     result = SearchAgent(corpus, ScriptedPolicy([search("comets", limit=4), drop, rank_all])).search("comets?")
     events = result.trajectories[0].events
-    assert [event.action.calls[0].name for event in events if isinstance(event, Acted) and event.action.calls] == [
+    assert [
+        event.action.calls[0].name for event in events if isinstance(event, ActionTaken) and event.action.calls
+    ] == [
         "search_corpus",
         "prune_chunks",
     ]
-    assert isinstance(events[-1], End)
+    assert isinstance(events[-1], EpisodeEnded)
     assert len(result.documents) == 1
     assert len(result.trajectories[0].encountered) == 4
-    first = next(event for event in events if isinstance(event, Returned))
+    first = next(event for event in events if isinstance(event, ToolResult))
     assert first.arguments["query"] == "comets"
     assert all(isinstance(segment, Block) for segment in first.segments[:4])

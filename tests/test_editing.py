@@ -10,10 +10,10 @@ import pytest
 
 from context_agent import Action, Budget, Document, Episode, MemoryCorpus, Profile, View
 from context_agent.errors import TrajectoryError
-from context_agent.profiles import context_1, default, profile, summary
+from context_agent.harness.profile import context_1, default, profile, summary
+from context_agent.harness.trajectory import SCHEMA, EditApplied, ToolResult, Trajectory
+from context_agent.harness.trajectory_file import encode_header, read, write
 from context_agent.pruning.edits import Edit
-from context_agent.trajectory import SCHEMA, Edited, Returned, Trajectory
-from context_agent.trajectory_file import encode_header, read, write
 from tests.actions import call, prune, restore, search, summarize
 
 
@@ -37,12 +37,12 @@ class Play:
     @property
     def told(self) -> tuple[str, str | None]:
         """What the last call was told, and its mistake."""
-        last = [event for event in self.episode.trajectory.events if isinstance(event, Returned)][-1]
+        last = [event for event in self.episode.trajectory.events if isinstance(event, ToolResult)][-1]
         return last.segments[-1].text.strip(), last.mistake
 
     @property
     def edits(self) -> list[Edit]:
-        return [event.edit for event in self.episode.trajectory.events if isinstance(event, Edited)]
+        return [event.edit for event in self.episode.trajectory.events if isinstance(event, EditApplied)]
 
 
 @pytest.fixture
@@ -98,9 +98,9 @@ async def test_a_summary_never_replaces_what_was_kept_explicitly(play: Play, how
 async def test_what_was_pruned_is_no_longer_kept(play: Play) -> None:
     a, b, *_ = play.ids
     await play.do(call("prune_chunks", all_but=[a, b]), prune(a), restore(a))
-    assert play.view.kept == {0, 1}
+    assert play.view.protected == {0, 1}
     await play.do(prune(a))
-    assert play.view.kept == {1}
+    assert play.view.protected == {1}
 
 
 async def test_an_original_comes_back_beside_its_summary(play: Play) -> None:
@@ -110,7 +110,7 @@ async def test_an_original_comes_back_beside_its_summary(play: Play) -> None:
     assert play.shown == [b, *rest, "summary:1"]
     await play.do(restore(a, c))
     assert play.shown == [a, b, c, *rest, "summary:1"], "the summary stays until it is pruned"
-    standing = [block.id for block in play.view.standing]
+    standing = [block.id for block in play.view.citable_blocks]
     assert standing == play.ids, "each chunk once"
     await play.do(prune("summary:1"))
     assert play.shown == play.ids
@@ -122,12 +122,12 @@ async def test_a_summary_is_pruned_and_restored_like_a_block(play: Play) -> None
     before = await play.do(summarize("Comets.", a, b))
     view = await play.do(prune("summary:1"))
     assert play.shown == rest
-    assert [block.id for block in view.standing] == rest
+    assert [block.id for block in view.citable_blocks] == rest
     await play.do(prune("summary:1"))
     assert play.told[0] == "Pruned 0 chunks (0 tokens). 1 already pruned."
     view = await play.do(restore("summary:1"))
     assert view.summaries == before.summaries
-    assert [block.id for block in view.standing] == play.ids
+    assert [block.id for block in view.citable_blocks] == play.ids
     await play.do(summarize("Less.", "summary:1"))
     assert play.told[1] == "nothing_to_summarize", "it was restored, so it is kept"
 
@@ -139,11 +139,11 @@ async def test_a_summary_of_a_summary_stands_for_the_chunks_of_both(play: Play) 
     assert play.shown == [d, *rest, "summary:2"]
     (made,) = play.view.summaries
     assert f"stands for {a}, {b}, {c}\n" in made.header
-    assert [block.id for block in play.view.standing] == play.ids
+    assert [block.id for block in play.view.citable_blocks] == play.ids
     await play.do(restore("summary:1"))
     assert play.shown == [d, *rest, "summary:1", "summary:2"]
     await play.do(prune("summary:2"))
-    assert [block.id for block in play.view.standing] == [a, b, d, *rest]
+    assert [block.id for block in play.view.citable_blocks] == [a, b, d, *rest]
 
 
 async def test_two_summaries_may_stand_for_the_same_chunk(play: Play) -> None:
@@ -151,13 +151,13 @@ async def test_two_summaries_may_stand_for_the_same_chunk(play: Play) -> None:
     await play.do(summarize("One.", a, b), restore(b), prune(b), restore(b))
     assert b in play.shown
     await play.do(prune(b))
-    assert [block.id for block in play.view.standing] == play.ids, "it is in view through the summary still"
+    assert [block.id for block in play.view.citable_blocks] == play.ids, "it is in view through the summary still"
     await play.do(restore("summary:1", c))
     assert play.told[0] == "Restored 0 chunks (0 tokens). 2 in view already."
     await play.do(summarize("Two.", "summary:1", c), restore("summary:1"))
     assert [one.id for one in play.view.summaries] == ["summary:1", "summary:2"]
     await play.do(prune("summary:1"))
-    assert [block.id for block in play.view.standing] == play.ids, "through the other one"
+    assert [block.id for block in play.view.citable_blocks] == play.ids, "through the other one"
 
 
 async def test_a_chunk_in_two_blocks_is_summarised_whole(corpus: MemoryCorpus) -> None:
@@ -167,10 +167,10 @@ async def test_a_chunk_in_two_blocks_is_summarised_whole(corpus: MemoryCorpus) -
     one = play.ids[0]
     await play.do(summarize("It shows.", one))
     assert one not in play.shown
-    assert [block.key for block in play.view.standing if block.id == one] == [2], "its latest block"
+    assert [block.key for block in play.view.citable_blocks if block.id == one] == [2], "its latest block"
     await play.do(restore(one))
     assert play.shown.count(one) == 1
-    assert [block.id for block in play.view.standing].count(one) == 1
+    assert [block.id for block in play.view.citable_blocks].count(one) == 1
 
 
 async def test_an_all_but_that_names_a_summarised_chunk_keeps_its_summary(play: Play) -> None:
@@ -189,7 +189,7 @@ async def test_edits_of_a_turn_apply_together_prunes_then_summaries_then_restore
     (made,) = view.summaries
     assert made.of == (0, 1), "what a prune of the turn removed was out of view"
     (edit,) = play.edits
-    assert (edit.pruned, edit.replaced, edit.restored, edit.kept) == ((2,), (1,), (), (0,))
+    assert (edit.pruned, edit.replaced, edit.restored, edit.protected) == ((2,), (1,), (), (0,))
     segments = view.latest
     assert segments.index(made) == 1, "it is in view before the results of the turn"
     assert view.blocks[-1].turn == 1
@@ -285,7 +285,7 @@ async def test_a_record_whose_summary_names_no_block_is_refused(play: Play) -> N
     await play.do(summarize("Comets.", a, b))
     trajectory = play.episode.trajectory
     events = [
-        Edited(e.turn, Edit(summaries=tuple(_broken(e.edit))), e.cost) if isinstance(e, Edited) else e
+        EditApplied(e.turn, Edit(summaries=tuple(_broken(e.edit))), e.cost) if isinstance(e, EditApplied) else e
         for e in trajectory.events
     ]
     with pytest.raises(TrajectoryError, match="names block 99"):

@@ -27,12 +27,12 @@ from context_agent import (
     ToolCall,
     View,
 )
-from context_agent.profiles import SUMMARIZE, context_1, default, summary
-from context_agent.pruning.edits import cost, difference
+from context_agent.harness.profile import SUMMARIZE, context_1, default, summary
+from context_agent.harness.trajectory import EditApplied, Event, ToolResult, fold
+from context_agent.harness.trajectory_file import read, write
+from context_agent.pruning.edits import cost
 from context_agent.pruning.view import Block, Segment, Text
 from context_agent.tokens import HarmonyCounter
-from context_agent.trajectory import Edited, Event, Returned, fold
-from context_agent.trajectory_file import read, write
 from context_agent.types import Chunk, Hit, RankedId
 from tests.actions import call, prune, rank, rank_all, restore, search, summarize
 from tests.conftest import TOPICS, made_documents
@@ -124,9 +124,9 @@ async def test_01_a_view_is_the_record_minus_the_edits(corpus: MemoryCorpus, see
     hidden: set[int] = set()
     for event in episode.trajectory.events:
         match event:
-            case Returned():
+            case ToolResult():
                 segments += event.segments
-            case Edited():
+            case EditApplied():
                 segments += event.edit.summaries
                 hidden = (hidden | {*event.edit.pruned, *event.edit.replaced}) - set(event.edit.restored)
     final = views[-1]
@@ -217,9 +217,9 @@ class BudgetMachine(RuleBasedStateMachine):
         """16: what is in view, itself or through a summary, is what a ranking may name; what is kept is in view."""
         view = self.view
         covered = {block.id for one in view.summaries for block in view.stands_for(one)}
-        assert {block.id for block in view.standing} == {block.id for block in view.blocks} | covered
-        assert len({block.id for block in view.standing} - covered) <= len(view.blocks)
-        assert not view.kept & view.hidden
+        assert {block.id for block in view.citable_blocks} == {block.id for block in view.blocks} | covered
+        assert len({block.id for block in view.citable_blocks} - covered) <= len(view.blocks)
+        assert not view.protected & view.hidden
 
 
 TestBudget = BudgetMachine.TestCase
@@ -264,11 +264,11 @@ def test_04_one_worker_and_eight_give_the_same_trace(corpus: MemoryCorpus) -> No
     for workers, seed in ((1, 1), (8, 2), (8, 3)):
         agent = SearchAgent(Slow(corpus, seed), ScriptedPolicy(steps), workers=workers)  # type: ignore[arg-type]
         (trajectory,) = agent.search("comets?").trajectories
-        traces.append(trajectory.essence())
+        traces.append(trajectory.without_timestamps())
         agent.close()
     assert traces[0] == traces[1] == traces[2]
     (inline,) = SearchAgent(corpus, ScriptedPolicy(steps)).search("comets?").trajectories
-    assert inline.essence().events == traces[0].events
+    assert inline.without_timestamps().events == traces[0].events
 
 
 # 5 ---------------------------------------------------------------------------------------------------------------
@@ -363,7 +363,7 @@ async def test_08_what_a_model_does_wrong_is_a_result(corpus: MemoryCorpus, mist
     episode = Episode("comets?", corpus)
     good = ToolCall("search_corpus", {"query": "comets"})
     view = await episode.step(Action(calls=(mistake, good), tokens=50))
-    results = [event for event in episode.trajectory.events if isinstance(event, Returned)]
+    results = [event for event in episode.trajectory.events if isinstance(event, ToolResult)]
     assert results[0].mistake is not None
     assert results[0].segments[0].text.strip()
     assert view.blocks, "the good call of the same turn still runs"
@@ -375,7 +375,7 @@ async def test_08_what_a_model_does_wrong_is_a_result(corpus: MemoryCorpus, mist
 async def test_08_too_many_calls_in_a_turn_are_refused_one_by_one(corpus: MemoryCorpus) -> None:
     episode = Episode("comets?", corpus, limits=Limits(calls=3))
     await episode.step(search(*QUERIES[:5], limit=1))
-    results = [event for event in episode.trajectory.events if isinstance(event, Returned)]
+    results = [event for event in episode.trajectory.events if isinstance(event, ToolResult)]
     assert [event.mistake for event in results] == [None, None, None, "invalid_call", "invalid_call"]
 
 
@@ -391,7 +391,7 @@ async def test_09_past_the_hard_cutoff_only_edits_and_finishing_are_accepted(cor
     view = await episode.step(search("engines"))
     assert len(view.blocks) == shown
     assert "past its hard limit" in view.text()
-    refused = [e for e in episode.trajectory.events if isinstance(e, Returned) and e.mistake == "hard_cutoff"]
+    refused = [e for e in episode.trajectory.events if isinstance(e, ToolResult) and e.mistake == "hard_cutoff"]
     assert refused
     view = await episode.step(
         Action(calls=(*prune(*(block.id for block in view.blocks)).calls, *search("engines").calls))
@@ -523,11 +523,13 @@ async def test_13_the_bill_of_an_edit_is_what_it_freed_and_the_prefix_it_cost(
     billed = 0
     for event in events:
         after = fold(view, event)
-        if isinstance(event, Edited):
+        if isinstance(event, EditApplied):
             assert event.cost.freed == view.tokens - after.tokens
             assert event.cost.recomputed == lost_prefix(view, after)
-            assert event.cost == cost(view, after)
-            assert event.edit == difference(view, after)
+            assert event.cost == cost(view, event.edit)
+            assert {*event.edit.pruned, *event.edit.replaced} == after.hidden - view.hidden
+            assert {*event.edit.restored} == view.hidden - after.hidden
+            assert {*event.edit.protected} == after.protected - view.protected
             billed += 1
         view = after
     assert billed > 0
@@ -595,12 +597,12 @@ async def test_16_a_summary_takes_fewer_tokens_and_nothing_it_stands_for_is_lost
         view = View("comets?", episode.budget)
         for event in episode.trajectory.events:
             after = fold(view, event)
-            if isinstance(event, Edited) and (edit := event.edit).summaries:
-                assert not set(edit.replaced) & view.kept, "what was kept explicitly is not replaced"
+            if isinstance(event, EditApplied) and (edit := event.edit).summaries:
+                assert not set(edit.replaced) & view.protected, "what was kept explicitly is not replaced"
                 alone = not edit.pruned and not edit.restored
                 if alone and {key for one in edit.summaries for key in one.of} == set(edit.replaced):
                     assert event.cost.freed > 0
-                    assert {block.id for block in after.standing} == {block.id for block in view.standing}
+                    assert {block.id for block in after.citable_blocks} == {block.id for block in view.citable_blocks}
                     made += 1
             view = after
     assert made > 5

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from context_agent.harness.ranking import Ranking, fallback_ranking, fuse, resolve
 from context_agent.pruning.budget import Budget
 from context_agent.pruning.view import Block, Source, View
-from context_agent.ranking import Ranking, defensible, fuse, resolve
 from context_agent.types import Chunk, Hit, RankedDocument, RankedId
 
 
@@ -45,7 +45,7 @@ def test_a_ranking_is_cut_to_its_limit() -> None:
 
 def test_the_defensible_ranking_prefers_what_came_up_high_and_often() -> None:
     view = shown(("a_0", 5), ("b_0", 1), ("a_1", 2), ("c_0", 9))
-    assert [document.id for document in defensible(view, Ranking(), 30).documents] == ["a", "b", "c"]
+    assert [document.id for document in fallback_ranking(view, Ranking(), 30).documents] == ["a", "b", "c"]
 
 
 def ranked(*ids: str) -> list[RankedDocument]:

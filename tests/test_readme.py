@@ -25,8 +25,13 @@ def test_there_are_python_blocks():
 def test_every_command_is_in_the_table():
     from context_agent.cli.app import COMMANDS
 
+    commands = (README.parent / "docs" / "command-line.md").read_text(encoding="utf-8")
     for command in COMMANDS:
-        assert f"`ctx1 {command}" in TEXT
+        assert f"`ctx1 {command}" in commands
+
+
+def test_the_readme_is_one_page():
+    assert len(TEXT) <= 8_000
 
 
 def test_links_lead_somewhere():

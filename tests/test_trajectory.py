@@ -10,8 +10,8 @@ import pytest
 
 from context_agent import MemoryCorpus, ScriptedPolicy, SearchAgent, Trajectory
 from context_agent.errors import TrajectoryError
-from context_agent.trajectory import SCHEMA, WITHOUT_SUMMARIES, Counted
-from context_agent.trajectory_file import read, write
+from context_agent.harness.trajectory import SCHEMA, WITHOUT_SUMMARIES, TurnClosed
+from context_agent.harness.trajectory_file import read, write
 from tests.actions import rank_all, search
 
 
@@ -74,9 +74,9 @@ def test_a_missing_file_is_refused(tmp_path: Path) -> None:
 
 def test_a_record_that_was_tampered_with_does_not_replay(trajectory: Trajectory) -> None:
     events = list(trajectory.events)
-    place = next(i for i, event in enumerate(events) if isinstance(event, Counted))
+    place = next(i for i, event in enumerate(events) if isinstance(event, TurnClosed))
     counted = events[place]
-    assert isinstance(counted, Counted)
+    assert isinstance(counted, TurnClosed)
     events[place] = replace(counted, total=counted.total + 1)
     with pytest.raises(TrajectoryError, match="replay counts"):
         Trajectory(trajectory.header, tuple(events)).verify()

@@ -17,10 +17,18 @@ from rich.text import Text
 
 from context_agent.agent import Progress
 from context_agent.cli.console import printable
+from context_agent.harness.tools import SPAWN
+from context_agent.harness.trajectory import (
+    ActionTaken,
+    EditApplied,
+    EpisodeEnded,
+    Event,
+    SubAgentRecord,
+    ToolResult,
+    TurnClosed,
+)
 from context_agent.pruning.budget import Tier
 from context_agent.pruning.view import Block, Editable, Summary, View
-from context_agent.tools import SPAWN
-from context_agent.trajectory import Acted, Counted, Delegated, Edited, End, Event, Returned
 
 CELLS = 24
 """Width of the gauge that shows how full the context is."""
@@ -60,7 +68,7 @@ class TurnLog:
         lines += _lines(progress.event, progress.view)
         self._gauges[progress.rollout] = gauge(progress.view)
         finished: list[Text] = []
-        if isinstance(progress.event, Counted | End):
+        if isinstance(progress.event, TurnClosed | EpisodeEnded):
             finished = _shortened(lines)
             self._pending[progress.rollout] = []
         if self._live is not None:
@@ -70,7 +78,7 @@ class TurnLog:
 
     def _print_turn(self, progress: Progress, lines: list[Text]) -> None:
         name = "end"
-        if isinstance(progress.event, Counted):
+        if isinstance(progress.event, TurnClosed):
             lines = [*lines, gauge(progress.view)]
             name = f"turn {progress.event.turn + 1}"
         if self._numbered:
@@ -92,13 +100,13 @@ def gauge(view: View) -> Text:
 
 def _lines(event: Event, view: View) -> list[Text]:
     match event:
-        case Returned():
+        case ToolResult():
             return [_call(event), *map(_searcher, event.delegated)] if event.mistake or event.name in VERBS else []
-        case Edited():
+        case EditApplied():
             return _edits(event, view)
-        case Acted(action=action) if not action.calls:
+        case ActionTaken(action=action) if not action.calls:
             return []
-        case End():
+        case EpisodeEnded():
             return [_end(event)]
     return []
 
@@ -112,7 +120,7 @@ def _shortened(lines: list[Text]) -> list[Text]:
     return [*(line for line in lines if line not in barren), more]
 
 
-def _call(event: Returned) -> Text:
+def _call(event: ToolResult) -> Text:
     line = Text.assemble((f"{VERBS.get(event.name, printable(event.name)):<8}", "cyan"))
     line.append(_argument(event.arguments))
     if event.mistake:
@@ -123,7 +131,7 @@ def _call(event: Returned) -> Text:
     return line.append(f"  {len(blocks)} new: {_titles(blocks)}", style="dim")
 
 
-def _searcher(one: Delegated) -> Text:
+def _searcher(one: SubAgentRecord) -> Text:
     """A sub-agent on one line: its task, and what it came to."""
     line = Text.assemble(("  └ ", "dim"), _argument({"task": one.task}))
     line.append(f"  {_count(one.documents, 'document')}, {_count(one.steps, 'step')}", style="dim")
@@ -138,7 +146,7 @@ def _argument(arguments: dict[str, object]) -> str:
     return text if len(text) <= 48 else text[:47] + "…"
 
 
-def _edits(event: Edited, view: View) -> list[Text]:
+def _edits(event: EditApplied, view: View) -> list[Text]:
     by_key = view.by_key()
     lines = []
     edit = event.edit
@@ -152,7 +160,7 @@ def _edits(event: Edited, view: View) -> list[Text]:
     return [*lines, Text.assemble((cost, "dim"))]
 
 
-def _end(event: End) -> Text:
+def _end(event: EpisodeEnded) -> Text:
     reason = event.stop_reason.replace("_", " ")
     line = Text.assemble((f"{reason}: ", "bold" if event.stop_reason == "finished" else "yellow"))
     return line.append(f"{_count(len(event.documents), 'document')} ranked")

@@ -13,11 +13,11 @@ import click
 
 from context_agent.cli import config
 from context_agent.errors import CorpusNotFoundError
-from context_agent.profiles import NAMES as PROFILES
+from context_agent.harness.profile import NAMES as PROFILES
 
 if TYPE_CHECKING:
     from context_agent.agent import SearchAgent
-    from context_agent.driving import Observer
+    from context_agent.harness.episode_run import Observer
     from context_agent.retrieval.chroma import ChromaCorpus
     from context_agent.retrieval.protocol import Corpus
 
@@ -337,7 +337,7 @@ def open_corpus(index: IndexOptions, opening: OpenOptions | None = None, *, cach
 def open_agent(chosen: AgentOptions, corpus: Corpus, observers: Sequence[Observer] = ()) -> SearchAgent:
     """An agent on the corpus; the caller closes it."""
     from context_agent.agent import SearchAgent
-    from context_agent.episode import Limits
+    from context_agent.harness.episode import Limits
     from context_agent.policies.factory import load_policy
     from context_agent.swarm import Swarm
 

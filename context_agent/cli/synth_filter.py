@@ -130,7 +130,7 @@ def tell_problems(command: str, problems: list[str]) -> None:
 def _trial(
     agent: options.AgentOptions, corpus: Corpus, *, passes: int, vary: str | None, k: int, recall: float, drop: str
 ) -> Trial:
-    from context_agent.episode import Limits
+    from context_agent.harness.episode import Limits
     from context_agent.policies.factory import load_policy
     from context_agent.synth_data.passes import Trial, attempts, natural
 

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from context_agent.cli import console, options
-from context_agent.profiles import NAMES as PROFILES
+from context_agent.harness.profile import NAMES as PROFILES
 
 if TYPE_CHECKING:
-    from context_agent.profiles import Profile
+    from context_agent.harness.profile import Profile
     from context_agent.retrieval.protocol import Corpus
     from context_agent.synth_data.task import Task
     from context_agent.synth_data.trajectories import Filters, Report, Teacher
@@ -199,8 +199,8 @@ async def _make(
     *,
     keep_dropped: bool,
 ) -> Report:
-    from context_agent.episode import Limits
-    from context_agent.profiles import profile
+    from context_agent.harness.episode import Limits
+    from context_agent.harness.profile import profile
     from context_agent.pruning.budget import Budget
     from context_agent.synth_data.trajectories import Settings, make
 

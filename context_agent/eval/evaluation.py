@@ -17,7 +17,6 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-from context_agent.episode import Limits
 from context_agent.errors import DataError
 from context_agent.eval.catalog import Benchmark
 from context_agent.eval.checks import Leaks, MissingGold, leaks, missing_gold
@@ -29,7 +28,8 @@ from context_agent.eval.runner import Progress, cells, plan, run
 from context_agent.eval.saved import Shelf
 from context_agent.eval.systems import Settings, System, asked
 from context_agent.eval.worker import Kit
-from context_agent.policies.protocol import Policy
+from context_agent.harness.episode import Limits
+from context_agent.harness.policy import Policy
 from context_agent.pruning.budget import WINDOW, Budget
 from context_agent.retrieval.protocol import Corpus
 from context_agent.version import __version__

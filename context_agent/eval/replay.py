@@ -7,8 +7,17 @@ from dataclasses import dataclass
 
 from context_agent.eval.gold import Gold
 from context_agent.eval.record import Turn
+from context_agent.harness.trajectory import (
+    ActionTaken,
+    EditApplied,
+    EpisodeEnded,
+    Event,
+    PromptShown,
+    ToolResult,
+    Trajectory,
+    TurnClosed,
+)
 from context_agent.pruning.view import Block, View
-from context_agent.trajectory import Acted, Counted, Edited, End, Event, Prompted, Returned, Trajectory
 
 
 @dataclass(slots=True)
@@ -69,29 +78,29 @@ class Replay:
         for event, after in trajectory.replay():
             self._take(event, view, after)
             view = after
-        self.kept = {block.id for block in view.standing} if view is not None else set()
+        self.kept = {block.id for block in view.citable_blocks} if view is not None else set()
         """Those in the final view, themselves or through a summary."""
-        self.held = self._found(view.standing) if view is not None else frozenset()
+        self.held = self._found(view.citable_blocks) if view is not None else frozenset()
         self.spent.end = view.tokens if view is not None else 0
 
     def _take(self, event: Event, before: View | None, after: View) -> None:
         match event:
-            case Prompted(segments=segments):
+            case PromptShown(segments=segments):
                 self.spent.placed += sum(segment.tokens for segment in segments)
-            case Acted():
+            case ActionTaken():
                 self._act(event, before, after)
-            case Edited() if before is not None:
+            case EditApplied() if before is not None:
                 self._edit(event, before, after)
-            case Returned():
+            case ToolResult():
                 self._show(event)
-            case Counted(segment=segment):
+            case TurnClosed(segment=segment):
                 self.spent.placed += segment.tokens
                 self.spent.turns += 1
                 self._note(after)
-            case End(dropped=dropped):
+            case EpisodeEnded(dropped=dropped):
                 self.spent.dropped += sum(dropped.values())
 
-    def _act(self, event: Acted, before: View | None, after: View) -> None:
+    def _act(self, event: ActionTaken, before: View | None, after: View) -> None:
         prompt = before.tokens if before is not None else 0
         self.spent.actions += 1
         self.spent.prompt += prompt
@@ -101,14 +110,14 @@ class Replay:
         self.spent.peak = max(self.spent.peak, prompt)
         self._prefix = after.tokens
 
-    def _edit(self, event: Edited, before: View, after: View) -> None:
+    def _edit(self, event: EditApplied, before: View, after: View) -> None:
         self.spent.placed += sum(summary.tokens for summary in event.edit.summaries)
         self.spent.lost += event.cost.recomputed
         self.spent.freed += event.cost.freed
         self._prefix = after.tokens - event.cost.recomputed
-        self.pruned |= {block.id for block in before.standing} - {block.id for block in after.standing}
+        self.pruned |= {block.id for block in before.citable_blocks} - {block.id for block in after.citable_blocks}
 
-    def _show(self, event: Returned) -> None:
+    def _show(self, event: ToolResult) -> None:
         self.spent.calls += 1
         self.spent.mistakes += event.mistake is not None
         self.spent.placed += sum(segment.tokens for segment in event.segments)
@@ -119,7 +128,7 @@ class Replay:
 
     def _note(self, view: View) -> None:
         pruned = frozenset(self.pruned)
-        held = self._found(view.standing)
+        held = self._found(view.citable_blocks)
         state = State(self.spent.placed, view.tokens, self.seen, held, pruned, pruned & self.gold)
         self.states.append(state)
 

@@ -15,15 +15,24 @@ from dataclasses import dataclass, fields, replace
 from enum import StrEnum
 from itertools import zip_longest
 
-from context_agent.episode import Episode, Limits, StopReason
 from context_agent.errors import BudgetError, ConfigError, TrajectoryError
-from context_agent.profiles import Profile
-from context_agent.profiles import profile as named_profile
+from context_agent.harness.episode import Episode, Limits, StopReason
+from context_agent.harness.profile import Profile
+from context_agent.harness.profile import profile as named_profile
+from context_agent.harness.tools import EDITS
+from context_agent.harness.trajectory import (
+    ActionTaken,
+    EditApplied,
+    EpisodeEnded,
+    Event,
+    PromptShown,
+    ToolResult,
+    Trajectory,
+    TurnClosed,
+)
 from context_agent.pruning.view import Block, Role, Text
 from context_agent.retrieval.protocol import Corpus
 from context_agent.tokens import TokenCounter, counter_named
-from context_agent.tools import EDITS
-from context_agent.trajectory import Acted, Counted, Edited, End, Event, Prompted, Returned, Trajectory
 
 WORLDLY = frozenset(
     {StopReason.TIME, StopReason.CANCELLED, StopReason.POLICY_ERROR, StopReason.CORPUS_ERROR},
@@ -105,7 +114,7 @@ def source_of(name: str) -> str:
 def _unfit(trajectory: Trajectory) -> Difference | None:
     """What is wrong with the record by itself."""
     if trajectory.end is None:
-        turn = max((one.turn for one in trajectory.events if isinstance(one, Acted)), default=-1)
+        turn = max((one.turn for one in trajectory.events if isinstance(one, ActionTaken)), default=-1)
         return Difference(Cause.TORN, turn, "the record has no end")
     try:
         trajectory.verify()
@@ -148,7 +157,7 @@ class _Rerun:
             return found
         for number, events in enumerate(turns):
             acted = events[0]
-            assert isinstance(acted, Acted)
+            assert isinstance(acted, ActionTaken)
             if episode.done:
                 return Difference(
                     Cause.HARNESS, acted.turn, f"it ends here by {episode.stop_reason}; the record goes on"
@@ -187,7 +196,7 @@ class _Rerun:
 
     def _compared(self, recorded: Sequence[Event], today: Sequence[Event], *, whole: bool) -> Difference | None:
         """The first difference of a turn; a turn that is not `whole` is compared as far as it was recorded."""
-        news = [event for event in today if not isinstance(event, End)]
+        news = [event for event in today if not isinstance(event, EpisodeEnded)]
         for old, new in zip_longest(recorded, news if whole else news[: len(recorded)]):
             event = old or new
             found = self._difference(old, new)
@@ -197,22 +206,22 @@ class _Rerun:
 
     def _difference(self, old: Event | None, new: Event | None) -> tuple[Cause, str] | None:
         match old, new:
-            case Returned(), Returned():
+            case ToolResult(), ToolResult():
                 return self._result(old, new)
-            case Prompted(), Prompted():
+            case PromptShown(), PromptShown():
                 return _wording(old.segments, new.segments, "the opening")
-            case Acted(), Acted():
+            case ActionTaken(), ActionTaken():
                 return _sized(old.text, old.tokens, new.text, new.tokens, "the action") or _otherwise(
                     old.shown == new.shown, "the action's place in the window"
                 )
-            case Edited(), Edited():
+            case EditApplied(), EditApplied():
                 return _otherwise((old.edit, old.cost) == (new.edit, new.cost), "the edit or its bill")
-            case Counted(), Counted():
+            case TurnClosed(), TurnClosed():
                 return _wording((old.segment,), (new.segment,), "the usage line")
         names = [type(one).__name__.lower() if one is not None else "nothing" for one in (old, new)]
         return Cause.HARNESS, f"the record has {names[0]} where today there is {names[1]}"
 
-    def _result(self, old: Returned, new: Returned) -> tuple[Cause, str] | None:
+    def _result(self, old: ToolResult, new: ToolResult) -> tuple[Cause, str] | None:
         """How the results of one call differ: by the chunks first, then by how they are shown, then by the rest."""
         call = f"{old.name} {str(next(iter(old.arguments.values()), ''))[:_SHOWN]!r}"
         if (old.call, old.name) != (new.call, new.name):
@@ -263,21 +272,21 @@ def _by_action(events: Sequence[Event]) -> Iterator[list[Event]]:
     """The opening, then each action with what it brought about; the end left out."""
     found: list[Event] = []
     for event in events:
-        if isinstance(event, Acted):
+        if isinstance(event, ActionTaken):
             yield found
             found = []
-        if not isinstance(event, End):
+        if not isinstance(event, EpisodeEnded):
             found.append(event)
     yield found
 
 
 def _blocks(event: Event) -> list[Block]:
-    segments = event.segments if isinstance(event, Returned) else ()
+    segments = event.segments if isinstance(event, ToolResult) else ()
     return [one for one in segments if isinstance(one, Block)]
 
 
 def _texts(event: Event) -> list[Text]:
-    segments = event.segments if isinstance(event, Returned | Prompted) else ()
+    segments = event.segments if isinstance(event, ToolResult | PromptShown) else ()
     return [one for one in segments if isinstance(one, Text)]
 
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from context_agent.agent import SearchResult
-from context_agent.episode import StopReason
 from context_agent.eval import metrics
 from context_agent.eval.answers import holds, judgeable
 from context_agent.eval.definitions import BETAS, KS, Kind, table
@@ -18,6 +17,7 @@ from context_agent.eval.gold import Gold, gold_of
 from context_agent.eval.prices import Price
 from context_agent.eval.record import Turn
 from context_agent.eval.replay import Replay, curve
+from context_agent.harness.episode import StopReason
 from context_agent.questions import Question
 from context_agent.types import RankedDocument
 

@@ -2,7 +2,7 @@
 
 A system is a value with a name; `asked` finds it. One-shot systems search once and keep no context, so a window, a seed
 and a policy mean nothing to them. The controls are the agent with its own pruning taken away and a strategy in its
-place (`pruning.strategies`), the bridge policy knowing that it cannot prune, or with summaries (`pruning.extracts`).
+place (`pruning.strategies`), the bridge policy knowing that it cannot prune, or with extracted summaries.
 `NAME@4` is any agent in four rollouts, `agent+swarm4` the agent with four searchers.
 """
 
@@ -17,23 +17,23 @@ from pathlib import Path
 from typing import Protocol, runtime_checkable
 
 from context_agent.agent import SearchAgent, SearchResult
-from context_agent.episode import Limits
 from context_agent.errors import ConfigError
 from context_agent.eval.gold import Gold
 from context_agent.eval.saved import cell
+from context_agent.harness.episode import Limits
+from context_agent.harness.policy import Policy
+from context_agent.harness.profile import profile
+from context_agent.harness.ranking import RRF_K
 from context_agent.policies.bridge import BridgePolicy
 from context_agent.policies.bridge.entities import question_entities
 from context_agent.policies.controlled import ControlledPolicy, SummarizingPolicy
-from context_agent.policies.protocol import Policy
-from context_agent.profiles import profile
 from context_agent.pruning.strategies import strategy
 from context_agent.questions import Question
-from context_agent.ranking import RRF_K
 from context_agent.retrieval.calibration import Calibration
 from context_agent.retrieval.fusion import Retriever, reciprocal_rank_fusion
 from context_agent.retrieval.hybrid import DENSE, SPARSE, gather
 from context_agent.retrieval.protocol import CANDIDATES, Corpus
-from context_agent.swarm import MOST, Swarm
+from context_agent.swarm import MAX_BREADTH, Swarm
 from context_agent.types import Chunk, RankedChunk, RankedDocument
 
 ONE_SHOT = "one_shot"
@@ -222,9 +222,9 @@ def _named(name: str) -> System:
         hint = f"did you mean {near[0]!r}?" if near else f"known are {', '.join(known)}"
         raise ConfigError(f"no system {name!r}; {hint}")
     if plus:
-        if one.name != "agent" or not breadth.isdecimal() or not 1 <= int(breadth) <= MOST:
+        if one.name != "agent" or not breadth.isdecimal() or not 1 <= int(breadth) <= MAX_BREADTH:
             raise ConfigError(
-                f"no system {name!r}: a swarm of 1 to {MOST} searchers is the agent's, as in agent+swarm4"
+                f"no system {name!r}: a swarm of 1 to {MAX_BREADTH} searchers is the agent's, as in agent+swarm4"
             )
         one = replace(one, name=whole, about=f"{one.about}, with {breadth} searchers", swarm=int(breadth))
     if not at:

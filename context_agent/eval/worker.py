@@ -24,7 +24,7 @@ from context_agent.eval.record import Record
 from context_agent.eval.saved import Shelf, of_benchmark
 from context_agent.eval.scoring import broken, failure, score
 from context_agent.eval.systems import Answerer, Settings, System
-from context_agent.policies.protocol import Policy
+from context_agent.harness.policy import Policy
 from context_agent.questions import Question
 from context_agent.retrieval.protocol import Corpus
 from context_agent.tokens import HarmonyCounter

@@ -16,10 +16,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from context_agent.agent import DEFAULT_K, SearchAgent, SearchResult
-from context_agent.episode import Limits
 from context_agent.errors import ConfigError, EmbedderError
+from context_agent.harness.episode import Limits
+from context_agent.harness.policy import Policy
 from context_agent.integrations.filters import joined
-from context_agent.policies.protocol import Policy
 from context_agent.retrieval.protocol import Where
 from context_agent.types import Chunk, Metadata, RankedDocument
 

@@ -22,12 +22,21 @@ import time
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
-from context_agent.episode import Listener, StopReason
+from context_agent.harness.episode import Listener, StopReason
+from context_agent.harness.tools import EDITS
+from context_agent.harness.trajectory import (
+    ActionTaken,
+    EditApplied,
+    EpisodeEnded,
+    Event,
+    Header,
+    PromptShown,
+    ToolResult,
+    TurnClosed,
+)
 from context_agent.integrations.extras import extra
 from context_agent.integrations.otel_messages import as_json, message_of, reported, text_part
 from context_agent.pruning.view import Block, Role, View
-from context_agent.tools import EDITS
-from context_agent.trajectory import Acted, Counted, Edited, End, Event, Header, Prompted, Returned
 from context_agent.types import Action, ToolCall
 from context_agent.version import __version__
 
@@ -99,21 +108,21 @@ class _Episode:
 
     def __call__(self, event: Event, view: View) -> None:
         match event:
-            case Prompted():
+            case PromptShown():
                 self._begin(event)
                 self._ask()
-            case Acted():
+            case ActionTaken():
                 self._answered(event)
-            case Edited():
+            case EditApplied():
                 self._edited(event, view)
-            case Returned():
+            case ToolResult():
                 self._returned(event)
-            case Counted():
+            case TurnClosed():
                 self._ask()
-            case End():
+            case EpisodeEnded():
                 self._end(event)
 
-    def _begin(self, event: Prompted) -> None:
+    def _begin(self, event: PromptShown) -> None:
         header = self._header
         span = self._enter(
             f"invoke_agent {self._name}",
@@ -157,7 +166,7 @@ class _Episode:
             self._enter("decide", SpanKind.INTERNAL, {})
         self._deciding = True
 
-    def _answered(self, event: Acted) -> None:
+    def _answered(self, event: ActionTaken) -> None:
         span = self._leave()
         self._deciding = False
         told = {"ctx1.turn": event.turn, "ctx1.action.tokens": event.tokens, **self._told(event.action)}
@@ -177,7 +186,7 @@ class _Episode:
             self._usage[name] = self._usage.get(name, 0) + count
         return {**usage, **rest}
 
-    def _edited(self, event: Edited, view: View) -> None:
+    def _edited(self, event: EditApplied, view: View) -> None:
         edit, cost = event.edit, event.cost
         bill = {
             "pruned.chunks": len(edit.pruned),
@@ -196,7 +205,7 @@ class _Episode:
             told["ctx1.restored.ids"] = [ids[key] for key in edit.restored]
         self._episode.add_event("ctx1.edit", told)
 
-    def _returned(self, event: Returned) -> None:
+    def _returned(self, event: ToolResult) -> None:
         """One call. The calls of a turn run at the same time: each begins with the turn and takes its own time."""
         ended = self._acted + int(event.seconds * 1e9)
         span = self._tracer.start_span(
@@ -224,7 +233,7 @@ class _Episode:
             self._retrieved(event, span, ended)
         span.end(ended)
 
-    def _retrieved(self, event: Returned, tool: Span, ended: int) -> None:
+    def _retrieved(self, event: ToolResult, tool: Span, ended: int) -> None:
         corpus = self._header.corpus
         span = self._tracer.start_span(
             f"retrieval {corpus}",
@@ -241,7 +250,7 @@ class _Episode:
             span.set_attributes({"gen_ai.retrieval.query.text": query, "gen_ai.retrieval.documents": as_json(shown)})
         span.end(ended)
 
-    def _end(self, event: End) -> None:
+    def _end(self, event: EpisodeEnded) -> None:
         # The agent tells an episode of a failure from within the `except` that caught it.
         error = sys.exception()
         failed = error is not None and event.stop_reason in (
@@ -273,7 +282,7 @@ class _Episode:
             _fail(span, error)
         span.end()
 
-    def _unanswered(self, event: End, error: BaseException | None) -> None:
+    def _unanswered(self, event: EpisodeEnded, error: BaseException | None) -> None:
         """The policy was being asked when the episode ended; or it would have been, and that is no span."""
         span = self._leave()
         if event.stop_reason in UNANSWERED:

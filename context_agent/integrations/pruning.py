@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from context_agent.errors import ConfigError
+from context_agent.harness.profile import default
 from context_agent.policies.bridge import BridgePolicy
 from context_agent.policies.bridge.notes import Candidate
 from context_agent.policies.bridge.passage import Passage
@@ -55,7 +56,7 @@ def prune(
 
 def _judged(question: str, chunks: Sequence[Chunk], policy: BridgePolicy) -> NDArray[np.float32]:
     """The policy's probability for each chunk, shape (n,). Rare words are those rare among these chunks."""
-    actor = policy.open(question, MemoryCorpus(chunks, calibration=False))
+    actor = policy.open(question, MemoryCorpus(chunks, calibration=False), profile=default())
     for chunk in chunks:
         actor.notes.add(Candidate(chunk.id, chunk.document_id, Passage(chunk.title, chunk.text), chunk.tokens, hop=0))
     return actor.judgement.scores()

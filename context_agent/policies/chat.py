@@ -18,13 +18,14 @@ from typing import Any, Literal
 
 from context_agent._support.http import API_KEY_ENV, BASE_URL, Endpoint, Refusal, policy_address
 from context_agent.errors import ConfigError, PolicyError
+from context_agent.harness.profile import Profile
+from context_agent.harness.rendering import parse_ranking
 from context_agent.policies import refusals
-from context_agent.policies.messages import Message, Protocol, assistant, messages, opening_of, opening_text
+from context_agent.policies.declared import declared
+from context_agent.policies.messages import Message, ToolFormat, assistant, messages, opening_text
 from context_agent.policies.replies import REASONING_FIELDS, Reply, read_reply
 from context_agent.policies.text_tools import CALL_TAG, LONGEST_REPLY, parse_calls
-from context_agent.profiles import Profile
 from context_agent.pruning.view import View
-from context_agent.rendering import parse_ranking
 from context_agent.retrieval.protocol import Corpus
 from context_agent.tokens import TokenCounter
 from context_agent.types import Action
@@ -77,7 +78,7 @@ class ChatPolicy:
         max_tokens: int | None = None,
         reasoning_effort: str | None = None,
         reasoning: Literal["keep", "drop"] = "keep",
-        tools: Protocol = "native",
+        tools: ToolFormat = "native",
         stream: bool = False,
         seeded: bool = True,
         extra_body: Mapping[str, Any] | None = None,
@@ -109,7 +110,7 @@ class ChatPolicy:
             concurrency=concurrency,
         )
         self.sampling = Sampling(temperature, top_p, max_tokens, reasoning_effort, dict(extra_body or {}))
-        self.protocol: Protocol = tools
+        self.tool_format: ToolFormat = tools
         self.keeps_reasoning = reasoning == "keep"
         self.deadline = deadline
         self._stream = stream
@@ -118,7 +119,7 @@ class ChatPolicy:
         self._left_out: frozenset[str] = frozenset()
 
     def __repr__(self) -> str:
-        return f"ChatPolicy({self.model!r}, base_url={self.endpoint.base_url!r}, tools={self.protocol!r})"
+        return f"ChatPolicy({self.model!r}, base_url={self.endpoint.base_url!r}, tools={self.tool_format!r})"
 
     @property
     def name(self) -> str:
@@ -135,27 +136,34 @@ class ChatPolicy:
 
         The few tokens that its chat template adds around them are not known; `ChatActor` learns them from `usage`.
         """
-        return opening_text(profile, self.protocol)
+        return opening_text(profile, self.tool_format)
 
-    def open(self, question: str, corpus: Corpus, *, seed: int = 0) -> ChatActor:
+    def open(self, question: str, corpus: Corpus, *, profile: Profile, seed: int = 0) -> ChatActor:
         """An actor for one episode; the seed is sent along."""
-        return ChatActor(self, seed)
+        return ChatActor(self, profile, seed)
 
     async def aclose(self) -> None:
         """Closes the running event loop's connections now; otherwise they close when that loop ends."""
         await self.endpoint.aclose()
 
-    def messages(self, view: View) -> list[Message]:
+    def messages(self, view: View, profile: Profile) -> list[Message]:
         """The view as this policy sends it."""
         fields = [name for name in REASONING_FIELDS if name not in self._left_out]
-        return messages(view, protocol=self.protocol, fields=fields)
+        return messages(view, profile, tool_format=self.tool_format, fields=fields)
 
     async def ask(
-        self, asked: Sequence[Message], view: View, *, room: int, seed: int, until: float = math.inf
+        self,
+        asked: Sequence[Message],
+        view: View,
+        profile: Profile,
+        *,
+        room: int,
+        seed: int,
+        until: float = math.inf,
     ) -> tuple[Reply, tuple[str, ...]]:
         """One reply, and the fields left out for it because this server refuses them. Raises `PolicyError`."""
         while True:
-            body = self._body(asked, view, room, seed)
+            body = self._body(asked, profile, room, seed)
             try:
                 reply = await self.endpoint.post(
                     "/chat/completions", body, partial(read_reply, request=body), until=until
@@ -169,11 +177,10 @@ class ChatPolicy:
             else:
                 return reply, tuple(sorted(self._left_out))
 
-    def _body(self, asked: Sequence[Message], view: View, room: int, seed: int) -> dict[str, Any]:
+    def _body(self, asked: Sequence[Message], profile: Profile, room: int, seed: int) -> dict[str, Any]:
         body: dict[str, Any] = {"model": self.model, "messages": list(asked), **self.sampling.body(room)}
-        if self.protocol == "native":
-            tools = opening_of(view, self.protocol).tools
-            body["tools"] = [{"type": "function", "function": tool} for tool in tools]
+        if self.tool_format == "native":
+            body["tools"] = [{"type": "function", "function": tool} for tool in declared(profile)]
         if self._stream:
             body |= {"stream": True, "stream_options": {"include_usage": True}}
         if self._seeded:
@@ -204,8 +211,9 @@ class ChatPolicy:
 class ChatActor:
     """The decisions of one episode. Keeps no messages: they are built from each view anew."""
 
-    def __init__(self, policy: ChatPolicy, seed: int) -> None:
+    def __init__(self, policy: ChatPolicy, profile: Profile, seed: int) -> None:
         self._policy = policy
+        self._profile = profile
         self._seed = seed
         self._nudged = False
         self._measured = (1, 0)
@@ -222,7 +230,7 @@ class ChatActor:
             raise PolicyError(f"{where}: no action within the deadline of {deadline:g} s") from None
 
     async def _act(self, view: View, until: float) -> Action:
-        asked = self._policy.messages(view)
+        asked = self._policy.messages(view, self._profile)
         room = self._room(view)
         action = await self._ask(asked, view, room, until)
         left = room - (action.tokens or 0)
@@ -236,7 +244,7 @@ class ChatActor:
         return replace(again, extra={**again.extra, "nudged": discarded})
 
     async def _ask(self, asked: Sequence[Message], view: View, room: int, until: float) -> Action:
-        reply, left_out = await self._policy.ask(asked, view, room=room, seed=self._seed, until=until)
+        reply, left_out = await self._policy.ask(asked, view, self._profile, room=room, seed=self._seed, until=until)
         if prompt := reply.usage.get("prompt_tokens"):
             self._measured = (max(1, view.tokens), prompt)
         return self._action(reply, left_out)
@@ -254,7 +262,7 @@ class ChatActor:
     def _action(self, reply: Reply, left_out: tuple[str, ...]) -> Action:
         text, calls = reply.text, reply.calls
         # Some servers parse calls that no tools were declared for, and some leave declared ones in the text.
-        if not calls and (self._policy.protocol == "text" or CALL_TAG in text):
+        if not calls and (self._policy.tool_format == "text" or CALL_TAG in text):
             text, calls = parse_calls(reply.text)
         # A server's reasoning parser may take a reply without think tags for nothing but thoughts.
         misplaced = not calls and not text and reply.finish == "stop"

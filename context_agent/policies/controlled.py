@@ -9,14 +9,13 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from context_agent.policies.protocol import Actor, PartialRanker, Policy
-from context_agent.profiles import SUMMARIZE, Profile
-from context_agent.pruning.extracts import Replacement, extract
-from context_agent.pruning.strategies import Strategy
+from context_agent.harness.policy import Actor, Instructions, PartialRanker, Policy
+from context_agent.harness.profile import SUMMARIZE, Profile
+from context_agent.harness.tools import EDITS
+from context_agent.pruning.strategies import Replacement, Strategy, extract
 from context_agent.pruning.view import View
 from context_agent.retrieval.protocol import Corpus
 from context_agent.tokens import TokenCounter
-from context_agent.tools import EDITS
 from context_agent.types import Action, RankedId, ToolCall
 
 PRUNE = "prune_chunks"
@@ -40,13 +39,13 @@ class ControlledPolicy:
         """The inner policy's engine, None where it has none."""
         return getattr(self._inner, "engine", None)
 
-    def instructions(self, profile: Profile) -> str:
+    def instructions(self, profile: Profile) -> str | Instructions:
         """The inner policy's."""
         return self._inner.instructions(profile)
 
-    def open(self, question: str, corpus: Corpus, *, seed: int = 0) -> Actor:
+    def open(self, question: str, corpus: Corpus, *, profile: Profile, seed: int = 0) -> Actor:
         """The inner policy's actor under control."""
-        return ControlledActor(self._inner.open(question, corpus, seed=seed), self._strategy)
+        return ControlledActor(self._inner.open(question, corpus, profile=profile, seed=seed), self._strategy)
 
 
 class ControlledActor:
@@ -77,7 +76,7 @@ class ControlledActor:
 
 
 class SummarizingPolicy:
-    """The inner policy with summaries of one sentence a chunk (`pruning.extracts`); needs a profile that has them.
+    """The inner policy with summaries of one sentence a chunk; needs a profile that has them.
 
     Each of its prunes becomes a summary of what it would have hidden, older summaries being put together with it; a
     prune of what no sentence is shorter than stands. With `own=True` its edits stay as they are, and the oldest
@@ -94,13 +93,13 @@ class SummarizingPolicy:
         """The inner policy's."""
         return self._inner.counter
 
-    def instructions(self, profile: Profile) -> str:
+    def instructions(self, profile: Profile) -> str | Instructions:
         """The inner policy's."""
         return self._inner.instructions(profile)
 
-    def open(self, question: str, corpus: Corpus, *, seed: int = 0) -> Actor:
+    def open(self, question: str, corpus: Corpus, *, profile: Profile, seed: int = 0) -> Actor:
         """The inner policy's actor with summaries."""
-        return SummarizingActor(self._inner.open(question, corpus, seed=seed), own=self._own)
+        return SummarizingActor(self._inner.open(question, corpus, profile=profile, seed=seed), own=self._own)
 
 
 class SummarizingActor:
@@ -134,7 +133,7 @@ def _need(view: View) -> int:
 def _partial(inner: Actor, view: View) -> tuple[RankedId, ...]:
     if isinstance(inner, PartialRanker):
         return inner.partial(view)
-    return tuple(RankedId(document) for document in dict.fromkeys(b.document_id for b in view.standing))
+    return tuple(RankedId(document) for document in dict.fromkeys(b.document_id for b in view.citable_blocks))
 
 
 def _summarized(view: View, call: ToolCall) -> ToolCall:

@@ -1,11 +1,11 @@
-"""The profile's tools as prompts declare them: the schemas of `context_agent.tools`, with references put in place."""
+"""The tools of a profile as prompts declare them: the schemas of `harness.tools`, with references resolved."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from context_agent.profiles import Profile
-from context_agent.tools import schemas
+from context_agent.harness.profile import Profile
+from context_agent.harness.tools import schemas
 
 
 def declared(profile: Profile) -> list[dict[str, Any]]:

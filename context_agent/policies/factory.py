@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Literal
 
 from context_agent.errors import ConfigError
-from context_agent.policies.protocol import Policy
+from context_agent.harness.policy import Policy
 
 Kind = Literal["bridge", "chat", "tokens"]
 ENVIRONMENT = {

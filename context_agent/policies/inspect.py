@@ -18,10 +18,10 @@ from typing import Any, Literal
 
 from context_agent._support.http import API_KEY_ENV, Endpoint, Events, Refusal, policy_address
 from context_agent.errors import PolicyError
+from context_agent.harness.rendering import compact
 from context_agent.policies import refusals
 from context_agent.policies.replies import MOST_TOKENS, Reply, read_reply
 from context_agent.pruning.budget import WINDOW
-from context_agent.rendering import compact
 
 Status = Literal["ok", "warn", "fail"]
 LENGTHS = ("max_model_len", "context_length", "context_window", "max_context_length", "n_ctx")

@@ -1,8 +1,8 @@
 """Views as chat messages. Nothing but the view goes in: an edit, a replay and a fresh process give the same messages.
 
 The first segment of a view holds the prompt and, behind it, the declared tools, one JSON object a line, because
-both are sent and both count against the budget. For a server with native tool calls they go into the request's own
-fields (`read_opening` takes them apart); for the text protocol the segment is sent as it stands.
+both are sent and both count against the budget. For a server with native tool calls the tools go into the request's
+own field and the prompt into the system message; for the text format the segment is sent as it stands.
 
 A message a call: the episode numbers what `multi_tool_use` wraps as calls of their own, so one call's message may
 hold several results, in their order. The usage line ends the turn's last one.
@@ -10,35 +10,26 @@ hold several results, in their order. The usage line ends the turn's last one.
 
 from __future__ import annotations
 
-import json
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, Literal
 
 from context_agent._support.markers import escape_markers
+from context_agent.harness.profile import Profile
+from context_agent.harness.rendering import compact
+from context_agent.harness.tools import flatten
 from context_agent.policies.declared import declared
 from context_agent.policies.replies import INLINE, REASONING_FIELDS
 from context_agent.policies.text_tools import HOW, written
-from context_agent.profiles import Profile, default
 from context_agent.pruning.view import Role, Text, View
-from context_agent.rendering import compact
-from context_agent.tools import flatten
 from context_agent.types import Action, ToolCall
 
-Protocol = Literal["native", "text"]
+ToolFormat = Literal["native", "text"]
 Message = dict[str, Any]
 
 HEADING = "\n\n# Tools\n"
-
-
-@dataclass(frozen=True, slots=True)
-class Opening:
-    """What stands ahead of the question: the system message and the declared tools."""
-
-    system: str
-    tools: tuple[dict[str, Any], ...]
 
 
 @dataclass(slots=True)
@@ -51,63 +42,56 @@ class _Turn:
 
 
 @lru_cache(maxsize=16)
-def opening_text(profile: Profile, protocol: Protocol) -> str:
+def opening_text(profile: Profile, tool_format: ToolFormat) -> str:
     """The profile's prompt and its tools: the first segment of a view."""
-    return profile.instructions().rstrip() + _section(profile, protocol)
+    return profile.instructions().rstrip() + _section(profile, tool_format)
 
 
-@lru_cache(maxsize=16)
-def read_opening(text: str, protocol: Protocol, names: tuple[str, ...] = ()) -> Opening:
-    """The inverse of `opening_text`. A prompt without tools gets those of `names`, or the default profile's."""
-    if HEADING not in text:
-        text = text.rstrip() + _section(replace(default(), tools=names or default().tools), protocol)
-    system, _, section = text.rpartition(HEADING)
-    tools = tuple(json.loads(line) for line in section.splitlines() if line.startswith('{"name":'))
-    return Opening(text.strip() if protocol == "text" else system.strip(), tools)
+def system_message(view: View, profile: Profile, tool_format: ToolFormat) -> str:
+    """The system message for a view: the profile's prompt, or the instructions that the episode was opened with."""
+    first = view.segments[0] if view.segments else None
+    text = first.text if isinstance(first, Text) and first.role is Role.PROMPT else ""
+    if text == opening_text(profile, tool_format):
+        return (text if tool_format == "text" else profile.instructions()).strip()
+    return (text + _section(profile, tool_format) if tool_format == "text" else text).strip()
 
 
-def _section(profile: Profile, protocol: Protocol) -> str:
+def _section(profile: Profile, tool_format: ToolFormat) -> str:
     lines = [compact(tool) for tool in declared(profile)]
-    return HEADING + "\n".join([*([HOW] if protocol == "text" else []), *lines]) + "\n"
+    return HEADING + "\n".join([*([HOW] if tool_format == "text" else []), *lines]) + "\n"
 
 
-def messages(view: View, *, protocol: Protocol = "native", fields: Sequence[str] = REASONING_FIELDS) -> list[Message]:
+def messages(
+    view: View, profile: Profile, *, tool_format: ToolFormat = "native", fields: Sequence[str] = REASONING_FIELDS
+) -> list[Message]:
     """The view as messages: system, question, then a reply and its results for each turn.
 
     `fields` are the reasoning fields that may be sent back; thoughts between tags go back where they stood.
     """
-    opening = opening_of(view, protocol)
-    named = Profile(name="", tools=view.tools or tuple(tool["name"] for tool in opening.tools), prompt="")
-    made: list[Message] = [{"role": "system", "content": opening.system}] if opening.system else []
+    system = system_message(view, profile, tool_format)
+    built: list[Message] = [{"role": "system", "content": system}] if system else []
     turn: _Turn | None = None
     for segment in view.visible:
         if not isinstance(segment, Text) or segment.role is Role.RESULT:
             if turn is not None:
                 turn.shown[segment.call].append(escape_markers(segment.text, blocks=False))
         elif segment.role is Role.QUESTION:
-            made.append({"role": "user", "content": escape_markers(segment.text, blocks=False).strip()})
+            built.append({"role": "user", "content": escape_markers(segment.text, blocks=False).strip()})
         elif segment.role is Role.ACTION and segment.action is not None:
             turn = _Turn(segment.action, segment.turn)
         elif segment.role is Role.USAGE and turn is not None:
-            made += _turn_messages(turn, segment.text, named, protocol, fields)
+            built += _turn_messages(turn, segment.text, profile.tools, tool_format, fields)
             turn = None
-    return made
-
-
-def opening_of(view: View, protocol: Protocol) -> Opening:
-    """The opening that the view's first segment holds."""
-    first = view.segments[0] if view.segments else None
-    text = first.text if isinstance(first, Text) and first.role is Role.PROMPT else ""
-    return read_opening(text, protocol, view.tools)
+    return built
 
 
 def _turn_messages(
-    turn: _Turn, usage: str, named: Profile, protocol: Protocol, fields: Sequence[str]
+    turn: _Turn, usage: str, tools: Sequence[str], tool_format: ToolFormat, fields: Sequence[str]
 ) -> Iterator[Message]:
     calls = _identified(turn)
-    results = _results(calls, turn, named)
+    results = _results(calls, turn, tools)
     results[-1] += usage
-    if protocol == "text":
+    if tool_format == "text":
         yield assistant(turn.action, [], "\n".join([turn.action.text, *map(written, calls)]).strip(), fields)
         told = (f"<tool_response>\n{text}</tool_response>" for text in results)
         yield {"role": "user", "content": "\n".join(told)}
@@ -135,15 +119,12 @@ def assistant(
     return made
 
 
-def _results(calls: Sequence[ToolCall], turn: _Turn, named: Profile) -> list[str]:
-    """What each call brought into view: a call's own result, or those of all the calls that it wraps.
-
-    `named` is as much of the episode's profile as `tools.flatten` needs: the names of its tools.
-    """
+def _results(calls: Sequence[ToolCall], turn: _Turn, tools: Sequence[str]) -> list[str]:
+    """What each call brought into view: a call's own result, or those of all the calls that it wraps."""
     texts = []
     index = 0
     for call in calls:
-        count = len(flatten([call], named))
+        count = len(flatten([call], tools))
         texts.append("".join(text for inner in range(index, index + count) for text in turn.shown[inner]))
         index += count
     return texts

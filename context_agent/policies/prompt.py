@@ -10,16 +10,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
+from context_agent.harness.profile import Profile
+from context_agent.harness.tools import BATCH, flatten
 from context_agent.policies.renderers.protocol import Ids, Opening, TokenRenderer
 from context_agent.policies.token_calls import TokenCall
-from context_agent.profiles import Profile
 from context_agent.pruning.view import Role, Segment, Text, View
-from context_agent.tools import flatten
 from context_agent.types import Action, ToolCall
 
 Key = tuple[str, int, int]
 Piece = tuple[Key, Ids]
-WRAPPER = "multi_tool_use"
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +117,7 @@ class Prompt:
         action = action if record else self._writable(action)
         reply = record.output if record else self._renderer.reply(action)
         frame = self._renderer.frame(reply, [call.name for call in action.calls])
-        owner = (number for number, call in enumerate(action.calls) for _ in flatten([call], self._profile))
+        owner = (number for number, call in enumerate(action.calls) for _ in flatten([call], self._profile.tools))
         made = self._turns_made[segment.turn] = Turn(segment.turn, action, reply, frame, tuple(owner))
         return made
 
@@ -129,8 +128,8 @@ class Prompt:
 
     def _writable(self, action: Action) -> Action:
         """The action with its calls wrapped, where the renderer's replies hold one call and the action has more."""
-        if len(action.calls) < 2 or self._renderer.parallel or WRAPPER not in self._profile.tools:
+        if len(action.calls) < 2 or self._renderer.parallel or BATCH not in self._profile.tools:
             return action
-        flat = flatten(action.calls, self._profile)
+        flat = flatten(action.calls, self._profile.tools)
         inner = [{"tool_name": call.name, "parameters": call.arguments} for call in flat]
-        return replace(action, calls=(ToolCall(WRAPPER, {"tool_calls": inner}),))
+        return replace(action, calls=(ToolCall(BATCH, {"tool_calls": inner}),))

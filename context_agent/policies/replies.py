@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeGuard
 
 from context_agent._support.http import MalformedResponse
-from context_agent.tools import LONGEST_ARGUMENTS, MOST_CALLS, bounded
+from context_agent.harness.tools import LONGEST_ARGUMENTS, MOST_CALLS, bounded
 from context_agent.types import ToolCall
 
 REASONING_FIELDS = ("reasoning", "reasoning_content")

@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 
-from context_agent.profiles import Profile
+from context_agent.harness.profile import Profile
 from context_agent.pruning.view import View
 from context_agent.retrieval.protocol import Corpus
 from context_agent.tokens import TokenCounter
@@ -52,7 +52,7 @@ class ScriptedPolicy:
         """The profile's prompt, or nothing."""
         return profile.instructions() if self._instructed else ""
 
-    def open(self, question: str, corpus: Corpus, *, seed: int = 0) -> ScriptedActor:
+    def open(self, question: str, corpus: Corpus, *, profile: Profile, seed: int = 0) -> ScriptedActor:
         """An actor at the first step."""
         return ScriptedActor(self._steps, self._delay)
 

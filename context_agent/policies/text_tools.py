@@ -15,9 +15,9 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from context_agent.harness.rendering import compact
+from context_agent.harness.tools import bounded
 from context_agent.policies.replies import read_arguments, tool_name
-from context_agent.rendering import compact
-from context_agent.tools import bounded
 from context_agent.types import ToolCall
 
 LONGEST_REPLY = 100_000

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from context_agent.errors import TrajectoryError
-from context_agent.trajectory import Acted, Trajectory
+from context_agent.harness.trajectory import ActionTaken, Trajectory
 
 KEY = "sampled"
 """Where `Action.extra` holds the record; None where the window had no room and nothing was sampled."""
@@ -82,7 +82,7 @@ class WholeCall:
 def calls(trajectory: Trajectory) -> Iterator[TokenCall]:
     """The calls of an episode in order. Raises `TrajectoryError` where an action is another policy's."""
     for event in trajectory.events:
-        if not isinstance(event, Acted):
+        if not isinstance(event, ActionTaken):
             continue
         if (call := TokenCall.from_extra(event.action.extra)) is not None:
             yield call

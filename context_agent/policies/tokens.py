@@ -20,12 +20,14 @@ from dataclasses import replace
 
 from context_agent._support.http import API_KEY_ENV, BASE_URL
 from context_agent.errors import ConfigError, MissingExtraError, PolicyError
+from context_agent.harness.policy import Instructions
+from context_agent.harness.profile import Profile
+from context_agent.harness.tools import BATCH
 from context_agent.policies.engines.protocol import Engine, Sample
-from context_agent.policies.prompt import WRAPPER, Prompt
+from context_agent.policies.prompt import Prompt
 from context_agent.policies.renderers.harmony import HarmonyRenderer
 from context_agent.policies.renderers.protocol import Opening, TokenRenderer
 from context_agent.policies.token_calls import KEY, TokenCall
-from context_agent.profiles import Profile
 from context_agent.pruning.view import Role, Text, View
 from context_agent.retrieval.protocol import Corpus
 from context_agent.types import Action
@@ -36,11 +38,10 @@ SEEDS = 2**31
 
 
 class PromptCounter:
-    """Counts by the renderer's vocabulary; the text of an opening counts as what it stands for."""
+    """Counts by the renderer's vocabulary."""
 
     def __init__(self, renderer: TokenRenderer) -> None:
         self._renderer = renderer
-        self._openings: dict[str, tuple[Opening, Profile]] = {}
 
     @property
     def name(self) -> str:
@@ -49,23 +50,7 @@ class PromptCounter:
 
     def count(self, text: str) -> int:
         """Tokens of the text as content."""
-        known = self._openings.get(text)
-        return known[0].tokens if known else len(self._renderer.encode(text))
-
-    def register(self, profile: Profile) -> str:
-        """Makes the profile's opening known; returns its text."""
-        opening = self._renderer.opening(profile)
-        self._openings[opening.text] = (opening, profile)
-        return opening.text
-
-    def opening(self, text: str) -> tuple[Opening, Profile]:
-        """The opening of that text, and its profile. Raises `PolicyError` for one that `register` did not make."""
-        if text not in self._openings:
-            raise PolicyError(
-                "the view does not begin with this policy's instructions: "
-                "open the Episode with instructions=policy.instructions(profile), as SearchAgent does"
-            )
-        return self._openings[text]
+        return len(self._renderer.encode(text))
 
 
 class TokenPolicy:
@@ -95,32 +80,37 @@ class TokenPolicy:
         self.temperature = temperature
         self.top_p = top_p
         self.max_tokens = max_tokens
-        self._counter = PromptCounter(self.renderer)
+        self.counter = PromptCounter(self.renderer)
+        """Counts by the model's vocabulary."""
+        self._openings: dict[Profile, Opening] = {}
 
     @property
     def name(self) -> str:
         """Engine and renderer."""
         return f"tokens:{self.engine.name}:{self.renderer.name}"
 
-    @property
-    def counter(self) -> PromptCounter:
-        """Counts by the model's vocabulary."""
-        return self._counter
-
-    def instructions(self, profile: Profile) -> str:
+    def instructions(self, profile: Profile) -> Instructions:
         """System and developer message as they stand in the prompt, tools included."""
-        return self._counter.register(profile)
+        opening = self.opening(profile)
+        return Instructions(opening.text, opening.tokens)
 
-    def open(self, question: str, corpus: Corpus, *, seed: int = 0) -> TokenActor:
+    def opening(self, profile: Profile) -> Opening:
+        """The profile's opening in the renderer's tokens, rendered once."""
+        if profile not in self._openings:
+            self._openings[profile] = self.renderer.opening(profile)
+        return self._openings[profile]
+
+    def open(self, question: str, corpus: Corpus, *, profile: Profile, seed: int = 0) -> TokenActor:
         """An actor whose turns are sampled with seeds drawn from `seed`."""
-        return TokenActor(self, seed)
+        return TokenActor(self, profile, seed)
 
 
 class TokenActor:
     """The calls of one episode."""
 
-    def __init__(self, policy: TokenPolicy, seed: int) -> None:
+    def __init__(self, policy: TokenPolicy, profile: Profile, seed: int) -> None:
         self._policy = policy
+        self._profile = profile
         self._seed = seed
         self._prompt: Prompt | None = None
         self._reserve = 0
@@ -151,10 +141,15 @@ class TokenActor:
         return self._action(prompt, sample, kept, new)
 
     def _begin(self, view: View) -> Prompt:
-        head = next((s.text for s in view.segments if isinstance(s, Text) and s.role is Role.PROMPT), "")
-        opening, profile = self._policy.counter.opening(head)
-        self._prompt = Prompt(self._policy.renderer, profile, opening)
-        names = {*profile.tools, WRAPPER}
+        """The prompt of the episode. Raises `PolicyError` where the view begins with other instructions."""
+        opening = self._policy.opening(self._profile)
+        if next((s.text for s in view.segments if isinstance(s, Text) and s.role is Role.PROMPT), "") != opening.text:
+            raise PolicyError(
+                "the view does not begin with this policy's instructions: "
+                "open the Episode with instructions=policy.instructions(profile), as SearchAgent does"
+            )
+        self._prompt = Prompt(self._policy.renderer, self._profile, opening)
+        names = {*self._profile.tools, BATCH}
         self._reserve = max(sum(map(len, self._policy.renderer.frame((), [name]))) for name in names)
         return self._prompt
 

@@ -74,10 +74,6 @@ class Budget:
         """
         return max(0, min(self.per_call * calls, self.hard - tokens))
 
-    def output_room(self, tokens: int) -> int:
-        """Tokens a policy may sample on a view of that size: view + output + `reserve` <= window."""
-        return max(0, self.window - tokens - self.reserve)
-
     def result_room(self, tokens: int) -> int:
         """Tokens that what is said in answer to a call may take behind a view of that size; the usage line follows."""
         return self.window - tokens - self.reserve * 3 // 4

@@ -3,16 +3,30 @@
 `none` drops nothing, `oldest` the oldest blocks first, `random` any, `oracle` everything that is not gold (it needs
 the gold documents, so it is no strategy to serve with; and no upper bound either, where a policy searches less without
 its own pruning).
+
+`extract` is a control for a policy's own summaries: of each block the sentence closest to the question.
 """
 
 from __future__ import annotations
 
 import random
+import re
 from collections.abc import Callable, Iterable
 from collections.abc import Set as AbstractSet
+from dataclasses import dataclass
 
 from context_agent.errors import ConfigError
-from context_agent.pruning.view import Block, View
+from context_agent.pruning.view import Block, Editable, View
+
+LONGEST_SENTENCE = 200
+"""Characters of a sentence that are taken at most."""
+SIZE_MARGIN = 1.2
+"""By how much the size of an extract is overestimated, so that it does not come out longer than what it replaces."""
+ID_FRAME = 24
+"""Characters that an id takes in a summary beside its own."""
+_SENTENCE = re.compile(r"(?<=[.!?。！？])[\s]+|(?<=[。！？])|\n+")
+_WORD = re.compile(r"\w{3,}")
+
 
 Strategy = Callable[[View, int], tuple[str, ...]]
 """(view, tokens to free) -> chunk ids to prune. May free less than asked, never names a block out of view."""
@@ -69,3 +83,64 @@ def _take(blocks: Iterable[Block], need: int) -> tuple[str, ...]:
         chosen.append(block.id)
         need -= block.tokens
     return tuple(dict.fromkeys(chosen))
+
+
+@dataclass(frozen=True, slots=True)
+class Replacement:
+    """Ids in view, and the text that is to take their place."""
+
+    ids: tuple[str, ...]
+    summary: str
+
+
+def extract(view: View, need: int, among: AbstractSet[str] | None = None) -> Replacement | None:
+    """A summary of the oldest blocks, and summaries, that frees about `need` tokens; None where none would free any.
+
+    `among` are the ids it may take the place of, all in view if None.
+
+    A line each: the title, and the first of the sentences that share most words with the question. What the policy
+    kept explicitly, and what is as short as its line, is left alone. Deterministic.
+    """
+    question_words = frozenset(_WORD.findall(view.question.casefold()))
+    ids: list[str] = []
+    lines: list[str] = []
+    for block in view.editable:
+        if need <= 0:
+            break
+        line = _line(block, question_words)
+        freed = _freed(block, line)
+        excluded = among is not None and block.id not in among
+        if block.key in view.protected or block.id in ids or freed <= 0 or excluded:
+            continue
+        ids.append(block.id)
+        lines.append(line)
+        need -= freed
+    return Replacement(tuple(ids), "\n".join(lines)) if ids else None
+
+
+def _line(block: Editable, question_words: frozenset[str]) -> str:
+    """What stays of a block or a summary. Double brackets become single ones, because they would cite an id."""
+    title = " ".join(block.hit.chunk.title.split()) if isinstance(block, Block) else ""
+    sentence = _cut(_closest(_SENTENCE.split(block.body), question_words))
+    line = f"{title}: {sentence}" if title and not sentence.startswith(title) else sentence
+    return line.replace("[[", "[").replace("]]", "]")
+
+
+def _closest(sentences: Iterable[str], question_words: frozenset[str]) -> str:
+    """The first of the sentences that share most words with the question."""
+    stripped = [" ".join(sentence.split()) for sentence in sentences]
+    return max(
+        filter(None, stripped), key=lambda text: len(question_words & {*_WORD.findall(text.casefold())}), default=""
+    )
+
+
+def _cut(sentence: str) -> str:
+    if len(sentence) <= LONGEST_SENTENCE:
+        return sentence
+    return sentence[:LONGEST_SENTENCE].rpartition(" ")[0] or sentence[:LONGEST_SENTENCE]
+
+
+def _freed(block: Editable, line: str) -> int:
+    """Tokens that the line saves, estimated from the block's tokens per character and rounded to the safe side."""
+    size = len(line) + (len(block.id) + ID_FRAME if isinstance(block, Block) else len(block.header))
+    return block.tokens - int(SIZE_MARGIN * size * block.tokens / max(1, len(block.text)))

@@ -119,8 +119,8 @@ class View:
     turn: int = 0
     tools: tuple[str, ...] = ()
     """The tools that the episode's profile has."""
-    kept: frozenset[int] = frozenset()
-    """Keys of what the policy kept explicitly, see `edits.keep`; empty where the profile has no summaries."""
+    protected: frozenset[int] = frozenset()
+    """Keys of what no summary may replace, because the policy named it to stay or restored it."""
 
     @property
     def visible(self) -> tuple[Segment, ...]:
@@ -152,45 +152,44 @@ class View:
         return tuple(s for s in self.segments if isinstance(s, Summary) and s.key not in hidden)
 
     @property
-    def standing(self) -> tuple[Block, ...]:
-        """What a ranking may stand on: the blocks in view, and the hidden ones that a summary in view stands for.
+    def citable_blocks(self) -> tuple[Block, ...]:
+        """What a ranking may cite: the blocks in view, and the hidden ones that a summary in view stands for.
 
         Oldest first. Of a chunk that is in view itself no other block is given, of a summarised one the latest.
         """
-        shown = self.blocks
+        visible = self.blocks
         if not (summaries := self.summaries):
-            return shown
-        seen = {block.id for block in shown}
+            return visible
+        visible_ids = {block.id for block in visible}
         covered = sorted((b for summary in summaries for b in self.stands_for(summary)), key=lambda block: block.key)
-        latest = {block.id: block for block in covered if block.id not in seen}
-        found = [*shown, *latest.values()]
-        return tuple(sorted(found, key=lambda block: block.key))
+        latest = {block.id: block for block in covered if block.id not in visible_ids}
+        return tuple(sorted([*visible, *latest.values()], key=lambda block: block.key))
 
     def stands_for(self, summary: Summary) -> tuple[Block, ...]:
         """The blocks that a summary stands for, oldest first: those it took the place of, and those that the
         summaries among them stood for."""
-        known = self.by_key()
-        found: dict[int, Block] = {}
-        waiting = list(summary.of)
-        while waiting:
-            one = known[waiting.pop()]
-            if isinstance(one, Summary):
-                waiting += one.of
+        by_key = self.by_key()
+        blocks: dict[int, Block] = {}
+        pending = list(summary.of)
+        while pending:
+            segment = by_key[pending.pop()]
+            if isinstance(segment, Summary):
+                pending += segment.of
             else:
-                found[one.key] = one
-        return tuple(found[key] for key in sorted(found))
+                blocks[segment.key] = segment
+        return tuple(blocks[key] for key in sorted(blocks))
 
     @property
     def latest(self) -> tuple[Segment, ...]:
         """The visible segments that the last turn added."""
         last = self.turn - 1
-        found: list[Segment] = []
+        segments: list[Segment] = []
         for segment in reversed(self.segments):
             if segment.turn != last:
                 break
             if isinstance(segment, Text) or segment.key not in self.hidden:
-                found.append(segment)
-        return tuple(reversed(found))
+                segments.append(segment)
+        return tuple(reversed(segments))
 
     @property
     def tier(self) -> Tier:
@@ -199,8 +198,8 @@ class View:
 
     @property
     def max_output(self) -> int:
-        """Tokens that the next action may have."""
-        return self.budget.output_room(self.tokens)
+        """Tokens that the next action may have: view + output + reserve <= window."""
+        return max(0, self.budget.window - self.tokens - self.budget.reserve)
 
     def text(self) -> str:
         """The view as one string: what replay reproduces byte for byte."""
@@ -212,19 +211,19 @@ class View:
 
     def by_chunk(self) -> dict[str, tuple[Block, ...]]:
         """All blocks of the record by chunk id, hidden ones too, oldest first."""
-        found: dict[str, tuple[Block, ...]] = {}
+        blocks: dict[str, tuple[Block, ...]] = {}
         for segment in self.segments:
             if isinstance(segment, Block):
-                found[segment.id] = (*found.get(segment.id, ()), segment)
-        return found
+                blocks[segment.id] = (*blocks.get(segment.id, ()), segment)
+        return blocks
 
     def by_id(self) -> dict[str, tuple[Editable, ...]]:
         """All blocks and summaries of the record by the id that names them, hidden ones too, oldest first."""
-        found: dict[str, tuple[Editable, ...]] = {}
+        by_id: dict[str, tuple[Editable, ...]] = {}
         for segment in self.segments:
             if not isinstance(segment, Text):
-                found[segment.id] = (*found.get(segment.id, ()), segment)
-        return found
+                by_id[segment.id] = (*by_id.get(segment.id, ()), segment)
+        return by_id
 
     def by_key(self) -> dict[int, Editable]:
         """All blocks and summaries of the record by key, hidden ones too."""

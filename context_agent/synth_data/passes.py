@@ -16,12 +16,12 @@ from pathlib import Path
 from typing import Any, Literal
 
 from context_agent.agent import DEFAULT_K, SearchAgent, SearchResult
-from context_agent.episode import Limits
 from context_agent.errors import ConfigError, PolicyError
 from context_agent.eval.gold import Gold, gold_of
+from context_agent.harness.episode import Limits
+from context_agent.harness.policy import Policy
+from context_agent.harness.profile import Profile
 from context_agent.policies.bridge import BridgePolicy
-from context_agent.policies.protocol import Policy
-from context_agent.profiles import Profile
 from context_agent.pruning.budget import WINDOW
 from context_agent.retrieval.protocol import Corpus
 from context_agent.synth_data.task import Task

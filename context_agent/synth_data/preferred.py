@@ -23,13 +23,13 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from context_agent.episode import StopReason
 from context_agent.errors import ConfigError, TrajectoryError
+from context_agent.harness.episode import StopReason
+from context_agent.harness.trajectory import Trajectory
 from context_agent.integrations.feedback import FeedbackLog, Judgement
 from context_agent.retrieval.protocol import Corpus
 from context_agent.synth_data.from_feedback import verdicts_of
 from context_agent.synth_data.replay_check import Checked, Chosen, Terms, check_file, readable
-from context_agent.trajectory import Trajectory
 
 RULES = (
     "unknown",

@@ -12,14 +12,14 @@ from typing import Any
 from context_agent.errors import ConfigError, DataError, TrajectoryError
 from context_agent.eval.rerun import Cause, Difference, rerun
 from context_agent.eval.view.loading import is_trajectory
-from context_agent.profiles import Profile
+from context_agent.harness.profile import Profile
+from context_agent.harness.trajectory import Trajectory
+from context_agent.harness.trajectory_file import read
 from context_agent.retrieval.protocol import Corpus
 from context_agent.synth_data.folder import write_json
 from context_agent.synth_data.task_file import write_rows
 from context_agent.synth_data.trajectories.run import DROPPED, EPISODES, INDEX, KEPT, REPORT
 from context_agent.tokens import TokenCounter
-from context_agent.trajectory import Trajectory
-from context_agent.trajectory_file import read
 from context_agent.version import __version__
 
 

@@ -112,5 +112,5 @@ async def _fact(shop: Workshop, quotes: Sequence[str], shown: Item) -> tuple[str
     if shop.domain.positives != "fact":
         return own
     stated = await off_loop(shop.corpus, lambda: [one for quote in quotes for one in stating(quote, shop.corpus)])
-    elsewhere = [chunk for chunk, count in Counter(stated).items() if count >= needed(len(quotes))]
-    return tuple(dict.fromkeys([*own, *elsewhere]))
+    excluded_ids = [chunk for chunk, count in Counter(stated).items() if count >= needed(len(quotes))]
+    return tuple(dict.fromkeys([*own, *excluded_ids]))

@@ -9,9 +9,9 @@ from typing import Any, TypeVar
 from pydantic import BaseModel
 
 from context_agent.agent import SearchAgent
-from context_agent.episode import Limits
 from context_agent.errors import PolicyError
-from context_agent.profiles import default
+from context_agent.harness.episode import Limits
+from context_agent.harness.profile import default
 from context_agent.retrieval.protocol import Corpus
 from context_agent.synth_data.domains import Domain, TruthType
 from context_agent.synth_data.instructions import DATA_RULE, Part, fenced

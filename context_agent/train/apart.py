@@ -17,6 +17,7 @@ from contextlib import ExitStack, suppress
 from typing import Any
 
 from context_agent.errors import ConfigError, MissingExtraError, PolicyError
+from context_agent.harness.trajectory import Trajectory
 from context_agent.policies.engines.staged import Staged
 from context_agent.policies.engines.transformers import TransformersEngine
 from context_agent.train.config import Run
@@ -28,7 +29,6 @@ from context_agent.train.rl.parking import Running, Turnstile
 from context_agent.train.rl.players import Here
 from context_agent.train.rl.playing import Ask, Ended
 from context_agent.train.searchers import searching
-from context_agent.trajectory import Trajectory
 
 try:
     import torch

@@ -21,19 +21,19 @@ from zlib import crc32
 
 import numpy as np
 
-from context_agent.episode import Episode
 from context_agent.errors import DataError
 from context_agent.eval.statistics import Figure
+from context_agent.harness.episode import Episode
+from context_agent.harness.profile import default
+from context_agent.harness.rendering import Renderer
 from context_agent.policies.bridge import BridgePolicy, Effort, Scorer
 from context_agent.policies.bridge.actor import BridgeActor
 from context_agent.policies.bridge.features import DIRECT
 from context_agent.policies.bridge.judgement import Judgement
 from context_agent.policies.bridge.passage import Floats
 from context_agent.policies.bridge.scorer import INPUTS, Network
-from context_agent.profiles import default
 from context_agent.pruning.budget import Budget
 from context_agent.questions import Question
-from context_agent.rendering import Renderer
 from context_agent.retrieval.protocol import Corpus
 from context_agent.tokens import HarmonyCounter
 from context_agent.train.listwise import Group, Recipe, fit
@@ -170,7 +170,7 @@ async def _experience(
     source: Source, question: Question, policy: BridgePolicy, budget: Budget, renderer: Renderer
 ) -> Experience | None:
     """Runs an episode to its end; None where it saw nothing."""
-    actor = policy.open(question.question, source.corpus)
+    actor = policy.open(question.question, source.corpus, profile=renderer.profile)
     episode = Episode(question.question, source.corpus, budget=budget, renderer=renderer, instructions="")
     view = episode.open()
     while not episode.done:

@@ -11,6 +11,8 @@ from pathlib import Path
 from context_agent.agent import SearchAgent
 from context_agent.errors import ConfigError, ContextAgentError, DataError
 from context_agent.eval.checks import MissingGold, missing_gold
+from context_agent.harness.trajectory import Trajectory
+from context_agent.harness.trajectory_file import read
 from context_agent.policies.renderers.protocol import TokenRenderer
 from context_agent.policies.tokens import PromptCounter
 from context_agent.questions import Question, load_questions
@@ -23,8 +25,6 @@ from context_agent.train.demo.teacher import LEADING, LED, Teacher
 from context_agent.train.recorded import Note
 from context_agent.train.rows import Row, taught
 from context_agent.train.sections import Data
-from context_agent.trajectory import Trajectory
-from context_agent.trajectory_file import read
 
 KEPT = "kept"
 """Where `ctx1 synth trajectories` puts what is worth imitating."""

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from context_agent.agent import SearchAgent
-from context_agent.episode import Limits
+from context_agent.harness.episode import Limits
+from context_agent.harness.policy import Policy
 from context_agent.policies.controlled import ControlledPolicy
 from context_agent.policies.engines.protocol import Engine
-from context_agent.policies.protocol import Policy
 from context_agent.policies.renderers.protocol import TokenRenderer
 from context_agent.policies.tokens import TokenPolicy
 from context_agent.pruning.strategies import strategy

@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 
-from context_agent.episode import StopReason
 from context_agent.errors import DataError
 from context_agent.eval import metrics
 from context_agent.eval.answers import holds, judgeable
 from context_agent.eval.gold import Gold, gold_of
 from context_agent.eval.replay import Replay
+from context_agent.harness.episode import StopReason
+from context_agent.harness.trajectory import ToolResult, Trajectory
 from context_agent.pruning.view import Block
 from context_agent.questions import Question
 from context_agent.train.rewards import Ending, Outcome
-from context_agent.trajectory import Returned, Trajectory
 
 ENDINGS = {
     StopReason.FINISHED: Ending.FINISHED,
@@ -46,7 +46,7 @@ def outcome(
         raise DataError(f"episode {trajectory.header.id}, question {question.id}: it {what}, so it has no reward")
     assert trajectory.end is not None
     replay = Replay(trajectory, gold)
-    returned = [event for event in trajectory.events if isinstance(event, Returned)]
+    returned = [event for event in trajectory.events if isinstance(event, ToolResult)]
     found = [gold.found_by(one.id, (chunk.id for chunk in one.chunks)) for one in trajectory.end.documents]
     return Outcome(
         ending=ENDINGS[StopReason(trajectory.end.stop_reason)],
@@ -65,19 +65,19 @@ def outcome(
     )
 
 
-def _answered(returned: Iterable[Returned], answer: str) -> bool | None:
+def _answered(returned: Iterable[ToolResult], answer: str) -> bool | None:
     """Whether any chunk that was shown holds the answer."""
     if not judgeable(answer):
         return None
     return holds((block.body for one in returned for block in one.segments if isinstance(block, Block)), answer)
 
 
-def _by_turn(returned: Iterable[Returned]) -> dict[int, int]:
+def _by_turn(returned: Iterable[ToolResult]) -> dict[int, int]:
     """How many calls each turn made."""
     return dict(sorted(Counter(one.turn for one in returned).items()))
 
 
-def _pruning_turns(returned: list[Returned]) -> tuple[int, ...]:
+def _pruning_turns(returned: list[ToolResult]) -> tuple[int, ...]:
     """Calls of each turn that did nothing but prune, 0 for the others."""
     other = {one.turn for one in returned if one.name != "prune_chunks"}
     return tuple(0 if turn in other else count for turn, count in _by_turn(returned).items())

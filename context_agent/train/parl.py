@@ -14,11 +14,10 @@ from enum import StrEnum
 from math import isfinite
 from statistics import fmean
 
-from context_agent.episode import StopReason
 from context_agent.errors import ConfigError
-from context_agent.swarm import steps
+from context_agent.harness.episode import StopReason
+from context_agent.harness.trajectory import SubAgentRecord, ToolResult, Trajectory
 from context_agent.train.rewards import Ending, Outcome, Reward, annealed
-from context_agent.trajectory import Delegated, Returned, Trajectory
 
 
 class Form(StrEnum):
@@ -86,11 +85,11 @@ def delegation(trajectory: Trajectory) -> Delegation:
 
     One has finished that gave a ranking of its own with a document in it.
     """
-    every = [one for event in trajectory.events if isinstance(event, Returned) for one in event.delegated]
+    every = [one for event in trajectory.events if isinstance(event, ToolResult) for one in event.delegated]
     return Delegation(len(every), sum(map(_finished, every)))
 
 
-def _finished(one: Delegated) -> bool:
+def _finished(one: SubAgentRecord) -> bool:
     return one.error is None and one.stop_reason == StopReason.FINISHED and one.documents > 0
 
 
@@ -104,7 +103,7 @@ def delegating(trajectories: Sequence[Trajectory]) -> dict[str, float]:
     found = {
         "spawning": fmean(float(one.started > 0) for one in made),
         "searchers": started / len(made),
-        "critical_steps": fmean(steps(one) for one in trajectories),
+        "critical_steps": fmean(one.critical_steps for one in trajectories),
     }
     return found | ({"searchers_finished": sum(one.finished for one in made) / started} if started else {})
 

@@ -16,11 +16,11 @@ from pathlib import Path
 
 from context_agent._support.files import open_private, private_folder
 from context_agent.errors import DataError
+from context_agent.harness.profile import Profile
+from context_agent.harness.trajectory import ActionTaken, Trajectory
 from context_agent.policies.prompt import Prompt
 from context_agent.policies.renderers.protocol import TokenRenderer
 from context_agent.policies.token_calls import TokenCall, WholeCall, calls, expand
-from context_agent.profiles import Profile
-from context_agent.trajectory import Acted, Trajectory
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +109,7 @@ def taught(trajectory: Trajectory, renderer: TokenRenderer, *, group_id: str | N
 
 def _demonstrated(trajectory: Trajectory, renderer: TokenRenderer) -> Iterator[TokenCall]:
     prompt = Prompt(renderer, Profile.from_json(trajectory.header.profile))
-    actions = (event for event in trajectory.events if isinstance(event, Acted))
+    actions = (event for event in trajectory.events if isinstance(event, ActionTaken))
     for view, event in zip(trajectory.views(), actions, strict=False):
         ids = prompt.show(view)
         kept, new = prompt.kept, tuple(ids[prompt.kept :])

@@ -8,10 +8,10 @@ from typing import Annotated, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator, model_validator
 
-from context_agent.profiles import Profile
-from context_agent.profiles import profile as named_profile
+from context_agent.harness.profile import Profile
+from context_agent.harness.profile import profile as named_profile
 from context_agent.pruning.budget import RESERVE, RESERVES, Budget
-from context_agent.swarm import MOST
+from context_agent.swarm import MAX_BREADTH
 from context_agent.train.rl.losses import Loss
 
 Count = Annotated[int, Field(ge=1)]
@@ -148,7 +148,7 @@ class Episodes(Section):
     seconds: Positive | None = None
     calls: Count = 16
     workers: Count = 8
-    swarm: Annotated[int, Field(ge=0, le=MOST)] = 0
+    swarm: Annotated[int, Field(ge=0, le=MAX_BREADTH)] = 0
     searchers: str | None = None
     shown: Annotated[int, Field(ge=0)] = 0
 

@@ -239,8 +239,8 @@ def _byte_letters() -> dict[int, str]:
 
 def _own_texts() -> list[str]:
     """This package's prompts and the openings made of them."""
+    from context_agent.harness.profile import context_1, default
     from context_agent.policies.renderers.harmony import HarmonyRenderer
-    from context_agent.profiles import context_1, default
 
     renderer = HarmonyRenderer()
     return [renderer.opening(profile).text for profile in (default(), context_1())] * 2

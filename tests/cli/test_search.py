@@ -115,7 +115,7 @@ def test_many_questions_as_text_are_a_line_each(ctx1, index):
 
 
 def test_a_saved_trajectory_replays(ctx1, index, tmp_path):
-    from context_agent import trajectory_file
+    from context_agent.harness import trajectory_file
 
     done = ctx1("search", QUESTION, "--path", index, "--json", "--save", "runs", "--rollouts", 2)
     (found,) = objects(done)

@@ -8,7 +8,7 @@ import threading
 import time
 
 from context_agent import Action, ScriptedPolicy, View
-from context_agent.policies.protocol import Policy
+from context_agent.harness.policy import Policy
 from tests.actions import rank_all, search
 
 HANGS, DIES, FAILS, ENDS = "hangs", "dies", "fails", "ends"

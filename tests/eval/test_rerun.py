@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 
 from context_agent import Action, Budget, Document, Limits, MemoryCorpus, ScriptedPolicy, SearchAgent, Trajectory
 from context_agent.eval.rerun import Cause, Difference, rerun, source_of
+from context_agent.harness.trajectory import ActionTaken, ToolResult, TurnClosed
 from context_agent.pruning.view import Block
 from context_agent.retrieval.chroma import ChromaCorpus
 from context_agent.retrieval.index import index_documents
 from context_agent.tokens import CharCounter
-from context_agent.trajectory import Acted, Counted, Returned
 from tests.actions import call, prune, rank_all, restore, search
 from tests.conftest import made_documents
 from tests.retrieval.fakes import people
@@ -96,7 +96,7 @@ def changed(*, without: str = "", rewritten: str = "", more: Sequence[Document] 
 
 
 def shown(made: Trajectory, turn: int) -> Block:
-    events = [one for one in made.events if isinstance(one, Returned) and one.turn == turn]
+    events = [one for one in made.events if isinstance(one, ToolResult) and one.turn == turn]
     return next(one for one in events[0].segments if isinstance(one, Block))
 
 
@@ -168,12 +168,12 @@ def test_a_profile_that_is_worded_otherwise_is_told(corpus: MemoryCorpus) -> Non
 
 def test_a_record_of_another_corpus_is_not_played(corpus: MemoryCorpus) -> None:
     made = recorded(corpus, [search("rivers", limit=2)])
-    elsewhere = replace(made, header=replace(made.header, corpus="chroma:notes@3"))
-    found = compared(elsewhere, corpus)
+    excluded_ids = replace(made, header=replace(made.header, corpus="chroma:notes@3"))
+    found = compared(excluded_ids, corpus)
     assert found is not None
     assert found.cause is Cause.CORPUS
     assert "chroma:notes@3" in found.detail
-    assert compared(elsewhere, corpus, any_corpus=True) is None
+    assert compared(excluded_ids, corpus, any_corpus=True) is None
     assert [source_of(one) for one in ("chroma:a@b@7", "chroma:a@b@s9", "memory:12ab")] == ["chroma:a@b"] * 2 + [
         "memory"
     ]
@@ -184,7 +184,7 @@ def test_a_record_that_is_cut_or_contradicts_itself(corpus: MemoryCorpus) -> Non
     torn = compared(Trajectory(made.header, made.events[:-2]), corpus)
     assert torn is not None
     assert (torn.cause, torn.turn) == (Cause.TORN, 1)
-    lied = tuple(replace(one, total=one.total + 1) if isinstance(one, Counted) else one for one in made.events)
+    lied = tuple(replace(one, total=one.total + 1) if isinstance(one, TurnClosed) else one for one in made.events)
     unsound = compared(Trajectory(made.header, lied), corpus)
     assert unsound is not None
     assert unsound.cause is Cause.UNSOUND
@@ -196,7 +196,7 @@ def test_an_end_by_the_clock_is_compared_as_far_as_it_goes(corpus: MemoryCorpus)
         made = agent.search(QUESTION).trajectories[0]
     assert made.end is not None
     assert made.end.stop_reason == "time"
-    assert any(isinstance(one, Acted) for one in made.events)
+    assert any(isinstance(one, ActionTaken) for one in made.events)
     assert compared(made, corpus) is None
 
 
@@ -232,7 +232,7 @@ def test_an_index_on_disk_that_grew_shrank_and_changed(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("window", [512, 4096])
 def test_a_record_read_from_a_file_is_the_same(corpus: MemoryCorpus, tmp_path: Path, window: int) -> None:
-    from context_agent.trajectory_file import read, write
+    from context_agent.harness.trajectory_file import read, write
 
     made = recorded(corpus, [search("rivers", "operas"), search("gardens")], window)
     write(made, tmp_path / "one.jsonl")

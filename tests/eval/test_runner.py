@@ -25,8 +25,8 @@ from context_agent.eval.journal import differences, read_records, read_run
 from context_agent.eval.record import Record
 from context_agent.eval.results import publish, summary
 from context_agent.eval.systems import Answerer, Settings, asked
+from context_agent.harness.trajectory_file import read
 from context_agent.policies.factory import load_policy
-from context_agent.trajectory_file import read
 from tests.eval import hanging
 from tests.eval.published import house
 

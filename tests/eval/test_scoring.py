@@ -13,9 +13,10 @@ from context_agent.eval.definitions import METRICS, Kind, metric, table
 from context_agent.eval.gold import gold_of
 from context_agent.eval.prices import Price
 from context_agent.eval.scoring import broken, failure, score
+from context_agent.harness.profile import Profile
+from context_agent.harness.trajectory import ActionTaken
 from context_agent.questions import Question
 from context_agent.swarm import Swarm
-from context_agent.trajectory import Acted
 from context_agent.types import RankedChunk, RankedDocument
 from tests.actions import call, prune, rank, restore, search
 
@@ -84,7 +85,7 @@ def test_tokens_are_those_of_the_record(corpus: MemoryCorpus) -> None:
     scores, curve = score(asked("d1"), result)
     trajectory = result.trajectories[0]
     views = list(trajectory.views())
-    actions = [event for event in trajectory.events if isinstance(event, Acted)]
+    actions = [event for event in trajectory.events if isinstance(event, ActionTaken)]
     assert trajectory.end is not None
     assert scores["tokens"] == result.tokens == trajectory.end.tokens
     assert scores["prompt_tokens"] == sum(view.tokens for view in views[:-1])
@@ -112,8 +113,8 @@ def test_an_edit_loses_the_cache_behind_it(corpus: MemoryCorpus) -> None:
     assert scores["lost_tokens"] == views[2].tokens + _actions(result)[2].tokens - block.tokens - prefix
 
 
-def _actions(result: SearchResult) -> list[Acted]:
-    return [event for event in result.trajectories[0].events if isinstance(event, Acted)]
+def _actions(result: SearchResult) -> list[ActionTaken]:
+    return [event for event in result.trajectories[0].events if isinstance(event, ActionTaken)]
 
 
 def test_money_needs_a_price(corpus: MemoryCorpus) -> None:
@@ -129,10 +130,10 @@ def test_rollouts_make_one_value(corpus: MemoryCorpus) -> None:
     class Two(ScriptedPolicy):
         """The first rollout sees d1 in two turns, the second d2 in three."""
 
-        def open(self, question: str, corpus: object, *, seed: int = 0) -> object:  # type: ignore[override]
+        def open(self, question: str, corpus: object, *, profile: Profile, seed: int = 0) -> object:  # type: ignore[override]
             first = [grep(1), search("zzz", limit=1), rank("d1")]
             second = [grep(2), search("zzz", limit=1), prune("x"), rank("d2")]
-            return ScriptedPolicy(second if seed else first).open(question, corpus, seed=seed)  # type: ignore[arg-type]
+            return ScriptedPolicy(second if seed else first).open(question, corpus, profile=profile, seed=seed)  # type: ignore[arg-type]
 
     result = SearchAgent(corpus, Two([]), rollouts=2).search("comets?")
     scores, curve = score(asked(*GOLD), result)
@@ -219,11 +220,13 @@ def test_a_limit_that_struck_is_no_failure(corpus: MemoryCorpus) -> None:
 
 def test_one_broken_rollout_of_two_is_no_failure(corpus: MemoryCorpus) -> None:
     class Shaky(ScriptedPolicy):
-        def open(self, question: str, corpus: object, *, seed: int = 0) -> object:  # type: ignore[override]
+        def open(self, question: str, corpus: object, *, profile: Profile, seed: int = 0) -> object:  # type: ignore[override]
             def down(view: View) -> Action:
                 raise PolicyError("gone")
 
-            return ScriptedPolicy([down] if seed else [grep(1), rank("d1")]).open(question, corpus, seed=seed)  # type: ignore[arg-type]
+            return ScriptedPolicy([down] if seed else [grep(1), rank("d1")]).open(
+                question, corpus, profile=profile, seed=seed
+            )  # type: ignore[arg-type]
 
     result = SearchAgent(corpus, Shaky([]), rollouts=2).search("comets?")
     assert result.error == "gone"

@@ -9,9 +9,9 @@ from context_agent.errors import ConfigError
 from context_agent.eval.gold import gold_of
 from context_agent.eval.scoring import score
 from context_agent.eval.systems import SYSTEMS, Answerer, Settings, asked, resigned
+from context_agent.harness.trajectory import EditApplied
 from context_agent.policies.bridge import BridgePolicy
 from context_agent.questions import Question
-from context_agent.trajectory import Edited
 from tests.actions import search
 
 WINDOW = 2048
@@ -114,7 +114,7 @@ def test_the_unpruned_agent_never_edits_and_the_pruning_controls_do(corpus: Memo
     question = Question("q", "comets?", gold=("d3",))
     for name in CONTROLS:
         found = answer(corpus, name, question, greedy())
-        edits = [event for event in found.trajectories[0].events if isinstance(event, Edited)]
+        edits = [event for event in found.trajectories[0].events if isinstance(event, EditApplied)]
         assert bool(edits) == (name != "agent-unpruned"), name
 
 
@@ -122,7 +122,7 @@ def test_a_summary_is_no_prune(corpus: MemoryCorpus) -> None:
     question = Question("q", "comets?", gold=tuple(f"d{n}" for n in range(60)))
     found = answer(corpus, "agent-summary", question, greedy())
     scores, curve = score(question, found, gold=gold_of(question, corpus))
-    assert any(event.edit.replaced for event in found.trajectories[0].events if isinstance(event, Edited))
+    assert any(event.edit.replaced for event in found.trajectories[0].events if isinstance(event, EditApplied))
     assert scores["prune_accuracy"] is None, "nothing was pruned, and gold was summarised"
     assert scores["held_recall"] == scores["trajectory_recall"] > 0
     assert [turn.pruned for turn in curve] == [0] * len(curve)
@@ -145,7 +145,7 @@ def test_the_oracle_prunes_by_each_questions_own_gold(corpus: MemoryCorpus) -> N
 def test_random_pruning_differs_by_seed_and_not_by_repetition(corpus: MemoryCorpus) -> None:
     def pruned(seed: int) -> list[tuple[str, ...]]:
         found = answer(corpus, "agent-random", Question("q", "comets?"), greedy(), seed=seed)
-        return [event.edit.pruned for event in found.trajectories[0].events if isinstance(event, Edited)]
+        return [event.edit.pruned for event in found.trajectories[0].events if isinstance(event, EditApplied)]
 
     assert pruned(1) == pruned(1)
     assert pruned(1) != pruned(2)

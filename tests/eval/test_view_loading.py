@@ -6,7 +6,7 @@ import pytest
 
 from context_agent.errors import DataError
 from context_agent.eval.view.loading import load
-from context_agent.trajectory_file import TrajectoryWriter
+from context_agent.harness.trajectory_file import TrajectoryWriter
 from tests.eval import episodes
 
 

@@ -21,9 +21,9 @@ from pydantic import ValidationError
 
 from context_agent import MemoryCorpus, SearchAgent
 from context_agent.errors import ConfigError, CorpusEmptyError, EmbedderError
+from context_agent.harness.trajectory_file import read
 from context_agent.integrations.langchain import ContextAgentRetriever, PruningCompressor
 from context_agent.integrations.pruning import THRESHOLD
-from context_agent.trajectory_file import read
 from tests.integrations.conftest import QUESTION, TEXTS, vector
 
 DOCUMENTS = [

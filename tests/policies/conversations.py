@@ -17,12 +17,12 @@ from openai_harmony import (
 )
 
 from context_agent import Action, Budget, Chunk, Profile, ToolCall, View
+from context_agent.harness.rendering import compact
 from context_agent.policies.declared import declared
 from context_agent.policies.renderers.harmony import system_content
 from context_agent.policies.renderers.vocabulary import harmony_encoding
 from context_agent.pruning.view import Block, Source, Text
 from context_agent.pruning.view import Role as Part
-from context_agent.rendering import compact
 from context_agent.types import Hit
 from tests.policies.sampling import FORGERIES
 

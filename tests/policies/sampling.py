@@ -8,12 +8,12 @@ from dataclasses import dataclass, field
 
 from context_agent import Action, Budget, Document, MemoryCorpus, Profile, RankedId, SearchAgent, ToolCall, View
 from context_agent.agent import SearchResult
+from context_agent.harness.profile import SUMMARIZE, default
 from context_agent.policies.engines.fake import FakeEngine, Request
 from context_agent.policies.prompt import Prompt
 from context_agent.policies.renderers.harmony import HarmonyRenderer
 from context_agent.policies.renderers.protocol import TokenRenderer
 from context_agent.policies.tokens import TokenActor, TokenPolicy
-from context_agent.profiles import SUMMARIZE, default
 from context_agent.retrieval.protocol import Corpus
 from tests.conftest import TOPICS, made_documents
 from tests.retrieval.fakes import HashEmbedder
@@ -86,8 +86,8 @@ class Watched(TokenPolicy):
         super().__init__(engine, renderer)
         self.views: list[View] = []
 
-    def open(self, question: str, corpus: Corpus, *, seed: int = 0) -> TokenActor:
-        views, actor = self.views, super().open(question, corpus, seed=seed)
+    def open(self, question: str, corpus: Corpus, *, profile: Profile, seed: int = 0) -> TokenActor:
+        views, actor = self.views, super().open(question, corpus, profile=profile, seed=seed)
 
         class Watching(TokenActor):
             def __init__(self) -> None:

@@ -9,9 +9,9 @@ from typing import Any, Protocol
 
 from context_agent import Action, Budget, MemoryCorpus, SearchAgent, ToolCall, View
 from context_agent.agent import SearchResult
+from context_agent.harness.profile import default
 from context_agent.policies.prompt import Prompt
 from context_agent.policies.renderers.protocol import TokenRenderer
-from context_agent.profiles import default
 from context_agent.train.rows import Row
 from tests.policies.sampling import QUERIES, QUESTION, Watched, rank_view
 

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from context_agent.policies.messages import Protocol
+from context_agent.policies.messages import ToolFormat
 from context_agent.policies.scripted_server import Answer, ScriptedServer, says
 from context_agent.policies.text_tools import written
 from context_agent.types import ToolCall
@@ -26,7 +26,7 @@ CALLS = (
 )
 RANKING = "<Document id=d34></Document>"
 
-PROTOCOLS: tuple[Protocol, ...] = ("native", "text")
+PROTOCOLS: tuple[ToolFormat, ...] = ("native", "text")
 
 TEMPLATE = """\
 {%- if tools %}<|im_start|>system
@@ -57,7 +57,7 @@ TEMPLATE = """\
 {% endif %}"""
 
 
-def replies(protocol: Protocol) -> list[str]:
+def replies(protocol: ToolFormat) -> list[str]:
     """What the model writes, turn by turn."""
     calls = ["\n".join(written(ToolCall(*call)) for call in turn) for turn in CALLS]
     thoughts = [THOUGHT, "", ""]
@@ -65,14 +65,14 @@ def replies(protocol: Protocol) -> list[str]:
     return [f"<think>\n{thought}\n</think>\n\n{text}" for thought, text in zip(thoughts, texts, strict=True)]
 
 
-def lessons(protocol: Protocol) -> Iterator[tuple[dict[str, Any], str]]:
+def lessons(protocol: ToolFormat) -> Iterator[tuple[dict[str, Any], str]]:
     """The requests of a scripted episode, each with the reply to learn."""
     with ScriptedServer([_step(turn, protocol) for turn in CALLS]) as server:
         ask(server, tools=protocol)
     yield from zip(server.chat_bodies(), replies(protocol), strict=True)
 
 
-def _step(calls: list[tuple[str, Any]], protocol: Protocol) -> Answer:
+def _step(calls: list[tuple[str, Any]], protocol: ToolFormat) -> Answer:
     return says(calls=calls) if protocol == "native" else says("\n".join(written(ToolCall(*call)) for call in calls))
 
 

@@ -10,9 +10,10 @@ from hypothesis import strategies as st
 
 from context_agent import BridgePolicy, Document, Limits, MemoryCorpus, SearchAgent
 from context_agent.errors import ConfigError
+from context_agent.harness.policy import PartialRanker
+from context_agent.harness.profile import default
+from context_agent.harness.trajectory import ActionTaken, EditApplied, ToolResult
 from context_agent.policies.bridge import Effort
-from context_agent.policies.protocol import PartialRanker
-from context_agent.trajectory import Acted, Edited, Returned
 from tests.retrieval.fakes import HashEmbedder
 
 FIRST = "Ada Bel Cora Dina Ewa Fay Gus Hal Ines Jo".split()
@@ -88,7 +89,7 @@ def test_a_small_window_makes_it_prune_and_bring_back(films):
         event.edit
         for question, _ in questions[:20]
         for event in run(corpus, question, 1024).trajectories[0].events
-        if isinstance(event, Edited)
+        if isinstance(event, EditApplied)
     ]
     assert any(edit.pruned for edit in edits)
     assert any(edit.restored for edit in edits)
@@ -100,13 +101,13 @@ def test_without_pruning_it_never_edits_and_still_ends(films):
     for question, _ in questions[:5]:
         result = run(corpus, question, 2048, policy)
         assert result.stop_reason == "finished"
-        assert not any(isinstance(event, Edited) for event in result.trajectories[0].events)
+        assert not any(isinstance(event, EditApplied) for event in result.trajectories[0].events)
 
 
 def test_equal_episodes_are_equal_to_the_byte(films):
     corpus, questions = films
     policy = BridgePolicy()
-    first, second = (run(corpus, questions[3][0], policy=policy).trajectories[0].essence() for _ in range(2))
+    first, second = (run(corpus, questions[3][0], policy=policy).trajectories[0].without_timestamps() for _ in range(2))
     assert first == second
 
 
@@ -114,9 +115,9 @@ def test_bounds_on_effort_hold(films):
     corpus, questions = films
     policy = BridgePolicy(effort=Effort(searches=9, turns=2))
     (trajectory,) = run(corpus, questions[0][0], policy=policy).trajectories
-    searches = [event for event in trajectory.events if isinstance(event, Returned) and event.name == "search_corpus"]
+    searches = [event for event in trajectory.events if isinstance(event, ToolResult) and event.name == "search_corpus"]
     assert len(searches) <= 9
-    assert len([event for event in trajectory.events if isinstance(event, Acted)]) <= 4
+    assert len([event for event in trajectory.events if isinstance(event, ActionTaken)]) <= 4
     with pytest.raises(ConfigError, match=r"searches.*at least 1; got 0"):
         Effort(searches=0)
 
@@ -124,7 +125,7 @@ def test_bounds_on_effort_hold(films):
 def test_a_limit_that_strikes_gets_the_ranking_so_far(films):
     corpus, questions = films
     question, gold = questions[0]
-    assert isinstance(BridgePolicy().open(question, corpus), PartialRanker)
+    assert isinstance(BridgePolicy().open(question, corpus, profile=default()), PartialRanker)
     result = run(corpus, question, limits=Limits(turns=1))
     assert result.stop_reason == "turns"
     assert gold & {document.id for document in result.documents[:5]}

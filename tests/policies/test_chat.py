@@ -22,16 +22,16 @@ from context_agent import (
     ToolCall,
 )
 from context_agent.errors import ConfigError
+from context_agent.harness.profile import context_1, default, summary
+from context_agent.harness.tools import schemas
+from context_agent.harness.trajectory import ActionTaken
+from context_agent.harness.trajectory_file import read
 from context_agent.policies.chat import ChatPolicy
 from context_agent.policies.controlled import ControlledPolicy
-from context_agent.policies.messages import messages, opening_text, read_opening
+from context_agent.policies.messages import messages, opening_text, system_message
 from context_agent.policies.scripted_server import fails, rank_seen, says
-from context_agent.profiles import context_1, default, summary
 from context_agent.pruning.strategies import strategy
 from context_agent.tokens import HarmonyCounter
-from context_agent.tools import schemas
-from context_agent.trajectory import Acted
-from context_agent.trajectory_file import read
 from tests import actions
 from tests.policies.chatting import DONE, QUESTION, ask, corpus, policy, search, serving
 from tests.retrieval.fakes import HashEmbedder
@@ -91,13 +91,24 @@ def test_the_budget_counts_prompt_and_tools(profile: Any) -> None:
     assert counted > count(profile.instructions()) + 300
 
 
-def test_an_opening_can_be_read_back() -> None:
-    for protocol in ("native", "text"):
-        opening = read_opening(opening_text(default(), protocol), protocol)
-        assert tuple(tool["name"] for tool in opening.tools) == default().tools
-        assert opening.system.startswith(default().instructions().strip())
-    assert read_opening("Be brief.", "native").system == "Be brief."
-    assert len(read_opening("Be brief.", "native").tools) == len(default().tools)
+def test_the_system_message_holds_the_prompt_and_in_the_text_format_the_tools() -> None:
+    def system(instructions: str, tool_format: Any) -> str:
+        view = Episode("comets?", corpus(), instructions=instructions).open()
+        return system_message(view, default(), tool_format)
+
+    prompt = default().instructions().strip()
+    assert system(opening_text(default(), "native"), "native") == prompt
+    text = system(opening_text(default(), "text"), "text")
+    assert text.startswith(prompt)
+    assert all(f'{{"name":"{name}"' in text for name in default().tools)
+
+
+def test_instructions_of_an_episode_replace_the_profile_s_prompt() -> None:
+    view = Episode("comets?", corpus(), instructions="Be brief.").open()
+    assert system_message(view, default(), "native") == "Be brief."
+    text = system_message(view, default(), "text")
+    assert text.startswith("Be brief.")
+    assert '{"name":"search_corpus"' in text
 
 
 def test_parallel_calls_are_answered_one_message_each_and_the_usage_line_ends_the_last() -> None:
@@ -209,7 +220,7 @@ def test_messages_come_from_the_view_alone() -> None:
         result = ask(server)
     views = list(result.trajectories[0].views())
     for body, view in zip(server.chat_bodies(), views, strict=False):
-        assert messages(view) == body["messages"]
+        assert messages(view, default()) == body["messages"]
 
 
 def test_a_summary_stands_in_the_result_of_its_call_and_what_it_replaced_is_gone() -> None:
@@ -218,7 +229,7 @@ def test_a_summary_stands_in_the_result_of_its_call_and_what_it_replaced_is_gone
     view = asyncio.run(episode.step(actions.search("comets")))
     texts, ids = [block.text for block in view.blocks], [block.id for block in view.blocks]
     asyncio.run(episode.step(actions.summarize("Comets, in short.", *ids)))
-    sent = messages(episode.view)
+    sent = messages(episode.view, summary())
     assert [message["role"] for message in sent] == ["system", "user", "assistant", "tool", "assistant", "tool"]
     (block,) = episode.view.summaries
     assert sent[-1]["content"].startswith(block.text)
@@ -236,7 +247,7 @@ def test_calls_without_ids_get_some_and_repeated_ids_are_told_apart(tmp_path: An
     path = agent.search(QUESTION).trajectory
     assert path is not None
     *_, view = read(path).views()
-    sent = messages(view)
+    sent = messages(view, default())
     ids = [call["id"] for message in sent for call in message.get("tool_calls", ())]
     assert len(set(ids)) == 3
     assert ids[1] == "x"
@@ -266,7 +277,7 @@ def test_marks_of_other_roles_are_defused_in_results(protocol: Any) -> None:
     hostile = MemoryCorpus([Document("h", text)], embedder=HashEmbedder())
     episode = Episode("comets?", hostile, instructions=opening_text(default(), protocol))
     asyncio.run(episode.step(Action(calls=(ToolCall("search_corpus", {"query": "comets"}),))))
-    sent = messages(episode.view, protocol=protocol)
+    sent = messages(episode.view, default(), tool_format=protocol)
     content = sent[-1]["content"].removeprefix("<tool_response>").removesuffix("</tool_response>")
     assert not [mark for mark in marks if mark in content]
     assert "<\\start_of_turn>" in content
@@ -280,7 +291,7 @@ def test_marks_of_other_roles_are_defused_in_results(protocol: Any) -> None:
 def test_reasoning_is_kept_and_sent_back_in_its_own_field(name: str, stream: bool) -> None:
     with serving(search("comets", reasoning="First the comets, then the rest.", reasoning_field=name)) as server:
         result = ask(server, stream=stream)
-    acted = next(event for event in result.trajectories[0].events if isinstance(event, Acted))
+    acted = next(event for event in result.trajectories[0].events if isinstance(event, ActionTaken))
     assert acted.action.reasoning == "First the comets, then the rest."
     sent = server.chat_bodies()[1]["messages"][2]
     assert sent[name] == "First the comets, then the rest."
@@ -292,7 +303,7 @@ def test_thoughts_between_tags_are_reasoning_and_go_back_where_they_stood() -> N
         says("<think>\nI search.\n</think>\n\nSearching.", calls=[("search_corpus", {"query": "comets"})])
     ) as server:
         result = ask(server)
-    acted = next(event for event in result.trajectories[0].events if isinstance(event, Acted))
+    acted = next(event for event in result.trajectories[0].events if isinstance(event, ActionTaken))
     assert (acted.action.reasoning, acted.action.text) == ("I search.", "Searching.")
     assert server.chat_bodies()[1]["messages"][2]["content"] == "<think>\nI search.\n</think>\n\nSearching."
 
@@ -300,7 +311,7 @@ def test_thoughts_between_tags_are_reasoning_and_go_back_where_they_stood() -> N
 def test_reasoning_can_be_dropped_and_then_takes_no_room() -> None:
     with serving(search("comets", reasoning="long thoughts", usage=USAGE)) as server:
         result = ask(server, reasoning="drop")
-    acted = next(event for event in result.trajectories[0].events if isinstance(event, Acted))
+    acted = next(event for event in result.trajectories[0].events if isinstance(event, ActionTaken))
     assert "reasoning" not in server.chat_bodies()[1]["messages"][2]
     assert acted.tokens == 33 - 21
     assert acted.action.extra["reasoning"] == "long thoughts"
@@ -312,7 +323,7 @@ def test_usage_is_recorded_and_sizes_the_action(stream: bool, tmp_path: Any) -> 
         agent = SearchAgent(corpus(), policy(server, stream=stream), trajectories=tmp_path)
         result = agent.search(QUESTION)
     assert result.trajectory is not None
-    acted = next(event for event in read(result.trajectory).events if isinstance(event, Acted))
+    acted = next(event for event in read(result.trajectory).events if isinstance(event, ActionTaken))
     assert acted.tokens == 33
     assert acted.action.extra["usage"] == {
         "prompt_tokens": 812,
@@ -329,7 +340,7 @@ def test_streaming_and_not_give_the_same_trace() -> None:
     traces = []
     for stream in (False, True):
         with serving(*steps) as server:
-            traces.append(ask(server, stream=stream).trajectories[0].essence().events)
+            traces.append(ask(server, stream=stream).trajectories[0].without_timestamps().events)
     assert traces[0] == traces[1]
 
 
@@ -491,7 +502,7 @@ def test_the_window_is_never_passed_whatever_the_reply() -> None:
 def test_an_episode_opened_by_hand_needs_only_the_instructions() -> None:
     async def play(chosen: ChatPolicy) -> Episode:
         episode = Episode(QUESTION, corpus(), instructions=chosen.instructions(default()), budget=Budget(8192))
-        actor = chosen.open(QUESTION, corpus())
+        actor = chosen.open(QUESTION, corpus(), profile=default())
         view = episode.open()
         while not episode.done:
             view = await episode.step(await actor.act(view))

@@ -26,7 +26,7 @@ def chat(**options: Any) -> ChatPolicy:
 
 def test_options_reach_the_policy() -> None:
     made = chat(model="m", base_url="http://h:1/v1", tools="text", temperature=0.5, timeout=None, concurrency=2)
-    assert (made.model, made.endpoint.base_url, made.protocol) == ("m", "http://h:1/v1", "text")
+    assert (made.model, made.endpoint.base_url, made.tool_format) == ("m", "http://h:1/v1", "text")
     assert made.sampling.temperature == 0.5
     assert made.endpoint.timeout == 300.0
 

@@ -27,10 +27,10 @@ import pytest
 
 from context_agent import Limits, Progress, SearchAgent, SearchResult
 from context_agent.errors import PolicyError
+from context_agent.harness.trajectory import ActionTaken, TurnClosed
+from context_agent.harness.trajectory_file import read
 from context_agent.policies.chat import ChatPolicy
 from context_agent.policies.inspect import inspect_server
-from context_agent.trajectory import Acted, Counted
-from context_agent.trajectory_file import read
 from tests.policies.chatting import QUESTION, corpus
 
 NEEDED = ("torch", "transformers", "fastapi", "uvicorn", "openai", "accelerate")
@@ -139,7 +139,7 @@ def school(model: Path, tmp_path_factory: pytest.TempPathFactory, request: pytes
         yield Served(url, str(model), able=True)
 
 
-def searched(served: Served, tmp_path: Path, **options: object) -> tuple[SearchResult, list[Acted]]:
+def searched(served: Served, tmp_path: Path, **options: object) -> tuple[SearchResult, list[ActionTaken]]:
     """One question with little room for words."""
     most = None if served.able else 24
     policy = ChatPolicy(served.model, base_url=served.url, **{"max_tokens": most, **options})  # type: ignore[arg-type]
@@ -148,12 +148,12 @@ def searched(served: Served, tmp_path: Path, **options: object) -> tuple[SearchR
     return result, checked(result)
 
 
-def checked(result: SearchResult) -> list[Acted]:
+def checked(result: SearchResult) -> list[ActionTaken]:
     """The actions on record, which replays."""
     assert result.trajectory is not None
     trajectory = read(result.trajectory)
     trajectory.verify()
-    return [event for event in trajectory.events if isinstance(event, Acted)]
+    return [event for event in trajectory.events if isinstance(event, ActionTaken)]
 
 
 @pytest.mark.parametrize("stream", [False, True])
@@ -224,7 +224,7 @@ async def test_an_episode_outlives_a_restart_of_its_server(model: Path, tmp_path
     second: asyncio.Task[str] | None = None
     with SearchAgent(corpus(), policy, trajectories=tmp_path / "traces") as agent, servers:
         async for item in agent.stream(QUESTION):
-            if isinstance(item, Progress) and isinstance(item.event, Counted) and second is None:
+            if isinstance(item, Progress) and isinstance(item.event, TurnClosed) and second is None:
                 servers.close()
                 again = serving_model(model, tmp_path, port)
                 second = asyncio.create_task(asyncio.to_thread(servers.enter_context, again))

@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 from context_agent import ToolCall
+from context_agent.harness.tools import MOST_CALLS
+from context_agent.harness.trajectory import ActionTaken
 from context_agent.policies.replies import read_arguments, read_reply, split_thoughts
 from context_agent.policies.scripted_server import says
 from context_agent.policies.text_tools import LONGEST_REPLY, UNREADABLE, parse_calls, written
-from context_agent.tools import MOST_CALLS
-from context_agent.trajectory import Acted
 from tests.policies.chatting import DONE, ask, serving
 
 SEARCH = ToolCall("search_corpus", {"query": "comets"})
@@ -245,7 +245,7 @@ def test_an_episode_in_text() -> None:
     assert "[Token usage:" in results
     assert "d7_0 (" not in third["messages"][3]["content"]
     assert second["messages"][2]["content"].startswith("I look.\n<tool_call>")
-    acted = next(event for event in result.trajectories[0].events if isinstance(event, Acted))
+    acted = next(event for event in result.trajectories[0].events if isinstance(event, ActionTaken))
     assert acted.action.text == "I look."
 
 
@@ -270,5 +270,5 @@ def test_calls_are_found_wherever_the_server_put_them() -> None:
         with serving(reply) as server:
             result = ask(server, tools=tools)
         assert result.turns == 1
-        acted = next(event for event in result.trajectories[0].events if isinstance(event, Acted))
+        acted = next(event for event in result.trajectories[0].events if isinstance(event, ActionTaken))
         assert (acted.action.text, acted.action.calls[0].name) == ("I look.", "search_corpus")

@@ -15,9 +15,9 @@ import pytest
 from context_agent import Limits, SearchAgent
 from context_agent._support.http import FIRST_CONTACT_RETRIES, retry_after
 from context_agent.errors import PolicyError
+from context_agent.harness.trajectory import ActionTaken
 from context_agent.policies.chat import NUDGE, ChatPolicy
 from context_agent.policies.scripted_server import Answer, fails, says
-from context_agent.trajectory import Acted
 from tests.policies.chatting import DONE, QUESTION, ask, corpus, policy, search, serving
 
 VLLM_CONTEXT = (
@@ -67,8 +67,8 @@ CONTEXT_REFUSALS = {
 }
 
 
-def acted(result: Any) -> list[Acted]:
-    return [event for event in result.trajectories[0].events if isinstance(event, Acted)]
+def acted(result: Any) -> list[ActionTaken]:
+    return [event for event in result.trajectories[0].events if isinstance(event, ActionTaken)]
 
 
 def free_port() -> int:

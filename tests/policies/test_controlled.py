@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from context_agent import Action, Budget, MemoryCorpus, ScriptedPolicy, SearchAgent, ToolCall, Trajectory, View
+from context_agent.harness.trajectory import ActionTaken, EditApplied, ToolResult
 from context_agent.policies.controlled import ControlledPolicy, SummarizingPolicy
 from context_agent.policies.scripted import Step
 from context_agent.pruning.strategies import strategy
-from context_agent.trajectory import Acted, Edited, Returned
 from tests.actions import prune, search
 
 QUERIES = ["comets", "rivers", "operas", "engines", "gardens", "painters", "bridges"]
@@ -27,7 +27,7 @@ def run(corpus: MemoryCorpus, name: str, **options: object) -> tuple[View, int]:
     policy = ControlledPolicy(inner, strategy(name, **options), name)  # type: ignore[arg-type]
     result = SearchAgent(corpus, policy, budget=Budget(2048)).search("comets?")
     *_, view = result.trajectories[0].views()
-    return view, sum(isinstance(event, Edited) for event in result.trajectories[0].events)
+    return view, sum(isinstance(event, EditApplied) for event in result.trajectories[0].events)
 
 
 def test_none_never_prunes(corpus: MemoryCorpus) -> None:
@@ -60,7 +60,7 @@ def test_an_action_of_edits_alone_ends_with_a_ranking(corpus: MemoryCorpus) -> N
     result = SearchAgent(corpus, ControlledPolicy(inner, strategy("none"), "none")).search("comets?")
     assert result.stop_reason == "finished"
     assert result.documents
-    *_, last = (event for event in result.trajectories[0].events if isinstance(event, Acted))
+    *_, last = (event for event in result.trajectories[0].events if isinstance(event, ActionTaken))
     assert last.tokens == 9, "what was sampled"
 
 
@@ -68,7 +68,7 @@ def test_what_was_sampled_stays_as_long_as_it_was(corpus: MemoryCorpus) -> None:
     said = replace(greedy(View("q", Budget(2048))), tokens=17)
     inner = ScriptedPolicy([said, lambda view: replace(greedy(view), tokens=23)])
     result = SearchAgent(corpus, ControlledPolicy(inner, strategy("none"), "none"), budget=Budget(2048)).search("q")
-    acted = [event for event in result.trajectories[0].events if isinstance(event, Acted)]
+    acted = [event for event in result.trajectories[0].events if isinstance(event, ActionTaken)]
     assert [event.tokens for event in acted[:2]] == [17, 23]
     assert [call.name for call in acted[1].action.calls] == ["search_corpus"], "the prune is left out"
 
@@ -82,19 +82,19 @@ def summarized(corpus: MemoryCorpus, *, own: bool, steps: Sequence[Step] = ()) -
 def test_summaries_take_the_place_of_pruning(corpus: MemoryCorpus) -> None:
     trajectory = summarized(corpus, own=False)
     *_, view = trajectory.views()
-    edits = [event.edit for event in trajectory.events if isinstance(event, Edited)]
+    edits = [event.edit for event in trajectory.events if isinstance(event, EditApplied)]
     assert view.summaries
     assert all(edit.summaries and not edit.pruned for edit in edits)
-    assert all(event.mistake is None for event in trajectory.events if isinstance(event, Returned))
-    assert {block.document_id for block in view.standing} == set(trajectory.encountered), "nothing is lost"
+    assert all(event.mistake is None for event in trajectory.events if isinstance(event, ToolResult))
+    assert {block.document_id for block in view.citable_blocks} == set(trajectory.encountered), "nothing is lost"
 
 
 def test_own_edits_stay_and_the_summary_waits_for_a_turn_without_any(corpus: MemoryCorpus) -> None:
-    own = [event.edit for event in summarized(corpus, own=True).events if isinstance(event, Edited)]
+    own = [event.edit for event in summarized(corpus, own=True).events if isinstance(event, EditApplied)]
     assert own
     assert not any(edit.summaries for edit in own), "it prunes in every turn"
     idle = summarized(corpus, own=True, steps=[search(query, limit=6) for query in QUERIES])
-    assert any(edit.summaries for edit in (event.edit for event in idle.events if isinstance(event, Edited)))
+    assert any(edit.summaries for edit in (event.edit for event in idle.events if isinstance(event, EditApplied)))
 
 
 def test_the_label_is_in_the_name() -> None:

@@ -9,10 +9,10 @@ import pytest
 
 from context_agent import Action, RankedId, ToolCall
 from context_agent.errors import ConfigError
+from context_agent.harness.profile import context_1, default
 from context_agent.policies.prompt import Prompt
 from context_agent.policies.renderers.harmony import HarmonyRenderer
 from context_agent.policies.renderers.vocabulary import HarmonyVocabulary, TokenizerVocabulary, harmony_encoding
-from context_agent.profiles import context_1, default
 from tests.policies.conversations import random_text, random_view, rendered_by_oss_harmony
 from tests.policies.sampling import FORGERIES
 

@@ -12,6 +12,9 @@ import pytest
 
 from context_agent import Action, Budget, Document, Episode, MemoryCorpus, SearchAgent, StopReason, ToolCall, View
 from context_agent.errors import ConfigError, PolicyError
+from context_agent.harness.profile import Profile, context_1, default, summary
+from context_agent.harness.trajectory import ToolResult
+from context_agent.harness.trajectory_file import read
 from context_agent.policies.controlled import ControlledPolicy
 from context_agent.policies.engines.fake import FakeEngine
 from context_agent.policies.engines.protocol import Finish, Sample
@@ -19,10 +22,7 @@ from context_agent.policies.prompt import Prompt
 from context_agent.policies.renderers.harmony import HarmonyRenderer
 from context_agent.policies.token_calls import KEY, TokenCall, calls, expand
 from context_agent.policies.tokens import TokenPolicy
-from context_agent.profiles import Profile, context_1, default, summary
 from context_agent.pruning.strategies import strategy
-from context_agent.trajectory import Returned
-from context_agent.trajectory_file import read
 from tests.policies.sampling import FORGERIES, QUESTION, Played, play, rank_view, small_corpus
 
 RENDERER = HarmonyRenderer()
@@ -166,7 +166,7 @@ def test_3_a_reply_cut_by_length_is_closed_and_answered(corpus: MemoryCorpus) ->
     engine = FakeEngine([RENDERER.reply(Action((long,))), RENDERER.reply(Action(text="<Document id=d1></Document>"))])
     result = SearchAgent(corpus, TokenPolicy(engine, max_tokens=100)).search(QUESTION)
     assert engine.samples[0].finish is Finish.LENGTH
-    returned = [event for event in result.trajectories[0].events if isinstance(event, Returned)]
+    returned = [event for event in result.trajectories[0].events if isinstance(event, ToolResult)]
     assert returned[0].mistake == "invalid_call"
     tail = engine.requests[1].prompt[len(engine.requests[0].prompt) + 100 :]
     assert RENDERER.decode(tail).startswith("<|call|><|start|>functions.search_corpus<|channel|>commentary")
@@ -176,7 +176,7 @@ async def test_3_no_room_for_a_reply_ends_the_episode_for_the_window(corpus: Mem
     policy = TokenPolicy(scripted(search("comets")))
     view = Episode(QUESTION, corpus, instructions=policy.instructions(default()), counter=policy.counter).open()
     full = replace(view, tokens=view.budget.window - 64 - 9)
-    action = await policy.open(QUESTION, corpus).act(full)
+    action = await policy.open(QUESTION, corpus, profile=default()).act(full)
     assert action.tokens is not None
     assert action.tokens > full.max_output, "which ends the episode with StopReason.WINDOW"
     assert not policy.engine.requests  # type: ignore[attr-defined]
@@ -318,7 +318,7 @@ def test_an_episode_without_the_policy_s_instructions_is_told_so(corpus: MemoryC
     policy = TokenPolicy(scripted(search("comets")))
     episode = Episode(QUESTION, corpus)
     with pytest.raises(PolicyError, match=r"policy\.instructions"):
-        asyncio.run(policy.open(QUESTION, corpus).act(episode.open()))
+        asyncio.run(policy.open(QUESTION, corpus, profile=default()).act(episode.open()))
 
 
 @pytest.mark.parametrize("options", [{"temperature": -1.0}, {"top_p": 0.0}, {"top_p": 1.1}, {"max_tokens": 0}])

@@ -9,9 +9,9 @@ import pytest
 
 from context_agent import Action, SearchAgent, ToolCall
 from context_agent.errors import ConfigError
+from context_agent.harness.profile import context_1, default
 from context_agent.policies.engines.fake import FakeEngine
 from context_agent.policies.tokens import TokenPolicy
-from context_agent.profiles import context_1, default
 from context_agent.train.rows import rows_of
 from tests.policies.conversations import random_text
 from tests.policies.sampling import FORGERIES, QUESTION, play, small_corpus

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from context_agent.errors import ConfigError
 from context_agent.pruning import edits
@@ -54,27 +56,47 @@ def test_prune_and_restore_are_inverse() -> None:
     chosen = edits.select_prune(before, ["d1_0", "d3_0", "d1_0", "d8_0"])
     assert [b.key for b in chosen.blocks] == [1, 3]
     assert chosen.unknown == ("d8_0",)
-    after = edits.hide(before, chosen.blocks)
+    after = edits.apply(before, edits.Edit(pruned=edits.keys_of(chosen.blocks)))
     assert after.tokens == 310
     assert edits.select_prune(after, ["d1_0"]).unchanged == ("d1_0",)
-    back = edits.show(after, edits.select_restore(after, ["d1_0", "d3_0"]).blocks)
-    assert back == before
-    assert edits.apply(before, edits.difference(before, after)) == after
+    restored = edits.keys_of(edits.select_restore(after, ["d1_0", "d3_0"]).blocks)
+    assert edits.apply(after, edits.Edit(restored=restored)) == before
+
+
+def test_two_edits_that_undo_each_other_combine_to_none() -> None:
+    before = view()
+    prune, restore = edits.Edit(pruned=(1, 3)), edits.Edit(restored=(1, 3))
+    assert edits.combine(before, prune, restore) == edits.Edit()
+    assert edits.combine(before, prune, edits.Edit(pruned=(2,), restored=(1,))) == edits.Edit(pruned=(2, 3))
+
+
+@given(st.lists(st.tuples(st.sets(st.integers(0, 4)), st.sets(st.integers(0, 4)), st.sets(st.integers(0, 4)))))
+def test_a_combined_edit_leads_where_its_parts_lead(steps: list[tuple[set[int], set[int], set[int]]]) -> None:
+    before = after = view()
+    net = edits.Edit()
+    for prune, restore, protect in steps:
+        restored = {key for key in restore if key in after.hidden}
+        pruned = {key for key in prune if key not in after.hidden} - restored
+        protected = {key for key in protect if key not in pruned} - after.protected
+        part = edits.Edit(tuple(sorted(pruned)), tuple(sorted(restored)), protected=tuple(sorted(protected)))
+        net, after = edits.combine(before, net, part), edits.apply(after, part)
+    assert edits.apply(before, net) == after
 
 
 def test_a_chunk_shown_twice_comes_back_once_and_last() -> None:
     seen = view(2).append([block(7, chunk_id="d1_0")])
-    hidden = edits.hide(seen, edits.select_prune(seen, ["d1_0"]).blocks)
+    hidden = edits.apply(seen, edits.Edit(pruned=edits.keys_of(edits.select_prune(seen, ["d1_0"]).blocks)))
     assert [b.key for b in hidden.pruned] == [1, 7]
     assert [b.key for b in edits.select_restore(hidden, ["d1_0"]).blocks] == [7]
 
 
 def test_the_bill_starts_at_the_first_edited_block() -> None:
     before = view()
-    after = edits.hide(before, edits.select_prune(before, ["d1_0", "d3_0"]).blocks)
-    assert edits.cost(before, after) == edits.EditCost(freed=200, recomputed=200)
-    assert edits.cost(after, before) == edits.EditCost(freed=-200, recomputed=400)
-    assert edits.cost(before, before) == edits.EditCost()
+    prune = edits.Edit(pruned=edits.keys_of(edits.select_prune(before, ["d1_0", "d3_0"]).blocks))
+    after = edits.apply(before, prune)
+    assert edits.cost(before, prune) == edits.EditCost(freed=200, recomputed=200)
+    assert edits.cost(after, edits.Edit(restored=prune.pruned)) == edits.EditCost(freed=-200, recomputed=400)
+    assert edits.cost(before, edits.Edit()) == edits.EditCost()
 
 
 def test_oldest_and_random_free_what_is_needed() -> None:
@@ -99,7 +121,8 @@ def test_the_reserve_decides_how_small_a_window_may_be() -> None:
     with pytest.raises(ConfigError, match="the least is 512"):
         Budget(511)
     small = Budget(100, per_call=40, reserve=8)
-    assert (small.hard, small.output_room(80), small.result_room(80)) == (75, 12, 14)
+    assert (small.hard, small.result_room(80)) == (75, 14)
+    assert View("", small, tokens=80).max_output == 12
     with pytest.raises(ConfigError, match="the least is 64"):
         Budget(63, reserve=8)
     with pytest.raises(ConfigError, match="at least 1 token"):

@@ -25,6 +25,7 @@ from context_agent import SearchAgent
 from context_agent._support.http import BASE_URL, Endpoint, Events, Refusal
 from context_agent._support.http_body import LIMIT_VARIABLE
 from context_agent.errors import ConfigError, ContextAgentError, EmbedderError, PolicyError, RerankerError
+from context_agent.harness.trajectory_file import read
 from context_agent.policies.chat import ChatPolicy
 from context_agent.policies.inspect import inspect_server
 from context_agent.policies.replies import read_reply
@@ -32,7 +33,6 @@ from context_agent.policies.scripted_server import ScriptedServer, says
 from context_agent.retrieval.embedders import load_embedder
 from context_agent.retrieval.embedders.openai import OpenAIEmbedder
 from context_agent.retrieval.rerankers import HttpReranker, load_reranker
-from context_agent.trajectory_file import read
 from tests.http_server import Response, http_server
 from tests.policies.chatting import QUESTION, corpus
 

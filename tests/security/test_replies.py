@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 
 from context_agent import MemoryCorpus
-from context_agent.episode import Episode
+from context_agent.harness.episode import Episode
+from context_agent.harness.rendering import MOST_RANKED, parse_ranking
+from context_agent.harness.tools import MOST_CALLS, UNREAD
+from context_agent.harness.trajectory import ToolResult
 from context_agent.policies.renderers.harmony import HarmonyRenderer
 from context_agent.policies.replies import LONGEST_NAME, LONGEST_TEXT, read_reply
 from context_agent.policies.text_tools import parse_calls, written
-from context_agent.rendering import MOST_RANKED, parse_ranking
-from context_agent.tools import MOST_CALLS, UNREAD
-from context_agent.trajectory import Returned
 from context_agent.types import Action, ToolCall
 from tests.policies.mutations import special_ids
 
@@ -68,7 +68,7 @@ def test_of_a_reply_with_many_calls_the_first_are_read_and_the_rest_are_counted(
 def test_a_policy_is_told_that_calls_were_not_read(corpus: MemoryCorpus) -> None:
     episode = Episode("comets?", corpus)
     asyncio.run(episode.step(Action(calls=read_reply(native(40_000)).calls)))
-    results = [event for event in episode.trajectory.events if isinstance(event, Returned)]
+    results = [event for event in episode.trajectory.events if isinstance(event, ToolResult)]
     assert len(results) == MOST_CALLS
     assert (results[-1].name, results[-1].arguments) == (UNREAD, {"count": 40_000 - MOST_CALLS + 1})
     assert "only the first 63 tool calls of a reply are read" in results[-1].segments[0].text
@@ -78,7 +78,7 @@ def test_wrapped_calls_are_bounded_together(corpus: MemoryCorpus) -> None:
     wrapped = ToolCall("multi_tool_use", {"tool_calls": [{"tool_name": "x"}] * 4_000})
     episode = Episode("comets?", corpus)
     asyncio.run(episode.step(Action(calls=(wrapped,) * 16, tokens=10)))
-    results = [event for event in episode.trajectory.events if isinstance(event, Returned)]
+    results = [event for event in episode.trajectory.events if isinstance(event, ToolResult)]
     assert len(results) == MOST_CALLS
     assert results[-1].arguments == {"count": 64_000 - MOST_CALLS + 1}
 

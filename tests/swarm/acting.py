@@ -7,7 +7,8 @@ from pathlib import Path
 
 from context_agent import Action, MemoryCorpus, ScriptedPolicy, SearchAgent, SearchResult, ToolCall, View
 from context_agent.errors import PolicyError
-from context_agent.policies.protocol import Actor
+from context_agent.harness.policy import Actor
+from context_agent.harness.profile import Profile
 from context_agent.policies.scripted import Step
 from context_agent.retrieval.protocol import Corpus
 from context_agent.swarm import Swarm
@@ -28,7 +29,7 @@ class Searching(ScriptedPolicy):
     def __init__(self, *, delay: float = 0.0) -> None:
         super().__init__([], delay=delay)
 
-    def open(self, question: str, corpus: Corpus, *, seed: int = 0) -> Actor:  # type: ignore[override]
+    def open(self, question: str, corpus: Corpus, *, profile: Profile, seed: int = 0) -> Actor:  # type: ignore[override]
         if "unopened" in question:
             raise PolicyError("the server is down")
         steps: list[Step] = [search(question, limit=3), rank_all]
@@ -38,7 +39,11 @@ class Searching(ScriptedPolicy):
             steps.insert(0, _breaking)
         if "nothing" in question:
             steps = [Action(ranking=())]
-        return _Slow() if "hang" in question else ScriptedPolicy(steps, delay=self._delay).open(question, corpus)
+        return (
+            _Slow()
+            if "hang" in question
+            else ScriptedPolicy(steps, delay=self._delay).open(question, corpus, profile=profile)
+        )
 
 
 class _Slow:

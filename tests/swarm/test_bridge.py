@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from context_agent import BridgePolicy, Limits, MemoryCorpus, SearchAgent, SearchResult
+from context_agent.harness.trajectory import ActionTaken, ToolResult, Trajectory
 from context_agent.pruning.view import Block
 from context_agent.swarm import Swarm
-from context_agent.trajectory import Acted, Returned, Trajectory
 from tests.policies.test_bridge import recall, world
 from tests.retrieval.fakes import HashEmbedder
 
@@ -28,7 +28,7 @@ def ask(films: Films, number: int = 0, *, limit: int | None = None, window: int 
 
 
 def shown(trajectory: Trajectory) -> list[str]:
-    returned = [event for event in trajectory.events if isinstance(event, Returned)]
+    returned = [event for event in trajectory.events if isinstance(event, ToolResult)]
     return [segment.id for event in returned for segment in event.segments if isinstance(segment, Block)]
 
 
@@ -43,8 +43,8 @@ def test_it_searches_spawns_once_and_ranks_in_four_critical_steps(films: Films) 
     assert result.critical_steps == 4
 
 
-def _acts(trajectory: Trajectory) -> list[Acted]:
-    return [event for event in trajectory.events if isinstance(event, Acted)]
+def _acts(trajectory: Trajectory) -> list[ActionTaken]:
+    return [event for event in trajectory.events if isinstance(event, ActionTaken)]
 
 
 def test_it_finds_what_the_first_search_only_names(films: Films) -> None:
@@ -61,14 +61,14 @@ def test_no_chunk_is_shown_by_two_sub_agents_or_by_one_and_the_orchestrator(film
     assert set(shown(result.trajectories[0])) <= set(every)
 
 
-def _first_turn(result: SearchResult) -> list[Returned]:
-    return [event for event in result.trajectories[0].events if isinstance(event, Returned) and event.turn == 0]
+def _first_turn(result: SearchResult) -> list[ToolResult]:
+    return [event for event in result.trajectories[0].events if isinstance(event, ToolResult) and event.turn == 0]
 
 
 def test_the_same_question_gives_the_same_traces(films: Films) -> None:
     one, other = ask(films, 3), ask(films, 3)
-    assert [t.essence() for t in (*one.trajectories, *one.searchers)] == [
-        t.essence() for t in (*other.trajectories, *other.searchers)
+    assert [t.without_timestamps() for t in (*one.trajectories, *one.searchers)] == [
+        t.without_timestamps() for t in (*other.trajectories, *other.searchers)
     ]
 
 

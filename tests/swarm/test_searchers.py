@@ -10,15 +10,14 @@ from pathlib import Path
 import pytest
 
 from context_agent import Action, Limits, MemoryCorpus, ScriptedPolicy, SearchAgent, SearchResult, ToolCall
-from context_agent.driving import Deadline
 from context_agent.errors import ConfigError
+from context_agent.harness.episode_run import Deadline
+from context_agent.harness.ranking import fuse
+from context_agent.harness.trajectory import Header, PromptShown, SubAgentRecord, ToolResult, Trajectory
+from context_agent.harness.trajectory_file import read
 from context_agent.pruning.budget import Tier
 from context_agent.pruning.view import Block, Source, Text, View
-from context_agent.ranking import fuse
-from context_agent.swarm import Fresh, Swarm, steps
-from context_agent.swarm.step import Step
-from context_agent.trajectory import Delegated, Header, Prompted, Returned, Trajectory
-from context_agent.trajectory_file import read
+from context_agent.swarm import Fresh, Swarm, TurnOrder
 from tests.actions import prune, rank, rank_all, restore, search
 from tests.conftest import made_documents
 from tests.swarm.acting import QUESTION, Searching, run, spawn
@@ -26,17 +25,17 @@ from tests.swarm.acting import QUESTION, Searching, run, spawn
 TASKS = ("comets and rivers", "operas and painters", "engines and gardens")
 
 
-def spawned(result: SearchResult) -> Returned:
+def spawned(result: SearchResult) -> ToolResult:
     """The result of the first call for sub-agents."""
     events = result.trajectories[0].events
-    return next(one for one in events if isinstance(one, Returned) and one.name == "spawn_searchers")
+    return next(one for one in events if isinstance(one, ToolResult) and one.name == "spawn_searchers")
 
 
-def told(event: Returned) -> str:
+def told(event: ToolResult) -> str:
     return "".join(segment.text for segment in event.segments if isinstance(segment, Text))
 
 
-def reasons(event: Returned) -> list[str]:
+def reasons(event: ToolResult) -> list[str]:
     return [one.stop_reason for one in event.delegated]
 
 
@@ -81,7 +80,7 @@ def test_a_sub_agent_cannot_start_others(corpus: MemoryCorpus) -> None:
     nesting = ScriptedPolicy([spawn("deeper"), search("comets", limit=2), rank_all])
     result = run(corpus, spawn("comets"), rank_all, swarm=Swarm(turns=5, policy=nesting))
     assert len(result.searchers) == 1
-    first = next(one for one in result.searchers[0].events if isinstance(one, Returned))
+    first = next(one for one in result.searchers[0].events if isinstance(one, ToolResult))
     assert (first.mistake, first.delegated) == ("invalid_call", ())
     assert "there is no tool 'spawn_searchers'" in told(first)
 
@@ -122,7 +121,7 @@ def test_a_spawn_of_a_thousand_is_cut_to_the_breadth_and_told(corpus: MemoryCorp
 def test_the_breadth_is_that_of_a_turn_and_tasks_count_once_an_episode(corpus: MemoryCorpus) -> None:
     both = Action(calls=(*spawn("comets", "rivers", "operas").calls, *spawn("engines", "gardens").calls))
     result = run(corpus, both, spawn("Comets ", "gardens"), rank_all)
-    first, second, third = (one for one in result.trajectories[0].events if isinstance(one, Returned))
+    first, second, third = (one for one in result.trajectories[0].events if isinstance(one, ToolResult))
     assert [one.task for one in first.delegated] == ["comets", "rivers", "operas"]
     assert ([one.task for one in second.delegated], second.mistake) == (["engines"], "too_many_tasks")
     assert ([one.task for one in third.delegated], third.mistake) == (["gardens"], "repeated_tasks")
@@ -164,13 +163,13 @@ def test_tokens_of_sub_agents_are_shared_out_and_count_against_the_agent_s_limit
 
 
 def _placed(event: object) -> int:
-    return sum(one.tokens for one in event.segments) if isinstance(event, Prompted) else event.tokens  # type: ignore[attr-defined]
+    return sum(one.tokens for one in event.segments) if isinstance(event, PromptShown) else event.tokens  # type: ignore[attr-defined]
 
 
 def test_a_swarm_s_own_tokens_are_what_all_its_sub_agents_may_have(corpus: MemoryCorpus) -> None:
     swarm = Swarm(tokens=3_000, policy=Searching())
     result = run(corpus, spawn("comets", "rivers"), spawn("operas", "engines"), rank_all, swarm=swarm)
-    first, second = (one for one in result.trajectories[0].events if isinstance(one, Returned))
+    first, second = (one for one in result.trajectories[0].events if isinstance(one, ToolResult))
     spent = sum(one.tokens for one in first.delegated)
     assert [one.header.limits["tokens"] for one in result.searchers] == [1500] * 2 + [(3_000 - spent) // 2] * 2
     assert len(second.delegated) == 2
@@ -197,7 +196,7 @@ def test_what_sub_agents_are_kept_from_showing_again(corpus: MemoryCorpus, fresh
 
 
 def _blocks(trajectory: Trajectory, name: str) -> list[Block]:
-    returned = [one for one in trajectory.events if isinstance(one, Returned) and one.name == name]
+    returned = [one for one in trajectory.events if isinstance(one, ToolResult) and one.name == name]
     return [segment for one in returned for segment in one.segments if isinstance(segment, Block)]
 
 
@@ -214,21 +213,21 @@ def test_one_worker_or_eight_and_quick_or_slow_give_the_same_trace(fresh: Fresh)
     def traces(workers: int, delay: float) -> list[Trajectory]:
         swarm = Swarm(breadth=3, fresh=fresh, policy=Searching(delay=delay))
         result = run(Waiting(documents), spawn(*TASKS), rank_all, swarm=swarm, workers=workers)
-        return [one.essence() for one in (*result.trajectories, *result.searchers)]
+        return [one.without_timestamps() for one in (*result.trajectories, *result.searchers)]
 
     assert traces(1, 0.0) == traces(8, 0.0) == traces(8, 0.01)
 
 
 async def test_in_step_each_has_its_turn_after_those_before_it_and_none_waits_for_one_that_ended() -> None:
-    step, order = Step(set()), []
+    step, order = TurnOrder(set()), []
 
     async def agent(place: int, pauses: tuple[float, ...]) -> None:
         for turn, pause in enumerate(pauses):
-            await step.had(place, turn)
+            await step.taken(place, turn)
             await asyncio.sleep(pause)
             await step.wait(place)
             order.append((turn, place))
-        await step.had(place)
+        await step.taken(place)
 
     pauses = ((0.02, 0.0, 0.01), (0.0,), (0.0, 0.03, 0.0))
     places = [step.join() for _ in pauses]
@@ -249,7 +248,7 @@ def test_trajectories_nest_on_disk_and_the_main_one_replays_alone(corpus: Memory
         path.unlink()
     main = read(result.paths[0])
     main.verify()
-    assert steps(main) == result.critical_steps
+    assert main.critical_steps == result.critical_steps
 
 
 def test_critical_steps_count_the_longest_sub_agent(corpus: MemoryCorpus) -> None:
@@ -303,8 +302,10 @@ def test_a_trajectory_of_the_older_format_still_reads(corpus: MemoryCorpus, tmp_
 def test_the_essence_names_no_sub_agent_by_its_random_id(corpus: MemoryCorpus) -> None:
     made = spawned(run(corpus, spawn("comets"), rank_all))
     one = made.delegated[0]
-    assert isinstance(one, Delegated)
+    assert isinstance(one, SubAgentRecord)
     assert one.id
-    trajectory = Trajectory(replace(run(corpus, rank()).trajectories[0].header, parent="x"), (made,)).essence()
+    trajectory = Trajectory(
+        replace(run(corpus, rank()).trajectories[0].header, parent="x"), (made,)
+    ).without_timestamps()
     assert trajectory.header.parent == ""
     assert trajectory.events[0].delegated[0].id == ""  # type: ignore[union-attr]

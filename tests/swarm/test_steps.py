@@ -5,9 +5,16 @@ from __future__ import annotations
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from context_agent.harness.trajectory import (
+    ActionTaken,
+    Event,
+    Header,
+    SubAgentRecord,
+    ToolResult,
+    Trajectory,
+    critical_steps,
+)
 from context_agent.pruning.budget import Budget
-from context_agent.swarm import critical_steps, steps
-from context_agent.trajectory import Acted, Delegated, Event, Header, Returned, Trajectory
 from context_agent.types import Action
 
 PATIENT = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -18,10 +25,13 @@ def nested(stages: list[list[int]], *, calls: int = 1) -> Trajectory:
     """A trajectory whose n-th action started sub-agents of these steps, in one call or in several."""
     events: list[Event] = []
     for turn, others in enumerate(stages):
-        events.append(Acted(turn, Action(), "", 0))
-        made = [Delegated(f"{turn}.{place}", "task", "finished", steps=count) for place, count in enumerate(others)]
+        events.append(ActionTaken(turn, Action(), "", 0))
+        made = [
+            SubAgentRecord(f"{turn}.{place}", "task", "finished", steps=count) for place, count in enumerate(others)
+        ]
         events += [
-            Returned(turn, call, "spawn_searchers", {}, (), delegated=tuple(made[call::calls])) for call in range(calls)
+            ToolResult(turn, call, "spawn_searchers", {}, (), delegated=tuple(made[call::calls]))
+            for call in range(calls)
         ]
     return Trajectory(Header("id", "question", {}, Budget()), tuple(events))
 
@@ -35,14 +45,14 @@ def test_critical_steps_take_the_slowest_of_those_that_ran_together() -> None:
 @PATIENT
 @given(STAGES)
 def test_an_episode_has_its_actions_and_the_longest_of_each_turn_s_sub_agents(stages: list[list[int]]) -> None:
-    assert steps(nested(stages)) == len(stages) + sum(max(others, default=0) for others in stages)
+    assert nested(stages).critical_steps == len(stages) + sum(max(others, default=0) for others in stages)
 
 
 @PATIENT
 @given(STAGES)
 def test_sub_agents_of_several_calls_of_one_turn_run_side_by_side(stages: list[list[int]]) -> None:
-    assert steps(nested(stages, calls=3)) == steps(nested(stages))
+    assert nested(stages, calls=3).critical_steps == nested(stages).critical_steps
 
 
 def test_an_episode_that_has_not_begun_has_no_steps() -> None:
-    assert steps(nested([])) == 0
+    assert nested([]).critical_steps == 0

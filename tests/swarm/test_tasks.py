@@ -5,38 +5,38 @@ from __future__ import annotations
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from context_agent.swarm.tasks import folded, plan
+from context_agent.swarm import folded, plan_tasks
 
 TASKS = st.lists(st.sampled_from(["", "  ", "a", "A ", "b", "b  c", "B C", "d", "e"]), max_size=12)
 
 
 def test_what_is_past_the_breadth_is_told_and_not_started() -> None:
-    made = plan([f"task {number}" for number in range(1000)], 4)
+    made = plan_tasks([f"task {number}" for number in range(1000)], 4)
     assert made.tasks == ("task 0", "task 1", "task 2", "task 3")
-    assert made.told == "Tasks not started: 996 past the limit of 4 in one turn."
+    assert made.message == "Tasks not started: 996 past the limit of 4 in one turn."
     assert made.mistake == "too_many_tasks"
 
 
 def test_repeated_and_empty_tasks_are_told_and_not_started() -> None:
-    made = plan(["Who?", " ", "who? ", "When?", "Where?"], 4, frozenset({"where?"}))
+    made = plan_tasks(["Who?", " ", "who? ", "When?", "Where?"], 4, frozenset({"where?"}))
     assert made.tasks == ("Who?", "When?")
-    assert made.told == "Tasks not started: 2 given before; 1 empty."
+    assert made.message == "Tasks not started: 2 given before; 1 empty."
     assert made.mistake == "repeated_tasks"
 
 
 def test_good_tasks_are_started_in_order_without_a_word() -> None:
-    made = plan([" one", "two "], 2)
-    assert (made.tasks, made.told, made.mistake) == (("one", "two"), "", None)
+    made = plan_tasks([" one", "two "], 2)
+    assert (made.tasks, made.message, made.mistake) == (("one", "two"), "", None)
 
 
 @settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(TASKS, st.integers(0, 5))
 def test_every_task_is_started_once_or_accounted_for(named: list[str], breadth: int) -> None:
-    made = plan(named, breadth)
+    made = plan_tasks(named, breadth)
     keys = [folded(task) for task in made.tasks]
     assert len(keys) == len(set(keys)) <= breadth
     assert all(keys)
-    left_out = sum(int(word) for word in made.told.split() if word.isdecimal()) if made.told else 0
-    limit = breadth if "past the limit" in made.told else 0
+    left_out = sum(int(word) for word in made.message.split() if word.isdecimal()) if made.message else 0
+    limit = breadth if "past the limit" in made.message else 0
     assert len(made.tasks) + left_out - limit == len(named)
     assert (made.mistake is None) == (len(made.tasks) == len(named))

@@ -18,9 +18,9 @@ class Wavering:
     def instructions(self, profile):
         return ""
 
-    def open(self, question, corpus, *, seed=0):
+    def open(self, question, corpus, *, profile, seed=0):
         found = actions.rank_all if seed % 2 == 0 else (lambda view: actions.rank())
-        return ScriptedPolicy([actions.search(question), found]).open(question, corpus)
+        return ScriptedPolicy([actions.search(question), found]).open(question, corpus, profile=profile)
 
 
 ENTRY = task("a", "d7", question="SENTINEL-0007 closes the entry")

@@ -67,11 +67,11 @@ async def test_a_rerun_asks_again_only_where_the_policy_failed(corpus, tmp_path)
     class Faulty(ScriptedPolicy):
         down = True
 
-        def open(self, question, corpus, *, seed=0):
+        def open(self, question, corpus, *, profile, seed=0):
             asked.append(question)
             if self.down and question == HARD.question:
                 raise PolicyError("the server is down")
-            return super().open(question, corpus, seed=seed)
+            return super().open(question, corpus, profile=profile, seed=seed)
 
     policy = Faulty([actions.search("entry"), actions.rank_all])
     trial = Trial(attempts(corpus, policy, 1, "seed"), "seed", drop=frozenset())

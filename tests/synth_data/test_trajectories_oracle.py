@@ -5,13 +5,13 @@ import pytest
 from context_agent import BridgePolicy, Document, MemoryCorpus, SearchAgent
 from context_agent.errors import ConfigError
 from context_agent.eval.gold import gold_of
+from context_agent.harness.profile import context_1, default
+from context_agent.harness.trajectory import ActionTaken, EditApplied
 from context_agent.policies.renderers.harmony import HarmonyRenderer
-from context_agent.profiles import context_1, default
 from context_agent.pruning.view import Block
 from context_agent.questions import Question
 from context_agent.synth_data.trajectories.oracle import Manner, OraclePolicy
 from context_agent.train.rows import taught
-from context_agent.trajectory import Acted, Edited
 from tests.retrieval.fakes import HashEmbedder
 
 QUESTION = Question("q", "In which town was the designer of the Almar Bridge born?", gold=("bridge", "designer"))
@@ -43,7 +43,7 @@ def play(corpus, question=QUESTION, *, window=2048, profile=None, seed=0, **mann
 
 
 def actions(trajectory):
-    return [event.action for event in trajectory.events if isinstance(event, Acted)]
+    return [event.action for event in trajectory.events if isinstance(event, ActionTaken)]
 
 
 def shown_before(trajectory):
@@ -83,7 +83,7 @@ def test_no_id_is_named_that_was_not_shown(corpus, profile, noise):
 
 def test_it_prunes_in_batches_and_never_gold(corpus):
     trajectory = play(corpus, prune_at=0.0)
-    edits = [event.edit for event in trajectory.events if isinstance(event, Edited)]
+    edits = [event.edit for event in trajectory.events if isinstance(event, EditApplied)]
     assert edits, "an episode in a small window prunes"
     assert max(len(edit.pruned) for edit in edits) >= 3
     *_, final = trajectory.views()
@@ -94,10 +94,10 @@ def test_by_noise_gold_goes_and_comes_back(corpus):
     restored = 0
     for seed in range(8):
         trajectory = play(corpus, noise=0.5, prune_at=0.0, seed=seed)
-        restored += any(event.edit.restored for event in trajectory.events if isinstance(event, Edited))
+        restored += any(event.edit.restored for event in trajectory.events if isinstance(event, EditApplied))
         assert {document.id for document in trajectory.end.documents} >= {"bridge", "designer"}
     assert restored
-    assert play(corpus, noise=0.5, seed=1).essence() == play(corpus, noise=0.5, seed=1).essence()
+    assert play(corpus, noise=0.5, seed=1).without_timestamps() == play(corpus, noise=0.5, seed=1).without_timestamps()
 
 
 def test_what_a_profile_does_not_declare_is_not_used(corpus):
@@ -135,7 +135,7 @@ def test_its_episodes_make_rows_to_train_on(corpus):
     renderer = HarmonyRenderer()
     trajectory = play(corpus, prune_at=0.0)
     rows = taught(trajectory, renderer)
-    edits = sum(isinstance(event, Edited) for event in trajectory.events)
+    edits = sum(isinstance(event, EditApplied) for event in trajectory.events)
     assert 1 <= len(rows) <= edits + 1
     told = renderer.decode(rows[0].input_ids)
     assert "You are a retrieval subagent" in told, "the prompt that a pupil will have is in view"
@@ -162,6 +162,6 @@ def test_a_slower_pace_makes_more_turns_of_fewer_searches(corpus):
 def test_pruning_begins_where_it_is_told_to(corpus):
     late, early = (play(corpus, window=4096, pace=1, prune_at=share, batch=1) for share in (1.0, 0.0))
     prunes = [
-        sum(bool(event.edit.pruned) for event in one.events if isinstance(event, Edited)) for one in (late, early)
+        sum(bool(event.edit.pruned) for event in one.events if isinstance(event, EditApplied)) for one in (late, early)
     ]
     assert prunes[0] < prunes[1]

@@ -15,15 +15,15 @@ import pytest
 
 from context_agent import Action, MemoryCorpus, ScriptedPolicy
 from context_agent.errors import ConfigError, DataError, PolicyError
+from context_agent.harness.profile import default
+from context_agent.harness.trajectory_file import read
 from context_agent.policies.chat import ChatPolicy
 from context_agent.policies.renderers.harmony import HarmonyRenderer
 from context_agent.policies.scripted import rank_view
 from context_agent.policies.scripted_server import fails, rank_seen, says
-from context_agent.profiles import default
 from context_agent.pruning.budget import Budget
 from context_agent.synth_data.trajectories import Filters, Settings, instructed, make, oracle
 from context_agent.train.rows import taught
-from context_agent.trajectory_file import read
 from tests.actions import search
 from tests.conftest import made_documents
 from tests.policies.chatting import serving
@@ -250,7 +250,7 @@ SCRIPT = """
 import asyncio, sys
 from pathlib import Path
 from context_agent import MemoryCorpus
-from context_agent.profiles import default
+from context_agent.harness.profile import default
 from context_agent.synth_data.trajectories import instructed, make, oracle
 from tests.conftest import made_documents
 from tests.retrieval.fakes import HashEmbedder

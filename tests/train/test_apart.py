@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 
 from context_agent.errors import ConfigError, PolicyError
+from context_agent.harness.trajectory import Trajectory
 from context_agent.policies.token_calls import calls
-from context_agent.trajectory import Trajectory
 
 torch = pytest.importorskip("torch", reason="needs the train extra (torch)")
 pytest.importorskip("trl", reason="needs the train extra (trl)")

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from context_agent.errors import ConfigError
-from context_agent.profiles import default
+from context_agent.harness.profile import default
 from context_agent.train.checkpoints import binding, differences, digest, flat
 from context_agent.train.curriculum import Stage
 from context_agent.train.estimate import report
@@ -154,9 +154,9 @@ def test_a_run_is_made_again_from_its_plain_data() -> None:
 
 def test_what_decides_what_is_learned_is_in_the_digest_and_the_rest_is_not() -> None:
     run = made(LEAST)
-    elsewhere = made(LEAST | {"out": "other", "checkpoints": {"every": 9}, "logging": {"to": ["tensorboard"]}})
-    assert digest(run.plain()) == digest(elsewhere.plain())
-    assert differences(run.plain(), elsewhere.plain()) == []
+    excluded_ids = made(LEAST | {"out": "other", "checkpoints": {"every": 9}, "logging": {"to": ["tensorboard"]}})
+    assert digest(run.plain()) == digest(excluded_ids.plain())
+    assert differences(run.plain(), excluded_ids.plain()) == []
     other = made(LEAST | {"rollouts": {"groups": 64}, "seed": 3})
     assert digest(run.plain()) != digest(other.plain())
     assert differences(run.plain(), other.plain()) == ["seed was 0 and is 3", "rollouts.groups was 128 and is 64"]

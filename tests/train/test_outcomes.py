@@ -5,8 +5,8 @@ from collections.abc import Sequence
 import pytest
 
 from context_agent import MemoryCorpus, ScriptedPolicy, SearchAgent, Trajectory
-from context_agent.episode import Limits
 from context_agent.errors import DataError, PolicyError
+from context_agent.harness.episode import Limits
 from context_agent.questions import Question
 from context_agent.train.outcomes import outcome, spoiled
 from context_agent.train.rewards import Ending

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from context_agent import Action, SearchAgent, ToolCall
 from context_agent.errors import ConfigError
+from context_agent.harness.trajectory import ActionTaken, Header, SubAgentRecord, ToolResult, Trajectory
 from context_agent.policies.engines.fake import FakeEngine, Request
 from context_agent.policies.renderers.harmony import HarmonyRenderer
 from context_agent.policies.token_calls import calls
@@ -21,7 +22,6 @@ from context_agent.train.harness import agent_of
 from context_agent.train.parl import Delegation, Form, Parl, delegating, delegation, finish, parallel, with_parl
 from context_agent.train.rewards import Ending, Outcome, Reward, reward
 from context_agent.train.rows import rows_of
-from context_agent.trajectory import Acted, Delegated, Header, Returned, Trajectory
 from tests.actions import search
 from tests.policies.sampling import QUESTION, small_corpus
 
@@ -117,10 +117,12 @@ def test_a_sub_agent_has_finished_that_ranked_something_of_its_own_accord() -> N
         ("policy_error", 3, "gone"),
         ("time", 2, None),
     ]
-    made = tuple(Delegated(str(place), "task", end, found, error=why) for place, (end, found, why) in enumerate(ends))
-    events = (Returned(0, 0, "spawn_searchers", {}, (), delegated=made[:2]),
-              Returned(0, 1, "search_corpus", {}, ()),
-              Returned(1, 0, "spawn_searchers", {}, (), delegated=made[2:]))  # fmt: skip
+    made = tuple(
+        SubAgentRecord(str(place), "task", end, found, error=why) for place, (end, found, why) in enumerate(ends)
+    )
+    events = (ToolResult(0, 0, "spawn_searchers", {}, (), delegated=made[:2]),
+              ToolResult(0, 1, "search_corpus", {}, ()),
+              ToolResult(1, 0, "spawn_searchers", {}, (), delegated=made[2:]))  # fmt: skip
     assert delegation(Trajectory(Header("id", "q", {}, Budget()), events)) == Delegation(started=5, finished=1)
 
 
@@ -174,7 +176,7 @@ def test_what_delegating_comes_to_over_episodes() -> None:
         Trajectory(Header("a", "q", {}, Budget()), (acted(),)),
         Trajectory(
             Header("b", "q", {}, Budget()),
-            (acted(), Returned(0, 0, "spawn_searchers", {}, (), delegated=(ended(3), ended(1, "turns"))), acted()),
+            (acted(), ToolResult(0, 0, "spawn_searchers", {}, (), delegated=(ended(3), ended(1, "turns"))), acted()),
         ),
     )
     assert delegating([none, two]) == {
@@ -186,12 +188,12 @@ def test_what_delegating_comes_to_over_episodes() -> None:
     assert "searchers_finished" not in delegating([none])
 
 
-def acted() -> Acted:
-    return Acted(0, Action(), "", 0)
+def acted() -> ActionTaken:
+    return ActionTaken(0, Action(), "", 0)
 
 
-def ended(steps: int, reason: str = "finished") -> Delegated:
-    return Delegated("x", "task", reason, 1, steps=steps)
+def ended(steps: int, reason: str = "finished") -> SubAgentRecord:
+    return SubAgentRecord("x", "task", reason, 1, steps=steps)
 
 
 def test_a_reward_keeps_what_it_was_before_penalties() -> None:

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from context_agent.errors import ConfigError, DataError, PolicyError
-from context_agent.trajectory_file import read
+from context_agent.harness.trajectory_file import read
 from tests.train import runs
 from tests.train.judged.judges import serving
 

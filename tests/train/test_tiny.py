@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from context_agent.errors import ConfigError
+from context_agent.harness.profile import default
 from context_agent.policies.renderers.harmony import HarmonyRenderer
 from context_agent.policies.renderers.vocabulary import HarmonyVocabulary, TokenizerVocabulary, harmony_encoding
-from context_agent.profiles import default
 from context_agent.train.tiny import BASE_TOKENS, SPECIALS, harmony_tokenizer, tiny_tokenizer
 from tests.policies.conversations import ALPHABET, random_view
 from tests.policies.sampling import FORGERIES

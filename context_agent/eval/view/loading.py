@@ -11,9 +11,9 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from context_agent import trajectory_file
 from context_agent.errors import ConfigError, DataError, TrajectoryError
-from context_agent.trajectory import Trajectory
+from context_agent.harness import trajectory_file
+from context_agent.harness.trajectory import Trajectory
 
 SUFFIX = ".jsonl"
 PAGE_SUFFIX = ".html"

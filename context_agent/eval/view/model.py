@@ -14,10 +14,9 @@ from context_agent.eval.gold import Gold, gold_of
 from context_agent.eval.view.loading import Collection, Loaded
 from context_agent.eval.view.shape import Detail, checked
 from context_agent.eval.view.turns import blocks_of, finite, placed, summaries_of, turn_data, turns_of
+from context_agent.harness.trajectory import EpisodeEnded, PromptShown, Trajectory
 from context_agent.pruning.view import Block, Summary
 from context_agent.questions import Question
-from context_agent.swarm import steps
-from context_agent.trajectory import End, Prompted, Trajectory
 from context_agent.types import Chunk, RankedDocument
 
 CUT = "cut"
@@ -176,7 +175,7 @@ class _Shown:
             seen=len(self._seen()) / needs if needs else None,
             ranked=len(self._ranked()) / needs if needs else None,
             gold_pruned=len(self._gold_among(pruned)) if needs else None,
-            critical_steps=steps(self._trajectory),
+            critical_steps=self._trajectory.critical_steps,
             parent=header.parent,
         )
 
@@ -184,7 +183,7 @@ class _Shown:
         """All that is shown of it, before it is checked."""
         end = self._trajectory.end
         prompt = [
-            segment for event in self._trajectory.events if isinstance(event, Prompted) for segment in event.segments
+            segment for event in self._trajectory.events if isinstance(event, PromptShown) for segment in event.segments
         ]
         return {
             "header": self._header(),
@@ -194,7 +193,7 @@ class _Shown:
                 for key in sorted({**self._blocks, **self._summaries})
             ],
             "turns": [turn_data(turn) for turn in self._turns],
-            "critical_steps": steps(self._trajectory),
+            "critical_steps": self._trajectory.critical_steps,
             "end": self._end(end) if end else None,
             "gold": self._told(),
         }
@@ -239,7 +238,7 @@ class _Shown:
             "text": self._texts.number(summary.text),
         }
 
-    def _end(self, end: End) -> dict[str, Any]:
+    def _end(self, end: EpisodeEnded) -> dict[str, Any]:
         names = ("stop_reason", "error", "turns", "tokens", "mistakes", "dropped")
         return {
             **{name: getattr(end, name) for name in names},

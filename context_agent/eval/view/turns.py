@@ -7,19 +7,19 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from context_agent.harness.rendering import compact
+from context_agent.harness.trajectory import ActionTaken, EditApplied, ToolResult, Trajectory, TurnClosed
 from context_agent.pruning.view import Block, Summary
-from context_agent.rendering import compact
-from context_agent.trajectory import Acted, Counted, Edited, Returned, Trajectory
 
 
 @dataclass(slots=True)
 class Turn:
     """The events of one turn."""
 
-    acted: Acted
-    edit: Edited | None = None
-    results: list[Returned] = field(default_factory=list)
-    usage: Counted | None = None
+    acted: ActionTaken
+    edit: EditApplied | None = None
+    results: list[ToolResult] = field(default_factory=list)
+    usage: TurnClosed | None = None
 
 
 def turns_of(trajectory: Trajectory) -> Iterator[Turn]:
@@ -27,15 +27,15 @@ def turns_of(trajectory: Trajectory) -> Iterator[Turn]:
     turn: Turn | None = None
     for event in trajectory.events:
         match event:
-            case Acted():
+            case ActionTaken():
                 if turn is not None:
                     yield turn
                 turn = Turn(event)
-            case Edited() if turn is not None:
+            case EditApplied() if turn is not None:
                 turn.edit = event
-            case Returned() if turn is not None:
+            case ToolResult() if turn is not None:
                 turn.results.append(event)
-            case Counted() if turn is not None:
+            case TurnClosed() if turn is not None:
                 turn.usage = event
     if turn is not None:
         yield turn
@@ -44,14 +44,14 @@ def turns_of(trajectory: Trajectory) -> Iterator[Turn]:
 def blocks_of(trajectory: Trajectory) -> Iterator[Block]:
     """Every block that was shown."""
     for event in trajectory.events:
-        if isinstance(event, Returned):
+        if isinstance(event, ToolResult):
             yield from (segment for segment in event.segments if isinstance(segment, Block))
 
 
 def summaries_of(trajectory: Trajectory) -> Iterator[Summary]:
     """Every summary that was made."""
     for event in trajectory.events:
-        if isinstance(event, Edited):
+        if isinstance(event, EditApplied):
             yield from event.edit.summaries
 
 
@@ -79,7 +79,7 @@ def turn_data(turn: Turn) -> dict[str, Any]:
     }
 
 
-def _result(result: Returned) -> dict[str, Any]:
+def _result(result: ToolResult) -> dict[str, Any]:
     arguments = [(name, value) for name, value in result.arguments.items() if value is not None]
     return {
         "call": result.call,

@@ -9,11 +9,11 @@ from typing import Any
 from pydantic import BaseModel, Field
 
 from context_agent._support.markers import escape_markers
+from context_agent.harness.rendering import one_line
 from context_agent.integrations.extras import extra
 from context_agent.integrations.faces import Passage as Shown
 from context_agent.integrations.functions import shown
 from context_agent.integrations.server.answers import Answer
-from context_agent.rendering import one_line
 from context_agent.types import Chunk, Hit, Metadata
 
 with extra("mcp"):

@@ -14,6 +14,7 @@ from pydantic import AnyHttpUrl, Field
 
 from context_agent.agent import DEFAULT_K, Progress, SearchAgent
 from context_agent.errors import ConfigError, ContextAgentError, PatternError
+from context_agent.harness.trajectory import TurnClosed
 from context_agent.integrations.extras import extra
 from context_agent.integrations.feedback import FeedbackLog
 from context_agent.integrations.server.answers import Answer
@@ -23,7 +24,6 @@ from context_agent.integrations.server.served import Served
 from context_agent.integrations.server.service import Admitted, Asked, Service, Settings
 from context_agent.pruning.view import Text
 from context_agent.retrieval.protocol import Corpus, Where
-from context_agent.trajectory import Counted
 from context_agent.types import Chunk
 from context_agent.version import __version__
 
@@ -180,7 +180,7 @@ class Tools:
             async for item in stream:
                 if isinstance(item, Answer):
                     return item
-                if isinstance(item.event, Counted):
+                if isinstance(item.event, TurnClosed):
                     turns += 1
                     await context.report_progress(turns, message=_progress(turns, item))
         raise AssertionError("a stream ends with its answer")

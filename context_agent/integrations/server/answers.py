@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from context_agent.agent import SearchResult
-from context_agent.episode import StopReason
+from context_agent.harness.episode import StopReason
+from context_agent.harness.trajectory import ActionTaken
 from context_agent.integrations.faces import Passage
 from context_agent.integrations.functions import shown
 from context_agent.integrations.server.problems import FAILURES, INDEX
-from context_agent.trajectory import Acted
 from context_agent.types import RankedDocument
 
 COMPLETE = (StopReason.FINISHED, StopReason.NO_RANKING)
@@ -30,7 +30,7 @@ class Answer:
     def output_tokens(self) -> int:
         """Tokens that the policy wrote."""
         events = (event for one in self.result.trajectories for event in one.events)
-        return sum(event.tokens for event in events if isinstance(event, Acted))
+        return sum(event.tokens for event in events if isinstance(event, ActionTaken))
 
     @property
     def trajectory(self) -> str | None:

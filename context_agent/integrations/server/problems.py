@@ -12,8 +12,8 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from context_agent.episode import StopReason
 from context_agent.errors import BudgetError, ConfigError, CorpusError, EmbedderError, PolicyError, RerankerError
+from context_agent.harness.episode import StopReason
 from context_agent.retrieval.protocol import Where
 
 INDEX = "the index could not be searched"

@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from textwrap import shorten
 
 from context_agent.agent import Progress, SearchAgent, SearchResult
-from context_agent.driving import Deadline
 from context_agent.errors import ConfigError
+from context_agent.harness.episode_run import Deadline
 from context_agent.integrations.feedback import FeedbackLog
 from context_agent.integrations.server.answers import Answer
 from context_agent.integrations.server.gate import Gate, QueueFull, Ticket

@@ -12,10 +12,10 @@ from starlette.responses import StreamingResponse
 from starlette.types import Send
 
 from context_agent.agent import Progress
+from context_agent.harness.trajectory import ActionTaken, EditApplied, ToolResult
 from context_agent.integrations.server.answers import Answer
 from context_agent.integrations.server.encoding import encode
 from context_agent.pruning.view import Block
-from context_agent.trajectory import Acted, Edited, Returned
 
 T = TypeVar("T")
 HEARTBEAT = b": alive\n\n"
@@ -108,18 +108,18 @@ def told(progress: Progress) -> bytes | None:
     """What an episode's event is to a client; None for those that it has no use for."""
     event = progress.event
     match event:
-        case Acted():
+        case ActionTaken():
             calls = [{"name": call.name, "arguments": call.arguments} for call in event.action.calls]
             data = {"calls": calls, "tokens": event.tokens, "context_tokens": progress.view.tokens}
             return _event("turn", progress, event.turn, event.seconds, data)
-        case Edited(edit=edit, cost=cost):
+        case EditApplied(edit=edit, cost=cost):
             names = {key: one.id for key, one in progress.view.by_key().items()}
             pruned, restored = ([names[key] for key in keys] for keys in (edit.pruned, edit.restored))
             data = {"pruned": pruned, "restored": restored, "freed": cost.freed, "recomputed": cost.recomputed}
             if edit.summaries:
                 data["summaries"] = [{"id": one.id, "of": [names[key] for key in one.of]} for one in edit.summaries]
             return _event("edit", progress, event.turn, None, data)
-        case Returned():
+        case ToolResult():
             chunks = [_chunk(one) for one in event.segments if isinstance(one, Block)]
             data = {"call": event.call, "name": event.name, "mistake": event.mistake, "chunks": chunks}
             return _event("result", progress, event.turn, event.seconds, data)

@@ -272,7 +272,7 @@ class BridgeActor:
 
     def _last_edits(self, view: View) -> tuple[ToolCall, ...]:
         """Restores the best of what was pruned, in place of worse blocks; nothing where all of it is in view."""
-        standing = {block.id for block in view.standing}
+        standing = {block.id for block in view.citable_blocks}
         hidden = {block.id: block.tokens for block in view.pruned if block.id not in standing}
         shown = {block.id: block.tokens for block in view.blocks}
         texts = view.tokens - sum(shown.values())
@@ -292,7 +292,7 @@ class BridgeActor:
         return (*edits, ToolCall(RESTORE, {"chunk_ids": restored}))
 
     def _ranking(self, view: View) -> tuple[RankedId, ...]:
-        shown = {block.id for block in view.standing}
+        shown = {block.id for block in view.citable_blocks}
         lines: list[RankedId] = []
         room = view.max_output - TURN_TOKENS
         named: set[str] = set()

@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from context_agent.errors import ConfigError
+from context_agent.harness.profile import Profile
 from context_agent.policies.bridge.actor import BridgeActor
 from context_agent.policies.bridge.expansion import Lookup
 from context_agent.policies.bridge.passage import Floats, Passage
@@ -216,7 +217,7 @@ class ExploringPolicy(BridgePolicy):
         self.temperature = temperature
         self._opened: dict[int, ExploringActor] = {}
 
-    def open(self, question: str, corpus: Corpus, *, seed: int = 0) -> ExploringActor:
+    def open(self, question: str, corpus: Corpus, *, profile: Profile, seed: int = 0) -> ExploringActor:
         """An actor for one episode, whose draws are the seed's."""
         assert self.scorer is not None
         actor = ExploringActor(

@@ -5,11 +5,11 @@ from __future__ import annotations
 from functools import cache, lru_cache
 from pathlib import Path
 
+from context_agent.harness.profile import Profile
 from context_agent.policies.bridge.actor import BridgeActor
 from context_agent.policies.bridge.passage import Passage
 from context_agent.policies.bridge.scorer import Scorer
 from context_agent.policies.bridge.settings import Effort
-from context_agent.profiles import Profile
 from context_agent.retrieval.protocol import Corpus
 from context_agent.tokens import TokenCounter
 
@@ -56,7 +56,7 @@ class BridgePolicy:
         """Nothing: it reads no prompt."""
         return ""
 
-    def open(self, question: str, corpus: Corpus, *, seed: int = 0) -> BridgeActor:
+    def open(self, question: str, corpus: Corpus, *, profile: Profile, seed: int = 0) -> BridgeActor:
         """An actor for one episode; `seed` changes nothing."""
         return BridgeActor(question, corpus, self.scorer, self.effort, self.passages)
 

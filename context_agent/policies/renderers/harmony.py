@@ -13,12 +13,12 @@ from functools import cache
 from typing import Any
 
 from context_agent.errors import ConfigError
+from context_agent.harness.profile import Profile
+from context_agent.harness.rendering import compact, ranking_text
 from context_agent.policies.declared import declared
 from context_agent.policies.renderers.harmony_reply import Marks, parse_reply
 from context_agent.policies.renderers.protocol import Ids, Opening
 from context_agent.policies.renderers.vocabulary import HarmonyVocabulary, Vocabulary, harmony_encoding
-from context_agent.profiles import Profile
-from context_agent.rendering import compact, ranking_text
 from context_agent.types import Action, ToolCall
 
 EFFORTS = ("low", "medium", "high")

@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
+from context_agent.harness.tools import bounded
 from context_agent.policies.renderers.vocabulary import Vocabulary
 from context_agent.policies.replies import read_arguments, tool_name
-from context_agent.tools import bounded
 from context_agent.types import Action, ToolCall
 
 MOST_MESSAGES = 1_024

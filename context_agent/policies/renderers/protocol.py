@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from context_agent.profiles import Profile
+from context_agent.harness.profile import Profile
 from context_agent.types import Action
 
 Ids = tuple[int, ...]

@@ -16,13 +16,13 @@ from functools import cached_property
 from typing import Any
 
 from context_agent.errors import ConfigError
+from context_agent.harness.profile import Profile
+from context_agent.harness.rendering import compact, ranking_text
 from context_agent.policies.declared import declared
 from context_agent.policies.renderers.protocol import Ids, Opening
 from context_agent.policies.renderers.vocabulary import TokenizerVocabulary
 from context_agent.policies.replies import split_thoughts
 from context_agent.policies.text_tools import HOW, parse_calls, written
-from context_agent.profiles import Profile
-from context_agent.rendering import compact, ranking_text
 from context_agent.types import Action
 
 Message = dict[str, str]

@@ -23,8 +23,8 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
 
-from context_agent.episode import StopReason
 from context_agent.errors import ConfigError
+from context_agent.harness.episode import StopReason
 from context_agent.synth_data.trajectories.playing import Played
 
 RULES = ("malformed", "lost", "repeated", "low", "zero")

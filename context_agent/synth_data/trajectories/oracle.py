@@ -14,13 +14,13 @@ from dataclasses import dataclass
 
 from context_agent.errors import ConfigError
 from context_agent.eval.gold import Gold
-from context_agent.policies.protocol import Actor, PartialRanker, Policy
-from context_agent.profiles import Profile
+from context_agent.harness.policy import Actor, PartialRanker, Policy
+from context_agent.harness.profile import Profile
+from context_agent.harness.tools import EDITS
 from context_agent.pruning.budget import Tier
 from context_agent.pruning.view import Block, View
 from context_agent.retrieval.protocol import Corpus
 from context_agent.tokens import TokenCounter
-from context_agent.tools import EDITS
 from context_agent.types import Action, RankedId, ToolCall
 
 SEARCH, PRUNE, RESTORE = "search_corpus", "prune_chunks", "restore_chunks"
@@ -82,9 +82,9 @@ class OraclePolicy:
         """The profile's prompt, whatever the explorer reads: whoever imitates the episode will have it in view."""
         return profile.instructions()
 
-    def open(self, question: str, corpus: Corpus, *, seed: int = 0) -> OracleActor:
+    def open(self, question: str, corpus: Corpus, *, profile: Profile, seed: int = 0) -> OracleActor:
         """An actor for one episode; `seed` draws the noise."""
-        explorer = self._explorer.open(question, corpus, seed=seed)
+        explorer = self._explorer.open(question, corpus, profile=profile, seed=seed)
         return OracleActor(question, corpus, explorer, self._gold, self._manner, seed=seed, extended=self._extended)
 
 

@@ -12,11 +12,14 @@ from pathlib import Path
 from typing import Any, cast
 
 from context_agent.agent import SearchAgent, SearchResult
-from context_agent.episode import Limits
 from context_agent.errors import BudgetError, ConfigError, PolicyError, TrajectoryError
 from context_agent.eval.gold import Gold, Shelf, gold_of
 from context_agent.eval.scoring import failure, score
-from context_agent.profiles import Profile
+from context_agent.harness.episode import Limits
+from context_agent.harness.profile import Profile
+from context_agent.harness.tools import flatten
+from context_agent.harness.trajectory import ActionTaken, EditApplied, Trajectory
+from context_agent.harness.trajectory_file import write
 from context_agent.pruning.budget import Budget
 from context_agent.questions import Question
 from context_agent.retrieval.protocol import Corpus
@@ -24,9 +27,6 @@ from context_agent.synth_data.stages import Kept, Unfit
 from context_agent.synth_data.task import Task, task_of
 from context_agent.synth_data.task_file import encode
 from context_agent.synth_data.trajectories.teachers import Teacher
-from context_agent.tools import flatten
-from context_agent.trajectory import Acted, Edited, Trajectory
-from context_agent.trajectory_file import write
 
 _UNSAFE = re.compile(r"[^\w.-]+")
 LONGEST_NAME = 80
@@ -147,7 +147,7 @@ def file_name(task: Task, rollout: int) -> str:
 
 def _settled(trajectory: Trajectory, name: str) -> Trajectory:
     """Without clock readings, and with a name for an id: playing it again gives the same bytes."""
-    plain = trajectory.essence()
+    plain = trajectory.without_timestamps()
     return replace(plain, header=replace(plain.header, id=name))
 
 
@@ -158,9 +158,9 @@ def _played(task: Task, rollout: int, result: SearchResult, gold: Gold, path: Pa
     except TrajectoryError as error:
         raise PolicyError(f"the trajectory does not replay: {error}") from error
     profile = Profile.from_json(trajectory.header.profile)
-    actions = [event.action for event in trajectory.events if isinstance(event, Acted)]
-    edits = [event.edit for event in trajectory.events if isinstance(event, Edited)]
-    calls = [call for action in actions for call in flatten(action.calls, profile)]
+    actions = [event.action for event in trajectory.events if isinstance(event, ActionTaken)]
+    edits = [event.edit for event in trajectory.events if isinstance(event, EditApplied)]
+    calls = [call for action in actions for call in flatten(action.calls, profile.tools)]
     return Played(
         task=task.id,
         rollout=rollout,

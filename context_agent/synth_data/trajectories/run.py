@@ -19,9 +19,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-from context_agent.episode import Limits
 from context_agent.errors import DataError
-from context_agent.profiles import Profile, default
+from context_agent.harness.episode import Limits
+from context_agent.harness.profile import Profile, default
 from context_agent.pruning.budget import Budget
 from context_agent.retrieval.protocol import Corpus
 from context_agent.synth_data import stages

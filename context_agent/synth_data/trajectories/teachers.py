@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from context_agent.eval.gold import Gold
-from context_agent.policies.protocol import Actor, Policy
-from context_agent.profiles import Profile
+from context_agent.harness.policy import Actor, Instructions, Policy
+from context_agent.harness.profile import Profile
 from context_agent.retrieval.protocol import Corpus
 from context_agent.synth_data.trajectories.oracle import Manner, OraclePolicy
 from context_agent.tokens import TokenCounter
@@ -47,10 +47,10 @@ class InstructedPolicy:
         """The inner policy's."""
         return self._inner.counter
 
-    def instructions(self, profile: Profile) -> str:
+    def instructions(self, profile: Profile) -> str | Instructions:
         """The inner policy's, or the profile's prompt where that is empty."""
         return self._inner.instructions(profile) or profile.instructions()
 
-    def open(self, question: str, corpus: Corpus, *, seed: int = 0) -> Actor:
+    def open(self, question: str, corpus: Corpus, *, profile: Profile, seed: int = 0) -> Actor:
         """The inner policy's actor."""
-        return self._inner.open(question, corpus, seed=seed)
+        return self._inner.open(question, corpus, profile=profile, seed=seed)

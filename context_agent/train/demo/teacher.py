@@ -17,12 +17,12 @@ import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from context_agent.profiles import Profile
+from context_agent.harness.profile import Profile
+from context_agent.harness.tools import SPAWN
 from context_agent.pruning.view import View
 from context_agent.questions import Question
 from context_agent.retrieval.protocol import Corpus
 from context_agent.tokens import TokenCounter
-from context_agent.tools import SPAWN
 from context_agent.train.demo.gym import parted
 from context_agent.train.demo.spelling import THOUGHT
 from context_agent.types import Action, RankedId, ToolCall
@@ -70,7 +70,7 @@ class Teacher:
         """None: it needs none."""
         return ""
 
-    def open(self, question: str, corpus: Corpus, *, seed: int = 0) -> Lesson:
+    def open(self, question: str, corpus: Corpus, *, profile: Profile, seed: int = 0) -> Lesson:
         """An actor that follows the question's chain, or that of one branch of a question."""
         return Lesson(self._branches[question], self._titles, self._careless, random.Random(f"{seed}:{question}"))
 

@@ -10,12 +10,12 @@ from context_agent.errors import ContextAgentError
 from context_agent.eval import metrics
 from context_agent.eval.checks import normalised
 from context_agent.eval.gold import Gold, gold_of
+from context_agent.harness.trajectory_file import read
 from context_agent.questions import Question
 from context_agent.retrieval.protocol import Corpus
 from context_agent.train.judged.calibration import Labelled
 from context_agent.train.judged.judge import Ranking
 from context_agent.train.judged.terms import golden, ranking
-from context_agent.trajectory_file import read
 from context_agent.types import RankedChunk, RankedDocument
 
 PLACES = 5

@@ -12,10 +12,10 @@ from statistics import fmean
 
 from context_agent.errors import ConfigError, PolicyError
 from context_agent.eval.answers import judgeable
+from context_agent.harness.trajectory import Trajectory
 from context_agent.questions import Question
 from context_agent.train.judged.judge import CAPPED, Judging, Ranking, Verdict, reasons
 from context_agent.train.judged.settings import JudgeSettings
-from context_agent.trajectory import Trajectory
 
 YES = 0.5
 """From this score on a judge says yes."""

@@ -10,6 +10,8 @@ from pathlib import Path
 
 from context_agent.agent import SearchAgent
 from context_agent.errors import DataError, MissingExtraError
+from context_agent.harness.trajectory import Trajectory
+from context_agent.harness.trajectory_file import write
 from context_agent.train.data import opened
 from context_agent.train.demo.gym import Gym
 from context_agent.train.harness import agent_of
@@ -22,8 +24,6 @@ from context_agent.train.rl.playing import Ask, played
 from context_agent.train.rl.rollouts import whole
 from context_agent.train.sections import Episodes
 from context_agent.train.session import Advance
-from context_agent.trajectory import Trajectory
-from context_agent.trajectory_file import write
 
 try:
     from transformers.utils import logging as transformers_logging

@@ -13,6 +13,7 @@ from context_agent.errors import DataError
 from context_agent.eval.gold import gold_of
 from context_agent.eval.journal import replace
 from context_agent.eval.statistics import Figure
+from context_agent.harness.trajectory import ActionTaken, Trajectory
 from context_agent.policies.token_calls import KEY, TokenCall
 from context_agent.pruning.budget import RESERVES
 from context_agent.questions import Question
@@ -20,7 +21,6 @@ from context_agent.retrieval.protocol import Corpus
 from context_agent.train.outcomes import outcome
 from context_agent.train.rewards import Rewards, reward
 from context_agent.train.sections import Episodes
-from context_agent.trajectory import Acted, Trajectory
 
 MEANS = ("reward", "recall", "seen", "precision", "turns", "searches", "calls", "mistakes", "placed")
 
@@ -80,7 +80,7 @@ def violations(trajectory: Trajectory) -> int:
     """
     window, count, tokens = trajectory.header.budget.window, 0, 0
     for event, after in trajectory.replay():
-        if isinstance(event, Acted):
+        if isinstance(event, ActionTaken):
             known = KEY in event.action.extra
             call = TokenCall.from_extra(event.action.extra) if known else None
             sampled = len(call.output) if call else 0 if known else event.tokens

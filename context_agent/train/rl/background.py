@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from typing import Any, Self, TypeVar
 
 from context_agent.errors import DataError, PolicyError
+from context_agent.harness.trajectory import Trajectory
 from context_agent.policies.token_calls import calls
 from context_agent.train.rl.journal import Journal, finished, parked
 from context_agent.train.rl.lines import Record
@@ -19,7 +20,6 @@ from context_agent.train.rl.players import Player
 from context_agent.train.rl.playing import Ask, Ended
 from context_agent.train.rl.rollouts import whole
 from context_agent.train.rl.staleness import number
-from context_agent.trajectory import Trajectory
 
 T = TypeVar("T")
 LOOK = 1.0

@@ -8,12 +8,12 @@ from pathlib import Path
 
 from context_agent.agent import SearchAgent
 from context_agent.eval.gold import gold_of
+from context_agent.harness.trajectory_file import write
 from context_agent.questions import Question
 from context_agent.train.outcomes import outcome
 from context_agent.train.rewards import Rewards, reward
 from context_agent.train.rl.playing import Ask, played
 from context_agent.train.rl.rollouts import Played, measures, whole
-from context_agent.trajectory_file import write
 
 MEASURES = (
     *("reward", "recall", "precision", "trajectory_recall", "prune_accuracy"),

@@ -22,12 +22,12 @@ from pathlib import Path
 from typing import Any, Self
 
 from context_agent.errors import ConfigError, DataError
+from context_agent.harness.trajectory import Trajectory
+from context_agent.harness.trajectory_file import decode, decode_header, encode, encode_header
 from context_agent.policies.engines.protocol import Finish, Sample
 from context_agent.train.checkpoints import differences
 from context_agent.train.rl.lines import Found, LineFile, Record, line, read
 from context_agent.train.rl.playing import group_of
-from context_agent.trajectory import Trajectory
-from context_agent.trajectory_file import decode, decode_header, encode, encode_header
 
 FORM = 1
 """Version of the form."""

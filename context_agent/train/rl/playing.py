@@ -8,9 +8,9 @@ from dataclasses import dataclass, replace
 
 from context_agent.agent import SearchAgent
 from context_agent.errors import ConfigError, ContextAgentError
+from context_agent.harness.trajectory import Trajectory
 from context_agent.policies.engines.protocol import Gathering
 from context_agent.questions import Question
-from context_agent.trajectory import Trajectory
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,9 +17,11 @@ from typing import TypeGuard
 from context_agent.agent import SearchAgent
 from context_agent.errors import ConfigError, DataError, PolicyError
 from context_agent.eval.gold import Gold, gold_of
+from context_agent.harness.tools import SPAWN
+from context_agent.harness.trajectory import Trajectory
+from context_agent.harness.trajectory_file import write
 from context_agent.policies.token_calls import calls
 from context_agent.questions import Question
-from context_agent.tools import SPAWN
 from context_agent.train.advantages import Advantages, Baseline, Scored, advantages
 from context_agent.train.batches import Weighted, shares
 from context_agent.train.curriculum import Curriculum, drawn
@@ -30,8 +32,6 @@ from context_agent.train.rewards import Outcome, Reward, Rewards, reward
 from context_agent.train.rl.buffer import Buffer
 from context_agent.train.rl.playing import Ask, Ended, played
 from context_agent.train.rows import decay, rows_of
-from context_agent.trajectory import Trajectory
-from context_agent.trajectory_file import write
 
 SEEDS_A_STEP = 1_000_003
 """Seeds lie this far apart from step to step, so that no two steps sample with the same ones."""

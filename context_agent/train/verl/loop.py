@@ -16,6 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from context_agent.errors import ConfigError, ContextAgentError, MissingExtraError, PolicyError
+from context_agent.harness.trajectory import Trajectory
+from context_agent.harness.trajectory_file import write
 from context_agent.train.harness import agent_of
 from context_agent.train.outcomes import outcome
 from context_agent.train.rewards import reward
@@ -26,8 +28,6 @@ from context_agent.train.verl.dataset import Asked
 from context_agent.train.verl.engine import ClientEngine
 from context_agent.train.verl.settings import disagreements
 from context_agent.train.verl.stage import Stage, stage
-from context_agent.trajectory import Trajectory
-from context_agent.trajectory_file import write
 
 try:
     from omegaconf import DictConfig, OmegaConf

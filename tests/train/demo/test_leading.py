@@ -9,16 +9,16 @@ import pytest
 
 from context_agent import SearchAgent
 from context_agent.agent import SearchResult
+from context_agent.harness.tools import SPAWN
+from context_agent.harness.trajectory import ActionTaken
 from context_agent.policies.tokens import PromptCounter
-from context_agent.swarm import Swarm, steps
-from context_agent.tools import SPAWN
+from context_agent.swarm import Swarm
 from context_agent.train.data import lessons, texts_of
 from context_agent.train.demo.gym import Gym, gym, parted
 from context_agent.train.demo.spelling import UNKNOWN, Words, profile
 from context_agent.train.demo.teacher import LEADING, LED, Carelessness, Teacher
 from context_agent.train.outcomes import outcome
 from context_agent.train.parl import delegating
-from context_agent.trajectory import Acted
 from tests.train import runs
 
 CAREFUL = Carelessness(stop=0, stray=0, untidy=1)
@@ -70,14 +70,14 @@ def test_who_leads_starts_a_sub_agent_on_each_branch_and_needs_fewer_critical_st
     led = searched(wide, replace(CAREFUL, leads=1))
     alone = searched(wide, CAREFUL)
     for result in led:
-        (spawn,) = next(event for event in result.trajectories[0].events if isinstance(event, Acted)).action.calls
+        (spawn,) = next(event for event in result.trajectories[0].events if isinstance(event, ActionTaken)).action.calls
         tasks = [one.header.question for one in result.searchers]
         assert (spawn.name, len(tasks)) == (SPAWN, 3)
         assert spawn.arguments == {"tasks": tasks}
     assert recall(wide, led) > 0.95
     assert recall(wide, alone) > 0.95
-    assert {steps(one.trajectories[0]) for one in led} == {5}
-    assert min(steps(one.trajectories[0]) for one in alone) == 7
+    assert {one.trajectories[0].critical_steps for one in led} == {5}
+    assert min(one.trajectories[0].critical_steps for one in alone) == 7
     assert delegating([one.trajectories[0] for one in led])["searchers_finished"] == 1.0
 
 

@@ -5,16 +5,16 @@ import random
 import pytest
 
 from context_agent import Action, MemoryCorpus, RankedId, ScriptedPolicy, SearchAgent, ToolCall
+from context_agent.harness.tools import SPAWN
+from context_agent.harness.trajectory import ActionTaken
 from context_agent.policies.engines.fake import FakeEngine
 from context_agent.policies.tokens import PromptCounter, TokenPolicy
-from context_agent.tools import SPAWN
 from context_agent.train.data import texts_of
 from context_agent.train.demo.gym import Gym
 from context_agent.train.demo.spelling import SWARM, UNKNOWN, Words, profile
 from context_agent.train.demo.teacher import Carelessness, Teacher
 from context_agent.train.outcomes import outcome
 from context_agent.train.rows import rows_of, taught
-from context_agent.trajectory import Acted
 from tests.actions import rank_all, search
 
 
@@ -159,7 +159,7 @@ def test_a_lesson_says_which_relation_it_follows_before_it_searches_for_the_name
     with SearchAgent(small.corpus, teacher, profile=profile(), budget=512) as agent:
         (trajectory,) = agent.search(question.question).trajectories
     *_, last, first, _ = question.question.split(" of ")
-    replies = [words.reply(event.action) for event in trajectory.events if isinstance(event, Acted)]
+    replies = [words.reply(event.action) for event in trajectory.events if isinstance(event, ActionTaken)]
     said = [words.decode(reply) for reply in replies]
     assert said[1].startswith(f"so {first.removeprefix('the ')} ; ")
     assert said[2].startswith(f"so {last.rpartition('the ')[2]} ; ")

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from context_agent import Action, Budget, MemoryCorpus, ScriptedPolicy, SearchAgent, Trajectory, View
-from context_agent.profiles import Profile
+from context_agent.harness.profile import Profile
 from context_agent.questions import Question
 from context_agent.train.proof.scores import Score
 from tests.actions import prune, rank_all, search

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from context_agent.cli.app import run
+from context_agent.harness.trajectory_file import read
 from context_agent.train.metrics import MetricsLog
 from context_agent.train.proof import settings
 from context_agent.train.proof.scores import load
-from context_agent.trajectory_file import read
 from tests.train.runs import timeless, weights
 
 pytest.importorskip("trl")

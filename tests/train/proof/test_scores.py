@@ -13,6 +13,7 @@ from context_agent import Action, Budget, MemoryCorpus
 from context_agent.errors import DataError
 from context_agent.eval.gold import gold_of
 from context_agent.eval.replay import Replay
+from context_agent.harness.trajectory import ActionTaken, Trajectory
 from context_agent.policies.token_calls import TokenCall
 from context_agent.train.demo.spelling import profile
 from context_agent.train.proof.scores import (
@@ -28,7 +29,6 @@ from context_agent.train.proof.scores import (
 )
 from context_agent.train.rewards import Rewards
 from context_agent.train.sections import Episodes
-from context_agent.trajectory import Acted, Trajectory
 from tests.actions import rank_all, search
 from tests.train.proof.records import QUESTION, SCORE, episode, pruned, scores
 
@@ -50,7 +50,7 @@ def test_what_was_placed_is_the_view_without_prunes(corpus: MemoryCorpus) -> Non
     hidden = sum(block.tokens for block in last.pruned)
     assert hidden > 0
     ranked = trajectory.events[-2]
-    assert isinstance(ranked, Acted)
+    assert isinstance(ranked, ActionTaken)
     assert score(trajectory, QUESTION, corpus, Rewards()).placed == last.tokens + hidden
 
 
@@ -64,7 +64,7 @@ def test_a_view_with_its_output_past_the_window_is_counted(corpus: MemoryCorpus)
     trajectory = pruned(corpus)
     assert violations(trajectory) == 0
     views = list(trajectory.views())
-    acted = [event for event in trajectory.events if isinstance(event, Acted)]
+    acted = [event for event in trajectory.events if isinstance(event, ActionTaken)]
     sizes = [view.tokens + event.tokens for view, event in zip(views, acted, strict=False)]
     largest = max(sizes)
     exact = {"window": largest, "soft": 1, "hard": 2, "per_call": 1, "reserve": 1}
@@ -75,9 +75,9 @@ def test_a_view_with_its_output_past_the_window_is_counted(corpus: MemoryCorpus)
 
 def test_sampled_ids_count_as_what_was_sampled(corpus: MemoryCorpus) -> None:
     trajectory = pruned(corpus)
-    first = next(place for place, event in enumerate(trajectory.events) if isinstance(event, Acted))
+    first = next(place for place, event in enumerate(trajectory.events) if isinstance(event, ActionTaken))
     event = trajectory.events[first]
-    assert isinstance(event, Acted)
+    assert isinstance(event, ActionTaken)
     window = trajectory.header.budget.window
     prompt = next(iter(trajectory.views())).tokens
 

@@ -17,11 +17,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from context_agent.errors import ConfigError, DataError
+from context_agent.harness.trajectory import EpisodeEnded, Header, Trajectory
 from context_agent.policies.engines.protocol import Finish, Sample
 from context_agent.pruning.budget import Budget
 from context_agent.train.rl import lines
 from context_agent.train.rl.journal import Call, Consumed, Journal, finished, parked
-from context_agent.trajectory import End, Header, Trajectory
 
 SETTINGS = {"seed": 3, "rollouts": {"groups": 2}}
 CALL = Call("abc", Sample((4, 5), (-0.1, float("-inf")), Finish.STOP, None, "7"))
@@ -29,7 +29,7 @@ CALL = Call("abc", Sample((4, 5), (-0.1, float("-inf")), Finish.STOP, None, "7")
 
 def done(episode: str) -> Trajectory:
     header = Header(episode, "who?", {"tools": []}, Budget())
-    return Trajectory(header, (End("finished", (), 1, 20, "0" * 64),))
+    return Trajectory(header, (EpisodeEnded("finished", (), 1, 20, "0" * 64),))
 
 
 def opened(path: Path, update: int = 0, **changes: Any) -> Journal:

@@ -9,6 +9,8 @@ import pytest
 
 from context_agent import SearchAgent
 from context_agent.errors import ConfigError, DataError, PolicyError
+from context_agent.harness.trajectory import ActionTaken
+from context_agent.harness.trajectory_file import read
 from context_agent.policies.engines.fake import FakeEngine, Request
 from context_agent.policies.token_calls import TokenCall
 from context_agent.policies.tokens import TokenPolicy
@@ -20,8 +22,6 @@ from context_agent.train.demo.spelling import Words, profile
 from context_agent.train.parl import Delegation, Parl
 from context_agent.train.rewards import Ending, Rewards
 from context_agent.train.rl.rollouts import Rollouts, RolloutSettings, Step
-from context_agent.trajectory import Acted
-from context_agent.trajectory_file import read
 
 SMALL = RolloutSettings(steps=4, groups=6, rollouts=4, substeps=2, concurrency=5, save_every=1, save_groups=2)
 
@@ -58,7 +58,7 @@ def test_a_step_is_questions_times_rollouts_and_every_sampled_id_is_in_one_row(s
         for one in made.played
         if one.trajectory.header.id in trained
         for event in one.trajectory.events
-        if isinstance(event, Acted)
+        if isinstance(event, ActionTaken)
     ]
     assert made.metrics["tokens_trained"] == sum(len(call.output) for call in calls if call)
     assert {item.row.group_id for item in made.items} <= {one.question.id for one in made.played}

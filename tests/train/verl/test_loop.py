@@ -12,6 +12,8 @@ pytest.importorskip("verl", reason="verl has an environment of its own: docs/ver
 pytest.importorskip("transfer_queue")
 
 from context_agent.errors import ConfigError, DataError, PolicyError
+from context_agent.harness.trajectory import Trajectory
+from context_agent.harness.trajectory_file import read
 from context_agent.policies.token_calls import calls
 from context_agent.questions import Question
 from context_agent.train.config import Run
@@ -24,8 +26,6 @@ from context_agent.train.rl.playing import played
 from context_agent.train.rl.rollouts import ask_of
 from context_agent.train.rows import Row, rows_of
 from context_agent.train.verl.dataset import Asked
-from context_agent.trajectory import Trajectory
-from context_agent.trajectory_file import read
 from tests.train.verl import parts
 
 

@@ -24,34 +24,33 @@ from datetime import UTC, datetime
 from enum import StrEnum
 
 from context_agent._support.markers import escape_markers
-from context_agent.editing import Editor, Told
 from context_agent.errors import BudgetError, ConfigError, EpisodeError
-from context_agent.execution import Call, Outcome, Refused, Runner, Searchers
-from context_agent.profiles import Profile, default
-from context_agent.pruning import edits
-from context_agent.pruning.budget import Budget, Tier
-from context_agent.pruning.view import Block, Role, Text, View
-from context_agent.ranking import Ranking, defensible, resolve
-from context_agent.rendering import Renderer, action_text, parse_ranking
-from context_agent.retrieval.protocol import Corpus, Where
-from context_agent.retrieval.where import check_where
-from context_agent.tokens import HarmonyCounter, TokenCounter
-from context_agent.tools import EDITS, UNREAD, ToolMistake, bounded, check, flatten
-from context_agent.trajectory import (
-    Acted,
-    Counted,
-    Delegated,
-    Edited,
-    End,
+from context_agent.harness.policy import Instructions
+from context_agent.harness.profile import Profile, default
+from context_agent.harness.ranking import Ranking, fallback_ranking, resolve
+from context_agent.harness.rendering import Renderer, action_text, parse_ranking
+from context_agent.harness.tool_executor import SubAgents, ToolExecutor
+from context_agent.harness.tools import bounded, flatten
+from context_agent.harness.trajectory import (
+    ActionTaken,
+    EditApplied,
+    EpisodeEnded,
     Event,
     Header,
-    Prompted,
-    Returned,
+    PromptShown,
+    ToolResult,
     Trajectory,
+    TurnClosed,
     digest,
     fold,
 )
-from context_agent.types import Action, RankedDocument, RankedId, ToolCall
+from context_agent.pruning import edits
+from context_agent.pruning.budget import Budget, Tier
+from context_agent.pruning.view import Role, Text, View
+from context_agent.retrieval.protocol import Corpus, Where
+from context_agent.retrieval.where import check_where
+from context_agent.tokens import HarmonyCounter, TokenCounter
+from context_agent.types import Action, RankedDocument, RankedId
 from context_agent.version import __version__
 
 LEAST_OUTPUT = 8
@@ -118,13 +117,13 @@ class Episode:
         limits: Limits | None = None,
         renderer: Renderer | None = None,
         counter: TokenCounter | None = None,
-        instructions: str | None = None,
+        instructions: str | Instructions | None = None,
         where: Where | None = None,
         executor: Executor | None = None,
         listeners: Sequence[Listener] = (),
         partial: Partial | None = None,
-        searchers: Searchers | None = None,
-        elsewhere: AbstractSet[str] = frozenset(),
+        sub_agents: SubAgents | None = None,
+        excluded_ids: AbstractSet[str] = frozenset(),
         policy: str = "",
         seed: int = 0,
         question_id: str | None = None,
@@ -134,10 +133,10 @@ class Episode:
         """Raises `BudgetError` for a question that alone passes the soft threshold, `ConfigError` for an empty one or
         for a filter beyond the limits of `check_where`.
 
-        `instructions` takes the place of the profile's prompt (an empty string: none). `renderer` may be shared by
-        the episodes of one profile and counter. `searchers` starts the sub-agents that a profile with that tool asks
-        for; `parent` is the id of the episode that this one is a sub-agent's of, and `elsewhere` are chunks that other
-        episodes show: no search of this one brings them up.
+        `instructions` replaces the profile's prompt (an empty string: none). `renderer` may be shared by the episodes
+        of one profile and counter. `sub_agents` starts sub-agents where the profile has the tool for it. For the
+        episode of a sub-agent, `parent` is the id of the episode that started it, and `excluded_ids` are the chunks
+        that other episodes show: no search of this one returns them.
         """
         if where is not None:
             check_where(where)
@@ -147,7 +146,7 @@ class Episode:
         self.renderer = renderer or Renderer(self.profile, counter or HarmonyCounter())
         self.stop_reason: StopReason | None = None
         self.ranking = Ranking()
-        self._runner = Runner(
+        self._executor = ToolExecutor(
             corpus,
             profile=self.profile,
             renderer=self.renderer,
@@ -155,10 +154,9 @@ class Episode:
             question=question,
             where=where,
             executor=executor,
-            searchers=searchers,
-            elsewhere=elsewhere,
+            sub_agents=sub_agents,
+            excluded_ids=excluded_ids,
         )
-        self._editor = Editor(self.profile, self.renderer, self.budget)
         self._listeners = listeners
         self._partial = partial
         self._events: list[Event] = []
@@ -190,7 +188,7 @@ class Episode:
     def open(self) -> View:
         """Records the prompt and returns the first view. `step` does it where the caller has not."""
         if not self._events:
-            self._record(Prompted(self._opening))
+            self._record(PromptShown(self._opening))
             self._spent += self.view.tokens
             self._acted_at = time.perf_counter()
         return self.view
@@ -216,7 +214,7 @@ class Episode:
         return self._spent
 
     @property
-    def left(self) -> int | None:
+    def tokens_left(self) -> int | None:
         """Tokens that the limit still allows, its sub-agents' counted; None where there is no limit."""
         limit = self.limits.tokens
         return None if limit is None else max(0, limit - self._spent - self._delegated)
@@ -234,7 +232,7 @@ class Episode:
         elif not action.calls:
             self._finish(action)
         else:
-            await self._turn(bounded(flatten(action.calls, self.profile)))
+            await self._turn(action)
             self._apply_limits()
         self._acted_at = time.perf_counter()
         return self.view
@@ -244,108 +242,55 @@ class Episode:
         if self.done:
             return
         self.open()
-        named = self._partial(self.view) if self._partial is not None else ()
-        found = resolve(named, self.view, self.profile.max_ranking)
-        self._end(reason, found if found.documents else defensible(self.view, found, self.profile.max_ranking), error)
+        policy_ranking = self._partial(self.view) if self._partial is not None else ()
+        ranking = resolve(policy_ranking, self.view, self.profile.max_ranking)
+        self._end(
+            reason,
+            ranking if ranking.documents else fallback_ranking(self.view, ranking, self.profile.max_ranking),
+            error,
+        )
 
-    def _prompt(self, question: str, instructions: str) -> tuple[Text, ...]:
+    def _prompt(self, question: str, instructions: str | Instructions) -> tuple[Text, ...]:
         if not question.strip():
             raise ConfigError("the question is empty")
         count = self.renderer.counter.count
         text = self.profile.question.format(question=escape_markers(question))
         tokens = count(text)
-        head = count(instructions) if instructions else 0
+        if isinstance(instructions, str):
+            instructions = Instructions(instructions)
+        head = instructions.tokens if instructions.tokens is not None else count(instructions.text)
         if head + tokens >= self.budget.soft:
             raise BudgetError(
                 f"the question and the instructions take {head + tokens:,} tokens, past the soft threshold of "
                 f"{self.budget.soft:,} in a window of {self.budget.window:,}: shorten the question or raise the window"
             )
-        segments = [Text(Role.PROMPT, instructions, head, turn=-1)] if instructions else []
+        segments = [Text(Role.PROMPT, instructions.text, head, turn=-1)] if instructions.text else []
         return (*segments, Text(Role.QUESTION, text, tokens, turn=-1))
 
     def _place(self, action: Action) -> bool:
         """Puts the action into the view; False where it is longer than the room that was left for it."""
         text = action_text(action)
         tokens = action.tokens if action.tokens is not None else self.renderer.counter.count(text)
-        shown = tokens <= self.view.max_output
+        fits = tokens <= self.view.max_output
         seconds = time.perf_counter() - self._acted_at
         self._spent += tokens
-        self._record(Acted(self.view.turn, action, text, tokens, shown, seconds))
-        return shown
+        self._record(ActionTaken(self.view.turn, action, text, tokens, fits, seconds))
+        return fits
 
-    async def _turn(self, calls: Sequence[ToolCall]) -> None:
-        checked = [self._checked(index, call) for index, call in enumerate(calls)]
-        told = self._edit([call for call in checked if isinstance(call, Call)])
-        running = [call for call in checked if isinstance(call, Call) and call.name not in EDITS]
-        outcomes = await self._runner.run(running, left=0 if self.view.tier is Tier.HARD else self.left)
-        for item in checked:
-            if isinstance(item, Refused):
-                self._mistakes += 1
-                said = self._say(item.told, item.index)
-                self._record(Returned(self.view.turn, item.index, item.name, item.arguments, said, "invalid_call"))
-            elif item.name in EDITS:
-                answer = told[item.index]
-                self._return(item, self._say(answer.text, item.index), answer.mistake)
-            else:
-                self._show(item, outcomes[item.index])
-        self._usage()
+    async def _turn(self, action: Action) -> None:
+        calls = self._executor.check(bounded(flatten(action.calls, self.profile.tools)), self.limits.calls)
+        edit, replies = self._executor.edit(self.view, calls)
+        if edit:
+            self._record(EditApplied(self.view.turn, edit, edits.cost(self.view, edit)))
+        # Past the hard cutoff a search runs and is refused, and sub-agents get no tokens.
+        tokens_left = 0 if self.view.tier is Tier.HARD else self.tokens_left
+        outputs = await self._executor.run(calls, tokens_left=tokens_left)
+        for call in calls:
+            answer = replies.get(call.index) or outputs.get(call.index)
+            self._record(self._executor.result(self.view, call, answer))
+        self._close_turn()
 
-    def _checked(self, index: int, call: ToolCall) -> Call | Refused:
-        """The call ready to run, or what is wrong with it."""
-        arguments = {"raw": call.arguments} if isinstance(call.arguments, str) else dict(call.arguments)
-        if index >= self.limits.calls and call.name != UNREAD:
-            told = f"Error: at most {self.limits.calls} calls run in one turn; this one did not."
-            return Refused(index, call.name, arguments, told)
-        try:
-            return Call(index, call.name, check(call, self.profile))
-        except ToolMistake as mistake:
-            return Refused(index, call.name, arguments, str(mistake))
-
-    def _edit(self, calls: list[Call]) -> dict[int, Told]:
-        """Applies the turn's edits together; returns what each edit call is told, by call index."""
-        after, told = self._editor.apply(self.view, calls)
-        if edit := edits.difference(self.view, after):
-            self._record(Edited(self.view.turn, edit, edits.cost(self.view, after)))
-        return told
-
-    def _show(self, call: Call, outcome: Outcome) -> None:
-        """Records what a search, grep or read call may show, given all that is in the view by now."""
-        if self.view.tier is Tier.HARD:
-            text = self.profile.hard_refusal.format(used=self.view.tokens, window=self.budget.window)
-            self._return(call, self._say(text, call.index), "hard_cutoff", outcome.seconds, outcome.delegated)
-            return
-        blocks = self._runner.blocks(call, outcome, self.view)
-        room = self.budget.call_room(self.view.tokens, outcome.calls) - sum(block.tokens for block in blocks)
-        words = self._runner.words(outcome, blocks, self.view)
-        said = self._say(words, call.index, None if outcome.mistake or not blocks else room) if words else ()
-        self._return(call, (*blocks, *said), outcome.mistake, outcome.seconds, outcome.delegated)
-
-    def _return(
-        self,
-        call: Call,
-        segments: tuple[Text | Block, ...],
-        mistake: str | None = None,
-        seconds: float = 0.0,
-        delegated: tuple[Delegated, ...] = (),
-    ) -> None:
-        self._mistakes += mistake is not None
-        arguments = call.arguments.model_dump()
-        self._record(Returned(self.view.turn, call.index, call.name, arguments, segments, mistake, seconds, delegated))
-
-    def _say(self, text: str, call: int, room: int | None = None) -> tuple[Text, ...]:
-        """The text as a result segment, cut to what the window can still hold; nothing where `room` is too small."""
-        free = self.budget.result_room(self.view.tokens)
-        count = self.renderer.counter.count
-        text = f"{text}\n"
-        tokens = count(text)
-        if room is not None and tokens > room:
-            return ()
-        while tokens > free and text:
-            text = text[: len(text) * max(free, 0) // (tokens + 1)]
-            tokens = count(text) if text else 0
-        return (Text(Role.RESULT, text, tokens, self.view.turn, call),)
-
-    def _usage(self) -> None:
+    def _close_turn(self) -> None:
         used = self.view.tokens
         past = self.view.tier is not Tier.OPEN
         advice = self.profile.soft_advice if past and not self._advised else ""
@@ -355,29 +300,29 @@ class Episode:
         if used + tokens > self.budget.window:
             text, tokens = "", 0
         segment = Text(Role.USAGE, text, tokens, self.view.turn)
-        self._record(Counted(self.view.turn, segment, used + tokens))
+        self._record(TurnClosed(self.view.turn, segment, used + tokens))
 
     def _apply_limits(self) -> None:
         if self.view.turn >= self.limits.turns:
             self.stop(StopReason.TURNS)
-        elif self.left == 0:
+        elif self.tokens_left == 0:
             self.stop(StopReason.TOKENS)
         elif self.view.max_output < LEAST_OUTPUT:
             self.stop(StopReason.WINDOW)
 
     def _finish(self, action: Action) -> None:
-        named = action.ranking if action.ranking is not None else parse_ranking(action.text)
-        found = resolve(named, self.view, self.profile.max_ranking)
-        if found.documents or action.ranking == ():
-            self._end(StopReason.FINISHED, found)
+        named_ids = action.ranking if action.ranking is not None else parse_ranking(action.text)
+        ranking = resolve(named_ids, self.view, self.profile.max_ranking)
+        if ranking.documents or action.ranking == ():
+            self._end(StopReason.FINISHED, ranking)
         else:
-            self._end(StopReason.NO_RANKING, defensible(self.view, found, self.profile.max_ranking))
+            self._end(StopReason.NO_RANKING, fallback_ranking(self.view, ranking, self.profile.max_ranking))
 
     def _end(self, reason: StopReason, ranking: Ranking, error: str | None = None) -> None:
         self.stop_reason = reason
         self.ranking = ranking
         self._record(
-            End(
+            EpisodeEnded(
                 stop_reason=reason.value,
                 documents=ranking.documents,
                 turns=self.view.turn,
@@ -393,13 +338,14 @@ class Episode:
     def _record(self, event: Event) -> None:
         self.view = fold(self.view, event)
         self._events.append(event)
-        if isinstance(event, Returned):
-            self._spent += sum(segment.tokens for segment in event.segments)
-            self._delegated += sum(one.tokens for one in event.delegated)
-            self._runner.remember(event)
-        elif isinstance(event, Edited):
-            self._spent += sum(summary.tokens for summary in event.edit.summaries)
-        elif isinstance(event, Counted):
-            self._spent += event.segment.tokens
+        match event:
+            case ToolResult():
+                self._spent += sum(segment.tokens for segment in event.segments)
+                self._delegated += sum(sub_agent.tokens for sub_agent in event.delegated)
+                self._mistakes += event.mistake is not None
+            case EditApplied():
+                self._spent += sum(summary.tokens for summary in event.edit.summaries)
+            case TurnClosed():
+                self._spent += event.segment.tokens
         for listen in self._listeners:
             listen(event, self.view)

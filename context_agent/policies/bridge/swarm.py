@@ -15,14 +15,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
+from context_agent.harness.profile import Profile
+from context_agent.harness.tools import SPAWN
 from context_agent.policies.bridge import BridgePolicy, Effort, Scorer
 from context_agent.policies.bridge.actor import BridgeActor, lookup_search
 from context_agent.policies.bridge.passage import Passage
-from context_agent.profiles import Profile
 from context_agent.pruning.view import View
 from context_agent.retrieval.protocol import Corpus
 from context_agent.tokens import TokenCounter
-from context_agent.tools import SPAWN
 from context_agent.types import RankedId, ToolCall
 
 TURNS = 1
@@ -56,7 +56,7 @@ class BridgeLead:
         """Nothing: it reads no prompt."""
         return ""
 
-    def open(self, question: str, corpus: Corpus, *, seed: int = 0) -> LeadingActor:
+    def open(self, question: str, corpus: Corpus, *, profile: Profile, seed: int = 0) -> LeadingActor:
         """The orchestrator; `seed` changes nothing."""
         policy = self._policy
         made = LeadingActor(question, corpus, policy.scorer, policy.effort, policy.passages, breadth=self._breadth)
@@ -80,7 +80,7 @@ class BridgeSearcher:
         """Nothing: it reads no prompt."""
         return ""
 
-    def open(self, question: str, corpus: Corpus, *, seed: int = 0) -> SearchingActor:
+    def open(self, question: str, corpus: Corpus, *, profile: Profile, seed: int = 0) -> SearchingActor:
         """A sub-agent on a task of the orchestrator's."""
         assert self._lead.actor is not None, "sub-agents are started by an orchestrator"
         policy = self._policy

@@ -13,17 +13,18 @@ from concurrent.futures import Executor
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
-from context_agent.episode import Episode, Limits, Listener, StopReason
 from context_agent.errors import ContextAgentError, CorpusError, PolicyError
-from context_agent.execution import Searchers
-from context_agent.policies.protocol import Actor, PartialRanker, Policy
-from context_agent.profiles import Profile
+from context_agent.harness.episode import Episode, Limits, Listener, StopReason
+from context_agent.harness.policy import Actor, PartialRanker, Policy
+from context_agent.harness.profile import Profile
+from context_agent.harness.rendering import Renderer
+from context_agent.harness.tools.base import SubAgents
+from context_agent.harness.trajectory import Header
+from context_agent.harness.trajectory_file import TrajectoryWriter
 from context_agent.pruning.budget import Budget
-from context_agent.rendering import Renderer
 from context_agent.retrieval.protocol import Corpus, Where
-from context_agent.trajectory import Header
-from context_agent.trajectory_file import TrajectoryWriter
 
 Observer = Callable[[Header], Listener]
 """Makes the listener of an episode that begins. The listener runs in the episode's own task, in its context."""
@@ -66,7 +67,7 @@ class Deadline:
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class EpisodeRun:
     """An episode with who decides in it; `path` is where its trajectory is written, None where it is not.
 
     `delegated` are the runs of its sub-agents, as far as they have begun.
@@ -75,7 +76,7 @@ class Run:
     episode: Episode
     actor: Actor
     path: Path | None = None
-    delegated: Sequence[Run] = ()
+    delegated: Sequence[EpisodeRun] = ()
 
     async def drive(self, deadline: Deadline | None = None) -> ContextAgentError | None:
         """Runs the episode to its end; gives back the error of a policy or corpus that failed on the way.
@@ -103,7 +104,36 @@ class Run:
 
 
 @dataclass(frozen=True, slots=True)
-class Setting:
+class EpisodeRequest:
+    """What differs from one episode of an agent to the next; see `Episode` for the fields."""
+
+    question: str
+    where: Where | None = None
+    seed: int = 0
+    question_id: str | None = None
+    id: str | None = None
+    parent: str | None = None
+    sub_agents: SubAgents | None = None
+    excluded_ids: AbstractSet[str] = frozenset()
+    listeners: Sequence[Listener] = ()
+
+
+class EpisodeStarter(Protocol):
+    """Begins the episodes of an agent."""
+
+    def begin(self, request: EpisodeRequest) -> EpisodeRun:
+        """An episode ready to be driven. Raises what its policy raises, and what `Episode` does."""
+
+
+class EpisodeExtension(Protocol):
+    """Changes how an agent's episodes begin, as a swarm does."""
+
+    def over(self, factory: EpisodeFactory) -> EpisodeStarter:
+        """What begins the episodes of an agent; `factory` makes those of the agent without the extension."""
+
+
+@dataclass(frozen=True, slots=True)
+class EpisodeFactory:
     """What the episodes of an agent have in common. `trajectories` is a folder, None for none written."""
 
     corpus: Corpus
@@ -116,45 +146,33 @@ class Setting:
     trajectories: Path | None = None
     observers: Sequence[Observer] = ()
 
-    def begin(
-        self,
-        question: str,
-        *,
-        where: Where | None = None,
-        seed: int = 0,
-        question_id: str | None = None,
-        id: str | None = None,
-        parent: str | None = None,
-        searchers: Searchers | None = None,
-        elsewhere: AbstractSet[str] = frozenset(),
-        watch: Sequence[Listener] = (),
-    ) -> Run:
-        """An episode ready to be driven. Raises what its policy raises, and what `Episode` does."""
-        actor = self.policy.open(question, self.corpus, seed=seed)
+    def begin(self, request: EpisodeRequest) -> EpisodeRun:
+        """See `EpisodeStarter`."""
+        actor = self.policy.open(request.question, self.corpus, profile=self.profile, seed=request.seed)
         listeners: list[Listener] = []
         episode = Episode(
-            question,
+            request.question,
             self.corpus,
             profile=self.profile,
             budget=self.budget,
             limits=self.limits,
             renderer=self.renderer,
             instructions=self.policy.instructions(self.profile),
-            where=where,
+            where=request.where,
             executor=self.executor,
             listeners=listeners,
             partial=actor.partial if isinstance(actor, PartialRanker) else None,
-            searchers=searchers,
-            elsewhere=elsewhere,
+            sub_agents=request.sub_agents,
+            excluded_ids=request.excluded_ids,
             policy=self.policy.name,
-            seed=seed,
-            question_id=question_id,
-            id=id,
-            parent=parent,
+            seed=request.seed,
+            question_id=request.question_id,
+            id=request.id,
+            parent=request.parent,
         )
         path = None
         if self.trajectories is not None:
             path = self.trajectories / f"{episode.header.id}.jsonl"
             listeners.append(TrajectoryWriter(path, episode.header))
-        listeners += [*(observe(episode.header) for observe in self.observers), *watch]
-        return Run(episode, actor, path)
+        listeners += [*(observe(episode.header) for observe in self.observers), *request.listeners]
+        return EpisodeRun(episode, actor, path)

@@ -1,13 +1,13 @@
 """The append-only record of an episode: a header, events in the order they happened, and replay.
 
-The last event is an `End`. `fold` is how an event changes a view. The live episode and the replay both use it, so
-every view of a trajectory can be had again, byte for byte.
+The last event is an `EpisodeEnded`. `fold` turns an event into the next view, in the live episode and in replay, so
+every view of a trajectory can be reproduced byte for byte.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -47,7 +47,7 @@ class Header:
 
 
 @dataclass(frozen=True, slots=True)
-class Delegated:
+class SubAgentRecord:
     """A sub-agent as the episode that started it knows it. `id` is its trajectory's, empty where none was begun.
 
     `documents` is how many it ranked, `steps` how many actions it took, `tokens` what was placed in its own context.
@@ -63,14 +63,14 @@ class Delegated:
 
 
 @dataclass(frozen=True, slots=True)
-class Prompted:
+class PromptShown:
     """The first view: instructions and question."""
 
     segments: tuple[Text, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Acted:
+class ActionTaken:
     """What the policy answered. `shown` is False where the action was too long for the view and ended the episode."""
 
     turn: int
@@ -82,7 +82,7 @@ class Acted:
 
 
 @dataclass(frozen=True, slots=True)
-class Edited:
+class EditApplied:
     """The net edit of a turn, with the summaries that it added, and its bill, in tokens."""
 
     turn: int
@@ -91,7 +91,7 @@ class Edited:
 
 
 @dataclass(frozen=True, slots=True)
-class Returned:
+class ToolResult:
     """The result of one call. `mistake` names what the policy did wrong, None for a good call.
 
     `delegated` are the sub-agents that the call started, in the order of their tasks.
@@ -104,11 +104,11 @@ class Returned:
     segments: tuple[Text | Block, ...]
     mistake: str | None = None
     seconds: float = 0.0
-    delegated: tuple[Delegated, ...] = ()
+    delegated: tuple[SubAgentRecord, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
-class Counted:
+class TurnClosed:
     """The usage line that closes a turn; `total` is the size of the view in tokens, the line included."""
 
     turn: int
@@ -117,7 +117,7 @@ class Counted:
 
 
 @dataclass(frozen=True, slots=True)
-class End:
+class EpisodeEnded:
     """How it ended. `digest` is the SHA-256 of the final view; `dropped` counts ids the ranking could not stand on."""
 
     stop_reason: str
@@ -131,26 +131,26 @@ class End:
     seconds: float = 0.0
 
 
-Event = Prompted | Acted | Edited | Returned | Counted | End
+Event = PromptShown | ActionTaken | EditApplied | ToolResult | TurnClosed | EpisodeEnded
 
 
 @dataclass(frozen=True, slots=True)
 class Trajectory:
-    """A header and the events so far. Complete when the last event is an `End`."""
+    """A header and the events so far. Complete when the last event is an `EpisodeEnded`."""
 
     header: Header
     events: tuple[Event, ...]
 
     @property
-    def end(self) -> End | None:
+    def end(self) -> EpisodeEnded | None:
         """The closing event, None for a trajectory that was cut."""
         last = self.events[-1] if self.events else None
-        return last if isinstance(last, End) else None
+        return last if isinstance(last, EpisodeEnded) else None
 
     @property
     def encountered(self) -> tuple[str, ...]:
         """Every document shown, pruned or not, in the order first shown: what trajectory recall is measured on."""
-        blocks = (s for e in self.events if isinstance(e, Returned) for s in e.segments if isinstance(s, Block))
+        blocks = (s for e in self.events if isinstance(e, ToolResult) for s in e.segments if isinstance(s, Block))
         return tuple(dict.fromkeys(block.document_id for block in blocks))
 
     def replay(self) -> Iterator[tuple[Event, View]]:
@@ -164,10 +164,31 @@ class Trajectory:
         """The view before each action, then the final one. Raises `TrajectoryError` where the record is not sound."""
         view = self._opening()
         for event, after in self.replay():
-            if isinstance(event, Acted):
+            if isinstance(event, ActionTaken):
                 yield view
             view = after
         yield view
+
+    @property
+    def critical_steps(self) -> int:
+        """Actions that had to wait for each other, the ranking and those of sub-agents included.
+
+        It needs this trajectory alone: what its sub-agents took is recorded in it.
+        """
+        return critical_steps(self._stages())
+
+    def _stages(self) -> Iterator[tuple[int, list[int]]]:
+        """A stage for each action: 1, and the steps of each sub-agent that its calls started."""
+        parallel: list[int] | None = None
+        for event in self.events:
+            if isinstance(event, ActionTaken):
+                if parallel is not None:
+                    yield 1, parallel
+                parallel = []
+            elif isinstance(event, ToolResult) and parallel is not None:
+                parallel += [sub_agent.steps for sub_agent in event.delegated]
+        if parallel is not None:
+            yield 1, parallel
 
     def _opening(self) -> View:
         return View(self.header.question, self.header.budget, tools=tuple(self.header.profile["tools"]))
@@ -178,7 +199,7 @@ class Trajectory:
         if self.end is not None and digest(final) != self.end.digest:
             raise TrajectoryError(f"trajectory {self.header.id}: the replayed final view differs from the recorded one")
 
-    def essence(self) -> Trajectory:
+    def without_timestamps(self) -> Trajectory:
         """The same trajectory without clock readings and random ids: equal for equal decisions."""
         parent = None if self.header.parent is None else ""
         return Trajectory(replace(self.header, id="", started="", parent=parent), tuple(map(_timeless, self.events)))
@@ -186,26 +207,37 @@ class Trajectory:
 
 def _timeless(event: Event) -> Event:
     match event:
-        case Returned():
-            return replace(event, seconds=0.0, delegated=tuple(replace(one, id="") for one in event.delegated))
-        case Acted() | End():
+        case ToolResult():
+            return replace(
+                event, seconds=0.0, delegated=tuple(replace(sub_agent, id="") for sub_agent in event.delegated)
+            )
+        case ActionTaken() | EpisodeEnded():
             return replace(event, seconds=0.0)
     return event
+
+
+def critical_steps(stages: Iterable[tuple[int, Sequence[int]]]) -> int:
+    """The steps that had to wait for each other: the sum over stages of S_main + max_i S_sub,i (Kimi K2.5).
+
+    A stage is the steps of the main agent and those of each agent that ran beside the others. One agent alone is one
+    stage without others; n rollouts in parallel are one stage without a main agent.
+    """
+    return sum(main + max(parallel, default=0) for main, parallel in stages)
 
 
 def fold(view: View, event: Event) -> View:
     """The view after an event."""
     match event:
-        case Prompted(segments=segments):
+        case PromptShown(segments=segments):
             return view.append(segments)
-        case Acted(shown=True):
+        case ActionTaken(shown=True):
             text = Text(Role.ACTION, event.text, event.tokens, event.turn, action=event.action)
             return view.append([text])
-        case Edited(edit=edit):
+        case EditApplied(edit=edit):
             return edits.apply(view, edit)
-        case Returned(segments=segments):
+        case ToolResult(segments=segments):
             return view.append(segments)
-        case Counted(segment=segment):
+        case TurnClosed(segment=segment):
             return view.append([segment]).next_turn()
     return view
 
@@ -220,6 +252,6 @@ def _checked(view: View, event: Event) -> View:
         after = fold(view, event)
     except KeyError as error:
         raise TrajectoryError(f"an edit names block {error}, which no result showed") from None
-    if isinstance(event, Counted) and after.tokens != event.total:
+    if isinstance(event, TurnClosed) and after.tokens != event.total:
         raise TrajectoryError(f"turn {event.turn}: replay counts {after.tokens} tokens, the record says {event.total}")
     return after

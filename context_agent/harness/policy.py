@@ -2,13 +2,25 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
-from context_agent.profiles import Profile
+from context_agent.harness.profile import Profile
 from context_agent.pruning.view import View
 from context_agent.retrieval.protocol import Corpus
 from context_agent.tokens import TokenCounter
 from context_agent.types import Action, RankedId
+
+
+@dataclass(frozen=True, slots=True)
+class Instructions:
+    """What stands ahead of the question in a view. `tokens` is its size where it is more than that of its text.
+
+    A chat template frames instructions and tool schemas in special tokens, which no text counts as.
+    """
+
+    text: str = ""
+    tokens: int | None = None
 
 
 class Actor(Protocol):
@@ -37,8 +49,11 @@ class Policy(Protocol):
     def counter(self) -> TokenCounter | None:
         """Counts tokens as the policy's model does; None for the default, o200k_harmony."""
 
-    def instructions(self, profile: Profile) -> str:
+    def instructions(self, profile: Profile) -> str | Instructions:
         """What stands ahead of the question in the view and counts against the budget; empty for none."""
 
-    def open(self, question: str, corpus: Corpus, *, seed: int = 0) -> Actor:
-        """A fresh actor for one episode. Equal seeds give equal decisions where the policy is deterministic."""
+    def open(self, question: str, corpus: Corpus, *, profile: Profile, seed: int = 0) -> Actor:
+        """A new actor for one episode played in this profile.
+
+        Equal seeds give equal decisions where the policy is deterministic.
+        """

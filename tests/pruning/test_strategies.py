@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from context_agent.pruning import edits
 from context_agent.pruning.budget import Budget
-from context_agent.pruning.extracts import LONGEST, extract
+from context_agent.pruning.strategies import LONGEST_SENTENCE, extract
 from context_agent.pruning.view import Block, Role, Source, Summary, Text, View
 from context_agent.types import Chunk, Hit
 
@@ -63,13 +63,13 @@ def test_what_is_short_and_what_is_kept_stays() -> None:
     found = extract(seen, 500)
     assert found is not None
     assert found.ids == ("d1_0",)
-    assert extract(edits.keep(seen, [long]), 500) is None
+    assert extract(edits.apply(seen, edits.Edit(protected=(long.key,))), 500) is None
 
 
 def test_a_long_sentence_is_cut_at_a_word_and_nothing_in_it_cites_an_id() -> None:
     found = extract(view(block(0, "the [[comet]] had " * 200)), 10)
     assert found is not None
-    assert len(found.summary) <= LONGEST
+    assert len(found.summary) <= LONGEST_SENTENCE
     assert found.summary.endswith((" had", " the", " [comet]"))
     assert "[[" not in found.summary
 
@@ -79,7 +79,7 @@ def test_an_earlier_summary_comes_down_to_its_closest_line() -> None:
     lines = ["It rained a lot in the towns along the river.", "The comet had six tails.", *["Nothing was seen."] * 9]
     body = "\n".join(lines)
     made = Summary(1, "summary:1", "# SUMMARY ID: summary:1, d0_0\n", body, 12 + len(body) // 4, 0, 0, (0,))
-    found = extract(edits.hide(seen.append([made]), [seen.blocks[0]]), 500)
+    found = extract(edits.apply(seen, edits.Edit(replaced=(0,), summaries=(made,))), 500)
     assert found is not None
     assert found.ids == ("summary:1",)
     assert found.summary == "The comet had six tails."

@@ -13,24 +13,24 @@ from typing import Any
 
 from context_agent._support.files import open_private, private_folder
 from context_agent.errors import TrajectoryError
-from context_agent.profiles import SUMMARIZE
+from context_agent.harness.profile import SUMMARIZE
+from context_agent.harness.trajectory import (
+    SCHEMA,
+    WITHOUT_SUMMARIES,
+    ActionTaken,
+    EditApplied,
+    EpisodeEnded,
+    Event,
+    Header,
+    PromptShown,
+    SubAgentRecord,
+    ToolResult,
+    Trajectory,
+    TurnClosed,
+)
 from context_agent.pruning.budget import Budget
 from context_agent.pruning.edits import Edit, EditCost
 from context_agent.pruning.view import Block, Role, Source, Summary, Text, View
-from context_agent.trajectory import (
-    SCHEMA,
-    WITHOUT_SUMMARIES,
-    Acted,
-    Counted,
-    Delegated,
-    Edited,
-    End,
-    Event,
-    Header,
-    Prompted,
-    Returned,
-    Trajectory,
-)
 from context_agent.types import Action, Chunk, Hit, RankedChunk, RankedDocument, RankedId, ToolCall
 
 _MALFORMED = (AttributeError, KeyError, RecursionError, TypeError, ValueError)
@@ -50,9 +50,9 @@ class TrajectoryWriter:
         self._line(encode_header(header))
 
     def __call__(self, event: Event, view: View | None = None) -> None:
-        """Writes one event; the file is closed after `End`. An episode's listener: the view is not used."""
+        """Writes one event; the file is closed after `EpisodeEnded`. An episode's listener: the view is not used."""
         self._line(encode(event))
-        if isinstance(event, End):
+        if isinstance(event, EpisodeEnded):
             self._file.close()
 
     def _line(self, data: dict[str, Any]) -> None:
@@ -109,17 +109,17 @@ def decode_header(data: dict[str, Any]) -> Header:
         raise TrajectoryError(
             f"the trajectory has schema {data['schema']}; this version reads up to {SCHEMA}: update context-agent"
         )
-    known = {field.name for field in fields(Header)}
-    kept = {key: value for key, value in data.items() if key in known}
-    return Header(**{**kept, "budget": Budget(**kept["budget"])})
+    field_names = {field.name for field in fields(Header)}
+    values = {key: value for key, value in data.items() if key in field_names}
+    return Header(**{**values, "budget": Budget(**values["budget"])})
 
 
 def encode(event: Event) -> dict[str, Any]:
     """An event as a line's data."""
     match event:
-        case Prompted():
+        case PromptShown():
             return {"kind": "prompt", "segments": [_text(segment) for segment in event.segments]}
-        case Acted():
+        case ActionTaken():
             return {
                 "kind": "action",
                 "turn": event.turn,
@@ -129,9 +129,9 @@ def encode(event: Event) -> dict[str, Any]:
                 "shown": event.shown,
                 "seconds": event.seconds,
             }
-        case Edited():
+        case EditApplied():
             return {"kind": "edit", "turn": event.turn, **_edit(event.edit), **asdict(event.cost)}
-        case Returned():
+        case ToolResult():
             return {
                 "kind": "result",
                 "turn": event.turn,
@@ -141,11 +141,11 @@ def encode(event: Event) -> dict[str, Any]:
                 "segments": [_segment(segment) for segment in event.segments],
                 "mistake": event.mistake,
                 "seconds": event.seconds,
-                **({"delegated": [asdict(one) for one in event.delegated]} if event.delegated else {}),
+                **({"delegated": [asdict(record) for record in event.delegated]} if event.delegated else {}),
             }
-        case Counted():
+        case TurnClosed():
             return {"kind": "usage", "turn": event.turn, "segment": _text(event.segment), "total": event.total}
-        case End():
+        case EpisodeEnded():
             return {"kind": "end", **asdict(event)}
 
 
@@ -153,33 +153,36 @@ def decode(data: dict[str, Any]) -> Event:
     """The event of a line's data. Raises `KeyError`, `TypeError` or `ValueError` for what is none."""
     match data["kind"]:
         case "prompt":
-            return Prompted(tuple(_to_text(item) for item in data["segments"]))
+            return PromptShown(tuple(_to_text(item) for item in data["segments"]))
         case "action":
             action = _to_action(data["action"])
-            return Acted(data["turn"], action, data["text"], data["tokens"], data["shown"], data["seconds"])
+            return ActionTaken(data["turn"], action, data["text"], data["tokens"], data["shown"], data["seconds"])
         case "edit":
-            return Edited(data["turn"], _to_edit(data), EditCost(data["freed"], data["recomputed"]))
+            return EditApplied(data["turn"], _to_edit(data), EditCost(data["freed"], data["recomputed"]))
         case "result":
             segments = tuple(_to_segment(item) for item in data["segments"])
             head = (data["turn"], data["call"], data["name"], data["arguments"])
-            delegated = tuple(Delegated(**one) for one in data.get("delegated", ()))
-            return Returned(*head, segments, data["mistake"], data["seconds"], delegated)
+            delegated = tuple(SubAgentRecord(**record) for record in data.get("delegated", ()))
+            return ToolResult(*head, segments, data["mistake"], data["seconds"], delegated)
         case "usage":
-            return Counted(data["turn"], _to_text(data["segment"]), data["total"])
+            return TurnClosed(data["turn"], _to_text(data["segment"]), data["total"])
         case "end":
             rest = {key: value for key, value in data.items() if key not in ("kind", "documents")}
-            return End(**rest, documents=tuple(_to_ranked(item) for item in data["documents"]))
+            return EpisodeEnded(**rest, documents=tuple(_to_ranked(item) for item in data["documents"]))
     raise ValueError(f"unknown kind {data['kind']!r}")
 
 
 def _edit(edit: Edit) -> dict[str, Any]:
-    """Prunes and restores; of summaries only what there is, so that other episodes' lines stay as they were."""
-    return {name: value for name, value in asdict(edit).items() if value or name in ("pruned", "restored")}
+    """Prunes and restores; the fields of summaries only where they are not empty, as in files of schema 1."""
+    fields = asdict(edit)
+    fields["kept"] = fields.pop("protected")
+    return {name: value for name, value in fields.items() if value or name in ("pruned", "restored")}
 
 
 def _to_edit(data: dict[str, Any]) -> Edit:
-    keys = {name: tuple(data.get(name, ())) for name in ("pruned", "restored", "replaced", "kept")}
-    return Edit(**keys, summaries=tuple(_to_summary(item) for item in data.get("summaries", ())))
+    keys = {name: tuple(data.get(name, ())) for name in ("pruned", "restored", "replaced")}
+    protected = tuple(data.get("kept", ()))
+    return Edit(**keys, protected=protected, summaries=tuple(_to_summary(item) for item in data.get("summaries", ())))
 
 
 def _to_summary(data: dict[str, Any]) -> Summary:
@@ -213,14 +216,14 @@ def _block(block: Block) -> dict[str, Any]:
     if block.body == block.hit.chunk.text:
         del chunk["text"]
     hit = {name: getattr(block.hit, name) for name in ("score", "rank", "dense", "sparse")}
-    own = {name: getattr(block, name) for name in ("key", "header", "body", "tokens", "turn", "call", "whole")}
-    return {**own, "source": block.source.value, "hit": hit, "chunk": chunk}
+    block_fields = {name: getattr(block, name) for name in ("key", "header", "body", "tokens", "turn", "call", "whole")}
+    return {**block_fields, "source": block.source.value, "hit": hit, "chunk": chunk}
 
 
 def _to_block(data: dict[str, Any]) -> Block:
     chunk = Chunk(**{"text": data["body"], **data["chunk"]})
-    own = {name: data[name] for name in ("key", "header", "body", "tokens", "turn", "call", "whole")}
-    return Block(**own, source=Source(data["source"]), hit=Hit(chunk, **data["hit"]))
+    block_fields = {name: data[name] for name in ("key", "header", "body", "tokens", "turn", "call", "whole")}
+    return Block(**block_fields, source=Source(data["source"]), hit=Hit(chunk, **data["hit"]))
 
 
 def _action(action: Action) -> dict[str, Any]:

@@ -89,9 +89,9 @@ class Profile:
     @staticmethod
     def from_json(data: dict[str, Any]) -> Profile:
         """The profile of a trajectory's header; fields that this version does not know are left out."""
-        known = {field.name for field in fields(Profile)}
-        kept = {key: value for key, value in data.items() if key in known}
-        return Profile(**{**kept, "tools": tuple(kept["tools"])})
+        field_names = {field.name for field in fields(Profile)}
+        values = {key: value for key, value in data.items() if key in field_names}
+        return Profile(**{**values, "tools": tuple(values["tools"])})
 
 
 def profile(name: str) -> Profile:
@@ -134,4 +134,4 @@ def summary() -> Profile:
 
 
 def _prompt(name: str) -> str:
-    return (files("context_agent") / "prompts" / name).read_text(encoding="utf-8")
+    return (files("context_agent.harness") / "prompts" / name).read_text(encoding="utf-8")

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from itertools import islice
 
 from context_agent._support.markers import escape_markers
-from context_agent.profiles import SUMMARY_HEADER, Profile
+from context_agent.harness.profile import SUMMARY_HEADER, Profile
 from context_agent.tokens import TokenCounter
 from context_agent.types import Action, Chunk, RankedId, ToolCall
 

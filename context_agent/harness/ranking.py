@@ -25,34 +25,41 @@ class Ranking:
     dropped: tuple[str, ...] = ()
 
 
-def resolve(named: Iterable[RankedId], view: View, limit: int) -> Ranking:
+def resolve(ranked_ids: Iterable[RankedId], view: View, limit: int) -> Ranking:
     """The named ids as documents in view, in the order named; later mentions of a document only add passages."""
-    standing = view.standing
-    shown = _by_document(standing)
-    owner = {block.id: block.document_id for block in standing}
-    reasons = dict.fromkeys((one for block in view.pruned for one in (block.id, block.document_id)), "pruned")
+    citable = view.citable_blocks
+    blocks_by_document = _by_document(citable)
+    owner = {block.id: block.document_id for block in citable}
+    reasons = dict.fromkeys(
+        (blocked_id for block in view.pruned for blocked_id in (block.id, block.document_id)), "pruned"
+    )
     reasons |= {summary.id: "summary" for summary in view.summaries}
     order: dict[str, tuple[RankedId, list[str]]] = {}
     dropped = []
-    for item in named:
-        document = item.id if item.id in shown else owner.get(item.id)
+    for item in ranked_ids:
+        document = item.id if item.id in blocks_by_document else owner.get(item.id)
         if document is None:
             dropped.append(reasons.get(item.id, "unseen"))
         else:
             order.setdefault(document, (item, []))[1].append(item.id)
     documents = tuple(
-        _document(shown[document], item, ids, place)
-        for place, (document, (item, ids)) in enumerate(list(order.items())[:limit], start=1)
+        _document(blocks_by_document[document], item, ids, rank)
+        for rank, (document, (item, ids)) in enumerate(list(order.items())[:limit], start=1)
     )
     return Ranking(documents, tuple(dropped))
 
 
-def defensible(view: View, failed: Ranking, limit: int) -> Ranking:
+def fallback_ranking(view: View, failed: Ranking, limit: int) -> Ranking:
     """The best ranking a view defends without its policy: each document by the summed reciprocal ranks of its hits."""
-    shown = _by_document(view.standing)
-    scores = {document: sum(1.0 / (RRF_K + block.hit.rank) for block in blocks) for document, blocks in shown.items()}
+    blocks_by_document = _by_document(view.citable_blocks)
+    scores = {
+        document: sum(1.0 / (RRF_K + block.hit.rank) for block in blocks)
+        for document, blocks in blocks_by_document.items()
+    }
     best = sorted(scores, key=lambda document: (-scores[document], document))[:limit]
-    ranked = [_document(shown[d], RankedId(d, scores[d]), [], place) for place, d in enumerate(best, start=1)]
+    ranked = [
+        _document(blocks_by_document[d], RankedId(d, scores[d]), [], rank) for rank, d in enumerate(best, start=1)
+    ]
     return Ranking(tuple(ranked), failed.dropped)
 
 
@@ -61,36 +68,40 @@ def fuse(rankings: Sequence[Sequence[RankedDocument]], *, k: int = RRF_K) -> tup
     scores: dict[str, float] = {}
     merged: dict[str, RankedDocument] = {}
     for ranking in rankings:
-        for place, document in enumerate(ranking, start=1):
-            scores[document.id] = scores.get(document.id, 0.0) + 1.0 / (k + place)
-            kept = merged.get(document.id)
-            merged[document.id] = document if kept is None else _with_passages(kept, document)
+        for rank, document in enumerate(ranking, start=1):
+            scores[document.id] = scores.get(document.id, 0.0) + 1.0 / (k + rank)
+            first_ranked = merged.get(document.id)
+            merged[document.id] = document if first_ranked is None else _with_passages(first_ranked, document)
     best = sorted(scores, key=lambda document: (-scores[document], document))
     return tuple(replace(merged[document], score=scores[document]) for document in best)
 
 
-def _with_passages(kept: RankedDocument, other: RankedDocument) -> RankedDocument:
-    known = {chunk.id for chunk in kept.chunks}
-    added = tuple(chunk for chunk in other.chunks if chunk.id not in known)
-    return replace(kept, chunks=kept.chunks + added, justification=kept.justification or other.justification)
+def _with_passages(first_ranked: RankedDocument, later_ranked: RankedDocument) -> RankedDocument:
+    chunk_ids = {chunk.id for chunk in first_ranked.chunks}
+    added = tuple(chunk for chunk in later_ranked.chunks if chunk.id not in chunk_ids)
+    return replace(
+        first_ranked,
+        chunks=first_ranked.chunks + added,
+        justification=first_ranked.justification or later_ranked.justification,
+    )
 
 
 def _by_document(blocks: Iterable[Block]) -> dict[str, list[Block]]:
-    shown: dict[str, list[Block]] = {}
+    blocks_by_document: dict[str, list[Block]] = {}
     for block in blocks:
-        shown.setdefault(block.document_id, []).append(block)
-    return shown
+        blocks_by_document.setdefault(block.document_id, []).append(block)
+    return blocks_by_document
 
 
-def _document(blocks: list[Block], item: RankedId, named: list[str], place: int) -> RankedDocument:
+def _document(blocks: list[Block], item: RankedId, cited_ids: list[str], rank: int) -> RankedDocument:
     """A document of the ranking; passages that were named come first, in that order, then by score."""
-    position = {chunk_id: index for index, chunk_id in enumerate(named)}
-    ordered = sorted(blocks, key=lambda b: (position.get(b.id, len(named)), -b.hit.score, b.hit.chunk.index))
+    position = {chunk_id: index for index, chunk_id in enumerate(cited_ids)}
+    ordered = sorted(blocks, key=lambda b: (position.get(b.id, len(cited_ids)), -b.hit.score, b.hit.chunk.index))
     first = ordered[0].hit.chunk
     return RankedDocument(
         id=first.document_id,
         title=first.title,
-        score=item.score if item.score is not None else 1.0 / place,
+        score=item.score if item.score is not None else 1.0 / rank,
         chunks=tuple(RankedChunk(b.id, b.hit.chunk.text, b.hit.score) for b in ordered),
         justification=item.justification,
         metadata=first.metadata,

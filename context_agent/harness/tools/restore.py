@@ -1,0 +1,42 @@
+"""`restore_chunks`: brings pruned chunks back into the view."""
+
+from __future__ import annotations
+
+from pydantic import Field
+
+from context_agent.harness.tools.base import (
+    ChunkIds,
+    EditContext,
+    EditReply,
+    Tool,
+    ToolArguments,
+    ToolKind,
+    counted,
+    edit_reply,
+)
+from context_agent.pruning import edits
+
+
+class RestoreArguments(ToolArguments):
+    """Bring pruned chunks back into the context."""
+
+    chunk_ids: ChunkIds = Field(description="ids of pruned chunks")
+
+
+def run(arguments: RestoreArguments, context: EditContext) -> EditReply:
+    """Shows the chunks again in their old places, unless they would pass the hard cutoff."""
+    view = context.view
+    selection = edits.select_restore(view, arguments.chunk_ids)
+    size = sum(block.tokens for block in selection.blocks)
+    free = max(0, context.budget.hard - view.tokens)
+    if size > free:
+        message = f"Error: these chunks take {size:,} tokens; {free:,} are left."
+        return EditReply(edits.Edit(), message, "no_room")
+    edit = edits.Edit(
+        restored=edits.keys_of(selection.blocks),
+        protected=edits.newly_protected(view, selection.blocks) if context.protects else (),
+    )
+    return edit_reply(edit, [f"Restored {counted(selection)}."], "in view already", selection)
+
+
+TOOL = Tool("restore_chunks", ToolKind.EDIT, RestoreArguments, run)
