@@ -307,6 +307,7 @@ BODIES = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("body", BODIES)
 def test_a_response_of_a_gigabyte_takes_bounded_memory(body: str) -> None:
     with http_server(lambda _: BODIES[body]()) as server:
@@ -318,6 +319,7 @@ def test_a_response_of_a_gigabyte_takes_bounded_memory(body: str) -> None:
         assert LIMIT_VARIABLE in message
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["embedder", "reranker"])
 @pytest.mark.parametrize("body", ["200", "400", "gzip"])
 def test_embedders_and_rerankers_have_the_same_bound(kind: str, body: str) -> None:
