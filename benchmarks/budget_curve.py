@@ -15,10 +15,9 @@ import sys
 from collections.abc import Iterable
 from pathlib import Path
 
-from context_agent.eval.figures import Value
+from context_agent.eval.evaluation import summary
 from context_agent.eval.report import plots
-from context_agent.eval.results import summary
-from context_agent.eval.summary import Summary
+from context_agent.eval.summary import Summary, Value
 
 START, END = "<!-- figures -->", "<!-- end of figures -->"
 METRICS = ("recall@5", "trajectory_recall", "held_recall", "tokens", "prune_accuracy")

@@ -17,9 +17,8 @@ from pathlib import Path
 
 from budget_curve import drawn, gain, written
 
-from context_agent.eval.figures import Value
-from context_agent.eval.results import summary
-from context_agent.eval.summary import Summary
+from context_agent.eval.evaluation import summary
+from context_agent.eval.summary import Summary, Value
 
 REFERENCE = "agent-unpruned"
 METRIC = "recall@5"

@@ -24,8 +24,8 @@ import time
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from context_agent.eval.journal import read_records
-from context_agent.eval.results import summary
+from context_agent.eval.evaluation import summary
+from context_agent.eval.records import read_records
 
 SETS = "musique,2wiki,hotpotqa"
 SYSTEMS = "hybrid,agent"

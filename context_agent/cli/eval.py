@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,17 +11,150 @@ import click
 from click.core import ParameterSource
 
 from context_agent.cli import console, options
-from context_agent.cli.eval_options import MODEL_CONCURRENCY, DataOptions, RunOptions, data, names, numbers, running
-from context_agent.cli.eval_shown import show_checks, show_list, show_report
 from context_agent.errors import ConfigError
 
 if TYPE_CHECKING:
-    from context_agent.eval.catalog import Benchmark
+    from context_agent.eval.benchmarks.registry import Benchmark
     from context_agent.eval.evaluation import Checked, Options
-    from context_agent.eval.prices import Price
-    from context_agent.eval.record import Record
+    from context_agent.eval.records import Record
+    from context_agent.eval.scoring import Price
     from context_agent.eval.systems import System
     from context_agent.retrieval.protocol import Corpus
+
+
+DATA = Path("../shared/data")
+"""Where the folders `musique`, `2wiki` and `hotpotqa` are looked for unless said otherwise."""
+MODEL_CONCURRENCY = 8
+"""Questions at once where a server decides; the embedded policy gets one a core."""
+
+
+@dataclass(frozen=True, slots=True)
+class DataOptions:
+    """What is evaluated on."""
+
+    benchmarks: tuple[str, ...]
+    split: str | None
+    data: Path
+    corpus: tuple[Path, ...]
+    questions: Path | None
+    train_questions: Path | None
+    limit: int | None
+    cache: Path | None
+    allow_missing_gold: bool
+    allow_leaks: bool
+
+
+@dataclass(frozen=True, slots=True)
+class RunOptions:
+    """What is run, and how."""
+
+    systems: tuple[str, ...]
+    windows: tuple[str, ...]
+    seeds: tuple[str, ...]
+    k: int
+    reference: str | None
+    prices: Path | None
+    concurrency: int | None
+    processes: int | None
+    out: Path | None
+
+
+def data(command: options.Command) -> options.Command:
+    """The options that name questions and documents; the command gets them as `data: DataOptions`."""
+    file = click.Path(path_type=Path, dir_okay=False)
+    return options.together(
+        options.gathered(command, "data", DataOptions),
+        click.option(
+            "--benchmarks",
+            "--benchmark",
+            multiple=True,
+            metavar="NAME,…",
+            help="Known sets (--list), NAME=FOLDER for downloaded files, or folders with corpus.jsonl and "
+            "queries.<split>.jsonl.",
+        ),
+        click.option("--split", help="Which questions.  [default: the set's own for evaluating, dev where it has one]"),
+        click.option(
+            "--data",
+            type=click.Path(path_type=Path, file_okay=False),
+            envvar="CTX1_DATA",
+            default=DATA,
+            show_default=True,
+            help="Folder of musique, 2wiki and hotpotqa; or $CTX1_DATA.",
+        ),
+        click.option(
+            "--corpus",
+            multiple=True,
+            type=click.Path(path_type=Path),
+            metavar="FILE",
+            help="Documents of your own, as `ctx1 index` reads them; may be repeated.",
+        ),
+        click.option(
+            "--questions",
+            type=file,
+            metavar="FILE.jsonl",
+            help="Questions of your own with gold, about --corpus, or about the index of --path or --url.",
+        ),
+        click.option(
+            "--train-questions", type=file, metavar="FILE.jsonl", help="What they must not share questions or ids with."
+        ),
+        click.option("--limit", type=click.IntRange(1), metavar="N", help="Only the first N questions of each set."),
+        click.option(
+            "--cache",
+            type=click.Path(path_type=Path, file_okay=False),
+            metavar="FOLDER",
+            help="Where indexed corpora are kept.  [default: the user's cache folder]",
+        ),
+        click.option(
+            "--allow-missing-gold", is_flag=True, help="Go on where gold is not in the index: it counts as not found."
+        ),
+        click.option("--allow-leaks", is_flag=True, help="Go on where train and test share questions or ids."),
+    )
+
+
+def running(command: options.Command) -> options.Command:
+    """The options that name systems; the command gets them as `running: RunOptions`."""
+    return options.together(
+        options.gathered(command, "running", RunOptions),
+        click.option(
+            "--systems",
+            multiple=True,
+            default=["hybrid,agent"],
+            metavar="NAME,…",
+            help="What is compared (--list); agent@4 is four rollouts.  [default: hybrid,agent]",
+        ),
+        click.option("--windows", multiple=True, default=["32768"], metavar="TOKENS,…", help="[default: 32768]"),
+        click.option("--seeds", multiple=True, default=["0"], metavar="NUMBER,…", help="[default: 0]"),
+        click.option("--k", type=click.IntRange(1), default=10, show_default=True, help="Documents of an answer."),
+        click.option("--reference", metavar="SYSTEM", help="What the others are compared with.  [default: one-shot]"),
+        click.option(
+            "--prices",
+            type=click.Path(path_type=Path, dir_okay=False),
+            metavar="FILE.toml",
+            help="Prices of tokens by model, for the money in the report.",
+        ),
+        click.option(
+            "--concurrency",
+            type=click.IntRange(1),
+            help=f"Questions at once.  [default: one a core; {MODEL_CONCURRENCY} for a language model]",
+        ),
+        click.option("--processes", type=click.IntRange(1), help="Processes they share.  [default: one a core]"),
+        click.option(
+            "--out", type=click.Path(path_type=Path, file_okay=False), metavar="FOLDER", help="Where the run is kept."
+        ),
+    )
+
+
+def names(given: tuple[str, ...]) -> list[str]:
+    """What an option lists, with commas or repeated."""
+    return [one.strip() for part in given for one in part.split(",") if one.strip()]
+
+
+def numbers(option: str, given: tuple[str, ...]) -> tuple[int, ...]:
+    """The same as whole numbers. Raises `ConfigError`."""
+    try:
+        return tuple(int(one) for one in names(given))
+    except ValueError as error:
+        raise ConfigError(f"{option} takes whole numbers with commas between them: {error}") from None
 
 
 @click.command(name="eval")
@@ -77,7 +210,7 @@ def evaluate(
 
 def prepared(data: DataOptions, index: options.IndexOptions | None, opening: options.OpenOptions) -> list[Checked]:
     """The benchmarks, indexed and checked. `index` takes the place of a corpus, where one is given."""
-    from context_agent.eval.corpora import default_cache
+    from context_agent.eval.benchmarks.corpus_cache import default_cache
     from context_agent.eval.evaluation import check
 
     loaded = [_limited(one, data.limit) for one in _benchmarks(data, index)]
@@ -132,7 +265,7 @@ def run_all(
 
 
 def _benchmarks(data: DataOptions, index: options.IndexOptions | None) -> list[Benchmark]:
-    from context_agent.eval import catalog
+    from context_agent.eval.benchmarks import registry
 
     own = data.questions is not None
     if own == bool(data.benchmarks):
@@ -140,9 +273,9 @@ def _benchmarks(data: DataOptions, index: options.IndexOptions | None) -> list[B
     if data.corpus and not own:
         raise click.UsageError("--corpus goes with --questions")
     if data.questions is None:
-        return [catalog.load_benchmark(one, split=data.split, data=data.data) for one in names(data.benchmarks)]
+        return [registry.load_benchmark(one, split=data.split, data=data.data) for one in names(data.benchmarks)]
     return [
-        catalog.own(
+        registry.own(
             list(data.corpus),
             data.questions,
             name=data.questions.stem,
@@ -182,7 +315,7 @@ def _options(
 def _price(path: Path | None, deciding: options.PolicyOptions) -> Price | None:
     if path is None:
         return None
-    from context_agent.eval.prices import load_prices
+    from context_agent.eval.scoring import load_prices
     from context_agent.policies.factory import from_environment
 
     model = deciding.language_model.model or from_environment({}).get("model") or deciding.policy
@@ -207,3 +340,52 @@ def _given(*names: str) -> bool:
     """Whether one of these options was set, on the command line or in a config file."""
     context: Any = click.get_current_context()
     return any(context.get_parameter_source(name) not in (None, ParameterSource.DEFAULT) for name in names)
+
+
+def show_report(folder: Path, reference: str | None, as_json: bool) -> int:
+    """Writes the summary and the page of a run, prints the table; returns 1 where a question failed."""
+    from context_agent.eval.evaluation import publish
+
+    summary = publish(folder, reference=reference)
+    if as_json:
+        console.print_json(summary.to_json())
+    else:
+        from context_agent.eval.report.table import show
+
+        show(console.stdout(), summary)
+    console.note(f"ctx1 eval: the report is {folder / 'report.html'}")
+    return 1 if summary.failures else 0
+
+
+def show_checks(checked: list[Checked], as_json: bool) -> int:
+    """Prints what the checks found; returns 1 where they found something."""
+    for one in checked:
+        note = one.note
+        del note["ids"]
+        if as_json:
+            console.print_json({"benchmark": one.benchmark.name, **note})
+            continue
+        click.echo(console.printable(f"{one.benchmark.name}: {note['questions']} questions, {note['chunks']} chunks"))
+        problems = [*one.benchmark.problems, *(str(found) for found in (one.missing, one.leaks) if found)]
+        for problem in problems or ["all gold is in the index; nothing is shared with the training questions"]:
+            click.echo(console.printable(f"  {problem}"))
+    return 1 if any(one.missing or one.leaks or one.benchmark.problems for one in checked) else 0
+
+
+def show_list(as_json: bool) -> int:
+    """Prints what `--benchmarks` and `--systems` know by name."""
+    from context_agent.eval.benchmarks import registry
+    from context_agent.eval.systems import SYSTEMS
+
+    sets = {name: registry.about(name) for name in registry.names()}
+    benchmarks = {n: {"about": e.about, "licence": e.licence, "source": e.source} for n, e in sets.items() if e}
+    if as_json:
+        console.print_json({"benchmarks": benchmarks, "systems": {one.name: one.about for one in SYSTEMS}})
+        return 0
+    click.echo("benchmarks")
+    for name, entry in benchmarks.items():
+        click.echo(f"  {name:24} {entry['about']} ({entry['licence']})")
+    click.echo("systems")
+    for one in SYSTEMS:
+        click.echo(f"  {one.name:24} {one.about}")
+    return 0

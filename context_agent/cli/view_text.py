@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from context_agent.eval.view.model import Exhibit, Row
-    from context_agent.eval.view.shape import BlockData, DelegatedData, Detail, EditData, ResultData, TurnData
+    from context_agent.eval.view.schema import BlockData, DelegatedData, Detail, EditData, ResultData, TurnData
 
 CELLS = 48
 """Width of the bar that stands for the window."""

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from context_agent.eval.gold import Gold
-from context_agent.eval.record import Turn
+from context_agent.eval.records import Turn
 from context_agent.pruning.view import Block, View
 from context_agent.trajectory import Acted, Counted, Edited, End, Event, Prompted, Returned, Trajectory
 

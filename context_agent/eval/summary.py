@@ -1,43 +1,128 @@
-"""A run's records as one summary: the plain data that the table, the JSON and the HTML report are made of.
-
-The order in which records come changes nothing, and equal records give an equal summary, wall time aside.
-"""
+"""A run's records as one summary: the plain data that the table, the JSON and the HTML report are made of."""
 
 from __future__ import annotations
 
-import json
-from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
-from itertools import groupby
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from context_agent.errors import ConfigError, DataError
-from context_agent.eval.cells import Grid, cell, pool
-from context_agent.eval.definitions import Metric, lead, metric, ordered
-from context_agent.eval.figures import (
-    Cell,
-    Failure,
-    Missing,
-    Pool,
-    Worst,
-    cell_of,
-    failure_of,
-    missing_of,
-    pool_of,
-    worst_of,
-)
-from context_agent.eval.record import Record
+from context_agent.eval.metrics import Metric, metric, ordered
 
 SCHEMA = 1
 """Version of the JSON; a reader refuses a newer one."""
-NAMED = 5
-"""Missing questions named of each run."""
 
-WORST = 10
-"""Badly answered questions named of each benchmark."""
 
-Key = tuple[str, str, int, int, str]
+@dataclass(frozen=True, slots=True)
+class Value:
+    """A metric's mean over `n` questions with its 95 % interval; `left_out` are the questions it does not apply to."""
+
+    mean: float
+    low: float
+    high: float
+    n: int
+    left_out: int = 0
+
+
+Values = Mapping[str, Value]
+"""By metric. A metric that applies to no question is not there."""
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """The questions of one type, of one number of hops, or the records of one seed."""
+
+    questions: int
+    failed: int
+    metrics: Values
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """The mean state of the episodes at a number of turns, or of tokens placed; one that has ended stays as it was.
+
+    `running` is the share of episodes that got there. `prune_accuracy` is over all chunks pruned by then, None where
+    none was.
+    """
+
+    at: int
+    seen: float
+    held: float
+    running: float
+    prune_accuracy: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """One system on one benchmark under one window (0 for a system without a context).
+
+    `failed` counts records. `differences` are paired with the reference system: this one minus that one.
+    """
+
+    benchmark: str
+    system: str
+    window: int
+    questions: int
+    records: int
+    failed: int
+    seeds: tuple[int, ...]
+    metrics: Values
+    differences: Values = field(default_factory=dict)
+    breakdown: Mapping[str, Mapping[str, Group]] = field(default_factory=dict)
+    """By `type`, `hops` and `seed`, where there is more than one of them."""
+    turns: tuple[Point, ...] = ()
+    tokens: tuple[Point, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Pool:
+    """One system over several benchmarks, each of which counts alike."""
+
+    system: str
+    window: int
+    benchmarks: tuple[str, ...]
+    questions: int
+    failed: int
+    metrics: Values
+    differences: Values = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """A question that failed, and why; `trajectories` as in its record."""
+
+    benchmark: str
+    system: str
+    window: int
+    seed: int
+    question: str
+    error: str
+    trajectories: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Worst:
+    """A question that an agent answered badly: `value` is that of the leading metric."""
+
+    benchmark: str
+    system: str
+    window: int
+    seed: int
+    question: str
+    value: float
+    trajectories: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Missing:
+    """Questions that should have a record and have none; `first` names a few of them."""
+
+    benchmark: str
+    system: str
+    window: int
+    seed: int
+    count: int
+    first: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,48 +160,6 @@ class Summary:
         return {"schema": SCHEMA, **asdict(self), "definitions": definitions}
 
 
-def summarise(
-    records: Iterable[Record],
-    *,
-    settings: Mapping[str, Any] | None = None,
-    order: Sequence[str] = (),
-    reference: str | None = None,
-    expected: Iterable[Key] = (),
-    problems: Iterable[str] = (),
-    seed: int = 0,
-) -> Summary:
-    """The summary of a run.
-
-    `order` names systems in the order to show them; others follow by name. `reference` is the system that the others
-    are compared with, by default the first that keeps no context, else the first. `expected` are the keys of the
-    records there should be. Raises `ConfigError` for a reference that no record is of.
-    """
-    kept, repeated = _unique(records)
-    present = {one.system for one in kept}
-    systems = tuple(dict.fromkeys([*(one for one in order if one in present), *sorted(present)]))
-    metrics = ordered({name for one in kept for name in one.scores} | ({"seconds"} if kept else set()))
-    names = [one.name for one in metrics]
-    reference = _reference(kept, systems, reference)
-    grouped = {key: list(group) for key, group in groupby(sorted(kept, key=_place(systems)), key=_cell)}
-    grids = {key: Grid.of(group, names) for key, group in grouped.items()}
-    others = {key: _other(key, grids, reference) for key in grids}
-    cells = {key: cell(group, metrics, others[key], seed) for key, group in grouped.items()}
-    return Summary(
-        cells=tuple(cells.values()),
-        pools=_pools(cells, grids, others, systems, seed),
-        systems=systems,
-        reference=reference,
-        metrics=tuple(names),
-        failures=tuple(
-            Failure(*one.key, one.error, one.trajectories) for one in sorted(kept, key=_key) if one.error is not None
-        ),
-        worst=tuple(_worst(kept, lead(names))),
-        missing=_missing({one.key for one in kept}, expected),
-        problems=tuple(dict.fromkeys([*problems, *repeated, *_broken(kept)])),
-        settings=dict(settings or {}),
-    )
-
-
 def summary_of(row: Any, place: str = "the summary") -> Summary:
     """The summary of its JSON. Raises `DataError` for what is none, or one of a newer schema."""
     try:
@@ -140,109 +183,40 @@ def summary_of(row: Any, place: str = "the summary") -> Summary:
         raise DataError(f"{place}: not a summary of an evaluation ({error})") from None
 
 
-def _unique(records: Iterable[Record]) -> tuple[list[Record], list[str]]:
-    """One record a key, and what to say of keys whose records differ: the first in order of content stays."""
-    found: dict[Key, list[Record]] = {}
-    for one in records:
-        same = found.setdefault(one.key, [])
-        twin = next((number for number, other in enumerate(same) if _timeless(other) == _timeless(one)), None)
-        if twin is None:
-            same.append(one)
-        elif one.seconds < same[twin].seconds:
-            same[twin] = one
-    said = [
-        f"{' / '.join(map(str, key))}: {len(same)} different records, of which one counts"
-        for key, same in sorted(found.items())
-        if len(same) > 1
-    ]
-    return [same[0] if len(same) == 1 else min(same, key=_content) for same in found.values()], said
+def cell_of(row: Mapping[str, Any]) -> Cell:
+    """The cell of its JSON. Raises `KeyError` and `TypeError` for what is none."""
+    breakdown = {
+        by: {label: Group(**{**group, "metrics": values_of(group["metrics"])}) for label, group in groups.items()}
+        for by, groups in row["breakdown"].items()
+    }
+    points = {name: tuple(Point(**point) for point in row[name]) for name in ("turns", "tokens")}
+    return Cell(**{**row, **_valued(row), **points, "breakdown": breakdown, "seeds": tuple(row["seeds"])})
 
 
-def _timeless(record: Record) -> Record:
-    return replace(record, seconds=0.0)
+def pool_of(row: Mapping[str, Any]) -> Pool:
+    """The pool of its JSON."""
+    return Pool(**{**row, **_valued(row), "benchmarks": tuple(row["benchmarks"])})
 
 
-def _content(record: Record) -> str:
-    return json.dumps(_timeless(record).to_json(), sort_keys=True)
+def missing_of(row: Mapping[str, Any]) -> Missing:
+    """What is missing, of its JSON."""
+    return Missing(**{**row, "first": tuple(row["first"])})
 
 
-def _reference(records: Sequence[Record], systems: Sequence[str], asked: str | None) -> str | None:
-    if asked is not None and systems and asked not in systems:
-        raise ConfigError(f"no record of the reference system {asked!r}: there are {', '.join(systems)}")
-    with_context = {one.system for one in records if one.scores.get("trajectory_recall") is not None}
-    plain = [one for one in systems if one not in with_context]
-    return asked or next(iter([*plain, *systems]), None)
+def failure_of(row: Mapping[str, Any]) -> Failure:
+    """The failure of its JSON."""
+    return Failure(**{**row, "trajectories": tuple(row.get("trajectories", ()))})
 
 
-def _other(key: tuple[str, str, int], grids: Mapping[tuple[str, str, int], Grid], reference: str | None) -> Grid | None:
-    """The reference's values for a cell: under the same window, else its own without one."""
-    benchmark, system, window = key
-    if reference is None or system == reference:
-        return None
-    return grids.get((benchmark, reference, window)) or grids.get((benchmark, reference, 0))
+def worst_of(row: Mapping[str, Any]) -> Worst:
+    """The badly answered question of its JSON."""
+    return Worst(**{**row, "trajectories": tuple(row["trajectories"])})
 
 
-def _pools(
-    cells: Mapping[tuple[str, str, int], Cell],
-    grids: Mapping[tuple[str, str, int], Grid],
-    others: Mapping[tuple[str, str, int], Grid | None],
-    systems: Sequence[str],
-    seed: int,
-) -> tuple[Pool, ...]:
-    """Systems by window, where there are several benchmarks and they ran on all of them: others can't be compared."""
-    groups: dict[tuple[int, int], list[tuple[str, str, int]]] = {}
-    for key in cells:
-        groups.setdefault((key[2], systems.index(key[1])), []).append(key)
-    count = len({key[0] for key in cells})
-    return tuple(
-        pool([cells[key] for key in keys], [grids[key] for key in keys], [others[key] for key in keys], seed)
-        for _, keys in sorted(groups.items())
-        if len(keys) == count > 1
-    )
+def values_of(row: Mapping[str, Mapping[str, Any]]) -> Values:
+    """The values of their JSON."""
+    return {name: Value(**value) for name, value in row.items()}
 
 
-def _missing(present: set[Key], expected: Iterable[Key]) -> tuple[Missing, ...]:
-    absent = sorted(set(expected) - present)
-    counts = Counter(key[:4] for key in absent)
-    first: dict[tuple[str, str, int, int], list[str]] = {}
-    for key in absent:
-        first.setdefault(key[:4], []).append(key[4])
-    return tuple(Missing(*run, count, tuple(first[run][:NAMED])) for run, count in sorted(counts.items()))
-
-
-def _worst(records: Iterable[Record], measure: str) -> Iterator[Worst]:
-    """Of each benchmark, the records of agents with the lowest values; failed ones are told elsewhere."""
-    found: dict[str, list[Worst]] = {}
-    for one in records:
-        value = one.scores.get(measure)
-        if one.error is None and one.curve and value is not None and value < 1:
-            found.setdefault(one.benchmark, []).append(Worst(*one.key, value, one.trajectories))
-    for _, some in sorted(found.items()):
-        yield from sorted(some, key=lambda one: (one.value, one.question, one.system, one.window, one.seed))[:WORST]
-
-
-def _broken(records: Iterable[Record]) -> list[str]:
-    """What to say of questions of which a rollout broke off and others did not."""
-    found: dict[tuple[str, str, int], list[Record]] = {}
-    for one in sorted(records, key=_key):
-        if one.broken:
-            found.setdefault(_cell(one), []).append(one)
-    return [
-        f"{benchmark}, {system}, window {window:,}: rollouts broke off in {len(some)} records, which are scored; "
-        f"first {some[0].question} (seed {some[0].seed}): {some[0].broken[0]}"
-        for (benchmark, system, window), some in found.items()
-    ]
-
-
-def _key(record: Record) -> Key:
-    return record.key
-
-
-def _cell(record: Record) -> tuple[str, str, int]:
-    return record.key[:3]
-
-
-def _place(systems: Sequence[str]) -> Any:
-    """Sorts records by benchmark, window and system; within a cell by question and seed."""
-    number = {system: place for place, system in enumerate(systems)}
-    return lambda one: (one.benchmark, one.window, number[one.system], one.question, one.seed)
+def _valued(row: Mapping[str, Any]) -> dict[str, Values]:
+    return {name: values_of(row[name]) for name in ("metrics", "differences")}

@@ -20,7 +20,7 @@ from context_agent.agent import SearchAgent, SearchResult
 from context_agent.episode import Limits
 from context_agent.errors import ConfigError
 from context_agent.eval.gold import Gold
-from context_agent.eval.saved import cell
+from context_agent.eval.records import cell
 from context_agent.policies.bridge import BridgePolicy
 from context_agent.policies.bridge.entities import question_entities
 from context_agent.policies.controlled import ControlledPolicy, SummarizingPolicy

@@ -8,8 +8,7 @@ from collections.abc import Iterable
 from context_agent.episode import StopReason
 from context_agent.errors import DataError
 from context_agent.eval import metrics
-from context_agent.eval.answers import holds, judgeable
-from context_agent.eval.gold import Gold, gold_of
+from context_agent.eval.gold import Gold, gold_of, holds, judgeable
 from context_agent.eval.replay import Replay
 from context_agent.pruning.view import Block
 from context_agent.questions import Question

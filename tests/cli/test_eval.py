@@ -9,7 +9,7 @@ import pytest
 
 from context_agent.cli.app import run
 from tests.cli import process
-from tests.eval.published import house
+from tests.eval.sample_benchmarks import house
 
 
 @pytest.fixture

@@ -18,17 +18,15 @@ import pytest
 
 from context_agent import Chunk, Document, MemoryCorpus, ScriptedPolicy
 from context_agent.errors import ConfigError, CorpusError, CorpusLockedError, DataError, TrajectoryError
-from context_agent.eval import evaluation, runner, worker
-from context_agent.eval.catalog import Benchmark, load_benchmark
-from context_agent.eval.evaluation import Checked, Options, check, evaluate
-from context_agent.eval.journal import differences, read_records, read_run
-from context_agent.eval.record import Record
-from context_agent.eval.results import publish, summary
+from context_agent.eval import evaluation, runner
+from context_agent.eval.benchmarks.registry import Benchmark, load_benchmark
+from context_agent.eval.evaluation import Checked, Options, check, evaluate, publish, summary
+from context_agent.eval.records import Record, differences, read_records, read_run
 from context_agent.eval.systems import Answerer, Settings, asked
 from context_agent.policies.factory import load_policy
 from context_agent.trajectory_file import read
-from tests.eval import hanging
-from tests.eval.published import house
+from tests.eval import faulty
+from tests.eval.sample_benchmarks import house
 
 ROOT = Path(__file__).parents[2]
 BRIDGE = partial(load_policy, "bridge")
@@ -100,19 +98,29 @@ def test_an_episode_that_hangs_or_dies_or_fails_is_a_failure_and_the_rest_goes_o
     checked: list[Checked], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(runner, "GRACE", 0.5)
-    mine = worlds(checked, "first", hanging.HANGS, "second", hanging.DIES, "third", hanging.FAILS, hanging.ENDS, "last")
-    options = Options(hanging.scripted, windows=(2048,), time_limit=3.0, save=tmp_path / "saved")
+    mine = worlds(
+        checked,
+        "first",
+        faulty.HANGS,
+        "second",
+        faulty.DIES,
+        "third",
+        faulty.FAILS,
+        faulty.ENDS,
+        "last",
+    )
+    options = Options(faulty.scripted, windows=(2048,), time_limit=3.0, save=tmp_path / "saved")
     started = time.monotonic()
     records = evaluate(mine, asked(["agent"]), options, folder=tmp_path, concurrency=2, processes=1)
     assert time.monotonic() - started < 60
     errors = {one.question: one.error for one in records}
-    assert "hung: no answer within 3 seconds" in str(errors[hanging.HANGS])
-    assert "process died (SIGKILL, as the system sends it where memory runs out), 2 times" in str(errors[hanging.DIES])
-    assert "unexpected RuntimeError: a bug in the policy" in str(errors[hanging.FAILS])
-    assert "unexpected SystemExit: enough" in str(errors[hanging.ENDS])
+    assert "hung: no answer within 3 seconds" in str(errors[faulty.HANGS])
+    assert "process died (SIGKILL, as the system sends it where memory runs out), 2 times" in str(errors[faulty.DIES])
+    assert "unexpected RuntimeError: a bug in the policy" in str(errors[faulty.FAILS])
+    assert "unexpected SystemExit: enough" in str(errors[faulty.ENDS])
     for fine in ("first", "second", "third", "last"):
         assert errors[fine] is None
-    lost = next(one for one in records if one.question == hanging.HANGS)
+    lost = next(one for one in records if one.question == faulty.HANGS)
     assert lost.scores["recall"] == 0.0
     assert lost.scores["trajectory_recall"] == 0.0
     assert sum(cell.failed for cell in summary(tmp_path).cells) == 4
@@ -133,8 +141,8 @@ def test_a_trajectory_that_is_gone_or_damaged_costs_the_report_its_link_alone(
     checked: list[Checked], tmp_path: Path
 ) -> None:
     options = replace(OPTIONS, windows=(1024,), save=tmp_path / "saved")
-    broken = replace(options, policy=hanging.scripted)
-    first, second = evaluate(worlds(checked, hanging.FAILS, "fails too"), asked(["agent"]), broken, folder=tmp_path)
+    broken = replace(options, policy=faulty.scripted)
+    first, second = evaluate(worlds(checked, faulty.FAILS, "fails too"), asked(["agent"]), broken, folder=tmp_path)
     (tmp_path / first.trajectories[0]).write_text("{", encoding="utf-8")
     (tmp_path / second.trajectories[0]).unlink()
     publish(tmp_path)
@@ -165,8 +173,8 @@ def test_a_result_that_cannot_be_scored_is_a_failure_of_its_question_alone(
 
     (job, *_) = runner.plan([checked[0].benchmark], asked(["bm25"]), windows=(1024,), seeds=(0,))
     answerer = Answerer(checked[0].open(), ScriptedPolicy([]), Settings())
-    monkeypatch.setattr(worker, "_scored", unsound)
-    record = worker.answered(job, answerer)
+    monkeypatch.setattr(runner, "_scored", unsound)
+    record = runner.answered(job, answerer)
     assert record.error == "its result cannot be scored: the digest differs"
     assert record.scores["recall"] == 0.0
 
@@ -177,13 +185,13 @@ def test_gold_that_the_corpus_cannot_look_up_is_a_failure_of_its_question_alone(
             raise CorpusError("the database is gone")
 
     (job, *_) = runner.plan([checked[0].benchmark], asked(["bm25"]), windows=(1024,), seeds=(0,))
-    record = worker.answered(job, Answerer(Gone([Document("a", "text")]), ScriptedPolicy([]), Settings()))
+    record = runner.answered(job, Answerer(Gone([Document("a", "text")]), ScriptedPolicy([]), Settings()))
     assert record.error == "the database is gone"
 
 
 def test_what_cannot_be_opened_ends_the_run_with_its_reason(checked: list[Checked], tmp_path: Path) -> None:
     jobs = runner.plan([checked[0].benchmark], asked(["agent"]), windows=(2048,), seeds=(0,))
-    kit = runner.Kit({"one": checked[0].open}, hanging.broken, Settings())
+    kit = runner.Kit({"one": checked[0].open}, faulty.broken, Settings())
     with (
         evaluation.journal(tmp_path, {"a": 1}, {}) as opened,
         pytest.raises(RuntimeError, match="no weights here"),
@@ -219,15 +227,15 @@ PROGRAM = """
 import sys
 from functools import partial
 from pathlib import Path
-from context_agent.eval.catalog import load_benchmark
+from context_agent.eval.benchmarks.registry import load_benchmark
 from context_agent.eval.evaluation import Options, check, evaluate
 from context_agent.eval.systems import Settings, asked
-from tests.eval import hanging
+from tests.eval import faulty
 
 if __name__ == "__main__":
     data, out = Path(sys.argv[1]), Path(sys.argv[2])
     checked = [check(load_benchmark(str(data / "big"), data=data), cache=data / "cache")]
-    evaluate(checked, asked(["agent"]), Options(hanging.slow, windows=(2048,)), folder=out, concurrency=2, processes=1)
+    evaluate(checked, asked(["agent"]), Options(faulty.slow, windows=(2048,)), folder=out, concurrency=2, processes=1)
 """
 
 

@@ -10,13 +10,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from importlib.resources import files
 
 from context_agent.errors import MissingExtraError
-from context_agent.eval.definitions import Metric
-from context_agent.eval.figures import Cell, Failure, Group, Pool, Value, Values, Worst
+from context_agent.eval.metrics import Metric
 from context_agent.eval.page import escape, page
 from context_agent.eval.report import plots
-from context_agent.eval.report.numbers import interval, number, verdict, window
-from context_agent.eval.report.table import COLUMNS
-from context_agent.eval.summary import Summary
+from context_agent.eval.report.table import COLUMNS, interval, number, verdict, window
+from context_agent.eval.summary import Cell, Failure, Group, Pool, Summary, Value, Values, Worst
 
 LISTED = 200
 """Failures, problems and missing runs that the page names; the JSON has all failures."""

@@ -9,11 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from context_agent.eval import definitions
-from context_agent.eval.definitions import Metric, metric
-from context_agent.eval.figures import Cell, Point
+from context_agent.eval import metrics
+from context_agent.eval.metrics import Metric, metric
 from context_agent.eval.report.drawing import DASHES, INK, MARKS, PALETTE, canvas, plain, svg
-from context_agent.eval.summary import Summary
+from context_agent.eval.summary import Cell, Point, Summary
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -45,7 +44,7 @@ class Style(NamedTuple):
 
 def lead(summary: Summary) -> str:
     """The metric that stands for a run."""
-    return definitions.lead(summary.metrics)
+    return metrics.lead(summary.metrics)
 
 
 def cost_of(summary: Summary) -> str:

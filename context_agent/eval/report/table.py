@@ -11,11 +11,9 @@ from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
-from context_agent.eval.definitions import Metric, metric
-from context_agent.eval.figures import Cell, Pool, Value, Values
-from context_agent.eval.report.numbers import number, verdict, window
+from context_agent.eval.metrics import Metric, metric
 from context_agent.eval.report.plots import lead
-from context_agent.eval.summary import Summary
+from context_agent.eval.summary import Cell, Pool, Summary, Value, Values
 
 COLUMNS = ("all_gold@5", "answer_found", "trajectory_recall", "turns", "tokens", "prune_accuracy", "money")
 """Metrics beside the leading one, as far as the summary has them and the terminal has room, from the left."""
@@ -128,3 +126,32 @@ def _some(kind: str, lines: Sequence[str]) -> list[str]:
 def _line(text: str) -> str:
     """On one line, without what could steer a terminal."""
     return re.sub("[\x00-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]", "·", text)
+
+
+def number(value: float, metric: Metric, *, sign: bool = False) -> str:
+    """A share with three decimals, tokens in thousands from 10,000 on, money with three digits."""
+    plus = "+" if sign else ""
+    if not metric.unit:
+        return f"{value:{plus}.3f}"
+    if metric.unit == "money":
+        return f"{value:{plus}.3g}"
+    if metric.unit == "tokens":
+        return f"{value / 1000:{plus},.1f}k" if abs(value) >= 10_000 else f"{value:{plus},.0f}"
+    return f"{value:{plus},.3f}" if metric.unit == "s" else f"{value:{plus},.2f}"
+
+
+def interval(value: Value, metric: Metric, *, sign: bool = False) -> str:
+    """The 95 % interval in brackets."""
+    return f"[{number(value.low, metric, sign=sign)}, {number(value.high, metric, sign=sign)}]"
+
+
+def verdict(difference: Value, metric: Metric) -> str:
+    """`better`, `worse`, or nothing where the interval holds 0 or the metric has no better side."""
+    if metric.better == "neither" or difference.low <= 0 <= difference.high:
+        return ""
+    return "better" if (difference.low > 0) == (metric.better == "higher") else "worse"
+
+
+def window(tokens: int) -> str:
+    """The window as reports name it; a dash for a system that has none."""
+    return f"{tokens:,}" if tokens else "–"

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from context_agent.errors import ConfigError
-from context_agent.eval.journal import replace
+from context_agent.eval.records import replace
 from context_agent.questions import Question
 from context_agent.train import reinforced, supervised
 from context_agent.train.checkpoints import digest

@@ -16,7 +16,7 @@ from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from context_agent.errors import DataError
-from context_agent.eval.sources import Placed, Row, Tables
+from context_agent.eval.benchmarks.sources import Placed, Row, Tables
 from context_agent.questions import Question
 from context_agent.types import Document, Metadata
 

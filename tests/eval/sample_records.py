@@ -5,8 +5,8 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator
 
-from context_agent.eval.definitions import METRICS, Kind
-from context_agent.eval.record import Record, Turn
+from context_agent.eval.metrics import METRICS, Kind
+from context_agent.eval.records import Record, Turn
 
 WINDOWS = (2048, 8192)
 SKILL = {"bm25": 0.4, "agent": 0.75, "agent-unpruned": 0.65}

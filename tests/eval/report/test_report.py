@@ -14,14 +14,14 @@ import pytest
 from rich.console import Console
 
 from context_agent.errors import MissingExtraError
-from context_agent.eval.definitions import METRICS
-from context_agent.eval.figures import Value
-from context_agent.eval.record import Record
+from context_agent.eval.aggregate import summarise
+from context_agent.eval.metrics import METRICS
+from context_agent.eval.records import Record
 from context_agent.eval.report import html, plots, table
 from context_agent.eval.report.drawing import LONGEST
-from context_agent.eval.report.numbers import interval, number, verdict
-from context_agent.eval.summary import Summary, summarise
-from tests.eval.made import ORDER, WINDOWS, made_records
+from context_agent.eval.report.table import interval, number, verdict
+from context_agent.eval.summary import Summary, Value
+from tests.eval.sample_records import ORDER, WINDOWS, made_records
 
 RECORDS = made_records(questions=12)
 SUMMARY = summarise(

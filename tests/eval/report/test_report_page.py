@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from context_agent.eval.record import Record
+from context_agent.eval.aggregate import summarise
+from context_agent.eval.records import Record
 from context_agent.eval.report import html
-from context_agent.eval.summary import summarise
-from tests.eval.made import made_records
+from tests.eval.sample_records import made_records
 
 if TYPE_CHECKING:
     from tests.browser import Browser

@@ -10,15 +10,15 @@ from pathlib import Path
 import pytest
 
 from context_agent.errors import ConfigError, DataError
-from context_agent.eval import catalog, entries
-from context_agent.eval.catalog import load_benchmark
-from context_agent.eval.sources import Hub
-from tests.eval.published import PEOPLE, QUESTION, hotpot_row, house, musique_row, write
+from context_agent.eval.benchmarks import registry
+from context_agent.eval.benchmarks.registry import load_benchmark
+from context_agent.eval.benchmarks.sources import Hub
+from tests.eval.sample_benchmarks import PEOPLE, QUESTION, hotpot_row, house, musique_row, write
 
 NOWHERE = Path("nowhere")
 
 
-def by_title(benchmark: catalog.Benchmark) -> dict[str, str]:
+def by_title(benchmark: registry.Benchmark) -> dict[str, str]:
     return {document.title: document.id for document in benchmark.documents}
 
 
@@ -57,8 +57,8 @@ def test_an_unknown_name_is_refused_with_the_nearest() -> None:
 
 
 def test_every_name_has_a_licence_a_source_and_a_form() -> None:
-    for name in entries.names():
-        entry = entries.about(name)
+    for name in registry.names():
+        entry = registry.about(name)
         assert entry is not None
         assert entry.licence
         assert entry.source.startswith("https://")
@@ -226,10 +226,10 @@ def test_sets_are_read_through_datasets_by_name(tmp_path: Path, monkeypatch: pyt
     pytest.importorskip("datasets")
     monkeypatch.setenv("HF_DATASETS_CACHE", str(tmp_path / "cache"))
     write(tmp_path / "hub" / "validation.jsonl", [hotpot_row(columns=True)])
-    entry = entries.about("hotpotqa-distractor")
-    assert isinstance(entry, entries.Entry)
+    entry = registry.about("hotpotqa-distractor")
+    assert isinstance(entry, registry.Entry)
     local = replace(entry, hubs={"queries": Hub(str(tmp_path / "hub"))})
-    monkeypatch.setattr(entries, "ENTRIES", (local,))
+    monkeypatch.setattr(registry, "ENTRIES", (local,))
     found = load_benchmark("hotpotqa-distractor", data=NOWHERE)
     titles = by_title(found)
     assert found.questions[0].gold == (titles["Ada Quill"], titles["Tor Lindqvist"])
@@ -240,9 +240,9 @@ def test_a_repository_that_cannot_be_had_is_an_error_of_one_line(
 ) -> None:
     pytest.importorskip("datasets")
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
-    entry = entries.about("hotpotqa-distractor")
-    assert isinstance(entry, entries.Entry)
-    monkeypatch.setattr(entries, "ENTRIES", (replace(entry, hubs={"queries": Hub(str(tmp_path / "none"))}),))
+    entry = registry.about("hotpotqa-distractor")
+    assert isinstance(entry, registry.Entry)
+    monkeypatch.setattr(registry, "ENTRIES", (replace(entry, hubs={"queries": Hub(str(tmp_path / "none"))}),))
     with pytest.raises(DataError, match="cannot load") as caught:
         load_benchmark("hotpotqa-distractor", data=NOWHERE)
     assert "\n" not in str(caught.value)
@@ -253,7 +253,7 @@ def test_a_users_own_files_and_questions_make_a_benchmark(tmp_path: Path) -> Non
     notes.mkdir()
     (notes / "osk.md").write_text("# Osk\n\nA river.", encoding="utf-8")
     asked = write(tmp_path / "asked.jsonl", [{"id": "a", "question": "Which river?", "gold": ["osk.md"]}])
-    found = catalog.own([notes], asked, name="mine")
+    found = registry.own([notes], asked, name="mine")
     assert [one.id for one in found.documents] == ["osk.md"]
     assert (found.name, found.licence) == ("mine", "not stated")
 

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from context_agent.errors import DataError
-from context_agent.eval.record import Record, Turn, record_of
+from context_agent.eval.records import Record, Turn, record_of
 
 RECORD = Record(
     "musique",

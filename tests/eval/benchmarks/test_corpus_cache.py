@@ -11,8 +11,8 @@ import pytest
 
 from context_agent import Document, MemoryCorpus
 from context_agent.errors import CorpusCorruptError, CorpusEmptyError
-from context_agent.eval import corpora
-from context_agent.eval.corpora import snapshot
+from context_agent.eval.benchmarks import corpus_cache
+from context_agent.eval.benchmarks.corpus_cache import snapshot
 from context_agent.retrieval.embedders.static import StaticEmbedder
 from tests.conftest import made_documents
 
@@ -29,7 +29,7 @@ def embedded(monkeypatch: pytest.MonkeyPatch) -> list[int]:
         return inner(self, texts)
 
     monkeypatch.setattr(StaticEmbedder, "embed_documents", counted)
-    monkeypatch.setattr(corpora, "PART", 20)
+    monkeypatch.setattr(corpus_cache, "PART", 20)
     return sizes
 
 

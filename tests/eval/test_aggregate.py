@@ -13,10 +13,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from context_agent.errors import ConfigError, DataError
-from context_agent.eval.figures import Cell
-from context_agent.eval.record import Record, Turn
-from context_agent.eval.summary import Summary, summarise, summary_of
-from tests.eval.made import ORDER, made_records
+from context_agent.eval.aggregate import summarise
+from context_agent.eval.records import Record, Turn
+from context_agent.eval.summary import Cell, Summary, summary_of
+from tests.eval.sample_records import ORDER, made_records
 
 RECORDS = made_records()
 SUMMARY = summarise(RECORDS, order=ORDER)

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from context_agent.retrieval.embedders import Embedder
     from context_agent.retrieval.memory import MemoryCorpus
 
+
 PART = 2048
 """Chunks embedded, and kept, at a time."""
 FORM = 1
