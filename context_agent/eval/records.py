@@ -1,4 +1,12 @@
-"""What is kept of one evaluated question: the unit that runs write, resume from, and that reports are made of."""
+"""What a run writes: its settings, one record per question, and the trajectories that it keeps.
+
+`run.json` has the settings, `records.jsonl` a record per line. A record is on disk before its question counts as done,
+so an interrupted run resumes where it stopped. A folder belongs to one set of settings; other settings are refused,
+because records of different settings must not be averaged together.
+
+Trajectories are written inside the run's folder and moved to the user's folder when their question is done. A question
+that is repeated because its process was killed therefore leaves one complete trajectory, and no partial one.
+"""
 
 from __future__ import annotations
 
@@ -12,16 +20,27 @@ from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
+from context_agent._support.journal import AppendLog, read_log, replace_file
+from context_agent._support.suggest import differing_settings
 from context_agent.errors import ConfigError, CorpusLockedError, DataError
+
+RUN_FILE, RECORDS_FILE, QUESTIONS_FILE = "run.json", "records.jsonl", "questions.jsonl"
+SCHEMA = 1
+"""Version of `run.json` and of the records; a reader refuses a newer one."""
+UNFINISHED = "unfinished"
+"""Folder inside the run's folder for trajectories that are being written."""
+
+RecordKey = tuple[str, str, int, int, str]
+"""Benchmark, system, window, seed and question id: they identify a record."""
 
 
 @dataclass(frozen=True, slots=True)
-class Turn:
-    """The state after one turn of an episode: what the curves of a report are drawn from.
+class TurnState:
+    """The state after one turn of an episode; the curves of a report are drawn from these.
 
-    `tokens` is what was ever placed in the context up to here, `view` the size of the view now, both in tokens.
-    `seen` is trajectory recall so far, `held` recall over the documents in view. `pruned` and `pruned_gold` count the
-    chunks pruned so far, and those of them that are gold.
+    `tokens` counts everything placed in the context so far, `view` the current view, both in tokens. `seen` is the
+    trajectory recall so far, `held` the recall of what is in view. `pruned` and `pruned_gold` count the chunks pruned
+    so far, and those of them that are gold.
     """
 
     turn: int
@@ -34,12 +53,12 @@ class Turn:
 
 
 @dataclass(frozen=True, slots=True)
-class Record:
+class EvalRecord:
     """One question answered by one system under one window and seed.
 
-    `scores` holds a value for each metric by name, None where the metric does not apply (no answer in the row, nothing
-    pruned, a system without a context). A question that failed has its quality metrics at 0 and `error` filled; it is
-    never left out. `seconds` is wall time and `trajectories` are names of files: two equal runs differ in them alone.
+    `scores` has a value for each metric by name, None if the metric does not apply (no answer in the row, nothing
+    pruned, a system without a context). A question that failed has quality metrics of 0 and an `error`; it is never
+    left out. Two equal runs differ in `seconds` (wall time) and `trajectories` (file names) alone.
     """
 
     benchmark: str
@@ -54,49 +73,29 @@ class Record:
     stop_reason: str = ""
     error: str | None = None
     broken: tuple[str, ...] = ()
-    """Errors that ended some of its rollouts; the question was scored all the same."""
+    """Errors that ended some of the rollouts; the question was scored with the others."""
     seconds: float = 0.0
-    curve: tuple[Turn, ...] = ()
+    curve: tuple[TurnState, ...] = ()
     ranking: tuple[str, ...] = ()
     """Document ids, best first."""
     trajectories: tuple[str, ...] = ()
-    """Where they were saved, seen from the run's folder."""
+    """Paths of the trajectories, relative to the run's folder."""
 
     @property
-    def key(self) -> tuple[str, str, int, int, str]:
-        """What makes it one: benchmark, system, window, seed, question."""
+    def key(self) -> RecordKey:
+        """Benchmark, system, window, seed and question id."""
         return (self.benchmark, self.system, self.window, self.seed, self.question)
 
     def value(self, metric: str) -> float | None:
-        """The metric's value; `seconds` is one of them."""
+        """The metric's value; `seconds` is a metric too."""
         return self.seconds if metric == "seconds" else self.scores.get(metric)
 
     def to_json(self) -> dict[str, Any]:
-        """Plain data, in a fixed order of keys; `record_of` reads it."""
+        """Plain data in a fixed order of keys; `record_from_json` reads it."""
         return asdict(self)
 
 
-def record_of(row: object, place: str) -> Record:
-    """The record of a decoded row; fields it does not know are passed over. Raises `DataError` naming the `place`."""
-    if not isinstance(row, dict):
-        raise DataError(f"{place}: not a record of an evaluation")
-    known = {one.name for one in fields(Record)}
-    values = {key: value for key, value in row.items() if key in known}
-    try:
-        curve = tuple(_turn(turn) for turn in values.pop("curve", ()))
-        for name in ("broken", "ranking", "trajectories"):
-            values[name] = tuple(str(one) for one in values.get(name, ()))
-        scores = {str(name): _score(value) for name, value in dict(values.pop("scores", {})).items()}
-        record = Record(**values, scores=scores, curve=curve)
-    except (TypeError, ValueError) as error:
-        raise DataError(f"{place}: not a record of an evaluation ({error})") from None
-    for name, kind in _KINDS.items():
-        if not isinstance(getattr(record, name), kind):
-            raise DataError(f"{place}: not a record of an evaluation (field {name} is {getattr(record, name)!r})")
-    return record
-
-
-_KINDS = {
+_FIELD_TYPES = {
     "benchmark": str,
     "system": str,
     "question": str,
@@ -110,9 +109,29 @@ _KINDS = {
 }
 
 
-def _turn(row: Mapping[str, Any]) -> Turn:
-    known = {one.name for one in fields(Turn)}
-    return Turn(**{key: value for key, value in row.items() if key in known})
+def record_from_json(row: object, location: str) -> EvalRecord:
+    """The record of a decoded row; ignores unknown fields. Raises `DataError` that names the `location`."""
+    if not isinstance(row, dict):
+        raise DataError(f"{location}: not a record of an evaluation")
+    names = {field.name for field in fields(EvalRecord)}
+    values = {key: value for key, value in row.items() if key in names}
+    try:
+        curve = tuple(_turn_from_json(turn) for turn in values.pop("curve", ()))
+        for name in ("broken", "ranking", "trajectories"):
+            values[name] = tuple(str(item) for item in values.get(name, ()))
+        scores = {str(name): _score(value) for name, value in dict(values.pop("scores", {})).items()}
+        record = EvalRecord(**values, scores=scores, curve=curve)
+    except (TypeError, ValueError) as error:
+        raise DataError(f"{location}: not a record of an evaluation ({error})") from None
+    for name, expected in _FIELD_TYPES.items():
+        if not isinstance(getattr(record, name), expected):
+            raise DataError(f"{location}: not a record of an evaluation (field {name} is {getattr(record, name)!r})")
+    return record
+
+
+def _turn_from_json(row: Mapping[str, Any]) -> TurnState:
+    names = {field.name for field in fields(TurnState)}
+    return TurnState(**{key: value for key, value in row.items() if key in names})
 
 
 def _score(value: float | None) -> float | None:
@@ -122,214 +141,128 @@ def _score(value: float | None) -> float | None:
     return number
 
 
-RUN, RECORDS, QUESTIONS = "run.json", "records.jsonl", "questions.jsonl"
-SCHEMA = 1
-"""Version of both files; a reader refuses a newer one."""
+class RunLog:
+    """The records of a run, which grow while it runs. `open_run` opens it."""
 
+    def __init__(self, log: AppendLog) -> None:
+        self._log = log
+        self.records = {record.key: record for record in _parsed(log.path, log.contents.records)}
 
-class Journal:
-    """The records of a run, appended to as they come. Open it with `journal`."""
-
-    def __init__(self, folder: Path, records: Sequence[Record]) -> None:
-        self.folder = folder
-        self.records = {one.key: one for one in records}
-        self._file = (folder / RECORDS).open("a", encoding="utf-8", newline="\n")
-
-    def add(self, record: Record) -> None:
-        """Writes a record so that a kill cannot take it back."""
-        self._file.write(json.dumps(record.to_json(), allow_nan=False, separators=(",", ":")) + "\n")
-        self._file.flush()
-        os.fsync(self._file.fileno())
+    def add(self, record: EvalRecord) -> None:
+        """Writes a record; it is on disk when this returns."""
+        self._log.append(record.to_json())
         self.records[record.key] = record
-
-    def close(self) -> None:
-        """Closes the file."""
-        self._file.close()
 
 
 @contextmanager
-def journal(folder: Path, settings: Mapping[str, Any], notes: Mapping[str, Any]) -> Iterator[Journal]:
-    """The journal of a run with these settings, with what an earlier run of the same settings left in it.
+def open_run(folder: Path, settings: Mapping[str, Any], notes: Mapping[str, Any]) -> Iterator[RunLog]:
+    """The log of a run with these settings, with the records that an earlier run with the same settings wrote.
 
-    `notes` are kept beside the settings and may differ (the licence of a benchmark, what is missing). Raises
-    `ConfigError` where the folder belongs to other settings, `CorpusLockedError` where another run writes to it.
+    `notes` are written beside the settings and may differ (the licence of a benchmark, missing gold). Raises
+    `ConfigError` if the folder belongs to other settings, `CorpusLockedError` if another run is writing to it.
     """
-    from filelock import FileLock, Timeout
-
-    folder.mkdir(parents=True, exist_ok=True)
-    lock = FileLock(folder / ".lock", timeout=0)
-    try:
-        lock.acquire()
-    except Timeout:
-        raise CorpusLockedError(f"another evaluation is writing to {folder}: wait for it, or choose another") from None
-    try:
+    busy = CorpusLockedError(f"another evaluation is writing to {folder}: wait until it ends, or choose another --out")
+    with AppendLog(folder / RECORDS_FILE, busy=busy) as log:
         plain = json.loads(json.dumps(settings))
-        _check(folder, plain)
-        replace(folder / RUN, json.dumps({"schema": SCHEMA, "settings": plain, "notes": dict(notes)}, indent=2) + "\n")
-        opened = Journal(folder, _resumed(folder / RECORDS))
-        try:
-            yield opened
-        finally:
-            opened.close()
-    finally:
-        lock.release()
+        _check_settings(folder, plain)
+        run = {"schema": SCHEMA, "settings": plain, "notes": dict(notes)}
+        replace_file(folder / RUN_FILE, json.dumps(run, indent=2) + "\n")
+        yield RunLog(log)
 
 
 def read_run(folder: Path) -> dict[str, Any]:
-    """What `run.json` says: `settings` and `notes`. Raises `DataError`."""
-    path = folder / RUN
+    """The contents of `run.json`: `settings` and `notes`. Raises `DataError`."""
+    path = folder / RUN_FILE
     try:
         run: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
         schema = run["schema"]
     except OSError as error:
-        raise DataError(f"{folder} holds no evaluation: {path} cannot be read ({error.strerror})") from error
+        raise DataError(f"{folder} has no evaluation: {path} cannot be read ({error.strerror})") from error
     except (ValueError, KeyError, TypeError) as error:
-        raise DataError(f"{path} is damaged: {error}") from error
+        raise DataError(f"{path} is damaged ({error}): restore it from a backup, or choose another --out") from error
     if schema > SCHEMA:
         raise DataError(f"{path} has schema {schema}; this version reads up to {SCHEMA}: update context-agent")
     return run
 
 
-def read_records(folder: Path) -> list[Record]:
-    """The records of a run, in the order of their keys: the same for any order they were answered in.
+def read_records(folder: Path) -> list[EvalRecord]:
+    """The records of a run, sorted by key: the same list whatever the order of the answers.
 
-    A last line that was cut is passed over. Raises `DataError` for any other line that is no record.
+    Ignores an incomplete last line. Raises `DataError` for any other line that is not a record.
     """
-    records, _ = _read(folder / RECORDS)
-    return in_order(records)
+    path = folder / RECORDS_FILE
+    records = _parsed(path, read_log(path).records) if path.exists() else []
+    return [record for _, record in sorted({record.key: record for record in reversed(records)}.items())]
 
 
-def in_order(records: Sequence[Record]) -> list[Record]:
-    """The records sorted by key, each key once."""
-    return [one for _, one in sorted({one.key: one for one in reversed(records)}.items())]
+def _parsed(path: Path, rows: Sequence[Mapping[str, Any]]) -> list[EvalRecord]:
+    return [record_from_json(row, f"{path}:{number}") for number, row in enumerate(rows, start=1)]
 
 
-def _resumed(path: Path) -> list[Record]:
-    """The records so far; a line that was cut is cut off, so that the next one starts on its own."""
-    records, whole = _read(path)
-    if path.exists() and path.stat().st_size > whole:
-        os.truncate(path, whole)
-    return records
-
-
-def _read(path: Path) -> tuple[list[Record], int]:
-    """The records of a file, and how many of its bytes are whole lines."""
-    records: list[Record] = []
-    whole = 0
-    try:
-        with path.open("rb") as lines:
-            for number, line in enumerate(lines, 1):
-                if not line.endswith(b"\n"):
-                    break
-                records.append(_record(line, f"{path}:{number}"))
-                whole += len(line)
-    except FileNotFoundError:
-        pass
-    except OSError as error:
-        raise DataError(f"{path} cannot be read: {error.strerror}") from error
-    return records, whole
-
-
-def _record(line: bytes, place: str) -> Record:
-    try:
-        return record_of(json.loads(line), place)
-    except (ValueError, RecursionError) as error:
-        raise DataError(
-            f"{place}: not valid JSON ({error}); delete the line to have its question asked again"
-        ) from None
-
-
-def _check(folder: Path, settings: Mapping[str, Any]) -> None:
-    if not (folder / RUN).exists():
+def _check_settings(folder: Path, settings: Mapping[str, Any]) -> None:
+    if not (folder / RUN_FILE).exists():
         return
-    earlier = read_run(folder)["settings"]
-    if different := differences(earlier, settings):
+    if differences := differing_settings(read_run(folder)["settings"], settings):
         raise ConfigError(
-            f"{folder} holds a run with other settings: {'; '.join(different)}. Choose another folder, or the same "
-            "settings to go on with it"
+            f"{folder} has a run with other settings: {'; '.join(differences)}. Choose another --out, or pass the same "
+            "settings to resume that run"
         )
 
 
-def differences(before: Mapping[str, Any], now: Mapping[str, Any], at: str = "") -> list[str]:
-    """What differs between two sets of settings, a line each: `windows was [1024], is [2048]`."""
-    found: list[str] = []
-    for key in sorted({*before, *now}):
-        old, new = before.get(key), now.get(key)
-        if isinstance(old, Mapping) and isinstance(new, Mapping):
-            found += differences(old, new, f"{at}{key}.")
-        elif old != new:
-            found.append(f"{at}{key} was {json.dumps(old)}, is {json.dumps(new)}")
-    return found
-
-
-def replace(path: Path, text: str) -> None:
-    """Writes a file whole or not at all."""
-    beside = path.with_name(f"{path.name}.tmp")
-    beside.write_text(text, encoding="utf-8")
-    beside.replace(path)
-
-
-UNFINISHED = "unfinished"
-"""Where in the run's folder trajectories lie while they are written."""
-
-Key = tuple[str, str, int, int, str]
-"""Benchmark, system, window, seed, question: the key of a record."""
-
-
 @dataclass(frozen=True, slots=True)
-class Shelf:
-    """`folder` is where the user wants them, `run` the folder of the run, which one evaluation alone writes to."""
+class TrajectoryStore:
+    """The trajectories of a run. `folder` is the user's, `run` the run's folder, which one evaluation writes to."""
 
     folder: Path
     run: Path
 
     @property
     def unfinished(self) -> Path:
-        """The root of what is being written."""
+        """The root of the trajectories that are being written."""
         return self.run / UNFINISHED
 
-    def keep(self, key: Key) -> tuple[str, ...]:
-        """Moves what was written for a question, whole or cut, and gives the paths as seen from the run's folder."""
-        kept = []
-        for path in self._written(key):
+    def keep(self, key: RecordKey) -> tuple[str, ...]:
+        """Moves a question's trajectories, complete or cut, and returns their paths relative to the run's folder."""
+        paths = []
+        for path in self._unfinished_of(key):
             target = self.folder / path.relative_to(self.unfinished)
             target.parent.mkdir(parents=True, exist_ok=True)
             shutil.move(path, target)
-            kept.append(Path(os.path.relpath(target, self.run)).as_posix())
-        return tuple(kept)
+            paths.append(Path(os.path.relpath(target, self.run)).as_posix())
+        return tuple(paths)
 
-    def drop(self, key: Key) -> None:
-        """Removes what was written for a question that is asked again."""
-        for path in self._written(key):
+    def discard(self, key: RecordKey) -> None:
+        """Deletes the unfinished trajectories of a question that will be repeated."""
+        for path in self._unfinished_of(key):
             path.unlink(missing_ok=True)
 
     def clear(self) -> None:
-        """Removes what a run that was killed left."""
+        """Deletes what an interrupted run left unfinished."""
         shutil.rmtree(self.unfinished, ignore_errors=True)
 
-    def _written(self, key: Key) -> list[Path]:
-        """The question's trajectories by rollout, sub-agents' last. The folder holds a handful: those under way."""
+    def _unfinished_of(self, key: RecordKey) -> list[Path]:
+        """The question's trajectories by rollout, sub-agents' last. The folder has only those in progress: a few."""
         benchmark, system, window, seed, question = key
-        found = []
-        for path in cell(of_benchmark(self.unfinished, benchmark), system, window, seed).glob("*.jsonl"):
+        matches = []
+        for path in cell_folder(benchmark_folder(self.unfinished, benchmark), system, window, seed).glob("*.jsonl"):
             header = _header(path)
             if header.get("question_id") == question:
-                found.append((header.get("parent") is not None, header.get("seed", 0), path))
-        return [path for *_, path in sorted(found)]
+                matches.append((header.get("parent") is not None, header.get("seed", 0), path))
+        return [path for *_, path in sorted(matches)]
 
 
-def of_benchmark(root: Path, benchmark: str) -> Path:
+def benchmark_folder(root: Path, benchmark: str) -> Path:
     """The folder of a benchmark's trajectories."""
     return root / benchmark.replace("/", "-")
 
 
-def cell(folder: Path, system: str, window: int, seed: int) -> Path:
-    """The folder of a system's trajectories under one window and seed, below that of the benchmark."""
+def cell_folder(folder: Path, system: str, window: int, seed: int) -> Path:
+    """The folder of a system's trajectories under one window and seed, inside that of the benchmark."""
     return folder / system / f"{window}-{seed}"
 
 
 def _header(path: Path) -> dict[str, object]:
-    """The first line; nothing where that was cut."""
+    """The first line; empty if it was cut."""
     try:
         with path.open("rb") as lines:
             return dict(json.loads(lines.readline()))

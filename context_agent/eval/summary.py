@@ -1,4 +1,7 @@
-"""A run's records as one summary: the plain data that the table, the JSON and the HTML report are made of."""
+"""The summary of a run as plain data: the terminal table, the JSON and the HTML report are made from it.
+
+`EvalSummary.to_json` gives the JSON of `summary.json`, and `summary_from_json` reads it back.
+"""
 
 from __future__ import annotations
 
@@ -7,15 +10,15 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from context_agent.errors import ConfigError, DataError
-from context_agent.eval.metrics import Metric, metric, ordered
+from context_agent.eval.metrics import Metric, find_metric, in_table_order
 
 SCHEMA = 1
 """Version of the JSON; a reader refuses a newer one."""
 
 
 @dataclass(frozen=True, slots=True)
-class Value:
-    """A metric's mean over `n` questions with its 95 % interval; `left_out` are the questions it does not apply to."""
+class MetricValue:
+    """A metric's mean over `n` questions with its 95 % interval; it does not apply to `left_out` other questions."""
 
     mean: float
     low: float
@@ -24,25 +27,25 @@ class Value:
     left_out: int = 0
 
 
-Values = Mapping[str, Value]
-"""By metric. A metric that applies to no question is not there."""
+MetricValues = Mapping[str, MetricValue]
+"""By metric name. A metric that applies to no question is absent."""
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
-    """The questions of one type, of one number of hops, or the records of one seed."""
+class GroupSummary:
+    """The questions of one type or number of hops, or the records of one seed."""
 
     questions: int
     failed: int
-    metrics: Values
+    metrics: MetricValues
 
 
 @dataclass(frozen=True, slots=True)
-class Point:
-    """The mean state of the episodes at a number of turns, or of tokens placed; one that has ended stays as it was.
+class CurvePoint:
+    """The mean state of the episodes after a number of turns or tokens; an ended episode keeps its last state.
 
-    `running` is the share of episodes that got there. `prune_accuracy` is over all chunks pruned by then, None where
-    none was.
+    `running` is the share of episodes that got so far. `prune_accuracy` covers all chunks pruned by then, None if there
+    are none.
     """
 
     at: int
@@ -66,29 +69,29 @@ class Cell:
     records: int
     failed: int
     seeds: tuple[int, ...]
-    metrics: Values
-    differences: Values = field(default_factory=dict)
-    breakdown: Mapping[str, Mapping[str, Group]] = field(default_factory=dict)
-    """By `type`, `hops` and `seed`, where there is more than one of them."""
-    turns: tuple[Point, ...] = ()
-    tokens: tuple[Point, ...] = ()
+    metrics: MetricValues
+    differences: MetricValues = field(default_factory=dict)
+    breakdown: Mapping[str, Mapping[str, GroupSummary]] = field(default_factory=dict)
+    """By `type`, `hops` and `seed`, if there is more than one of them."""
+    turns: tuple[CurvePoint, ...] = ()
+    tokens: tuple[CurvePoint, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
-class Pool:
-    """One system over several benchmarks, each of which counts alike."""
+class PooledCell:
+    """One system over several benchmarks with equal weights."""
 
     system: str
     window: int
     benchmarks: tuple[str, ...]
     questions: int
     failed: int
-    metrics: Values
-    differences: Values = field(default_factory=dict)
+    metrics: MetricValues
+    differences: MetricValues = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
-class Failure:
+class FailedQuestion:
     """A question that failed, and why; `trajectories` as in its record."""
 
     benchmark: str
@@ -101,8 +104,8 @@ class Failure:
 
 
 @dataclass(frozen=True, slots=True)
-class Worst:
-    """A question that an agent answered badly: `value` is that of the leading metric."""
+class WorstQuestion:
+    """A question that an agent answered badly; `value` is that of the leading metric."""
 
     benchmark: str
     system: str
@@ -114,8 +117,8 @@ class Worst:
 
 
 @dataclass(frozen=True, slots=True)
-class Missing:
-    """Questions that should have a record and have none; `first` names a few of them."""
+class MissingRecords:
+    """Questions without the record that they should have; `first` lists a few of them."""
 
     benchmark: str
     system: str
@@ -126,97 +129,80 @@ class Missing:
 
 
 @dataclass(frozen=True, slots=True)
-class Summary:
-    """`cells` come by benchmark, window and system, and `systems` in the order to show.
+class EvalSummary:
+    """A run's summary. `cells` are ordered by benchmark, window and system, `systems` as they are displayed.
 
-    `reference` is the system that the others are compared with, `problems` say what was wrong with the inputs, and
-    `settings` how the run was made.
+    `reference` is the system that the others are compared with, `problems` lists what was wrong with the inputs, and
+    `settings` tells how the run was made.
     """
 
     cells: tuple[Cell, ...] = ()
-    pools: tuple[Pool, ...] = ()
+    pools: tuple[PooledCell, ...] = ()
     systems: tuple[str, ...] = ()
     reference: str | None = None
     metrics: tuple[str, ...] = ()
-    failures: tuple[Failure, ...] = ()
-    worst: tuple[Worst, ...] = ()
-    missing: tuple[Missing, ...] = ()
+    failures: tuple[FailedQuestion, ...] = ()
+    worst: tuple[WorstQuestion, ...] = ()
+    missing: tuple[MissingRecords, ...] = ()
     problems: tuple[str, ...] = ()
     settings: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def benchmarks(self) -> tuple[str, ...]:
         """The benchmarks that have a cell."""
-        return tuple(dict.fromkeys(one.benchmark for one in self.cells))
+        return tuple(dict.fromkeys(cell.benchmark for cell in self.cells))
 
     @property
-    def defined(self) -> tuple[Metric, ...]:
-        """What each metric of the summary is."""
-        return tuple(metric(name) for name in self.metrics)
+    def definitions(self) -> tuple[Metric, ...]:
+        """The definition of each metric in the summary."""
+        return tuple(find_metric(name) for name in self.metrics)
 
     def to_json(self) -> dict[str, Any]:
-        """Plain data with a schema version; docs/evaluation.md describes it, `summary_of` reads it."""
-        definitions = {one.name: asdict(one) for one in self.defined}
+        """Plain data with a schema version; docs/evaluation.md describes it."""
+        definitions = {metric.name: asdict(metric) for metric in self.definitions}
         return {"schema": SCHEMA, **asdict(self), "definitions": definitions}
 
 
-def summary_of(row: Any, place: str = "the summary") -> Summary:
-    """The summary of its JSON. Raises `DataError` for what is none, or one of a newer schema."""
+def summary_from_json(row: Any, location: str = "the summary") -> EvalSummary:
+    """The summary of its JSON. Raises `DataError` for other data and for a newer schema."""
     try:
         if row["schema"] > SCHEMA:
             raise DataError(
-                f"{place} has schema {row['schema']}; this version reads up to {SCHEMA}: update context-agent"
+                f"{location} has schema {row['schema']}; this version reads up to {SCHEMA}: update context-agent"
             )
-        return Summary(
-            cells=tuple(cell_of(one) for one in row["cells"]),
-            pools=tuple(pool_of(one) for one in row["pools"]),
+        return EvalSummary(
+            cells=tuple(_cell(cell) for cell in row["cells"]),
+            pools=tuple(PooledCell(**{**pool, **_values_of(pool), **_tuples(pool)}) for pool in row["pools"]),
             systems=tuple(row["systems"]),
             reference=row["reference"],
-            metrics=tuple(one.name for one in ordered(row["metrics"])),
-            failures=tuple(failure_of(one) for one in row["failures"]),
-            worst=tuple(worst_of(one) for one in row.get("worst", ())),
-            missing=tuple(missing_of(one) for one in row["missing"]),
+            metrics=tuple(metric.name for metric in in_table_order(row["metrics"])),
+            failures=tuple(FailedQuestion(**{**failed, **_tuples(failed)}) for failed in row["failures"]),
+            worst=tuple(WorstQuestion(**{**worst, **_tuples(worst)}) for worst in row.get("worst", ())),
+            missing=tuple(MissingRecords(**{**missing, **_tuples(missing)}) for missing in row["missing"]),
             problems=tuple(row["problems"]),
             settings=row["settings"],
         )
     except (KeyError, TypeError, AttributeError, ConfigError) as error:
-        raise DataError(f"{place}: not a summary of an evaluation ({error})") from None
+        raise DataError(f"{location}: not a summary of an evaluation ({error})") from None
 
 
-def cell_of(row: Mapping[str, Any]) -> Cell:
-    """The cell of its JSON. Raises `KeyError` and `TypeError` for what is none."""
+def _cell(row: Mapping[str, Any]) -> Cell:
     breakdown = {
-        by: {label: Group(**{**group, "metrics": values_of(group["metrics"])}) for label, group in groups.items()}
+        by: {label: GroupSummary(**{**group, "metrics": _values(group["metrics"])}) for label, group in groups.items()}
         for by, groups in row["breakdown"].items()
     }
-    points = {name: tuple(Point(**point) for point in row[name]) for name in ("turns", "tokens")}
-    return Cell(**{**row, **_valued(row), **points, "breakdown": breakdown, "seeds": tuple(row["seeds"])})
+    curves = {name: tuple(CurvePoint(**point) for point in row[name]) for name in ("turns", "tokens")}
+    return Cell(**{**row, **_values_of(row), **_tuples(row), **curves, "breakdown": breakdown})
 
 
-def pool_of(row: Mapping[str, Any]) -> Pool:
-    """The pool of its JSON."""
-    return Pool(**{**row, **_valued(row), "benchmarks": tuple(row["benchmarks"])})
+def _values_of(row: Mapping[str, Any]) -> dict[str, MetricValues]:
+    return {name: _values(row[name]) for name in ("metrics", "differences")}
 
 
-def missing_of(row: Mapping[str, Any]) -> Missing:
-    """What is missing, of its JSON."""
-    return Missing(**{**row, "first": tuple(row["first"])})
+def _values(row: Mapping[str, Mapping[str, Any]]) -> MetricValues:
+    return {name: MetricValue(**value) for name, value in row.items()}
 
 
-def failure_of(row: Mapping[str, Any]) -> Failure:
-    """The failure of its JSON."""
-    return Failure(**{**row, "trajectories": tuple(row.get("trajectories", ()))})
-
-
-def worst_of(row: Mapping[str, Any]) -> Worst:
-    """The badly answered question of its JSON."""
-    return Worst(**{**row, "trajectories": tuple(row["trajectories"])})
-
-
-def values_of(row: Mapping[str, Mapping[str, Any]]) -> Values:
-    """The values of their JSON."""
-    return {name: Value(**value) for name, value in row.items()}
-
-
-def _valued(row: Mapping[str, Any]) -> dict[str, Values]:
-    return {name: values_of(row[name]) for name in ("metrics", "differences")}
+def _tuples(row: Mapping[str, Any]) -> dict[str, tuple[Any, ...]]:
+    """The row's lists of plain values, which JSON has in the place of tuples."""
+    return {name: tuple(row[name]) for name in ("benchmarks", "first", "seeds", "trajectories") if name in row}

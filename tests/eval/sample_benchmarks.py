@@ -23,11 +23,11 @@ def write(path: Path, rows: list[dict[str, Any]]) -> Path:
     return path
 
 
-def house(folder: Path, count: int = 4, *, name: str = "world") -> Path:
-    """A folder in the house format: the people above, and `count` questions a split."""
-    place = folder / name
+def native_folder(folder: Path, count: int = 4, *, name: str = "world") -> Path:
+    """A folder in the native format: the people above, and `count` questions a split."""
+    path = folder / name
     write(
-        place / "corpus.jsonl", [{"id": title.lower(), "title": title, "text": text} for title, text in PEOPLE.items()]
+        path / "corpus.jsonl", [{"id": title.lower(), "title": title, "text": text} for title, text in PEOPLE.items()]
     )
     titles = list(PEOPLE)
     for split in ("train", "dev"):
@@ -42,8 +42,8 @@ def house(folder: Path, count: int = 4, *, name: str = "world") -> Path:
             }
             for number in range(count)
         ]
-        write(place / f"queries.{split}.jsonl", rows)
-    return place
+        write(path / f"queries.{split}.jsonl", rows)
+    return path
 
 
 def hotpot_row(*, columns: bool = False) -> dict[str, Any]:
@@ -54,8 +54,11 @@ def hotpot_row(*, columns: bool = False) -> dict[str, Any]:
     if columns:
         row |= {
             "id": "h1",
-            "context": {"title": [one[0] for one in context], "sentences": [one[1] for one in context]},
-            "supporting_facts": {"title": [one[0] for one in facts], "sent_id": [one[1] for one in facts]},
+            "context": {"title": [title for title, _ in context], "sentences": [text for _, text in context]},
+            "supporting_facts": {
+                "title": [title for title, _ in facts],
+                "sent_id": [sentence for _, sentence in facts],
+            },
         }
         return row
     return {**row, "_id": "h1", "context": context, "supporting_facts": facts}
@@ -66,8 +69,8 @@ def musique_row() -> dict[str, Any]:
     return {
         "id": "2hop__1_2",
         "paragraphs": [
-            {"idx": at, "title": title, "paragraph_text": text, "is_supporting": at < 2}
-            for at, (title, text) in enumerate(PEOPLE.items())
+            {"idx": index, "title": title, "paragraph_text": text, "is_supporting": index < 2}
+            for index, (title, text) in enumerate(PEOPLE.items())
         ],
         "question": QUESTION,
         "question_decomposition": [

@@ -5,15 +5,15 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator
 
-from context_agent.eval.metrics import METRICS, Kind
-from context_agent.eval.records import Record, Turn
+from context_agent.eval.metrics import METRICS, MetricKind
+from context_agent.eval.records import EvalRecord, TurnState
 
 WINDOWS = (2048, 8192)
 SKILL = {"bm25": 0.4, "agent": 0.75, "agent-unpruned": 0.65}
 ORDER = tuple(SKILL)
 
 
-def made_records(questions: int = 24, seeds: int = 2) -> list[Record]:
+def made_records(questions: int = 24, seeds: int = 2) -> list[EvalRecord]:
     """The same records at every call."""
     return [
         record
@@ -24,7 +24,7 @@ def made_records(questions: int = 24, seeds: int = 2) -> list[Record]:
     ]
 
 
-def _cell(benchmark: str, system: str, window: int, questions: int, seeds: int) -> Iterator[Record]:
+def _cell(benchmark: str, system: str, window: int, questions: int, seeds: int) -> Iterator[EvalRecord]:
     for number in range(questions):
         for seed in range(seeds):
             draw = random.Random(f"{benchmark}{system}{window}{number}{seed}")
@@ -34,12 +34,12 @@ def _cell(benchmark: str, system: str, window: int, questions: int, seeds: int) 
 
 def _record(
     benchmark: str, system: str, window: int, number: int, seed: int, *, draw: random.Random, failed: bool
-) -> Record:
+) -> EvalRecord:
     plain = system == "bm25"
     shift = {"hotpotqa": 0.1, "musique": -0.1}[benchmark] + (0.1 if window == WINDOWS[1] else 0)
     recall = 0.0 if failed else sum(draw.random() < SKILL[system] + shift for _ in range(4)) / 4
     curve = () if plain or failed else _curve(draw, recall, prunes=system == "agent")
-    return Record(
+    return EvalRecord(
         benchmark=benchmark,
         system=system,
         window=window,
@@ -56,7 +56,7 @@ def _record(
     )
 
 
-def _curve(draw: random.Random, recall: float, *, prunes: bool) -> tuple[Turn, ...]:
+def _curve(draw: random.Random, recall: float, *, prunes: bool) -> tuple[TurnState, ...]:
     tokens, pruned, gold, turns = 300, 0, 0, []
     last = draw.randint(2, 7)
     for turn in range(1, last + 1):
@@ -65,21 +65,21 @@ def _curve(draw: random.Random, recall: float, *, prunes: bool) -> tuple[Turn, .
             more = draw.randint(0, 4)
             pruned, gold = pruned + more, gold + (more > 0 and draw.random() < 0.3)
         seen = round(min(1.0, recall + 0.1) * turn / last, 6)
-        turns.append(Turn(turn, tokens, tokens - 150 * pruned, seen, max(0.0, seen - 0.1 * gold), pruned, gold))
+        turns.append(TurnState(turn, tokens, tokens - 150 * pruned, seen, max(0.0, seen - 0.1 * gold), pruned, gold))
     return tuple(turns)
 
 
 def _scores(
-    recall: float, curve: tuple[Turn, ...], plain: bool, failed: bool, *, answered: bool
+    recall: float, curve: tuple[TurnState, ...], plain: bool, failed: bool, *, answered: bool
 ) -> dict[str, float | None]:
     scores: dict[str, float | None] = {}
     for metric in METRICS.values():
         if metric.name == "seconds":
             continue
-        of_context = metric.kind is not Kind.QUALITY or metric.name in ("trajectory_recall", "held_recall")
-        if (plain and of_context) or (failed and metric.kind is not Kind.QUALITY):
+        of_context = metric.kind is not MetricKind.QUALITY or metric.name in ("trajectory_recall", "held_recall")
+        if (plain and of_context) or (failed and metric.kind is not MetricKind.QUALITY):
             scores[metric.name] = None
-        elif metric.kind is Kind.QUALITY:
+        elif metric.kind is MetricKind.QUALITY:
             scores[metric.name] = recall
         else:
             scores[metric.name] = float(len(curve))

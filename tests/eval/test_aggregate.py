@@ -14,26 +14,26 @@ from hypothesis import strategies as st
 
 from context_agent.errors import ConfigError, DataError
 from context_agent.eval.aggregate import summarise
-from context_agent.eval.records import Record, Turn
-from context_agent.eval.summary import Cell, Summary, summary_of
+from context_agent.eval.records import EvalRecord, TurnState
+from context_agent.eval.summary import Cell, EvalSummary, summary_from_json
 from tests.eval.sample_records import ORDER, made_records
 
 RECORDS = made_records()
 SUMMARY = summarise(RECORDS, order=ORDER)
 
 
-def record(system: str, question: str, recall: float | None, **fields: object) -> Record:
+def record(system: str, question: str, recall: float | None, **fields: object) -> EvalRecord:
     values: dict[str, object] = {"window": 0, "seed": 0, "scores": {"recall": recall}} | fields
-    return Record("b", system, question=question, **values)  # type: ignore[arg-type]
+    return EvalRecord("b", system, question=question, **values)  # type: ignore[arg-type]
 
 
-def one(summary: Summary, system: str, window: int = 0, benchmark: str = "b") -> Cell:
+def cell_of(summary: EvalSummary, system: str, window: int = 0, benchmark: str = "b") -> Cell:
     return next(c for c in summary.cells if (c.benchmark, c.system, c.window) == (benchmark, system, window))
 
 
 def test_the_mean_is_over_questions_and_a_question_s_seeds_come_first() -> None:
     records = [record("s", "q1", 1.0, seed=seed) for seed in range(3)] + [record("s", "q2", 0.0)]
-    cell = one(summarise(records), "s")
+    cell = cell_of(summarise(records), "s")
     assert cell.metrics["recall"].mean == 0.5
     assert (cell.questions, cell.records, cell.seeds) == (2, 4, (0, 1, 2))
 
@@ -41,22 +41,22 @@ def test_the_mean_is_over_questions_and_a_question_s_seeds_come_first() -> None:
 def test_failures_count_as_zero_and_are_listed() -> None:
     records = [record("s", "q1", 1.0), record("s", "q2", 0.0, error="down")]
     summary = summarise(records)
-    assert one(summary, "s").metrics["recall"].mean == 0.5
-    assert one(summary, "s").failed == 1
+    assert cell_of(summary, "s").metrics["recall"].mean == 0.5
+    assert cell_of(summary, "s").failed == 1
     assert [(failure.question, failure.error) for failure in summary.failures] == [("q2", "down")]
 
 
 def test_what_does_not_apply_is_left_out_and_counted() -> None:
     records = [record("s", f"q{number}", None if number < 3 else 0.5) for number in range(5)]
-    value = one(summarise(records), "s").metrics["recall"]
+    value = cell_of(summarise(records), "s").metrics["recall"]
     assert (value.mean, value.n, value.left_out) == (0.5, 2, 3)
-    assert "recall" not in one(summarise(records[:3]), "s").metrics, "a metric of no question has no mean"
+    assert "recall" not in cell_of(summarise(records[:3]), "s").metrics, "a metric of no question has no mean"
 
 
 def test_systems_are_compared_on_the_questions_that_both_answered() -> None:
     plain = [record("bm25", f"q{number}", 0.2 * number) for number in range(5)]
     ours = [record("agent", f"q{number}", 0.2 * number + 0.1, window=99) for number in range(2, 8)]
-    difference = one(summarise(plain + ours, reference="bm25"), "agent", 99).differences["recall"]
+    difference = cell_of(summarise(plain + ours, reference="bm25"), "agent", 99).differences["recall"]
     assert difference.mean == pytest.approx(0.1)
     assert difference.low == pytest.approx(difference.high)
     assert (difference.n, difference.left_out) == (3, 3)
@@ -67,10 +67,10 @@ def test_the_reference_is_taken_under_the_same_window_where_it_has_one() -> None
         ("a", 0.1, 1), ("a", 0.5, 2), ("b", 0.6, 1), ("b", 0.6, 2), ("b", 0.6, 3)
     )]  # fmt: skip
     summary = summarise(records, reference="a")
-    assert one(summary, "b", 1).differences["recall"].mean == pytest.approx(0.5)
-    assert one(summary, "b", 2).differences["recall"].mean == pytest.approx(0.1)
-    assert not one(summary, "b", 3).differences
-    assert not one(summary, "a", 1).differences
+    assert cell_of(summary, "b", 1).differences["recall"].mean == pytest.approx(0.5)
+    assert cell_of(summary, "b", 2).differences["recall"].mean == pytest.approx(0.1)
+    assert not cell_of(summary, "b", 3).differences
+    assert not cell_of(summary, "a", 1).differences
 
 
 def test_the_reference_is_the_first_system_without_a_context() -> None:
@@ -82,7 +82,7 @@ def test_the_reference_is_the_first_system_without_a_context() -> None:
 
 def test_pools_weigh_benchmarks_alike() -> None:
     pool = next(one for one in SUMMARY.pools if (one.system, one.window) == ("agent", 2048))
-    cells = [one(SUMMARY, "agent", 2048, benchmark) for benchmark in pool.benchmarks]
+    cells = [cell_of(SUMMARY, "agent", 2048, benchmark) for benchmark in pool.benchmarks]
     assert pool.benchmarks == ("hotpotqa", "musique")
     assert pool.metrics["recall"].mean == pytest.approx(fmean(cell.metrics["recall"].mean for cell in cells))
     assert pool.differences["recall"].mean == pytest.approx(fmean(cell.differences["recall"].mean for cell in cells))
@@ -100,7 +100,7 @@ def test_a_system_that_ran_on_some_benchmarks_alone_is_in_no_pool() -> None:
 
 
 def test_breakdowns_cover_all_questions() -> None:
-    cell = one(SUMMARY, "agent", 2048, "musique")
+    cell = cell_of(SUMMARY, "agent", 2048, "musique")
     for by in ("type", "hops"):
         groups = cell.breakdown[by].values()
         assert sum(group.questions for group in groups) == cell.questions
@@ -112,21 +112,21 @@ def test_breakdowns_cover_all_questions() -> None:
 
 
 def test_a_breakdown_of_one_kind_is_none() -> None:
-    assert not one(SUMMARY, "bm25", 0, "musique").breakdown.get("seed")
-    assert not one(summarise([record("s", "q", 1.0, type="only")]), "s").breakdown
+    assert not cell_of(SUMMARY, "bm25", 0, "musique").breakdown.get("seed")
+    assert not cell_of(summarise([record("s", "q", 1.0, type="only")]), "s").breakdown
 
 
 def test_curves_carry_an_ended_episode_on_and_count_a_failed_one_as_zero() -> None:
     scores: dict[str, float | None] = {"recall": 1.0, "trajectory_recall": 1.0}
-    short = (Turn(1, 600, 500, 1.0, 1.0, 2, 0),)
-    long = (Turn(1, 800, 700, 0.0, 0.0), Turn(2, 1500, 900, 1.0, 0.5, 2, 1))
+    short = (TurnState(1, 600, 500, 1.0, 1.0, 2, 0),)
+    long = (TurnState(1, 800, 700, 0.0, 0.0), TurnState(2, 1500, 900, 1.0, 0.5, 2, 1))
     records = [
         record("s", "q1", None, scores=scores, curve=short),
         record("s", "q2", None, scores=scores, curve=long),
         record("s", "q3", None, scores={"trajectory_recall": 0.0}, error="down"),
         record("s", "q4", None, scores={"trajectory_recall": None}),
     ]
-    cell = one(summarise(records), "s")
+    cell = cell_of(summarise(records), "s")
     first, second = cell.turns
     assert (first.seen, first.running, first.prune_accuracy) == (pytest.approx(1 / 3), pytest.approx(2 / 3), 1)
     assert (second.seen, second.held) == (pytest.approx(2 / 3), pytest.approx(0.5))
@@ -154,7 +154,7 @@ def test_wall_time_is_all_that_two_runs_differ_in() -> None:
     assert without_seconds(again) == without_seconds(SUMMARY)
 
 
-def without_seconds(summary: Summary) -> str:
+def without_seconds(summary: EvalSummary) -> str:
     def drop(value: object) -> object:
         if isinstance(value, dict):
             return {key: drop(item) for key, item in value.items() if key != "seconds"}
@@ -172,8 +172,8 @@ def test_records_that_contradict_each_other_are_reported_and_one_counts() -> Non
     twice = [record("s", "q", 1.0), record("s", "q", 0.0)]
     forth, back = summarise(twice), summarise(twice[::-1])
     assert forth == back
-    assert one(forth, "s").questions == 1
-    assert forth.problems == ("b / s / 0 / 0 / q: 2 different records, of which one counts",)
+    assert cell_of(forth, "s").questions == 1
+    assert forth.problems == ("b / s / 0 / 0 / q: 2 different records; only one counts",)
 
 
 def test_missing_records_are_counted_and_some_named() -> None:
@@ -188,25 +188,25 @@ def test_nothing_makes_an_empty_summary_that_keeps_the_problems() -> None:
     assert summary.cells == summary.metrics == ()
     assert summary.problems == ("no questions",)
     assert summary.missing[0].count == 1
-    assert summary_of(summary.to_json()) == summary
+    assert summary_from_json(summary.to_json()) == summary
 
 
 def test_the_json_comes_back_as_it_was() -> None:
     summary = summarise(RECORDS, order=ORDER, settings={"policy": "bridge", "ks": [5, 10]}, problems=["row 3"])
     data = json.loads(json.dumps(summary.to_json(), allow_nan=False))
-    assert summary_of(data) == summary
+    assert summary_from_json(data) == summary
     assert set(data["definitions"]) == set(summary.metrics)
 
 
 @pytest.mark.parametrize("row", [None, [], {}, {"schema": 1}, {"schema": "x"}])
 def test_what_is_no_summary_says_so(row: object) -> None:
     with pytest.raises(DataError, match=r"f\.json: not a summary"):
-        summary_of(row, "f.json")
+        summary_from_json(row, "f.json")
 
 
 def test_a_newer_summary_is_refused() -> None:
     with pytest.raises(DataError, match="has schema 2"):
-        summary_of(SUMMARY.to_json() | {"schema": 2})
+        summary_from_json(SUMMARY.to_json() | {"schema": 2})
 
 
 @settings(deadline=None)
@@ -233,8 +233,8 @@ def test_a_rollout_that_broke_off_is_told_though_its_question_is_scored() -> Non
     ]
     (line, *_) = summarise(records).problems
     assert line == (
-        "hotpotqa, agent, window 2,048: rollouts broke off in 2 records, which are scored; "
-        "first q003 (seed 0): the server is gone"
+        "hotpotqa, agent, window 2,048: 2 records have rollouts that ended by an error; they are scored. "
+        "The first is q003 (seed 0): the server is gone"
     )
     assert not summarise(made_records(6)).problems
 

@@ -117,7 +117,7 @@ def corpus() -> MemoryCorpus:
 def test_all_gold_in_the_index_is_no_finding() -> None:
     found = missing_gold(corpus(), [Question("1", "?", gold=("a", "b")), Question("2", "?", facts=(("c_0", "zzz"),))])
     assert not found
-    assert found.wanted == 3
+    assert found.total == 3
 
 
 def test_missing_gold_is_told_by_question_with_its_ids_and_counts() -> None:

@@ -9,7 +9,7 @@ from html.parser import HTMLParser
 
 import pytest
 
-from context_agent.eval.page import escape, image, page
+from context_agent.eval.page import escape, page
 
 HOSTILE = "</script><script>alert(1)</script><!-- ]]> \u2028\u2029 \ud800 \u202e javascript:x"
 
@@ -92,11 +92,5 @@ def test_a_script_or_style_that_would_end_its_element_is_refused(text):
 
 @pytest.mark.parametrize(("name", "value"), [("Rows", 1), ("a b", 1), ("", 1), ("rows", float("nan"))])
 def test_data_that_is_no_json_or_has_no_plain_name_is_refused(name, value):
-    with pytest.raises(ValueError, match=r"name is of|JSON"):
+    with pytest.raises(ValueError, match=r"use lowercase|JSON"):
         page("t", "", data={name: value})
-
-
-def test_a_drawing_is_an_image_with_a_description():
-    ((attributes, _),) = elements(image("<svg><script>x()</script></svg>", 'recall "now"'), "img")
-    assert attributes["alt"] == 'recall "now"'
-    assert attributes["src"].startswith("data:image/svg+xml;base64,")

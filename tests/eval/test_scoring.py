@@ -11,8 +11,8 @@ from context_agent import Action, Budget, MemoryCorpus, ScriptedPolicy, SearchAg
 from context_agent.agent import SearchResult
 from context_agent.errors import ConfigError, PolicyError
 from context_agent.eval.gold import gold_of
-from context_agent.eval.metrics import METRICS, Kind, metric, table
-from context_agent.eval.scoring import Price, broken, failure, load_prices, score
+from context_agent.eval.metrics import METRICS, MetricKind, find_metric, metric_table
+from context_agent.eval.scoring import Price, failure, load_prices, rollout_errors, score
 from context_agent.questions import Question
 from context_agent.swarm import Swarm
 from context_agent.trajectory import Acted
@@ -184,14 +184,14 @@ def test_one_shot_retrieval_has_no_context(corpus: MemoryCorpus) -> None:
 
 def test_a_failed_question_scores_zero_on_quality_and_is_never_dropped() -> None:
     scores, curve = score(asked(*GOLD, answer="Halley"), None, error="the server is down")
-    quality = {name for name, one in METRICS.items() if one.kind is Kind.QUALITY}
+    quality = {name for name, one in METRICS.items() if one.kind is MetricKind.QUALITY}
     assert {name for name, value in scores.items() if value == 0} == quality
     assert all(scores[name] is None for name in scores if name not in quality)
     assert curve == ()
 
 
 def test_a_failed_one_shot_system_still_has_no_context() -> None:
-    scores, _ = score(asked(*GOLD), None, error="down", context=False)
+    scores, _ = score(asked(*GOLD), None, error="down", keeps_context=False)
     assert scores["recall"] == 0
     assert scores["trajectory_recall"] is None
 
@@ -228,7 +228,7 @@ def test_one_broken_rollout_of_two_is_no_failure(corpus: MemoryCorpus) -> None:
     result = SearchAgent(corpus, Shaky([]), rollouts=2).search("comets?")
     assert result.error == "gone"
     assert failure(result) is None
-    assert broken(result) == ("gone",)
+    assert rollout_errors(result) == ("gone",)
     assert score(asked("d1"), result)[0]["recall"] == 1
 
 
@@ -238,7 +238,7 @@ def test_where_every_rollout_breaks_it_is_a_failure_and_not_broken_beside(corpus
 
     result = SearchAgent(corpus, ScriptedPolicy([grep(1), down]), rollouts=2).search("comets?")
     assert failure(result) == "gone"
-    assert broken(result) == ()
+    assert rollout_errors(result) == ()
 
 
 def test_a_question_without_gold_has_costs_and_no_quality(corpus: MemoryCorpus) -> None:
@@ -251,7 +251,7 @@ def test_a_question_without_gold_has_costs_and_no_quality(corpus: MemoryCorpus) 
 
 
 def test_depths_and_betas_are_the_callers(corpus: MemoryCorpus) -> None:
-    scores, _ = score(asked(*GOLD), one_shot("d1", "d5"), ks=[1], betas=[0.5])
+    scores, _ = score(asked(*GOLD), one_shot("d1", "d5"), depths=[1], betas=[0.5])
     assert scores["recall@1"] == 0.5
     assert scores["all_gold@1"] == 0
     assert scores["f0.5"] == pytest.approx(0.5)
@@ -260,10 +260,10 @@ def test_depths_and_betas_are_the_callers(corpus: MemoryCorpus) -> None:
 
 
 def test_every_score_is_defined_and_every_definition_scored(corpus: MemoryCorpus) -> None:
-    scores, _ = score(asked(*GOLD), run(corpus, grep(1), rank("d1")), ks=[3, 20], betas=[3])
-    assert {*scores, "seconds"} == {one.name for one in table([3, 20], [3])}
+    scores, _ = score(asked(*GOLD), run(corpus, grep(1), rank("d1")), depths=[3, 20], betas=[3])
+    assert {*scores, "seconds"} == {one.name for one in metric_table([3, 20], [3])}
     for name in scores:
-        assert metric(name).name == name
+        assert find_metric(name).name == name
 
 
 def test_a_cut_trajectory_is_scored_as_far_as_it_goes(corpus: MemoryCorpus) -> None:

@@ -1,35 +1,38 @@
-"""Benchmarks, and how one is loaded; `entries` says which are known by name.
+"""The benchmarks with a name, and how a benchmark is loaded.
 
-A benchmark is asked for by its name, by `NAME=FOLDER` for files that a user downloaded in the published format, or by
-any folder in the house format, which is also what this package's own makers of questions write:
+A benchmark is requested by its name, by `NAME=FOLDER` for files that a user downloaded in the published format, or by
+a folder in the native format, which this package's own task makers also write:
 
-    corpus.jsonl[.gz]       {"id", "title", "text"} a line
-    queries.<split>.jsonl   {"id", "question", "answer", "gold": [document ids], "type", "hops"} a line
+    corpus.jsonl[.gz]       one {"id", "title", "text"} per line
+    queries.<split>.jsonl   one {"id", "question", "answer", "gold": [document ids], "type", "hops"} per line
+
+`licence` is that of the data as its publisher states it. None of the data ships with this package.
 """
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from context_agent._support.suggest import suggestion
 from context_agent.errors import ConfigError, DataError
 from context_agent.eval.benchmarks import formats
-from context_agent.eval.benchmarks.sources import Hub, from_folder, from_hub
+from context_agent.eval.benchmarks.sources import HubTable, tables_from_folder, tables_from_hub
 from context_agent.questions import Question, load_questions
 from context_agent.retrieval.loaders import LoadReport, load
 from context_agent.types import Document
 
-HOUSE_QUERIES = "queries.{split}.jsonl"
+CORPUS_FILES = ("corpus.jsonl.gz", "corpus.jsonl")
+QUERIES_FILE = "queries.{split}.jsonl"
 
 
 @dataclass(frozen=True, slots=True)
 class Benchmark:
-    """A corpus and the questions asked of it. `problems` are the rows left out, each with its place and reason.
+    """A corpus and questions about it. `problems` lists the skipped rows, each with its location and reason.
 
-    `train` are the questions of the training split, where there are some: what the check for leaks compares with.
-    `ungraded` counts the questions with neither gold nor answer, which cannot be scored and are left out.
+    `train` are the questions of the training split if there are any; the check for leaks compares with them.
+    `ungraded` counts the questions with neither gold nor an answer; they cannot be scored and are left out.
     """
 
     name: str
@@ -44,157 +47,11 @@ class Benchmark:
     ungraded: int = 0
 
 
-def load_benchmark(asked: str, *, split: str | None = None, data: Path) -> Benchmark:
-    """The benchmark of a name, of `NAME=FOLDER`, or of a folder in the house format.
-
-    `split` None is the set's own first choice, `dev` for folders in the house format. Raises `ConfigError` for an
-    unknown name or split, `DataError` where the files are not there or hold no question that can be scored.
-    """
-    name, given, folder = asked.partition("=")
-    entry = about(name)
-    if given and isinstance(entry, Entry):
-        return _public(entry, split, Path(folder))
-    if given or entry is None:
-        path = Path(folder if given else asked)
-        if not path.is_dir():
-            raise ConfigError(_unknown(name, path, given))
-        title = name if given else path.resolve().name
-        return house(title, path, split, entry if isinstance(entry, House) else None)
-    if isinstance(entry, Entry):
-        return _public(entry, split, None)
-    return house(name, _in_data(name, data), split, entry)
-
-
-def house(name: str, folder: Path, split: str | None = None, entry: House | None = None) -> Benchmark:
-    """The set in a folder of the house format."""
-    splits = _splits(folder)
-    split = split or next((one for one in ("dev", "test") if one in splits), "dev")
-    corpus = next((folder / one for one in HOUSE_CORPUS if (folder / one).is_file()), None)
-    queries = folder / HOUSE_QUERIES.format(split=split)
-    if corpus is None or not queries.is_file():
-        missing = queries.name if corpus else " or ".join(HOUSE_CORPUS)
-        raise DataError(f"{name}: no {missing} in {folder}; {_there(folder)}")
-    train = folder / HOUSE_QUERIES.format(split="train")
-    return own(
-        [corpus],
-        queries,
-        name=name,
-        split=split,
-        train=train if split != "train" and train.is_file() else None,
-        entry=entry,
-    )
-
-
-def own(
-    corpus: list[Path],
-    questions: Path,
-    *,
-    name: str = "own",
-    split: str = "",
-    train: Path | None = None,
-    entry: House | None = None,
-) -> Benchmark:
-    """A user's own set: documents as `ctx1 index` reads them (none: they are indexed already) and a question file."""
-    problems: list[str] = []
-    report = LoadReport()
-    documents = tuple(load(corpus, report=report)) if corpus else ()
-    problems += [str(notice) for notice in report.notices]
-    asked = load_questions(questions, problems=problems)
-    trained = tuple(load_questions(train, problems=[])) if train is not None else ()
-    made = Benchmark(name, split, documents, tuple(asked), train=trained, problems=tuple(problems))
-    if entry is not None:
-        made = replace(made, about=entry.about, licence=entry.licence, source=entry.source)
-    return _graded(made, str(questions))
-
-
-def _public(entry: Entry, split: str | None, folder: Path | None) -> Benchmark:
-    chosen = split or next(iter(entry.splits))
-    if chosen not in entry.splits:
-        raise ConfigError(f"{entry.name} has no split {chosen!r} with gold: choose {' or '.join(entry.splits)}")
-    pool, problems = _pool(entry, chosen, folder)
-    train: tuple[Question, ...] = ()
-    if "train" in entry.splits and chosen != "train" and _holds_train(entry, folder):
-        train = _pool(entry, "train", folder)[0].questions
-    made = Benchmark(
-        entry.name,
-        chosen,
-        pool.documents,
-        pool.questions,
-        entry.about,
-        entry.licence,
-        entry.source,
-        train,
-        tuple(problems),
-    )
-    return _graded(made, str(folder) if folder else entry.source)
-
-
-def _pool(entry: Entry, split: str, folder: Path | None) -> tuple[formats.Pool, list[str]]:
-    if folder is None and entry.bring:
-        raise DataError(f"{entry.name} is read from a folder, --benchmarks {entry.name}=FOLDER; bring {entry.bring}")
-    tables = from_hub(entry.name, entry.hubs, entry.splits[split])
-    if folder is not None:
-        tables = from_folder(entry.name, folder, entry.files, split, beside=tables if entry.bring else None)
-    return entry.form(tables), tables.problems
-
-
-def _holds_train(entry: Entry, folder: Path | None) -> bool:
-    """Whether the training questions lie beside the evaluated ones; they are not downloaded for the check alone."""
-    if folder is None:
-        return False
-    role = "qrels" if "qrels" in entry.files else "queries"
-    return role in from_folder(entry.name, folder, entry.files, "train").roles
-
-
-def _graded(made: Benchmark, place: str) -> Benchmark:
-    """The benchmark without the questions that cannot be scored. Raises `DataError` where nothing is left."""
-    graded = tuple(one for one in made.questions if one.gold or one.facts or one.answer)
-    if not graded:
-        why = (
-            "it holds no question"
-            if not made.questions
-            else f"none of its {len(made.questions)} questions has gold or an answer"
-        )
-        first = f"; {len(made.problems)} rows cannot be read, first {made.problems[0]}" if made.problems else ""
-        raise DataError(f"{made.name}: nothing to score in {place}: {why}{first}")
-    return replace(made, questions=graded, ungraded=len(made.questions) - len(graded))
-
-
-def _in_data(name: str, data: Path) -> Path:
-    folder = data / name
-    if not folder.is_dir():
-        raise DataError(
-            f"no data for {name}: {folder} is not there; name the folder that holds it with --data or CTX1_DATA, "
-            f"or the set's own with --benchmarks {name}=FOLDER"
-        )
-    return folder
-
-
-def _splits(folder: Path) -> list[str]:
-    return sorted(one.name.split(".")[1] for one in folder.glob(HOUSE_QUERIES.format(split="*")))
-
-
-def _there(folder: Path) -> str:
-    found = _splits(folder)
-    return f"its splits are {', '.join(found)}" if found else "a folder of the house format has queries.<split>.jsonl"
-
-
-def _unknown(name: str, path: Path, given: str) -> str:
-    if given:
-        return f"{path} is no folder"
-    near = difflib.get_close_matches(name, names(), n=1, cutoff=0.5)
-    hint = f"did you mean {near[0]!r}?" if near else f"known are {', '.join(names())}"
-    return f"no benchmark {name!r}, and no folder of that name; {hint}"
-
-
-HOUSE_CORPUS = ("corpus.jsonl.gz", "corpus.jsonl")
-
-
 @dataclass(frozen=True, slots=True)
-class Entry:
-    """A public set. `files` are the published names by role, `hubs` the same in repositories that `datasets` reads.
+class PublicBenchmark:
+    """A public set. `files` are the published file names by role, `hubs` the tables that `datasets` can read, by role.
 
-    `splits` maps a split's name in the files to its name there; the first one is evaluated unless another is asked for.
+    `splits` maps a split's name in the files to its name on the hub; the first one is the default.
     """
 
     name: str
@@ -204,14 +61,14 @@ class Entry:
     form: formats.Format
     splits: Mapping[str, str]
     files: Mapping[str, tuple[str, ...]]
-    hubs: Mapping[str, Hub] = field(default_factory=dict)
-    bring: str = ""
-    """What a user must bring, for a set that cannot be had by name alone."""
+    hubs: Mapping[str, HubTable] = field(default_factory=dict)
+    user_files: str = ""
+    """What the user must provide if the set is not available by name alone."""
 
 
 @dataclass(frozen=True, slots=True)
-class House:
-    """A set in the house format that is looked for in the data folder under its name."""
+class LocalBenchmark:
+    """A set in the native format, in a folder of its name inside the data folder."""
 
     name: str
     about: str
@@ -219,20 +76,20 @@ class House:
     source: str
 
 
-HOUSES = (
-    House(
+LOCAL_BENCHMARKS = (
+    LocalBenchmark(
         "musique",
         "2 to 4 hops; the twenty paragraphs of each question, pooled",
         "CC BY 4.0",
         "https://github.com/StonyBrookNLP/musique",
     ),
-    House(
+    LocalBenchmark(
         "2wiki",
         "2 to 4 hops between Wikipedia articles, pooled",
         "Apache-2.0",
         "https://github.com/Alab-NII/2wikimultihop",
     ),
-    House(
+    LocalBenchmark(
         "hotpotqa",
         "2 hops; the paragraphs of the distractor setting, pooled",
         "CC BY-SA 4.0",
@@ -240,21 +97,21 @@ HOUSES = (
     ),
 )
 
-ENTRIES = (
-    Entry(
+PUBLIC_BENCHMARKS = (
+    PublicBenchmark(
         "multihop-rag",
-        "2 to 4 news articles a question, and questions that none answers (left out: they have no gold)",
+        "2 to 4 news articles per question; questions without an answer are left out because they have no gold",
         "ODC-BY",
         "https://github.com/yixuantt/MultiHop-RAG",
         formats.multihop_rag,
         {"test": "train"},
         {"corpus": ("corpus.json",), "queries": ("MultiHopRAG.json",)},
         {
-            "corpus": Hub("yixuantt/MultiHopRAG", "corpus", "train"),
-            "queries": Hub("yixuantt/MultiHopRAG", "MultiHopRAG", "train"),
+            "corpus": HubTable("yixuantt/MultiHopRAG", "corpus", "train"),
+            "queries": HubTable("yixuantt/MultiHopRAG", "MultiHopRAG", "train"),
         },
     ),
-    Entry(
+    PublicBenchmark(
         "musique-ans",
         "MuSiQue-Ans, 2 to 4 hops; the paragraphs of all questions of the split, pooled",
         "CC BY 4.0",
@@ -262,9 +119,9 @@ ENTRIES = (
         formats.musique,
         {"dev": "validation", "train": "train"},
         {"queries": ("musique_ans_v1.0_{split}.jsonl", "data/musique_ans_v1.0_{split}.jsonl")},
-        {"queries": Hub("dgslibisey/MuSiQue")},
+        {"queries": HubTable("dgslibisey/MuSiQue")},
     ),
-    Entry(
+    PublicBenchmark(
         "hotpotqa-distractor",
         "HotpotQA, 2 hops; the paragraphs of all questions of the split, pooled",
         "CC BY-SA 4.0",
@@ -272,9 +129,9 @@ ENTRIES = (
         formats.hotpotqa,
         {"dev": "validation", "train": "train"},
         {"queries": ("hotpot_{split}_distractor_v1.json", "hotpot_{split}_v1.1.json")},
-        {"queries": Hub("hotpotqa/hotpot_qa", "distractor")},
+        {"queries": HubTable("hotpotqa/hotpot_qa", "distractor")},
     ),
-    Entry(
+    PublicBenchmark(
         "2wikimultihopqa",
         "2WikiMultihopQA, 2 to 4 hops; the paragraphs of all questions of the split, pooled",
         "Apache-2.0",
@@ -282,23 +139,23 @@ ENTRIES = (
         formats.hotpotqa,
         {"dev": "validation", "train": "train"},
         {"queries": ("{split}.json", "data/{split}.json")},
-        {"queries": Hub("framolfese/2WikiMultihopQA")},
+        {"queries": HubTable("framolfese/2WikiMultihopQA")},
     ),
-    Entry(
+    PublicBenchmark(
         "frames",
         "2 to 15 Wikipedia articles a question",
         "Apache-2.0",
         "https://huggingface.co/datasets/google/frames-benchmark",
         formats.frames,
         {"test": "test"},
-        {"corpus": HOUSE_CORPUS, "queries": ("test.tsv",)},
-        {"queries": Hub("google/frames-benchmark")},
-        bring="the Wikipedia articles, which are not part of the set, as corpus.jsonl with a url (or title) each; "
-        "the questions are downloaded where test.tsv is not beside it",
+        {"corpus": CORPUS_FILES, "queries": ("test.tsv",)},
+        {"queries": HubTable("google/frames-benchmark")},
+        user_files="the Wikipedia articles, which are not part of the set, as corpus.jsonl with a url or title each; "
+        "without test.tsv the questions are downloaded",
     ),
-    Entry(
+    PublicBenchmark(
         "browsecomp-plus",
-        "questions that take long research; 100,195 web documents. The questions are published encrypted",
+        "questions that take long research, 100,195 web documents; the questions are published encrypted",
         "MIT",
         "https://github.com/texttron/BrowseComp-Plus",
         formats.browsecomp_plus,
@@ -307,9 +164,9 @@ ENTRIES = (
             "corpus": ("corpus.jsonl", "corpus.jsonl.gz", "corpus.parquet"),
             "queries": ("browsecomp_plus_decrypted.jsonl", "data/browsecomp_plus_decrypted.jsonl"),
         },
-        {"corpus": Hub("Tevatron/browsecomp-plus-corpus", split="train")},
-        bring="the file of questions that scripts_build_index/decrypt_dataset.py of that repository writes; the corpus "
-        "is downloaded where it is not beside it",
+        {"corpus": HubTable("Tevatron/browsecomp-plus-corpus", split="train")},
+        user_files="the question file that scripts_build_index/decrypt_dataset.py of that repository writes; "
+        "without corpus.jsonl the corpus is downloaded",
     ),
 )
 
@@ -318,28 +175,177 @@ BEIR_SETS = (
     "msmarco trec-covid nfcorpus nq hotpotqa fiqa arguana webis-touche2020 quora dbpedia-entity scidocs fever "
     "climate-fever scifact"
 ).split()
-"""The sets of BEIR that anyone may download and that are one corpus each (cqadupstack is twelve)."""
+"""The freely downloadable sets of BEIR that have a single corpus (cqadupstack has twelve)."""
 
 
-def names() -> list[str]:
-    """Every name that can be asked for."""
-    return [one.name for one in (*HOUSES, *ENTRIES)] + [f"{BEIR}{one}" for one in BEIR_SETS]
+def benchmark_names() -> list[str]:
+    """Every name that `load_benchmark` knows."""
+    names = [benchmark.name for benchmark in (*LOCAL_BENCHMARKS, *PUBLIC_BENCHMARKS)]
+    return names + [f"{BEIR}{name}" for name in BEIR_SETS]
 
 
-def about(name: str) -> House | Entry | None:
-    """The entry of a name; None for a name that is not in the catalogue."""
+def find_benchmark(name: str) -> LocalBenchmark | PublicBenchmark | None:
+    """The benchmark with that name; None if there is none."""
     if name.startswith(BEIR) and name.removeprefix(BEIR) in BEIR_SETS:
         return _beir(name)
-    return next((one for one in (*HOUSES, *ENTRIES) if one.name == name), None)
+    return next((entry for entry in (*LOCAL_BENCHMARKS, *PUBLIC_BENCHMARKS) if entry.name == name), None)
 
 
-def _beir(name: str) -> Entry:
-    one = name.removeprefix(BEIR)
-    split = "dev" if one == "msmarco" else "test"
-    return Entry(
+def load_benchmark(request: str, *, split: str | None = None, data: Path | None = None) -> Benchmark:
+    """The benchmark of a name, of `NAME=FOLDER`, or of a folder in the native format.
+
+    `split` defaults to the set's first one, and to `dev` for folders in the native format. `data` is the folder of the
+    local sets. Raises `ConfigError` for an unknown name or split, `DataError` if files are missing or no question can
+    be scored.
+    """
+    name, has_folder, folder = request.partition("=")
+    entry = find_benchmark(name)
+    if isinstance(entry, PublicBenchmark):
+        return _load_public(entry, split, Path(folder) if has_folder else None)
+    if entry is not None and not has_folder:
+        return load_native(name, _local_folder(name, data), split, entry)
+    path = Path(folder if has_folder else request)
+    if not path.is_dir():
+        raise ConfigError(_unknown(name, path, bool(has_folder)))
+    return load_native(name if has_folder else path.resolve().name, path, split, entry)
+
+
+def load_native(name: str, folder: Path, split: str | None = None, entry: LocalBenchmark | None = None) -> Benchmark:
+    """The set in a folder in the native format. Raises `DataError`."""
+    splits = _splits(folder)
+    split = split or next((default for default in ("dev", "test") if default in splits), "dev")
+    corpus = next((folder / name for name in CORPUS_FILES if (folder / name).is_file()), None)
+    queries = folder / QUERIES_FILE.format(split=split)
+    if corpus is None or not queries.is_file():
+        missing = queries.name if corpus else " or ".join(CORPUS_FILES)
+        raise DataError(f"{name}: {folder} has no {missing}; {_available(splits)}")
+    train = folder / QUERIES_FILE.format(split="train")
+    return load_own(
+        [corpus],
+        queries,
+        name=name,
+        split=split,
+        train=train if split != "train" and train.is_file() else None,
+        entry=entry,
+    )
+
+
+def load_own(
+    corpus: list[Path],
+    questions: Path,
+    *,
+    name: str = "own",
+    split: str = "",
+    train: Path | None = None,
+    entry: LocalBenchmark | None = None,
+) -> Benchmark:
+    """A user's own set: documents as `ctx1 index` reads them (empty if they are indexed already), and a question file.
+
+    Raises `DataError`.
+    """
+    problems: list[str] = []
+    report = LoadReport()
+    documents = tuple(load(corpus, report=report)) if corpus else ()
+    problems += [str(notice) for notice in report.notices]
+    test = tuple(load_questions(questions, problems=problems))
+    train_questions = tuple(load_questions(train, problems=[])) if train is not None else ()
+    benchmark = Benchmark(name, split, documents, test, train=train_questions, problems=tuple(problems))
+    if entry is not None:
+        benchmark = replace(benchmark, about=entry.about, licence=entry.licence, source=entry.source)
+    return _scorable(benchmark, str(questions))
+
+
+def _load_public(entry: PublicBenchmark, split: str | None, folder: Path | None) -> Benchmark:
+    split = split or next(iter(entry.splits))
+    if split not in entry.splits:
+        raise ConfigError(f"{entry.name} has no split {split!r} with gold: pass --split {' or '.join(entry.splits)}")
+    content, problems = _content(entry, split, folder)
+    train: tuple[Question, ...] = ()
+    if "train" in entry.splits and split != "train" and _has_train_files(entry, folder):
+        train = _content(entry, "train", folder)[0].questions
+    benchmark = Benchmark(
+        entry.name,
+        split,
+        content.documents,
+        content.questions,
+        entry.about,
+        entry.licence,
+        entry.source,
+        train,
+        tuple(problems),
+    )
+    return _scorable(benchmark, str(folder) if folder else entry.source)
+
+
+def _content(entry: PublicBenchmark, split: str, folder: Path | None) -> tuple[formats.BenchmarkContent, list[str]]:
+    """The documents and questions of a split, and the problems found while reading them."""
+    if folder is None and entry.user_files:
+        raise DataError(
+            f"{entry.name} cannot be downloaded completely. Pass --benchmarks {entry.name}=FOLDER, where FOLDER has "
+            f"{entry.user_files}"
+        )
+    tables = tables_from_hub(entry.name, entry.hubs, entry.splits[split])
+    if folder is not None:
+        fallback = tables if entry.user_files else None
+        tables = tables_from_folder(entry.name, folder, entry.files, split, fallback)
+    return entry.form(tables), tables.problems
+
+
+def _has_train_files(entry: PublicBenchmark, folder: Path | None) -> bool:
+    """Whether the training questions are in the folder; they are not downloaded for the check alone."""
+    if folder is None:
+        return False
+    role = "qrels" if "qrels" in entry.files else "queries"
+    return role in tables_from_folder(entry.name, folder, entry.files, "train").roles
+
+
+def _scorable(benchmark: Benchmark, source: str) -> Benchmark:
+    """The benchmark without the questions that cannot be scored. Raises `DataError` if none is left."""
+    graded = tuple(question for question in benchmark.questions if question.gold or question.facts or question.answer)
+    if not graded:
+        count, problems = len(benchmark.questions), benchmark.problems
+        why = f"none of the {count} questions has gold or an answer" if count else "it has no question"
+        first = f"; {len(problems)} rows could not be read, the first: {problems[0]}" if problems else ""
+        raise DataError(f"{benchmark.name}: nothing to score in {source}: {why}{first}")
+    return replace(benchmark, questions=graded, ungraded=len(benchmark.questions) - len(graded))
+
+
+def _local_folder(name: str, data: Path | None) -> Path:
+    fix = (
+        f"set --data or CTX1_DATA to the folder that contains {name}/, or pass the set's own folder: "
+        f"--benchmarks {name}=FOLDER"
+    )
+    if data is None:
+        raise DataError(f"the data of {name} does not ship with this package: {fix}")
+    folder = data / name
+    if not folder.is_dir():
+        raise DataError(f"no data for {name}: {folder} does not exist: {fix}")
+    return folder
+
+
+def _splits(folder: Path) -> list[str]:
+    return sorted(path.name.split(".")[1] for path in folder.glob(QUERIES_FILE.format(split="*")))
+
+
+def _available(splits: list[str]) -> str:
+    return (
+        f"its splits are {', '.join(splits)}" if splits else "a folder in the native format has queries.<split>.jsonl"
+    )
+
+
+def _unknown(name: str, path: Path, has_folder: bool) -> str:
+    if has_folder:
+        return f"{path} is not a folder: pass an existing folder, as --benchmarks {name}=FOLDER"
+    return f"no benchmark or folder is called {name!r}: {suggestion(name, benchmark_names(), cutoff=0.5)}"
+
+
+def _beir(name: str) -> PublicBenchmark:
+    dataset = name.removeprefix(BEIR)
+    split = "dev" if dataset == "msmarco" else "test"
+    return PublicBenchmark(
         name,
-        f"the set {one} of BEIR",
-        "CC BY-SA 4.0 for BEIR's edition; the set beneath it keeps its own",
+        f"the set {dataset} of BEIR",
+        "CC BY-SA 4.0 for BEIR's edition; the underlying set keeps its own licence",
         "https://github.com/beir-cellar/beir",
         formats.beir,
         {split: "validation" if split == "dev" else split, "train": "train"},
@@ -349,8 +355,8 @@ def _beir(name: str) -> Entry:
             "qrels": ("qrels/{split}.tsv",),
         },
         {
-            "corpus": Hub(f"BeIR/{one}", "corpus", "corpus"),
-            "queries": Hub(f"BeIR/{one}", "queries", "queries"),
-            "qrels": Hub(f"BeIR/{one}-qrels"),
+            "corpus": HubTable(f"BeIR/{dataset}", "corpus", "corpus"),
+            "queries": HubTable(f"BeIR/{dataset}", "queries", "queries"),
+            "qrels": HubTable(f"BeIR/{dataset}-qrels"),
         },
     )

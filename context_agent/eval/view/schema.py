@@ -1,7 +1,7 @@
-"""The plain data of one trajectory, as the page and the terminal read it; checked, because files may hold anything.
+"""The plain data of one trajectory that the page and the terminal display, and its validation.
 
-A `text` of a block, a prompt or a passage is a number: its place among the texts of an `Exhibit`, where what many
-trajectories share is kept once.
+The data is validated because files may contain anything. The `text` of a block, a prompt or a passage is a number: an
+index into `ViewData.texts`, where a text that many trajectories share is stored once.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class BudgetData(TypedDict):
-    """Tokens."""
+    """The budget, in tokens."""
 
     window: int
     soft: int
@@ -25,7 +25,7 @@ class BudgetData(TypedDict):
 
 
 class HeaderData(TypedDict):
-    """What the episode started from. `limits` are pairs of name and value, those that were set."""
+    """What the episode started with. `limits` are pairs of name and value, without limits that were not set."""
 
     id: str
     question: str
@@ -51,9 +51,9 @@ class PromptData(TypedDict):
 
 
 class BlockData(TypedDict):
-    """A chunk as it was shown. `gold` is None where gold is unknown; `whole` is False where it was cut to fit.
+    """A chunk as it was shown. `gold` is None if gold is unknown; `whole` is False if the chunk was cut to fit.
 
-    A summary is one of the source `summary`: `chunk` is its id, `title` says of how many passages it is, `document` is
+    A summary has the source `summary`: `chunk` is its id, `title` tells how many passages it replaces, `document` is
     empty.
     """
 
@@ -74,22 +74,21 @@ class BlockData(TypedDict):
     text: int
 
 
-class SaidData(TypedDict):
+class TextData(TypedDict):
     """A text of a result, or the usage line."""
 
     tokens: int
     text: str
 
 
-class UsageData(SaidData):
+class UsageData(TextData):
     """The usage line and the size of the view with it."""
 
     total: int
 
 
 class EditData(TypedDict):
-    """Keys of the blocks that were pruned, came back, were replaced by summaries, and of these summaries; and the bill
-    in tokens."""
+    """Keys of the blocks that were pruned, replaced or restored, and of the new summaries; costs in tokens."""
 
     pruned: list[int]
     replaced: list[int]
@@ -100,7 +99,7 @@ class EditData(TypedDict):
 
 
 class DelegatedData(TypedDict):
-    """A sub-agent that a call started; `id` is its trajectory's, empty where none was begun."""
+    """A sub-agent that a call started; `id` is that of its trajectory, empty if it did not start."""
 
     id: str
     task: str
@@ -119,12 +118,12 @@ class ResultData(TypedDict):
     arguments: list[tuple[str, str]]
     mistake: str | None
     seconds: float | None
-    segments: list[int | SaidData]
+    segments: list[int | TextData]
     delegated: list[DelegatedData]
 
 
 class TurnData(TypedDict):
-    """An action and what followed. `shown` is False where the window could not hold the action."""
+    """An action and what followed. `shown` is False if the action did not fit the window."""
 
     turn: int
     tokens: int
@@ -146,7 +145,7 @@ class PassageData(TypedDict):
 
 
 class DocumentData(TypedDict):
-    """A document of the final ranking; `gold` is None where gold is unknown."""
+    """A document of the final ranking; `gold` is None if gold is unknown."""
 
     id: str
     title: str
@@ -157,7 +156,7 @@ class DocumentData(TypedDict):
 
 
 class EndData(TypedDict):
-    """How it ended; `dropped` counts the ids that the ranking could not stand on, by reason."""
+    """How the episode ended; `dropped` counts the ids that were dropped from the ranking, by reason."""
 
     stop_reason: str
     error: str | None
@@ -170,7 +169,7 @@ class EndData(TypedDict):
 
 
 class GoldData(TypedDict):
-    """How many things were needed, seen and ranked; the ids that were never shown; the answer, empty where unknown."""
+    """How much evidence was needed, seen and ranked; the ids that were never shown; the answer, empty if unknown."""
 
     needs: int
     seen: int
@@ -179,8 +178,8 @@ class GoldData(TypedDict):
     answer: str
 
 
-class Detail(TypedDict):
-    """All that is shown of a trajectory. `end` is None where the file was cut, `gold` where it is unknown."""
+class TrajectoryDetail(TypedDict):
+    """Everything that is shown of a trajectory. `end` is None if the file was cut, `gold` if it is unknown."""
 
     header: HeaderData
     prompt: list[PromptData]
@@ -191,8 +190,8 @@ class Detail(TypedDict):
     gold: GoldData | None
 
 
-def checked(data: dict[str, Any]) -> Detail:
-    """The data as a `Detail`. Raises `ValueError` that names the first value of the wrong kind."""
+def validated(data: dict[str, Any]) -> TrajectoryDetail:
+    """The data as a `TrajectoryDetail`. Raises `ValueError` that names the first value of a wrong type."""
     from pydantic import ValidationError
 
     try:
@@ -203,7 +202,7 @@ def checked(data: dict[str, Any]) -> Detail:
 
 
 @cache
-def _adapter() -> TypeAdapter[Detail]:
+def _adapter() -> TypeAdapter[TrajectoryDetail]:
     from pydantic import TypeAdapter
 
-    return TypeAdapter(Detail)
+    return TypeAdapter(TrajectoryDetail)

@@ -12,8 +12,8 @@ import pytest
 from context_agent.errors import ConfigError, DataError
 from context_agent.eval.benchmarks import registry
 from context_agent.eval.benchmarks.registry import load_benchmark
-from context_agent.eval.benchmarks.sources import Hub
-from tests.eval.sample_benchmarks import PEOPLE, QUESTION, hotpot_row, house, musique_row, write
+from context_agent.eval.benchmarks.sources import HubTable
+from tests.eval.sample_benchmarks import PEOPLE, QUESTION, hotpot_row, musique_row, native_folder, write
 
 NOWHERE = Path("nowhere")
 
@@ -22,33 +22,40 @@ def by_title(benchmark: registry.Benchmark) -> dict[str, str]:
     return {document.title: document.id for document in benchmark.documents}
 
 
-def test_a_folder_in_the_house_format_is_a_benchmark(tmp_path: Path) -> None:
-    found = load_benchmark(str(house(tmp_path)), data=NOWHERE)
-    assert (found.name, found.split, len(found.documents), len(found.questions)) == ("world", "dev", 4, 4)
-    assert [one.id for one in found.train] == ["train-0", "train-1", "train-2", "train-3"]
-    assert found.questions[0].gold == ("ada quill", "tor lindqvist")
+def test_a_folder_in_the_native_format_is_a_benchmark(tmp_path: Path) -> None:
+    benchmark = load_benchmark(str(native_folder(tmp_path)), data=NOWHERE)
+    assert (benchmark.name, benchmark.split, len(benchmark.documents), len(benchmark.questions)) == (
+        "world",
+        "dev",
+        4,
+        4,
+    )
+    assert [row.id for row in benchmark.train] == ["train-0", "train-1", "train-2", "train-3"]
+    assert benchmark.questions[0].gold == ("ada quill", "tor lindqvist")
 
 
 def test_the_train_split_is_compared_with_nothing(tmp_path: Path) -> None:
-    found = load_benchmark(str(house(tmp_path)), split="train", data=NOWHERE)
-    assert found.questions[0].id == "train-0"
-    assert found.train == ()
+    benchmark = load_benchmark(str(native_folder(tmp_path)), split="train", data=NOWHERE)
+    assert benchmark.questions[0].id == "train-0"
+    assert benchmark.train == ()
 
 
 def test_a_known_set_is_found_in_the_data_folder_with_its_licence(tmp_path: Path) -> None:
-    house(tmp_path, name="musique")
-    found = load_benchmark("musique", data=tmp_path)
-    assert (found.licence, found.name) == ("CC BY 4.0", "musique")
+    native_folder(tmp_path, name="musique")
+    benchmark = load_benchmark("musique", data=tmp_path)
+    assert (benchmark.licence, benchmark.name) == ("CC BY 4.0", "musique")
 
 
-def test_data_that_is_not_there_is_named_with_the_option_that_mends_it(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"2wiki.*is not there.*--data or CTX1_DATA"):
+def test_missing_data_is_reported_with_the_option_that_fixes_it(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"2wiki.*does not exist.*--data or CTX1_DATA"):
         load_benchmark("2wiki", data=tmp_path)
+    with pytest.raises(DataError, match=r"2wiki does not ship.*--data or CTX1_DATA"):
+        load_benchmark("2wiki")
 
 
 def test_another_split_is_refused_with_those_there_are(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="its splits are dev, train"):
-        load_benchmark(str(house(tmp_path)), split="test", data=NOWHERE)
+        load_benchmark(str(native_folder(tmp_path)), split="test", data=NOWHERE)
 
 
 def test_an_unknown_name_is_refused_with_the_nearest() -> None:
@@ -57,20 +64,20 @@ def test_an_unknown_name_is_refused_with_the_nearest() -> None:
 
 
 def test_every_name_has_a_licence_a_source_and_a_form() -> None:
-    for name in registry.names():
-        entry = registry.about(name)
+    for name in registry.benchmark_names():
+        entry = registry.find_benchmark(name)
         assert entry is not None
         assert entry.licence
         assert entry.source.startswith("https://")
 
 
 def test_bad_rows_are_left_out_and_named_with_their_line(tmp_path: Path) -> None:
-    folder = house(tmp_path)
+    folder = native_folder(tmp_path)
     with (folder / "queries.dev.jsonl").open("a") as file:
         file.write('{"id": "x", "question": 7}\nnot json\n{"id": "dev-0", "question": "again?"}\n')
-    found = load_benchmark(str(folder), data=NOWHERE)
-    assert len(found.questions) == 4
-    assert [problem.partition("queries.dev.jsonl:")[2].partition(":")[0] for problem in found.problems] == [
+    benchmark = load_benchmark(str(folder), data=NOWHERE)
+    assert len(benchmark.questions) == 4
+    assert [problem.partition("queries.dev.jsonl:")[2].partition(":")[0] for problem in benchmark.problems] == [
         "5",
         "6",
         "7",
@@ -78,16 +85,16 @@ def test_bad_rows_are_left_out_and_named_with_their_line(tmp_path: Path) -> None
 
 
 def test_rows_with_neither_gold_nor_answer_are_counted(tmp_path: Path) -> None:
-    folder = house(tmp_path)
+    folder = native_folder(tmp_path)
     with (folder / "queries.dev.jsonl").open("a") as file:
         file.write('{"id": "x", "question": "unknowable?"}\n')
-    found = load_benchmark(str(folder), data=NOWHERE)
-    assert (len(found.questions), found.ungraded) == (4, 1)
+    benchmark = load_benchmark(str(folder), data=NOWHERE)
+    assert (len(benchmark.questions), benchmark.ungraded) == (4, 1)
 
 
 @pytest.mark.parametrize("rows", ["", '{"id": "x", "question": "unknowable?"}\n', "broken\n"])
 def test_a_set_with_nothing_to_score_is_refused(tmp_path: Path, rows: str) -> None:
-    folder = house(tmp_path)
+    folder = native_folder(tmp_path)
     (folder / "queries.dev.jsonl").write_text(rows)
     with pytest.raises(DataError, match="nothing to score"):
         load_benchmark(str(folder), data=NOWHERE)
@@ -100,35 +107,43 @@ def test_a_set_with_nothing_to_score_is_refused(tmp_path: Path, rows: str) -> No
 def test_hotpotqa_and_2wiki_pool_the_paragraphs_and_take_gold_by_title(tmp_path: Path, name: str, file: str) -> None:
     other = {**hotpot_row(), "_id": "h2"}
     write(tmp_path / file, [hotpot_row(), other, {"_id": "h3", "question": "no context?"}])
-    found = load_benchmark(f"{name}={tmp_path}", data=NOWHERE)
-    assert len(found.documents) == len(PEOPLE)
-    titles = by_title(found)
-    asked = found.questions[0]
-    assert (asked.id, asked.question, asked.answer, asked.type, asked.hops) == ("h1", QUESTION, "Vellmar", "bridge", 2)
-    assert asked.gold == (titles["Ada Quill"], titles["Tor Lindqvist"])
-    assert len(found.questions) == 2
-    assert "[3]: not a row of" in found.problems[0]
-    assert found.split == "dev"
+    benchmark = load_benchmark(f"{name}={tmp_path}", data=NOWHERE)
+    assert len(benchmark.documents) == len(PEOPLE)
+    titles = by_title(benchmark)
+    question = benchmark.questions[0]
+    assert (question.id, question.question, question.answer, question.type, question.hops) == (
+        "h1",
+        QUESTION,
+        "Vellmar",
+        "bridge",
+        2,
+    )
+    assert question.gold == (titles["Ada Quill"], titles["Tor Lindqvist"])
+    assert len(benchmark.questions) == 2
+    assert "[3]: not a row of" in benchmark.problems[0]
+    assert benchmark.split == "dev"
 
 
 def test_musique_takes_gold_in_the_order_of_the_hops(tmp_path: Path) -> None:
     write(tmp_path / "musique_ans_v1.0_dev.jsonl", [musique_row()])
     write(tmp_path / "musique_ans_v1.0_train.jsonl", [{**musique_row(), "id": "2hop__9_9"}])
-    found = load_benchmark(f"musique-ans={tmp_path}", data=NOWHERE)
-    titles = by_title(found)
-    asked = found.questions[0]
-    assert asked.gold == (titles["Tor Lindqvist"], titles["Ada Quill"])
-    assert (asked.type, asked.hops, asked.answer) == ("2hop", 2, "Vellmar")
-    assert [one.id for one in found.train] == ["2hop__9_9"]
+    benchmark = load_benchmark(f"musique-ans={tmp_path}", data=NOWHERE)
+    titles = by_title(benchmark)
+    question = benchmark.questions[0]
+    assert question.gold == (titles["Tor Lindqvist"], titles["Ada Quill"])
+    assert (question.type, question.hops, question.answer) == ("2hop", 2, "Vellmar")
+    assert [row.id for row in benchmark.train] == ["2hop__9_9"]
 
 
 def test_paragraphs_of_one_title_stay_two_documents(tmp_path: Path) -> None:
     twin = musique_row()
     twin["paragraphs"][2]["title"] = "Ada Quill"
     write(tmp_path / "musique_ans_v1.0_dev.jsonl", [twin])
-    found = load_benchmark(f"musique-ans={tmp_path}", data=NOWHERE)
-    assert len({document.id for document in found.documents}) == len(PEOPLE)
-    assert found.questions[0].gold[1] != next(one.id for one in found.documents if one.text == PEOPLE["Vellmar"])
+    benchmark = load_benchmark(f"musique-ans={tmp_path}", data=NOWHERE)
+    assert len({document.id for document in benchmark.documents}) == len(PEOPLE)
+    assert benchmark.questions[0].gold[1] != next(
+        one.id for one in benchmark.documents if one.text == PEOPLE["Vellmar"]
+    )
 
 
 def test_multihop_rag_knows_articles_by_their_address(tmp_path: Path) -> None:
@@ -137,7 +152,7 @@ def test_multihop_rag_knows_articles_by_their_address(tmp_path: Path) -> None:
          "url": f"https://news.example/{at}", "body": text}
         for at, (title, text) in enumerate(PEOPLE.items())
     ]  # fmt: skip
-    evidence = [{"title": one["title"], "url": one["url"], "fact": "…"} for one in (pages[1], pages[0], pages[1])]
+    evidence = [{"title": page["title"], "url": page["url"], "fact": "…"} for page in (pages[1], pages[0], pages[1])]
     null = {"query": "Who is nobody?", "answer": "Insufficient information.", "question_type": "null_query"}
     write(tmp_path / "corpus.json", pages)
     write(
@@ -147,12 +162,12 @@ def test_multihop_rag_knows_articles_by_their_address(tmp_path: Path) -> None:
             {**null, "evidence_list": []},
         ],
     )
-    found = load_benchmark(f"multihop-rag={tmp_path}", data=NOWHERE)
-    asked = found.questions[0]
-    assert asked.gold == ("https://news.example/1", "https://news.example/0")
-    assert (asked.id, asked.type, asked.hops) == ("1", "inference_query", 2)
-    assert (len(found.questions), found.ungraded, found.licence) == (1, 1, "ODC-BY")
-    assert found.documents[0].metadata["source"] == "The Post"
+    benchmark = load_benchmark(f"multihop-rag={tmp_path}", data=NOWHERE)
+    question = benchmark.questions[0]
+    assert question.gold == ("https://news.example/1", "https://news.example/0")
+    assert (question.id, question.type, question.hops) == ("1", "inference_query", 2)
+    assert (len(benchmark.questions), benchmark.ungraded, benchmark.licence) == (1, 1, "ODC-BY")
+    assert benchmark.documents[0].metadata["source"] == "The Post"
 
 
 def test_frames_matches_links_with_the_articles_that_were_brought(tmp_path: Path) -> None:
@@ -166,14 +181,14 @@ def test_frames_matches_links_with_the_articles_that_were_brought(tmp_path: Path
     (tmp_path / "test.tsv").write_text(text, encoding="utf-8")
     articles = [{"url": f"https://en.m.wikipedia.org/wiki/{t.replace(' ', '_')}", "text": x} for t, x in PEOPLE.items()]
     write(tmp_path / "corpus.jsonl", articles)
-    found = load_benchmark(f"frames={tmp_path}", data=NOWHERE)
-    assert found.questions[0].gold == (articles[0]["url"], articles[3]["url"])
-    assert found.questions[1].gold == (articles[0]["url"], articles[3]["url"], "https://en.wikipedia.org/wiki/Gone")
-    assert (found.questions[0].id, found.questions[0].type) == ("0", "Multiple constraints")
+    benchmark = load_benchmark(f"frames={tmp_path}", data=NOWHERE)
+    assert benchmark.questions[0].gold == (articles[0]["url"], articles[3]["url"])
+    assert benchmark.questions[1].gold == (articles[0]["url"], articles[3]["url"], "https://en.wikipedia.org/wiki/Gone")
+    assert (benchmark.questions[0].id, benchmark.questions[0].type) == ("0", "Multiple constraints")
 
 
 def test_frames_without_a_folder_says_what_to_bring() -> None:
-    with pytest.raises(DataError, match=r"frames=FOLDER; bring the Wikipedia articles"):
+    with pytest.raises(DataError, match=r"frames=FOLDER, where FOLDER has the Wikipedia articles"):
         load_benchmark("frames", data=NOWHERE)
 
 
@@ -185,9 +200,9 @@ def test_browsecomp_plus_reads_what_its_script_decrypted(tmp_path: Path) -> None
     row |= {"gold_docs": [docs[1]], "evidence_docs": [docs[0], docs[1]]}
     write(tmp_path / "corpus.jsonl", docs)
     write(tmp_path / "data" / "browsecomp_plus_decrypted.jsonl", [row])
-    found = load_benchmark(f"browsecomp-plus={tmp_path}", data=NOWHERE)
-    assert (found.questions[0].id, found.questions[0].gold) == ("769", ("1", "0"))
-    assert len(found.documents) == 4
+    benchmark = load_benchmark(f"browsecomp-plus={tmp_path}", data=NOWHERE)
+    assert (benchmark.questions[0].id, benchmark.questions[0].gold) == ("769", ("1", "0"))
+    assert len(benchmark.documents) == 4
 
 
 def test_browsecomp_plus_as_published_says_how_to_decrypt_it(tmp_path: Path) -> None:
@@ -201,7 +216,7 @@ def test_browsecomp_plus_as_published_says_how_to_decrypt_it(tmp_path: Path) -> 
 def beir(folder: Path) -> Path:
     docs = [{"_id": str(at), "title": t, "text": x, "metadata": {}} for at, (t, x) in enumerate(PEOPLE.items())]
     write(folder / "corpus.jsonl", docs)
-    write(folder / "queries.jsonl", [{"_id": one, "text": f"{one}: {QUESTION}"} for one in ("q1", "q2", "q3")])
+    write(folder / "queries.jsonl", [{"_id": name, "text": f"{name}: {QUESTION}"} for name in ("q1", "q2", "q3")])
     (folder / "qrels").mkdir()
     for split, rows in {"test": "q1\t0\t1\nq1\t1\t2\nq1\t2\t0\n", "train": "q2\t3\t1\n"}.items():
         (folder / "qrels" / f"{split}.tsv").write_text(f"query-id\tcorpus-id\tscore\n{rows}", encoding="utf-8")
@@ -209,16 +224,16 @@ def beir(folder: Path) -> Path:
 
 
 def test_beir_takes_the_questions_of_the_split_and_judgements_above_zero(tmp_path: Path) -> None:
-    found = load_benchmark(f"beir/scifact={beir(tmp_path / 's')}", data=NOWHERE)
-    assert [(one.id, one.gold) for one in found.questions] == [("q1", ("1", "0"))]
-    assert [one.id for one in found.train] == ["q2"]
-    assert found.name == "beir/scifact"
+    benchmark = load_benchmark(f"beir/scifact={beir(tmp_path / 's')}", data=NOWHERE)
+    assert [(row.id, row.gold) for row in benchmark.questions] == [("q1", ("1", "0"))]
+    assert [row.id for row in benchmark.train] == ["q2"]
+    assert benchmark.name == "beir/scifact"
 
 
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
     folder = beir(tmp_path / "s")
     (folder / "corpus.jsonl").unlink()
-    with pytest.raises(DataError, match=r"no corpus in .* looked for corpus.jsonl or corpus.jsonl.gz"):
+    with pytest.raises(DataError, match=r"has no corpus file: add corpus.jsonl or corpus.jsonl.gz"):
         load_benchmark(f"beir/scifact={folder}", data=NOWHERE)
 
 
@@ -226,13 +241,13 @@ def test_sets_are_read_through_datasets_by_name(tmp_path: Path, monkeypatch: pyt
     pytest.importorskip("datasets")
     monkeypatch.setenv("HF_DATASETS_CACHE", str(tmp_path / "cache"))
     write(tmp_path / "hub" / "validation.jsonl", [hotpot_row(columns=True)])
-    entry = registry.about("hotpotqa-distractor")
-    assert isinstance(entry, registry.Entry)
-    local = replace(entry, hubs={"queries": Hub(str(tmp_path / "hub"))})
-    monkeypatch.setattr(registry, "ENTRIES", (local,))
-    found = load_benchmark("hotpotqa-distractor", data=NOWHERE)
-    titles = by_title(found)
-    assert found.questions[0].gold == (titles["Ada Quill"], titles["Tor Lindqvist"])
+    entry = registry.find_benchmark("hotpotqa-distractor")
+    assert isinstance(entry, registry.PublicBenchmark)
+    local = replace(entry, hubs={"queries": HubTable(str(tmp_path / "hub"))})
+    monkeypatch.setattr(registry, "PUBLIC_BENCHMARKS", (local,))
+    benchmark = load_benchmark("hotpotqa-distractor", data=NOWHERE)
+    titles = by_title(benchmark)
+    assert benchmark.questions[0].gold == (titles["Ada Quill"], titles["Tor Lindqvist"])
 
 
 def test_a_repository_that_cannot_be_had_is_an_error_of_one_line(
@@ -240,9 +255,11 @@ def test_a_repository_that_cannot_be_had_is_an_error_of_one_line(
 ) -> None:
     pytest.importorskip("datasets")
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
-    entry = registry.about("hotpotqa-distractor")
-    assert isinstance(entry, registry.Entry)
-    monkeypatch.setattr(registry, "ENTRIES", (replace(entry, hubs={"queries": Hub(str(tmp_path / "none"))}),))
+    entry = registry.find_benchmark("hotpotqa-distractor")
+    assert isinstance(entry, registry.PublicBenchmark)
+    monkeypatch.setattr(
+        registry, "PUBLIC_BENCHMARKS", (replace(entry, hubs={"queries": HubTable(str(tmp_path / "none"))}),)
+    )
     with pytest.raises(DataError, match="cannot load") as caught:
         load_benchmark("hotpotqa-distractor", data=NOWHERE)
     assert "\n" not in str(caught.value)
@@ -252,14 +269,14 @@ def test_a_users_own_files_and_questions_make_a_benchmark(tmp_path: Path) -> Non
     notes = tmp_path / "notes"
     notes.mkdir()
     (notes / "osk.md").write_text("# Osk\n\nA river.", encoding="utf-8")
-    asked = write(tmp_path / "asked.jsonl", [{"id": "a", "question": "Which river?", "gold": ["osk.md"]}])
-    found = registry.own([notes], asked, name="mine")
-    assert [one.id for one in found.documents] == ["osk.md"]
-    assert (found.name, found.licence) == ("mine", "not stated")
+    question = write(tmp_path / "questions.jsonl", [{"id": "a", "question": "Which river?", "gold": ["osk.md"]}])
+    benchmark = registry.load_own([notes], question, name="mine")
+    assert [row.id for row in benchmark.documents] == ["osk.md"]
+    assert (benchmark.name, benchmark.licence) == ("mine", "not stated")
 
 
 def test_the_real_sets_are_as_described(data: Path) -> None:
     for name, documents, questions in (("2wiki", 9_616, 156), ("hotpotqa", 14_651, 185), ("musique", 12_174, 60)):
-        found = load_benchmark(name, data=data)
-        assert (len(found.documents), len(found.questions), found.problems) == (documents, questions, ())
-        assert json.dumps(found.questions[0].gold)
+        benchmark = load_benchmark(name, data=data)
+        assert (len(benchmark.documents), len(benchmark.questions), benchmark.problems) == (documents, questions, ())
+        assert json.dumps(benchmark.questions[0].gold)

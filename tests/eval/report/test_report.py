@@ -16,11 +16,11 @@ from rich.console import Console
 from context_agent.errors import MissingExtraError
 from context_agent.eval.aggregate import summarise
 from context_agent.eval.metrics import METRICS
-from context_agent.eval.records import Record
+from context_agent.eval.records import EvalRecord
 from context_agent.eval.report import html, plots, table
-from context_agent.eval.report.drawing import LONGEST
-from context_agent.eval.report.table import interval, number, verdict
-from context_agent.eval.summary import Summary, Value
+from context_agent.eval.report.drawing import MAX_NAME
+from context_agent.eval.report.table import format_interval, format_value, verdict
+from context_agent.eval.summary import EvalSummary, MetricValue
 from tests.eval.sample_records import ORDER, WINDOWS, made_records
 
 RECORDS = made_records(questions=12)
@@ -59,7 +59,7 @@ class Reader(HTMLParser):
         self.text += data
 
 
-def evil(record: Record) -> Record:
+def evil(record: EvalRecord) -> EvalRecord:
     return replace(
         record,
         benchmark=EVIL + record.benchmark,
@@ -70,7 +70,7 @@ def evil(record: Record) -> Record:
     )
 
 
-def printed(summary: Summary, width: int, **options: object) -> str:
+def printed(summary: EvalSummary, width: int, **options: object) -> str:
     out = io.StringIO()
     table.show(Console(file=out, width=width, highlight=False), summary, **options)  # type: ignore[arg-type]
     return out.getvalue()
@@ -86,14 +86,14 @@ def test_the_page_holds_every_figure(page: Reader) -> None:
     for cell in SUMMARY.cells:
         assert cell.system in page.text
         for name, value in cell.metrics.items():
-            assert f"{number(value.mean, METRICS[name])} {interval(value, METRICS[name])}" in page.text
+            assert f"{format_value(value.mean, METRICS[name])} {format_interval(value, METRICS[name])}" in page.text
             count += 1
         for name, value in cell.differences.items():
-            said = number(value.mean, METRICS[name], sign=True), interval(value, METRICS[name], sign=True)
+            said = format_value(value.mean, METRICS[name], sign=True), format_interval(value, METRICS[name], sign=True)
             assert " ".join(said) in page.text
     for pool in SUMMARY.pools:
-        value = pool.metrics["recall@5"]
-        assert f"{number(value.mean, METRICS['recall@5'])} {interval(value, METRICS['recall@5'])}" in page.text
+        value, metric = pool.metrics["recall@5"], METRICS["recall@5"]
+        assert f"{format_value(value.mean, metric)} {format_interval(value, metric)}" in page.text
     assert count > 100
 
 
@@ -106,7 +106,7 @@ def test_the_page_says_what_failed_is_missing_and_was_wrong(page: Reader) -> Non
 
 
 def test_the_page_defines_each_metric_and_names_its_settings(page: Reader) -> None:
-    for metric in SUMMARY.defined:
+    for metric in SUMMARY.definitions:
         assert metric.what in page.text
     assert "policybridge" in page.text
 
@@ -171,15 +171,15 @@ def test_a_plot_shows_the_points_of_the_summary() -> None:
 def test_the_front_holds_what_nothing_beats() -> None:
     points = {"cheap": (1, 0.2), "worse": (2, 0.1), "good": (3, 0.6), "same": (4, 0.6), "best": (9, 0.7)}
     records = [
-        Record("b", name, 1, 0, "q", scores={"recall": recall, "tokens": float(cost)})
+        EvalRecord("b", name, 1, 0, "q", scores={"recall": recall, "tokens": float(cost)})
         for name, (cost, recall) in points.items()
     ]
     cells = summarise(records).cells
-    assert [cell.system for cell in plots.front(cells, "tokens", "recall")] == ["cheap", "good", "best"]
+    assert [cell.system for cell in plots.pareto_front(cells, "tokens", "recall")] == ["cheap", "good", "best"]
 
 
 @pytest.mark.parametrize("records", [[], RECORDS[:1], [r for r in RECORDS if r.system == "bm25"]])
-def test_little_makes_a_report_too(records: list[Record]) -> None:
+def test_little_makes_a_report_too(records: list[EvalRecord]) -> None:
     summary = summarise(records, problems=["nothing to evaluate"])
     assert "nothing to evaluate" in Reader(html.render(summary)).text
     assert "nothing to evaluate" in printed(summary, 100)
@@ -188,7 +188,7 @@ def test_little_makes_a_report_too(records: list[Record]) -> None:
 
 
 def test_questions_without_gold_make_a_report_of_costs() -> None:
-    record = Record("b", "agent", 2048, 0, "q", scores={"recall": None, "recall@5": None, "turns": 3.0})
+    record = EvalRecord("b", "agent", 2048, 0, "q", scores={"recall": None, "recall@5": None, "turns": 3.0})
     summary = summarise([record])
     page = Reader(html.render(summary))
     assert "3.00 [3.00, 3.00]" in page.text
@@ -232,12 +232,12 @@ def test_the_table_says_how_many_questions_where_systems_were_asked_unlike_many(
 
 
 def test_a_difference_is_better_or_worse_only_where_its_interval_says_so() -> None:
-    up, down, unsure = Value(0.1, 0.05, 0.2, 9), Value(-0.1, -0.2, -0.05, 9), Value(0.1, -0.1, 0.2, 9)
-    assert [verdict(one, METRICS["recall"]) for one in (up, down, unsure)] == ["better", "worse", ""]
-    assert [verdict(one, METRICS["tokens"]) for one in (up, down, unsure)] == ["worse", "better", ""]
-    assert verdict(up, METRICS["calls_per_turn"]) == ""
+    values = [MetricValue(0.1, 0.05, 0.2, 9), MetricValue(-0.1, -0.2, -0.05, 9), MetricValue(0.1, -0.1, 0.2, 9)]
+    assert [verdict(value, METRICS["recall"]) for value in values] == ["better", "worse", ""]
+    assert [verdict(value, METRICS["tokens"]) for value in values] == ["worse", "better", ""]
+    assert verdict(values[0], METRICS["calls_per_turn"]) == ""
 
 
 def test_long_names_are_cut_in_plots() -> None:
     long = summarise([replace(one, system=one.system + "x" * 200) for one in RECORDS])
-    assert "x" * LONGEST not in plots.budget_curve(long)
+    assert "x" * MAX_NAME not in plots.budget_curve(long)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from context_agent.eval.aggregate import summarise
-from context_agent.eval.records import Record
+from context_agent.eval.records import EvalRecord
 from context_agent.eval.report import html
 from tests.eval.sample_records import made_records
 
@@ -27,7 +27,7 @@ ATTACKS = (
 SYSTEMS = {"agent": "agent-oldest-with-a-long-name", "agent-unpruned": "agent-unpruned@4", "bm25": "hybrid+reranker"}
 
 
-def attacked(record: Record) -> Record:
+def attacked(record: EvalRecord) -> EvalRecord:
     attack = "".join(ATTACKS)
     return replace(
         record,

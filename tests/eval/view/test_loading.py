@@ -60,7 +60,7 @@ def test_a_cut_file_gives_what_is_before_the_cut(folder):
         (lambda rows: ['{"kind":"header","schema"'], "header"),
         (lambda rows: [json.dumps({**json.loads(rows[0]), "schema": 7}) + "\n", *rows[1:]], "schema 7"),
         (lambda rows: [rows[0], "{}\n", *rows[1:]], "line 2"),
-        (lambda rows: [rows[0], "[" * 100_000 + "\n", *rows[1:]], "no sound trajectory"),
+        (lambda rows: [rows[0], "[" * 100_000 + "\n", *rows[1:]], "not a valid trajectory"),
         (lambda rows: [json.dumps({**json.loads(rows[0]), "budget": None}) + "\n", *rows[1:]], "header"),
     ],
 )
@@ -103,7 +103,7 @@ def test_a_folder_that_is_still_being_written_is_shown_as_it_stands(folder):
 @pytest.mark.parametrize(
     ("files", "reason"),
     [
-        ({}, "nothing there"),
+        ({}, "no files"),
         ({"a.txt": "x", "b.jsonl": "{}"}, "2 other files"),
         ({"a.jsonl": '{"kind":"header"'}, "a.jsonl"),
     ],
@@ -116,5 +116,5 @@ def test_where_there_is_no_trajectory_at_all_the_error_says_what_was_found(tmp_p
 
 
 def test_a_path_that_is_not_there_is_an_error(tmp_path):
-    with pytest.raises(DataError, match="nowhere: no such file or folder"):
+    with pytest.raises(DataError, match="nowhere does not exist"):
         load([tmp_path / "nowhere"])

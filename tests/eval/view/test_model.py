@@ -5,7 +5,7 @@ import json
 import pytest
 
 from context_agent.eval.view.loading import load
-from context_agent.eval.view.model import CUT, GoldFile, exhibit
+from context_agent.eval.view.model import CUT, GoldQuestions, view_data
 from context_agent.questions import Question
 from tests.actions import prune, rank, search
 from tests.eval import episodes
@@ -17,7 +17,7 @@ def folder(tmp_path):
 
 
 def shown(folder, *gold):
-    return exhibit(load([folder]), GoldFile(gold))
+    return view_data(load([folder]), GoldQuestions(gold))
 
 
 def test_a_row_says_what_the_trajectory_came_to(corpus, folder):

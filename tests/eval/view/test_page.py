@@ -8,9 +8,9 @@ import time
 import pytest
 from selenium.webdriver.common.keys import Keys
 
-from context_agent.eval.view.build import build
+from context_agent.eval.view.build import build_page
 from context_agent.eval.view.loading import load
-from context_agent.eval.view.model import GoldFile, exhibit
+from context_agent.eval.view.model import GoldQuestions, view_data
 from context_agent.questions import Question
 from tests.actions import prune, rank, restore, search
 from tests.eval import episodes
@@ -19,7 +19,7 @@ from tests.eval import episodes
 def page_of(folder, gold=(), name="view.html"):
     """The page of a folder of trajectories, written beside it."""
     path = folder.parent / f"{folder.name}-{name}"
-    path.write_text(build(exhibit(load([folder]), GoldFile(gold))), encoding="utf-8")
+    path.write_text(build_page(view_data(load([folder]), GoldQuestions(gold))), encoding="utf-8")
     return path
 
 
