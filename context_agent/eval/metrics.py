@@ -4,18 +4,17 @@ A metric of kind `quality` is 0 for a question that failed. One of kind `pruning
 or pruned something, and one of kind `cost` is what was spent, as far as it is known.
 
 The formulas are pure functions. Gold is a number of facts; a fact is a list of ids of which any one is enough
-(Context-1, section 4, scores some sets this way), and a gold document is a fact of one id. `finds` reduces a ranking to
-the facts that each of its items finds; the other functions work on that. Repeated ids count once, at their first rank.
-Values lie in [0, 1]. Gold without a fact raises `DataError`: such a question has no score, and an invented one would
-distort a mean. On document ids the functions are the measures R@k, nDCG@k, SetR and SetP of trec_eval, with binary
-gains.
+(Context-1, section 4, scores some sets this way), and a gold document is a fact of one id. A ranking is given as the
+facts that each of its items finds (`Gold.found_by`). Values lie in [0, 1]. Gold without a fact raises `DataError`: such
+a question has no score, and an invented one would distort a mean. On document ids the functions are the measures R@k,
+nDCG@k, SetR and SetP of trec_eval, with binary gains.
 """
 
 from __future__ import annotations
 
 import math
 import re
-from collections.abc import Collection, Hashable, Iterable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from enum import StrEnum
@@ -27,8 +26,6 @@ DEPTHS = (5, 10)
 BETAS = (2.0, 4.0)
 """F-beta beside F1: the two ends of the published reward's annealing (Context-1, section 3)."""
 
-Facts = Sequence[Collection[str]]
-"""Facts, each with the ids of which any one is enough."""
 Finds = Sequence[AbstractSet[int]]
 """For each rank the indices of the facts that the item there finds."""
 
@@ -172,15 +169,6 @@ def in_table_order(names: Iterable[str]) -> tuple[Metric, ...]:
 def leading_metric(names: Iterable[str]) -> str:
     """The metric that summarises a run: recall at its smallest depth, else output recall."""
     return next((name for name in names if name.startswith("recall@")), "recall")
-
-
-def finds(ranked: Iterable[str], facts: Facts) -> list[frozenset[int]]:
-    """For each distinct id of the ranking, in order, the indices of the facts that it finds."""
-    facts_of_id: dict[str, set[int]] = {}
-    for number, fact in enumerate(facts):
-        for gold_id in fact:
-            facts_of_id.setdefault(gold_id, set()).add(number)
-    return [frozenset(facts_of_id.get(ranked_id, ())) for ranked_id in dict.fromkeys(ranked)]
 
 
 def recall_of(items: Finds, facts: int) -> float:

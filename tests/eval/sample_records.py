@@ -1,4 +1,4 @@
-"""Made-up records of a run: two benchmarks, a one-shot system, an agent with and without pruning, two seeds."""
+"""Generated records of a run: two benchmarks, a one-shot system, an agent with and without pruning, two seeds."""
 
 from __future__ import annotations
 

@@ -46,7 +46,7 @@ def test_failures_count_as_zero_and_are_listed() -> None:
     assert [(failure.question, failure.error) for failure in summary.failures] == [("q2", "down")]
 
 
-def test_what_does_not_apply_is_left_out_and_counted() -> None:
+def test_questions_to_which_a_metric_does_not_apply_are_left_out_and_counted() -> None:
     records = [record("s", f"q{number}", None if number < 3 else 0.5) for number in range(5)]
     value = cell_of(summarise(records), "s").metrics["recall"]
     assert (value.mean, value.n, value.left_out) == (0.5, 2, 3)
@@ -199,7 +199,7 @@ def test_the_json_comes_back_as_it_was() -> None:
 
 
 @pytest.mark.parametrize("row", [None, [], {}, {"schema": 1}, {"schema": "x"}])
-def test_what_is_no_summary_says_so(row: object) -> None:
+def test_data_that_is_not_a_summary_is_refused(row: object) -> None:
     with pytest.raises(DataError, match=r"f\.json: not a summary"):
         summary_from_json(row, "f.json")
 
@@ -227,7 +227,7 @@ def test_a_large_run_is_summarised_in_seconds() -> None:
     assert time.process_time() - started < 20
 
 
-def test_a_rollout_that_broke_off_is_told_though_its_question_is_scored() -> None:
+def test_a_rollout_ended_by_an_error_is_reported_and_its_question_scored() -> None:
     records = [
         replace(one, broken=("the server is gone",) if one.question == "q003" else ()) for one in made_records(6)
     ]

@@ -33,9 +33,7 @@ from tests.eval.sample_benchmarks import native_folder
 ROOT = Path(__file__).parents[2]
 
 
-def test_a_trajectory_that_is_gone_or_damaged_costs_the_report_its_link_alone(
-    benchmarks: Benchmarks, tmp_path: Path
-) -> None:
+def test_a_missing_or_damaged_trajectory_only_loses_its_link(benchmarks: Benchmarks, tmp_path: Path) -> None:
     options = replace(OPTIONS, windows=(1024,), save=tmp_path / "saved")
     broken = replace(options, policy=faulty.scripted)
     first, second = evaluate(
@@ -48,7 +46,7 @@ def test_a_trajectory_that_is_gone_or_damaged_costs_the_report_its_link_alone(
     assert not (tmp_path / "trajectories.html").exists()
 
 
-def test_what_a_killed_run_left_unfinished_is_removed_when_it_goes_on(benchmarks: Benchmarks, tmp_path: Path) -> None:
+def test_unfinished_trajectories_of_a_killed_run_are_removed_on_resume(benchmarks: Benchmarks, tmp_path: Path) -> None:
     remains = tmp_path / "unfinished" / "one" / "agent" / "1024-0" / "0.jsonl"
     remains.parent.mkdir(parents=True)
     remains.write_text('{"kind":"header"', encoding="utf-8")
@@ -58,7 +56,7 @@ def test_what_a_killed_run_left_unfinished_is_removed_when_it_goes_on(benchmarks
     assert list((tmp_path / "saved").rglob("*.jsonl")) == [tmp_path / record.trajectories[0]]
 
 
-def test_a_run_goes_on_where_it_was_and_asks_nothing_twice(benchmarks: Benchmarks, tmp_path: Path) -> None:
+def test_a_run_resumes_where_it_stopped_and_repeats_no_question(benchmarks: Benchmarks, tmp_path: Path) -> None:
     whole = evaluate(benchmarks, SYSTEMS, OPTIONS, folder=tmp_path / "whole")
     shutil.copytree(tmp_path / "whole", tmp_path / "cut")
     file = tmp_path / "cut" / "records.jsonl"
@@ -77,7 +75,7 @@ def test_a_run_goes_on_where_it_was_and_asks_nothing_twice(benchmarks: Benchmark
     assert summary_text(tmp_path / "cut") == summary_text(tmp_path / "whole")
 
 
-def test_a_finished_run_is_not_run_again(benchmarks: Benchmarks, tmp_path: Path) -> None:
+def test_a_complete_run_is_not_repeated(benchmarks: Benchmarks, tmp_path: Path) -> None:
     evaluate(benchmarks, SYSTEMS[:1], OPTIONS, folder=tmp_path)
     before = (tmp_path / "records.jsonl").read_bytes()
     evaluate(benchmarks, SYSTEMS[:1], OPTIONS, folder=tmp_path)
@@ -102,7 +100,7 @@ if __name__ == "__main__":
 
 
 @pytest.mark.parametrize("end", [signal.SIGKILL, signal.SIGINT])
-def test_a_killed_or_interrupted_process_leaves_a_run_to_go_on_with(tmp_path: Path, end: signal.Signals) -> None:
+def test_a_killed_or_interrupted_run_can_be_resumed(tmp_path: Path, end: signal.Signals) -> None:
     native_folder(tmp_path, 16, name="big")
     program = tmp_path / "program.py"
     program.write_text(textwrap.dedent(PROGRAM), encoding="utf-8")
@@ -152,7 +150,7 @@ def wait_for(true, child: subprocess.Popen[bytes] | None = None) -> None:
         time.sleep(0.05)
 
 
-def test_another_setting_is_refused_with_the_difference_named(benchmarks: Benchmarks, tmp_path: Path) -> None:
+def test_other_settings_are_refused_with_the_differences(benchmarks: Benchmarks, tmp_path: Path) -> None:
     evaluate(benchmarks, SYSTEMS[:1], OPTIONS, folder=tmp_path)
     with pytest.raises(ConfigError, match=r"k was 10 and is 5") as caught:
         evaluate(benchmarks, SYSTEMS[:1], replace(OPTIONS, k=5), folder=tmp_path)
@@ -183,7 +181,7 @@ def test_a_damaged_line_is_reported_with_its_number(benchmarks: Benchmarks, tmp_
         read_records(tmp_path)
 
 
-def test_a_stopped_run_is_summarised_with_what_is_missing(benchmarks: Benchmarks, tmp_path: Path) -> None:
+def test_the_summary_of_a_stopped_run_lists_missing_records(benchmarks: Benchmarks, tmp_path: Path) -> None:
     evaluate(benchmarks, SYSTEMS[:1], OPTIONS, folder=tmp_path)
     file = tmp_path / "records.jsonl"
     file.write_bytes(b"".join(file.read_bytes().splitlines(keepends=True)[:5]))
@@ -191,7 +189,7 @@ def test_a_stopped_run_is_summarised_with_what_is_missing(benchmarks: Benchmarks
     assert (missing.benchmark, missing.count, missing.first) == ("two", 2, ("dev-1", "dev-2"))
 
 
-def test_the_folder_says_what_the_data_is(tmp_path: Path) -> None:
+def test_the_folder_records_licence_split_and_problems_of_the_data(tmp_path: Path) -> None:
     folder = native_folder(tmp_path, name="musique")
     with (folder / "queries.dev.jsonl").open("a") as file:
         file.write("not json\n")
@@ -203,7 +201,7 @@ def test_the_folder_says_what_the_data_is(tmp_path: Path) -> None:
     assert "queries.dev.jsonl:5" in problem
 
 
-def test_missing_gold_is_refused_or_counts_against_recall_and_is_told(tmp_path: Path) -> None:
+def test_missing_gold_is_refused_or_lowers_recall_and_is_reported(tmp_path: Path) -> None:
     made = found_lacking(tmp_path)
     with pytest.raises(DataError, match=r"1 of 8 gold items.*nowhere.*--allow-missing-gold"):
         require_sound_data([made])
@@ -230,7 +228,7 @@ def test_shared_questions_are_refused(tmp_path: Path) -> None:
     require_sound_data([made], allow_leaks=True)
 
 
-def test_trajectories_are_kept_apart_by_benchmark_system_and_window(benchmarks: Benchmarks, tmp_path: Path) -> None:
+def test_trajectories_have_folders_by_benchmark_system_and_window(benchmarks: Benchmarks, tmp_path: Path) -> None:
     options = replace(OPTIONS, windows=(2048,), save=tmp_path / "saved")
     evaluate(benchmarks, find_systems(["agent"]), options, folder=tmp_path / "out")
     assert len(list((tmp_path / "saved" / "one" / "agent" / "2048-0").glob("*.jsonl"))) == 4

@@ -36,7 +36,7 @@ def test_gold_may_name_chunks_and_facts_may_name_documents() -> None:
     assert gold_of(asked(facts=(("b", "a_0"),)), SHELF).found_by("b", ["b_2"]) == {0}
 
 
-def test_facts_are_what_is_scored_where_there_are_some() -> None:
+def test_facts_are_scored_instead_of_documents() -> None:
     gold = gold_of(asked("a", "b", facts=(("a_0", "b_0"), ("b_1",))), SHELF)
     assert gold.needs == 2
     assert gold.found_by("a", ["a_0"]) == {0}
@@ -103,7 +103,7 @@ def test_some_answers_cannot_be_judged(answer: str) -> None:
 
 @settings(deadline=None)
 @given(st.text(), st.text(), st.text(min_size=1))
-def test_a_text_holds_what_stands_in_it_between_spaces(before: str, after: str, answer: str) -> None:
+def test_a_text_contains_its_words(before: str, after: str, answer: str) -> None:
     if words(answer):
         assert holds([f"{before} {answer} {after}"], answer)
 
@@ -120,7 +120,7 @@ def test_all_gold_in_the_index_is_no_finding() -> None:
     assert found.total == 3
 
 
-def test_missing_gold_is_told_by_question_with_its_ids_and_counts() -> None:
+def test_missing_gold_lists_ids_by_question_and_counts_them() -> None:
     asked = [Question("1", "?", gold=("a", "x")), Question("2", "?", gold=("x", "y")), Question("3", "?", gold=("b",))]
     found = missing_gold(corpus(), asked)
     assert found.questions == {"1": ("x",), "2": ("x", "y")}

@@ -32,12 +32,20 @@ def made_run(draw: random.Random) -> tuple[list[str], list[str]]:
 Measure = Callable[[list[str], list[str]], float]
 
 
+def finds(ranked: list[str], facts: list[list[str]]) -> list[frozenset[int]]:
+    """For each distinct id of the ranking, in order, the indices of the facts that it finds."""
+    return [
+        frozenset(number for number, fact in enumerate(facts) if ranked_id in fact)
+        for ranked_id in dict.fromkeys(ranked)
+    ]
+
+
 def fact_recall(ranked: list[str], facts: list[list[str]]) -> float:
-    return metrics.recall_of(metrics.finds(ranked, facts), len(facts))
+    return metrics.recall_of(finds(ranked, facts), len(facts))
 
 
 def fact_precision(ranked: list[str], facts: list[list[str]]) -> float:
-    return metrics.precision_of(metrics.finds(ranked, facts))
+    return metrics.precision_of(finds(ranked, facts))
 
 
 def facts_of(gold: list[str]) -> list[list[str]]:
@@ -54,15 +62,15 @@ def precision(ranked: list[str], gold: list[str]) -> float:
 
 
 def recall_at(ranked: list[str], gold: list[str], k: int) -> float:
-    return metrics.recall_of(metrics.finds(ranked, facts_of(gold))[:k], len(set(gold)))
+    return metrics.recall_of(finds(ranked, facts_of(gold))[:k], len(set(gold)))
 
 
 def all_gold_at(ranked: list[str], gold: list[str], k: int) -> float:
-    return metrics.all_gold_of(metrics.finds(ranked, facts_of(gold))[:k], len(set(gold)))
+    return metrics.all_gold_of(finds(ranked, facts_of(gold))[:k], len(set(gold)))
 
 
 def ndcg(ranked: list[str], gold: list[str], k: int) -> float:
-    return metrics.ndcg_of(metrics.finds(ranked, facts_of(gold)), len(set(gold)), k)
+    return metrics.ndcg_of(finds(ranked, facts_of(gold)), len(set(gold)), k)
 
 
 def pairs() -> dict[object, Measure]:
@@ -158,13 +166,13 @@ def test_a_fact_is_found_by_any_of_its_chunks() -> None:
 
 def test_an_item_that_brings_a_known_fact_again_gains_nothing() -> None:
     facts = [["a_0", "b_0"], ["c_0"]]
-    repeated = metrics.ndcg_of(metrics.finds(["a_0", "b_0", "c_0"], facts), 2, 10)
-    straight = metrics.ndcg_of(metrics.finds(["a_0", "c_0", "b_0"], facts), 2, 10)
+    repeated = metrics.ndcg_of(finds(["a_0", "b_0", "c_0"], facts), 2, 10)
+    straight = metrics.ndcg_of(finds(["a_0", "c_0", "b_0"], facts), 2, 10)
     assert repeated < straight == 1
 
 
 def test_one_item_with_every_fact_is_a_perfect_ranking() -> None:
-    assert metrics.ndcg_of(metrics.finds(["a_0"], [["a_0"], ["a_0", "b_0"]]), 2, 5) == 1
+    assert metrics.ndcg_of(finds(["a_0"], [["a_0"], ["a_0", "b_0"]]), 2, 5) == 1
 
 
 def test_more_gold_than_places_can_never_all_be_there() -> None:
@@ -210,7 +218,7 @@ def test_any_depth_and_beta_has_a_definition() -> None:
 
 
 @pytest.mark.parametrize("name", ["recal", "recall@0", "recall@", "f0", "f", "precision@5", "f-1", "recall@9999999"])
-def test_what_is_no_metric_is_refused(name: str) -> None:
+def test_an_unknown_metric_is_refused(name: str) -> None:
     with pytest.raises(ConfigError, match="unknown metric"):
         find_metric(name)
 

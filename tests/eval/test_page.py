@@ -64,7 +64,7 @@ def test_a_page_asks_for_no_address():
     assert not re.search(r"\b(?:src|href)\s*=|@import|https?://", made)
 
 
-def test_data_comes_back_whole_whatever_is_in_it():
+def test_any_data_is_read_back_unchanged():
     value = {"text": HOSTILE.replace("\ud800", ""), "numbers": [1, 0.5, None, True]}
     made = page("t", "", data={"rows-1": value})
     ((attributes, inner),) = [e for e in elements(made, "script") if e[0].get("id") == "data-rows-1"]
@@ -72,7 +72,7 @@ def test_data_comes_back_whole_whatever_is_in_it():
     assert attributes["type"] == "application/octet-stream"
 
 
-def test_foreign_text_ends_no_element():
+def test_external_text_ends_no_element():
     made = page(HOSTILE, f"<p title='{escape(HOSTILE)}'>{escape(HOSTILE)}</p>", data={"rows": HOSTILE})
     made.encode("utf-8")
     assert len(elements(made, "script")) == 2

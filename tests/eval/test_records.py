@@ -54,7 +54,7 @@ def test_fields_of_a_newer_version_are_passed_over() -> None:
         {"error": 3},
     ],
 )
-def test_what_is_no_record_says_where_it_stands(change: dict[str, object]) -> None:
+def test_an_invalid_record_is_reported_with_its_location(change: dict[str, object]) -> None:
     with pytest.raises(DataError, match=r"^run\.jsonl:3: "):
         record_from_json(RECORD.to_json() | change, "run.jsonl:3")
 

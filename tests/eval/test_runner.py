@@ -23,7 +23,7 @@ from tests.eval import faulty
 from tests.eval.runs import OPTIONS, SYSTEMS, Benchmarks, summary_text, timeless, with_questions
 
 
-def test_one_and_eight_at_once_and_a_second_run_give_identical_figures(benchmarks: Benchmarks, tmp_path: Path) -> None:
+def test_concurrency_and_repetition_do_not_change_the_results(benchmarks: Benchmarks, tmp_path: Path) -> None:
     runs = {}
     for name, concurrency, processes in (("one", 1, 1), ("again", 1, 1), ("eight", 8, 2)):
         records = evaluate(
@@ -37,7 +37,7 @@ def test_one_and_eight_at_once_and_a_second_run_give_identical_figures(benchmark
     assert timeless(read_records(tmp_path / "eight")) == sorted(runs["eight"], key=lambda one: one.key)
 
 
-def test_a_system_without_a_context_is_asked_once_whatever_the_windows_and_seeds(
+def test_a_system_without_a_context_runs_once_for_all_windows_and_seeds(
     benchmarks: Benchmarks,
 ) -> None:
     jobs = runner.plan_jobs(
@@ -54,7 +54,7 @@ def test_two_benchmarks_of_one_name_are_refused(benchmarks: Benchmarks) -> None:
         runner.plan_jobs([one, one], SYSTEMS, windows=(1024,), seeds=(0,))
 
 
-def test_an_episode_that_hangs_or_dies_or_fails_is_a_failure_and_the_rest_goes_on(
+def test_an_episode_that_hangs_dies_or_fails_is_a_failure_and_the_others_continue(
     benchmarks: Benchmarks, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(runner, "GRACE_PERIOD", 0.5)
@@ -98,7 +98,7 @@ def test_an_episode_that_hangs_or_dies_or_fails_is_a_failure_and_the_rest_goes_o
 
 
 @pytest.mark.parametrize(("code", "said"), [(9, "exit code 9"), (None, "exit code None"), (-11, "SIGSEGV")])
-def test_the_end_of_a_process_is_told_by_its_signal(code: int | None, said: str) -> None:
+def test_an_exit_reason_names_the_signal(code: int | None, said: str) -> None:
     assert runner.exit_reason(code) == said
 
 
@@ -128,7 +128,7 @@ def test_gold_that_the_corpus_cannot_look_up_is_a_failure_of_its_question_alone(
     assert record.error == "the database is gone"
 
 
-def test_what_cannot_be_opened_ends_the_run_with_its_reason(benchmarks: Benchmarks, tmp_path: Path) -> None:
+def test_a_policy_that_cannot_be_opened_ends_the_run_with_the_reason(benchmarks: Benchmarks, tmp_path: Path) -> None:
     jobs = runner.plan_jobs([benchmarks[0].benchmark], find_systems(["agent"]), windows=(2048,), seeds=(0,))
     kit = runner.WorkerSpec({"one": benchmarks[0].open}, faulty.broken, AnswerSettings())
     with (

@@ -196,7 +196,7 @@ def test_a_failed_one_shot_system_still_has_no_context() -> None:
     assert scores["trajectory_recall"] is None
 
 
-def test_an_episode_that_broke_off_counts_as_failed_with_what_it_spent(corpus: MemoryCorpus) -> None:
+def test_an_episode_ended_by_an_error_fails_and_its_costs_count(corpus: MemoryCorpus) -> None:
     def down(view: View) -> Action:
         raise PolicyError("the server is gone")
 
@@ -306,7 +306,7 @@ def written(folder: Path, text: str) -> Path:
     return path
 
 
-def test_money_is_what_each_kind_of_token_costs(tmp_path: Path) -> None:
+def test_money_sums_the_prices_of_each_kind_of_token(tmp_path: Path) -> None:
     prices = load_prices(written(tmp_path, TABLE))
     small, large = prices.of("small"), prices.of("org/large")
     assert prices.currency == "EUR"
@@ -336,7 +336,7 @@ def test_a_model_without_a_price_has_none_unless_there_is_a_row_for_all(tmp_path
         ("", "models"),
     ],
 )
-def test_a_bad_table_says_where(tmp_path: Path, text: str, said: str) -> None:
+def test_an_invalid_price_table_is_reported_with_the_field(tmp_path: Path, text: str, said: str) -> None:
     with pytest.raises(ConfigError, match=said):
         load_prices(written(tmp_path, text))
 

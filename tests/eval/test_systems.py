@@ -101,7 +101,7 @@ def test_the_reranker_orders_its_own_system_and_leaves_hybrid_alone() -> None:
     assert answer(made, "hybrid", question).documents == answer(plain, "hybrid", question).documents
 
 
-def test_subqueries_find_what_the_names_in_a_question_name() -> None:
+def test_subqueries_find_the_documents_of_the_names_in_a_question() -> None:
     documents = [Document(f"n{n}", f"noise about words and questions {n}", f"Noise {n}") for n in range(30)]
     documents += [Document("a", "It is a painter's work.", "Brasko Murals"), Document("b", "A town.", "Vellmar")]
     corpus = MemoryCorpus(documents)
@@ -157,7 +157,7 @@ def test_rollouts_are_fused_and_saved(corpus: MemoryCorpus, tmp_path) -> None:
     assert len(list((tmp_path / "agent@3").rglob("*.jsonl"))) == 3
 
 
-def test_the_bridge_policy_is_told_that_it_cannot_prune_and_others_are_left_alone() -> None:
+def test_only_the_bridge_policy_has_its_pruning_switched_off() -> None:
     policy, other = BridgePolicy(), greedy()
     told = without_pruning(policy)
     assert isinstance(told, BridgePolicy)

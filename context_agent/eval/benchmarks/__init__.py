@@ -1,1 +1,1 @@
-"""Benchmarks: the sets that have a name, their published formats, and where their rows and corpora come from."""
+"""Benchmarks: the known names, the published formats, the sources of their rows, and the corpus cache."""

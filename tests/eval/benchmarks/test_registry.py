@@ -170,7 +170,7 @@ def test_multihop_rag_knows_articles_by_their_address(tmp_path: Path) -> None:
     assert benchmark.documents[0].metadata["source"] == "The Post"
 
 
-def test_frames_matches_links_with_the_articles_that_were_brought(tmp_path: Path) -> None:
+def test_frames_matches_links_with_the_articles_of_the_user(tmp_path: Path) -> None:
     header = ["", "Prompt", "Answer", "wikipedia_link_1", "wikipedia_link_11+", "reasoning_types", "wiki_links"]
     links = ["https://en.wikipedia.org/wiki/Ada_Quill", "https://en.wikipedia.org/wiki/Osk#Course"]
     rows = [["0", QUESTION, "Vellmar", links[0], "", "Multiple constraints", str(links)]]
@@ -187,7 +187,7 @@ def test_frames_matches_links_with_the_articles_that_were_brought(tmp_path: Path
     assert (benchmark.questions[0].id, benchmark.questions[0].type) == ("0", "Multiple constraints")
 
 
-def test_frames_without_a_folder_says_what_to_bring() -> None:
+def test_frames_without_a_folder_says_which_files_it_needs() -> None:
     with pytest.raises(DataError, match=r"frames=FOLDER, where FOLDER has the Wikipedia articles"):
         load_benchmark("frames", data=NOWHERE)
 

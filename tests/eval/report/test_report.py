@@ -123,7 +123,7 @@ def test_the_page_has_every_plot_and_asks_the_network_for_nothing(page: Reader) 
     assert not [value for name, value in page.attributes if name == "style"], "the page's policy forbids inline styles"
 
 
-def test_foreign_text_is_text_everywhere() -> None:
+def test_external_text_is_escaped_everywhere() -> None:
     summary = summarise(
         [evil(record) for record in RECORDS], settings={EVIL: EVIL}, problems=[EVIL], reference=EVIL + "agent"
     )
@@ -168,7 +168,7 @@ def test_a_plot_shows_the_points_of_the_summary() -> None:
     assert "recall@10" in plots.budget_curve(SUMMARY, "recall@10")
 
 
-def test_the_front_holds_what_nothing_beats() -> None:
+def test_the_pareto_front_has_the_cells_that_no_other_beats() -> None:
     points = {"cheap": (1, 0.2), "worse": (2, 0.1), "good": (3, 0.6), "same": (4, 0.6), "best": (9, 0.7)}
     records = [
         EvalRecord("b", name, 1, 0, "q", scores={"recall": recall, "tokens": float(cost)})
@@ -226,7 +226,7 @@ def test_the_terminal_table_fits_and_holds_the_leading_figures() -> None:
     assert "missing: musique, agent, window 2,048, seed 9: 1 records" in printed(SUMMARY, 140)
 
 
-def test_the_table_says_how_many_questions_where_systems_were_asked_unlike_many() -> None:
+def test_the_table_has_a_column_of_questions_if_their_numbers_differ() -> None:
     assert " n " not in printed(SUMMARY, 120).splitlines()[1]
     assert " n " in printed(summarise(RECORDS[5:], order=ORDER), 120).splitlines()[1]
 

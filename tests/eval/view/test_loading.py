@@ -29,7 +29,7 @@ def test_folders_are_read_with_those_in_them_and_each_file_once(corpus, folder):
     assert found.problems == ()
 
 
-def test_runs_of_several_folders_are_told_apart_by_what_differs(corpus, tmp_path):
+def test_runs_are_named_by_the_part_of_their_paths_that_differs(corpus, tmp_path):
     for name in ("a/seed0", "b/seed0"):
         episodes.edited(corpus, tmp_path / name)
     assert {one.run for one in load([tmp_path / "a", tmp_path / "b"]).loaded} == {"a/seed0", "b/seed0"}
@@ -44,7 +44,7 @@ def test_other_files_are_counted_and_no_problem(folder):
     assert (len(found.loaded), found.ignored, found.problems) == (1, 4, ())
 
 
-def test_a_cut_file_gives_what_is_before_the_cut(folder):
+def test_a_cut_file_is_read_up_to_the_cut(folder):
     whole = "".join(lines(folder))
     for size in (len(lines(folder)[0]), len(whole) // 2, len(whole) - 3):
         (folder / "cut.jsonl").write_text(whole[:size])
@@ -81,7 +81,7 @@ def test_a_file_that_cannot_be_shown_is_named_with_the_reason_and_stops_nothing(
         ("end", {"digest": "x"}, "differs from the recorded one"),
     ],
 )
-def test_what_does_not_replay_is_loaded_with_the_reason(folder, kind, change, reason):
+def test_a_trajectory_that_does_not_replay_is_loaded_with_the_reason(folder, kind, change, reason):
     rows = [json.loads(line) for line in lines(folder)]
     next(row for row in rows if row["kind"] == kind).update(change)
     (folder / "good.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
@@ -89,7 +89,7 @@ def test_what_does_not_replay_is_loaded_with_the_reason(folder, kind, change, re
     assert reason in one.problem
 
 
-def test_a_folder_that_is_still_being_written_is_shown_as_it_stands(folder):
+def test_files_still_being_written_are_read_as_far_as_they_go(folder):
     (done,) = load([folder]).loaded
     writer = TrajectoryWriter(folder / "live.jsonl", done.trajectory.header)
     for count, event in enumerate(done.trajectory.events):
@@ -108,7 +108,7 @@ def test_a_folder_that_is_still_being_written_is_shown_as_it_stands(folder):
         ({"a.jsonl": '{"kind":"header"'}, "a.jsonl"),
     ],
 )
-def test_where_there_is_no_trajectory_at_all_the_error_says_what_was_found(tmp_path, files, reason):
+def test_without_any_trajectory_the_error_lists_the_reasons(tmp_path, files, reason):
     for name, text in files.items():
         (tmp_path / name).write_text(text)
     with pytest.raises(DataError, match=reason):

@@ -20,7 +20,7 @@ def shown(folder, *gold):
     return view_data(load([folder]), GoldQuestions(gold))
 
 
-def test_a_row_says_what_the_trajectory_came_to(corpus, folder):
+def test_a_row_summarises_its_trajectory(corpus, folder):
     episodes.edited(corpus, folder)
     (loaded,) = load([folder]).loaded
     (row,) = shown(folder).rows
@@ -76,7 +76,7 @@ def test_a_summary_is_shown_as_a_passage_of_its_own_and_counted_apart(corpus, fo
     )
 
 
-def test_a_cut_trajectory_counts_what_there_is(corpus, folder):
+def test_the_row_of_a_cut_trajectory_counts_the_events_that_it_has(corpus, folder):
     path = episodes.edited(corpus, folder)
     rows = path.read_text().splitlines(keepends=True)
     path.write_text("".join(rows[:-1]))
@@ -120,7 +120,7 @@ def test_gold_by_document_by_chunk_and_by_fact(corpus, folder):
     assert made.details[0]["gold"] == {"needs": 2, "seen": 1, "ranked": 1, "missing": ["nowhere"], "answer": "x"}
 
 
-def test_a_text_that_many_show_is_kept_once(corpus, folder):
+def test_a_shared_text_is_stored_once(corpus, folder):
     for _ in range(3):
         episodes.edited(corpus, folder)
     made = shown(folder)
@@ -173,7 +173,7 @@ def test_numbers_that_json_does_not_have_are_left_out(corpus, folder):
     assert ("limit", "Infinity") in detail["turns"][0]["results"][0]["arguments"]
 
 
-def test_sub_agents_are_rows_of_their_own_and_lanes_of_what_started_them(corpus, folder):
+def test_sub_agents_have_rows_and_are_lanes_of_their_parent(corpus, folder):
     episodes.swarm(corpus, folder)
     made = shown(folder)
     (main,) = [row for row in made.rows if row.parent is None]

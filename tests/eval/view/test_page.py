@@ -77,7 +77,7 @@ def test_a_pruned_block_fades_in_its_turn_is_gone_after_it_and_comes_back_when_r
     assert turn(browser, 5)[0] == "in view"
 
 
-def test_a_summary_has_its_place_in_the_strip_and_what_it_replaced_fades(browser, corpus, folder):
+def test_a_summary_is_in_the_strip_and_the_replaced_passages_fade(browser, corpus, folder):
     episodes.summarized(corpus, folder)
     browser.open(page_of(folder))
     assert turn(browser, 2) == {0: "leaving", 1: "leaving", 2: "in view", 3: "in view"}
@@ -407,7 +407,7 @@ return [...document.querySelectorAll('body *')].filter((node) =>
 """
 
 
-def test_every_control_has_a_name_and_what_is_open_is_marked_for_those_who_do_not_see_it(browser, mixed):
+def test_every_control_has_an_accessible_name_and_open_items_are_marked(browser, mixed):
     browser.open(mixed)
     nameless = browser.run(
         """return [...document.querySelectorAll('button, input, select')].filter(e =>
