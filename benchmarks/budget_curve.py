@@ -15,10 +15,9 @@ import sys
 from collections.abc import Iterable
 from pathlib import Path
 
-from context_agent.eval.figures import Value
+from context_agent.eval.evaluation import summarise_run
 from context_agent.eval.report import plots
-from context_agent.eval.results import summary
-from context_agent.eval.summary import Summary
+from context_agent.eval.summary import EvalSummary, MetricValue
 
 START, END = "<!-- figures -->", "<!-- end of figures -->"
 METRICS = ("recall@5", "trajectory_recall", "held_recall", "tokens", "prune_accuracy")
@@ -28,14 +27,14 @@ AGENT, UNPRUNED = "agent", "agent-unpruned"
 def main() -> int:
     """Writes the plot beside the page, and the table into it."""
     options = _options()
-    made = summary(options.run, reference=UNPRUNED)
+    made = summarise_run(options.run, reference=UNPRUNED)
     if made.missing or made.failures:
         print(f"{options.run}: {len(made.failures)} failures, {len(made.missing)} incomplete runs", file=sys.stderr)
     written(options.page, f"{drawn(made, METRICS[0], options.page)}\n\n{tables(made)}")
     return 0
 
 
-def drawn(made: Summary, metric: str, page: Path) -> str:
+def drawn(made: EvalSummary, metric: str, page: Path) -> str:
     """Draws the metric against the window beside the page; returns the line that shows it there."""
     plot = page.with_suffix(".svg")
     plot.write_text(plots.budget_curve(made, metric), encoding="utf-8")
@@ -49,12 +48,12 @@ def written(page: Path, figures: str) -> None:
     page.write_text(re.sub(f"{START}.*{END}", lambda _: marked, text, flags=re.S), encoding="utf-8")
 
 
-def tables(made: Summary) -> str:
+def tables(made: EvalSummary) -> str:
     """A table a benchmark: a line a window, with and without pruning, and the difference of the two."""
     return "\n".join(f"**{name}**\n\n" + "\n".join(_rows(made, name)) + "\n" for name in made.benchmarks)
 
 
-def _rows(made: Summary, benchmark: str) -> Iterable[str]:
+def _rows(made: EvalSummary, benchmark: str) -> Iterable[str]:
     cells = {(one.system, one.window): one for one in made.cells if one.benchmark == benchmark}
     level = [(system, one) for (system, window), one in cells.items() if not window]
     names = [metric.replace("_", " ") for metric in METRICS]
@@ -69,11 +68,11 @@ def _rows(made: Summary, benchmark: str) -> Iterable[str]:
         yield f"| – | {system} | {_line(one.metrics)} |  | {one.failed} |"
 
 
-def _line(values: dict[str, Value]) -> str:
+def _line(values: dict[str, MetricValue]) -> str:
     return " | ".join(_figure(name, values.get(name)) for name in METRICS)
 
 
-def _figure(name: str, value: Value | None) -> str:
+def _figure(name: str, value: MetricValue | None) -> str:
     if value is None:
         return "–"
     if name == "tokens":
@@ -82,7 +81,7 @@ def _figure(name: str, value: Value | None) -> str:
     return f"{text} [{value.low:.3f}, {value.high:.3f}]" if name == METRICS[0] else text
 
 
-def gain(value: Value | None) -> str:
+def gain(value: MetricValue | None) -> str:
     """A paired difference with its interval; nothing where there is none."""
     return "" if value is None else f"{value.mean:+.3f} [{value.low:+.3f}, {value.high:+.3f}]"
 

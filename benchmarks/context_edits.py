@@ -17,9 +17,8 @@ from pathlib import Path
 
 from budget_curve import drawn, gain, written
 
-from context_agent.eval.figures import Value
-from context_agent.eval.results import summary
-from context_agent.eval.summary import Summary
+from context_agent.eval.evaluation import summarise_run
+from context_agent.eval.summary import EvalSummary, MetricValue
 
 REFERENCE = "agent-unpruned"
 METRIC = "recall@5"
@@ -37,7 +36,7 @@ LABELS = {
 def main() -> int:
     """Writes the plot beside the page, and the tables into it."""
     options = _options()
-    made = summary(options.run, reference=REFERENCE)
+    made = summarise_run(options.run, reference=REFERENCE)
     if made.missing or made.failures:
         print(f"{options.run}: {len(made.failures)} failures, {len(made.missing)} incomplete runs", file=sys.stderr)
     figures = f"{drawn(made, METRIC, options.page)}\n\n{best(made)}\n\n{tables(made)}"
@@ -45,7 +44,7 @@ def main() -> int:
     return 0
 
 
-def best(made: Summary) -> str:
+def best(made: EvalSummary) -> str:
     """The winner of each window: the highest mean recall over the benchmarks, each counted alike."""
     lines = ["| window | " + " | ".join(LABELS.values()) + " |", "|---:|" + "---:|" * len(LABELS)]
     for window in _windows(made):
@@ -56,12 +55,12 @@ def best(made: Summary) -> str:
     return "Recall@5, the mean of the benchmarks; bold: the highest of a window.\n\n" + "\n".join(lines)
 
 
-def tables(made: Summary) -> str:
+def tables(made: EvalSummary) -> str:
     """A table a benchmark: a line for each window and edit."""
     return "\n".join(f"**{name}**\n\n" + "\n".join(_rows(made, name)) + "\n" for name in made.benchmarks)
 
 
-def _rows(made: Summary, benchmark: str) -> Iterable[str]:
+def _rows(made: EvalSummary, benchmark: str) -> Iterable[str]:
     cells = {(one.system, one.window): one for one in made.cells if one.benchmark == benchmark}
     yield "| window | edits | recall@5 | less none | tokens | critical steps | lost prefix | failed |"
     yield "|---:|---|---:|---:|---:|---:|---:|---:|"
@@ -73,16 +72,16 @@ def _rows(made: Summary, benchmark: str) -> Iterable[str]:
             yield f"| {window:,} | {label} | {one.metrics[METRIC].mean:.3f} | {less} | {costs} | {one.failed} |"
 
 
-def _mean(made: Summary, system: str, window: int) -> float:
+def _mean(made: EvalSummary, system: str, window: int) -> float:
     found = [one.metrics[METRIC].mean for one in made.cells if (one.system, one.window) == (system, window)]
     return sum(found) / len(found)
 
 
-def _windows(made: Summary) -> list[int]:
+def _windows(made: EvalSummary) -> list[int]:
     return sorted({one.window for one in made.cells if one.window})
 
 
-def _cost(value: Value | None) -> str:
+def _cost(value: MetricValue | None) -> str:
     return "–" if value is None else f"{value.mean:,.1f}" if value.mean < 100 else f"{value.mean:,.0f}"
 
 

@@ -24,8 +24,8 @@ import time
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from context_agent.eval.journal import read_records
-from context_agent.eval.results import summary
+from context_agent.eval.evaluation import summarise_run
+from context_agent.eval.records import read_records
 
 SETS = "musique,2wiki,hotpotqa"
 SYSTEMS = "hybrid,agent"
@@ -77,7 +77,7 @@ def run(command: list[str], folder: Path, extra: list[str]) -> Timed:
 def fingerprint(folder: Path) -> str:
     """All records and the whole summary as text, wall time aside."""
     records = [replace(one, seconds=0.0).to_json() for one in read_records(folder)]
-    made = summary(folder).to_json()
+    made = summarise_run(folder).to_json()
     for cell in (*made["cells"], *made["pools"]):
         for values in (cell["metrics"], cell["differences"]):
             values.pop("seconds", None)

@@ -29,9 +29,9 @@ from selenium.webdriver import Chrome, ChromeOptions
 from selenium.webdriver.chrome.service import Service
 
 from context_agent import Document, MemoryCorpus, SearchAgent
-from context_agent.eval.view.build import build
+from context_agent.eval.view.build import build_page
 from context_agent.eval.view.loading import load
-from context_agent.eval.view.model import GoldFile, exhibit
+from context_agent.eval.view.model import GoldQuestions, view_data
 from context_agent.questions import Question, load_questions
 
 WINDOWS = (32_768, 4_096)
@@ -75,8 +75,8 @@ def make(data: Path, folder: Path, count: int) -> Path:
     record(data, folder / "trajectories", count)
     questions = [question for name in sets(data) for question in load_questions(data / name / "queries.dev.jsonl")]
     started = time.perf_counter()
-    shown = exhibit(load([folder / "trajectories"]), GoldFile(questions))
-    text = build(shown)
+    shown = view_data(load([folder / "trajectories"]), GoldQuestions(questions))
+    text = build_page(shown)
     seconds = time.perf_counter() - started
     read = sum(path.stat().st_size for path in folder.rglob("*.jsonl"))
     turns = [row.turns for row in shown.rows]

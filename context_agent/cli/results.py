@@ -1,4 +1,4 @@
-"""A search's result on a terminal or in a pipe: ranked documents, each with the passage that earned it its place."""
+"""Prints the result of a search: the ranked documents, each with its best passage."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from context_agent.types import RankedDocument
 
 PASSAGE = 320
 """Characters shown of a passage."""
-WIDEST = 110
-"""Columns a passage is set to at most."""
+MAX_WIDTH = 110
+"""Columns that a passage takes at most."""
 
 
 def show(console: Console, result: SearchResult, seconds: float | None = None) -> None:
-    """Prints the ranking and a line on how it came about."""
+    """Prints the ranking, and a line on how the search ended and what it took."""
     if not result.documents:
-        console.print(Text("No document found.", style="yellow"))
+        console.print(Text("No documents found.", style="yellow"))
     for rank, document in enumerate(result.documents, start=1):
         _show_document(console, rank, document, result.question)
     console.print(Text(summary(result, seconds), style="dim"))
@@ -33,7 +33,7 @@ def show(console: Console, result: SearchResult, seconds: float | None = None) -
 
 
 def summary(result: SearchResult, seconds: float | None = None) -> str:
-    """One line: why it ended, after how many turns and tokens; with a swarm also how many of them waited."""
+    """One line: why the search ended, and after how many turns and tokens; for a swarm also its critical steps."""
     turns = f"{result.turns} turn{'' if result.turns == 1 else 's'}"
     if result.searchers:
         turns += f" ({len(result.searchers)} searchers, {result.critical_steps} critical steps)"
@@ -49,7 +49,7 @@ def _show_document(console: Console, rank: int, document: RankedDocument, questi
     console.print(line)
     if document.chunks:
         passage = excerpt(document.chunks[0].text, question)
-        console.print(Text(textwrap.indent(textwrap.fill(passage, min(console.width, WIDEST) - 6), "    ")))
+        console.print(Text(textwrap.indent(textwrap.fill(passage, min(console.width, MAX_WIDTH) - 6), "    ")))
 
 
 def _one_line(text: str) -> str:
@@ -57,7 +57,7 @@ def _one_line(text: str) -> str:
 
 
 def excerpt(text: str, question: str) -> str:
-    """The stretch of a passage with most words of the question in it, begun at a sentence; the first among equals."""
+    """The part of a passage with most words of the question, from the start of a sentence; the first of equal ones."""
     text = _one_line(text)
     if len(text) <= PASSAGE:
         return text

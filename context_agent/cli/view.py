@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import webbrowser
 from dataclasses import asdict
 from pathlib import Path
@@ -14,12 +13,12 @@ from context_agent.cli import console, options
 from context_agent.errors import DataError
 
 if TYPE_CHECKING:
-    from context_agent.eval.view.model import Exhibit
+    from context_agent.eval.view.model import ViewData
 
-PAGE = "view.html"
-"""Name of the page where a folder, or several paths, are shown."""
-NAMED = 4
-"""Paths that the page's title names."""
+PAGE_NAME = "view.html"
+"""Name of the page for a folder or for several paths."""
+MAX_NAMES = 4
+"""Paths listed in the page's title."""
 
 
 @click.command()
@@ -28,90 +27,85 @@ NAMED = 4
     "--out",
     type=click.Path(path_type=Path, dir_okay=False, allow_dash=True),
     metavar="FILE.html",
-    help=f"Write the page here (- for stdout).  [default: {PAGE} in the folder shown, or FILE.html beside FILE.jsonl]",
+    help=f"Write the page here (- for stdout).  [default: FILE.html for FILE.jsonl, {PAGE_NAME} in a folder]",
 )
-@click.option("--open", "opened", is_flag=True, help="Open the page in the browser.")
+@click.option("--open", "open_browser", is_flag=True, help="Open the page in the browser.")
 @click.option(
     "--gold",
     type=click.Path(path_type=Path, dir_okay=False),
     metavar="FILE.jsonl",
-    help="Questions with the field gold or facts: what they need is marked.",
+    help="Question file; the viewer marks what its gold or facts name.",
 )
-@click.option("--text", is_flag=True, help="Show the trajectories on the terminal; write no page.")
+@click.option("--text", is_flag=True, help="Print the trajectories on the terminal instead of writing a page.")
 @options.common
 def view(
-    *, paths: tuple[Path, ...], out: Path | None, opened: bool, gold: Path | None, text: bool, as_json: bool
+    *, paths: tuple[Path, ...], out: Path | None, open_browser: bool, gold: Path | None, text: bool, as_json: bool
 ) -> int:
     """Show trajectories: the context turn by turn, every call, the ranking.
 
-    PATH is a trajectory file, or a folder with such files in it. The page is one file that asks no network. With --json
-    a line for each trajectory is printed, and a page is written only where --out names one. The exit code is 1 when a
-    file could not be shown; the rest is.
+    PATH is a trajectory file or a folder with such files. The page is a single file that works offline. --json prints a
+    line of JSON for each trajectory and writes a page only with --out. The exit code is 1 if a file could not be shown;
+    the others are shown.
     """
-    if text and (out or opened or as_json):
-        raise click.UsageError("--text is for reading: give it without --out, --open and --json")
-    if str(out) == "-" and (as_json or opened):
-        raise click.UsageError("--out - puts the page on stdout: give it without --json and --open")
-    shown = _exhibit(paths, gold)
-    for problem in shown.problems:
+    if text and (out or open_browser or as_json):
+        raise click.UsageError("--text prints on the terminal and excludes --out, --open and --json: remove one")
+    if str(out) == "-" and (as_json or open_browser):
+        raise click.UsageError("--out - writes the page to stdout and excludes --json and --open: remove one")
+    data = _load(paths, gold)
+    for problem in data.problems:
         console.note(f"ctx1 view: {problem}")
-    if shown.ignored:
-        console.note(f"ctx1 view: other files, passed over: {shown.ignored}")
+    if data.ignored:
+        console.note(f"ctx1 view: ignored {data.ignored} other file{'' if data.ignored == 1 else 's'}")
     if text:
         from context_agent.cli.view_text import show
 
-        show(console.stdout(), shown)
+        show(console.stdout(), data)
     if as_json:
-        for row in shown.rows:
+        for row in data.rows:
             console.print_json(asdict(row))
-    if not text and (out or opened or not as_json):
-        _write(shown, _title(paths), out or _beside(paths), opened)
-    return 1 if shown.problems else 0
+    if not text and (out or open_browser or not as_json):
+        _write(data, _title(paths), out or _default_path(paths), open_browser)
+    return 1 if data.problems else 0
 
 
-def _exhibit(paths: tuple[Path, ...], gold: Path | None) -> Exhibit:
+def _load(paths: tuple[Path, ...], gold: Path | None) -> ViewData:
     from context_agent.eval.view.loading import load
-    from context_agent.eval.view.model import GoldFile, exhibit
+    from context_agent.eval.view.model import GoldQuestions, view_data
     from context_agent.questions import load_questions
 
     problems: list[str] = []
-    known = None if gold is None else GoldFile(load_questions(gold, problems=problems))
+    questions = None if gold is None else GoldQuestions(load_questions(gold, problems=problems))
     with console.progress("Reading", "files") as advance:
-        collection = load(paths, advance)
-    shown = exhibit(collection, known, problems=problems)
-    if not shown.rows:
-        raise DataError(f"no trajectory could be shown: {'; '.join(shown.problems[:3])}")
-    return shown
+        files = load(paths, advance)
+    data = view_data(files, questions, problems=problems)
+    if not data.rows:
+        raise DataError(f"no trajectory could be shown: {'; '.join(data.problems[:3])}")
+    return data
 
 
-def _beside(paths: tuple[Path, ...]) -> Path:
+def _default_path(paths: tuple[Path, ...]) -> Path:
     if len(paths) > 1:
-        return Path(PAGE)
-    return paths[0] / PAGE if paths[0].is_dir() else paths[0].with_suffix(".html")
+        return Path(PAGE_NAME)
+    return paths[0] / PAGE_NAME if paths[0].is_dir() else paths[0].with_suffix(".html")
 
 
 def _title(paths: tuple[Path, ...]) -> str:
     names = [path.resolve().name for path in paths]
-    more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
-    return f"Trajectories: {', '.join(names[:NAMED])}{more}"
+    more = f" and {len(names) - MAX_NAMES} more" if len(names) > MAX_NAMES else ""
+    return f"Trajectories: {', '.join(names[:MAX_NAMES])}{more}"
 
 
-def _write(shown: Exhibit, title: str, out: Path, opened: bool) -> None:
-    """Writes the page whole or not at all, and says where."""
-    from context_agent.eval.view.build import build
+def _write(data: ViewData, title: str, out: Path, open_browser: bool) -> None:
+    """Writes the page atomically and prints its path."""
+    from context_agent._support.journal import replace_file
+    from context_agent.eval.view.build import build_page
 
-    text = build(shown, title=title)
+    text = build_page(data, title=title)
     if str(out) == "-":
         click.echo(text, nl=False)
         return
-    out.parent.mkdir(parents=True, exist_ok=True)
-    unfinished = out.with_name(f".{out.name}.{os.getpid()}")
-    try:
-        unfinished.write_text(text, encoding="utf-8")
-        unfinished.replace(out)
-    finally:
-        unfinished.unlink(missing_ok=True)
-    count = len(shown.rows)
+    replace_file(out, text)
+    count = len(data.rows)
     console.note(f"{out}: {count:,} {'trajectory' if count == 1 else 'trajectories'}, {len(text) / 1e6:.1f} MB")
-    if opened and not webbrowser.open(out.resolve().as_uri()):
-        console.note(f"ctx1 view: no browser could be opened; the page is {out.resolve()}")
+    if open_browser and not webbrowser.open(out.resolve().as_uri()):
+        console.note(f"ctx1 view: cannot open a browser; open this file: {out.resolve()}")

@@ -1,4 +1,4 @@
-"""Measuring: metrics, benchmarks, baselines and controls, statistics, reports, and the trajectory viewer.
+"""Evaluation: benchmarks, systems, metrics, statistics, reports, and the trajectory viewer.
 
-Never write `from context_agent import eval`: it shadows the builtin. Import what you need from its modules.
+Do not write `from context_agent import eval`, which shadows the builtin. Import from its modules instead.
 """

@@ -1,10 +1,12 @@
-"""One evaluation from benchmarks to records: the checks first, then the run, in a folder that it can go on from.
+"""An evaluation from benchmarks to report: prepare the data, run the questions, write summary and pages.
 
-    checked = [check(load_benchmark("musique", data=DATA), cache=CACHE)]
-    records = evaluate(checked, asked(["hybrid", "agent"]), Options(policy=BridgePolicy), folder=Path("runs/one"))
+    benchmarks = [prepare(load_benchmark("musique", data=DATA), cache=CACHE)]
+    systems = find_systems(["hybrid", "agent"])
+    records = evaluate(benchmarks, systems, EvalOptions(policy=BridgePolicy), folder=Path("runs/dev"))
+    write_report(Path("runs/dev"))
 
-A policy is given as a function of a module that opens it, because every process opens its own. A program that calls
-`evaluate` needs the usual `if __name__ == "__main__":`, for the same reason.
+The policy is passed as a module-level function, because every worker process opens its own. A program that calls
+`evaluate` needs `if __name__ == "__main__":` for the same reason.
 """
 
 from __future__ import annotations
@@ -16,33 +18,50 @@ from dataclasses import asdict, dataclass, field
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
+from context_agent._support.journal import replace_file
 from context_agent.errors import DataError
-from context_agent.eval.catalog import Benchmark
-from context_agent.eval.checks import Leaks, MissingGold, leaks, missing_gold
-from context_agent.eval.corpora import Report, snapshot
-from context_agent.eval.journal import QUESTIONS, journal, replace
-from context_agent.eval.prices import Price
-from context_agent.eval.record import Record
-from context_agent.eval.runner import Progress, cells, plan, run
-from context_agent.eval.saved import Shelf
-from context_agent.eval.systems import Settings, System, asked
-from context_agent.eval.worker import Kit
+from context_agent.eval.aggregate import summarise
+from context_agent.eval.benchmarks.corpus_cache import ProgressCallback, cached_corpus
+from context_agent.eval.benchmarks.registry import Benchmark
+from context_agent.eval.gold import Leaks, MissingGold, leaks, missing_gold
+from context_agent.eval.records import (
+    QUESTIONS_FILE,
+    EvalRecord,
+    RecordKey,
+    TrajectoryStore,
+    open_run,
+    read_records,
+    read_run,
+)
+from context_agent.eval.report import html
+from context_agent.eval.runner import RunProgress, WorkerSpec, plan_jobs, run_jobs, windows_and_seeds
+from context_agent.eval.scoring import Price
+from context_agent.eval.summary import EvalSummary, FailedQuestion, WorstQuestion
+from context_agent.eval.systems import AnswerSettings, System, find_systems
+from context_agent.eval.view.build import build_page
+from context_agent.eval.view.loading import load
+from context_agent.eval.view.model import GoldQuestions, view_data
 from context_agent.harness.episode import Limits
 from context_agent.harness.policy import Policy
 from context_agent.pruning.budget import WINDOW, Budget
+from context_agent.questions import load_questions
 from context_agent.retrieval.protocol import Corpus
 from context_agent.version import __version__
 
-PROBLEMS = 100
-"""Rows left out that `run.json` names; the rest is counted."""
+SUMMARY_FILE, REPORT_FILE, TRAJECTORIES_FILE = "summary.json", "report.html", "trajectories.html"
+LISTED_PROBLEMS = 100
+"""Skipped rows that `run.json` lists; it counts the others."""
+LINKED_FAILURES = 50
+"""Failures whose trajectories the report links to."""
 
 
 @dataclass(frozen=True, slots=True)
-class Checked:
-    """A benchmark ready to be run: what opens its corpus, and what the checks found.
+class PreparedBenchmark:
+    """A benchmark ready to run: a function that opens its corpus, and what the checks found.
 
-    `corpus` is what the corpus calls itself, which for an indexed one is a digest of its chunks.
+    `corpus` is the name of the corpus, which for an indexed one is a digest of its chunks.
     """
 
     benchmark: Benchmark
@@ -54,36 +73,35 @@ class Checked:
 
     @property
     def identity(self) -> dict[str, Any]:
-        """What makes two figures comparable: the same corpus, and the same questions with the same gold."""
-        one = self.benchmark
+        """What must be equal for two runs to be comparable: the corpus, and the questions with their gold."""
         state = sha256()
-        for question in one.questions:
+        for question in self.benchmark.questions:
             state.update(
                 repr((question.id, question.question, question.answer, question.gold, question.facts)).encode()
             )
         return {
-            "split": one.split,
-            "questions": len(one.questions),
+            "split": self.benchmark.split,
+            "questions": len(self.benchmark.questions),
             "questions_digest": state.hexdigest()[:16],
             "corpus": self.corpus,
         }
 
     @property
     def note(self) -> dict[str, Any]:
-        """What a reader of the report must know about the data."""
-        one = self.benchmark
+        """What the report says about the data."""
+        benchmark = self.benchmark
         return {
-            "about": one.about,
-            "licence": one.licence,
-            "source": one.source,
-            "split": one.split,
-            "questions": len(one.questions),
+            "about": benchmark.about,
+            "licence": benchmark.licence,
+            "source": benchmark.source,
+            "split": benchmark.split,
+            "questions": len(benchmark.questions),
             "chunks": self.chunks,
-            "without_answer": sum(not question.answer for question in one.questions),
-            "not_scored": one.ungraded,
-            "ids": [question.id for question in one.questions],
-            "problems": list(one.problems[:PROBLEMS]),
-            "problems_count": len(one.problems),
+            "without_answer": sum(not question.answer for question in benchmark.questions),
+            "not_scored": benchmark.ungraded,
+            "ids": [question.id for question in benchmark.questions],
+            "problems": list(benchmark.problems[:LISTED_PROBLEMS]),
+            "problems_count": len(benchmark.problems),
             "missing_gold": str(self.missing) if self.missing else "",
             "missing_gold_ids": list(self.missing.ids),
             "leaks": str(self.leaks) if self.leaks else "",
@@ -91,10 +109,10 @@ class Checked:
 
 
 @dataclass(frozen=True, slots=True)
-class Options:
-    """What is asked of the benchmarks. `named` is what else figures depend on, as plain data.
+class EvalOptions:
+    """How the questions are answered. `extra_settings` is plain data that also affects the results.
 
-    Raises `ConfigError` for a window that no episode could have.
+    Raises `ConfigError` for an impossible window.
     """
 
     policy: Callable[[], Policy]
@@ -106,32 +124,39 @@ class Options:
     time_limit: float | None = None
     price: Price | None = None
     save: Path | None = None
-    named: Mapping[str, Any] = field(default_factory=dict)
+    """Folder for the trajectories; None keeps none."""
+    extra_settings: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         for window in self.windows:
             Budget(window)
 
 
-def check(
+def prepare(
     benchmark: Benchmark,
-    opener: Callable[[], Corpus] | None = None,
+    open_corpus: Callable[[], Corpus] | None = None,
     *,
     cache: Path | None = None,
     embedder: str = "static",
     reranker: str | None = None,
-    report: Report | None = None,
-) -> Checked:
-    """The benchmark with its corpus indexed, or opened by `opener`, and both checks done. Nothing is refused yet."""
-    if opener is None:
+    progress: ProgressCallback | None = None,
+) -> PreparedBenchmark:
+    """Indexes the benchmark's corpus in the `cache`, or opens it with `open_corpus`, and checks the data.
+
+    Reports what the checks find and refuses nothing; see `require_sound_data`. Raises `CorpusError`, and `ValueError`
+    without `open_corpus` and `cache`.
+    """
+    if open_corpus is None:
         if cache is None:
-            raise ValueError("a corpus that is not given is indexed in a cache: name the cache")
-        opener = snapshot(benchmark.documents, cache=cache, embedder=embedder, reranker=reranker, report=report)
-    corpus = opener()
+            raise ValueError("pass open_corpus, or a cache folder for the index")
+        open_corpus = cached_corpus(
+            benchmark.documents, cache=cache, embedder=embedder, reranker=reranker, progress=progress
+        )
+    corpus = open_corpus()
     try:
-        return Checked(
+        return PreparedBenchmark(
             benchmark,
-            opener,
+            open_corpus,
             corpus.name,
             corpus.count() if hasattr(corpus, "count") else 0,
             missing_gold(corpus, benchmark.questions),
@@ -142,71 +167,62 @@ def check(
             corpus.close()
 
 
-def refuse(checked: Sequence[Checked], *, missing: bool = True, shared: bool = True) -> None:
-    """Raises `DataError` for what the checks found: gold that is `missing`, questions `shared` by train and test."""
-    found = []
-    for one in checked:
-        if missing and one.missing:
-            found.append(
-                f"{one.benchmark.name}: {one.missing}. Index the whole corpus, or count them as not found with "
-                "--allow-missing-gold"
+def require_sound_data(
+    benchmarks: Sequence[PreparedBenchmark], *, allow_missing_gold: bool = False, allow_leaks: bool = False
+) -> None:
+    """Raises `DataError` for missing gold and for questions that train and test share."""
+    problems = []
+    for prepared in benchmarks:
+        name = prepared.benchmark.name
+        if prepared.missing and not allow_missing_gold:
+            problems.append(
+                f"{name}: {prepared.missing}. Index the complete corpus, or pass --allow-missing-gold to count them as "
+                "not found"
             )
-        if shared and one.leaks:
-            found.append(f"{one.benchmark.name}: {one.leaks}. Mend the splits, or go on with --allow-leaks")
-    if found:
-        raise DataError("; ".join(found))
-
-
-def problems_of(name: str, note: Mapping[str, Any]) -> list[str]:
-    """What a benchmark's note in `run.json` says was wrong with its data, a sentence each."""
-    found = [f"{name}: {one}" for one in note.get("problems", ())]
-    if (more := note.get("problems_count", 0) - len(found)) > 0:
-        found.append(f"{name}: {more} further rows were left out")
-    if note.get("not_scored"):
-        found.append(f"{name}: {note['not_scored']} questions have neither gold nor an answer and are left out")
-    found += [f"{name}: {note[key]}" for key in ("missing_gold", "leaks") if note.get(key)]
-    return found
-
-
-def expected_of(run: Mapping[str, Any]) -> list[tuple[str, str, int, int, str]]:
-    """The keys of the records that the run in a `run.json` has when it is complete."""
-    settings, notes = run["settings"], run["notes"]
-    keys = []
-    for benchmark in settings["benchmarks"]:
-        for system in asked(settings["systems"], reranker=True):
-            for window, seed in cells(system, settings["windows"], settings["seeds"]):
-                keys += [(benchmark, system.name, window, seed, one) for one in notes["benchmarks"][benchmark]["ids"]]
-    return keys
+        if prepared.leaks and not allow_leaks:
+            problems.append(f"{name}: {prepared.leaks}. Correct the splits, or pass --allow-leaks to run anyway")
+    if problems:
+        raise DataError("; ".join(problems))
 
 
 def evaluate(
-    checked: Sequence[Checked],
+    benchmarks: Sequence[PreparedBenchmark],
     systems: Sequence[System],
-    options: Options,
+    options: EvalOptions,
     *,
     folder: Path,
     concurrency: int = 1,
     processes: int | None = None,
-    progress: Progress | None = None,
-) -> list[Record]:
-    """The records of every question, in the order asked; what `folder` holds of them already is not asked again."""
-    jobs = plan([one.benchmark for one in checked], systems, windows=options.windows, seeds=options.seeds)
-    shelf = None if options.save is None else Shelf(options.save, folder)
-    writing = None if shelf is None else shelf.unfinished
-    kit = Kit(
-        {one.benchmark.name: one.open for one in checked},
-        options.policy,
-        Settings(options.profile, Limits(options.max_turns, options.time_limit), options.k, writing),
-        options.price,
-        shelf,
+    progress: RunProgress | None = None,
+) -> list[EvalRecord]:
+    """Runs all questions that have no record in `folder` yet, and returns all records in the order of the jobs.
+
+    See `run_jobs` for `concurrency`, `processes` and errors. Raises `ConfigError` if the folder has a run with other
+    settings.
+    """
+    jobs = plan_jobs(
+        [prepared.benchmark for prepared in benchmarks], systems, windows=options.windows, seeds=options.seeds
     )
-    notes = {"benchmarks": {one.benchmark.name: one.note for one in checked}, "systems": _about(systems)}
-    with journal(folder, settings_of(checked, systems, options), notes) as opened, _tidied(shelf):
-        replace(folder / QUESTIONS, "".join(f"{json.dumps(row)}\n" for row in _questions(checked)))
-        return run(
+    store = None if options.save is None else TrajectoryStore(options.save, folder)
+    limits = Limits(options.max_turns, options.time_limit)
+    spec = WorkerSpec(
+        {prepared.benchmark.name: prepared.open for prepared in benchmarks},
+        options.policy,
+        AnswerSettings(options.profile, limits, options.k, None if store is None else store.unfinished),
+        options.price,
+        store,
+    )
+    notes = {
+        "benchmarks": {prepared.benchmark.name: prepared.note for prepared in benchmarks},
+        "systems": {system.name: system.about for system in systems},
+    }
+    with open_run(folder, run_settings(benchmarks, systems, options), notes) as log, _cleared(store):
+        questions = "".join(f"{json.dumps(row)}\n" for row in _question_rows(benchmarks))
+        replace_file(folder / QUESTIONS_FILE, questions)
+        return run_jobs(
             jobs,
-            kit,
-            opened,
+            spec,
+            log,
             concurrency=concurrency,
             processes=processes,
             time_limit=options.time_limit,
@@ -214,42 +230,116 @@ def evaluate(
         )
 
 
-def _questions(checked: Sequence[Checked]) -> Iterator[dict[str, Any]]:
-    """What was asked, as a question file that `ctx1 view --gold` reads; ids carry their benchmark's name."""
-    for one in checked:
-        for question in one.benchmark.questions:
-            yield {**asdict(question), "id": f"{one.benchmark.name}/{question.id}"}
-
-
-@contextmanager
-def _tidied(shelf: Shelf | None) -> Iterator[None]:
-    """Without what an earlier run that was killed left unfinished, before and after."""
-    try:
-        if shelf is not None:
-            shelf.clear()
-        yield
-    finally:
-        if shelf is not None:
-            shelf.clear()
-
-
-def settings_of(checked: Sequence[Checked], systems: Sequence[System], options: Options) -> dict[str, Any]:
-    """Everything that figures depend on. How many are answered at once is not among it."""
+def run_settings(
+    benchmarks: Sequence[PreparedBenchmark], systems: Sequence[System], options: EvalOptions
+) -> dict[str, Any]:
+    """Everything that affects the results. The number of questions answered at a time does not."""
     return {
         "version": __version__,
-        "benchmarks": {one.benchmark.name: one.identity for one in checked},
-        "systems": [one.name for one in systems],
+        "benchmarks": {prepared.benchmark.name: prepared.identity for prepared in benchmarks},
+        "systems": [system.name for system in systems],
         "windows": list(options.windows),
         "seeds": list(options.seeds),
         "k": options.k,
-        "policy": options.policy().name if any(one.keeps_context for one in systems) else "none",
+        "policy": options.policy().name if any(system.keeps_context for system in systems) else "none",
         "profile": options.profile,
         "max_turns": options.max_turns,
         "time_limit": options.time_limit,
         "price": None if options.price is None else options.price.model_dump(),
-        **{name: value for name, value in options.named.items() if value is not None},
+        **{name: value for name, value in options.extra_settings.items() if value is not None},
     }
 
 
-def _about(systems: Sequence[System]) -> dict[str, str]:
-    return {one.name: one.about for one in systems}
+def _question_rows(benchmarks: Sequence[PreparedBenchmark]) -> Iterator[dict[str, Any]]:
+    """The questions as rows of a question file for `ctx1 view --gold`; their ids start with the benchmark's name."""
+    for prepared in benchmarks:
+        for question in prepared.benchmark.questions:
+            yield {**asdict(question), "id": f"{prepared.benchmark.name}/{question.id}"}
+
+
+@contextmanager
+def _cleared(store: TrajectoryStore | None) -> Iterator[None]:
+    """Deletes unfinished trajectories before and after the block."""
+    try:
+        if store is not None:
+            store.clear()
+        yield
+    finally:
+        if store is not None:
+            store.clear()
+
+
+def write_report(folder: Path, *, reference: str | None = None) -> EvalSummary:
+    """Writes the summary, the report and the page of trajectories into a run's folder, and returns the summary.
+
+    Works on a stopped run too. Raises `DataError` for a folder without a run, `ConfigError` for a reference that was
+    not run.
+    """
+    summary = summarise_run(folder, reference=reference)
+    replace_file(folder / SUMMARY_FILE, json.dumps(summary.to_json(), indent=1) + "\n")
+    title = f"Evaluation on {', '.join(summary.benchmarks) or 'nothing yet'}"
+    replace_file(folder / REPORT_FILE, html.render(summary, title=title, links=_write_trajectories(folder, summary)))
+    return summary
+
+
+def summarise_run(folder: Path, *, reference: str | None = None) -> EvalSummary:
+    """The summary of the records in a folder; it lists unanswered questions as missing. Raises as `write_report`."""
+    run = read_run(folder)
+    notes: Mapping[str, Mapping[str, Any]] = run["notes"]["benchmarks"]
+    settings = {key: value for key, value in run["settings"].items() if value is not None}
+    return summarise(
+        read_records(folder),
+        settings={**settings, "benchmarks": {name: _description(note) for name, note in notes.items()}},
+        order=settings["systems"],
+        reference=reference,
+        expected=_expected_keys(run),
+        problems=[problem for name, note in notes.items() for problem in _data_problems(name, note)],
+    )
+
+
+def _write_trajectories(folder: Path, summary: EvalSummary) -> dict[str, str]:
+    """Writes the page of the trajectories that the report links to, and returns the link of each of them."""
+    questions: list[FailedQuestion | WorstQuestion] = [*summary.failures[:LINKED_FAILURES], *summary.worst]
+    names = dict.fromkeys(name for question in questions for name in question.trajectories)
+    paths = {name: folder / name for name in names if (folder / name).is_file()}
+    try:
+        collection = load(list(paths.values()))
+    except DataError:  # none was kept, or none is complete up to its header
+        return {}
+    problems: list[str] = []
+    file = folder / QUESTIONS_FILE
+    gold = GoldQuestions(load_questions(file, problems=problems) if file.is_file() else [])
+    data = view_data(collection, gold, problems=problems)
+    replace_file(folder / TRAJECTORIES_FILE, build_page(data, title="Failed and worst questions"))
+    ids = {row.id for row in data.rows}
+    return {name: f"{TRAJECTORIES_FILE}#t={quote(path.stem)}" for name, path in paths.items() if path.stem in ids}
+
+
+def _data_problems(name: str, note: Mapping[str, Any]) -> list[str]:
+    """The problems of a benchmark's data, from its note in `run.json`."""
+    problems = [f"{name}: {problem}" for problem in note.get("problems", ())]
+    if (more := note.get("problems_count", 0) - len(problems)) > 0:
+        problems.append(f"{name}: {more} further rows were skipped")
+    if note.get("not_scored"):
+        problems.append(f"{name}: {note['not_scored']} questions have neither gold nor an answer and are left out")
+    problems += [f"{name}: {note[key]}" for key in ("missing_gold", "leaks") if note.get(key)]
+    return problems
+
+
+def _expected_keys(run: Mapping[str, Any]) -> list[RecordKey]:
+    """The keys of the records that a complete run has, from its `run.json`."""
+    settings, notes = run["settings"], run["notes"]
+    keys = []
+    for benchmark in settings["benchmarks"]:
+        ids = notes["benchmarks"][benchmark]["ids"]
+        for system in find_systems(settings["systems"], reranker=True):
+            for window, seed in windows_and_seeds(system, settings["windows"], settings["seeds"]):
+                keys += [(benchmark, system.name, window, seed, question_id) for question_id in ids]
+    return keys
+
+
+def _description(note: Mapping[str, Any]) -> str:
+    """A benchmark in one line: split, size, licence, source."""
+    parts = [f"split {note['split']}" if note["split"] else "", f"{note['questions']:,} questions"]
+    parts += [f"{note['chunks']:,} chunks" if note["chunks"] else "", f"licence {note['licence']}", note["source"]]
+    return ", ".join(part for part in parts if part)

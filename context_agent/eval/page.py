@@ -1,8 +1,8 @@
-"""One HTML file that needs nothing else: no server, no network, no library. The reports and the viewer are such pages.
+"""Self-contained HTML pages, which need no server, network or library. The reports and the viewer are such pages.
 
-The page's own content security policy forbids every request and every script or style but those written into it here,
-which it knows by their hashes. Data is deflated and in base64, so that nothing in it can end an element; a script
-reads it with `await pageData("name")` (see `page.js`).
+The page's content security policy forbids every request, and every script and style except the page's own, which it
+identifies by their hashes. Data is compressed and base64-encoded, so nothing in it can end an element; a script reads
+it with `await pageData("name")` (see `page.js`).
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from importlib.resources import files
 
 _ENDS = re.compile(r"</(?:script|style)|<!--", re.I)
 _NAME = re.compile(r"[a-z][a-z0-9-]*")
-_UNSEEN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
-"""Control characters, the bidirectional overrides that could turn a line around, and halves of surrogate pairs."""
+_UNPRINTABLE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
+"""Control characters, bidirectional overrides, which can reverse a line, and lone surrogates."""
 
 
 def page(
@@ -30,12 +30,12 @@ def page(
     scripts: Iterable[str] = (),
     styles: Iterable[str] = (),
 ) -> str:
-    """The page as text. `title` is plain text; `body` is HTML whose every foreign word went through `escape`.
+    """The page as text. `title` is plain text; `body` is HTML in which all external text went through `escape`.
 
-    Each entry of `data` is plain JSON data under a name of small letters, digits and dashes; parts are unpacked one by
-    one as a script asks for them. `scripts` run in order when the body stands, as classic scripts in one scope.
-    `styles` come after the base stylesheet. Inline event handlers and `style` attributes do not work in the page.
-    Raises `ValueError` for a script or style that would end its own element, and for data that is no JSON.
+    Each entry of `data` is plain JSON data under a name of lowercase letters, digits and hyphens; a script unpacks the
+    entries one by one. `scripts` run in order after the body, as classic scripts in one scope. `styles` follow the base
+    stylesheet. Inline event handlers and `style` attributes do not work in the page. Raises `ValueError` for a script
+    or style that would end its own element, and for data that is not JSON.
     """
     sheets = [_own("page.css"), *(_checked(style) for style in styles)]
     programs = [_checked(script) for script in scripts]
@@ -56,14 +56,8 @@ def page(
 
 
 def escape(text: str) -> str:
-    """The text for use in HTML, in attributes too. Characters that can't be seen or turn text around are shown."""
-    return html.escape(_UNSEEN.sub(lambda match: f"⟨U+{ord(match[0]):04X}⟩", text))
-
-
-def image(svg: str, alt: str) -> str:
-    """An SVG drawing as an `img` element: in there its own `style` attributes work, and no script ever runs."""
-    encoded = base64.b64encode(svg.encode()).decode("ascii")
-    return f'<img src="data:image/svg+xml;base64,{encoded}" alt="{escape(alt)}">'
+    """The text for use in HTML, including attributes. Unprintable characters and overrides are spelled out."""
+    return html.escape(_UNPRINTABLE.sub(lambda match: f"⟨U+{ord(match[0]):04X}⟩", text))
 
 
 def _policy(programs: Iterable[str], sheets: Iterable[str]) -> str:
@@ -80,7 +74,7 @@ def _hash(text: str) -> str:
 
 def _part(name: str, value: object) -> str:
     if not _NAME.fullmatch(name):
-        raise ValueError(f"data part {name!r}: a name is of small letters, digits and dashes")
+        raise ValueError(f"data part {name!r}: use lowercase letters, digits and hyphens")
     text = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
     packed = base64.b64encode(zlib.compress(text.encode("utf-8", "surrogatepass"))).decode("ascii")
     return f'<script type="application/octet-stream" id="data-{name}">{packed}</script>\n'
@@ -91,7 +85,7 @@ def _own(name: str) -> str:
 
 
 def _checked(text: str) -> str:
-    """The script or style, its line ends as the browser reads them: the hash is made of that."""
-    if found := _ENDS.search(text):
-        raise ValueError(f"a script or style may not contain {found[0]!r}: it would end its own element")
+    """The script or style with line ends as the browser reads them, because the hash is computed from those."""
+    if match := _ENDS.search(text):
+        raise ValueError(f"a script or style may not contain {match[0]!r}, which would end its own element")
     return text.replace("\r\n", "\n").replace("\r", "\n")

@@ -1,4 +1,4 @@
-"""What an episode spent and what it had found after each turn, read off its trajectory by replay."""
+"""What an episode spent, and what it had found after each turn, computed by replaying its trajectory."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from context_agent.eval.gold import Gold
-from context_agent.eval.record import Turn
+from context_agent.eval.records import TurnState
 from context_agent.harness.trajectory import (
     ActionTaken,
     EditApplied,
@@ -21,11 +21,11 @@ from context_agent.pruning.view import Block, View
 
 
 @dataclass(slots=True)
-class Spent:
-    """Totals of one episode; tokens but for the counts.
+class EpisodeCosts:
+    """Totals of one episode, in tokens except for the counts.
 
-    `prompt` sums the views that actions were taken on: what a server reads. `cached` is the part of it that repeats
-    the previous prompt and the reply to it, up to the first block that an edit changed: what a prefix cache spares.
+    `prompt` sums the views that actions were taken on, which is what a server reads. `cached` is the part of it that
+    repeats the previous prompt and reply, up to the first block that an edit changed; a prefix cache saves that part.
     """
 
     actions: int = 0
@@ -44,10 +44,11 @@ class Spent:
 
 
 @dataclass(frozen=True, slots=True)
-class State:
+class ReplayState:
     """After a turn: what was found so far, what is held in view, and which chunks were pruned so far.
 
-    `seen` and `held` are numbers of needs; `pruned` are chunk ids, `pruned_gold` those of them that are gold.
+    `seen` and `held` are the numbers of the evidence (`Gold.needs`); `pruned` are chunk ids, `pruned_gold` those of
+    them that are gold.
     """
 
     placed: int
@@ -59,18 +60,18 @@ class State:
 
 
 class Replay:
-    """One trajectory folded event by event. Raises `TrajectoryError` where the record is not sound."""
+    """One trajectory, folded event by event. Raises `TrajectoryError` if the trajectory does not replay."""
 
     def __init__(self, trajectory: Trajectory, gold: Gold) -> None:
-        self.spent = Spent()
-        self.states: list[State] = []
+        self.spent = EpisodeCosts()
+        self.states: list[ReplayState] = []
         self.shown: set[str] = set()
         """Ids of the chunks ever shown."""
         self.gold: set[str] = set()
-        """Those of them that are gold."""
+        """The shown chunks that are gold."""
         self.pruned: set[str] = set()
-        """Those that a prune took out of view at some time, restored or not. A chunk is in view through a summary, too:
-        what is summarised is not pruned, and is when the last summary of it is."""
+        """Ids of the chunks that a prune removed from view at some time, restored or not. A summary keeps its chunks in
+        view: a summarised chunk counts as pruned once the last summary of it is pruned."""
         self.seen: frozenset[int] = frozenset()
         self._gold = gold
         self._prefix = 0
@@ -78,9 +79,9 @@ class Replay:
         for event, after in trajectory.replay():
             self._take(event, view, after)
             view = after
-        self.kept = {block.id for block in view.citable_blocks} if view is not None else set()
-        """Those in the final view, themselves or through a summary."""
-        self.held = self._found(view.citable_blocks) if view is not None else frozenset()
+        self.final_view = {block.id for block in view.citable_blocks} if view is not None else set()
+        """Ids of the chunks in the final view, themselves or through a summary."""
+        self.held = self._evidence(view.citable_blocks) if view is not None else frozenset()
         self.spent.end = view.tokens if view is not None else 0
 
     def _take(self, event: Event, before: View | None, after: View) -> None:
@@ -124,28 +125,31 @@ class Replay:
         blocks = [segment for segment in event.segments if isinstance(segment, Block)]
         self.shown |= {block.id for block in blocks}
         self.gold |= {block.id for block in blocks if self._gold.found_by(block.document_id, (block.id,))}
-        self.seen |= self._found(blocks)
+        self.seen |= self._evidence(blocks)
 
     def _note(self, view: View) -> None:
         pruned = frozenset(self.pruned)
-        held = self._found(view.citable_blocks)
-        state = State(self.spent.placed, view.tokens, self.seen, held, pruned, pruned & self.gold)
+        held = self._evidence(view.citable_blocks)
+        state = ReplayState(self.spent.placed, view.tokens, self.seen, held, pruned, pruned & self.gold)
         self.states.append(state)
 
-    def _found(self, blocks: Sequence[Block]) -> frozenset[int]:
+    def _evidence(self, blocks: Sequence[Block]) -> frozenset[int]:
         return frozenset().union(*(self._gold.found_by(block.document_id, (block.id,)) for block in blocks))
 
 
-def curve(replays: Sequence[Replay], needs: int) -> tuple[Turn, ...]:
-    """The state after each turn. Of several rollouts the n-th turns are taken together, one that has ended stays as it
-    was: tokens, views and counts are summed, what was found is united."""
-    longest = max((len(one.states) for one in replays), default=0)
-    return tuple(_turn(number, replays, needs) for number in range(1, longest + 1)) if needs else ()
+def curve(replays: Sequence[Replay], needs: int) -> tuple[TurnState, ...]:
+    """The state after each turn.
+
+    The n-th turns of several rollouts are combined: tokens, views and counts are summed, and what was found is united.
+    A rollout that has ended keeps its last state.
+    """
+    longest = max((len(replay.states) for replay in replays), default=0)
+    return tuple(_turn_state(number, replays, needs) for number in range(1, longest + 1)) if needs else ()
 
 
-def _turn(number: int, replays: Sequence[Replay], needs: int) -> Turn:
-    states = [one.states[min(number, len(one.states)) - 1] for one in replays if one.states]
-    return Turn(
+def _turn_state(number: int, replays: Sequence[Replay], needs: int) -> TurnState:
+    states = [replay.states[min(number, len(replay.states)) - 1] for replay in replays if replay.states]
+    return TurnState(
         turn=number,
         tokens=sum(state.placed for state in states),
         view=sum(state.view for state in states),

@@ -1,17 +1,18 @@
-"""Runs systems on benchmarks: which questions are asked, by how many at once, and what becomes of one that hangs.
+"""Runs systems on benchmarks: plans the jobs, answers them in worker processes, and ends episodes that hang.
 
-Questions are answered by processes (`worker`), which costs a corpus in memory each and buys two things: the embedded
-policy, which is all computing, gets a core each; and an episode that blocks for ever can be ended from outside. An
-overdue episode's process is killed, its record is a failure, and what else that process was at is asked again.
+Worker processes cost a copy of the corpora each and have two advantages. The embedded policy, which only computes, gets
+one core per process. An episode that blocks forever can be ended from outside: its process is killed, its record is a
+failure, and the other jobs of that process are repeated.
 
-The figures do not depend on how many work at once: an answer depends on its question, system, window and seed alone,
-and whoever reads the records sorts them.
+The results do not depend on the number of processes: an answer depends on its question, system, window and seed alone,
+and readers sort the records.
 """
 
 from __future__ import annotations
 
 import os
 import signal
+import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -20,239 +21,295 @@ from dataclasses import dataclass, field, replace
 from multiprocessing import get_context
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
+from queue import SimpleQueue
 
-from context_agent.errors import ConfigError
-from context_agent.eval.catalog import Benchmark
-from context_agent.eval.journal import Journal
-from context_agent.eval.record import Record
-from context_agent.eval.systems import System
-from context_agent.eval.worker import Begun, Broken, Job, Kit, Said, serve, unanswered
+from context_agent.agent import SearchResult
+from context_agent.errors import ConfigError, ContextAgentError
+from context_agent.eval.benchmarks.registry import Benchmark
+from context_agent.eval.gold import Gold, gold_of
+from context_agent.eval.records import EvalRecord, RecordKey, RunLog, TrajectoryStore, benchmark_folder
+from context_agent.eval.scoring import Price, failure, rollout_errors, score
+from context_agent.eval.systems import Answerer, AnswerSettings, System
+from context_agent.harness.policy import Policy
+from context_agent.questions import Question
+from context_agent.retrieval.protocol import Corpus
+from context_agent.tokens import HarmonyCounter
 
-PATIENCE = 600.0
-"""Seconds after which an episode without a limit of its own counts as hung."""
-GRACE = 5.0
-"""Seconds beyond its limit that an episode gets to end by itself, with the ranking it has."""
-AHEAD = 2
-"""Jobs that wait in a process beside those it is at, so that it need not wait for the next."""
-TRIES = 2
-"""Times a job is tried whose process dies under it."""
-BEAT = 1.0
-"""Seconds between looks at the clock while nothing comes in."""
+DEFAULT_TIMEOUT = 600.0
+"""Seconds after which an episode without a time limit counts as hung."""
+GRACE_PERIOD = 5.0
+"""Seconds beyond its limit in which an episode may end by itself, with the ranking that it has."""
+PREFETCH = 2
+"""Jobs that wait in a process besides those in progress, so that it is never idle."""
+MAX_ATTEMPTS = 2
+"""Attempts at a job whose process dies."""
+POLL_INTERVAL = 1.0
+"""Seconds between checks for overdue episodes while no message arrives."""
 NO_WINDOW = 0
-"""The window of a system that keeps no context."""
-_THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
+"""The window of a system without a context."""
+_THREAD_SETTINGS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 
-Progress = Callable[[int, int], None]
+RunProgress = Callable[[int, int], None]
+"""(questions answered, questions in total)."""
 
 
-def plan(
+@dataclass(frozen=True, slots=True)
+class Job:
+    """One question for one system."""
+
+    benchmark: str
+    system: System
+    window: int
+    seed: int
+    question: Question
+
+    @property
+    def key(self) -> RecordKey:
+        """The key of the job's record."""
+        return (self.benchmark, self.system.name, self.window, self.seed, self.question.id)
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerSpec:
+    """What a worker needs. It is sent to another process, so everything in it must be picklable.
+
+    `corpora` and `policy` are module-level functions or callable values such as `CachedCorpus`; each worker calls them.
+    """
+
+    corpora: Mapping[str, Callable[[], Corpus]]
+    policy: Callable[[], Policy]
+    settings: AnswerSettings
+    price: Price | None = None
+    store: TrajectoryStore | None = None
+
+
+def plan_jobs(
     benchmarks: Sequence[Benchmark], systems: Sequence[System], *, windows: Sequence[int], seeds: Sequence[int]
 ) -> list[Job]:
-    """Every question to ask, in order. A system that keeps no context is asked once, with no window, by the first seed.
+    """All jobs in order. A system without a context runs once, without a window and with the first seed.
 
-    Raises `ConfigError` where nothing is asked for, or two benchmarks have one name.
+    Raises `ConfigError` if one of the arguments is empty or two benchmarks have the same name.
     """
-    for what, given in (("benchmark", benchmarks), ("system", systems), ("window", windows), ("seed", seeds)):
-        if not given:
-            raise ConfigError(f"no {what} is given")
-    names = [one.name for one in benchmarks]
+    for option, values in (("benchmarks", benchmarks), ("systems", systems), ("windows", windows), ("seeds", seeds)):
+        if not values:
+            raise ConfigError(f"no {option} are selected: pass --{option}")
+    names = [benchmark.name for benchmark in benchmarks]
     if repeated := next((name for name in names if names.count(name) > 1), None):
-        raise ConfigError(f"two benchmarks are called {repeated!r}: give one another name, as NAME=FOLDER")
+        raise ConfigError(f"two benchmarks are called {repeated!r}: rename one of them with --benchmarks NAME=FOLDER")
     return [
-        Job(one.name, system, window, seed, question)
-        for one in benchmarks
+        Job(benchmark.name, system, window, seed, question)
+        for benchmark in benchmarks
         for system in systems
-        for window, seed in cells(system, windows, seeds)
-        for question in one.questions
+        for window, seed in windows_and_seeds(system, windows, seeds)
+        for question in benchmark.questions
     ]
 
 
-def cells(system: System, windows: Sequence[int], seeds: Sequence[int]) -> list[tuple[int, int]]:
-    """The windows and seeds under which a system is run."""
+def windows_and_seeds(system: System, windows: Sequence[int], seeds: Sequence[int]) -> list[tuple[int, int]]:
+    """The pairs of window and seed under which a system runs."""
     if not system.keeps_context:
         return [(NO_WINDOW, seeds[0])]
     return [(window, seed) for window in dict.fromkeys(windows) for seed in dict.fromkeys(seeds)]
 
 
-def run(
+def run_jobs(
     jobs: Sequence[Job],
-    kit: Kit,
-    journal: Journal,
+    spec: WorkerSpec,
+    log: RunLog,
     *,
     concurrency: int = 1,
     processes: int | None = None,
     time_limit: float | None = None,
-    progress: Progress | None = None,
-) -> list[Record]:
-    """Answers the jobs that have no record yet, and gives the records of all, in the order of the jobs.
+    progress: RunProgress | None = None,
+) -> list[EvalRecord]:
+    """Answers the jobs without a record, and returns the records of all jobs in their order.
 
-    `concurrency` questions are answered at once, by as many processes as there are cores, or by `processes`. Raises
-    what a corpus or the policy raised when it was opened; `KeyboardInterrupt` leaves the journal as far as it got.
+    Answers `concurrency` questions at a time in `processes` processes, by default one per core. Raises what a corpus or
+    the policy raised when it was opened. After `KeyboardInterrupt` the log has everything answered so far.
     """
-    left = [job for job in jobs if job.key not in journal.records]
-    done = len(jobs) - len(left)
-    tell = progress or (lambda done, total: None)
-    tell(done, len(jobs))
-    if left:
-        count = min(processes or cores(), concurrency, len(left))
+    remaining = [job for job in jobs if job.key not in log.records]
+    done = len(jobs) - len(remaining)
+    report = progress or (lambda done, total: None)
+    report(done, len(jobs))
+    if remaining:
+        count = min(processes or available_cores(), concurrency, len(remaining))
         slots = -(-concurrency // count)
-        crew = _Crew(kit, deque(left), slots, (time_limit or PATIENCE) + GRACE)
-        for record in crew.answers(count):
-            journal.add(record)
+        pool = WorkerPool(spec, deque(remaining), slots, (time_limit or DEFAULT_TIMEOUT) + GRACE_PERIOD)
+        for record in pool.run(count):
+            log.add(record)
             done += 1
-            tell(done, len(jobs))
-    return [journal.records[job.key] for job in jobs]
+            report(done, len(jobs))
+    return [log.records[job.key] for job in jobs]
 
 
-def cores() -> int:
-    """The processors that this process may use."""
+def available_cores() -> int:
+    """The number of processors that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+@dataclass(frozen=True, slots=True)
+class JobStarted:
+    """A worker has started the job; its time counts from here."""
+
+    key: RecordKey
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerFailed:
+    """A worker cannot work at all: a corpus or the policy cannot be opened."""
+
+    error: Exception
+
+
+WorkerMessage = JobStarted | WorkerFailed | EvalRecord
 
 
 @dataclass(slots=True)
 class _Worker:
-    """A process at work: its jobs by key, and when each of them is overdue (from when it is begun)."""
+    """A running process: its jobs by key, and when each of them started."""
 
     process: BaseProcess
     pipe: Connection
-    jobs: dict[tuple[object, ...], Job] = field(default_factory=dict)
-    begun: dict[tuple[object, ...], float] = field(default_factory=dict)
+    jobs: dict[RecordKey, Job] = field(default_factory=dict)
+    started: dict[RecordKey, float] = field(default_factory=dict)
 
-    def end(self) -> None:
-        """Ends the process by force: it may be beyond listening."""
+    def kill(self) -> None:
+        """Kills the process, which may no longer react to messages."""
         self.pipe.close()
         self.process.kill()
         self.process.join()
 
 
-class _Crew:
-    """The processes of a run, and the jobs that wait."""
+class WorkerPool:
+    """The worker processes of a run, and the jobs that wait for them."""
 
-    def __init__(self, kit: Kit, waiting: deque[Job], slots: int, limit: float) -> None:
-        self._kit = kit
+    def __init__(self, spec: WorkerSpec, waiting: deque[Job], slots: int, limit: float) -> None:
+        self._spec = spec
         self._waiting = waiting
         self._slots = slots
         self._limit = limit
         self._workers: list[_Worker] = []
-        self._tries: dict[tuple[object, ...], int] = {}
+        self._attempts: dict[RecordKey, int] = {}
 
-    def answers(self, count: int) -> Iterator[Record]:
-        """A record for every job, as they come."""
+    def run(self, count: int) -> Iterator[EvalRecord]:
+        """Answers every job with `count` processes and yields the records as they arrive."""
         try:
             while self._waiting or any(worker.jobs for worker in self._workers):
-                self._staff(count)
-                yield from self._heard()
+                self._assign(count)
+                yield from self._received()
                 yield from self._overdue()
         finally:
             for worker in self._workers:
-                worker.end()
+                worker.kill()
 
-    def _staff(self, count: int) -> None:
-        """Sends waiting jobs to whoever has room, and starts processes while there are too few."""
+    def _assign(self, count: int) -> None:
+        """Sends waiting jobs to workers with room, and starts processes while there are too few."""
         while len(self._workers) < count and self._waiting:
-            self._workers.append(_start(self._kit, self._slots))
-            self._hand_out(self._workers[-1])
+            self._workers.append(_start_worker(self._spec, self._slots))
+            self._send_jobs(self._workers[-1])
         for worker in self._workers:
-            self._hand_out(worker)
+            self._send_jobs(worker)
 
-    def _hand_out(self, worker: _Worker) -> None:
+    def _send_jobs(self, worker: _Worker) -> None:
         while self._waiting and self._has_room(worker):
             job = self._waiting.popleft()
             worker.jobs[job.key] = job
             try:
                 worker.pipe.send(job)
-            except OSError:  # it died; `_heard` finds out and asks for the job again
+            except OSError:  # the process died; `_received` notices and repeats the job
                 return
 
     def _has_room(self, worker: _Worker) -> bool:
-        """Whether the next job may go there. One that was at a death is alone with it: the next death is its own."""
-        suspect = any(self._tries.get(key) for key in (self._waiting[0].key, *worker.jobs))
-        return len(worker.jobs) < (1 if suspect else self._slots + AHEAD)
+        """Whether the next job may go there. A job whose process died runs alone: another death is then its own."""
+        suspect = any(self._attempts.get(key) for key in (self._waiting[0].key, *worker.jobs))
+        return len(worker.jobs) < (1 if suspect else self._slots + PREFETCH)
 
-    def _heard(self) -> Iterator[Record]:
-        """The records that have come in; where nothing comes, a look at the clock is due."""
-        pipes = {worker.pipe: worker for worker in self._workers}
-        for ready in wait(list(pipes), timeout=BEAT):
-            worker = pipes[ready]  # type: ignore[index]  # only pipes are waited for
+    def _received(self) -> Iterator[EvalRecord]:
+        """The records that have arrived; returns after `POLL_INTERVAL` without messages."""
+        workers = {worker.pipe: worker for worker in self._workers}
+        for ready in wait(list(workers), timeout=POLL_INTERVAL):
+            worker = workers[ready]  # type: ignore[index]  # it waits for pipes only
             try:
-                said: Said = worker.pipe.recv()
+                message: WorkerMessage = worker.pipe.recv()
             except (EOFError, OSError):
-                yield from self._died(worker)
+                yield from self._handle_death(worker)
                 continue
-            if isinstance(said, Broken):
-                raise said.error
-            if isinstance(said, Begun):
-                worker.begun[said.key] = time.monotonic()
-            elif worker.jobs.pop(said.key, None) is not None:
-                worker.begun.pop(said.key, None)
-                yield said
+            if isinstance(message, WorkerFailed):
+                raise message.error
+            if isinstance(message, JobStarted):
+                worker.started[message.key] = time.monotonic()
+            elif worker.jobs.pop(message.key, None) is not None:
+                worker.started.pop(message.key, None)
+                yield message
 
-    def _overdue(self) -> Iterator[Record]:
-        """Gives up the episodes whose time is over, with the processes they hang in; their other jobs wait again."""
+    def _overdue(self) -> Iterator[EvalRecord]:
+        """Gives up overdue episodes and kills their processes, whose other jobs are repeated."""
         now = time.monotonic()
         for worker in list(self._workers):
-            late = [key for key, begun in worker.begun.items() if now - begun > self._limit]
-            if late:
-                self._dismiss(worker, [job for key, job in worker.jobs.items() if key not in late])
-            for key in late:
-                said = f"hung: no answer within {self._limit - GRACE:g} seconds; its process was ended"
-                yield self._given_up(worker.jobs[key], said, now - worker.begun[key])
+            overdue = [key for key, started in worker.started.items() if now - started > self._limit]
+            if overdue:
+                self._remove(worker, [job for key, job in worker.jobs.items() if key not in overdue])
+            for key in overdue:
+                error = f"hung: no answer within {self._limit - GRACE_PERIOD:g} seconds; its process was killed"
+                yield self._given_up(worker.jobs[key], error, now - worker.started[key])
 
-    def _died(self, worker: _Worker) -> Iterator[Record]:
-        """A process that died by itself: its jobs are tried again, and given up where that keeps happening."""
+    def _handle_death(self, worker: _Worker) -> Iterator[EvalRecord]:
+        """Repeats the jobs of a process that died, or gives them up after `MAX_ATTEMPTS` deaths."""
         worker.process.join()
-        again = []
-        # Where none had begun, it died of what it opened for them: that must not go on for ever either.
-        suspects = worker.begun or worker.jobs
+        repeated = []
+        # If no job had started, the process died while opening what they need; that must not repeat forever either.
+        suspects = worker.started or worker.jobs
         for key, job in worker.jobs.items():
-            self._tries[key] = self._tries.get(key, 0) + (key in suspects)
-            if self._tries[key] < TRIES:
-                again.append(job)
+            self._attempts[key] = self._attempts.get(key, 0) + (key in suspects)
+            if self._attempts[key] < MAX_ATTEMPTS:
+                repeated.append(job)
             else:
-                yield self._given_up(job, f"its process died ({ending(worker.process.exitcode)}), {TRIES} times")
-        self._dismiss(worker, again)
+                reason = exit_reason(worker.process.exitcode)
+                yield self._given_up(job, f"its process died ({reason}), {MAX_ATTEMPTS} times")
+        self._remove(worker, repeated)
 
-    def _given_up(self, job: Job, error: str, seconds: float = 0.0) -> Record:
-        """The record of a job whose process is gone, with the trajectory as far as it got."""
-        shelf = self._kit.shelf
-        return replace(unanswered(job, error, seconds), trajectories=shelf.keep(job.key) if shelf else ())
+    def _given_up(self, job: Job, error: str, seconds: float = 0.0) -> EvalRecord:
+        """The record of a job whose process is gone, with the trajectory as far as it was written."""
+        store = self._spec.store
+        return replace(failed_record(job, error, seconds), trajectories=store.keep(job.key) if store else ())
 
-    def _dismiss(self, worker: _Worker, again: Sequence[Job]) -> None:
-        worker.end()
+    def _remove(self, worker: _Worker, repeated: Sequence[Job]) -> None:
+        worker.kill()
         self._workers.remove(worker)
-        self._waiting.extendleft(reversed(again))
-        if self._kit.shelf is not None:
-            for job in again:
-                self._kit.shelf.drop(job.key)
+        self._waiting.extendleft(reversed(repeated))
+        if self._spec.store is not None:
+            for job in repeated:
+                self._spec.store.discard(job.key)
 
 
-def ending(code: int | None) -> str:
-    """How a process ended, by its exit code: a negative one is the signal that ended it."""
+def exit_reason(code: int | None) -> str:
+    """How a process ended, from its exit code; a negative code is a signal."""
     if code is None or code >= 0:
         return f"exit code {code}"
     name = signal.Signals(-code).name if -code in set(signal.Signals) else f"signal {-code}"
-    return f"{name}, as the system sends it where memory runs out" if name == "SIGKILL" else name
+    return f"{name}, which the system sends when memory runs out" if name == "SIGKILL" else name
 
 
-def _start(kit: Kit, slots: int) -> _Worker:
-    """A process of its own, from scratch: a copy of this one would inherit locks that other threads hold."""
+def _start_worker(spec: WorkerSpec, slots: int) -> _Worker:
+    """Starts a worker with the spawn method: a fork would inherit locks that other threads hold."""
     context = get_context("spawn")
-    mine, theirs = context.Pipe()
-    process = context.Process(target=serve, args=(kit, theirs, slots), daemon=True, name="ctx1-eval")
-    with _environment(dict.fromkeys(_THREADS, "1")):
+    pipe, worker_pipe = context.Pipe()
+    process = context.Process(target=run_worker, args=(spec, worker_pipe, slots), daemon=True, name="ctx1-eval")
+    with _environment(dict.fromkeys(_THREAD_SETTINGS, "1")):
         process.start()
-    theirs.close()
-    return _Worker(process, mine)
+    worker_pipe.close()
+    return _Worker(process, pipe)
 
 
 @contextmanager
-def _environment(wanted: Mapping[str, str]) -> Iterator[None]:
-    """These variables set for a process that is started.
+def _environment(variables: Mapping[str, str]) -> Iterator[None]:
+    """Sets environment variables for a process that is started in the block.
 
-    One thread for each: several processes that use all cores fight, and sums differ with the number of threads.
+    Workers compute with one thread each: several processes on all cores slow each other down, and sums depend on the
+    number of threads.
     """
-    before = {name: os.environ.get(name) for name in wanted}
-    os.environ.update(wanted)
+    before = {name: os.environ.get(name) for name in variables}
+    os.environ.update(variables)
     try:
         yield
     finally:
@@ -261,3 +318,116 @@ def _environment(wanted: Mapping[str, str]) -> Iterator[None]:
                 os.environ.pop(name, None)
             else:
                 os.environ[name] = value
+
+
+def run_worker(spec: WorkerSpec, pipe: Connection, slots: int) -> None:
+    """The main function of a worker: answers the jobs from the pipe, `slots` at a time, until the pipe closes.
+
+    Jobs run in threads, so a policy that blocks its thread does not stop the jobs in the other threads. The parent
+    process keeps the time and kills this one when a job is overdue.
+    """
+    # Ctrl-C reaches every process of a terminal; the parent decides what it means.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    answerers, waiting, lock = _Answerers(spec), SimpleQueue[Job](), threading.Lock()
+
+    def send(message: WorkerMessage) -> None:
+        with lock:
+            pipe.send(message)
+
+    def work() -> None:
+        while True:
+            job = waiting.get()
+            try:
+                answerer = answerers.of(job.benchmark)
+            except Exception as error:  # noqa: BLE001 - the parent must learn of every error
+                send(WorkerFailed(error if isinstance(error, ContextAgentError) else RuntimeError(repr(error))))
+                return
+            send(JobStarted(job.key))
+            record = answer_job(job, answerer, spec.price)
+            send(record if spec.store is None else replace(record, trajectories=spec.store.keep(job.key)))
+
+    for _ in range(slots):
+        threading.Thread(target=work, daemon=True).start()
+    while True:
+        try:
+            waiting.put(pipe.recv())
+        except (EOFError, OSError):
+            # Not sys.exit: it would wait for threads, and some may never end.
+            os._exit(0)
+
+
+class _Answerers:
+    """The answerers of a worker by benchmark. Each opens its corpus at its first use; they share one policy."""
+
+    def __init__(self, spec: WorkerSpec) -> None:
+        self._spec = spec
+        self._policy: Policy | None = None
+        self._answerers: dict[str, Answerer] = {}
+        self._lock = threading.Lock()
+
+    def of(self, benchmark: str) -> Answerer:
+        """The answerer for a benchmark's corpus."""
+        with self._lock:
+            if benchmark not in self._answerers:
+                self._answerers[benchmark] = self._open(benchmark)
+            return self._answerers[benchmark]
+
+    def _open(self, benchmark: str) -> Answerer:
+        if self._policy is None:
+            self._policy = self._spec.policy()
+            # Vocabularies load at their first use; that must not count as time of the first question.
+            (self._policy.counter or HarmonyCounter()).count("ready")
+        settings, corpus = self._spec.settings, self._spec.corpora[benchmark]()
+        if settings.trajectories is not None:
+            settings = replace(settings, trajectories=benchmark_folder(settings.trajectories, benchmark))
+        return Answerer(corpus, self._policy, settings)
+
+
+def answer_job(job: Job, answerer: Answerer, price: Price | None = None) -> EvalRecord:
+    """The record of a job. It catches every error: a bug in a policy must not affect the other questions."""
+    started = time.perf_counter()
+    try:
+        gold = gold_of(job.question, answerer.corpus)
+        result = answerer.answer(job.system, job.question, gold, window=job.window, seed=job.seed)
+    except BaseException as error:  # noqa: BLE001 - see above; a cancellation would end the thread silently
+        return failed_record(job, _reason(error), time.perf_counter() - started)
+    seconds = time.perf_counter() - started
+    try:
+        return _scored_record(job, result, gold, price, seconds)
+    except Exception as error:  # noqa: BLE001 - see above
+        return failed_record(job, f"its result cannot be scored: {_reason(error)}", seconds)
+
+
+def _scored_record(job: Job, result: SearchResult, gold: Gold, price: Price | None, seconds: float) -> EvalRecord:
+    scores, curve = score(job.question, result, gold=gold, price=price, keeps_context=job.system.keeps_context)
+    return EvalRecord(
+        *job.key,
+        type=job.question.type,
+        hops=job.question.hops,
+        scores=scores,
+        stop_reason=result.stop_reason,
+        error=failure(result),
+        broken=rollout_errors(result),
+        seconds=seconds,
+        curve=curve,
+        ranking=tuple(document.id for document in result.documents),
+    )
+
+
+def _reason(error: BaseException) -> str:
+    return str(error) if isinstance(error, ContextAgentError) else f"unexpected {type(error).__name__}: {error}"
+
+
+def failed_record(job: Job, error: str, seconds: float) -> EvalRecord:
+    """The record of a job that was given up: a failure, which counts as zero and is never left out."""
+    scores, curve = score(job.question, None, error=error or "failed", keeps_context=job.system.keeps_context)
+    return EvalRecord(
+        *job.key,
+        type=job.question.type,
+        hops=job.question.hops,
+        scores=scores,
+        stop_reason="error",
+        error=error,
+        seconds=seconds,
+        curve=curve,
+    )

@@ -1,8 +1,8 @@
-"""Means over questions with bootstrap intervals (Efron, 1979). The percentile method, seeded, numpy alone.
+"""Means over questions with bootstrap intervals (Efron, 1979): percentile method, seeded, in numpy.
 
-The unit is the question: values of several seeds are averaged per question before they come here, since two runs on
-one question are no two questions. Two systems are compared on the questions both answered, by the interval of the mean
-difference; an interval without 0 in it is what "better" means in the reports.
+The unit is the question. Values of several seeds are averaged per question first, because two runs on the same question
+are not two questions. Two systems are compared by the interval of their mean difference on the questions that both
+answered; reports say "better" if that interval excludes 0.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from numpy.typing import NDArray
 
 RESAMPLES = 2000
 LEVEL = 0.95
-"""Share of the resampled means that lies in an interval."""
+"""Share of the resampled means inside an interval."""
 _BLOCK = 1 << 21
 """Draws held in memory at once."""
-_KEPT = 1 << 21
-"""Draws that are kept for the next cell of as many questions."""
+_CACHED = 1 << 21
+"""Largest number of draws that are cached for the next cell with as many questions."""
 _DIGITS = 10
-"""Significant digits kept: what is behind them depends on how a library sums."""
+"""Significant digits that are kept; further digits depend on the order in which a library sums."""
 
 Floats = NDArray[np.float64]
 
@@ -38,31 +38,26 @@ class Figure:
 
     @classmethod
     def of(cls, values: Sequence[float], *, seed: int = 0) -> Self:
-        """The mean of the values, of which there must be one at least; resampled with replacement."""
-        return cls(*figures(np.array(values, dtype=np.float64)[:, None], seed=seed)[0])
+        """The mean of the values, resampled with replacement; there must be at least one value."""
+        return cls(*mean_intervals(np.array(values, dtype=np.float64)[:, None], seed=seed)[0])
 
     def __str__(self) -> str:
         return f"{self.mean:.3f} [{self.low:.3f}, {self.high:.3f}]"
 
 
-def figures(values: Floats, *, seed: int = 0) -> list[tuple[float, float, float]]:
+def mean_intervals(values: Floats, *, seed: int = 0) -> list[tuple[float, float, float]]:
     """Mean, low and high of each column of values, shape (questions, metrics); all columns share their resamples."""
-    return _figures(values.mean(axis=0), resampled(values, seed))
-
-
-def paired(ours: Floats, theirs: Floats, *, seed: int = 0) -> list[tuple[float, float, float]]:
-    """Mean, low and high of the differences of two systems; the rows of both are the same questions."""
-    return figures(ours - theirs, seed=seed)
+    return _intervals(values.mean(axis=0), resampled(values, seed))
 
 
 def pooled(strata: Sequence[Floats], *, seed: int = 0) -> list[tuple[float, float, float]]:
-    """The same of the mean over benchmarks, each of which counts alike; resampled within each (stratified).
+    """The same for the mean over benchmarks with equal weights, resampled within each benchmark (stratified).
 
-    `strata` holds an array of shape (questions, metrics) a benchmark. Paired where they hold differences.
+    `strata` has an array of shape (questions, metrics) for each benchmark.
     """
     mean = np.mean([values.mean(axis=0) for values in strata], axis=0)
     draws = np.mean([resampled(values, seed + number) for number, values in enumerate(strata)], axis=0)
-    return _figures(mean, draws)
+    return _intervals(mean, draws)
 
 
 def resampled(values: Floats, seed: int = 0) -> Floats:
@@ -71,8 +66,8 @@ def resampled(values: Floats, seed: int = 0) -> Floats:
 
 
 def _counts(size: int, seed: int) -> Iterator[Floats]:
-    """How often each row is in each resample, some resamples at a time."""
-    if size * RESAMPLES <= _KEPT:
+    """How often each row occurs in each resample, in blocks of resamples."""
+    if size * RESAMPLES <= _CACHED:
         yield _drawn(size, seed).astype(np.float64)
         return
     draw = np.random.default_rng(seed)
@@ -91,10 +86,10 @@ def _counted(draw: np.random.Generator, rows: int, size: int) -> NDArray[np.uint
     return np.bincount(drawn.ravel(), minlength=rows * size).reshape(rows, size).astype(np.uint16)
 
 
-def _figures(mean: Floats, draws: Floats) -> list[tuple[float, float, float]]:
+def _intervals(mean: Floats, draws: Floats) -> list[tuple[float, float, float]]:
     low, high = np.quantile(draws, ((1 - LEVEL) / 2, (1 + LEVEL) / 2), axis=0)
-    return [(_short(a), _short(b), _short(c)) for a, b, c in zip(mean, low, high, strict=True)]
+    return [(_rounded(a), _rounded(b), _rounded(c)) for a, b, c in zip(mean, low, high, strict=True)]
 
 
-def _short(value: float) -> float:
+def _rounded(value: float) -> float:
     return float(f"{value:.{_DIGITS}g}")

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from context_agent.errors import ConfigError
-from context_agent.eval.checks import normalised
+from context_agent.eval.gold import normalised
 from context_agent.synth_data.task import Task
 
 LIKENESS = 0.7

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from context_agent.errors import DataError
-from context_agent.eval.checks import leaks
+from context_agent.eval.gold import leaks
 from context_agent.synth_data.splits import Parts, named_by, verify
 from context_agent.synth_data.task import Task
 from context_agent.synth_data.task_file import encode, load_tasks, write_rows, write_tasks

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from context_agent.eval.checks import missing_gold
+from context_agent.eval.gold import missing_gold
 from context_agent.retrieval.protocol import Corpus
 from context_agent.synth_data import difficulty
 from context_agent.synth_data.duplicates import LIKENESS, Duplicate, duplicates

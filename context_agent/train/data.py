@@ -10,7 +10,7 @@ from pathlib import Path
 
 from context_agent.agent import SearchAgent
 from context_agent.errors import ConfigError, ContextAgentError, DataError
-from context_agent.eval.checks import MissingGold, missing_gold
+from context_agent.eval.gold import MissingGold, missing_gold
 from context_agent.harness.trajectory import Trajectory
 from context_agent.harness.trajectory_file import read
 from context_agent.policies.renderers.protocol import TokenRenderer

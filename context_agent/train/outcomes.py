@@ -7,8 +7,7 @@ from collections.abc import Iterable
 
 from context_agent.errors import DataError
 from context_agent.eval import metrics
-from context_agent.eval.answers import holds, judgeable
-from context_agent.eval.gold import Gold, gold_of
+from context_agent.eval.gold import Gold, gold_of, holds, judgeable
 from context_agent.eval.replay import Replay
 from context_agent.harness.episode import StopReason
 from context_agent.harness.trajectory import ToolResult, Trajectory

@@ -109,7 +109,7 @@ def test_what_cannot_be_shown_is_told_and_the_rest_is_shown(ctx1, runs):
     assert done.returncode == 1
     assert "newer.jsonl" in done.stderr
     assert "schema 3" in done.stderr
-    assert "other files, passed over: 1" in done.stderr
+    assert "ignored 1 other file\n" in done.stderr
     assert "1 trajectory" in done.stderr
     assert (runs / "view.html").exists()
     text = ctx1("view", "runs", "--text")
@@ -129,11 +129,11 @@ def test_a_bad_row_of_the_gold_file_is_told(ctx1, runs, gold):
 @pytest.mark.parametrize(
     ("arguments", "code", "reason"),
     [
-        (["empty"], 1, "no trajectory to show in empty: nothing there"),
-        (["nowhere"], 1, "nowhere: no such file or folder"),
+        (["empty"], 1, "no trajectory in empty: no files"),
+        (["nowhere"], 1, "nowhere does not exist"),
         (["runs", "--gold", "nowhere.jsonl"], 1, "nowhere.jsonl: cannot be read"),
-        (["runs", "--text", "--out", "x.html"], 2, "--text is for reading"),
-        (["runs", "--json", "--out", "-"], 2, "--out - puts the page on stdout"),
+        (["runs", "--text", "--out", "x.html"], 2, "--text prints on the terminal and excludes"),
+        (["runs", "--json", "--out", "-"], 2, "--out - writes the page to stdout"),
         ([], 2, "PATH"),
     ],
 )

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
-from context_agent import Document, MemoryCorpus
-from context_agent.eval.gold import gold_of
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from context_agent import Chunk, Document, MemoryCorpus
+from context_agent.eval.gold import gold_of, holds, judgeable, leaks, missing_gold, normalised, words
 from context_agent.questions import Question
 
 # `a_1` is the second chunk of `a` and a document of its own; `b_1` is a chunk only.
@@ -32,7 +36,7 @@ def test_gold_may_name_chunks_and_facts_may_name_documents() -> None:
     assert gold_of(asked(facts=(("b", "a_0"),)), SHELF).found_by("b", ["b_2"]) == {0}
 
 
-def test_facts_are_what_is_scored_where_there_are_some() -> None:
+def test_facts_are_scored_instead_of_documents() -> None:
     gold = gold_of(asked("a", "b", facts=(("a_0", "b_0"), ("b_1",))), SHELF)
     assert gold.needs == 2
     assert gold.found_by("a", ["a_0"]) == {0}
@@ -50,3 +54,108 @@ def test_without_a_corpus_gold_are_documents_and_facts_are_chunks() -> None:
     assert gold_of(asked("x", "x", "y")).documents == {"x": {0}, "y": {1}}
     assert gold_of(asked("x", facts=(("c_0", "d_0"),))).chunks == {"c_0": {0}, "d_0": {0}}
     assert not gold_of(asked())
+
+
+@pytest.mark.parametrize(
+    ("answer", "text"),
+    [
+        ("Free Guy", "It stars in free  guy, a film."),
+        ("The Beatles", "A song by Beatles members"),
+        ("Beyoncé", "sung by BEYONCE."),
+        ("1,000", "about 1000 men"),
+        ("well-known", "a well known one"),
+        ("U.S.", "the U.S. army"),
+        ("King's Road", "on Kings Road"),
+        ("東京", "日本の首都は東京都である"),
+        ("The The", "a band named The The"),
+        ("straße", "STRASSE 5"),
+        ("3.5", "it is 3.5 km"),
+    ],
+)
+def test_it_holds(answer: str, text: str) -> None:
+    assert judgeable(answer)
+    assert holds(["nothing here", text], answer)
+
+
+@pytest.mark.parametrize(
+    ("answer", "text"),
+    [
+        ("art", "a start was made"),
+        ("Ann", "Anne came"),
+        ("Guy Free", "free guy"),
+        ("3.5", "35 km"),
+        ("1918", "19180 and 11918"),
+        ("New York", "New and old York"),
+    ],
+)
+def test_words_must_be_whole_and_in_order(answer: str, text: str) -> None:
+    assert not holds([text], answer)
+
+
+def test_an_answer_is_not_put_together_from_two_texts() -> None:
+    assert not holds(["ends in New", "York begins"], "New York")
+
+
+@pytest.mark.parametrize("answer", ["", "  ", "yes", "No.", "TRUE", "?!"])
+def test_some_answers_cannot_be_judged(answer: str) -> None:
+    assert not judgeable(answer)
+
+
+@settings(deadline=None)
+@given(st.text(), st.text(), st.text(min_size=1))
+def test_a_text_contains_its_words(before: str, after: str, answer: str) -> None:
+    if words(answer):
+        assert holds([f"{before} {answer} {after}"], answer)
+
+
+def corpus() -> MemoryCorpus:
+    return MemoryCorpus(
+        [Document("a", "alpha text"), Document("b", "beta text"), Chunk("c_0", "c", 0, "gamma", 0, 5, 1)]
+    )
+
+
+def test_all_gold_in_the_index_is_no_finding() -> None:
+    found = missing_gold(corpus(), [Question("1", "?", gold=("a", "b")), Question("2", "?", facts=(("c_0", "zzz"),))])
+    assert not found
+    assert found.total == 3
+
+
+def test_missing_gold_lists_ids_by_question_and_counts_them() -> None:
+    asked = [Question("1", "?", gold=("a", "x")), Question("2", "?", gold=("x", "y")), Question("3", "?", gold=("b",))]
+    found = missing_gold(corpus(), asked)
+    assert found.questions == {"1": ("x",), "2": ("x", "y")}
+    assert found.ids == ("x", "y")
+    assert str(found) == "3 of 5 gold items, of 2 questions, are not in the index: x, y"
+
+
+def test_a_fact_is_missing_when_none_of_its_chunks_is_there() -> None:
+    found = missing_gold(corpus(), [Question("1", "?", facts=(("c_0", "q_1"), ("q_1", "q_2")))])
+    assert found.questions == {"1": ("q_1",)}
+
+
+def test_many_ids_are_named_in_part_and_counted() -> None:
+    found = missing_gold(corpus(), [Question("1", "?", gold=tuple(f"m{number}" for number in range(14)))])
+    assert "m9 and 4 more" in str(found)
+
+
+def test_splits_that_share_nothing_do_not_leak() -> None:
+    assert not leaks([Question("1", "Who was it?")], [Question("2", "Where was it?")])
+
+
+def test_the_same_question_is_found_under_other_case_spacing_and_punctuation() -> None:
+    found = leaks(
+        [Question("t1", "Who  was Émile?")], [Question("e1", "who was émile"), Question("e2", "who is émile")]
+    )
+    assert found.questions == (("t1", "e1"),)
+    assert found.ids == ()
+    assert "1 questions (e1)" in str(found)
+
+
+def test_a_shared_id_is_a_leak_though_the_questions_differ() -> None:
+    found = leaks([Question("7", "Who?")], [Question("7", "Where?"), Question("8", "When?")])
+    assert found.ids == ("7",)
+    assert "1 ids (7)" in str(found)
+
+
+def test_compatibility_forms_are_one_text() -> None:
+    assert normalised("the ﬁrst\u00a0Ⅳ") == normalised("The first IV")

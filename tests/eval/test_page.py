@@ -9,7 +9,7 @@ from html.parser import HTMLParser
 
 import pytest
 
-from context_agent.eval.page import escape, image, page
+from context_agent.eval.page import escape, page
 
 HOSTILE = "</script><script>alert(1)</script><!-- ]]> \u2028\u2029 \ud800 \u202e javascript:x"
 
@@ -64,7 +64,7 @@ def test_a_page_asks_for_no_address():
     assert not re.search(r"\b(?:src|href)\s*=|@import|https?://", made)
 
 
-def test_data_comes_back_whole_whatever_is_in_it():
+def test_any_data_is_read_back_unchanged():
     value = {"text": HOSTILE.replace("\ud800", ""), "numbers": [1, 0.5, None, True]}
     made = page("t", "", data={"rows-1": value})
     ((attributes, inner),) = [e for e in elements(made, "script") if e[0].get("id") == "data-rows-1"]
@@ -72,7 +72,7 @@ def test_data_comes_back_whole_whatever_is_in_it():
     assert attributes["type"] == "application/octet-stream"
 
 
-def test_foreign_text_ends_no_element():
+def test_external_text_ends_no_element():
     made = page(HOSTILE, f"<p title='{escape(HOSTILE)}'>{escape(HOSTILE)}</p>", data={"rows": HOSTILE})
     made.encode("utf-8")
     assert len(elements(made, "script")) == 2
@@ -92,11 +92,5 @@ def test_a_script_or_style_that_would_end_its_element_is_refused(text):
 
 @pytest.mark.parametrize(("name", "value"), [("Rows", 1), ("a b", 1), ("", 1), ("rows", float("nan"))])
 def test_data_that_is_no_json_or_has_no_plain_name_is_refused(name, value):
-    with pytest.raises(ValueError, match=r"name is of|JSON"):
+    with pytest.raises(ValueError, match=r"use lowercase|JSON"):
         page("t", "", data={name: value})
-
-
-def test_a_drawing_is_an_image_with_a_description():
-    ((attributes, _),) = elements(image("<svg><script>x()</script></svg>", 'recall "now"'), "img")
-    assert attributes["alt"] == 'recall "now"'
-    assert attributes["src"].startswith("data:image/svg+xml;base64,")

@@ -100,7 +100,7 @@ def shown(made: Trajectory, turn: int) -> Block:
     return next(one for one in events[0].segments if isinstance(one, Block))
 
 
-def test_what_changed_in_the_corpus_is_named_with_its_turn(corpus: MemoryCorpus) -> None:
+def test_a_changed_chunk_is_reported_with_its_turn(corpus: MemoryCorpus) -> None:
     made = recorded(corpus, [call("grep_corpus", pattern="SENTINEL-0003"), call("read_document", doc_id="d9")])
     assert shown(made, 1).document_id == "d9"
     gone = compared(made, changed(without="d9"))
@@ -117,7 +117,7 @@ def test_what_changed_in_the_corpus_is_named_with_its_turn(corpus: MemoryCorpus)
     assert compared(made, changed(rewritten="d20", without="d21")) is None
 
 
-def test_a_document_that_came_is_told(corpus: MemoryCorpus) -> None:
+def test_a_new_document_is_reported(corpus: MemoryCorpus) -> None:
     made = recorded(corpus, [search("rivers", limit=2), search("the harbour master's ledger", limit=2)])
     more = [Document("d99", "The harbour master's ledger, kept by the harbour master.", "Ledger")]
     found = compared(made, changed(more=more))
@@ -126,7 +126,7 @@ def test_a_document_that_came_is_told(corpus: MemoryCorpus) -> None:
     assert "d99" in found.detail
 
 
-def test_another_order_is_told(corpus: MemoryCorpus) -> None:
+def test_another_order_is_reported(corpus: MemoryCorpus) -> None:
     class Backwards(MemoryCorpus):
         def search(self, query: str, **how: object) -> list:  # type: ignore[override,type-arg]
             return super().search(query, **how)[:3][::-1]  # type: ignore[arg-type]
@@ -137,7 +137,7 @@ def test_another_order_is_told(corpus: MemoryCorpus) -> None:
     assert (found.cause, found.turn) == (Cause.RANKS, 0)
 
 
-def test_a_counter_that_counts_otherwise_is_told(corpus: MemoryCorpus) -> None:
+def test_another_token_count_is_reported(corpus: MemoryCorpus) -> None:
     class Generous(CharCounter):
         name = "o200k_harmony"
 
@@ -152,7 +152,7 @@ def test_a_counter_that_counts_otherwise_is_told(corpus: MemoryCorpus) -> None:
     assert "someone's-own" in unknown.detail
 
 
-def test_a_profile_that_is_worded_otherwise_is_told(corpus: MemoryCorpus) -> None:
+def test_a_reworded_profile_is_reported(corpus: MemoryCorpus) -> None:
     made = recorded(corpus, [search("rivers", limit=2)])
     old = {**made.header.profile, "usage": "[{used} of {window}]"}
     worded = recorded(corpus, [search("rivers", limit=2)], profile=None)

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from context_agent import Action, Budget, MemoryCorpus, ScriptedPolicy, SearchAgent, ToolCall, View
 from context_agent.agent import SearchResult
-from context_agent.errors import PolicyError
-from context_agent.eval.definitions import METRICS, Kind, metric, table
+from context_agent.errors import ConfigError, PolicyError
 from context_agent.eval.gold import gold_of
-from context_agent.eval.prices import Price
-from context_agent.eval.scoring import broken, failure, score
+from context_agent.eval.metrics import METRICS, MetricKind, find_metric, metric_table
+from context_agent.eval.scoring import Price, failure, load_prices, rollout_errors, score
 from context_agent.harness.profile import Profile
 from context_agent.harness.trajectory import ActionTaken
 from context_agent.questions import Question
@@ -185,19 +185,19 @@ def test_one_shot_retrieval_has_no_context(corpus: MemoryCorpus) -> None:
 
 def test_a_failed_question_scores_zero_on_quality_and_is_never_dropped() -> None:
     scores, curve = score(asked(*GOLD, answer="Halley"), None, error="the server is down")
-    quality = {name for name, one in METRICS.items() if one.kind is Kind.QUALITY}
+    quality = {name for name, one in METRICS.items() if one.kind is MetricKind.QUALITY}
     assert {name for name, value in scores.items() if value == 0} == quality
     assert all(scores[name] is None for name in scores if name not in quality)
     assert curve == ()
 
 
 def test_a_failed_one_shot_system_still_has_no_context() -> None:
-    scores, _ = score(asked(*GOLD), None, error="down", context=False)
+    scores, _ = score(asked(*GOLD), None, error="down", keeps_context=False)
     assert scores["recall"] == 0
     assert scores["trajectory_recall"] is None
 
 
-def test_an_episode_that_broke_off_counts_as_failed_with_what_it_spent(corpus: MemoryCorpus) -> None:
+def test_an_episode_ended_by_an_error_fails_and_its_costs_count(corpus: MemoryCorpus) -> None:
     def down(view: View) -> Action:
         raise PolicyError("the server is gone")
 
@@ -231,7 +231,7 @@ def test_one_broken_rollout_of_two_is_no_failure(corpus: MemoryCorpus) -> None:
     result = SearchAgent(corpus, Shaky([]), rollouts=2).search("comets?")
     assert result.error == "gone"
     assert failure(result) is None
-    assert broken(result) == ("gone",)
+    assert rollout_errors(result) == ("gone",)
     assert score(asked("d1"), result)[0]["recall"] == 1
 
 
@@ -241,7 +241,7 @@ def test_where_every_rollout_breaks_it_is_a_failure_and_not_broken_beside(corpus
 
     result = SearchAgent(corpus, ScriptedPolicy([grep(1), down]), rollouts=2).search("comets?")
     assert failure(result) == "gone"
-    assert broken(result) == ()
+    assert rollout_errors(result) == ()
 
 
 def test_a_question_without_gold_has_costs_and_no_quality(corpus: MemoryCorpus) -> None:
@@ -254,7 +254,7 @@ def test_a_question_without_gold_has_costs_and_no_quality(corpus: MemoryCorpus) 
 
 
 def test_depths_and_betas_are_the_callers(corpus: MemoryCorpus) -> None:
-    scores, _ = score(asked(*GOLD), one_shot("d1", "d5"), ks=[1], betas=[0.5])
+    scores, _ = score(asked(*GOLD), one_shot("d1", "d5"), depths=[1], betas=[0.5])
     assert scores["recall@1"] == 0.5
     assert scores["all_gold@1"] == 0
     assert scores["f0.5"] == pytest.approx(0.5)
@@ -263,10 +263,10 @@ def test_depths_and_betas_are_the_callers(corpus: MemoryCorpus) -> None:
 
 
 def test_every_score_is_defined_and_every_definition_scored(corpus: MemoryCorpus) -> None:
-    scores, _ = score(asked(*GOLD), run(corpus, grep(1), rank("d1")), ks=[3, 20], betas=[3])
-    assert {*scores, "seconds"} == {one.name for one in table([3, 20], [3])}
+    scores, _ = score(asked(*GOLD), run(corpus, grep(1), rank("d1")), depths=[3, 20], betas=[3])
+    assert {*scores, "seconds"} == {one.name for one in metric_table([3, 20], [3])}
     for name in scores:
-        assert metric(name).name == name
+        assert find_metric(name).name == name
 
 
 def test_a_cut_trajectory_is_scored_as_far_as_it_goes(corpus: MemoryCorpus) -> None:
@@ -289,3 +289,61 @@ def test_a_swarm_s_costs_are_those_of_all_its_agents(corpus: MemoryCorpus) -> No
     assert scores["turns"] == scores["calls"] == 3
     assert (scores["trajectory_recall"], scores["held_recall"]) == (0.5, 0.0)
     assert len(curve) == 1
+
+
+TABLE = """
+currency = "EUR"
+[models.small]
+prompt = 1.0
+cached = 0.25
+sampled = 4.0
+[models."org/large"]
+prompt = 2
+sampled = 8
+"""
+
+
+def written(folder: Path, text: str) -> Path:
+    path = folder / "prices.toml"
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def test_money_sums_the_prices_of_each_kind_of_token(tmp_path: Path) -> None:
+    prices = load_prices(written(tmp_path, TABLE))
+    small, large = prices.of("small"), prices.of("org/large")
+    assert prices.currency == "EUR"
+    assert small is not None
+    assert large is not None
+    assert small.of(prompt=1_000_000, cached=400_000, sampled=10_000) == pytest.approx(0.6 + 0.1 + 0.04)
+    assert large.of(prompt=1_000_000, cached=400_000, sampled=0) == pytest.approx(2), (
+        "no price for cached: the prompt's"
+    )
+
+
+def test_a_model_without_a_price_has_none_unless_there_is_a_row_for_all(tmp_path: Path) -> None:
+    assert load_prices(written(tmp_path, TABLE)).of("other") is None
+    every = load_prices(written(tmp_path, '[models."*"]\nprompt = 0\nsampled = 0\n')).of("other")
+    assert every is not None
+    assert every.of(prompt=5, cached=1, sampled=5) == 0
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("[models.x]\nprompt = 1\n", "models.x.sampled"),
+        ("[models.x]\nprompt = -1\nsampled = 1\n", "models.x.prompt"),
+        ("[models.x]\nprompt = nan\nsampled = 1\n", "models.x.prompt"),
+        ("[models.x]\nprompt = 1\nsampled = 1\nbatch = 2\n", "models.x.batch"),
+        ("[models.x\n", "not TOML"),
+        ("", "models"),
+    ],
+)
+def test_an_invalid_price_table_is_reported_with_the_field(tmp_path: Path, text: str, said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
+        load_prices(written(tmp_path, text))
+
+
+def test_a_missing_table_says_so(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="cannot read the prices"):
+        load_prices(tmp_path / "none.toml")

@@ -28,10 +28,10 @@ def test_it_is_the_bootstrap_as_one_would_write_it() -> None:
 
 def test_blocks_of_resamples_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     values = np.random.default_rng(3).random((101, 3))
-    whole = statistics.figures(values, seed=5)
-    monkeypatch.setattr(statistics, "_KEPT", 0)
+    whole = statistics.mean_intervals(values, seed=5)
+    monkeypatch.setattr(statistics, "_CACHED", 0)
     monkeypatch.setattr(statistics, "_BLOCK", 1000)
-    assert statistics.figures(values, seed=5) == whole
+    assert statistics.mean_intervals(values, seed=5) == whole
 
 
 @settings(deadline=None)
@@ -45,17 +45,20 @@ def test_the_mean_lies_in_its_interval_and_the_interval_in_the_range(values: lis
 
 def test_columns_share_their_resamples() -> None:
     values = np.random.default_rng(3).random((40, 2))
-    both = statistics.figures(values, seed=1)
-    assert both == [*statistics.figures(values[:, :1], seed=1), *statistics.figures(values[:, 1:], seed=1)]
+    both = statistics.mean_intervals(values, seed=1)
+    assert both == [
+        *statistics.mean_intervals(values[:, :1], seed=1),
+        *statistics.mean_intervals(values[:, 1:], seed=1),
+    ]
 
 
 def test_a_small_steady_gain_shows_only_when_paired() -> None:
     draw = np.random.default_rng(0)
     ours = draw.random((200, 1))
     theirs = ours - 0.01 - 0.002 * draw.random((200, 1))
-    (_, low, _), (_, _, high) = statistics.figures(ours)[0], statistics.figures(theirs)[0]
+    (_, low, _), (_, _, high) = statistics.mean_intervals(ours)[0], statistics.mean_intervals(theirs)[0]
     assert low < high, "the intervals of the two overlap"
-    assert statistics.paired(ours, theirs)[0][1] > 0, "that of the difference has no 0 in it"
+    assert statistics.mean_intervals(ours - theirs)[0][1] > 0, "that of the difference has no 0 in it"
 
 
 def test_intervals_cover_the_truth_about_as_often_as_they_say() -> None:

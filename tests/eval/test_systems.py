@@ -8,7 +8,7 @@ from context_agent import Document, MemoryCorpus, ScriptedPolicy
 from context_agent.errors import ConfigError
 from context_agent.eval.gold import gold_of
 from context_agent.eval.scoring import score
-from context_agent.eval.systems import SYSTEMS, Answerer, Settings, asked, resigned
+from context_agent.eval.systems import SYSTEMS, Answerer, AnswerSettings, find_systems, without_pruning
 from context_agent.harness.trajectory import EditApplied
 from context_agent.policies.bridge import BridgePolicy
 from context_agent.questions import Question
@@ -31,8 +31,8 @@ class Reversing:
 
 
 def answer(corpus, name, question, policy=None, seed=0, **settings):
-    (system,) = asked([name], reranker=True)
-    desk = Answerer(corpus, policy or BridgePolicy(), Settings(**settings))
+    (system,) = find_systems([name], reranker=True)
+    desk = Answerer(corpus, policy or BridgePolicy(), AnswerSettings(**settings))
     return desk.answer(system, question, gold_of(question, corpus), window=WINDOW, seed=seed)
 
 
@@ -43,23 +43,23 @@ def greedy() -> ScriptedPolicy:
 
 def test_an_unknown_system_is_refused_with_the_nearest() -> None:
     with pytest.raises(ConfigError, match="did you mean 'hybrid'"):
-        asked(["hybird"])
+        find_systems(["hybird"])
 
 
 @pytest.mark.parametrize("name", ["bm25@4", "agent@0", "agent@x", "agent@"])
 def test_only_agents_have_rollouts(name: str) -> None:
     with pytest.raises(ConfigError, match="agent@4"):
-        asked([name])
+        find_systems([name])
 
 
 @pytest.mark.parametrize("name", ["agent+swarm", "agent+swarm0", "agent+swarm99", "agent-random+swarm4", "bm25+swarm4"])
 def test_only_the_agent_has_a_swarm_and_of_a_breadth_that_can_be(name: str) -> None:
     with pytest.raises(ConfigError, match=r"agent\+swarm4"):
-        asked([name])
+        find_systems([name])
 
 
 def test_a_swarm_answers_with_its_sub_agents_and_may_have_rollouts(corpus: MemoryCorpus) -> None:
-    (system,) = asked(["agent+swarm2@3"])
+    (system,) = find_systems(["agent+swarm2@3"])
     assert (system.name, system.swarm, system.rollouts) == ("agent+swarm2@3", 2, 3)
     found = answer(corpus, "agent+swarm2", Question("q", "Which comets met the operas of Title 7?", gold=("d7",)))
     assert len(found.searchers) == 2
@@ -68,11 +68,11 @@ def test_a_swarm_answers_with_its_sub_agents_and_may_have_rollouts(corpus: Memor
 
 def test_a_reranked_system_needs_a_reranker() -> None:
     with pytest.raises(ConfigError, match="--reranker"):
-        asked(["hybrid+reranker"])
+        find_systems(["hybrid+reranker"])
 
 
 def test_a_system_named_twice_runs_once() -> None:
-    assert [one.name for one in asked(["bm25", "agent@4", "bm25"])] == ["bm25", "agent@4"]
+    assert [one.name for one in find_systems(["bm25", "agent@4", "bm25"])] == ["bm25", "agent@4"]
 
 
 @pytest.mark.parametrize("name", ONE_SHOT)
@@ -101,7 +101,7 @@ def test_the_reranker_orders_its_own_system_and_leaves_hybrid_alone() -> None:
     assert answer(made, "hybrid", question).documents == answer(plain, "hybrid", question).documents
 
 
-def test_subqueries_find_what_the_names_in_a_question_name() -> None:
+def test_subqueries_find_the_documents_of_the_names_in_a_question() -> None:
     documents = [Document(f"n{n}", f"noise about words and questions {n}", f"Noise {n}") for n in range(30)]
     documents += [Document("a", "It is a painter's work.", "Brasko Murals"), Document("b", "A town.", "Vellmar")]
     corpus = MemoryCorpus(documents)
@@ -130,8 +130,8 @@ def test_a_summary_is_no_prune(corpus: MemoryCorpus) -> None:
 
 
 def test_the_oracle_prunes_by_each_questions_own_gold(corpus: MemoryCorpus) -> None:
-    desk = Answerer(corpus, greedy(), Settings())
-    (system,) = asked(["agent-oracle"])
+    desk = Answerer(corpus, greedy(), AnswerSettings())
+    (system,) = find_systems(["agent-oracle"])
     unpruned = answer(corpus, "agent-unpruned", Question("q", "comets?"), greedy())
     seen = list(unpruned.trajectories[0].encountered)
     for gold in (seen[0], seen[1]):
@@ -157,14 +157,14 @@ def test_rollouts_are_fused_and_saved(corpus: MemoryCorpus, tmp_path) -> None:
     assert len(list((tmp_path / "agent@3").rglob("*.jsonl"))) == 3
 
 
-def test_the_bridge_policy_is_told_that_it_cannot_prune_and_others_are_left_alone() -> None:
+def test_only_the_bridge_policy_has_its_pruning_switched_off() -> None:
     policy, other = BridgePolicy(), greedy()
-    told = resigned(policy)
+    told = without_pruning(policy)
     assert isinstance(told, BridgePolicy)
     assert not told.effort.prune
     assert policy.effort.prune
     assert told.scorer is policy.scorer
-    assert resigned(other) is other
+    assert without_pruning(other) is other
 
 
 def test_every_control_answers_for_the_bridge_policy(corpus: MemoryCorpus) -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from context_agent import Document
 from context_agent.errors import DataError
-from context_agent.eval.catalog import load_benchmark
+from context_agent.eval.benchmarks.registry import load_benchmark
 from context_agent.questions import load_questions
 from context_agent.retrieval.loaders import load
 from context_agent.synth_data.card import ABOUT, data_card, stage_of

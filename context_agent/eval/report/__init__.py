@@ -1,1 +1,1 @@
-"""A summary shown: as a table on a terminal, as JSON, as one HTML page, and as single plots."""
+"""Reports of a summary: terminal tables, plots, and the HTML page."""

@@ -1,7 +1,7 @@
-"""SVG text from matplotlib figures: real text, one colour scheme for light and dark, and the same bytes every time.
+"""SVG drawings from matplotlib figures: with real text, for light and dark pages, and reproducible byte for byte.
 
-Style attributes become presentation attributes, so that a drawing works inside a page whose security policy forbids
-inline styles. What is drawn in `INK` takes the colour of the text around it.
+Style attributes become presentation attributes, so that a drawing works in a page whose security policy forbids inline
+styles. Everything drawn in `INK` takes the colour of the surrounding text.
 """
 
 from __future__ import annotations
@@ -20,15 +20,14 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 INK = "#102030"
-"""The colour that stands for the reader's text colour."""
+"""A placeholder for the text colour of the page."""
 PALETTE = ("#2f8fd8", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#8a8f98")
-"""Colours that the colour-blind can tell apart, after Okabe and Ito (2008): its blue made lighter to be readable on a
-dark ground too, grey in the place of its sky blue, black and yellow left out."""
+"""Colours that colour-blind readers can distinguish, after Okabe and Ito (2008), with a lighter blue that is readable
+on a dark background, grey instead of sky blue, and without black and yellow."""
 DASHES = ("-", "--", ":", "-.")
 MARKS = ("o", "s", "^", "D", "v", "P", "X", "*")
-LONGEST = 40
-"""Characters of a name in a legend."""
-_UNSEEN = re.compile("[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff\ufffe\uffff]")
+MAX_NAME = 40
+"""Longest name in a legend, in characters."""
 _SVG = "http://www.w3.org/2000/svg"
 _LINK = "{http://www.w3.org/1999/xlink}href"
 _STANDALONE = "svg{color:#1a1d23}@media (prefers-color-scheme:dark){svg{color:#e6e8ec}}"
@@ -36,30 +35,30 @@ _STANDALONE = "svg{color:#1a1d23}@media (prefers-color-scheme:dark){svg{color:#e
 
 @contextmanager
 def canvas() -> Iterator[type[Figure]]:
-    """matplotlib's `Figure` under the settings that drawings share. Raises `MissingExtraError`."""
+    """matplotlib's `Figure`, with the settings that all drawings share. Raises `MissingExtraError`."""
     try:
         import matplotlib as mpl
         from matplotlib.figure import Figure
     except ImportError:
         raise MissingExtraError("matplotlib", "plots") from None
     with mpl.rc_context(), warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # a glyph that its own font lacks; the reader's font will have it
+        warnings.simplefilter("ignore")  # missing glyphs: the browser uses its own font
         mpl.rcdefaults()
         mpl.rcParams.update(_settings())
         yield Figure
 
 
 def svg(figure: Figure, name: str, title: str, *, standalone: bool = True) -> str:
-    """The figure as SVG text; call inside `canvas`. Ids begin with `name`, and `title` is for those who can't see it.
+    """The figure as SVG text; call it inside `canvas`. Ids start with `name`; `title` is the label for screen readers.
 
-    A standalone drawing brings the text colours of both schemes, one for a page takes the page's.
+    A standalone drawing has text colours for light and dark; otherwise it takes those of the page.
     """
     import matplotlib as mpl
 
     out = io.StringIO()
     mpl.rcParams["svg.hashsalt"] = name
     figure.savefig(out, format="svg", transparent=True, metadata={"Date": None, "Creator": None})
-    root = ET.fromstring(out.getvalue())  # noqa: S314 - written above, by matplotlib
+    root = ET.fromstring(out.getvalue())  # noqa: S314 - matplotlib wrote it
     _clean(root, name)
     root.set("role", "img")
     root.set("aria-label", plain(title))
@@ -73,49 +72,49 @@ def svg(figure: Figure, name: str, title: str, *, standalone: bool = True) -> st
 
 
 def plain(text: str) -> str:
-    """The text on one line, without what XML cannot hold, cut to a legend's length."""
+    """The text on one line, without characters that XML does not allow, shortened to `MAX_NAME`."""
     line = re.sub(
         r"[^\u0020-\u007e\u00a0-\u2029\u202f-\u2065\u2070-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]", "·", text
     )
-    return line if len(line) <= LONGEST else f"{line[: LONGEST - 1]}…"
+    return line if len(line) <= MAX_NAME else f"{line[: MAX_NAME - 1]}…"
 
 
 def _clean(root: ET.Element, name: str) -> None:
-    used = {reference for one in root.iter() for reference in _references(one)}
+    used = {reference for element in root.iter() for reference in _references(element)}
     for parent in list(root.iter()):
         for child in list(parent):
             if child.tag in (f"{{{_SVG}}}metadata", f"{{{_SVG}}}style"):
                 parent.remove(child)
-    for one in root.iter():
-        _flatten(one)
-        identity = one.attrib.pop("id", "")
+    for element in root.iter():
+        _flatten(element)
+        identity = element.attrib.pop("id", "")
         if identity in used:
-            one.set("id", f"{name}-{identity}")
-        if target := one.attrib.pop(_LINK, None):
-            one.set("href", f"#{name}-{target[1:]}")
-        for key, value in one.attrib.items():
-            one.set(key, "currentColor" if value.lower() == INK else value.replace("url(#", f"url(#{name}-"))
+            element.set("id", f"{name}-{identity}")
+        if target := element.attrib.pop(_LINK, None):
+            element.set("href", f"#{name}-{target[1:]}")
+        for key, value in element.attrib.items():
+            element.set(key, "currentColor" if value.lower() == INK else value.replace("url(#", f"url(#{name}-"))
 
 
-def _references(one: ET.Element) -> Iterator[str]:
-    for value in one.attrib.values():
+def _references(element: ET.Element) -> Iterator[str]:
+    for value in element.attrib.values():
         yield from re.findall(r"url\(#([^)]+)\)", value)
-    if _LINK in one.attrib:
-        yield one.attrib[_LINK][1:]
+    if _LINK in element.attrib:
+        yield element.attrib[_LINK][1:]
 
 
-def _flatten(one: ET.Element) -> None:
-    """The style attribute as presentation attributes."""
-    for rule in one.attrib.pop("style", "").split(";"):
+def _flatten(element: ET.Element) -> None:
+    """Turns the style attribute into presentation attributes."""
+    for rule in element.attrib.pop("style", "").split(";"):
         key, _, value = (part.strip() for part in rule.partition(":"))
         if key == "font":
             size = re.search(r"([\d.]+)px", value)
-            one.set("font-size", size[1] if size else "10")
-            one.set("font-family", "system-ui, sans-serif")
+            element.set("font-size", size[1] if size else "10")
+            element.set("font-family", "system-ui, sans-serif")
             if "bold" in value or re.match(r"[67]00 ", value):
-                one.set("font-weight", "600")
+                element.set("font-weight", "600")
         elif key:
-            one.set(key, value)
+            element.set(key, value)
 
 
 def _settings() -> Any:

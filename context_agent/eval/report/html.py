@@ -1,6 +1,6 @@
-"""The HTML report: one page that needs no server and no network, with tables, plots and what each metric means.
+"""The HTML report: one self-contained page with tables, plots and the definition of each metric.
 
-Names, questions and errors are foreign text; all of it goes through `page.escape`.
+Names, questions and errors are external text; all of it goes through `page.escape`.
 """
 
 from __future__ import annotations
@@ -10,27 +10,34 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from importlib.resources import files
 
 from context_agent.errors import MissingExtraError
-from context_agent.eval.definitions import Metric
-from context_agent.eval.figures import Cell, Failure, Group, Pool, Value, Values, Worst
+from context_agent.eval.metrics import Metric, find_metric, leading_metric
 from context_agent.eval.page import escape, page
 from context_agent.eval.report import plots
-from context_agent.eval.report.numbers import interval, number, verdict, window
-from context_agent.eval.report.table import COLUMNS
-from context_agent.eval.summary import Summary
+from context_agent.eval.report.table import COLUMNS, format_interval, format_value, format_window, verdict
+from context_agent.eval.summary import (
+    Cell,
+    EvalSummary,
+    FailedQuestion,
+    GroupSummary,
+    MetricValue,
+    MetricValues,
+    PooledCell,
+    WorstQuestion,
+)
 
 LISTED = 200
-"""Failures, problems and missing runs that the page names; the JSON has all failures."""
+"""Failures, problems and gaps that the page lists, of each at most; the JSON has all failures."""
 
 
-def render(summary: Summary, *, title: str = "Evaluation", links: Mapping[str, str] | None = None) -> str:
-    """The report as HTML text. Without matplotlib it has no plots, and says which extra brings them.
+def render(summary: EvalSummary, *, title: str = "Evaluation", links: Mapping[str, str] | None = None) -> str:
+    """The report as HTML text. Without matplotlib it has no plots, and names the extra to install.
 
-    `links` are addresses by trajectory: questions that failed or were answered badly lead there.
+    `links` has an address for each trajectory; failed and badly answered questions link to it.
     """
     parts = [
         f"<h1>{escape(title)}</h1>",
-        _lead(summary),
-        _trouble(summary),
+        _introduction(summary),
+        _problems(summary),
         _pools(summary),
         *(_benchmark(summary, name) for name in summary.benchmarks),
         _plots(summary),
@@ -43,30 +50,32 @@ def render(summary: Summary, *, title: str = "Evaluation", links: Mapping[str, s
     return page(title, "\n".join(part for part in parts if part), styles=(style,))
 
 
-def _lead(summary: Summary) -> str:
-    questions = sum(max(c.questions for c in summary.cells if c.benchmark == name) for name in summary.benchmarks)
+def _introduction(summary: EvalSummary) -> str:
+    questions = sum(
+        max(cell.questions for cell in summary.cells if cell.benchmark == name) for name in summary.benchmarks
+    )
     failed = sum(cell.failed for cell in summary.cells)
     sizes = (_count(len(summary.systems), "system"), _count(questions, "question"))
-    said = [
+    sentences = [
         f"{' on '.join(sizes)} of {_count(len(summary.benchmarks), 'benchmark')}.",
         "Means over questions with bootstrap 95&nbsp;% intervals in brackets; seeds are averaged per question first.",
-        f"{_count(failed, 'failed episode')}: each counts as zero on quality, none is dropped.",
+        f"{_count(failed, 'failed episode')}: each counts as 0 on quality metrics, none is left out.",
     ]
     if summary.reference is not None and len(summary.systems) > 1:
-        said.append(
+        sentences.append(
             f"Δ is the paired difference from <b>{escape(summary.reference)}</b> on the same questions, "
-            '<span class="good">better</span> or <span class="bad">worse</span> where its interval has no 0 in it.'
+            '<span class="good">better</span> or <span class="bad">worse</span> if its interval excludes 0.'
         )
-    return f"<p>{' '.join(said)}</p>"
+    return f"<p>{' '.join(sentences)}</p>"
 
 
-def _trouble(summary: Summary) -> str:
-    """What is missing and what was wrong with the inputs, where the reader sees it first."""
+def _problems(summary: EvalSummary) -> str:
+    """What is missing and what was wrong with the inputs, at the top of the page."""
     lines = [
-        f"{escape(one.benchmark)}, {escape(one.system)}, window {window(one.window)}, seed {one.seed}: "
-        f"{_count(one.count, 'record')} missing, of {escape(', '.join(one.first))}"
-        + (" …" if one.count > len(one.first) else "")
-        for one in summary.missing
+        f"{escape(gap.benchmark)}, {escape(gap.system)}, window {format_window(gap.window)}, seed {gap.seed}: "
+        f"{_count(gap.count, 'record')} missing, of {escape(', '.join(gap.first))}"
+        + (" …" if gap.count > len(gap.first) else "")
+        for gap in summary.missing
     ]
     lines += [escape(problem) for problem in summary.problems]
     if not lines:
@@ -74,26 +83,27 @@ def _trouble(summary: Summary) -> str:
     return f'<div class="problems" id="problems"><b>What is missing or wrong</b>{_list(lines)}</div>'
 
 
-def _pools(summary: Summary) -> str:
+def _pools(summary: EvalSummary) -> str:
     if not summary.pools:
         return ""
-    said = "<p>The mean over benchmarks, each of which counts alike; intervals are resampled within benchmarks.</p>"
-    lead = plots.lead(summary)
-    return f"<h2>All benchmarks</h2>{said}{_table(summary.pools, _headlines(summary), {lead})}"
+    text = "<p>The mean over benchmarks with equal weights; intervals are resampled within benchmarks.</p>"
+    table = _table(summary.pools, _headlines(summary), {leading_metric(summary.metrics)})
+    return f"<h2>All benchmarks</h2>{text}{table}"
 
 
-def _benchmark(summary: Summary, name: str) -> str:
+def _benchmark(summary: EvalSummary, name: str) -> str:
     cells = [cell for cell in summary.cells if cell.benchmark == name]
-    every = _table(cells, summary.defined, set(summary.metrics))
+    headlines = _table(cells, _headlines(summary), {leading_metric(summary.metrics)})
+    all_metrics = _table(cells, summary.definitions, set(summary.metrics))
     return (
-        f"<h2>{escape(name)}</h2>{_table(cells, _headlines(summary), {plots.lead(summary)})}"
-        f"<details><summary>All metrics</summary>{every}</details>"
+        f"<h2>{escape(name)}</h2>{headlines}"
+        f"<details><summary>All metrics</summary>{all_metrics}</details>"
         f"<details><summary>By type, hops and seed</summary>{_breakdowns(summary, cells)}</details>"
     )
 
 
-def _table(rows: Sequence[Cell | Pool], metrics: Sequence[Metric], compared: set[str]) -> str:
-    """A row a system and window; differences beside the metrics that are to be `compared`."""
+def _table(rows: Sequence[Cell | PooledCell], metrics: Sequence[Metric], compared: set[str]) -> str:
+    """A row per system and window, with differences after the metrics in `compared`."""
     metrics = [metric for metric in metrics if any(metric.name in row.metrics for row in rows)]
     with_difference = compared & {name for row in rows for name in row.differences}
     head = ["<th>system</th>", '<th class="number">window</th>', '<th class="number">n</th>']
@@ -106,8 +116,8 @@ def _table(rows: Sequence[Cell | Pool], metrics: Sequence[Metric], compared: set
     return f'<div class="scroll"><table><thead><tr>{"".join(head)}</tr></thead><tbody>{body}</tbody></table></div>'
 
 
-def _row(row: Cell | Pool, metrics: Sequence[Metric], with_difference: set[str]) -> str:
-    cells = [f"<th>{escape(row.system)}</th>", _right(window(row.window)), _right(f"{row.questions:,}")]
+def _row(row: Cell | PooledCell, metrics: Sequence[Metric], with_difference: set[str]) -> str:
+    cells = [f"<th>{escape(row.system)}</th>", _right(format_window(row.window)), _right(f"{row.questions:,}")]
     for metric in metrics:
         cells.append(_value(row.metrics.get(metric.name), metric))
         if metric.name in with_difference:
@@ -116,24 +126,26 @@ def _row(row: Cell | Pool, metrics: Sequence[Metric], with_difference: set[str])
     return f"<tr>{''.join(cells)}</tr>"
 
 
-def _value(value: Value | None, metric: Metric) -> str:
+def _value(value: MetricValue | None, metric: Metric) -> str:
     if value is None:
         return _right("–", "muted")
-    out = f"<small>{value.left_out:,} left out</small>" if value.left_out else ""
-    return _right(f"{number(value.mean, metric)} <small>{interval(value, metric)}</small>{out}")
+    left_out = f"<small>{value.left_out:,} left out</small>" if value.left_out else ""
+    return _right(f"{format_value(value.mean, metric)} <small>{format_interval(value, metric)}</small>{left_out}")
 
 
-def _difference(differences: Values, metric: Metric) -> str:
+def _difference(differences: MetricValues, metric: Metric) -> str:
     value = differences.get(metric.name)
     if value is None:
         return _right("")
-    said = f"{number(value.mean, metric, sign=True)} <small>{interval(value, metric, sign=True)}</small>"
-    return _right(said, {"better": "good", "worse": "bad"}.get(verdict(value, metric), "muted"))
+    mean, interval = format_value(value.mean, metric, sign=True), format_interval(value, metric, sign=True)
+    return _right(
+        f"{mean} <small>{interval}</small>", {"better": "good", "worse": "bad"}.get(verdict(value, metric), "muted")
+    )
 
 
-def _breakdowns(summary: Summary, cells: Sequence[Cell]) -> str:
-    """A table for each way to break down: systems down, groups across, in the metric that leads."""
-    metric = next(one for one in summary.defined if one.name == plots.lead(summary))
+def _breakdowns(summary: EvalSummary, cells: Sequence[Cell]) -> str:
+    """A table for each breakdown of the leading metric: systems as rows, groups as columns."""
+    metric = find_metric(leading_metric(summary.metrics))
     parts = []
     for by in ("type", "hops", "seed"):
         labels = list(dict.fromkeys(label for cell in cells for label in cell.breakdown.get(by, {})))
@@ -144,26 +156,26 @@ def _breakdowns(summary: Summary, cells: Sequence[Cell]) -> str:
                 f'<div class="scroll"><table><caption>{_name(metric)} by {by}</caption><thead><tr><th>system</th>'
                 f'<th class="number">window</th>{head}</tr></thead><tbody>{rows}</tbody></table></div>'
             )
-    return "".join(parts) or "<p>All questions are of one kind.</p>"
+    return "".join(parts) or "<p>All questions have the same type, number of hops and seed.</p>"
 
 
 def _groups(cell: Cell, by: str, labels: Iterable[str], metric: Metric) -> str:
     groups = [_group(cell.breakdown[by].get(label), metric) for label in labels]
-    return f"<tr><th>{escape(cell.system)}</th>{_right(window(cell.window))}{''.join(groups)}</tr>"
+    return f"<tr><th>{escape(cell.system)}</th>{_right(format_window(cell.window))}{''.join(groups)}</tr>"
 
 
-def _group(group: Group | None, metric: Metric) -> str:
+def _group(group: GroupSummary | None, metric: Metric) -> str:
     value = group.metrics.get(metric.name) if group is not None else None
     if group is None or value is None:
         return _right("–", "muted")
     failed = f", {group.failed:,} failed" if group.failed else ""
     return _right(
-        f"{number(value.mean, metric)} <small>{interval(value, metric)}</small>"
+        f"{format_value(value.mean, metric)} <small>{format_interval(value, metric)}</small>"
         f"<small>{group.questions:,} questions{failed}</small>"
     )
 
 
-def _plots(summary: Summary) -> str:
+def _plots(summary: EvalSummary) -> str:
     if not summary.cells:
         return ""
     try:
@@ -172,21 +184,22 @@ def _plots(summary: Summary) -> str:
         return f'<h2>Curves</h2><p class="muted">No plots: {escape(str(error))}</p>'
 
 
-def _curves(summary: Summary) -> str:
-    lead, cost, sizes = escape(plots.lead(summary)), plots.cost_of(summary), plots.windows(summary)
+def _curves(summary: EvalSummary) -> str:
+    lead, cost, sizes = escape(leading_metric(summary.metrics)), plots.cost_metric(summary), plots.windows(summary)
     parts = [
         _figure(
             plots.cost_against_recall(summary, standalone=False),
-            f"Cost against {lead}. Ringed, joined and marked with their windows: the Pareto front, which nothing beats "
-            f"in one without being worse in the other. Level lines: systems whose {cost} are unknown or none.",
+            f"Cost against {lead}. Points on the Pareto front are circled, connected and labelled with their windows; "
+            "no other point is better in one measure without being worse in the other. Horizontal lines: systems "
+            f"without a known value of {cost}.",
         )
     ]
     if sizes:
-        text = f"{lead} against the window, with 95 % intervals. Level lines: systems that keep no context."
+        text = f"{lead} against the window, with 95 % intervals. Horizontal lines: systems without a context."
         parts.insert(0, _figure(plots.budget_curve(summary, standalone=False), text))
     for size in reversed(sizes):
-        opened = " open" if size == sizes[-1] else ""
-        parts.append(f"<details{opened}><summary>Within a window of {size:,} tokens</summary>")
+        is_open = " open" if size == sizes[-1] else ""
+        parts.append(f"<details{is_open}><summary>Window of {size:,} tokens</summary>")
         parts += [_figure(draw(summary, size, standalone=False), text) for draw, text in _STATES]
         parts.append("</details>")
     return "".join(parts)
@@ -195,12 +208,12 @@ def _curves(summary: Summary) -> str:
 _STATES: tuple[tuple[Callable[..., str], str], ...] = (
     (
         plots.recall_by_tokens,
-        "Recall against tokens placed: seen (solid) and still held in view (dashed). An ended episode stays as it was.",
+        "Recall against tokens placed: seen (solid) and still in view (dashed). An ended episode keeps its last state.",
     ),
-    (plots.recall_by_turn, "Recall against turns: seen (solid) and held (dashed)."),
+    (plots.recall_by_turn, "Recall against turns: seen (solid) and still in view (dashed)."),
     (
         plots.prune_accuracy,
-        "Prune accuracy over the episode: of all chunks pruned by that turn, the share that was not gold.",
+        "Prune accuracy over the episode: of all chunks pruned by a turn, the share that is not gold.",
     ),
 )
 
@@ -209,68 +222,75 @@ def _figure(svg: str, caption: str) -> str:
     return f"<figure>{svg}<figcaption>{caption}</figcaption></figure>"
 
 
-def _failures(summary: Summary, links: Mapping[str, str]) -> str:
+def _failures(summary: EvalSummary, links: Mapping[str, str]) -> str:
     if not summary.failures:
         return ""
-    rows = "".join(f"<tr>{_asked(one, links)}<td>{escape(one.error)}</td></tr>" for one in summary.failures[:LISTED])
+    failures = summary.failures[:LISTED]
+    rows = "".join(f"<tr>{_question(row, links)}<td>{escape(row.error)}</td></tr>" for row in failures)
     rest = len(summary.failures) - LISTED
-    more = f"<p>and {rest:,} more, which the JSON names</p>" if rest > 0 else ""
+    more = f"<p>and {rest:,} more, listed in the JSON</p>" if rest > 0 else ""
     return (
         f'<h2 id="failures">Failed episodes ({len(summary.failures):,})</h2><div class="scroll"><table><thead><tr>'
-        f"{_ASKED}<th>error</th></tr></thead><tbody>{rows}</tbody></table></div>{more}"
+        f"{_QUESTION_HEAD}<th>error</th></tr></thead><tbody>{rows}</tbody></table></div>{more}"
     )
 
 
-def _worst(summary: Summary, links: Mapping[str, str]) -> str:
-    """The questions that agents answered worst: where to look first."""
+def _worst(summary: EvalSummary, links: Mapping[str, str]) -> str:
+    """The questions that agents answered worst; a reader looks at these first."""
     if not summary.worst:
         return ""
-    metric = next(one for one in summary.defined if one.name == plots.lead(summary))
-    rows = "".join(f"<tr>{_asked(one, links)}{_right(number(one.value, metric))}</tr>" for one in summary.worst)
+    metric = find_metric(leading_metric(summary.metrics))
+    rows = "".join(
+        f"<tr>{_question(row, links)}{_right(format_value(row.value, metric))}</tr>" for row in summary.worst
+    )
     return (
-        f'<details id="worst"><summary>Questions answered worst</summary><div class="scroll"><table><thead><tr>{_ASKED}'
+        f'<details id="worst"><summary>Worst questions</summary><div class="scroll"><table><thead><tr>{_QUESTION_HEAD}'
         f'<th class="number">{_name(metric)}</th></tr></thead><tbody>{rows}</tbody></table></div></details>'
     )
 
 
-_ASKED = '<th>benchmark</th><th>system</th><th class="number">window</th><th class="number">seed</th><th>question</th>'
+_QUESTION_HEAD = (
+    '<th>benchmark</th><th>system</th><th class="number">window</th><th class="number">seed</th><th>question</th>'
+)
 
 
-def _asked(one: Failure | Worst, links: Mapping[str, str]) -> str:
-    """The cells that name a question; it leads to each of its trajectories that has an address."""
-    to = [links[path] for path in one.trajectories if path in links]
-    more = "".join(f' <a href="{escape(address)}">{at}</a>' for at, address in enumerate(to[1:], start=2))
-    question = f'<a href="{escape(to[0])}">{escape(one.question)}</a>{more}' if to else escape(one.question)
+def _question(row: FailedQuestion | WorstQuestion, links: Mapping[str, str]) -> str:
+    """The cells that identify a question, which links to each of its trajectories with an address."""
+    addresses = [links[path] for path in row.trajectories if path in links]
+    more = "".join(f' <a href="{escape(address)}">{at}</a>' for at, address in enumerate(addresses[1:], start=2))
+    question = escape(row.question)
+    if addresses:
+        question = f'<a href="{escape(addresses[0])}">{question}</a>{more}'
     return (
-        f"<td>{escape(one.benchmark)}</td><td>{escape(one.system)}</td>{_right(window(one.window))}"
-        f"{_right(str(one.seed))}<td>{question}</td>"
+        f"<td>{escape(row.benchmark)}</td><td>{escape(row.system)}</td>{_right(format_window(row.window))}"
+        f"{_right(str(row.seed))}<td>{question}</td>"
     )
 
 
-def _legend(summary: Summary) -> str:
+def _legend(summary: EvalSummary) -> str:
     rows = "".join(
         f"<tr><th>{_name(metric)}</th><td>{escape(metric.what)}</td><td>{metric.better}</td>"
         f"<td>{escape(metric.unit or 'share')}</td><td>{escape(metric.rollouts)}</td></tr>"
-        for metric in summary.defined
+        for metric in summary.definitions
     )
     if not rows:
         return ""
     return (
-        '<h2 id="metrics">What the metrics mean</h2><div class="scroll"><table><thead><tr><th>metric</th><th>what</th>'
+        '<h2 id="metrics">Metrics</h2><div class="scroll"><table><thead><tr><th>metric</th><th>definition</th>'
         f"<th>better</th><th>unit</th><th>several rollouts</th></tr></thead><tbody>{rows}</tbody></table></div>"
     )
 
 
-def _settings(summary: Summary) -> str:
+def _settings(summary: EvalSummary) -> str:
     pairs = [(escape(str(key)), escape(_plain(value))) for key, value in summary.settings.items()]
     rows = "".join(f"<tr><th>{key}</th><td>{value}</td></tr>" for key, value in pairs)
     return f'<h2 id="settings">Settings</h2><table><tbody>{rows}</tbody></table>' if rows else ""
 
 
-def _headlines(summary: Summary) -> list[Metric]:
+def _headlines(summary: EvalSummary) -> list[Metric]:
     """The metrics of the short tables, the leading one first."""
-    names = (plots.lead(summary), "recall", *COLUMNS)
-    return [metric for name in dict.fromkeys(names) for metric in summary.defined if metric.name == name]
+    names = (leading_metric(summary.metrics), "recall", *COLUMNS)
+    return [metric for name in dict.fromkeys(names) for metric in summary.definitions if metric.name == name]
 
 
 def _plain(value: object) -> str:

@@ -1,1 +1,1 @@
-"""The trajectory viewer: files found and read, turned into plain data, and the page that shows it."""
+"""The trajectory viewer: reads trajectory files, converts them to plain data, and builds the page."""

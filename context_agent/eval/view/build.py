@@ -1,4 +1,4 @@
-"""The viewer's page: the list at once, the rest in parts that the page unpacks as they are asked for."""
+"""The viewer's page: the list is unpacked at once, details and texts in parts when they are needed."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from importlib.resources import files
 from typing import Any
 
 from context_agent.eval.page import page
-from context_agent.eval.view.model import Exhibit
+from context_agent.eval.view.model import ViewData
 
 SCRIPTS = (
     "layout.js",
@@ -23,21 +23,21 @@ SCRIPTS = (
     "list.js",
     "main.js",
 )
-PART = 400_000
-"""Characters of JSON in a part: small enough to unpack between two frames, large enough to compress well."""
+PART_SIZE = 400_000
+"""Characters of JSON in a part: few enough to unpack between two frames, enough to compress well."""
 BODY = (
-    '<noscript><p class="problems">This page needs JavaScript; it asks no network.</p></noscript>\n'
+    '<noscript><p class="problems">This page needs JavaScript. It makes no network requests.</p></noscript>\n'
     '<div id="view"></div>'
 )
 
 
-def build(shown: Exhibit, *, title: str = "Trajectories") -> str:
+def build_page(view: ViewData, *, title: str = "Trajectories") -> str:
     """The page as text."""
-    details, texts = list(_parts(shown.details)), list(_parts(shown.texts))
+    details, texts = list(_parts(view.details)), list(_parts(view.texts))
     index = {
-        "rows": [asdict(row) for row in shown.rows],
-        "problems": shown.problems,
-        "ignored": shown.ignored,
+        "rows": [asdict(row) for row in view.rows],
+        "problems": view.problems,
+        "ignored": view.ignored,
         "details": [len(part) for part in details],
         "texts": [len(part) for part in texts],
     }
@@ -50,13 +50,13 @@ def build(shown: Exhibit, *, title: str = "Trajectories") -> str:
 
 
 def _parts(items: Iterable[Any]) -> Iterator[list[Any]]:
-    """The items in stretches of about `PART` characters."""
+    """The items in groups of about `PART_SIZE` characters."""
     part: list[Any] = []
     size = 0
     for item in items:
         part.append(item)
         size += len(json.dumps(item, ensure_ascii=False))
-        if size >= PART:
+        if size >= PART_SIZE:
             yield part
             part, size = [], 0
     if part:

@@ -1,16 +1,16 @@
-// Two trajectories side by side, and what differs.
+// The differences between two trajectories.
 "use strict";
 
 function comparison(store, rows, details, labels) {
   const found = differences(details[0], details[1]);
   return element("section", { class: "differences", "aria-label": "Differences" },
-    element("h2", { text: "What differs" }),
+    element("h2", { text: "Differences" }),
     element("div", { class: "sides" }, figures(rows, labels), rankTable(found.ranking, labels)),
     element("div", { class: "sides" },
       onlyOne(`Documents seen only by ${labels[0]}`, found.onlyA), onlyOne(`Documents seen only by ${labels[1]}`, found.onlyB)),
     element("p", { class: "muted", text: `${counted(found.both, "document")} seen by both.` }),
     element("div", { class: "sides" },
-      callList(`Calls of ${labels[0]} alone`, found.callsA), callList(`Calls of ${labels[1]} alone`, found.callsB)),
+      callList(`Calls only by ${labels[0]}`, found.callsA), callList(`Calls only by ${labels[1]}`, found.callsB)),
   );
 }
 
@@ -27,9 +27,9 @@ function figures(rows, labels) {
 }
 
 function rankTable(entries, labels) {
-  if (!entries.length) return element("p", { class: "muted", text: "Neither ranked a document." });
+  if (!entries.length) return element("p", { class: "muted", text: "Neither has a ranking." });
   const place = (value) => element("td", { class: "number", text: value === null ? "–" : value });
-  return table("Place in the final ranking", ["document", ...labels], entries.map((entry) => [
+  return table("Rank in the final ranking", ["document", ...labels], entries.map((entry) => [
     element("th", { scope: "row" }, element("span", { dir: "auto", text: entry.title || entry.id }), " ", goldMark(entry.gold)), place(entry.a), place(entry.b),
   ]), entries.map((entry) => entry.a !== entry.b));
 }

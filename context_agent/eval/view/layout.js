@@ -1,4 +1,4 @@
-// What the context looks like after each turn, as numbers. Pure functions: no document, no drawing.
+// The layout of the context after each turn, as numbers. Pure functions, without access to the document.
 "use strict";
 
 const KINDS = {
@@ -16,9 +16,9 @@ const KINDS = {
  * The context after each turn of a trajectory's detail: an array of
  * `{ turn, segments, leaving, restored, used, before }`.
  *
- * `segments` are in view when the turn is over, in order; `leaving` are the blocks that its edit pruned or a summary
- * replaced, which no later turn shows; `restored` are the keys that it brought back. A segment is `{ kind, tokens, turn, block, text }`, with
- * `block` null for what no edit can remove. `used` is the sum of the tokens in view, `before` that of the turn's start.
+ * `segments` are in view at the end of the turn, in order; `leaving` are the blocks that its edit pruned or replaced by
+ * a summary; `restored` are the keys of the blocks that it restored. A segment is `{ kind, tokens, turn, block, text }`;
+ * `block` is null for segments that no edit can remove. `used` is the number of tokens in view, `before` that at the start.
  */
 function contextOf(detail) {
   const record = detail.prompt.map((part) => segment("question", part.tokens, -1, null, part.text));
@@ -40,7 +40,7 @@ function contextOf(detail) {
       }
     }
     if (turn.usage && turn.usage.tokens) record.push(segment("usage", turn.usage.tokens, turn.turn, null, turn.usage.text));
-    const segments = record.filter((one) => one && !(one.block && hidden.has(one.block.key)));
+    const segments = record.filter((part) => part && !(part.block && hidden.has(part.block.key)));
     const leaving = gone.map((key) => blocks.get(key)).filter(Boolean);
     used = sum(segments);
     contexts.push({ turn: turn.turn, segments, leaving, restored: new Set(restored), used, before });
@@ -53,7 +53,7 @@ function segment(kind, tokens, turn, block, text = null) {
 }
 
 function sum(segments) {
-  return segments.reduce((total, one) => total + one.tokens, 0);
+  return segments.reduce((total, part) => total + part.tokens, 0);
 }
 
 function actionText(turn) {
@@ -61,32 +61,32 @@ function actionText(turn) {
   return [turn.reasoning, turn.text, ...calls].filter(Boolean).join("\n");
 }
 
-/** How many tokens the width of a strip stands for: the window, or less where the context never fills a third of it. */
+/** The width of a strip in tokens: the window, or less if the context never fills a third of it. */
 function scaleOf(contexts, window) {
   const longest = Math.max(1, ...contexts.map((context) => context.used + sum(context.leaving)));
   if (longest * 3 > window) return Math.max(window, longest);
   return Math.ceil((longest * 1.1) / 100) * 100;
 }
 
-/** Where each segment lies: `{ segment, from, width, leaving }` in shares of the scale, what leaves behind the rest. */
-function place(context, scale) {
+/** The position of each segment: `{ segment, from, width, leaving }` in shares of the scale; leaving ones come last. */
+function positions(context, scale) {
   let at = 0;
-  const put = (leaving) => (one) => {
-    const placed = { segment: one, from: at / scale, width: one.tokens / scale, leaving };
-    at += one.tokens;
-    return placed;
+  const put = (leaving) => (part) => {
+    const position = { segment: part, from: at / scale, width: part.tokens / scale, leaving };
+    at += part.tokens;
+    return position;
   };
   return [...context.segments.map(put(false)), ...context.leaving.map(put(true))];
 }
 
-/** The threshold lines that lie within the scale, as `{ name, tokens, at }`. */
+/** The threshold lines within the scale, as `{ name, tokens, at }`. */
 function thresholds(budget, scale) {
   return [["soft", budget.soft], ["hard", budget.hard], ["window", budget.window]]
     .filter(([, tokens]) => tokens <= scale)
     .map(([name, tokens]) => ({ name, tokens, at: tokens / scale }));
 }
 
-/** How full a context is, in a word. */
+/** The budget tier of a context, as text. */
 function tierOf(used, budget) {
   if (used >= budget.hard) return "past the hard cutoff";
   return used >= budget.soft ? "past the soft threshold" : "below the soft threshold";
@@ -107,18 +107,18 @@ const VERBS = { search_corpus: "search", grep_corpus: "grep", read_document: "re
 
 const EDITS = new Set(["prune_chunks", "restore_chunks", "summarize_context"]);
 
-/** A turn in a few words: its calls by tool, what they brought, what went. */
+/** A turn in a few words: its calls by tool, new passages, and edits. */
 function summaryOf(turn) {
-  if (!turn.results.length) return turn.shown ? "no calls" : "action longer than the room left";
+  if (!turn.results.length) return turn.shown ? "no calls" : "action did not fit the window";
   const counts = new Map();
-  let brought = 0;
+  let added = 0;
   for (const result of turn.results) {
     const verb = VERBS[result.name] || result.name;
     if (!EDITS.has(result.name)) counts.set(verb, (counts.get(verb) || 0) + 1);
-    brought += result.segments.filter((part) => typeof part === "number").length;
+    added += result.segments.filter((part) => typeof part === "number").length;
   }
   const parts = [...counts].map(([verb, count]) => (count > 1 ? `${verb} ×${count}` : verb));
-  if (brought) parts.push(`+${brought}`);
+  if (added) parts.push(`+${added}`);
   if (turn.edit && turn.edit.pruned.length) parts.push(`pruned ${turn.edit.pruned.length}`);
   if (turn.edit && turn.edit.replaced.length) parts.push(`summarised ${turn.edit.replaced.length}`);
   if (turn.edit && turn.edit.restored.length) parts.push(`restored ${turn.edit.restored.length}`);

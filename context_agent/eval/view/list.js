@@ -1,10 +1,10 @@
-// The list of trajectories with its filters. Only the rows in sight exist.
+// The list of trajectories with its filters. Only the visible rows are in the document.
 "use strict";
 
 const ROW_HEIGHT = 82;
 const AROUND = 8;
 
-/** The list: `{ node, order(), mark(number) }`; `choose` is told which row the reader takes. */
+/** The list: `{ node, order(), mark(number) }`; it calls `choose(number)` when the reader selects a row. */
 function trajectoryList(store, choose) {
   const { rows } = store;
   const filter = { order: "file" };
@@ -73,7 +73,7 @@ function filters(rows, filter, refresh) {
   return element("form", { class: "filters", role: "search", on: { submit: (event) => event.preventDefault() } },
     field("Find", input("text", "search", { placeholder: "question, query, id, run …", autocomplete: "off" }, value)),
     element("div", { class: "row" },
-      field("Ended", choice("stop", [["", "any way"], ...tally(rows, "stop")])),
+      field("Stop reason", choice("stop", [["", "any"], ...tally(rows, "stop")])),
       runs.length > 1 ? field("Run", choice("run", [["", "all"], ...runs])) : null,
       field("Sort by", choice("order", orders)),
       check("descending", "largest first")),

@@ -1,6 +1,6 @@
-"""Trajectory files as a user keeps them: single or in folders, some cut, some of another version, some still growing.
+"""Reads trajectory files, single or in folders. Some may be cut, of another version, or still being written.
 
-A file that can't be shown is named with its reason and stops nothing. Files that are no trajectories are counted.
+A file that cannot be shown is reported with the reason, and the others are read. Other files are counted.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ PAGE_SUFFIX = ".html"
 
 
 @dataclass(frozen=True, slots=True)
-class Loaded:
-    """A trajectory that was read. `run` names its folder among those read; `problem` says why it doesn't replay."""
+class LoadedTrajectory:
+    """A trajectory from a file. `run` is a short name of its folder; `problem` is the reason if it does not replay."""
 
     path: Path
     run: str
@@ -30,73 +30,76 @@ class Loaded:
 
 
 @dataclass(frozen=True, slots=True)
-class Collection:
-    """All that was found: trajectories in order of path, a line for each file that can't be shown, and how many others
-    lay beside them."""
+class TrajectoryFiles:
+    """Trajectories in order of path, a problem for each file that cannot be shown, and the number of other files."""
 
-    loaded: tuple[Loaded, ...]
+    loaded: tuple[LoadedTrajectory, ...]
     problems: tuple[str, ...] = ()
     ignored: int = 0
 
 
 @dataclass(slots=True)
-class _Found:
+class _Files:
     loaded: list[tuple[Path, Trajectory, str | None]] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
     ignored: int = 0
 
 
-def load(paths: Sequence[Path], advance: Callable[[int, int | None], None] = lambda done, total: None) -> Collection:
-    """Reads files and folders, these with all folders in them. `advance` is told how many are done, and of how many.
+def load(
+    paths: Sequence[Path], advance: Callable[[int, int | None], None] = lambda done, total: None
+) -> TrajectoryFiles:
+    """Reads files, and folders with all their subfolders. Calls `advance(files done, files in total)` after each file.
 
-    Raises `DataError` for a path that is not there and where no trajectory at all was found.
+    Raises `DataError` for a missing path, and if there is no trajectory at all.
     """
-    files = list(_files(paths))
-    found = _Found()
-    for number, (path, named) in enumerate(files, start=1):
-        _take(path, named, found)
-        advance(number, len(files))
-    if not found.loaded:
-        raise DataError(_nothing(paths, found))
-    runs = _runs(path for path, _, _ in found.loaded)
-    loaded = tuple(Loaded(path, runs[path.parent], trajectory, why) for path, trajectory, why in found.loaded)
-    return Collection(loaded, tuple(found.problems), found.ignored)
+    candidates = list(_files(paths))
+    read = _Files()
+    for number, (path, is_argument) in enumerate(candidates, start=1):
+        _read(path, is_argument, read)
+        advance(number, len(candidates))
+    if not read.loaded:
+        raise DataError(_no_trajectory(paths, read))
+    runs = _run_names(path for path, _, _ in read.loaded)
+    loaded = tuple(
+        LoadedTrajectory(path, runs[path.parent], trajectory, problem) for path, trajectory, problem in read.loaded
+    )
+    return TrajectoryFiles(loaded, tuple(read.problems), read.ignored)
 
 
 def _files(paths: Iterable[Path]) -> Iterator[tuple[Path, bool]]:
-    """Each file once, and whether it was named itself."""
+    """Each file once, and whether it is itself one of the paths."""
     seen: set[Path] = set()
     for path in paths:
         if not path.exists():
-            raise DataError(f"{path}: no such file or folder")
-        inside = sorted(filter(_counts, path.rglob("*"))) if path.is_dir() else [path]
-        for one in inside:
-            if (whole := one.resolve()) not in seen:
-                seen.add(whole)
-                yield one, one == path
+            raise DataError(f"{path} does not exist: pass a trajectory file or a folder")
+        files = sorted(filter(_is_user_file, path.rglob("*"))) if path.is_dir() else [path]
+        for file in files:
+            if (resolved := file.resolve()) not in seen:
+                seen.add(resolved)
+                yield file, file == path
 
 
-def _counts(path: Path) -> bool:
-    """Whether it is a file of the user's; pages that were made here lie beside the trajectories."""
+def _is_user_file(path: Path) -> bool:
+    """Whether the file is the user's: not hidden, and not a page that `ctx1 view` wrote beside the trajectories."""
     return path.is_file() and path.suffix != PAGE_SUFFIX and not path.name.startswith(".")
 
 
-def _take(path: Path, named: bool, found: _Found) -> None:
-    if not named and not (path.suffix == SUFFIX and is_trajectory(path)):
-        found.ignored += 1
+def _read(path: Path, is_argument: bool, files: _Files) -> None:
+    if not is_argument and not (path.suffix == SUFFIX and is_trajectory(path)):
+        files.ignored += 1
         return
     try:
         trajectory = trajectory_file.read(path)
     except TrajectoryError as error:
-        found.problems.append(str(error) if str(path) in str(error) else f"{path}: {error}")
+        files.problems.append(str(error) if str(path) in str(error) else f"{path}: {error}")
     except (RecursionError, AttributeError, ConfigError) as error:
-        found.problems.append(f"{path}: no sound trajectory ({error})")
+        files.problems.append(f"{path}: not a valid trajectory ({error})")
     else:
-        found.loaded.append((path, trajectory, _unsound(trajectory)))
+        files.loaded.append((path, trajectory, _replay_problem(trajectory)))
 
 
 def is_trajectory(path: Path) -> bool:
-    """Whether the first line is a trajectory's header, or the beginning of one that was cut."""
+    """Whether the first line is a trajectory's header, or the start of one that was cut."""
     try:
         with path.open("rb") as stream:
             line = stream.readline()
@@ -105,8 +108,8 @@ def is_trajectory(path: Path) -> bool:
         return False
 
 
-def _unsound(trajectory: Trajectory) -> str | None:
-    """Why the trajectory does not replay, None where it does."""
+def _replay_problem(trajectory: Trajectory) -> str | None:
+    """Why the trajectory does not replay; None if it does."""
     try:
         trajectory.verify()
     except TrajectoryError as error:
@@ -116,19 +119,19 @@ def _unsound(trajectory: Trajectory) -> str | None:
     return None
 
 
-def _runs(paths: Iterable[Path]) -> dict[Path, str]:
-    """A short name for each folder: its own where there is one, else its path from what all have in common."""
+def _run_names(paths: Iterable[Path]) -> dict[Path, str]:
+    """A short name for each folder: its own if there is only one, else its path relative to their common parent."""
     folders = {path.parent: str(path.parent.resolve()) for path in paths}
     common = os.path.commonpath(folders.values())
-    names = {folder: os.path.relpath(whole, common) for folder, whole in folders.items()}
+    names = {folder: os.path.relpath(resolved, common) for folder, resolved in folders.items()}
     return {folder: Path(folders[folder]).name if name == "." else name for folder, name in names.items()}
 
 
-def _nothing(paths: Sequence[Path], found: _Found) -> str:
-    where = ", ".join(str(path) for path in paths)
-    reasons = found.problems or [f"{found.ignored} other files there" if found.ignored else "nothing there"]
+def _no_trajectory(paths: Sequence[Path], files: _Files) -> str:
+    names = ", ".join(str(path) for path in paths)
+    reasons = files.problems or [f"{files.ignored} other files" if files.ignored else "no files"]
     more = f"; and {len(reasons) - 3} more" if len(reasons) > 3 else ""
     return (
-        f"no trajectory to show in {where}: {'; '.join(reasons[:3])}{more}. "
-        "`ctx1 search --save FOLDER` and SearchAgent(trajectories=FOLDER) write them"
+        f"no trajectory in {names}: {'; '.join(reasons[:3])}{more}. "
+        "`ctx1 search --save FOLDER` and SearchAgent(trajectories=FOLDER) write trajectories"
     )

@@ -1,33 +1,45 @@
-"""Trajectories as plain data: a row for the list, and all that is shown of one. The page and the terminal read this.
+"""Trajectories as plain data for the page and the terminal: a row for the list, and the details of each trajectory.
 
-What is shown of one has the shape of `shape.Detail`.
+The details have the shape of `schema.TrajectoryDetail`.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+import math
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from context_agent.eval.gold import Gold, gold_of
-from context_agent.eval.view.loading import Collection, Loaded
-from context_agent.eval.view.shape import Detail, checked
-from context_agent.eval.view.turns import blocks_of, finite, placed, summaries_of, turn_data, turns_of
-from context_agent.harness.trajectory import EpisodeEnded, PromptShown, Trajectory
+from context_agent.eval.view.loading import LoadedTrajectory, TrajectoryFiles
+from context_agent.eval.view.schema import TrajectoryDetail, validated
+from context_agent.harness.rendering import compact
+from context_agent.harness.trajectory import (
+    ActionTaken,
+    EditApplied,
+    EpisodeEnded,
+    PromptShown,
+    ToolResult,
+    Trajectory,
+    TurnClosed,
+)
 from context_agent.pruning.view import Block, Summary
 from context_agent.questions import Question
 from context_agent.types import Chunk, RankedDocument
 
 CUT = "cut"
-"""Stands for the stop reason of a trajectory without an end: cut, or still being written."""
+"""Stop reason of a trajectory without an end, which was cut or is still being written."""
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
-    """A line of the list. The last three are None where gold is unknown: shares of what is needed that was ever seen
-    and that the ranking holds, and the number of gold chunks that were pruned at some time, by themselves or with their
-    summary. `summarized` counts the passages that summaries replaced."""
+class TrajectoryRow:
+    """A row of the list.
+
+    `seen` and `ranked` are the shares of the needed evidence that were shown and that the ranking has; `gold_pruned`
+    counts the gold chunks that were pruned at some time, by themselves or with their summary. All three are None if
+    gold is unknown. `summarized` counts the passages that summaries replaced.
+    """
 
     id: str
     run: str
@@ -53,26 +65,26 @@ class Row:
     summarized: int = 0
     critical_steps: int = 0
     parent: str | None = None
-    """Of a sub-agent's: the id of the trajectory that started it."""
+    """For a sub-agent: the id of the trajectory that started it."""
 
 
 @dataclass(slots=True)
-class Texts:
-    """Texts, each kept once and named by its number."""
+class SharedTexts:
+    """Texts, each stored once and identified by its number."""
 
     all: list[str] = field(default_factory=list)
-    _known: dict[str, int] = field(default_factory=dict)
+    _numbers: dict[str, int] = field(default_factory=dict)
 
     def number(self, text: str) -> int:
         """The text's number."""
-        if (known := self._known.get(text)) is None:
-            known = self._known[text] = len(self.all)
+        if (number := self._numbers.get(text)) is None:
+            number = self._numbers[text] = len(self.all)
             self.all.append(text)
-        return known
+        return number
 
 
-class GoldFile:
-    """What a question file knows about the questions of trajectories: found by their text, else by their id."""
+class GoldQuestions:
+    """Questions with gold, looked up for a trajectory by the question's text, else by its id."""
 
     def __init__(self, questions: Iterable[Question]) -> None:
         questions = list(questions)
@@ -80,14 +92,14 @@ class GoldFile:
         self._by_id = {question.id: question for question in questions}
 
     def find(self, trajectory: Trajectory) -> Question | None:
-        """The question that a trajectory answers; None where the file does not have it, or no gold for it."""
+        """The question that a trajectory answers; None if it is unknown or has no gold."""
         header = trajectory.header
-        found = self._by_text.get(_folded(header.question)) or self._by_id.get(header.question_id or "")
-        return found if found and (found.gold or found.facts) else None
+        question = self._by_text.get(_folded(header.question)) or self._by_id.get(header.question_id or "")
+        return question if question and (question.gold or question.facts) else None
 
 
-class _Shelf:
-    """What a trajectory showed, as the shelf that tells documents and chunks of a question's gold apart."""
+class _ShownCorpus:
+    """The chunks that a trajectory showed, as a `CorpusLookup`."""
 
     def __init__(self, blocks: Iterable[Block]) -> None:
         self._chunks = {block.id: block.hit.chunk for block in blocks}
@@ -97,62 +109,65 @@ class _Shelf:
         return [chunk for chunk in self._chunks.values() if chunk.document_id == document_id]
 
     def get(self, chunk_ids: list[str]) -> list[Chunk]:
-        """Those of the chunks that were shown."""
-        return [self._chunks[one] for one in chunk_ids if one in self._chunks]
+        """The chunks with these ids that were shown."""
+        return [self._chunks[chunk_id] for chunk_id in chunk_ids if chunk_id in self._chunks]
 
 
 @dataclass(frozen=True, slots=True)
-class Exhibit:
-    """All that is shown: a row and a detail for each trajectory, the texts they name by number, a line for each file
-    or row that can't be shown, and how many files were none of ours."""
+class ViewData:
+    """Everything that is shown.
 
-    rows: tuple[Row, ...]
-    details: tuple[Detail, ...]
+    Each trajectory has a row and a detail, which refer to `texts` by number. `problems` has a line for each file or row
+    that cannot be shown, `ignored` counts the files that are not trajectories.
+    """
+
+    rows: tuple[TrajectoryRow, ...]
+    details: tuple[TrajectoryDetail, ...]
     texts: tuple[str, ...]
     problems: tuple[str, ...] = ()
     ignored: int = 0
 
 
-def exhibit(collection: Collection, gold: GoldFile | None = None, *, problems: Iterable[str] = ()) -> Exhibit:
-    """What was loaded as plain data. A trajectory whose values can't be shown joins the `problems`."""
-    texts = Texts()
-    told = [*problems, *collection.problems]
-    rows: list[Row] = []
-    details: list[Detail] = []
-    for loaded in collection.loaded:
+def view_data(files: TrajectoryFiles, gold: GoldQuestions | None = None, *, problems: Iterable[str] = ()) -> ViewData:
+    """The loaded trajectories as plain data. A trajectory with invalid values becomes one of the `problems`."""
+    texts = SharedTexts()
+    all_problems = [*problems, *files.problems]
+    rows: list[TrajectoryRow] = []
+    details: list[TrajectoryDetail] = []
+    for loaded in files.loaded:
         try:
-            shown = _Shown(loaded, gold.find(loaded.trajectory) if gold else None, texts)
-            detail = checked(shown.detail())
-            row = shown.row()
+            converter = _Converter(loaded, gold.find(loaded.trajectory) if gold else None, texts)
+            detail = validated(converter.detail())
+            row = converter.row()
             json.dumps([asdict(row), detail], allow_nan=False)
         except (KeyError, TypeError, ValueError, AttributeError) as error:
-            told.append(f"{loaded.path}: its values cannot be shown ({type(error).__name__}: {error})")
+            all_problems.append(f"{loaded.path}: its values cannot be shown ({type(error).__name__}: {error})")
         else:
             rows.append(row)
             details.append(detail)
-    return Exhibit(tuple(rows), tuple(details), tuple(texts.all), tuple(told), collection.ignored)
+    return ViewData(tuple(rows), tuple(details), tuple(texts.all), tuple(all_problems), files.ignored)
 
 
-class _Shown:
-    """One trajectory read for showing: its row, and its detail. Raises what unsound values raise."""
+class _Converter:
+    """Makes the row and the detail of one trajectory. Invalid values raise `KeyError`, `TypeError` or `ValueError`."""
 
-    def __init__(self, loaded: Loaded, question: Question | None, texts: Texts) -> None:
+    def __init__(self, loaded: LoadedTrajectory, question: Question | None, texts: SharedTexts) -> None:
         self._loaded = loaded
         self._trajectory = loaded.trajectory
         self._texts = texts
-        self._blocks = {block.key: block for block in blocks_of(loaded.trajectory)}
-        self._summaries = {summary.key: summary for summary in summaries_of(loaded.trajectory)}
+        self._blocks = {block.key: block for block in _blocks(loaded.trajectory)}
+        self._summaries = {summary.key: summary for summary in _summaries(loaded.trajectory)}
         self._question = question
-        self._gold = gold_of(question, _Shelf(self._blocks.values())) if question else None
-        self._turns = list(turns_of(loaded.trajectory))
+        self._gold = gold_of(question, _ShownCorpus(self._blocks.values())) if question else None
+        self._turns = list(_turns(loaded.trajectory))
 
-    def row(self) -> Row:
-        """The line of the list."""
+    def row(self) -> TrajectoryRow:
+        """The row of the list."""
         header, end = self._trajectory.header, self._trajectory.end
         results = [result for turn in self._turns for result in turn.results]
         pruned = [key for turn in self._turns if turn.edit for key in turn.edit.edit.pruned]
         needs = self._gold.needs if self._gold else 0
-        return Row(
+        return TrajectoryRow(
             id=str(header.id),
             run=self._loaded.run,
             file=str(self._loaded.path),
@@ -164,13 +179,13 @@ class _Shown:
             stop=end.stop_reason if end else CUT,
             turns=len(self._turns) if end is None else end.turns,
             calls=len(results),
-            tokens=end.tokens if end else sum(map(placed, self._turns)),
+            tokens=end.tokens if end else sum(map(_placed_tokens, self._turns)),
             mistakes=sum(result.mistake is not None for result in results),
             pruned=sum(key not in self._summaries for key in pruned),
             summarized=sum(len(turn.edit.edit.replaced) for turn in self._turns if turn.edit),
             restored=sum(len(turn.edit.edit.restored) for turn in self._turns if turn.edit),
-            seconds=finite(end.seconds) if end else None,
-            queries=tuple(dict.fromkeys(str(one) for r in results if (one := r.arguments.get("query")))),
+            seconds=_finite(end.seconds) if end else None,
+            queries=tuple(dict.fromkeys(str(query) for r in results if (query := r.arguments.get("query")))),
             problem=self._loaded.problem,
             seen=len(self._seen()) / needs if needs else None,
             ranked=len(self._ranked()) / needs if needs else None,
@@ -180,7 +195,7 @@ class _Shown:
         )
 
     def detail(self) -> dict[str, Any]:
-        """All that is shown of it, before it is checked."""
+        """The detail, before validation."""
         end = self._trajectory.end
         prompt = [
             segment for event in self._trajectory.events if isinstance(event, PromptShown) for segment in event.segments
@@ -192,10 +207,10 @@ class _Shown:
                 self._summary(self._summaries[key]) if key in self._summaries else self._block(self._blocks[key])
                 for key in sorted({**self._blocks, **self._summaries})
             ],
-            "turns": [turn_data(turn) for turn in self._turns],
+            "turns": [_turn(turn) for turn in self._turns],
             "critical_steps": self._trajectory.critical_steps,
             "end": self._end(end) if end else None,
-            "gold": self._told(),
+            "gold": self._gold_data(),
         }
 
     def _header(self) -> dict[str, Any]:
@@ -211,7 +226,7 @@ class _Shown:
 
     def _block(self, block: Block) -> dict[str, Any]:
         hit = block.hit
-        scores = {name: finite(getattr(hit, name)) for name in ("score", "dense", "sparse")}
+        scores = {name: _finite(getattr(hit, name)) for name in ("score", "dense", "sparse")}
         return {
             **{name: getattr(block, name) for name in ("key", "tokens", "turn", "call", "whole")},
             **scores,
@@ -242,23 +257,23 @@ class _Shown:
         names = ("stop_reason", "error", "turns", "tokens", "mistakes", "dropped")
         return {
             **{name: getattr(end, name) for name in names},
-            "seconds": finite(end.seconds),
+            "seconds": _finite(end.seconds),
             "documents": [self._document(document) for document in end.documents],
         }
 
     def _document(self, document: RankedDocument) -> dict[str, Any]:
         chunks = [
-            {"id": chunk.id, "score": finite(chunk.score), "text": self._texts.number(chunk.text)}
+            {"id": chunk.id, "score": _finite(chunk.score), "text": self._texts.number(chunk.text)}
             for chunk in document.chunks
         ]
         return {
             **{name: getattr(document, name) for name in ("id", "title", "justification")},
-            "score": finite(document.score),
+            "score": _finite(document.score),
             "gold": bool(self._finds(document)) if self._gold else None,
             "chunks": chunks,
         }
 
-    def _told(self) -> dict[str, Any] | None:
+    def _gold_data(self) -> dict[str, Any] | None:
         if self._gold is None or self._question is None:
             return None
         return {
@@ -273,14 +288,14 @@ class _Shown:
         return bool(self._gold and self._gold.found_by(block.document_id, (block.id,)))
 
     def _gold_among(self, keys: Iterable[int]) -> set[str]:
-        """The gold chunks among blocks, and among what summaries stand for, by their keys."""
-        found: set[str] = set()
+        """The gold chunks among the blocks with these keys, and among the blocks that summaries replace."""
+        ids: set[str] = set()
         for key in keys:
             if key in self._summaries:
-                found |= self._gold_among(one for one in self._summaries[key].of if one < key)
+                ids |= self._gold_among(earlier for earlier in self._summaries[key].of if earlier < key)
             elif self._is_gold(self._blocks[key]):
-                found.add(self._blocks[key].id)
-        return found
+                ids.add(self._blocks[key].id)
+        return ids
 
     def _seen(self) -> frozenset[int]:
         gold = self._gold or Gold(0)
@@ -296,3 +311,95 @@ class _Shown:
 
 def _folded(text: str) -> str:
     return " ".join(text.split()).casefold()
+
+
+@dataclass(slots=True)
+class TurnEvents:
+    """The events of one turn."""
+
+    acted: ActionTaken
+    edit: EditApplied | None = None
+    results: list[ToolResult] = field(default_factory=list)
+    usage: TurnClosed | None = None
+
+
+def _turns(trajectory: Trajectory) -> Iterator[TurnEvents]:
+    """The turns in order; the last turn of a cut file may be incomplete."""
+    turn: TurnEvents | None = None
+    for event in trajectory.events:
+        match event:
+            case ActionTaken():
+                if turn is not None:
+                    yield turn
+                turn = TurnEvents(event)
+            case EditApplied() if turn is not None:
+                turn.edit = event
+            case ToolResult() if turn is not None:
+                turn.results.append(event)
+            case TurnClosed() if turn is not None:
+                turn.usage = event
+    if turn is not None:
+        yield turn
+
+
+def _blocks(trajectory: Trajectory) -> Iterator[Block]:
+    """Every block that was shown."""
+    for event in trajectory.events:
+        if isinstance(event, ToolResult):
+            yield from (segment for segment in event.segments if isinstance(segment, Block))
+
+
+def _summaries(trajectory: Trajectory) -> Iterator[Summary]:
+    """Every summary."""
+    for event in trajectory.events:
+        if isinstance(event, EditApplied):
+            yield from event.edit.summaries
+
+
+def _turn(turn: TurnEvents) -> dict[str, Any]:
+    """A turn in the shape of `schema.TurnData`."""
+    acted, edit, usage = turn.acted, turn.edit, turn.usage
+    return {
+        "turn": acted.turn,
+        "tokens": acted.tokens,
+        "seconds": _finite(acted.seconds),
+        "shown": acted.shown,
+        "text": acted.action.text,
+        "reasoning": acted.action.reasoning,
+        "edit": edit
+        and {
+            "pruned": list(edit.edit.pruned),
+            "replaced": list(edit.edit.replaced),
+            "summaries": [summary.key for summary in edit.edit.summaries],
+            "restored": list(edit.edit.restored),
+            "freed": edit.cost.freed,
+            "recomputed": edit.cost.recomputed,
+        },
+        "results": [_result(result) for result in turn.results],
+        "usage": usage and {"tokens": usage.segment.tokens, "text": usage.segment.text, "total": usage.total},
+    }
+
+
+def _result(result: ToolResult) -> dict[str, Any]:
+    arguments = [(name, value) for name, value in result.arguments.items() if value is not None]
+    return {
+        "call": result.call,
+        "name": result.name,
+        "arguments": [(name, value if isinstance(value, str) else compact(value)) for name, value in arguments],
+        "mistake": result.mistake,
+        "seconds": _finite(result.seconds),
+        "segments": [s.key if isinstance(s, Block) else {"tokens": s.tokens, "text": s.text} for s in result.segments],
+        "delegated": [asdict(delegated) for delegated in result.delegated],
+    }
+
+
+def _placed_tokens(turn: TurnEvents) -> int:
+    """Tokens that a turn placed in the context."""
+    results = sum(segment.tokens for result in turn.results for segment in result.segments)
+    summaries = sum(summary.tokens for summary in turn.edit.edit.summaries) if turn.edit else 0
+    return turn.acted.tokens + results + summaries + (turn.usage.segment.tokens if turn.usage else 0)
+
+
+def _finite(value: float | None) -> float | None:
+    """The value, None for infinity and NaN: JSON has neither, but a file may contain them."""
+    return value if value is not None and math.isfinite(value) else None

@@ -1,4 +1,4 @@
-// Which trajectories are listed, in which order, and how two differ. Pure functions.
+// Filters and orders the list, and compares two trajectories. Pure functions.
 "use strict";
 
 const ORDERS = {
@@ -15,7 +15,7 @@ const ORDERS = {
   gold_pruned: { name: "gold pruned", of: (row) => row.gold_pruned, gold: true },
 };
 
-/** The numbers of the rows that a filter lets through, in its order. What has no value to order by comes last. */
+/** The numbers of the rows that match a filter, in its order. Rows without a value to sort by come last. */
 function selectRows(rows, filter) {
   const words = (filter.text || "").toLocaleLowerCase().split(/\s+/).filter(Boolean);
   const numbers = [...rows.keys()].filter((number) => accepts(rows[number], filter, words));
@@ -43,7 +43,7 @@ function accepts(row, filter, words) {
   return words.every((word) => text.includes(word));
 }
 
-/** The other rows in the order in which one would want to compare them: those on the same question come first. */
+/** The other rows, in order of interest for a comparison: rows with the same question come first. */
 function partners(rows, number) {
   const others = [...rows.keys()].filter((other) => other !== number);
   const same = others.filter((other) => sameQuestion(rows[number], rows[other]));

@@ -1,7 +1,7 @@
-// The page's data, unpacked part by part as it is asked for.
+// The page's data, unpacked part by part when it is needed.
 "use strict";
 
-/** Access to items that are spread over numbered parts: `get(number)` gives a promise of one. */
+/** A function from an item's number to a promise of the item; the items are spread over numbered parts. */
 function parted(name, sizes, kept) {
   const parts = new Map();
   const part = (at) => {
@@ -29,7 +29,7 @@ async function openStore() {
   return { index, rows, detail: parted("details", index.details, 8), text: parted("texts", index.texts, 32) };
 }
 
-/** The row with an id, preferably one that is given by its place too (`id~3`): ids of files need not differ. */
+/** The number of the row with that name: its id, or `id~3` if several files have the same id. */
 function rowNamed(rows, name) {
   const found = rows.find((row) => nameOf(rows, row.number) === name);
   return found ? found.number : null;

@@ -1,43 +1,43 @@
-// The context drawn as strips: a thin one for every turn, and a large one, block by block, for the turn that is open.
+// Draws the context as strips: a thin one for every turn, and a large one with each block for the open turn.
 "use strict";
 
 const SVG = "http://www.w3.org/2000/svg";
 const [STRIP_WIDTH, STRIP_HEIGHT, RESTORED_TO, GOLD_FROM, GOLD_TO] = [1000, 10, 2.5, 10.5, 13];
 
-/** The share of the strip from which on a segment has room for its letter. */
+/** The width, as a share of the strip, from which a segment has room for its letter. */
 const LEGIBLE = 0.015;
 
-/** The number of segments from which on a thin strip leaves next to no gaps between them. */
+/** The number of segments above which a thin strip has almost no gaps. */
 const FINE = 60;
 
-function drawn(tag, attributes) {
-  const made = document.createElementNS(SVG, tag);
-  for (const [name, value] of Object.entries(attributes)) made.setAttribute(name, String(value));
-  return made;
+function svgElement(tag, attributes) {
+  const node = document.createElementNS(SVG, tag);
+  for (const [name, value] of Object.entries(attributes)) node.setAttribute(name, String(value));
+  return node;
 }
 
-/** A thin strip: one path a kind, however many segments there are. */
+/** A thin strip, with one path per kind of segment. */
 function thinStrip(context, budget, scale) {
   const paths = new Map();
   const add = (name, from, width, top, bottom) => {
     const box = `M${(from * STRIP_WIDTH).toFixed(2)} ${top}h${(width * STRIP_WIDTH).toFixed(2)}V${bottom}h${(-width * STRIP_WIDTH).toFixed(2)}z`;
     paths.set(name, (paths.get(name) || "") + box);
   };
-  for (const { segment: one, from, width, leaving } of place(context, scale)) {
-    add(leaving ? `leaving ${one.kind}` : one.kind, from, width, 0, STRIP_HEIGHT);
-    if (one.block && context.restored.has(one.block.key)) add("restored", from, width, 0, RESTORED_TO);
-    if (one.block && one.block.gold) add("gold", from, width, GOLD_FROM, GOLD_TO);
+  for (const { segment: part, from, width, leaving } of positions(context, scale)) {
+    add(leaving ? `leaving ${part.kind}` : part.kind, from, width, 0, STRIP_HEIGHT);
+    if (part.block && context.restored.has(part.block.key)) add("restored", from, width, 0, RESTORED_TO);
+    if (part.block && part.block.gold) add("gold", from, width, GOLD_FROM, GOLD_TO);
   }
-  const made = drawn("svg", { class: context.segments.length > FINE ? "thin fine" : "thin", viewBox: `0 0 ${STRIP_WIDTH} ${GOLD_TO}`, preserveAspectRatio: "none", "aria-hidden": "true" });
-  for (const [name, path] of paths) made.append(drawn("path", { class: name, d: path }));
+  const strip = svgElement("svg", { class: context.segments.length > FINE ? "thin fine" : "thin", viewBox: `0 0 ${STRIP_WIDTH} ${GOLD_TO}`, preserveAspectRatio: "none", "aria-hidden": "true" });
+  for (const [name, path] of paths) strip.append(svgElement("path", { class: name, d: path }));
   for (const line of thresholds(budget, scale)) {
     const at = Math.min(line.at * STRIP_WIDTH, STRIP_WIDTH - 0.5);
-    made.append(drawn("line", { class: `threshold ${line.name}`, x1: at, x2: at, y1: 0, y2: GOLD_TO }));
+    strip.append(svgElement("line", { class: `threshold ${line.name}`, x1: at, x2: at, y1: 0, y2: GOLD_TO }));
   }
-  return made;
+  return strip;
 }
 
-/** The names of the thresholds above the strips. */
+/** The labels of the thresholds, above the strips. */
 function axis(budget, scale) {
   const lines = thresholds(budget, scale);
   const labels = lines.map((line) => {
@@ -45,52 +45,52 @@ function axis(budget, scale) {
     label.style.right = `${(1 - line.at) * 100}%`;
     return label;
   });
-  if (lines.length < 3) labels.push(element("span", { class: "mark scale", text: `${scale.toLocaleString("en")} tokens across; window ${budget.window.toLocaleString("en")}` }));
+  if (lines.length < 3) labels.push(element("span", { class: "mark scale", text: `${scale.toLocaleString("en")} tokens wide; window ${budget.window.toLocaleString("en")}` }));
   return element("div", { class: "axis", "aria-hidden": "true" }, labels);
 }
 
-/** The large strip: a button a segment. `choose(placed)` is called with what was pressed. */
+/** The large strip, with a button per segment, which calls `choose(position, button)`. */
 function largeStrip(context, budget, scale, choose) {
-  const buttons = place(context, scale).map((placed) => segmentButton(placed, context, choose));
+  const buttons = positions(context, scale).map((position) => segmentButton(position, context, choose));
   if (buttons.length) buttons[0].tabIndex = 0;
   const lines = thresholds(budget, scale).map((line) => {
-    const made = element("span", { class: `threshold ${line.name}`, "aria-hidden": "true" });
-    made.style.left = `${line.at * 100}%`;
-    return made;
+    const mark = element("span", { class: `threshold ${line.name}`, "aria-hidden": "true" });
+    mark.style.left = `${line.at * 100}%`;
+    return mark;
   });
   const strip = element("div", { class: "strip", role: "toolbar", "aria-label": `Context after turn ${context.turn + 1}` }, buttons, lines);
   strip.addEventListener("keydown", (event) => moveAlong(event, buttons));
   return strip;
 }
 
-function segmentButton(placed, context, choose) {
-  const { segment: one, leaving } = placed;
-  const { block } = one;
-  const back = block && context.restored.has(block.key);
-  const classes = ["segment", one.kind, leaving && "leaving", back && "restored", block && block.gold && "gold"];
-  const made = element("button", {
+function segmentButton(position, context, choose) {
+  const { segment: part, leaving } = position;
+  const { block } = part;
+  const restored = block && context.restored.has(block.key);
+  const classes = ["segment", part.kind, leaving && "leaving", restored && "restored", block && block.gold && "gold"];
+  const button = element("button", {
     type: "button",
     class: classes.filter(Boolean).join(" "),
     tabindex: -1,
-    "aria-label": segmentLabel(placed, back),
-    title: segmentLabel(placed, back),
-    text: placed.width < LEGIBLE ? "" : `${block && block.gold ? "★" : ""}${KINDS[one.kind].letter}`,
-    data: block ? { key: block.key, state: leaving ? "leaving" : back ? "restored" : "in view" } : {},
-    on: { click: () => choose(placed, made) },
+    "aria-label": segmentLabel(position, restored),
+    title: segmentLabel(position, restored),
+    text: position.width < LEGIBLE ? "" : `${block && block.gold ? "★" : ""}${KINDS[part.kind].letter}`,
+    data: block ? { key: block.key, state: leaving ? "leaving" : restored ? "restored" : "in view" } : {},
+    on: { click: () => choose(position, button) },
   });
-  made.style.left = `${placed.from * 100}%`;
-  made.style.width = `${placed.width * 100}%`;
-  return made;
+  button.style.left = `${position.from * 100}%`;
+  button.style.width = `${position.width * 100}%`;
+  return button;
 }
 
-function segmentLabel({ segment: one, leaving }, back) {
-  const state = leaving ? ", taken out in this turn" : back ? ", restored in this turn" : "";
-  if (!one.block) return `${KINDS[one.kind].name}, ${one.tokens} tokens`;
-  const gold = one.block.gold ? ", gold" : "";
-  return `${one.block.title || one.block.document} (${one.block.chunk}): ${one.kind} in turn ${one.turn + 1}, ${one.tokens} tokens${gold}${state}`;
+function segmentLabel({ segment: part, leaving }, restored) {
+  const state = leaving ? ", removed in this turn" : restored ? ", restored in this turn" : "";
+  if (!part.block) return `${KINDS[part.kind].name}, ${part.tokens} tokens`;
+  const gold = part.block.gold ? ", gold" : "";
+  return `${part.block.title || part.block.document} (${part.block.chunk}): ${part.kind} in turn ${part.turn + 1}, ${part.tokens} tokens${gold}${state}`;
 }
 
-/** Left, right, Home and End go from segment to segment; the strip is one stop of the tab key. */
+/** Left, right, Home and End move between segments; the strip is a single tab stop. */
 function moveAlong(event, buttons) {
   const at = buttons.indexOf(document.activeElement);
   const to = { ArrowLeft: at - 1, ArrowRight: at + 1, Home: 0, End: buttons.length - 1 }[event.key];
@@ -103,7 +103,7 @@ function moveAlong(event, buttons) {
   buttons[to].focus();
 }
 
-/** What the colours and letters stand for. */
+/** The legend of colours and letters. */
 function legend(gold) {
   const entries = Object.entries(KINDS).map(([kind, { letter, name }]) =>
     element("li", {}, element("span", { class: `segment ${kind}`, "aria-hidden": "true", text: letter }), ` ${name}`),

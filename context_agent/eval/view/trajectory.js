@@ -1,8 +1,8 @@
-// One trajectory: what it started from, a strip for every turn, the turn that is open, the final ranking.
+// One trajectory: its settings, a strip for every turn, the open turn, the final ranking.
 "use strict";
 
 /**
- * The panel of a trajectory: `{ node, turns, setTurn(n) }`. `onTurn` is told when the reader opens another turn.
+ * The panel of a trajectory: `{ node, turns, setTurn(n) }`. It calls `onTurn(n)` when the reader opens another turn.
  */
 function trajectoryPanel(store, row, detail, onTurn) {
   const contexts = contextOf(detail);
@@ -63,7 +63,7 @@ function droppedOf(end) {
 
 function troubles(row, detail) {
   const lines = [];
-  if (!detail.end) lines.push("This file has no end: the episode was cut, or is still being written. What there is, is shown.");
+  if (!detail.end) lines.push("This file has no end: it was cut or is still being written. The page shows what it contains.");
   if (row.problem) lines.push(`This trajectory does not replay: ${row.problem}`);
   if (detail.end && detail.end.error) lines.push(`It ended with an error: ${detail.end.error}`);
   return lines.map((text) => element("p", { class: "problems", role: "note", text: `⚠ ${text}` }));
@@ -77,7 +77,7 @@ function goldLine({ gold }) {
     gold.answer ? element("span", {}, " Answer: ", element("b", { dir: "auto", text: gold.answer })) : null);
 }
 
-/** The strips of all turns, a button each. */
+/** The strips of all turns, each in a button. */
 function turnMap(detail, contexts, scale, choose) {
   const { budget } = detail.header;
   const rows = contexts.map((context, at) => {
@@ -106,10 +106,10 @@ function openTurn(store, detail, contexts, at, scale, onTurn, zoom) {
   const context = contexts[at];
   const turn = detail.turns[at];
   const shown = element("div", { class: "segmentshown", "aria-live": "polite" });
-  const choose = async (placed, button) => {
+  const choose = async (position, button) => {
     for (const pressed of strip.querySelectorAll("[aria-pressed=true]")) pressed.removeAttribute("aria-pressed");
     button.setAttribute("aria-pressed", "true");
-    shown.replaceChildren(await segmentShown(store, detail, placed.segment, context.turn));
+    shown.replaceChildren(await segmentShown(store, detail, position.segment, context.turn));
   };
   const strip = largeStrip(context, detail.header.budget, scale, choose);
   const step = (text, to, name) => element("button", { type: "button", text, "aria-label": name, disabled: !contexts[to], on: { click: () => onTurn(to) } });
@@ -140,7 +140,7 @@ function rankingOf(store, { end, gold }) {
   return element("section", { class: "ranking" },
     element("h3", { text: `Final ranking, ${counted(items.length, "document")}` }),
     dropped ? element("p", { class: "warn", text: `⚠ Ids dropped from the ranking: ${dropped}.` }) : null,
-    gold && gold.ranked < gold.needs ? element("p", { class: "muted", text: `${gold.needs - gold.ranked} of ${gold.needs} gold are not in it.` }) : null,
+    gold && gold.ranked < gold.needs ? element("p", { class: "muted", text: `${gold.needs - gold.ranked} of ${gold.needs} gold items are not in it.` }) : null,
     items.length ? element("ol", {}, items) : element("p", { class: "muted", text: "No document was ranked." }));
 }
 
@@ -159,5 +159,5 @@ function rankedItem(store, document) {
 
 function beginnings(store, detail) {
   const parts = detail.prompt.map((part) => passage([`${part.role}, ${counted(part.tokens, "token")}`], () => store.text(part.text)));
-  return element("section", {}, element("h3", { text: "What the policy was told first" }), parts);
+  return element("section", {}, element("h3", { text: "First view of the policy" }), parts);
 }

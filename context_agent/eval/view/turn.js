@@ -1,4 +1,4 @@
-// One turn: what the policy wrote, its calls with what they brought, the bill of its edit.
+// One turn: the policy's text, its calls with their results, the cost of its edit.
 "use strict";
 
 const number = (value) => Number(value).toLocaleString("en");
@@ -18,14 +18,14 @@ function score(value) {
   return Math.abs(value) < 0.001 && value !== 0 ? value.toExponential(1) : value.toPrecision(3);
 }
 
-/** Text that is unpacked when it is opened. */
+/** A text that is unpacked when the reader opens it. */
 function passage(summary, load, open = false) {
   const body = element("pre", { class: "text", dir: "auto" });
   const made = element("details", { class: "passage" }, element("summary", {}, summary), body);
-  let asked = false;
+  let loaded = false;
   made.addEventListener("toggle", async () => {
-    if (!made.open || asked) return;
-    asked = true;
+    if (!made.open || loaded) return;
+    loaded = true;
     body.textContent = plain(await load());
   });
   made.open = open;
@@ -43,7 +43,7 @@ function turnPanel(store, detail, turn, context) {
   return element("section", { class: "turn", "aria-label": `Turn ${turn.turn + 1}` },
     element("p", { class: "muted" }, `${filled} (soft ${number(budget.soft)}, hard ${number(budget.hard)}). `,
       `The action took ${counted(turn.tokens, "token")}${turn.seconds ? ` and ${seconds(turn.seconds)}` : ""}.`),
-    turn.shown ? null : element("p", { class: "bad", text: "⚠ The action was longer than the room that was left; it ended the episode." }),
+    turn.shown ? null : element("p", { class: "bad", text: "⚠ The action did not fit the window and ended the episode." }),
     written("Reasoning", turn.reasoning),
     written(turn.results.length ? "Text" : "Final message", turn.text),
     turn.edit ? billOf(store, detail, turn.edit) : null,
@@ -75,7 +75,7 @@ function callItem(store, detail, result, turn) {
   );
 }
 
-/** A block on one line, its text behind it. `turn` is the turn it is shown under: what came later is told. */
+/** A block as a line that opens to its text. It has a badge for each event after `turn`, the turn that displays it. */
 function blockItem(store, detail, block, turn, open = false) {
   const later = fateOf(detail, block.key).filter((event) => event.turn > turn || event.turn !== block.turn);
   if (block.source === "summary") return passage(summaryLine(block, later), () => store.text(block.text), open);

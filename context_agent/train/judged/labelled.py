@@ -8,8 +8,7 @@ from pathlib import Path
 
 from context_agent.errors import ContextAgentError
 from context_agent.eval import metrics
-from context_agent.eval.checks import normalised
-from context_agent.eval.gold import Gold, gold_of
+from context_agent.eval.gold import Gold, gold_of, normalised
 from context_agent.harness.trajectory_file import read
 from context_agent.questions import Question
 from context_agent.retrieval.protocol import Corpus

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from statistics import fmean
 
 from context_agent.errors import ConfigError, PolicyError
-from context_agent.eval.answers import judgeable
+from context_agent.eval.gold import judgeable
 from context_agent.harness.trajectory import Trajectory
 from context_agent.questions import Question
 from context_agent.train.judged.judge import CAPPED, Judging, Ranking, Verdict, reasons

@@ -15,8 +15,8 @@ from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any
 
+from context_agent._support.journal import replace_file as replace
 from context_agent.errors import ConfigError
-from context_agent.eval.journal import replace
 from context_agent.questions import Question
 from context_agent.train import reinforced, supervised
 from context_agent.train.checkpoints import digest

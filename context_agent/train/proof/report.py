@@ -8,8 +8,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from context_agent._support.journal import replace_file as replace
 from context_agent.errors import MissingExtraError
-from context_agent.eval.journal import replace
 from context_agent.eval.page import escape, page
 from context_agent.eval.statistics import Figure
 from context_agent.train.metrics import read

@@ -9,9 +9,9 @@ from pathlib import Path
 from statistics import fmean, median
 from typing import Any
 
+from context_agent._support.journal import replace_file as replace
 from context_agent.errors import DataError
 from context_agent.eval.gold import gold_of
-from context_agent.eval.journal import replace
 from context_agent.eval.statistics import Figure
 from context_agent.harness.trajectory import ActionTaken, Trajectory
 from context_agent.policies.token_calls import KEY, TokenCall

@@ -1,0 +1,149 @@
+"""The cache of benchmark corpora: chunks and vectors are made once, kept on disk, and loaded into memory.
+
+A corpus has a folder named by a digest of the documents, the embedder and the chunk size, so a changed document or
+another embedder gets another folder. Vectors are written in parts while they are computed, so an interrupted run
+resumes with the part where it stopped. One process at a time makes a folder; a rename publishes it when it is complete.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import shutil
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import asdict, dataclass
+from hashlib import sha256
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from context_agent._support.journal import file_lock, replacing
+from context_agent.errors import CorpusCorruptError, CorpusEmptyError
+from context_agent.types import Chunk, Document
+
+if TYPE_CHECKING:
+    from context_agent.retrieval.embedders import Embedder
+    from context_agent.retrieval.memory import MemoryCorpus
+
+
+CHUNKS_PER_PART = 2048
+"""Chunks that are embedded and written together."""
+FORMAT_VERSION = 1
+"""Version of the folder's format; part of the digest."""
+CHUNKS_FILE, VECTORS_FILE = "chunks.jsonl", "vectors.npy"
+
+ProgressCallback = Callable[[int, int | None], None]
+"""(chunks embedded, chunks in total): called after each part."""
+
+
+@dataclass(frozen=True, slots=True)
+class CachedCorpus:
+    """Chunks and vectors on disk. Can be sent to another process, which opens the corpus by calling it."""
+
+    folder: Path
+    embedder: str
+    reranker: str | None = None
+
+    def __call__(self) -> MemoryCorpus:
+        """The corpus in memory. Raises `CorpusCorruptError` for a damaged folder."""
+        from context_agent.retrieval.embedders import load_embedder
+        from context_agent.retrieval.memory import MemoryCorpus
+        from context_agent.retrieval.rerankers import load_reranker
+
+        try:
+            chunks = _read_chunks(self.folder / CHUNKS_FILE)
+            vectors = np.load(self.folder / VECTORS_FILE)
+        except (OSError, ValueError, TypeError) as error:
+            raise CorpusCorruptError(
+                f"{self.folder} is damaged ({error}): delete it; the next run makes it again"
+            ) from error
+        embedder = load_embedder(self.embedder)
+        return MemoryCorpus(chunks, embedder=embedder, vectors=vectors, reranker=load_reranker(self.reranker))
+
+
+def default_cache_folder() -> Path:
+    """The folder for cached corpora inside the user's cache folder."""
+    from platformdirs import user_cache_path
+
+    return user_cache_path("context-agent") / "eval"
+
+
+def cached_corpus(
+    documents: Sequence[Document],
+    *,
+    cache: Path,
+    embedder: str = "static",
+    reranker: str | None = None,
+    progress: ProgressCallback | None = None,
+) -> CachedCorpus:
+    """The documents chunked and embedded, from the cache if possible. Raises `CorpusEmptyError` without documents."""
+    if not documents:
+        raise CorpusEmptyError("the benchmark's corpus has no document")
+    folder = cache / corpus_digest(documents, embedder)
+    if not folder.is_dir():
+        with file_lock(folder.with_name(f"{folder.name}.lock"), timeout=-1):
+            if not folder.is_dir():
+                _build(documents, folder, embedder, progress or (lambda done, total: None))
+    return CachedCorpus(folder, embedder, reranker)
+
+
+def corpus_digest(documents: Iterable[Document], embedder: str) -> str:
+    """The name of a corpus in the cache: hexadecimal SHA-256 of everything that its chunks and vectors depend on."""
+    from context_agent.retrieval.chunker import SIZE
+    from context_agent.retrieval.embedders import load_embedder
+
+    model = load_embedder(embedder)
+    probe = np.asarray(model.embed_query("a probe of the model's identity"), dtype=np.float32)
+    state = sha256(f"{FORMAT_VERSION}\0{embedder}\0{model.name}\0{model.dimension}\0{SIZE}\0".encode())
+    state.update(np.round(probe, 3).tobytes())
+    for document in documents:
+        for part in (document.id, document.title, document.text, repr(sorted(document.metadata.items()))):
+            data = part.encode("utf-8", "surrogatepass")
+            state.update(len(data).to_bytes(8, "big") + data)
+    return state.hexdigest()[:32]
+
+
+def _build(documents: Sequence[Document], folder: Path, embedder: str, progress: ProgressCallback) -> None:
+    from context_agent.retrieval.chunker import SIZE, chunk
+    from context_agent.retrieval.embedders import load_embedder
+    from context_agent.tokens import HarmonyCounter
+
+    counter = HarmonyCounter()
+    chunks = [part for document in documents for part in chunk(document, size=SIZE, counter=counter, overlap=0)]
+    if not chunks:
+        raise CorpusEmptyError(f"none of the {len(documents)} documents in the benchmark's corpus has text")
+    work = folder.with_name(f"{folder.name}.part")
+    work.mkdir(parents=True, exist_ok=True)
+    model = load_embedder(embedder)
+    parts = []
+    for start in range(0, len(chunks), CHUNKS_PER_PART):
+        texts = [part.indexed_text for part in chunks[start : start + CHUNKS_PER_PART]]
+        parts.append(_vectors(work / f"{start:010}.npy", texts, model))
+        progress(min(start + CHUNKS_PER_PART, len(chunks)), len(chunks))
+    complete = work / "complete"
+    shutil.rmtree(complete, ignore_errors=True)
+    complete.mkdir()
+    np.save(complete / VECTORS_FILE, np.concatenate(parts))
+    lines = "".join(json.dumps(asdict(part)) + "\n" for part in chunks)
+    (complete / CHUNKS_FILE).write_text(lines, encoding="utf-8")
+    complete.rename(folder)
+    shutil.rmtree(work, ignore_errors=True)
+
+
+def _vectors(path: Path, texts: Sequence[str], embedder: Embedder) -> NDArray[np.float32]:
+    """The vectors of a part: those that an interrupted run wrote if they are complete, else computed and written."""
+    with contextlib.suppress(OSError, ValueError, EOFError):
+        stored: NDArray[np.float32] = np.load(path)
+        if len(stored) == len(texts):
+            return stored
+    vectors = np.asarray(embedder.embed_documents(texts), dtype=np.float32)
+    with replacing(path) as file:
+        np.save(file, vectors)
+    return vectors
+
+
+def _read_chunks(path: Path) -> list[Chunk]:
+    with path.open(encoding="utf-8") as lines:
+        return [Chunk(**json.loads(line)) for line in lines]

@@ -1,0 +1,362 @@
+"""The benchmarks with a name, and how a benchmark is loaded.
+
+A benchmark is requested by its name, by `NAME=FOLDER` for files that a user downloaded in the published format, or by
+a folder in the native format, which this package's own task makers also write:
+
+    corpus.jsonl[.gz]       one {"id", "title", "text"} per line
+    queries.<split>.jsonl   one {"id", "question", "answer", "gold": [document ids], "type", "hops"} per line
+
+`licence` is that of the data as its publisher states it. None of the data ships with this package.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from context_agent._support.suggest import suggestion
+from context_agent.errors import ConfigError, DataError
+from context_agent.eval.benchmarks import formats
+from context_agent.eval.benchmarks.sources import HubTable, tables_from_folder, tables_from_hub
+from context_agent.questions import Question, load_questions
+from context_agent.retrieval.loaders import LoadReport, load
+from context_agent.types import Document
+
+CORPUS_FILES = ("corpus.jsonl.gz", "corpus.jsonl")
+QUERIES_FILE = "queries.{split}.jsonl"
+
+
+@dataclass(frozen=True, slots=True)
+class Benchmark:
+    """A corpus and questions about it. `problems` lists the skipped rows, each with its location and reason.
+
+    `train` are the questions of the training split if there are any; the check for leaks compares with them.
+    `ungraded` counts the questions with neither gold nor an answer; they cannot be scored and are left out.
+    """
+
+    name: str
+    split: str
+    documents: tuple[Document, ...]
+    questions: tuple[Question, ...]
+    about: str = ""
+    licence: str = "not stated"
+    source: str = ""
+    train: tuple[Question, ...] = ()
+    problems: tuple[str, ...] = ()
+    ungraded: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class PublicBenchmark:
+    """A public set. `files` are the published file names by role, `hubs` the tables that `datasets` can read, by role.
+
+    `splits` maps a split's name in the files to its name on the hub; the first one is the default.
+    """
+
+    name: str
+    about: str
+    licence: str
+    source: str
+    form: formats.Format
+    splits: Mapping[str, str]
+    files: Mapping[str, tuple[str, ...]]
+    hubs: Mapping[str, HubTable] = field(default_factory=dict)
+    user_files: str = ""
+    """What the user must provide if the set is not available by name alone."""
+
+
+@dataclass(frozen=True, slots=True)
+class LocalBenchmark:
+    """A set in the native format, in a folder of its name inside the data folder."""
+
+    name: str
+    about: str
+    licence: str
+    source: str
+
+
+LOCAL_BENCHMARKS = (
+    LocalBenchmark(
+        "musique",
+        "2 to 4 hops; the twenty paragraphs of each question, pooled",
+        "CC BY 4.0",
+        "https://github.com/StonyBrookNLP/musique",
+    ),
+    LocalBenchmark(
+        "2wiki",
+        "2 to 4 hops between Wikipedia articles, pooled",
+        "Apache-2.0",
+        "https://github.com/Alab-NII/2wikimultihop",
+    ),
+    LocalBenchmark(
+        "hotpotqa",
+        "2 hops; the paragraphs of the distractor setting, pooled",
+        "CC BY-SA 4.0",
+        "https://hotpotqa.github.io",
+    ),
+)
+
+PUBLIC_BENCHMARKS = (
+    PublicBenchmark(
+        "multihop-rag",
+        "2 to 4 news articles per question; questions without an answer are left out because they have no gold",
+        "ODC-BY",
+        "https://github.com/yixuantt/MultiHop-RAG",
+        formats.multihop_rag,
+        {"test": "train"},
+        {"corpus": ("corpus.json",), "queries": ("MultiHopRAG.json",)},
+        {
+            "corpus": HubTable("yixuantt/MultiHopRAG", "corpus", "train"),
+            "queries": HubTable("yixuantt/MultiHopRAG", "MultiHopRAG", "train"),
+        },
+    ),
+    PublicBenchmark(
+        "musique-ans",
+        "MuSiQue-Ans, 2 to 4 hops; the paragraphs of all questions of the split, pooled",
+        "CC BY 4.0",
+        "https://github.com/StonyBrookNLP/musique",
+        formats.musique,
+        {"dev": "validation", "train": "train"},
+        {"queries": ("musique_ans_v1.0_{split}.jsonl", "data/musique_ans_v1.0_{split}.jsonl")},
+        {"queries": HubTable("dgslibisey/MuSiQue")},
+    ),
+    PublicBenchmark(
+        "hotpotqa-distractor",
+        "HotpotQA, 2 hops; the paragraphs of all questions of the split, pooled",
+        "CC BY-SA 4.0",
+        "https://hotpotqa.github.io",
+        formats.hotpotqa,
+        {"dev": "validation", "train": "train"},
+        {"queries": ("hotpot_{split}_distractor_v1.json", "hotpot_{split}_v1.1.json")},
+        {"queries": HubTable("hotpotqa/hotpot_qa", "distractor")},
+    ),
+    PublicBenchmark(
+        "2wikimultihopqa",
+        "2WikiMultihopQA, 2 to 4 hops; the paragraphs of all questions of the split, pooled",
+        "Apache-2.0",
+        "https://github.com/Alab-NII/2wikimultihop",
+        formats.hotpotqa,
+        {"dev": "validation", "train": "train"},
+        {"queries": ("{split}.json", "data/{split}.json")},
+        {"queries": HubTable("framolfese/2WikiMultihopQA")},
+    ),
+    PublicBenchmark(
+        "frames",
+        "2 to 15 Wikipedia articles a question",
+        "Apache-2.0",
+        "https://huggingface.co/datasets/google/frames-benchmark",
+        formats.frames,
+        {"test": "test"},
+        {"corpus": CORPUS_FILES, "queries": ("test.tsv",)},
+        {"queries": HubTable("google/frames-benchmark")},
+        user_files="the Wikipedia articles, which are not part of the set, as corpus.jsonl with a url or title each; "
+        "without test.tsv the questions are downloaded",
+    ),
+    PublicBenchmark(
+        "browsecomp-plus",
+        "questions that take long research, 100,195 web documents; the questions are published encrypted",
+        "MIT",
+        "https://github.com/texttron/BrowseComp-Plus",
+        formats.browsecomp_plus,
+        {"test": "test"},
+        {
+            "corpus": ("corpus.jsonl", "corpus.jsonl.gz", "corpus.parquet"),
+            "queries": ("browsecomp_plus_decrypted.jsonl", "data/browsecomp_plus_decrypted.jsonl"),
+        },
+        {"corpus": HubTable("Tevatron/browsecomp-plus-corpus", split="train")},
+        user_files="the question file that scripts_build_index/decrypt_dataset.py of that repository writes; "
+        "without corpus.jsonl the corpus is downloaded",
+    ),
+)
+
+BEIR = "beir/"
+BEIR_SETS = (
+    "msmarco trec-covid nfcorpus nq hotpotqa fiqa arguana webis-touche2020 quora dbpedia-entity scidocs fever "
+    "climate-fever scifact"
+).split()
+"""The freely downloadable sets of BEIR that have a single corpus (cqadupstack has twelve)."""
+
+
+def benchmark_names() -> list[str]:
+    """Every name that `load_benchmark` knows."""
+    names = [benchmark.name for benchmark in (*LOCAL_BENCHMARKS, *PUBLIC_BENCHMARKS)]
+    return names + [f"{BEIR}{name}" for name in BEIR_SETS]
+
+
+def find_benchmark(name: str) -> LocalBenchmark | PublicBenchmark | None:
+    """The benchmark with that name; None if there is none."""
+    if name.startswith(BEIR) and name.removeprefix(BEIR) in BEIR_SETS:
+        return _beir(name)
+    return next((entry for entry in (*LOCAL_BENCHMARKS, *PUBLIC_BENCHMARKS) if entry.name == name), None)
+
+
+def load_benchmark(request: str, *, split: str | None = None, data: Path | None = None) -> Benchmark:
+    """The benchmark of a name, of `NAME=FOLDER`, or of a folder in the native format.
+
+    `split` defaults to the set's first one, and to `dev` for folders in the native format. `data` is the folder of the
+    local sets. Raises `ConfigError` for an unknown name or split, `DataError` if files are missing or no question can
+    be scored.
+    """
+    name, has_folder, folder = request.partition("=")
+    entry = find_benchmark(name)
+    if isinstance(entry, PublicBenchmark):
+        return _load_public(entry, split, Path(folder) if has_folder else None)
+    if entry is not None and not has_folder:
+        return load_native(name, _local_folder(name, data), split, entry)
+    path = Path(folder if has_folder else request)
+    if not path.is_dir():
+        raise ConfigError(_unknown(name, path, bool(has_folder)))
+    return load_native(name if has_folder else path.resolve().name, path, split, entry)
+
+
+def load_native(name: str, folder: Path, split: str | None = None, entry: LocalBenchmark | None = None) -> Benchmark:
+    """The set in a folder in the native format. Raises `DataError`."""
+    splits = _splits(folder)
+    split = split or next((default for default in ("dev", "test") if default in splits), "dev")
+    corpus = next((folder / name for name in CORPUS_FILES if (folder / name).is_file()), None)
+    queries = folder / QUERIES_FILE.format(split=split)
+    if corpus is None or not queries.is_file():
+        missing = queries.name if corpus else " or ".join(CORPUS_FILES)
+        raise DataError(f"{name}: {folder} has no {missing}; {_available(splits)}")
+    train = folder / QUERIES_FILE.format(split="train")
+    return load_own(
+        [corpus],
+        queries,
+        name=name,
+        split=split,
+        train=train if split != "train" and train.is_file() else None,
+        entry=entry,
+    )
+
+
+def load_own(
+    corpus: list[Path],
+    questions: Path,
+    *,
+    name: str = "own",
+    split: str = "",
+    train: Path | None = None,
+    entry: LocalBenchmark | None = None,
+) -> Benchmark:
+    """A user's own set: documents as `ctx1 index` reads them (empty if they are indexed already), and a question file.
+
+    Raises `DataError`.
+    """
+    problems: list[str] = []
+    report = LoadReport()
+    documents = tuple(load(corpus, report=report)) if corpus else ()
+    problems += [str(notice) for notice in report.notices]
+    test = tuple(load_questions(questions, problems=problems))
+    train_questions = tuple(load_questions(train, problems=[])) if train is not None else ()
+    benchmark = Benchmark(name, split, documents, test, train=train_questions, problems=tuple(problems))
+    if entry is not None:
+        benchmark = replace(benchmark, about=entry.about, licence=entry.licence, source=entry.source)
+    return _scorable(benchmark, str(questions))
+
+
+def _load_public(entry: PublicBenchmark, split: str | None, folder: Path | None) -> Benchmark:
+    split = split or next(iter(entry.splits))
+    if split not in entry.splits:
+        raise ConfigError(f"{entry.name} has no split {split!r} with gold: pass --split {' or '.join(entry.splits)}")
+    content, problems = _content(entry, split, folder)
+    train: tuple[Question, ...] = ()
+    if "train" in entry.splits and split != "train" and _has_train_files(entry, folder):
+        train = _content(entry, "train", folder)[0].questions
+    benchmark = Benchmark(
+        entry.name,
+        split,
+        content.documents,
+        content.questions,
+        entry.about,
+        entry.licence,
+        entry.source,
+        train,
+        tuple(problems),
+    )
+    return _scorable(benchmark, str(folder) if folder else entry.source)
+
+
+def _content(entry: PublicBenchmark, split: str, folder: Path | None) -> tuple[formats.BenchmarkContent, list[str]]:
+    """The documents and questions of a split, and the problems found while reading them."""
+    if folder is None and entry.user_files:
+        raise DataError(
+            f"{entry.name} cannot be downloaded completely. Pass --benchmarks {entry.name}=FOLDER, where FOLDER has "
+            f"{entry.user_files}"
+        )
+    tables = tables_from_hub(entry.name, entry.hubs, entry.splits[split])
+    if folder is not None:
+        fallback = tables if entry.user_files else None
+        tables = tables_from_folder(entry.name, folder, entry.files, split, fallback)
+    return entry.form(tables), tables.problems
+
+
+def _has_train_files(entry: PublicBenchmark, folder: Path | None) -> bool:
+    """Whether the training questions are in the folder; they are not downloaded for the check alone."""
+    if folder is None:
+        return False
+    role = "qrels" if "qrels" in entry.files else "queries"
+    return role in tables_from_folder(entry.name, folder, entry.files, "train").roles
+
+
+def _scorable(benchmark: Benchmark, source: str) -> Benchmark:
+    """The benchmark without the questions that cannot be scored. Raises `DataError` if none is left."""
+    graded = tuple(question for question in benchmark.questions if question.gold or question.facts or question.answer)
+    if not graded:
+        count, problems = len(benchmark.questions), benchmark.problems
+        why = f"none of the {count} questions has gold or an answer" if count else "it has no question"
+        first = f"; {len(problems)} rows could not be read, the first: {problems[0]}" if problems else ""
+        raise DataError(f"{benchmark.name}: nothing to score in {source}: {why}{first}")
+    return replace(benchmark, questions=graded, ungraded=len(benchmark.questions) - len(graded))
+
+
+def _local_folder(name: str, data: Path | None) -> Path:
+    fix = (
+        f"set --data or CTX1_DATA to the folder that contains {name}/, or pass the set's own folder: "
+        f"--benchmarks {name}=FOLDER"
+    )
+    if data is None:
+        raise DataError(f"the data of {name} does not ship with this package: {fix}")
+    folder = data / name
+    if not folder.is_dir():
+        raise DataError(f"no data for {name}: {folder} does not exist: {fix}")
+    return folder
+
+
+def _splits(folder: Path) -> list[str]:
+    return sorted(path.name.split(".")[1] for path in folder.glob(QUERIES_FILE.format(split="*")))
+
+
+def _available(splits: list[str]) -> str:
+    return (
+        f"its splits are {', '.join(splits)}" if splits else "a folder in the native format has queries.<split>.jsonl"
+    )
+
+
+def _unknown(name: str, path: Path, has_folder: bool) -> str:
+    if has_folder:
+        return f"{path} is not a folder: pass an existing folder, as --benchmarks {name}=FOLDER"
+    return f"no benchmark or folder is called {name!r}: {suggestion(name, benchmark_names(), cutoff=0.5)}"
+
+
+def _beir(name: str) -> PublicBenchmark:
+    dataset = name.removeprefix(BEIR)
+    split = "dev" if dataset == "msmarco" else "test"
+    return PublicBenchmark(
+        name,
+        f"the set {dataset} of BEIR",
+        "CC BY-SA 4.0 for BEIR's edition; the underlying set keeps its own licence",
+        "https://github.com/beir-cellar/beir",
+        formats.beir,
+        {split: "validation" if split == "dev" else split, "train": "train"},
+        {
+            "corpus": ("corpus.jsonl", "corpus.jsonl.gz"),
+            "queries": ("queries.jsonl", "queries.jsonl.gz"),
+            "qrels": ("qrels/{split}.tsv",),
+        },
+        {
+            "corpus": HubTable(f"BeIR/{dataset}", "corpus", "corpus"),
+            "queries": HubTable(f"BeIR/{dataset}", "queries", "queries"),
+            "qrels": HubTable(f"BeIR/{dataset}-qrels"),
+        },
+    )

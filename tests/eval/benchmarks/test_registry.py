@@ -1,0 +1,282 @@
+"""Benchmarks by name, by folder, and in every published format, from hand-made files in that format."""
+
+from __future__ import annotations
+
+import base64
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from context_agent.errors import ConfigError, DataError
+from context_agent.eval.benchmarks import registry
+from context_agent.eval.benchmarks.registry import load_benchmark
+from context_agent.eval.benchmarks.sources import HubTable
+from tests.eval.sample_benchmarks import PEOPLE, QUESTION, hotpot_row, musique_row, native_folder, write
+
+NOWHERE = Path("nowhere")
+
+
+def by_title(benchmark: registry.Benchmark) -> dict[str, str]:
+    return {document.title: document.id for document in benchmark.documents}
+
+
+def test_a_folder_in_the_native_format_is_a_benchmark(tmp_path: Path) -> None:
+    benchmark = load_benchmark(str(native_folder(tmp_path)), data=NOWHERE)
+    assert (benchmark.name, benchmark.split, len(benchmark.documents), len(benchmark.questions)) == (
+        "world",
+        "dev",
+        4,
+        4,
+    )
+    assert [row.id for row in benchmark.train] == ["train-0", "train-1", "train-2", "train-3"]
+    assert benchmark.questions[0].gold == ("ada quill", "tor lindqvist")
+
+
+def test_the_train_split_is_compared_with_nothing(tmp_path: Path) -> None:
+    benchmark = load_benchmark(str(native_folder(tmp_path)), split="train", data=NOWHERE)
+    assert benchmark.questions[0].id == "train-0"
+    assert benchmark.train == ()
+
+
+def test_a_known_set_is_found_in_the_data_folder_with_its_licence(tmp_path: Path) -> None:
+    native_folder(tmp_path, name="musique")
+    benchmark = load_benchmark("musique", data=tmp_path)
+    assert (benchmark.licence, benchmark.name) == ("CC BY 4.0", "musique")
+
+
+def test_missing_data_is_reported_with_the_option_that_fixes_it(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"2wiki.*does not exist.*--data or CTX1_DATA"):
+        load_benchmark("2wiki", data=tmp_path)
+    with pytest.raises(DataError, match=r"2wiki does not ship.*--data or CTX1_DATA"):
+        load_benchmark("2wiki")
+
+
+def test_another_split_is_refused_with_those_there_are(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="its splits are dev, train"):
+        load_benchmark(str(native_folder(tmp_path)), split="test", data=NOWHERE)
+
+
+def test_an_unknown_name_is_refused_with_the_nearest() -> None:
+    with pytest.raises(ConfigError, match="did you mean 'multihop-rag'"):
+        load_benchmark("multihop-rga", data=NOWHERE)
+
+
+def test_every_name_has_a_licence_a_source_and_a_form() -> None:
+    for name in registry.benchmark_names():
+        entry = registry.find_benchmark(name)
+        assert entry is not None
+        assert entry.licence
+        assert entry.source.startswith("https://")
+
+
+def test_bad_rows_are_left_out_and_named_with_their_line(tmp_path: Path) -> None:
+    folder = native_folder(tmp_path)
+    with (folder / "queries.dev.jsonl").open("a") as file:
+        file.write('{"id": "x", "question": 7}\nnot json\n{"id": "dev-0", "question": "again?"}\n')
+    benchmark = load_benchmark(str(folder), data=NOWHERE)
+    assert len(benchmark.questions) == 4
+    assert [problem.partition("queries.dev.jsonl:")[2].partition(":")[0] for problem in benchmark.problems] == [
+        "5",
+        "6",
+        "7",
+    ]
+
+
+def test_rows_with_neither_gold_nor_answer_are_counted(tmp_path: Path) -> None:
+    folder = native_folder(tmp_path)
+    with (folder / "queries.dev.jsonl").open("a") as file:
+        file.write('{"id": "x", "question": "unknowable?"}\n')
+    benchmark = load_benchmark(str(folder), data=NOWHERE)
+    assert (len(benchmark.questions), benchmark.ungraded) == (4, 1)
+
+
+@pytest.mark.parametrize("rows", ["", '{"id": "x", "question": "unknowable?"}\n', "broken\n"])
+def test_a_set_with_nothing_to_score_is_refused(tmp_path: Path, rows: str) -> None:
+    folder = native_folder(tmp_path)
+    (folder / "queries.dev.jsonl").write_text(rows)
+    with pytest.raises(DataError, match="nothing to score"):
+        load_benchmark(str(folder), data=NOWHERE)
+
+
+@pytest.mark.parametrize(
+    ("name", "file"),
+    [("hotpotqa-distractor", "hotpot_dev_distractor_v1.json"), ("2wikimultihopqa", "dev.json")],
+)
+def test_hotpotqa_and_2wiki_pool_the_paragraphs_and_take_gold_by_title(tmp_path: Path, name: str, file: str) -> None:
+    other = {**hotpot_row(), "_id": "h2"}
+    write(tmp_path / file, [hotpot_row(), other, {"_id": "h3", "question": "no context?"}])
+    benchmark = load_benchmark(f"{name}={tmp_path}", data=NOWHERE)
+    assert len(benchmark.documents) == len(PEOPLE)
+    titles = by_title(benchmark)
+    question = benchmark.questions[0]
+    assert (question.id, question.question, question.answer, question.type, question.hops) == (
+        "h1",
+        QUESTION,
+        "Vellmar",
+        "bridge",
+        2,
+    )
+    assert question.gold == (titles["Ada Quill"], titles["Tor Lindqvist"])
+    assert len(benchmark.questions) == 2
+    assert "[3]: not a row of" in benchmark.problems[0]
+    assert benchmark.split == "dev"
+
+
+def test_musique_takes_gold_in_the_order_of_the_hops(tmp_path: Path) -> None:
+    write(tmp_path / "musique_ans_v1.0_dev.jsonl", [musique_row()])
+    write(tmp_path / "musique_ans_v1.0_train.jsonl", [{**musique_row(), "id": "2hop__9_9"}])
+    benchmark = load_benchmark(f"musique-ans={tmp_path}", data=NOWHERE)
+    titles = by_title(benchmark)
+    question = benchmark.questions[0]
+    assert question.gold == (titles["Tor Lindqvist"], titles["Ada Quill"])
+    assert (question.type, question.hops, question.answer) == ("2hop", 2, "Vellmar")
+    assert [row.id for row in benchmark.train] == ["2hop__9_9"]
+
+
+def test_paragraphs_of_one_title_stay_two_documents(tmp_path: Path) -> None:
+    twin = musique_row()
+    twin["paragraphs"][2]["title"] = "Ada Quill"
+    write(tmp_path / "musique_ans_v1.0_dev.jsonl", [twin])
+    benchmark = load_benchmark(f"musique-ans={tmp_path}", data=NOWHERE)
+    assert len({document.id for document in benchmark.documents}) == len(PEOPLE)
+    assert benchmark.questions[0].gold[1] != next(
+        one.id for one in benchmark.documents if one.text == PEOPLE["Vellmar"]
+    )
+
+
+def test_multihop_rag_knows_articles_by_their_address(tmp_path: Path) -> None:
+    pages = [
+        {"title": title, "author": "A", "source": "The Post", "published_at": "2023-10-01", "category": "news",
+         "url": f"https://news.example/{at}", "body": text}
+        for at, (title, text) in enumerate(PEOPLE.items())
+    ]  # fmt: skip
+    evidence = [{"title": page["title"], "url": page["url"], "fact": "…"} for page in (pages[1], pages[0], pages[1])]
+    null = {"query": "Who is nobody?", "answer": "Insufficient information.", "question_type": "null_query"}
+    write(tmp_path / "corpus.json", pages)
+    write(
+        tmp_path / "MultiHopRAG.json",
+        [
+            {"query": QUESTION, "answer": "Vellmar", "question_type": "inference_query", "evidence_list": evidence},
+            {**null, "evidence_list": []},
+        ],
+    )
+    benchmark = load_benchmark(f"multihop-rag={tmp_path}", data=NOWHERE)
+    question = benchmark.questions[0]
+    assert question.gold == ("https://news.example/1", "https://news.example/0")
+    assert (question.id, question.type, question.hops) == ("1", "inference_query", 2)
+    assert (len(benchmark.questions), benchmark.ungraded, benchmark.licence) == (1, 1, "ODC-BY")
+    assert benchmark.documents[0].metadata["source"] == "The Post"
+
+
+def test_frames_matches_links_with_the_articles_of_the_user(tmp_path: Path) -> None:
+    header = ["", "Prompt", "Answer", "wikipedia_link_1", "wikipedia_link_11+", "reasoning_types", "wiki_links"]
+    links = ["https://en.wikipedia.org/wiki/Ada_Quill", "https://en.wikipedia.org/wiki/Osk#Course"]
+    rows = [["0", QUESTION, "Vellmar", links[0], "", "Multiple constraints", str(links)]]
+    rows.append(
+        ["1", "Two in a cell?", "x", links[0], f"{links[1]}, https://en.wikipedia.org/wiki/Gone", "Temporal", ""]
+    )
+    text = "\n".join("\t".join(row) for row in [header, *rows]) + "\n"
+    (tmp_path / "test.tsv").write_text(text, encoding="utf-8")
+    articles = [{"url": f"https://en.m.wikipedia.org/wiki/{t.replace(' ', '_')}", "text": x} for t, x in PEOPLE.items()]
+    write(tmp_path / "corpus.jsonl", articles)
+    benchmark = load_benchmark(f"frames={tmp_path}", data=NOWHERE)
+    assert benchmark.questions[0].gold == (articles[0]["url"], articles[3]["url"])
+    assert benchmark.questions[1].gold == (articles[0]["url"], articles[3]["url"], "https://en.wikipedia.org/wiki/Gone")
+    assert (benchmark.questions[0].id, benchmark.questions[0].type) == ("0", "Multiple constraints")
+
+
+def test_frames_without_a_folder_says_which_files_it_needs() -> None:
+    with pytest.raises(DataError, match=r"frames=FOLDER, where FOLDER has the Wikipedia articles"):
+        load_benchmark("frames", data=NOWHERE)
+
+
+def test_browsecomp_plus_reads_what_its_script_decrypted(tmp_path: Path) -> None:
+    docs = [
+        {"docid": str(at), "text": text, "url": f"https://x.example/{at}"} for at, text in enumerate(PEOPLE.values())
+    ]
+    row = {"query_id": "769", "query": QUESTION, "answer": "Vellmar", "negative_docs": [docs[3]]}
+    row |= {"gold_docs": [docs[1]], "evidence_docs": [docs[0], docs[1]]}
+    write(tmp_path / "corpus.jsonl", docs)
+    write(tmp_path / "data" / "browsecomp_plus_decrypted.jsonl", [row])
+    benchmark = load_benchmark(f"browsecomp-plus={tmp_path}", data=NOWHERE)
+    assert (benchmark.questions[0].id, benchmark.questions[0].gold) == ("769", ("1", "0"))
+    assert len(benchmark.documents) == 4
+
+
+def test_browsecomp_plus_as_published_says_how_to_decrypt_it(tmp_path: Path) -> None:
+    hidden = base64.b64encode(b"not to be read by machines").decode()
+    write(tmp_path / "browsecomp_plus_decrypted.jsonl", [{"query_id": "1", "query": hidden, "answer": hidden}])
+    write(tmp_path / "corpus.jsonl", [{"docid": "1", "text": "x"}])
+    with pytest.raises(DataError, match="scripts_build_index/decrypt_dataset"):
+        load_benchmark(f"browsecomp-plus={tmp_path}", data=NOWHERE)
+
+
+def beir(folder: Path) -> Path:
+    docs = [{"_id": str(at), "title": t, "text": x, "metadata": {}} for at, (t, x) in enumerate(PEOPLE.items())]
+    write(folder / "corpus.jsonl", docs)
+    write(folder / "queries.jsonl", [{"_id": name, "text": f"{name}: {QUESTION}"} for name in ("q1", "q2", "q3")])
+    (folder / "qrels").mkdir()
+    for split, rows in {"test": "q1\t0\t1\nq1\t1\t2\nq1\t2\t0\n", "train": "q2\t3\t1\n"}.items():
+        (folder / "qrels" / f"{split}.tsv").write_text(f"query-id\tcorpus-id\tscore\n{rows}", encoding="utf-8")
+    return folder
+
+
+def test_beir_takes_the_questions_of_the_split_and_judgements_above_zero(tmp_path: Path) -> None:
+    benchmark = load_benchmark(f"beir/scifact={beir(tmp_path / 's')}", data=NOWHERE)
+    assert [(row.id, row.gold) for row in benchmark.questions] == [("q1", ("1", "0"))]
+    assert [row.id for row in benchmark.train] == ["q2"]
+    assert benchmark.name == "beir/scifact"
+
+
+def test_a_missing_file_is_named(tmp_path: Path) -> None:
+    folder = beir(tmp_path / "s")
+    (folder / "corpus.jsonl").unlink()
+    with pytest.raises(DataError, match=r"has no corpus file: add corpus.jsonl or corpus.jsonl.gz"):
+        load_benchmark(f"beir/scifact={folder}", data=NOWHERE)
+
+
+def test_sets_are_read_through_datasets_by_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("datasets")
+    monkeypatch.setenv("HF_DATASETS_CACHE", str(tmp_path / "cache"))
+    write(tmp_path / "hub" / "validation.jsonl", [hotpot_row(columns=True)])
+    entry = registry.find_benchmark("hotpotqa-distractor")
+    assert isinstance(entry, registry.PublicBenchmark)
+    local = replace(entry, hubs={"queries": HubTable(str(tmp_path / "hub"))})
+    monkeypatch.setattr(registry, "PUBLIC_BENCHMARKS", (local,))
+    benchmark = load_benchmark("hotpotqa-distractor", data=NOWHERE)
+    titles = by_title(benchmark)
+    assert benchmark.questions[0].gold == (titles["Ada Quill"], titles["Tor Lindqvist"])
+
+
+def test_a_repository_that_cannot_be_had_is_an_error_of_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("datasets")
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    entry = registry.find_benchmark("hotpotqa-distractor")
+    assert isinstance(entry, registry.PublicBenchmark)
+    monkeypatch.setattr(
+        registry, "PUBLIC_BENCHMARKS", (replace(entry, hubs={"queries": HubTable(str(tmp_path / "none"))}),)
+    )
+    with pytest.raises(DataError, match="cannot load") as caught:
+        load_benchmark("hotpotqa-distractor", data=NOWHERE)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_users_own_files_and_questions_make_a_benchmark(tmp_path: Path) -> None:
+    notes = tmp_path / "notes"
+    notes.mkdir()
+    (notes / "osk.md").write_text("# Osk\n\nA river.", encoding="utf-8")
+    question = write(tmp_path / "questions.jsonl", [{"id": "a", "question": "Which river?", "gold": ["osk.md"]}])
+    benchmark = registry.load_own([notes], question, name="mine")
+    assert [row.id for row in benchmark.documents] == ["osk.md"]
+    assert (benchmark.name, benchmark.licence) == ("mine", "not stated")
+
+
+def test_the_real_sets_are_as_described(data: Path) -> None:
+    for name, documents, questions in (("2wiki", 9_616, 156), ("hotpotqa", 14_651, 185), ("musique", 12_174, 60)):
+        benchmark = load_benchmark(name, data=data)
+        assert (len(benchmark.documents), len(benchmark.questions), benchmark.problems) == (documents, questions, ())
+        assert json.dumps(benchmark.questions[0].gold)

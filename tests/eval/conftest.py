@@ -1,0 +1,18 @@
+"""Benchmarks for the tests of runs."""
+
+from __future__ import annotations
+
+import pytest
+
+from context_agent.eval.benchmarks.registry import load_benchmark
+from context_agent.eval.evaluation import prepare
+from tests.eval.runs import Benchmarks
+from tests.eval.sample_benchmarks import native_folder
+
+
+@pytest.fixture(scope="module")
+def benchmarks(tmp_path_factory: pytest.TempPathFactory) -> Benchmarks:
+    """Two small benchmarks, indexed."""
+    folder = tmp_path_factory.mktemp("data")
+    folders = [native_folder(folder, 4, name="one"), native_folder(folder, 3, name="two")]
+    return [prepare(load_benchmark(str(path), data=folder), cache=folder / "cache") for path in folders]

@@ -1,0 +1,243 @@
+"""The report in its forms: every figure is in it, foreign text does no harm, and equal summaries give equal bytes."""
+
+from __future__ import annotations
+
+import builtins
+import io
+import re
+import threading
+from dataclasses import replace
+from html.parser import HTMLParser
+from xml.etree import ElementTree as ET
+
+import pytest
+from rich.console import Console
+
+from context_agent.errors import MissingExtraError
+from context_agent.eval.aggregate import summarise
+from context_agent.eval.metrics import METRICS
+from context_agent.eval.records import EvalRecord
+from context_agent.eval.report import html, plots, table
+from context_agent.eval.report.drawing import MAX_NAME
+from context_agent.eval.report.table import format_interval, format_value, verdict
+from context_agent.eval.summary import EvalSummary, MetricValue
+from tests.eval.sample_records import ORDER, WINDOWS, made_records
+
+RECORDS = made_records(questions=12)
+SUMMARY = summarise(
+    RECORDS,
+    order=ORDER,
+    settings={"policy": "bridge", "ks": [5, 10]},
+    problems=["queries.jsonl:7: not valid JSON"],
+    expected=[("musique", "agent", 2048, 9, "q001")],
+)
+EVIL = "<script>alert(1)</script>\"'&$\\frac{"
+PLOTS = {
+    "budget": plots.budget_curve,
+    "cost": plots.cost_against_recall,
+    "turns": lambda summary: plots.recall_by_turn(summary, WINDOWS[0]),
+    "tokens": lambda summary: plots.recall_by_tokens(summary, WINDOWS[0]),
+    "pruning": lambda summary: plots.prune_accuracy(summary, WINDOWS[0]),
+}
+
+
+class Reader(HTMLParser):
+    """The elements of a page and its text."""
+
+    def __init__(self, page: str) -> None:
+        super().__init__()
+        self.tags: list[str] = []
+        self.attributes: list[tuple[str, str | None]] = []
+        self.text = ""
+        self.feed(page)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+        self.attributes += attrs
+
+    def handle_data(self, data: str) -> None:
+        self.text += data
+
+
+def evil(record: EvalRecord) -> EvalRecord:
+    return replace(
+        record,
+        benchmark=EVIL + record.benchmark,
+        system=EVIL + record.system,
+        question=EVIL + record.question,
+        type=EVIL + record.type,
+        error=EVIL if record.error else None,
+    )
+
+
+def printed(summary: EvalSummary, width: int, **options: object) -> str:
+    out = io.StringIO()
+    table.show(Console(file=out, width=width, highlight=False), summary, **options)  # type: ignore[arg-type]
+    return out.getvalue()
+
+
+@pytest.fixture(scope="module")
+def page() -> Reader:
+    return Reader(html.render(SUMMARY, title="A run"))
+
+
+def test_the_page_holds_every_figure(page: Reader) -> None:
+    count = 0
+    for cell in SUMMARY.cells:
+        assert cell.system in page.text
+        for name, value in cell.metrics.items():
+            assert f"{format_value(value.mean, METRICS[name])} {format_interval(value, METRICS[name])}" in page.text
+            count += 1
+        for name, value in cell.differences.items():
+            said = format_value(value.mean, METRICS[name], sign=True), format_interval(value, METRICS[name], sign=True)
+            assert " ".join(said) in page.text
+    for pool in SUMMARY.pools:
+        value, metric = pool.metrics["recall@5"], METRICS["recall@5"]
+        assert f"{format_value(value.mean, metric)} {format_interval(value, metric)}" in page.text
+    assert count > 100
+
+
+def test_the_page_says_what_failed_is_missing_and_was_wrong(page: Reader) -> None:
+    assert "queries.jsonl:7: not valid JSON" in page.text
+    assert "1 record missing, of q001" in page.text
+    assert f"Failed episodes ({len(SUMMARY.failures)})" in page.text
+    assert page.text.count("the server is down") == len(SUMMARY.failures) > 0
+    assert "left out" in page.text
+
+
+def test_the_page_defines_each_metric_and_names_its_settings(page: Reader) -> None:
+    for metric in SUMMARY.definitions:
+        assert metric.what in page.text
+    assert "policybridge" in page.text
+
+
+def test_the_page_has_every_plot_and_asks_the_network_for_nothing(page: Reader) -> None:
+    assert page.tags.count("figure") == 2 + 3 * len(WINDOWS)
+    assert page.tags.count("svg") == page.tags.count("figure")
+    assert "script" not in page.tags
+    links = [value for name, value in page.attributes if name in ("href", "src", "xlink:href", "data")]
+    assert all((value or "").startswith("#") for value in links)
+    ids = [value for name, value in page.attributes if name == "id"]
+    assert len(ids) == len(set(ids)), "the plots share no id"
+    assert set(links) <= {f"#{one}" for one in ids}
+    assert not [value for name, value in page.attributes if name == "style"], "the page's policy forbids inline styles"
+
+
+def test_external_text_is_escaped_everywhere() -> None:
+    summary = summarise(
+        [evil(record) for record in RECORDS], settings={EVIL: EVIL}, problems=[EVIL], reference=EVIL + "agent"
+    )
+    page = Reader(html.render(summary, title=EVIL))
+    assert "script" not in page.tags
+    assert page.text.count("<script>alert(1)</script>") > 20
+    for drawn in PLOTS.values():
+        svg = drawn(summary)
+        root = ET.fromstring(svg)
+        assert not [one for one in root.iter() if one.tag.endswith("script")]
+        assert "<script" not in svg
+        assert f"{(EVIL + 'agent')[:20]}" in "".join(root.itertext())
+    assert "\x1b" not in printed(summarise([replace(one, system="\x1b[31m[red]x") for one in RECORDS]), 200)
+
+
+@pytest.mark.parametrize("name", PLOTS)
+def test_plots_are_real_text_on_no_ground_and_come_out_the_same(name: str) -> None:
+    svg = PLOTS[name](SUMMARY)
+    root = ET.fromstring(svg)
+    words = ["".join(one.itertext()).strip("\u2060") for one in root.iter("{http://www.w3.org/2000/svg}text")]
+    assert {"hotpotqa", "musique"} <= set(words)
+    assert any(one.startswith("agent") for one in words)
+    assert "prefers-color-scheme:dark" in svg
+    assert "currentColor" in svg
+    assert "#ffffff" not in svg
+    assert not re.search(r"\d{4}-\d{2}-\d{2}|matplotlib", svg)
+    again: list[str] = []
+    thread = threading.Thread(target=lambda: again.append(PLOTS[name](summarise(RECORDS[::-1], order=ORDER))))
+    thread.start()
+    thread.join()
+    assert again == [svg]
+
+
+def test_a_plot_shows_the_points_of_the_summary() -> None:
+    cell = SUMMARY.cells[0]
+    assert cell.system == "bm25"
+    less = summarise([r for r in RECORDS if r.system != "agent-unpruned"], order=ORDER)
+    assert "agent-unpruned" in plots.budget_curve(SUMMARY)
+    assert "agent-unpruned" not in plots.budget_curve(less)
+    assert "bm25" not in plots.recall_by_turn(SUMMARY, WINDOWS[0]), "it has no turns"
+    assert "agent-unpruned" not in plots.prune_accuracy(SUMMARY, WINDOWS[0]), "it never prunes"
+    assert "recall@10" in plots.budget_curve(SUMMARY, "recall@10")
+
+
+def test_the_pareto_front_has_the_cells_that_no_other_beats() -> None:
+    points = {"cheap": (1, 0.2), "worse": (2, 0.1), "good": (3, 0.6), "same": (4, 0.6), "best": (9, 0.7)}
+    records = [
+        EvalRecord("b", name, 1, 0, "q", scores={"recall": recall, "tokens": float(cost)})
+        for name, (cost, recall) in points.items()
+    ]
+    cells = summarise(records).cells
+    assert [cell.system for cell in plots.pareto_front(cells, "tokens", "recall")] == ["cheap", "good", "best"]
+
+
+@pytest.mark.parametrize("records", [[], RECORDS[:1], [r for r in RECORDS if r.system == "bm25"]])
+def test_little_makes_a_report_too(records: list[EvalRecord]) -> None:
+    summary = summarise(records, problems=["nothing to evaluate"])
+    assert "nothing to evaluate" in Reader(html.render(summary)).text
+    assert "nothing to evaluate" in printed(summary, 100)
+    assert ET.fromstring(plots.budget_curve(summary)) is not None
+    assert ET.fromstring(plots.cost_against_recall(summary)) is not None
+
+
+def test_questions_without_gold_make_a_report_of_costs() -> None:
+    record = EvalRecord("b", "agent", 2048, 0, "q", scores={"recall": None, "recall@5": None, "turns": 3.0})
+    summary = summarise([record])
+    page = Reader(html.render(summary))
+    assert "3.00 [3.00, 3.00]" in page.text
+    assert "3.00" in printed(summary, 100)
+
+
+def test_without_matplotlib_the_page_says_which_extra_brings_the_plots(monkeypatch: pytest.MonkeyPatch) -> None:
+    real = builtins.__import__
+
+    def without(name: str, *args: object, **options: object) -> object:
+        if name.split(".", maxsplit=1)[0] == "matplotlib":
+            raise ImportError(name)
+        return real(name, *args, **options)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(builtins, "__import__", without)
+    page = Reader(html.render(SUMMARY))
+    assert "svg" not in page.tags
+    assert "context-agent[plots]" in page.text
+    assert "the server is down" in page.text
+    with pytest.raises(MissingExtraError, match="plots"):
+        plots.budget_curve(SUMMARY)
+
+
+def test_the_terminal_table_fits_and_holds_the_leading_figures() -> None:
+    for width in (100, 140):
+        text = printed(SUMMARY, width)
+        assert max(map(len, text.splitlines()[:20])) <= width
+        for cell in SUMMARY.cells:
+            value = cell.metrics["recall@5"]
+            figures = " [".join(f"{one:.3f}" for one in (value.mean, value.low)) + f",{value.high:.3f}]"
+            assert re.sub(r"\b0\.", ".", figures) in text
+    assert "tokens" in printed(SUMMARY, 140)
+    assert "tokens" not in printed(SUMMARY, 140, columns=["turns"])
+    assert "failed: hotpotqa, agent, window 2,048, seed 0 q005: the server is down" in printed(SUMMARY, 140)
+    assert "missing: musique, agent, window 2,048, seed 9: 1 records" in printed(SUMMARY, 140)
+
+
+def test_the_table_has_a_column_of_questions_if_their_numbers_differ() -> None:
+    assert " n " not in printed(SUMMARY, 120).splitlines()[1]
+    assert " n " in printed(summarise(RECORDS[5:], order=ORDER), 120).splitlines()[1]
+
+
+def test_a_difference_is_better_or_worse_only_where_its_interval_says_so() -> None:
+    values = [MetricValue(0.1, 0.05, 0.2, 9), MetricValue(-0.1, -0.2, -0.05, 9), MetricValue(0.1, -0.1, 0.2, 9)]
+    assert [verdict(value, METRICS["recall"]) for value in values] == ["better", "worse", ""]
+    assert [verdict(value, METRICS["tokens"]) for value in values] == ["worse", "better", ""]
+    assert verdict(values[0], METRICS["calls_per_turn"]) == ""
+
+
+def test_long_names_are_cut_in_plots() -> None:
+    long = summarise([replace(one, system=one.system + "x" * 200) for one in RECORDS])
+    assert "x" * MAX_NAME not in plots.budget_curve(long)

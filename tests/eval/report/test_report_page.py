@@ -1,0 +1,134 @@
+"""The report in a real Chromium: no request, no script, nothing cut off or squeezed, whatever names and errors hold."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from context_agent.eval.aggregate import summarise
+from context_agent.eval.records import EvalRecord
+from context_agent.eval.report import html
+from tests.eval.sample_records import made_records
+
+if TYPE_CHECKING:
+    from tests.browser import Browser
+
+ATTACKS = (
+    "<script>window.hit=1</script>",
+    "<img src=x onerror='window.hit=1'>",
+    '"><svg onload=window.hit=1>',
+    "</style></title><script src=//evil.example/x.js></script>",
+    "\u202etxt.exe\u0000$\\frac{1}{",
+)
+SYSTEMS = {"agent": "agent-oldest-with-a-long-name", "agent-unpruned": "agent-unpruned@4", "bm25": "hybrid+reranker"}
+
+
+def attacked(record: EvalRecord) -> EvalRecord:
+    attack = "".join(ATTACKS)
+    return replace(
+        record,
+        benchmark=attack + record.benchmark,
+        system=attack + record.system,
+        question=attack + record.question,
+        type=attack + record.type,
+        error=attack if record.error else None,
+        broken=(attack,),
+    )
+
+
+@pytest.fixture(scope="module")
+def evil(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The report of a run in which every name is an attack."""
+    records = [attacked(one) for one in made_records(12)]
+    summary = summarise(
+        records,
+        settings={attack: attack for attack in ATTACKS},
+        expected=[("".join(ATTACKS), "".join(ATTACKS), 1024, 0, "".join(ATTACKS))],
+        problems=ATTACKS,
+    )
+    return written(tmp_path_factory.mktemp("evil") / "report.html", html.render(summary, title="".join(ATTACKS)))
+
+
+@pytest.fixture(scope="module")
+def plain(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The report of one benchmark, whose systems have long names."""
+    records = [
+        replace(one, system=SYSTEMS[one.system] + suffix)
+        for one in made_records(12)
+        if one.benchmark == "musique"
+        for suffix in ("", "-2")
+    ]
+    return written(tmp_path_factory.mktemp("plain") / "report.html", html.render(summarise(records)))
+
+
+def written(path: Path, text: str) -> Path:
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+@pytest.fixture(params=[(1400, False), (420, True)], ids=["wide", "narrow-dark"])
+def opened(browser: Browser, plain: Path, request: pytest.FixtureRequest) -> Iterator[Browser]:
+    width, dark = request.param
+    with browser.looking(width=width, dark=dark):
+        browser.open(plain, ready="document.readyState === 'complete'")
+        browser.run("document.querySelectorAll('details').forEach(one => { one.open = true; })")
+        yield browser
+
+
+def test_nothing_that_a_run_holds_runs_or_asks_for_anything(browser: Browser, evil: Path) -> None:
+    browser.open(evil, ready="document.readyState === 'complete'")
+    browser.run("document.querySelectorAll('details').forEach(one => { one.open = true; })")
+    assert browser.run("return window.hit === undefined")
+    assert browser.requests() == []
+    assert browser.complaints() == []
+    assert browser.run("return document.querySelectorAll('script, img, iframe, [onload], [onerror]').length") == 0
+    # It is all there to be read: as text, with what cannot be seen spelled out.
+    for place in ("h1", "h2", "tbody th", "#problems li", "#failures + div td", "#settings + table td"):
+        assert any(ATTACKS[0] in text for text in browser.texts(place)), place
+    assert browser.run("return document.body.innerText.includes('\\u202e')") is False
+
+
+def test_the_page_does_not_scroll_sideways_and_no_column_of_prose_is_squeezed(opened: Browser) -> None:
+    assert opened.run("return document.documentElement.scrollWidth <= window.innerWidth")
+    widths = opened.run(
+        "return [...document.querySelectorAll('#metrics + div td:nth-child(2)')].map(e => e.clientWidth)"
+    )
+    assert min(widths) >= 150
+
+
+def test_no_text_of_a_plot_is_cut_off_and_no_two_touch(opened: Browser) -> None:
+    assert opened.run("return document.querySelectorAll('figure svg').length") >= 5
+    wrong = opened.run(
+        """
+        const found = [];
+        for (const plot of document.querySelectorAll('figure svg')) {
+          const frame = plot.getBoundingClientRect();
+          const texts = [...plot.querySelectorAll('text')].filter(one => one.textContent.trim());
+          const boxes = texts.map(one => [one.textContent, one.getBoundingClientRect()]);
+          boxes.forEach(([text, box], at) => {
+            if (box.left < frame.left - 1 || box.right > frame.right + 1) found.push(`cut off: ${text}`);
+            for (const [other, beside] of boxes.slice(at + 1)) {
+              const across = Math.min(box.right, beside.right) - Math.max(box.left, beside.left);
+              const down = Math.min(box.bottom, beside.bottom) - Math.max(box.top, beside.top);
+              if (across > 1 && down > 3) found.push(`touch: ${text} and ${other}`);
+            }
+          });
+        }
+        return found;
+        """
+    )
+    assert wrong == []
+
+
+def test_plots_take_the_colour_of_the_text_around_them(opened: Browser) -> None:
+    colors = opened.run(
+        """
+        const text = document.querySelector('figure svg text');
+        return [getComputedStyle(text).fill, getComputedStyle(document.body).color];
+        """
+    )
+    assert colors[0] == colors[1]

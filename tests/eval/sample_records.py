@@ -1,0 +1,94 @@
+"""Generated records of a run: two benchmarks, a one-shot system, an agent with and without pruning, two seeds."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+
+from context_agent.eval.metrics import METRICS, MetricKind
+from context_agent.eval.records import EvalRecord, TurnState
+
+WINDOWS = (2048, 8192)
+SKILL = {"bm25": 0.4, "agent": 0.75, "agent-unpruned": 0.65}
+ORDER = tuple(SKILL)
+
+
+def made_records(questions: int = 24, seeds: int = 2) -> list[EvalRecord]:
+    """The same records at every call."""
+    return [
+        record
+        for benchmark in ("hotpotqa", "musique")
+        for system in ORDER
+        for window in ((0,) if system == "bm25" else WINDOWS)
+        for record in _cell(benchmark, system, window, questions, 1 if system == "bm25" else seeds)
+    ]
+
+
+def _cell(benchmark: str, system: str, window: int, questions: int, seeds: int) -> Iterator[EvalRecord]:
+    for number in range(questions):
+        for seed in range(seeds):
+            draw = random.Random(f"{benchmark}{system}{window}{number}{seed}")
+            failed = system != "bm25" and number % 11 == 5 and seed == 0
+            yield _record(benchmark, system, window, number, seed, draw=draw, failed=failed)
+
+
+def _record(
+    benchmark: str, system: str, window: int, number: int, seed: int, *, draw: random.Random, failed: bool
+) -> EvalRecord:
+    plain = system == "bm25"
+    shift = {"hotpotqa": 0.1, "musique": -0.1}[benchmark] + (0.1 if window == WINDOWS[1] else 0)
+    recall = 0.0 if failed else sum(draw.random() < SKILL[system] + shift for _ in range(4)) / 4
+    curve = () if plain or failed else _curve(draw, recall, prunes=system == "agent")
+    return EvalRecord(
+        benchmark=benchmark,
+        system=system,
+        window=window,
+        seed=seed,
+        question=f"q{number:03d}",
+        type=("bridge", "comparison")[number % 2],
+        hops=2 + number % 3,
+        scores=_scores(recall, curve, plain, failed, answered=number % 6 != 0),
+        stop_reason="" if failed else "finished",
+        error="the server is down" if failed else None,
+        seconds=0.01 + draw.random() / 10,
+        curve=curve,
+        ranking=tuple(f"d{place}" for place in range(5)),
+    )
+
+
+def _curve(draw: random.Random, recall: float, *, prunes: bool) -> tuple[TurnState, ...]:
+    tokens, pruned, gold, turns = 300, 0, 0, []
+    last = draw.randint(2, 7)
+    for turn in range(1, last + 1):
+        tokens += draw.randint(300, 1500)
+        if prunes and turn > 1:
+            more = draw.randint(0, 4)
+            pruned, gold = pruned + more, gold + (more > 0 and draw.random() < 0.3)
+        seen = round(min(1.0, recall + 0.1) * turn / last, 6)
+        turns.append(TurnState(turn, tokens, tokens - 150 * pruned, seen, max(0.0, seen - 0.1 * gold), pruned, gold))
+    return tuple(turns)
+
+
+def _scores(
+    recall: float, curve: tuple[TurnState, ...], plain: bool, failed: bool, *, answered: bool
+) -> dict[str, float | None]:
+    scores: dict[str, float | None] = {}
+    for metric in METRICS.values():
+        if metric.name == "seconds":
+            continue
+        of_context = metric.kind is not MetricKind.QUALITY or metric.name in ("trajectory_recall", "held_recall")
+        if (plain and of_context) or (failed and metric.kind is not MetricKind.QUALITY):
+            scores[metric.name] = None
+        elif metric.kind is MetricKind.QUALITY:
+            scores[metric.name] = recall
+        else:
+            scores[metric.name] = float(len(curve))
+    if not answered:
+        scores["answer_found"] = None
+    if curve:
+        last = curve[-1]
+        scores["trajectory_recall"], scores["held_recall"] = last.seen, last.held
+        scores["tokens"] = float(last.tokens)
+        scores["prune_accuracy"] = 1 - last.pruned_gold / last.pruned if last.pruned else None
+        scores["money"] = None
+    return scores

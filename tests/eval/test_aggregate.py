@@ -1,0 +1,251 @@
+"""A run's records as a summary: what is averaged, compared, left out, failed and missing."""
+
+from __future__ import annotations
+
+import json
+import random
+import time
+from dataclasses import replace
+from statistics import fmean
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from context_agent.errors import ConfigError, DataError
+from context_agent.eval.aggregate import summarise
+from context_agent.eval.records import EvalRecord, TurnState
+from context_agent.eval.summary import Cell, EvalSummary, summary_from_json
+from tests.eval.sample_records import ORDER, made_records
+
+RECORDS = made_records()
+SUMMARY = summarise(RECORDS, order=ORDER)
+
+
+def record(system: str, question: str, recall: float | None, **fields: object) -> EvalRecord:
+    values: dict[str, object] = {"window": 0, "seed": 0, "scores": {"recall": recall}} | fields
+    return EvalRecord("b", system, question=question, **values)  # type: ignore[arg-type]
+
+
+def cell_of(summary: EvalSummary, system: str, window: int = 0, benchmark: str = "b") -> Cell:
+    return next(c for c in summary.cells if (c.benchmark, c.system, c.window) == (benchmark, system, window))
+
+
+def test_the_mean_is_over_questions_and_a_question_s_seeds_come_first() -> None:
+    records = [record("s", "q1", 1.0, seed=seed) for seed in range(3)] + [record("s", "q2", 0.0)]
+    cell = cell_of(summarise(records), "s")
+    assert cell.metrics["recall"].mean == 0.5
+    assert (cell.questions, cell.records, cell.seeds) == (2, 4, (0, 1, 2))
+
+
+def test_failures_count_as_zero_and_are_listed() -> None:
+    records = [record("s", "q1", 1.0), record("s", "q2", 0.0, error="down")]
+    summary = summarise(records)
+    assert cell_of(summary, "s").metrics["recall"].mean == 0.5
+    assert cell_of(summary, "s").failed == 1
+    assert [(failure.question, failure.error) for failure in summary.failures] == [("q2", "down")]
+
+
+def test_questions_to_which_a_metric_does_not_apply_are_left_out_and_counted() -> None:
+    records = [record("s", f"q{number}", None if number < 3 else 0.5) for number in range(5)]
+    value = cell_of(summarise(records), "s").metrics["recall"]
+    assert (value.mean, value.n, value.left_out) == (0.5, 2, 3)
+    assert "recall" not in cell_of(summarise(records[:3]), "s").metrics, "a metric of no question has no mean"
+
+
+def test_systems_are_compared_on_the_questions_that_both_answered() -> None:
+    plain = [record("bm25", f"q{number}", 0.2 * number) for number in range(5)]
+    ours = [record("agent", f"q{number}", 0.2 * number + 0.1, window=99) for number in range(2, 8)]
+    difference = cell_of(summarise(plain + ours, reference="bm25"), "agent", 99).differences["recall"]
+    assert difference.mean == pytest.approx(0.1)
+    assert difference.low == pytest.approx(difference.high)
+    assert (difference.n, difference.left_out) == (3, 3)
+
+
+def test_the_reference_is_taken_under_the_same_window_where_it_has_one() -> None:
+    records = [record(system, "q", recall, window=window) for system, recall, window in (
+        ("a", 0.1, 1), ("a", 0.5, 2), ("b", 0.6, 1), ("b", 0.6, 2), ("b", 0.6, 3)
+    )]  # fmt: skip
+    summary = summarise(records, reference="a")
+    assert cell_of(summary, "b", 1).differences["recall"].mean == pytest.approx(0.5)
+    assert cell_of(summary, "b", 2).differences["recall"].mean == pytest.approx(0.1)
+    assert not cell_of(summary, "b", 3).differences
+    assert not cell_of(summary, "a", 1).differences
+
+
+def test_the_reference_is_the_first_system_without_a_context() -> None:
+    assert SUMMARY.reference == "bm25"
+    assert summarise([r for r in RECORDS if r.system != "bm25"], order=ORDER).reference == "agent"
+    with pytest.raises(ConfigError, match="'bm52'"):
+        summarise(RECORDS, reference="bm52")
+
+
+def test_pools_weigh_benchmarks_alike() -> None:
+    pool = next(one for one in SUMMARY.pools if (one.system, one.window) == ("agent", 2048))
+    cells = [cell_of(SUMMARY, "agent", 2048, benchmark) for benchmark in pool.benchmarks]
+    assert pool.benchmarks == ("hotpotqa", "musique")
+    assert pool.metrics["recall"].mean == pytest.approx(fmean(cell.metrics["recall"].mean for cell in cells))
+    assert pool.differences["recall"].mean == pytest.approx(fmean(cell.differences["recall"].mean for cell in cells))
+    assert pool.questions == sum(cell.questions for cell in cells)
+    value, parts = pool.metrics["answer_found"], [cell.metrics["answer_found"] for cell in cells]
+    assert (value.n, value.left_out) == (sum(v.n for v in parts), sum(v.left_out for v in parts))
+    assert value.left_out > 0
+
+
+def test_a_system_that_ran_on_some_benchmarks_alone_is_in_no_pool() -> None:
+    some = [one for one in RECORDS if (one.benchmark, one.system, one.window) != ("musique", "agent", 2048)]
+    pools = summarise(some, order=ORDER).pools
+    assert ("agent", 2048) not in [(pool.system, pool.window) for pool in pools]
+    assert ("agent", 8192) in [(pool.system, pool.window) for pool in pools]
+
+
+def test_breakdowns_cover_all_questions() -> None:
+    cell = cell_of(SUMMARY, "agent", 2048, "musique")
+    for by in ("type", "hops"):
+        groups = cell.breakdown[by].values()
+        assert sum(group.questions for group in groups) == cell.questions
+        assert sum(group.failed for group in groups) == cell.failed > 0
+        mean = sum(group.questions * group.metrics["recall"].mean for group in groups) / cell.questions
+        assert mean == pytest.approx(cell.metrics["recall"].mean)
+    assert list(cell.breakdown["hops"]) == ["2", "3", "4"]
+    assert set(cell.breakdown["seed"]) == {"0", "1"}
+
+
+def test_a_breakdown_of_one_kind_is_none() -> None:
+    assert not cell_of(SUMMARY, "bm25", 0, "musique").breakdown.get("seed")
+    assert not cell_of(summarise([record("s", "q", 1.0, type="only")]), "s").breakdown
+
+
+def test_curves_carry_an_ended_episode_on_and_count_a_failed_one_as_zero() -> None:
+    scores: dict[str, float | None] = {"recall": 1.0, "trajectory_recall": 1.0}
+    short = (TurnState(1, 600, 500, 1.0, 1.0, 2, 0),)
+    long = (TurnState(1, 800, 700, 0.0, 0.0), TurnState(2, 1500, 900, 1.0, 0.5, 2, 1))
+    records = [
+        record("s", "q1", None, scores=scores, curve=short),
+        record("s", "q2", None, scores=scores, curve=long),
+        record("s", "q3", None, scores={"trajectory_recall": 0.0}, error="down"),
+        record("s", "q4", None, scores={"trajectory_recall": None}),
+    ]
+    cell = cell_of(summarise(records), "s")
+    first, second = cell.turns
+    assert (first.seen, first.running, first.prune_accuracy) == (pytest.approx(1 / 3), pytest.approx(2 / 3), 1)
+    assert (second.seen, second.held) == (pytest.approx(2 / 3), pytest.approx(0.5))
+    assert (second.running, second.prune_accuracy) == (pytest.approx(1 / 3), 0.75)
+    assert [(point.at, round(point.seen * 3)) for point in cell.tokens] == [
+        (512, 0),
+        (724, 1),
+        (1024, 1),
+        (1448, 1),
+        (2048, 2),
+    ]
+
+
+def test_the_order_of_records_changes_nothing() -> None:
+    wanted = json.dumps(SUMMARY.to_json())
+    shuffled = list(RECORDS)
+    for seed in range(3):
+        random.Random(seed).shuffle(shuffled)
+        assert json.dumps(summarise(shuffled, order=ORDER).to_json()) == wanted
+
+
+def test_wall_time_is_all_that_two_runs_differ_in() -> None:
+    again = summarise([replace(r, seconds=r.seconds * 3) for r in RECORDS], order=ORDER)
+    assert again != SUMMARY
+    assert without_seconds(again) == without_seconds(SUMMARY)
+
+
+def without_seconds(summary: EvalSummary) -> str:
+    def drop(value: object) -> object:
+        if isinstance(value, dict):
+            return {key: drop(item) for key, item in value.items() if key != "seconds"}
+        return [drop(item) for item in value] if isinstance(value, list | tuple) else value
+
+    return json.dumps(drop(summary.to_json()))
+
+
+def test_records_that_come_twice_count_once() -> None:
+    again = [replace(r, seconds=r.seconds + 1) for r in RECORDS[:50]]
+    assert summarise([*again, *RECORDS], order=ORDER) == SUMMARY
+
+
+def test_records_that_contradict_each_other_are_reported_and_one_counts() -> None:
+    twice = [record("s", "q", 1.0), record("s", "q", 0.0)]
+    forth, back = summarise(twice), summarise(twice[::-1])
+    assert forth == back
+    assert cell_of(forth, "s").questions == 1
+    assert forth.problems == ("b / s / 0 / 0 / q: 2 different records; only one counts",)
+
+
+def test_missing_records_are_counted_and_some_named() -> None:
+    expected = [r.key for r in RECORDS] + [("musique", "agent", 2048, 7, f"z{n}") for n in range(9)]
+    missing = summarise(RECORDS[1:], order=ORDER, expected=expected).missing
+    assert [(m.benchmark, m.system, m.count) for m in missing] == [("hotpotqa", "bm25", 1), ("musique", "agent", 9)]
+    assert missing[1].first == ("z0", "z1", "z2", "z3", "z4")
+
+
+def test_nothing_makes_an_empty_summary_that_keeps_the_problems() -> None:
+    summary = summarise([], problems=["no questions"], expected=[("b", "s", 0, 0, "q")])
+    assert summary.cells == summary.metrics == ()
+    assert summary.problems == ("no questions",)
+    assert summary.missing[0].count == 1
+    assert summary_from_json(summary.to_json()) == summary
+
+
+def test_the_json_comes_back_as_it_was() -> None:
+    summary = summarise(RECORDS, order=ORDER, settings={"policy": "bridge", "ks": [5, 10]}, problems=["row 3"])
+    data = json.loads(json.dumps(summary.to_json(), allow_nan=False))
+    assert summary_from_json(data) == summary
+    assert set(data["definitions"]) == set(summary.metrics)
+
+
+@pytest.mark.parametrize("row", [None, [], {}, {"schema": 1}, {"schema": "x"}])
+def test_data_that_is_not_a_summary_is_refused(row: object) -> None:
+    with pytest.raises(DataError, match=r"f\.json: not a summary"):
+        summary_from_json(row, "f.json")
+
+
+def test_a_newer_summary_is_refused() -> None:
+    with pytest.raises(DataError, match="has schema 2"):
+        summary_from_json(SUMMARY.to_json() | {"schema": 2})
+
+
+@settings(deadline=None)
+@given(st.lists(st.tuples(st.sampled_from("abcd"), st.integers(0, 2), st.floats(0, 1) | st.none()), max_size=30))
+def test_any_records_make_a_summary(rows: list[tuple[str, int, float | None]]) -> None:
+    records = [record("s" if seed else "t", name, value, seed=seed) for name, seed, value in rows]
+    summary = summarise(records)
+    for cell in summary.cells:
+        for value in cell.metrics.values():
+            assert value.n + value.left_out == cell.questions
+            assert value.low - 1e-9 <= value.mean <= value.high + 1e-9
+
+
+def test_a_large_run_is_summarised_in_seconds() -> None:
+    records = made_records(questions=500, seeds=1)
+    started = time.process_time()
+    summarise(records, order=ORDER)
+    assert time.process_time() - started < 20
+
+
+def test_a_rollout_ended_by_an_error_is_reported_and_its_question_scored() -> None:
+    records = [
+        replace(one, broken=("the server is gone",) if one.question == "q003" else ()) for one in made_records(6)
+    ]
+    (line, *_) = summarise(records).problems
+    assert line == (
+        "hotpotqa, agent, window 2,048: 2 records have rollouts that ended by an error; they are scored. "
+        "The first is q003 (seed 0): the server is gone"
+    )
+    assert not summarise(made_records(6)).problems
+
+
+def test_the_questions_that_agents_answered_worst_are_named() -> None:
+    summary = summarise(made_records(12))
+    assert {one.benchmark for one in summary.worst} == {"hotpotqa", "musique"}
+    for benchmark in ("hotpotqa", "musique"):
+        values = [one.value for one in summary.worst if one.benchmark == benchmark]
+        assert values == sorted(values)
+        assert len(values) == 10
+    assert {one.system for one in summary.worst} <= {"agent", "agent-unpruned"}
+    failed = {(one.benchmark, one.system, one.window, one.seed, one.question) for one in summary.failures}
+    assert not failed & {(one.benchmark, one.system, one.window, one.seed, one.question) for one in summary.worst}

@@ -1,0 +1,234 @@
+"""An evaluation in its folder: it resumes, refuses other settings and bad data, and reports what is missing."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from context_agent.errors import ConfigError, CorpusLockedError, DataError
+from context_agent.eval.benchmarks.registry import Benchmark, load_benchmark
+from context_agent.eval.evaluation import (
+    PreparedBenchmark,
+    evaluate,
+    prepare,
+    require_sound_data,
+    summarise_run,
+    write_report,
+)
+from context_agent.eval.records import open_run, read_records, read_run
+from context_agent.eval.systems import find_systems
+from tests.eval import faulty
+from tests.eval.runs import OPTIONS, SYSTEMS, Benchmarks, summary_text, timeless, with_questions
+from tests.eval.sample_benchmarks import native_folder
+
+ROOT = Path(__file__).parents[2]
+
+
+def test_a_missing_or_damaged_trajectory_only_loses_its_link(benchmarks: Benchmarks, tmp_path: Path) -> None:
+    options = replace(OPTIONS, windows=(1024,), save=tmp_path / "saved")
+    broken = replace(options, policy=faulty.scripted)
+    first, second = evaluate(
+        with_questions(benchmarks, faulty.FAILS, "fails too"), find_systems(["agent"]), broken, folder=tmp_path
+    )
+    (tmp_path / first.trajectories[0]).write_text("{", encoding="utf-8")
+    (tmp_path / second.trajectories[0]).unlink()
+    write_report(tmp_path)
+    assert "<a " not in (tmp_path / "report.html").read_text("utf-8")
+    assert not (tmp_path / "trajectories.html").exists()
+
+
+def test_unfinished_trajectories_of_a_killed_run_are_removed_on_resume(benchmarks: Benchmarks, tmp_path: Path) -> None:
+    remains = tmp_path / "unfinished" / "one" / "agent" / "1024-0" / "0.jsonl"
+    remains.parent.mkdir(parents=True)
+    remains.write_text('{"kind":"header"', encoding="utf-8")
+    options = replace(OPTIONS, windows=(1024,), save=tmp_path / "saved")
+    (record,) = evaluate(with_questions(benchmarks, "first"), find_systems(["agent"]), options, folder=tmp_path)
+    assert not (tmp_path / "unfinished").exists()
+    assert list((tmp_path / "saved").rglob("*.jsonl")) == [tmp_path / record.trajectories[0]]
+
+
+def test_a_run_resumes_where_it_stopped_and_repeats_no_question(benchmarks: Benchmarks, tmp_path: Path) -> None:
+    whole = evaluate(benchmarks, SYSTEMS, OPTIONS, folder=tmp_path / "whole")
+    shutil.copytree(tmp_path / "whole", tmp_path / "cut")
+    file = tmp_path / "cut" / "records.jsonl"
+    lines = file.read_bytes().splitlines(keepends=True)
+    kept = b"".join(lines[:10])
+    file.write_bytes(kept + lines[10][: len(lines[10]) // 2])
+    assert len(read_records(tmp_path / "cut")) == 10
+    seen: list[int] = []
+    again = evaluate(
+        benchmarks, SYSTEMS, OPTIONS, folder=tmp_path / "cut", progress=lambda done, total: seen.append(done)
+    )
+    assert seen[0] == 10
+    assert timeless(again) == timeless(whole)
+    assert file.read_bytes().startswith(kept)
+    assert len(file.read_bytes().splitlines()) == len(lines)
+    assert summary_text(tmp_path / "cut") == summary_text(tmp_path / "whole")
+
+
+def test_a_complete_run_is_not_repeated(benchmarks: Benchmarks, tmp_path: Path) -> None:
+    evaluate(benchmarks, SYSTEMS[:1], OPTIONS, folder=tmp_path)
+    before = (tmp_path / "records.jsonl").read_bytes()
+    evaluate(benchmarks, SYSTEMS[:1], OPTIONS, folder=tmp_path)
+    assert (tmp_path / "records.jsonl").read_bytes() == before
+
+
+PROGRAM = """
+import sys
+from functools import partial
+from pathlib import Path
+from context_agent.eval.benchmarks.registry import load_benchmark
+from context_agent.eval.evaluation import EvalOptions, evaluate, prepare
+from context_agent.eval.systems import AnswerSettings, find_systems
+from tests.eval import faulty
+
+if __name__ == "__main__":
+    data, out = Path(sys.argv[1]), Path(sys.argv[2])
+    benchmarks = [prepare(load_benchmark(str(data / "big"), data=data), cache=data / "cache")]
+    options = EvalOptions(faulty.slow, windows=(2048,))
+    evaluate(benchmarks, find_systems(["agent"]), options, folder=out, concurrency=2, processes=1)
+"""
+
+
+@pytest.mark.parametrize("end", [signal.SIGKILL, signal.SIGINT])
+def test_a_killed_or_interrupted_run_can_be_resumed(tmp_path: Path, end: signal.Signals) -> None:
+    native_folder(tmp_path, 16, name="big")
+    program = tmp_path / "program.py"
+    program.write_text(textwrap.dedent(PROGRAM), encoding="utf-8")
+    out = tmp_path / "out"
+    command = [sys.executable, str(program), str(tmp_path), str(out)]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    with subprocess.Popen(command, env=environment, cwd=tmp_path, stderr=subprocess.DEVNULL) as child:
+        wait_for(lambda: len(records_in(out)) >= 3, child)
+        child.send_signal(end)
+        child.wait(30)
+    left = len(records_in(out))
+    assert 3 <= left < 16
+    with (out / "records.jsonl").open("ab") as file:
+        file.write(b'{"benchmark": "big", "system": "ag')
+    assert subprocess.run(command, env=environment, cwd=tmp_path, timeout=120, check=False).returncode == 0
+    records = read_records(out)
+    assert len(records) == 16
+    assert {one.question for one in records} == {f"dev-{number}" for number in range(16)}
+    assert all(one.error is None for one in records)
+    wait_for(lambda: not children_of(program))
+
+
+def records_in(out: Path) -> list[bytes]:
+    file = out / "records.jsonl"
+    return (
+        [line for line in file.read_bytes().splitlines(keepends=True) if line.endswith(b"\n")] if file.exists() else []
+    )
+
+
+def children_of(program: Path) -> list[str]:
+    """Processes that still run for the program: workers that their parent left behind."""
+    found = []
+    for place in Path("/proc").glob("[0-9]*/environ"):
+        try:
+            if f"PWD={program.parent}" in place.read_bytes().decode(errors="replace").split("\0"):
+                found.append(place.parent.name)
+        except OSError:
+            continue
+    return [one for one in found if int(one) != os.getpid()]
+
+
+def wait_for(true, child: subprocess.Popen[bytes] | None = None) -> None:
+    ends = time.monotonic() + 60
+    while not true():
+        assert time.monotonic() < ends, "waited for nothing"
+        assert child is None or child.poll() is None, "the program ended by itself"
+        time.sleep(0.05)
+
+
+def test_other_settings_are_refused_with_the_differences(benchmarks: Benchmarks, tmp_path: Path) -> None:
+    evaluate(benchmarks, SYSTEMS[:1], OPTIONS, folder=tmp_path)
+    with pytest.raises(ConfigError, match=r"k was 10 and is 5") as caught:
+        evaluate(benchmarks, SYSTEMS[:1], replace(OPTIONS, k=5), folder=tmp_path)
+    assert "windows" not in str(caught.value)
+    with pytest.raises(ConfigError, match=r"systems was \[.hybrid.\]"):
+        evaluate(benchmarks, SYSTEMS, OPTIONS, folder=tmp_path)
+    other = with_questions(benchmarks, "first")
+    with pytest.raises(ConfigError, match=r"benchmarks.one.questions was 4 and is 1"):
+        evaluate([*other, benchmarks[1]], SYSTEMS[:1], OPTIONS, folder=tmp_path)
+
+
+def test_two_runs_do_not_write_to_one_folder(benchmarks: Benchmarks, tmp_path: Path) -> None:
+    with (
+        open_run(tmp_path, {}, {}),
+        pytest.raises(CorpusLockedError, match="another evaluation"),
+        open_run(tmp_path, {}, {}),
+    ):
+        pass
+    assert benchmarks
+
+
+def test_a_damaged_line_is_reported_with_its_number(benchmarks: Benchmarks, tmp_path: Path) -> None:
+    evaluate(benchmarks, SYSTEMS[:1], OPTIONS, folder=tmp_path)
+    file = tmp_path / "records.jsonl"
+    lines = file.read_bytes().splitlines(keepends=True)
+    file.write_bytes(lines[0] + b"{]\n" + b"".join(lines[1:]))
+    with pytest.raises(DataError, match=r"records.jsonl, line 2 is damaged"):
+        read_records(tmp_path)
+
+
+def test_the_summary_of_a_stopped_run_lists_missing_records(benchmarks: Benchmarks, tmp_path: Path) -> None:
+    evaluate(benchmarks, SYSTEMS[:1], OPTIONS, folder=tmp_path)
+    file = tmp_path / "records.jsonl"
+    file.write_bytes(b"".join(file.read_bytes().splitlines(keepends=True)[:5]))
+    (missing,) = summarise_run(tmp_path).missing
+    assert (missing.benchmark, missing.count, missing.first) == ("two", 2, ("dev-1", "dev-2"))
+
+
+def test_the_folder_records_licence_split_and_problems_of_the_data(tmp_path: Path) -> None:
+    folder = native_folder(tmp_path, name="musique")
+    with (folder / "queries.dev.jsonl").open("a") as file:
+        file.write("not json\n")
+    made = prepare(load_benchmark("musique", data=tmp_path), cache=tmp_path / "cache")
+    evaluate([made], find_systems(["bm25"]), OPTIONS, folder=tmp_path / "out")
+    note = read_run(tmp_path / "out")["notes"]["benchmarks"]["musique"]
+    assert (note["licence"], note["split"], note["questions"]) == ("CC BY 4.0", "dev", 4)
+    (problem,) = summarise_run(tmp_path / "out").problems
+    assert "queries.dev.jsonl:5" in problem
+
+
+def test_missing_gold_is_refused_or_lowers_recall_and_is_reported(tmp_path: Path) -> None:
+    made = found_lacking(tmp_path)
+    with pytest.raises(DataError, match=r"1 of 8 gold items.*nowhere.*--allow-missing-gold"):
+        require_sound_data([made])
+    require_sound_data([made], allow_missing_gold=True)
+    records = evaluate([made], find_systems(["bm25"]), OPTIONS, folder=tmp_path / "out")
+    lacking = next(one for one in records if one.question == "dev-0")
+    assert lacking.scores["recall"] is not None
+    assert lacking.scores["recall"] <= 0.5
+    assert any("not in the index: nowhere" in line for line in summarise_run(tmp_path / "out").problems)
+
+
+def found_lacking(tmp_path: Path) -> PreparedBenchmark:
+    benchmark: Benchmark = load_benchmark(str(native_folder(tmp_path)), data=tmp_path)
+    first = replace(benchmark.questions[0], gold=("ada quill", "nowhere"))
+    asked = (first, *benchmark.questions[1:])
+    return prepare(replace(benchmark, questions=asked), cache=tmp_path / "cache")
+
+
+def test_shared_questions_are_refused(tmp_path: Path) -> None:
+    benchmark = load_benchmark(str(native_folder(tmp_path)), data=tmp_path)
+    made = prepare(replace(benchmark, train=benchmark.questions[:1]), cache=tmp_path / "cache")
+    with pytest.raises(DataError, match=r"train and test share 1 questions .dev-0. and 1 ids"):
+        require_sound_data([made])
+    require_sound_data([made], allow_leaks=True)
+
+
+def test_trajectories_have_folders_by_benchmark_system_and_window(benchmarks: Benchmarks, tmp_path: Path) -> None:
+    options = replace(OPTIONS, windows=(2048,), save=tmp_path / "saved")
+    evaluate(benchmarks, find_systems(["agent"]), options, folder=tmp_path / "out")
+    assert len(list((tmp_path / "saved" / "one" / "agent" / "2048-0").glob("*.jsonl"))) == 4

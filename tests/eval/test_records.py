@@ -1,0 +1,94 @@
+"""Records as rows of a run's file, and the files of an earlier version."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from context_agent.errors import DataError
+from context_agent.eval.evaluation import summarise_run
+from context_agent.eval.records import EvalRecord, TurnState, open_run, read_records, read_run, record_from_json
+from context_agent.eval.summary import summary_from_json
+from context_agent.eval.view.loading import load
+
+RECORD = EvalRecord(
+    "musique",
+    "agent",
+    8192,
+    1,
+    "q7",
+    type="bridge",
+    hops=3,
+    scores={"recall": 0.5, "answer_found": None, "turns": 4.0},
+    stop_reason="finished",
+    seconds=0.25,
+    curve=(TurnState(1, 900, 800, 0.5, 0.5), TurnState(2, 1900, 700, 0.5, 0.0, 3, 1)),
+    ranking=("d1", "d2"),
+)
+
+
+def test_a_record_comes_back_from_a_line_as_it_was() -> None:
+    assert record_from_json(json.loads(json.dumps(RECORD.to_json())), "here") == RECORD
+    failed = EvalRecord("b", "s", 0, 0, "q", scores={"recall": 0.0}, error="down")
+    assert record_from_json(json.loads(json.dumps(failed.to_json())), "here") == failed
+
+
+def test_fields_of_a_newer_version_are_passed_over() -> None:
+    row = RECORD.to_json() | {"weather": "fine"}
+    row["curve"] = [{**turn, "mood": 1} for turn in row["curve"]]
+    assert record_from_json(row, "here") == RECORD
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"window": "8k"},
+        {"question": 7},
+        {"scores": {"recall": "high"}},
+        {"scores": {"recall": float("nan")}},
+        {"scores": 5},
+        {"curve": [{"turn": 1}]},
+        {"error": 3},
+    ],
+)
+def test_an_invalid_record_is_reported_with_its_location(change: dict[str, object]) -> None:
+    with pytest.raises(DataError, match=r"^run\.jsonl:3: "):
+        record_from_json(RECORD.to_json() | change, "run.jsonl:3")
+
+
+def test_a_row_that_is_no_object_or_lacks_a_field() -> None:
+    for row in ([], None, {"benchmark": "b"}):
+        with pytest.raises(DataError, match="not a record"):
+            record_from_json(row, "here")
+
+
+OLD_RUN = Path(__file__).parent / "old_run"
+"""A run folder as version 0.1.0 wrote it before its modules were renamed."""
+
+
+def test_a_run_of_an_earlier_version_has_the_same_summary() -> None:
+    old = json.loads((OLD_RUN / "summary.json").read_text(encoding="utf-8"))
+    summary = json.loads(json.dumps(summarise_run(OLD_RUN).to_json()))
+    assert {**summary, "definitions": None} == {**old, "definitions": None}
+    assert summary_from_json(old) == summarise_run(OLD_RUN)
+
+
+def test_a_run_of_an_earlier_version_can_be_resumed(tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    shutil.copytree(OLD_RUN, folder)
+    run = read_run(folder)
+    with open_run(folder, run["settings"], run["notes"]) as log:
+        assert sorted(log.records) == [record.key for record in read_records(OLD_RUN)]
+        log.add(RECORD)
+    assert RECORD in read_records(folder)
+
+
+def test_the_trajectories_of_an_earlier_version_are_found_and_replay() -> None:
+    files = load([OLD_RUN / "trajectories"])
+    assert len(files.loaded) == 2
+    assert all(loaded.problem is None for loaded in files.loaded)
+    paths = {OLD_RUN / path for record in read_records(OLD_RUN) for path in record.trajectories}
+    assert {loaded.path for loaded in files.loaded} == paths

@@ -1,0 +1,120 @@
+"""Reading trajectory files as they are found: what can be shown is, what can't is named, what is none is counted."""
+
+import json
+
+import pytest
+
+from context_agent.errors import DataError
+from context_agent.eval.view.loading import load
+from context_agent.harness.trajectory_file import TrajectoryWriter
+from tests.eval import episodes
+
+
+@pytest.fixture
+def folder(corpus, tmp_path):
+    """A folder with one sound trajectory, `good.jsonl`."""
+    path = episodes.edited(corpus, tmp_path / "runs")
+    path.rename(path.with_name("good.jsonl"))
+    return tmp_path / "runs"
+
+
+def lines(folder):
+    return (folder / "good.jsonl").read_text().splitlines(keepends=True)
+
+
+def test_folders_are_read_with_those_in_them_and_each_file_once(corpus, folder):
+    episodes.edited(corpus, folder / "deep" / "er")
+    found = load([folder, folder / "good.jsonl", folder])
+    assert [one.run for one in found.loaded] == ["deep/er", "runs"]
+    assert found.problems == ()
+
+
+def test_runs_are_named_by_the_part_of_their_paths_that_differs(corpus, tmp_path):
+    for name in ("a/seed0", "b/seed0"):
+        episodes.edited(corpus, tmp_path / name)
+    assert {one.run for one in load([tmp_path / "a", tmp_path / "b"]).loaded} == {"a/seed0", "b/seed0"}
+
+
+def test_other_files_are_counted_and_no_problem(folder):
+    (folder / "notes.txt").write_text("notes")
+    (folder / "questions.jsonl").write_text('{"question": "who?"}\n')
+    (folder / "list.jsonl").write_text("[1]\n")
+    (folder / "empty.jsonl").write_text("")
+    found = load([folder])
+    assert (len(found.loaded), found.ignored, found.problems) == (1, 4, ())
+
+
+def test_a_cut_file_is_read_up_to_the_cut(folder):
+    whole = "".join(lines(folder))
+    for size in (len(lines(folder)[0]), len(whole) // 2, len(whole) - 3):
+        (folder / "cut.jsonl").write_text(whole[:size])
+        cut, good = load([folder]).loaded
+        assert cut.trajectory.end is None
+        assert cut.problem is None
+        assert len(cut.trajectory.events) < len(good.trajectory.events)
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        (lambda rows: ['{"kind":"header","schema"'], "header"),
+        (lambda rows: [json.dumps({**json.loads(rows[0]), "schema": 7}) + "\n", *rows[1:]], "schema 7"),
+        (lambda rows: [rows[0], "{}\n", *rows[1:]], "line 2"),
+        (lambda rows: [rows[0], "[" * 100_000 + "\n", *rows[1:]], "not a valid trajectory"),
+        (lambda rows: [json.dumps({**json.loads(rows[0]), "budget": None}) + "\n", *rows[1:]], "header"),
+    ],
+)
+def test_a_file_that_cannot_be_shown_is_named_with_the_reason_and_stops_nothing(folder, change, reason):
+    (folder / "bad.jsonl").write_text("".join(change(lines(folder))))
+    found = load([folder])
+    assert [one.path.name for one in found.loaded] == ["good.jsonl"]
+    (problem,) = found.problems
+    assert "bad.jsonl" in problem
+    assert reason in problem
+
+
+@pytest.mark.parametrize(
+    ("kind", "change", "reason"),
+    [
+        ("edit", {"pruned": [99]}, "names block 99"),
+        ("usage", {"total": 1}, "the record says 1"),
+        ("end", {"digest": "x"}, "differs from the recorded one"),
+    ],
+)
+def test_a_trajectory_that_does_not_replay_is_loaded_with_the_reason(folder, kind, change, reason):
+    rows = [json.loads(line) for line in lines(folder)]
+    next(row for row in rows if row["kind"] == kind).update(change)
+    (folder / "good.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    (one,) = load([folder]).loaded
+    assert reason in one.problem
+
+
+def test_files_still_being_written_are_read_as_far_as_they_go(folder):
+    (done,) = load([folder]).loaded
+    writer = TrajectoryWriter(folder / "live.jsonl", done.trajectory.header)
+    for count, event in enumerate(done.trajectory.events):
+        _, live = load([folder]).loaded
+        assert len(live.trajectory.events) == count
+        assert live.problem is None
+        writer(event)
+    assert load([folder]).loaded[1].trajectory.end == done.trajectory.end
+
+
+@pytest.mark.parametrize(
+    ("files", "reason"),
+    [
+        ({}, "no files"),
+        ({"a.txt": "x", "b.jsonl": "{}"}, "2 other files"),
+        ({"a.jsonl": '{"kind":"header"'}, "a.jsonl"),
+    ],
+)
+def test_without_any_trajectory_the_error_lists_the_reasons(tmp_path, files, reason):
+    for name, text in files.items():
+        (tmp_path / name).write_text(text)
+    with pytest.raises(DataError, match=reason):
+        load([tmp_path])
+
+
+def test_a_path_that_is_not_there_is_an_error(tmp_path):
+    with pytest.raises(DataError, match="nowhere does not exist"):
+        load([tmp_path / "nowhere"])
