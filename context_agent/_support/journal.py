@@ -5,8 +5,8 @@
         log.append({"key": "q1"})                             # on disk when it returns
 
 A log holds one JSON object a line: plain JSONL, or with a checksum (`crc32 {json}`) where a damaged byte must not pass
-for data. What is created here only its owner can read. A process that is killed while it appends leaves at most one incomplete last line. Readers ignore that line,
-and the next writer cuts it off. Any other damage is refused.
+for data. Only its owner can read a file that is created here. A process that is killed while it appends leaves at most
+one incomplete last line. Readers ignore that line, and the next writer cuts it off. Any other damage is refused.
 """
 
 from __future__ import annotations
@@ -99,8 +99,9 @@ class AppendLog:
     def _opened(self) -> BinaryIO:
         if self._file is None:
             is_new = not self.path.exists()
-            self._file = open_private(self.path, "w+b" if is_new else "r+b", buffering=0)
-            self._cut(self._file)
+            file: BinaryIO = open_private(self.path, "w+b" if is_new else "r+b", buffering=0)
+            self._cut(file)
+            self._file = file
             if is_new and self._sync:
                 sync_path(self.path.parent)
         return self._file
