@@ -30,7 +30,7 @@ from context_agent.retrieval.grep import Pattern, scan
 from context_agent.retrieval.hybrid import Bm25Retriever, Candidate, QueryVectors, gather, hits_of
 from context_agent.retrieval.layouts import ForeignLayout, Keys, Layout, OwnLayout
 from context_agent.retrieval.manifest import Manifest, read_manifest
-from context_agent.retrieval.native import hybrid_request, hybrid_rows, sparse_key
+from context_agent.retrieval.native import hybrid_request, hybrid_rows, sparse_index
 from context_agent.retrieval.protocol import CANDIDATES, GREP_LIMIT, PER_RETRIEVER, Where
 from context_agent.retrieval.recent import Recent
 from context_agent.retrieval.store import PAGE, Place, connect, find, own_folder, readable
@@ -105,10 +105,12 @@ class ChromaCorpus:
 
         For the last, `collection` is Chroma's own object, which stays the caller's, and neither place is named.
 
-        `embedder` is one or a spec for `load_embedder`, and defaults to what the collection was indexed with: as its
-        manifest says, or its stored embedding function. The `*_key` options name metadata entries of a collection that
-        was not made here (see `Keys`). BM25 and a copy of the texts are kept in the folder, with a server in `cache`
-        (default: the user's cache folder); they are brought up to date now, or made anew with `rebuild`.
+        `embedder` is an embedder or a spec for `load_embedder`. By default it is the function that the caller passed to
+        Chroma with a live `collection`; otherwise the stored data selects an embedder that ships with this package or
+        with Chroma (see `stored_embedder`), and any other must be passed. The `*_key` options name metadata entries of
+        a collection that was not made here (see `Keys`). BM25 and a copy of the texts are kept in the folder, with a
+        server in `cache` (default: the user's cache folder); they are brought up to date now, or made anew with
+        `rebuild`.
         `calibration=False` trusts both retrievers alike; `wrap` replaces a retriever before calibration.
 
         Raises `CorpusNotFoundError`, `CorpusEmptyError`, `CorpusCorruptError`, `DimensionError`, `ConfigError`.
@@ -186,7 +188,7 @@ class ChromaCorpus:
         with readable(self._place):
             if where is not None:
                 self._matching(where)  # Refuses a malformed filter before anything else stumbles over it.
-            if self._sparse_key is not None:
+            if self._sparse_index is not None:
                 found, chunks = self._native(query, depth, exclude, where)
             else:
                 weights = self.calibration.weights
@@ -284,7 +286,7 @@ class ChromaCorpus:
             self._layout: Layout = OwnLayout(manifest) if manifest else ForeignLayout(self._keys, self._counter)
             self.snapshot = self._snapshot(rebuild)
             self._matching = self._filter_cache()
-            self._sparse_key = sparse_key(self._collection)
+            self._sparse_index = sparse_index(self._collection)
             shipped: list[Retriever] = [
                 ChromaDense(self._collection, self._embed_query, self.snapshot.chunk_of_record),
                 Bm25Retriever(self.snapshot.bm25, self._matching, self.snapshot.chunk_of_record),
@@ -353,11 +355,11 @@ class ChromaCorpus:
         self, query: str, limit: int, exclude: AbstractSet[str], where: Where | None
     ) -> tuple[list[Candidate], dict[str, Chunk]]:
         """One request to the server's own hybrid search; the scores of the single retrievers stay unknown."""
-        if not query.strip() or limit <= 0 or self._sparse_key is None:
+        if not query.strip() or limit <= 0 or self._sparse_index is None:
             return [], {}
         ask = max(limit, PER_RETRIEVER) + len(exclude)
         request = hybrid_request(
-            query, self._embed_query(query), self._sparse_key, limit=ask, depth=2 * ask, where=where
+            query, self._embed_query(query), self._sparse_index, limit=ask, depth=2 * ask, where=where
         )
         found: list[Candidate] = []
         chunks: dict[str, Chunk] = {}

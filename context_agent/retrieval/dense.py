@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
-from context_agent.errors import ConfigError, DimensionError, EmbedderError
+from context_agent.errors import DimensionError
+from context_agent.retrieval.embedders.stored import stored_embedder
 from context_agent.retrieval.hybrid import DENSE, QueryVectors
 from context_agent.retrieval.manifest import Manifest
 from context_agent.retrieval.protocol import Where
@@ -64,65 +65,22 @@ class ChromaDense:
         ]
 
 
-class FunctionEmbedder:
-    """A collection's own embedding function as an embedder. Its vectors are used as they are, not normalised."""
-
-    def __init__(self, function: Any, dimension: int, name: str | None = None) -> None:
-        self._function, self.dimension = function, dimension
-        self.name = f"chroma:{name or function.name()}"
-
-    def embed_documents(self, texts: Sequence[str]) -> NDArray[np.float32]:
-        """Vectors of texts, shape (n, d)."""
-        return self._call(self._function, list(texts))
-
-    def embed_query(self, text: str) -> NDArray[np.float32]:
-        """Vector of a query, shape (d,)."""
-        vector: NDArray[np.float32] = self._call(getattr(self._function, "embed_query", self._function), [text])[0]
-        return vector
-
-    def _call(self, function: Any, texts: list[str]) -> NDArray[np.float32]:
-        try:
-            return np.asarray(function(input=texts), dtype=np.float32)
-        except Exception as error:
-            raise EmbedderError(f"the collection's embedding function {self.name} failed: {error}") from error
-
-
 def embedder_of(collection: Collection, manifest: Manifest | None) -> Embedder:
-    """What a collection was embedded with, by its manifest or its stored function. Raises `ConfigError` if unknown."""
-    if manifest is not None:
-        return _named_in(manifest)
-    # Where none was stored, merely asking for it warns of a deprecated form.
-    stored = (collection.configuration_json.get("embedding_function") or {}).get("type")
-    function = collection.configuration.get("embedding_function") if stored != "legacy" else None
-    if function is None and (given := _function_in_hand(collection)) is not None:
-        return FunctionEmbedder(given, dimension_of(collection), type(given).__name__)
-    if function is None:
-        raise ConfigError(
-            f"collection {collection.name!r} does not say what its vectors were made with ({dimension_of(collection)} "
-            "numbers each): name the embedder"
-        )
-    return FunctionEmbedder(function, dimension_of(collection))
+    """The embedder of an open collection: the function its caller passed, else what `stored_embedder` allows.
 
+    A manifest decides first where there is one. Raises `ConfigError`.
+    """
+    from context_agent.retrieval.embedders.chroma import ChromaEmbedder
 
-def _function_in_hand(collection: Collection) -> Any:
-    """The function that a caller who holds the collection open gave it; Chroma's default stands for none given."""
-    from chromadb.api.types import DefaultEmbeddingFunction
-
-    function = collection._embedding_function  # noqa: SLF001 - Chroma has no other way to ask
-    return None if isinstance(function, DefaultEmbeddingFunction) else function
-
-
-def _named_in(manifest: Manifest) -> Embedder:
-    from context_agent.retrieval.embedders import load_embedder
-
-    for spec in filter(None, (manifest.spec, manifest.embedder, "static")):
-        try:
-            embedder = load_embedder(spec)
-        except ConfigError:
-            continue
-        if embedder.name == manifest.embedder:
-            return embedder
-    raise ConfigError(f"the index was made with the embedder {manifest.embedder!r}: name it, it cannot be guessed")
+    if manifest is None and (held := ChromaEmbedder.of_collection(collection)) is not None:
+        return held
+    return stored_embedder(
+        collection.name,
+        manifest,
+        collection.configuration_json,
+        collection.get_model().serialized_schema,
+        dimension=dimension_of(collection),
+    )
 
 
 def dimension_of(collection: Collection) -> int:

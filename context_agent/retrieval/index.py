@@ -28,6 +28,7 @@ from context_agent.errors import (
 from context_agent.retrieval import snapshot as snapshots
 from context_agent.retrieval.calibration import Calibration, calibrate, probes_of, sample_rows
 from context_agent.retrieval.dense import ChromaDense
+from context_agent.retrieval.embedders.stored import check_writable
 from context_agent.retrieval.hybrid import Bm25Retriever, QueryVectors
 from context_agent.retrieval.layouts import OwnLayout
 from context_agent.retrieval.manifest import (
@@ -293,6 +294,7 @@ def _collection(client: ClientAPI, place: Place, name: str, wanted: Manifest) ->
     collection = client.get_or_create_collection(
         name, embedding_function=None, configuration={"hnsw": {"space": "cosine"}}
     )
+    check_writable(name, collection.configuration_json, collection.get_model().serialized_schema)
     manifest, count = read_manifest(collection), collection.count()
     if manifest is None and count:
         raise CorpusError(

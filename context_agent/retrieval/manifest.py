@@ -17,7 +17,9 @@ import json
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from hashlib import blake2b
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+
+from annotated_types import Interval, Len
 
 from context_agent.errors import CorpusCorruptError
 from context_agent.retrieval.calibration import Calibration
@@ -29,15 +31,22 @@ if TYPE_CHECKING:
 KEY = "ctx1"
 """The manifest in a collection's metadata, and the packed entry in a record's."""
 SCHEMA = 1
+LONGEST_ENTRY = 100_000
+"""Characters of a manifest that are read."""
+_STRICT: dict[str, Any] = {"extra": "forbid", "allow_inf_nan": False}
+_Name = Annotated[str, Len(1, 4_096)]
+_Count = Annotated[int, Interval(ge=0, le=2**53)]
+_Scores = Annotated[Mapping[Annotated[str, Len(1, 100)], Annotated[float, Interval(ge=0, le=1e6)]], Len(0, 100)]
 
 
 @dataclass(frozen=True, slots=True)
 class Chunking:
     """How documents were cut: tokens a chunk, tokens of overlap, and what counted them."""
 
-    size: int
-    overlap: int
-    counter: str
+    __pydantic_config__: ClassVar[dict[str, Any]] = _STRICT
+    size: _Count
+    overlap: _Count
+    counter: _Name
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,14 +56,15 @@ class Manifest:
     `embedder` is the embedder's name, `spec` what `load_embedder` makes it from, empty where that is not known.
     """
 
-    embedder: str
-    dimension: int
+    __pydantic_config__: ClassVar[dict[str, Any]] = _STRICT
+    embedder: _Name
+    dimension: Annotated[int, Interval(ge=1, le=100_000)]
     chunking: Chunking
-    spec: str = ""
-    revision: int = 0
-    chunks: int = 0
-    mrr: Mapping[str, float] = field(default_factory=dict)
-    weights: Mapping[str, float] = field(default_factory=dict)
+    spec: Annotated[str, Len(0, 4_096)] = ""
+    revision: _Count = 0
+    chunks: _Count = 0
+    mrr: _Scores = field(default_factory=dict)
+    weights: _Scores = field(default_factory=dict)
 
     def next(self, chunking: Chunking, chunks: int, found: Calibration) -> Manifest:
         """The manifest of the next complete state."""
@@ -69,18 +79,42 @@ class Manifest:
 
 
 def read_manifest(collection: Collection) -> Manifest | None:
-    """The manifest; None for a collection that was not made by this package. Raises `CorpusCorruptError`."""
-    raw = (collection.metadata or {}).get(KEY)
-    if raw is None:
+    """The manifest; None for a collection that this package did not make. Raises `CorpusCorruptError`."""
+    return parse_manifest(collection.name, (collection.metadata or {}).get(KEY))
+
+
+def parse_manifest(collection: str, entry: object) -> Manifest | None:
+    """The manifest in the metadata entry `KEY` of a collection; None for None.
+
+    Every field is checked, because the entry may come from someone else. Raises `CorpusCorruptError`.
+    """
+    from pydantic import TypeAdapter, ValidationError
+    from pydantic_core import from_json
+
+    if entry is None:
         return None
+    if not isinstance(entry, str) or len(entry) > LONGEST_ENTRY:
+        raise _damaged(collection, f"it is not a text of at most {LONGEST_ENTRY:,} characters")
     try:
-        data: dict[str, Any] = json.loads(raw)
-        schema = data.pop("schema")
+        fields = from_json(entry)
+        schema = fields.pop("schema")
         if schema == SCHEMA:
-            return Manifest(**{**data, "chunking": Chunking(**data["chunking"])})
+            return TypeAdapter(Manifest).validate_json(json.dumps(fields), strict=True)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        raise _damaged(collection, f"{'.'.join(map(str, first['loc']))}: {first['msg']}") from error
     except (TypeError, ValueError, KeyError, AttributeError) as error:
-        raise CorpusCorruptError(f"the manifest of {collection.name!r} is damaged ({error}): index it anew") from error
-    raise CorpusCorruptError(f"{collection.name!r} was indexed by another version (schema {schema}): index it anew")
+        raise _damaged(collection, str(error)) from error
+    raise CorpusCorruptError(
+        f"collection {collection!a} was indexed by another version (schema {ascii(schema)[:50]}). Index it again"
+    )
+
+
+def _damaged(collection: str, reason: str) -> CorpusCorruptError:
+    return CorpusCorruptError(
+        f"the manifest of collection {collection!a} is damaged ({ascii(reason[:200])[1:-1]}). Delete the "
+        "index and index the documents again"
+    )
 
 
 def write_manifest(collection: Collection, manifest: Manifest) -> None:
@@ -123,11 +157,14 @@ def metadata_of(entry: Entry) -> dict[str, Any]:
 
 
 def entry_of(record: str, text: str | None, metadata: Mapping[str, Any] | None) -> Entry | None:
-    """What `metadata_of` wrote, read back; None for a record that is not of our making."""
+    """What `metadata_of` wrote, read back; None for a record that `metadata_of` did not write."""
     own = dict(metadata or {})
     try:
-        document_id, title, index, start, end, tokens, revision, place = json.loads(own.pop(KEY))
-    except (KeyError, TypeError, ValueError):
+        document_id, title, *numbers = json.loads(own.pop(KEY))
+        index, start, end, tokens, revision, place = numbers
+    except (KeyError, TypeError, ValueError, RecursionError):
+        return None
+    if not (isinstance(document_id, str) and isinstance(title, str) and all(type(n) is int for n in numbers)):
         return None
     chunk = Chunk(f"{document_id}_{index}", document_id, index, text or "", start, end, tokens, title, own)
     return Entry(record, chunk, revision, place)

@@ -2,52 +2,73 @@
 
 Written against the classes of chromadb 1.5 and their documentation; a local client and a single-node server refuse this
 API, so it was **never run against a real cloud**. Tests check the requests it builds and how it reads answers.
+
+Chroma's client, not its server, turns a query text into a sparse vector, by the function stored with the collection,
+which may call a service with a key from the environment. So the query is embedded here, by Chroma's own BM25 function
+alone; a sparse index of another function is not used.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from context_agent.retrieval.embedders.stored import sparse_functions
 from context_agent.retrieval.fusion import RRF_K
 from context_agent.retrieval.protocol import Where
 
 if TYPE_CHECKING:
     from chromadb.api.models.Collection import Collection
+    from chromadb.api.types import SparseEmbeddingFunction
+    from chromadb.base_types import SparseVector
     from chromadb.execution.expression.plan import Search
 
 
-def sparse_key(collection: Collection) -> str | None:
-    """The metadata key under which a collection has an enabled sparse index; None without one."""
-    schema = collection.schema
-    for key, types in sorted(schema.keys.items()) if schema else ():
-        sparse = types.sparse_vector
-        if sparse is not None and sparse.sparse_vector_index is not None and sparse.sparse_vector_index.enabled:
-            return key
+_LOCAL_SPARSE = "chroma_bm25"
+"""The one sparse embedding function of Chroma's that needs neither a network nor a model."""
+_NUMBERS = ("k", "b", "avg_doc_length", "token_max_length")
+_STOPWORDS = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class SparseIndex:
+    """An enabled sparse index: the metadata key, and what embeds a query for it on this machine."""
+
+    key: str
+    function: SparseEmbeddingFunction[Any]
+
+    def embed(self, query: str) -> SparseVector:
+        """The query's sparse vector; Chroma's `Knn` takes it in place of a text."""
+        return self.function.embed_query([query])[0]
+
+
+def sparse_index(collection: Collection) -> SparseIndex | None:
+    """The first sparse index whose stored function runs on this machine; None without one."""
+    for key, stored in sparse_functions(collection.get_model().serialized_schema).items():
+        if stored.get("name") == _LOCAL_SPARSE and (function := _bm25(stored.get("config"))) is not None:
+            return SparseIndex(key, function)
     return None
 
 
 def hybrid_request(
     query: str,
     vector: NDArray[np.float32],
-    key: str,
+    index: SparseIndex,
     *,
     limit: int,
     depth: int,
     weights: Sequence[float] = (1.0, 1.0),
     where: Where | None = None,
 ) -> Search:
-    """One request for the best `limit` records of a dense and a sparse ranking of `depth` each, fused on the server.
-
-    The server turns `query` into a sparse vector by the collection's own sparse embedding function.
-    """
+    """One request for the best `limit` records of a dense and a sparse ranking of `depth` each, fused on the server."""
     from chromadb import K, Knn, Rrf, Search
 
     dense = Knn(query=vector, limit=depth, return_rank=True, default=float(depth))
-    sparse = Knn(query=query, key=key, limit=depth, return_rank=True, default=float(depth))
+    sparse = Knn(query=index.embed(query), key=index.key, limit=depth, return_rank=True, default=float(depth))
     ranked = Search().rank(Rrf([dense, sparse], k=RRF_K, weights=list(weights)))
     limited = ranked.limit(limit).select(K.DOCUMENT, K.METADATA, K.SCORE)
     return limited.where(where) if where is not None else limited
@@ -60,3 +81,22 @@ def hybrid_rows(collection: Collection, request: Search) -> list[dict[str, Any]]
         # Chroma ranks ascending, so its fused scores are negative.
         row["score"] = -float(row.get("score") or 0.0)
     return sorted(rows, key=lambda row: (-row["score"], row["id"]))
+
+
+def _bm25(config: object) -> SparseEmbeddingFunction[Any] | None:
+    """Chroma's BM25 function with the stored settings; None where they are not plausible or a library is missing."""
+    from chromadb.utils.embedding_functions import ChromaBm25EmbeddingFunction
+
+    settings = config if isinstance(config, Mapping) else {}
+    numbers = {key: settings[key] for key in _NUMBERS if key in settings}
+    stopwords = settings.get("stopwords")
+    if not all(type(number) in (int, float) and 0 < number < 1e6 for number in numbers.values()):
+        return None
+    if not (stopwords is None or (isinstance(stopwords, list) and len(stopwords) <= _STOPWORDS)):
+        return None
+    function = ChromaBm25EmbeddingFunction(**numbers, stopwords=stopwords)
+    try:
+        function.embed_query(["query"])
+    except ImportError:
+        return None
+    return function

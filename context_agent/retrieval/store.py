@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import urlsplit
 
 from context_agent.errors import ConfigError, CorpusCorruptError, CorpusError, CorpusNotFoundError
@@ -77,7 +77,7 @@ def connect(place: Place, *, create: bool = False) -> ClientAPI:
     if create:
         _make_folder(place.path)
     with readable(place):
-        client = chromadb.PersistentClient(str(place.path))
+        client = chromadb.PersistentClient(str(place.path), settings=_client_settings())
         client.count_collections()
         return client
 
@@ -134,11 +134,23 @@ def all_ids(collection: Collection) -> list[str]:
 
 
 def own_folder(place: Place, collection: Collection, cache: str | Path | None = None) -> Path:
-    """Where BM25 and texts of a collection are kept: beside a local one, else in the user's cache folder, by its id."""
+    """Where BM25 and texts of a collection are kept: beside a local one, else in the user's cache folder, by its id.
+
+    Raises `CorpusCorruptError` where a link in an index folder leads elsewhere.
+    """
     name = str(collection.id)
     if cache is None and place.path is not None and os.access(place.path, os.W_OK):
-        return place.path / OWN_FOLDER / name
+        return _without_links(place.path, OWN_FOLDER, name)
     return cache_folder(cache) / name
+
+
+def _without_links(folder: Path, *names: str) -> Path:
+    """The folder's descendant. Files are written and deleted in it, so no step to it may be a link."""
+    for name in names:
+        folder = folder / name
+        if folder.is_symlink():
+            raise CorpusCorruptError(f"{folder} is a link. An index keeps its files in its own folder: delete the link")
+    return folder
 
 
 def cache_folder(cache: str | Path | None = None) -> Path:
@@ -148,6 +160,17 @@ def cache_folder(cache: str | Path | None = None) -> Path:
     from platformdirs import user_cache_path
 
     return user_cache_path("context-agent", appauthor=False)
+
+
+def _client_settings() -> Any:
+    """Chroma's settings from the user's environment alone.
+
+    Chroma would also read a file `.env` in the working directory, which can be a folder from someone else and can name
+    classes to load and addresses to send traces to. Its product telemetry sends nothing in the versions supported here.
+    """
+    from chromadb.config import Settings
+
+    return cast("Any", Settings)(_env_file=None)
 
 
 def _settings(collection: Collection) -> Any:
@@ -181,6 +204,7 @@ def _server(place: Place, url: str) -> ClientAPI:
                 parts.hostname,
                 port,
                 ssl=secure,
+                settings=_client_settings(),
                 headers=dict(place.headers or {}) or None,
                 tenant=place.tenant or DEFAULT_TENANT,
                 database=place.database or DEFAULT_DATABASE,

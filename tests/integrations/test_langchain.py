@@ -182,7 +182,7 @@ def test_what_cannot_be_opened_is_refused_and_leaves_nothing_open(collection: Co
     with pytest.raises(CorpusEmptyError, match="mine"):
         ContextAgentRetriever.from_chroma(store)
     store.add_documents(DOCUMENTS)
-    with pytest.raises(ConfigError, match="name the embedder"):
+    with pytest.raises(ConfigError, match=r"does not say which embedder.*--embedder SPEC"):
         ContextAgentRetriever.from_chroma(collection)
     with pytest.raises(TypeError, match="colour"):
         ContextAgentRetriever.from_chroma(store, colour="red")

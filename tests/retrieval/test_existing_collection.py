@@ -8,12 +8,13 @@ import chromadb
 import numpy as np
 import pytest
 from chromadb.api.models.Collection import Collection
-from chromadb.utils.embedding_functions import register_embedding_function
+from chromadb.utils.embedding_functions import ChromaBm25EmbeddingFunction, register_embedding_function
 
 from context_agent.errors import ConfigError, CorpusEmptyError, CorpusError, DimensionError, EmbedderError
 from context_agent.retrieval.chroma import ChromaCorpus
+from context_agent.retrieval.embedders.chroma import ChromaEmbedder
 from context_agent.retrieval.index import index_documents
-from context_agent.retrieval.native import hybrid_request, hybrid_rows, sparse_key
+from context_agent.retrieval.native import SparseIndex, hybrid_request, hybrid_rows, sparse_index
 from tests.retrieval.fakes import HashEmbedder, people
 
 
@@ -41,6 +42,9 @@ class OwnersFunction(chromadb.EmbeddingFunction[Any]):
     @staticmethod
     def build_from_config(config: dict[str, Any]) -> "OwnersFunction":
         return OwnersFunction(config["dimension"])
+
+
+OWNERS = ChromaEmbedder(OwnersFunction(), normalize=False)
 
 
 class Owner:
@@ -76,7 +80,7 @@ def test_his_function_embeds_and_his_ids_stay(owner: Owner) -> None:
     collection = owner.collection("notes", embedding_function=OwnersFunction())
     owner.fill(collection, 0, 200)
     before = collection.get(include=["documents", "metadatas", "embeddings"])
-    with ChromaCorpus.open(owner.path, collection="notes") as corpus:
+    with ChromaCorpus.open(owner.path, collection="notes", embedder=OWNERS) as corpus:
         assert corpus.embedder.name == "chroma:test-owners-function"
         hits = corpus.search("Person 42 botanist ledger")
         assert hits[0].chunk.id == hits[0].chunk.document_id == "uuid-person-42"
@@ -99,7 +103,7 @@ def test_his_function_embeds_and_his_ids_stay(owner: Owner) -> None:
 def test_his_metadata_keys_are_named_by_options(owner: Owner) -> None:
     owner.fill(owner.collection("notes", embedding_function=OwnersFunction()), 0, 80)
     keys = {"title_key": "heading", "document_key": "source", "text_key": "trade"}
-    with ChromaCorpus.open(owner.path, collection="notes", **keys) as corpus:  # type: ignore[arg-type]
+    with ChromaCorpus.open(owner.path, collection="notes", embedder=OWNERS, **keys) as corpus:  # type: ignore[arg-type]
         chunks = corpus.read("file-2")
         assert [chunk.id for chunk in chunks] == [f"uuid-person-{number}" for number in (8, 9, 10, 11)]
         assert chunks[0].title == "Person 8"
@@ -125,11 +129,11 @@ def test_every_distance_gives_cosines_or_the_same_order(owner: Owner, space: Any
 def test_changes_are_followed_without_reading_everything_again(owner: Owner, monkeypatch: pytest.MonkeyPatch) -> None:
     collection = owner.collection("notes", embedding_function=OwnersFunction())
     owner.fill(collection, 0, 120)
-    ChromaCorpus.open(owner.path, collection="notes").close()
+    ChromaCorpus.open(owner.path, collection="notes", embedder=OWNERS).close()
     monkeypatch.setattr("context_agent.retrieval.layouts.ForeignLayout._all", lambda *_: pytest.fail("read everything"))
     owner.fill(collection, 500, 3)
     collection.delete(ids=["uuid-person-5", "uuid-person-6"])
-    with ChromaCorpus.open(owner.path, collection="notes") as corpus:
+    with ChromaCorpus.open(owner.path, collection="notes", embedder=OWNERS) as corpus:
         assert corpus.count() == 121
         assert corpus.search("Person 501")[0].chunk.id == "uuid-person-501"
         assert corpus.grep("Person 502 was")[0].chunk.id == "uuid-person-502"
@@ -140,12 +144,12 @@ def test_changes_are_followed_without_reading_everything_again(owner: Owner, mon
 def test_texts_changed_in_place_are_noticed_in_the_sample_or_by_rebuild(owner: Owner) -> None:
     collection = owner.collection("notes", embedding_function=OwnersFunction())
     owner.fill(collection, 0, 300)
-    ChromaCorpus.open(owner.path, collection="notes").close()
+    ChromaCorpus.open(owner.path, collection="notes", embedder=OWNERS).close()
     collection.update(ids=["uuid-person-0"], documents=["A zeppelin."])
-    with ChromaCorpus.open(owner.path, collection="notes") as corpus:
+    with ChromaCorpus.open(owner.path, collection="notes", embedder=OWNERS) as corpus:
         assert [hit.chunk.id for hit in corpus.grep("zeppelin")] == ["uuid-person-0"]
     collection.update(ids=["uuid-person-1"], documents=["A kayak."])
-    with ChromaCorpus.open(owner.path, collection="notes", rebuild=True) as corpus:
+    with ChromaCorpus.open(owner.path, collection="notes", embedder=OWNERS, rebuild=True) as corpus:
         assert [hit.chunk.id for hit in corpus.grep("kayak")] == ["uuid-person-1"]
 
 
@@ -153,7 +157,7 @@ def test_records_without_text_are_passed_over(owner: Owner) -> None:
     collection = owner.collection("notes", embedding_function=OwnersFunction())
     owner.fill(collection, 0, 5)
     collection.add(ids=["image"], embeddings=[[0.5] * 48])
-    with ChromaCorpus.open(owner.path, collection="notes") as corpus:
+    with ChromaCorpus.open(owner.path, collection="notes", embedder=OWNERS) as corpus:
         assert "image" not in {hit.chunk.id for hit in corpus.search("guild of Person")}
         assert corpus.read("image") == []
 
@@ -165,7 +169,7 @@ def test_what_does_not_fit_is_refused(owner: Owner) -> None:
     bare = owner.collection("bare", embedding_function=None)
     bare.add(ids=["a"], embeddings=[[1.0, 2.0]], documents=["text"])
     with pytest.raises(CorpusEmptyError, match="hollow"):
-        ChromaCorpus.open(owner.path, collection="hollow")
+        ChromaCorpus.open(owner.path, collection="hollow", embedder=OWNERS)
     with pytest.raises(ConfigError, match="2 numbers each"):
         ChromaCorpus.open(owner.path, collection="bare")
     with pytest.raises(DimensionError, match=r"48 numbers.*\s64"):
@@ -177,7 +181,7 @@ def test_what_does_not_fit_is_refused(owner: Owner) -> None:
 
 def test_a_failing_function_is_named(owner: Owner, monkeypatch: pytest.MonkeyPatch) -> None:
     owner.fill(owner.collection("notes", embedding_function=OwnersFunction()), 0, 5)
-    with ChromaCorpus.open(owner.path, collection="notes") as corpus:
+    with ChromaCorpus.open(owner.path, collection="notes", embedder=OWNERS) as corpus:
         monkeypatch.setattr(OwnersFunction, "broken", True)
         with pytest.raises(EmbedderError, match="no quota left"):
             corpus.search("anything new")
@@ -186,23 +190,27 @@ def test_a_failing_function_is_named(owner: Owner, monkeypatch: pytest.MonkeyPat
 def test_our_collection_and_his_live_in_one_folder(owner: Owner) -> None:
     owner.fill(owner.collection("notes", embedding_function=OwnersFunction()), 0, 5)
     index_documents(people(4), owner.path, collection="ours", embedder=HashEmbedder())
-    with ChromaCorpus.open(owner.path, collection="notes") as his:
+    with ChromaCorpus.open(owner.path, collection="notes", embedder=OWNERS) as his:
         assert his.count() == 5
     with ChromaCorpus.open(owner.path, collection="ours", embedder=HashEmbedder()) as ours:
         assert ours.count() == 4
 
 
+BM25 = SparseIndex("sparse", ChromaBm25EmbeddingFunction())
+
+
 def test_no_sparse_index_here_so_the_native_search_is_not_used(owner: Owner) -> None:
-    assert sparse_key(owner.collection("notes", embedding_function=None)) is None
+    assert sparse_index(owner.collection("notes", embedding_function=None)) is None
 
 
 def test_the_native_request_fuses_both_rankings_on_the_server() -> None:
-    request = hybrid_request("a query", np.ones(2, np.float32), "sparse", limit=7, depth=85, where={"year": 1999})
+    request = hybrid_request("a query", np.ones(2, np.float32), BM25, limit=7, depth=85, where={"year": 1999})
     sent = request.to_dict()
     assert sent["limit"] == {"limit": 7, "offset": 0}
     assert sent["filter"] == {"year": {"$eq": 1999}}
     assert str(sent["rank"]).count("$knn") == 2
     assert "'key': 'sparse'" in str(sent["rank"])
+    assert "a query" not in str(sent["rank"]), "Chroma's client would embed a text by the stored function"
 
 
 def test_the_native_answer_is_turned_best_first() -> None:
@@ -214,7 +222,7 @@ def test_the_native_answer_is_turned_best_first() -> None:
         def search(self, request: object) -> Answer:
             return Answer()
 
-    rows = hybrid_rows(Cloud(), hybrid_request("q", np.ones(2, np.float32), "s", limit=3, depth=3))  # type: ignore[arg-type]
+    rows = hybrid_rows(Cloud(), hybrid_request("q", np.ones(2, np.float32), BM25, limit=3, depth=3))  # type: ignore[arg-type]
     assert [(row["id"], row["score"]) for row in rows] == [("a", 0.03), ("b", 0.01), ("c", 0.01)]
 
 
@@ -229,7 +237,7 @@ def test_a_collection_that_he_holds_open_stays_his(owner: Owner) -> None:
         assert corpus.search("Person 100")[0].chunk.id == "uuid-person-100"
     assert collection.count() == 81
     assert (owner.path / "ctx1" / str(collection.id)).is_dir(), "BM25 stands beside a local collection"
-    with ChromaCorpus.open(owner.path, collection="notes") as named:
+    with ChromaCorpus.open(owner.path, collection="notes", embedder=OWNERS) as named:
         assert named.count() == 81
     with pytest.raises(ConfigError, match="either by a folder"):
         ChromaCorpus.open(owner.path, collection=collection)

@@ -1,14 +1,15 @@
-"""Chroma's embedding functions as an `Embedder`: its default, or the one that a collection was made with."""
+"""Chroma's embedding functions as an `Embedder`: its default, or a function that the caller holds."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cached_property
+from tarfile import TarError
 from typing import Any
 
 import numpy as np
 
-from context_agent.errors import EmbedderError
+from context_agent.errors import ConfigError, EmbedderError
 from context_agent.retrieval.embedders.protocol import Vectors, has_content, unit_rows, well_formed
 
 _BATCH = 256
@@ -21,12 +22,13 @@ _DOWNLOAD = (
 class ChromaEmbedder:
     """An `Embedder` over a chromadb `EmbeddingFunction`, as `chromadb.utils.embedding_functions` has many.
 
-    `name` defaults to the function's own, which says nothing of its settings: give one where two functions differ
-    in their settings alone.
+    `name` defaults to the function's own, which does not include its settings: pass one where two functions differ
+    only in their settings. `normalize=False` keeps the length of the function's vectors, for a collection whose
+    distances depend on it.
     """
 
-    def __init__(self, function: Any, *, name: str | None = None) -> None:
-        self._function = function
+    def __init__(self, function: Any, *, name: str | None = None, normalize: bool = True) -> None:
+        self._function, self._normalize = function, normalize
         self._name = name or f"chroma:{_function_name(function)}"
 
     @classmethod
@@ -37,16 +39,26 @@ class ChromaEmbedder:
         return cls(DefaultEmbeddingFunction(), name="chroma-default")
 
     @classmethod
-    def of_collection(cls, collection: Any) -> ChromaEmbedder:
-        """The function persisted with a collection. Raises `EmbedderError` when the collection has none."""
-        # chromadb offers no public way to the function it restored or was handed.
-        function = getattr(collection, "_embedding_function", None)
-        if function is None:
-            raise EmbedderError(
-                f"the collection {collection.name!r} was made without an embedding function: name the embedder that "
-                "made its vectors"
-            )
-        return cls.default() if _function_name(function) == "default" else cls(function)
+    def downloaded(cls) -> ChromaEmbedder:
+        """Chroma's default, which uses the model files on this machine and never downloads them.
+
+        Raises `ConfigError` where they are missing.
+        """
+        return cls(_offline_default(), name="chroma-default")
+
+    @classmethod
+    def of_collection(cls, collection: Any) -> ChromaEmbedder | None:
+        """The embedding function that the caller passed when opening the collection, its vectors as they are.
+
+        None where the caller passed none. What is stored with the collection does not count.
+        """
+        from chromadb.api.types import DefaultEmbeddingFunction
+
+        function = collection._embedding_function  # noqa: SLF001 - Chroma has no public way to ask
+        # Chroma sets its default where the caller passed nothing.
+        if function is None or isinstance(function, DefaultEmbeddingFunction):
+            return None
+        return cls(function, normalize=False)
 
     def __repr__(self) -> str:
         # The function's own repr may show a key.
@@ -69,13 +81,14 @@ class ChromaEmbedder:
         for start in range(0, len(filled), _BATCH):
             rows = filled[start : start + _BATCH]
             vectors[rows] = self._call([texts[i] for i in rows], query=False)
-        return unit_rows(vectors)
+        return unit_rows(vectors) if self._normalize else vectors
 
     def embed_query(self, text: str) -> Vectors:
         """Vector of the query, shape (d,), by the function's own way with queries where it has one."""
         if not has_content(text):
             return np.zeros(self.dimension, dtype=np.float32)
-        vector: Vectors = unit_rows(self._call([text], query=True))[0]
+        vectors = self._call([text], query=True)
+        vector: Vectors = unit_rows(vectors)[0] if self._normalize else vectors[0]
         return vector
 
     def _call(self, texts: list[str], *, query: bool) -> Vectors:
@@ -90,8 +103,28 @@ class ChromaEmbedder:
         return found
 
 
-def _function_name(function: Any) -> str:
+def _offline_default() -> Any:
+    from chromadb.utils.embedding_functions import ONNXMiniLM_L6_V2
+
+    class OfflineDefault(ONNXMiniLM_L6_V2):
+        def _download(self, *_: Any, **__: Any) -> None:  # type: ignore[override]
+            raise OSError("the model files are not on this machine")
+
     try:
-        return str(function.name())
-    except (AttributeError, TypeError):
-        return type(function).__name__
+        function = OfflineDefault()
+        # Chroma's own check: complete files, or an archive of the right digest, which it unpacks.
+        function._download_model_if_not_exists()  # noqa: SLF001
+    except (OSError, ValueError, TarError, AttributeError) as error:
+        raise ConfigError(
+            f"Its model files cannot be used as they are ({error}), and an index cannot start a download. To allow it, "
+            "pass --embedder chroma-default (in Python: embedder=)"
+        ) from error
+    return function
+
+
+def _function_name(function: Any) -> str:
+    from chromadb.api.types import EmbeddingFunction
+
+    # The method a function inherits only warns that it has no name.
+    inherited = getattr(type(function), "name", None) in (None, EmbeddingFunction.name)
+    return type(function).__name__ if inherited else str(function.name())

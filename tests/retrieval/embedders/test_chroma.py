@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import chromadb
 import numpy as np
 import pytest
+from chromadb.api import ClientAPI
 
 from context_agent.errors import EmbedderError
 from context_agent.retrieval.embedders import Embedder, load_embedder
@@ -62,23 +64,24 @@ def test_many_texts_go_in_batches() -> None:
     assert max(function.calls) == 256
 
 
-def test_the_function_of_a_collection_is_found() -> None:
+@pytest.fixture
+def client() -> Iterator[ClientAPI]:
     client = chromadb.EphemeralClient()
-    collection = client.create_collection("embedder-of-collection", embedding_function=Lengths())
-    try:
-        assert ChromaEmbedder.of_collection(collection).embed_query("abc").shape == (3,)
-    finally:
-        client.delete_collection("embedder-of-collection")
+    yield client
+    client.delete_collection("held")
 
 
-def test_a_collection_without_a_function_asks_for_a_name() -> None:
-    client = chromadb.EphemeralClient()
-    collection = client.create_collection("embedder-of-none", embedding_function=None)
-    try:
-        with pytest.raises(EmbedderError, match=r"embedder-of-none.*without an embedding function"):
-            ChromaEmbedder.of_collection(collection)
-    finally:
-        client.delete_collection("embedder-of-none")
+def test_the_function_that_the_caller_passed_embeds_as_it_is(client: ClientAPI) -> None:
+    embedder = ChromaEmbedder.of_collection(client.create_collection("held", embedding_function=Lengths()))
+    assert embedder is not None
+    np.testing.assert_array_equal(embedder.embed_query("abc"), [3, 0, 1])
+    np.testing.assert_array_equal(embedder.embed_documents(["abcd"]), [[4, 1, 0]])
+
+
+def test_a_stored_function_is_not_one_that_the_caller_passed(client: ClientAPI) -> None:
+    client.create_collection("held", embedding_function=Lengths())
+    assert ChromaEmbedder.of_collection(client.get_collection("held")) is None
+    assert ChromaEmbedder.of_collection(client.get_collection("held", embedding_function=None)) is None
 
 
 def test_chromas_default_is_made_without_a_download() -> None:

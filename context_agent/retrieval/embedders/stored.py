@@ -1,0 +1,195 @@
+"""The embedder that an index may select by itself: one on this machine, named by plain data, and never a connection.
+
+A folder may come from someone else, and a server may belong to someone else. What a manifest or a collection says about
+its embedder is data. It can select an embedder that ships with this package or with Chroma. It cannot select one that
+needs a network, an environment variable, a model folder or code: for that the user passes an embedder.
+
+Chroma itself builds whatever function is stored, with the credentials its settings name, when
+`Collection.configuration` or `Collection.schema` is read, when records are added, and when a search passes text.
+Nothing in this package does any of these with a collection that it did not check here.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+from context_agent.errors import ConfigError
+
+if TYPE_CHECKING:
+    from context_agent.retrieval.embedders.protocol import Embedder
+    from context_agent.retrieval.manifest import Manifest
+
+STATIC, CHROMA_DEFAULT = "static", "chroma-default"
+"""The specs that an index may name."""
+CHROMA_LOCAL = frozenset({"default", "onnx_mini_lm_l6_v2"})
+"""Chroma's names for its default embedding function, which runs on this machine."""
+LONGEST_JSON = 1_000_000
+"""Characters of a stored configuration that are parsed."""
+_SHOWN = 200
+_EQUIVALENTS = {
+    **dict.fromkeys(CHROMA_LOCAL, CHROMA_DEFAULT),
+    "openai": "openai:{model_name}@{api_base}",
+    "ollama": "openai:{model_name}@{url}/v1",
+    "sentence_transformer": "sentence-transformers:{model_name}",
+}
+"""Chroma's embedding functions for which `load_embedder` has a spec, with the settings it takes."""
+_SAFE_SPEC = re.compile(r"[\w.:/@+-]{1,200}", re.ASCII)
+_FUNCTION_PATHS = (("float_list", "vector_index"), ("sparse_vector", "sparse_vector_index"))
+
+
+def stored_embedder(
+    collection: str,
+    manifest: Manifest | None,
+    configuration: object = None,
+    schema: object = None,
+    *,
+    dimension: int | None = None,
+) -> Embedder:
+    """The embedder that a collection's stored data selects.
+
+    `manifest` decides where there is one. Otherwise the embedding function in `configuration` or `schema` does: parsed
+    JSON of any shape, as in `Collection.configuration_json` or in Chroma's columns `config_json_str` and `schema_str`.
+    `dimension` is the length of the stored vectors, for the message of an error.
+
+    Allowed are the static embedder that ships with this package, and Chroma's default where its model files are on
+    this machine. Raises `ConfigError` for anything else, with what is stored and the option that allows it.
+    """
+    if manifest is not None:
+        return _by_manifest(collection, manifest)
+    function = _dense_function(configuration, schema)
+    if function is None:
+        length = f" ({dimension} numbers each)" if dimension else ""
+        raise ConfigError(
+            f"collection {_quoted(collection)} does not say which embedder made its vectors{length}. Pass --embedder "
+            "SPEC (in Python: embedder=)"
+        )
+    if function.get("name") in CHROMA_LOCAL:
+        return _chroma_default(collection)
+    raise _refusal(collection, f"Chroma's embedding function {_described(function)}", _equivalent(function))
+
+
+def check_writable(collection: str, configuration: object, schema: object) -> None:
+    """Raises `ConfigError` where Chroma would build or call a stored embedding function when records are added."""
+    for function in _functions(configuration, schema):
+        if function.get("name") not in CHROMA_LOCAL:
+            raise ConfigError(
+                f"collection {_quoted(collection)} stores Chroma's embedding function {_described(function)}, which "
+                "Chroma would build, with the credentials it names, to add records. Index into another collection: "
+                "pass --collection NAME"
+            )
+
+
+def sparse_functions(schema: object) -> dict[str, Mapping[str, Any]]:
+    """Of each metadata key with an enabled sparse index, in order of the keys: the stored sparse embedding function.
+
+    The function is empty where none is stored. `schema` is parsed JSON of any shape.
+    """
+    indexes = {key: _at(types, *_FUNCTION_PATHS[1]) for key, types in sorted(_at(schema, "keys").items())}
+    enabled = {key: index for key, index in indexes.items() if index and index.get("enabled", True) is True}
+    return {key: _at(index, "config", "embedding_function") for key, index in enabled.items()}
+
+
+def json_value(text: str | None) -> object:
+    """The value of a JSON text from Chroma's database; None for None.
+
+    Raises `ValueError` for text that is no JSON, is longer than `LONGEST_JSON` characters or is nested too deeply.
+    """
+    import pydantic_core
+
+    if text is None:
+        return None
+    if len(text) > LONGEST_JSON:
+        raise ValueError(f"{len(text):,} characters, at most {LONGEST_JSON:,} are read")
+    return pydantic_core.from_json(text)
+
+
+def _by_manifest(collection: str, manifest: Manifest) -> Embedder:
+    from context_agent.retrieval.embedders.static import StaticEmbedder
+
+    if manifest.embedder == CHROMA_DEFAULT:
+        return _chroma_default(collection)
+    if manifest.spec in ("", STATIC):
+        embedder = StaticEmbedder()
+        if embedder.name == manifest.embedder:
+            return embedder
+    stored = f"the embedder {_quoted(manifest.embedder)}"
+    if manifest.spec and manifest.spec != manifest.embedder:
+        stored += f" (spec {_quoted(manifest.spec)})"
+    raise _refusal(collection, stored, manifest.spec or manifest.embedder)
+
+
+def _chroma_default(collection: str) -> Embedder:
+    from context_agent.retrieval.embedders.chroma import ChromaEmbedder
+
+    try:
+        return ChromaEmbedder.downloaded()
+    except ConfigError as error:
+        raise ConfigError(f"collection {_quoted(collection)} needs Chroma's default embedder. {error}") from error
+
+
+def _dense_function(configuration: object, schema: object) -> Mapping[str, Any] | None:
+    """What made the vectors, by Chroma's own precedence: the configuration, the schema's vectors, its defaults."""
+    path = (*_FUNCTION_PATHS[0], "config", "embedding_function")
+    candidates = (
+        _at(configuration, "embedding_function"),
+        _at(schema, "keys", "#embedding", *path),
+        _at(schema, "defaults", *path),
+    )
+    return next((function for function in candidates if _names_one(function)), None)
+
+
+def _functions(configuration: object, schema: object) -> Iterator[Mapping[str, Any]]:
+    """Every function that Chroma would build."""
+    places = [_at(schema, "defaults"), *_at(schema, "keys").values()]
+    stored = [_at(types, *path, "config", "embedding_function") for types in places for path in _FUNCTION_PATHS]
+    yield from filter(_names_one, [_at(configuration, "embedding_function"), *stored])
+
+
+def _names_one(function: Mapping[str, Any]) -> bool:
+    """Whether Chroma takes this for a function: its `legacy` form stands for none."""
+    return "name" in function and function.get("type") != "legacy"
+
+
+def _at(value: object, *path: str) -> Mapping[str, Any]:
+    """The object at a path of keys; empty where there is none."""
+    for key in path:
+        value = value.get(key) if isinstance(value, Mapping) else None
+    return value if isinstance(value, Mapping) else {}
+
+
+def _refusal(collection: str, stored: str, spec: str) -> ConfigError:
+    option = f"--embedder {spec}" if _SAFE_SPEC.fullmatch(spec) and _redacted(spec) == spec else "--embedder SPEC"
+    return ConfigError(
+        f"collection {_quoted(collection)} names {stored}. An index cannot open a connection, read a key or load a "
+        f"model by itself. If you trust this embedder, pass {option} (in Python: embedder=)"
+    )
+
+
+def _equivalent(function: Mapping[str, Any]) -> str:
+    """The spec of our own embedder that does the same; else a pattern."""
+    config = _at(function, "config")
+    pattern = _EQUIVALENTS.get(str(function.get("name")), "")
+    if not config.get("api_base"):
+        pattern = pattern.removesuffix("@{api_base}")
+    settings = {key: str(config.get(key) or "").rstrip("/") for key in re.findall(r"{(\w+)}", pattern)}
+    return pattern.format_map(settings) if pattern and all(settings.values()) else ""
+
+
+def _described(function: Mapping[str, Any]) -> str:
+    """A stored function's name, and of its settings those that say what it would use and hold no secret."""
+    config = _at(function, "config")
+    shown = [key for key in ("model_name", "model", "url", "api_base", "api_key_env_var") if config.get(key)]
+    settings = ", ".join(f"{key}={_quoted(config[key])}" for key in shown)
+    return _quoted(function.get("name")) + (f" ({settings})" if settings else "")
+
+
+def _quoted(value: object) -> str:
+    """A stored value for an error: without user names, passwords and queries of addresses, escaped, and cut."""
+    text = _redacted(value if isinstance(value, str) else type(value).__name__)
+    return ascii(text[:_SHOWN] + "..." * (len(text) > _SHOWN))
+
+
+def _redacted(text: str) -> str:
+    return re.sub(r"\?\S*", "?...", re.sub(r"//[^/\s]*@", "//...@", text[: 2 * _SHOWN]))
