@@ -54,6 +54,7 @@ class Manifest:
     """The state of an index. Revision 0: no run has been completed yet.
 
     `embedder` is the embedder's name, `spec` what `load_embedder` makes it from, empty where that is not known.
+    `snapshot` names the folder that holds this state, where the index is a local one.
     """
 
     __pydantic_config__: ClassVar[dict[str, Any]] = _STRICT
@@ -65,8 +66,9 @@ class Manifest:
     chunks: _Count = 0
     mrr: _Scores = field(default_factory=dict)
     weights: _Scores = field(default_factory=dict)
+    snapshot: Annotated[str, Len(0, 100)] = ""
 
-    def next(self, chunking: Chunking, chunks: int, found: Calibration) -> Manifest:
+    def next(self, chunking: Chunking, chunks: int, found: Calibration, snapshot: str) -> Manifest:
         """The manifest of the next complete state."""
         return replace(
             self,
@@ -75,6 +77,7 @@ class Manifest:
             chunks=chunks,
             mrr=dict(found.mrr),
             weights=dict(found.weights),
+            snapshot=snapshot,
         )
 
 
