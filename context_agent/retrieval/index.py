@@ -355,13 +355,13 @@ def _collection(client: ClientAPI, place: Place, name: str, wanted: Manifest) ->
     collection = client.get_or_create_collection(
         name, embedding_function=None, configuration={"hnsw": {"space": "cosine"}}
     )
-    check_writable(name, collection.configuration_json, collection.get_model().serialized_schema)
     manifest, count = read_manifest(collection), collection.count()
     if manifest is None and count:
         raise CorpusError(
             f"collection {name!r} in {place} was not made by this program: it can be searched as it is, but "
             "index into one of another name"
         )
+    check_writable(name, collection.configuration_json, collection.get_model().serialized_schema)
     if manifest is None or not count:
         manifest = wanted if manifest is None else replace(wanted, revision=manifest.revision)
         write_manifest(collection, manifest)

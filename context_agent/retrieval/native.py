@@ -97,6 +97,6 @@ def _bm25(config: object) -> SparseEmbeddingFunction[Any] | None:
     function = ChromaBm25EmbeddingFunction(**numbers, stopwords=stopwords)
     try:
         function.embed_query(["query"])
-    except ImportError:
+    except (ImportError, ValueError):  # Chroma raises the latter where its stemmer is not installed
         return None
     return function

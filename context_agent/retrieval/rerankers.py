@@ -78,7 +78,7 @@ class CrossEncoderReranker:
             except ImportError as error:
                 raise MissingExtraError("sentence-transformers", "embed") from error
             try:
-                self._model = CrossEncoder(self._model_name, device=self._device)
+                self._model = CrossEncoder(self._model_name, device=self._device, trust_remote_code=False)
             except (OSError, ValueError, RuntimeError) as error:
                 raise RerankerError(f"the model of {self.name} cannot be loaded: {error}") from error
         return self._model

@@ -8,7 +8,9 @@ import chromadb
 import numpy as np
 import pytest
 from chromadb.api.models.Collection import Collection
-from chromadb.utils.embedding_functions import ChromaBm25EmbeddingFunction, register_embedding_function
+from chromadb.api.types import SparseEmbeddingFunction
+from chromadb.base_types import SparseVector
+from chromadb.utils.embedding_functions import register_embedding_function
 
 from context_agent.errors import ConfigError, CorpusEmptyError, CorpusError, DimensionError, EmbedderError
 from context_agent.retrieval.chroma import ChromaCorpus
@@ -196,7 +198,33 @@ def test_our_collection_and_his_live_in_one_folder(owner: Owner) -> None:
         assert ours.count() == 4
 
 
-BM25 = SparseIndex("sparse", ChromaBm25EmbeddingFunction())
+class WordLengths(SparseEmbeddingFunction[Any]):
+    """A sparse embedding function: each word's length, by its place."""
+
+    def __init__(self) -> None:
+        pass
+
+    def __call__(self, input: list[str]) -> Any:
+        return [
+            SparseVector(list(range(len(text.split()))), [float(len(word)) for word in text.split()]) for text in input
+        ]
+
+    def embed_query(self, input: list[str]) -> Any:
+        return self(input)
+
+    @staticmethod
+    def name() -> str:
+        return "word-lengths"
+
+    def get_config(self) -> dict[str, Any]:
+        return {}
+
+    @staticmethod
+    def build_from_config(config: dict[str, Any]) -> "WordLengths":
+        return WordLengths()
+
+
+SPARSE = SparseIndex("sparse", WordLengths())
 
 
 def test_no_sparse_index_here_so_the_native_search_is_not_used(owner: Owner) -> None:
@@ -204,7 +232,7 @@ def test_no_sparse_index_here_so_the_native_search_is_not_used(owner: Owner) -> 
 
 
 def test_the_native_request_fuses_both_rankings_on_the_server() -> None:
-    request = hybrid_request("a query", np.ones(2, np.float32), BM25, limit=7, depth=85, where={"year": 1999})
+    request = hybrid_request("a query", np.ones(2, np.float32), SPARSE, limit=7, depth=85, where={"year": 1999})
     sent = request.to_dict()
     assert sent["limit"] == {"limit": 7, "offset": 0}
     assert sent["filter"] == {"year": {"$eq": 1999}}
@@ -222,7 +250,7 @@ def test_the_native_answer_is_turned_best_first() -> None:
         def search(self, request: object) -> Answer:
             return Answer()
 
-    rows = hybrid_rows(Cloud(), hybrid_request("q", np.ones(2, np.float32), BM25, limit=3, depth=3))  # type: ignore[arg-type]
+    rows = hybrid_rows(Cloud(), hybrid_request("q", np.ones(2, np.float32), SPARSE, limit=3, depth=3))  # type: ignore[arg-type]
     assert [(row["id"], row["score"]) for row in rows] == [("a", 0.03), ("b", 0.01), ("c", 0.01)]
 
 

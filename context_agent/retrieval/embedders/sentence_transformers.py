@@ -19,6 +19,7 @@ class SentenceTransformerEmbedder:
     """An `Embedder` over a sentence-transformers model: a name on its hub (downloaded at first use) or a folder.
 
     A model's own prompts for queries and documents are used unless others are given; `""` turns them off.
+    Code that a model's folder or repository brings along is refused, not run.
     `device` is torch's (`cpu`, `cuda:0`); without it the library chooses. Raises `MissingExtraError` at construction.
     """
 
@@ -96,7 +97,7 @@ def _load(source: str, device: str | None) -> Any:
 
     folder = Path(source).expanduser()
     try:
-        return SentenceTransformer(str(folder) if folder.is_dir() else source, device=device)
+        return SentenceTransformer(str(folder) if folder.is_dir() else source, device=device, trust_remote_code=False)
     except (OSError, ValueError, RuntimeError) as error:
         raise EmbedderError(
             f"the embedding model {source!r} cannot be loaded: {error}. A name is looked up on the hub of "

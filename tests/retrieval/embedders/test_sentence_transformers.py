@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import shutil
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -55,6 +57,29 @@ def test_the_models_prompts_are_used_unless_others_are_given(folder: Path) -> No
     np.testing.assert_allclose(bare.embed_query("river"), bare.embed_documents(["river"])[0], atol=1e-5)
     np.testing.assert_allclose(own.embed_query("river"), bare.embed_query("query : river"), atol=1e-5)
     assert own.name != bare.name
+
+
+@needs_extra
+def test_code_in_a_model_folder_is_refused(folder: Path, tmp_path: Path) -> None:
+    trap, trace = tmp_path / "trap", tmp_path / "trace"
+    shutil.copytree(folder, trap)
+    code = f"""
+from pathlib import Path
+from sentence_transformers.models import Pooling as Trap
+Path({str(trace)!r}).touch()
+"""
+    code = f"""
+from pathlib import Path
+from sentence_transformers.models import Pooling as Trap
+Path({str(trace)!r}).touch()
+"""
+    (trap / "modeling_trap.py").write_text(code)
+    modules = json.loads((trap / "modules.json").read_text())
+    modules[1]["type"] = "modeling_trap.Trap"
+    (trap / "modules.json").write_text(json.dumps(modules))
+    with pytest.raises(EmbedderError, match="third-party code"):
+        SentenceTransformerEmbedder(trap, device="cpu").embed_query("river")
+    assert not trace.exists()
 
 
 @needs_extra
