@@ -387,11 +387,12 @@ def _full_disk_explained(place: Place) -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        if not disk_full(error):
+        if not disk_full(place, error):
             raise
         raise CorpusError(
-            f"the disk is full: the documents could not be indexed into {place}. The last complete state of the index "
-            "is intact. Free some space and run the same command again: it resumes where it stopped"
+            f"the disk is full, or a limit on file sizes is reached: not all documents could be indexed into {place}. "
+            "The last complete state of the index is intact. Free some space and run the same command again: it "
+            "resumes where it stopped"
         ) from error
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import errno
 import os
 import re
+import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 OWN_FOLDER = "ctx1"
 """Where our files stand inside a Chroma folder."""
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+_LEAST_ROOM = 8_000_000
 _FULL_TEXT = re.compile("disk is full|no space left|quota exceeded|file too large", re.IGNORECASE)
 """What SQLite, tantivy and Chroma say of it, in errors without a number."""
 _WRITING: list[Path | None] = []
@@ -134,13 +136,27 @@ def readable(place: Place) -> Iterator[None]:
         raise CorpusError(f"Chroma refused in {place}: {error}") from error
 
 
-def disk_full(error: BaseException | None) -> bool:
-    """Whether an error, or one that led to it, says that no more can be written."""
+def disk_full(place: Place, error: BaseException | None) -> bool:
+    """Whether no more can be written: an error or its cause says so, or Chroma failed and there is no room."""
+    if isinstance(error, CorpusCorruptError) and place.path is not None and not _has_room(place.path):
+        return True
     while error is not None:
         if getattr(error, "errno", None) in _FULL or _FULL_TEXT.search(str(error)):
             return True
         error = error.__cause__ or error.__context__
     return False
+
+
+def _has_room(folder: Path) -> bool:
+    """Whether the disk and this process's limit on file sizes leave room. Chroma does not always say why it fails."""
+    limit = float("inf")
+    if os.name == "posix":
+        import resource
+
+        soft = resource.getrlimit(resource.RLIMIT_FSIZE)[0]
+        limit = limit if soft == resource.RLIM_INFINITY else soft
+    largest = max((file.stat().st_size for file in folder.glob("*") if file.is_file()), default=0)
+    return min(shutil.disk_usage(folder).free, limit - largest) > _LEAST_ROOM
 
 
 def pages(collection: Collection, include: Sequence[Any], *, size: int = PAGE) -> Iterator[dict[str, Any]]:

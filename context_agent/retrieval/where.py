@@ -1,10 +1,11 @@
 """Chroma's metadata filters, evaluated in Python: for corpora in memory, and for local indexes without Chroma.
 
 Follows Chroma: a chunk without the key fails every comparison but `$ne`, `$nin` and `$not_contains`; a number never
-equals a text or a truth value; a list is matched by `$contains` alone. One difference: Chroma cuts off the fraction of
-a number before it compares it with a stored whole number, so there `{"$eq": 1.5}` matches 1. Here it does not.
+equals a text or a truth value; a list is matched by `$contains` alone, by a value of its own type. One difference:
+Chroma cuts off the fraction of a number before it compares it with a stored whole number, so there `{"$eq": 1.5}`
+matches 1. Here it does not.
 
-`check_where` bounds every filter before anything reads it, whatever evaluates it: this module, SQLite or a Chroma server.
+`check_where` bounds every filter before anything reads it, whatever evaluates it: this module, SQLite or a server.
 """
 
 from __future__ import annotations
@@ -59,7 +60,8 @@ def check_where(where: object) -> None:
         # A well-formed filter of n conditions has fewer than 2n operators.
         if conditions > MAX_CONDITIONS or operators > 2 * MAX_CONDITIONS:
             raise ConfigError(
-                f"the metadata filter has more than {MAX_CONDITIONS} conditions: use fewer, or $in with a list of values"
+                f"the metadata filter has more than {MAX_CONDITIONS} conditions: use fewer, or $in with a list of "
+                "values"
             )
         if values > MAX_VALUES:
             raise ConfigError(
@@ -150,10 +152,10 @@ def _comparison(key: str, name: str, value: Any) -> Predicate:
         raise ConfigError(f"unknown operator {name!r} in a metadata filter: use one of {known}")
     if not isinstance(value, _SCALAR):
         raise ConfigError(f"{name} takes a text, a number or a truth value: got {brief(value)}")
-    target = _identity(value)
     if name == "$eq":
+        target = _identity(value)
         return lambda metadata: key in metadata and _identity(metadata[key]) == target
-    return lambda metadata: target in map(_identity, _elements(metadata.get(key)))
+    return lambda metadata: any(type(item) is type(value) and item == value for item in _elements(metadata.get(key)))
 
 
 _ORDER: Mapping[str, Callable[[Any, Any], bool]] = {

@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
+from threading import Event
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, cast
 
@@ -51,6 +52,7 @@ class RecordWriter:
         self._waiting: list[Entry] = []
         self._pool = ThreadPoolExecutor(THREADS, thread_name_prefix="chroma-add")
         self._running: list[Future[int]] = []
+        self._failed = Event()
         self.stored = 0
         self.embedding_seconds = 0.0
 
@@ -94,12 +96,19 @@ class RecordWriter:
         self.stored += self._running.pop(0).result()
 
     def _store(self, batch: list[Entry], vectors: NDArray[np.float32]) -> int:
-        self._collection.add(
-            ids=[entry.record for entry in batch],
-            embeddings=cast("Any", vectors),
-            documents=[entry.chunk.text for entry in batch],
-            metadatas=[metadata_of(entry) for entry in batch],
-        )
+        # Chroma can block for good in an addition that follows a failed one, for example on a full disk.
+        if self._failed.is_set():
+            return 0
+        try:
+            self._collection.add(
+                ids=[entry.record for entry in batch],
+                embeddings=cast("Any", vectors),
+                documents=[entry.chunk.text for entry in batch],
+                metadatas=[metadata_of(entry) for entry in batch],
+            )
+        except BaseException:
+            self._failed.set()
+            raise
         return len(batch)
 
 

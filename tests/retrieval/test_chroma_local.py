@@ -181,6 +181,7 @@ def test_an_open_reader_keeps_its_state_until_refreshed(tmp_path: Path) -> None:
 
 def test_a_lost_or_damaged_snapshot_is_rebuilt(tmp_path: Path) -> None:
     index(tmp_path / "a", people(100))
+
     def file(name: str) -> Path:
         (pointer,) = (tmp_path / "a").glob("ctx1/*/current.json")
         return pointer.parent / json.loads(pointer.read_text())["snapshot"] / name
