@@ -18,7 +18,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any, BinaryIO, Self
+from typing import IO, Any, BinaryIO, Self, cast
 
 from context_agent._support.files import open_private, private_folder
 from context_agent.errors import ConfigError, ContextAgentError, DataError
@@ -99,7 +99,7 @@ class AppendLog:
     def _opened(self) -> BinaryIO:
         if self._file is None:
             is_new = not self.path.exists()
-            file: BinaryIO = open_private(self.path, "w+b" if is_new else "r+b", buffering=0)
+            file = cast("BinaryIO", open_private(self.path, "w+b" if is_new else "r+b", buffering=0))
             self._cut(file)
             self._file = file
             if is_new and self._sync:

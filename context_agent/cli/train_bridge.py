@@ -117,8 +117,8 @@ def _corpus(name: str, embedder: str, collection: str, stack: ExitStack, wrap: W
     """An index, where that folder is one, else the documents of a file or folder, in memory."""
     from context_agent.retrieval.embedders import load_embedder
     from context_agent.retrieval.loaders import load
+    from context_agent.retrieval.local import DATABASE
     from context_agent.retrieval.memory import MemoryCorpus
-    from context_agent.retrieval.store import DATABASE
 
     if (Path(name) / DATABASE).exists():
         return stack.enter_context(options.open_corpus(options.IndexOptions(Path(name), None, collection)))

@@ -8,7 +8,10 @@
 | `loaders`, `chunker`, `embedders` | files to documents, documents to chunks, texts to vectors |
 | `bm25`, `dense`, `grep` | the retrievers and the regular expressions |
 | `fusion`, `calibration`, `hybrid`, `rerankers` | from several rankings to one |
-| `store`, `manifest`, `layouts`, `snapshot`, `native` | how a collection is reached, laid out, kept up to date |
+| `store`, `manifest`, `layouts`, `native` | how a collection is reached and laid out |
+| `reading`, `readers`, `local` | how a corpus reads it: a local folder without Chroma's client |
+| `snapshot`, `publication`, `exact` | a complete state in files of our own, and dense search in it |
+| `hnsw`, `repair` | Chroma's vector files: checked, and restored after a killed run |
 
 The names below are loaded when they are first used, as numpy, tantivy and Chroma take their time.
 """

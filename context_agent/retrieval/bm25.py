@@ -48,14 +48,14 @@ class Bm25Entry(NamedTuple):
 class Bm25Index:
     """A set of texts by id, searchable by words. Reads are thread-safe; writes need one thread and a `commit`."""
 
-    def __init__(self, path: Path | None = None) -> None:
-        """An index in memory, or the one in the folder `path`, made when there is none.
+    def __init__(self, path: Path | None = None, *, create: bool = True) -> None:
+        """An index in memory, or the one in the folder `path`; `create` makes it where there is none.
 
         Raises `CorpusCorruptError` when the folder holds something that tantivy cannot open.
         """
         self._schema = _schema()
         self._analyzer = _analyzer()
-        self._index = _open(self._schema, path)
+        self._index = _open(self._schema, path, create)
         self._index.register_tokenizer(_TOKENIZER, self._analyzer)
         self._searcher = self._index.searcher()
         self._writer: IndexWriter | None = None
@@ -201,14 +201,15 @@ def _analyzer() -> TextAnalyzer:
     return builder.filter(Filter.stopword("english")).filter(Filter.stemmer("english")).build()
 
 
-def _open(schema: Schema, path: Path | None) -> Index:
+def _open(schema: Schema, path: Path | None, create: bool) -> Index:
     from tantivy import Index
 
     if path is None:
         return Index(schema)
-    path.mkdir(parents=True, exist_ok=True)
+    if create:
+        path.mkdir(parents=True, exist_ok=True)
     try:
-        return Index(schema, path=str(path))
+        return Index(schema, path=str(path)) if create else Index.open(str(path))
     except (ValueError, OSError) as error:
         raise CorpusCorruptError(f"the BM25 index in {path} cannot be opened ({error}); delete that folder") from error
 

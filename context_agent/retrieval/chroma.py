@@ -1,54 +1,51 @@
 """`ChromaCorpus`: search over a Chroma collection, in a local folder, on a server, or in Chroma Cloud.
 
-A search asks Chroma for ids only, BM25 for ids, fuses them, and fetches the texts of what is left by id. Chunks that
-were seen already are dropped afterwards, for a filter would make Chroma's query linear in the collection.
+A local folder is read from a published snapshot, without Chroma: opening and searching never change Chroma's files, so
+any number of processes may read while one indexes. See `reading` for how each place is read.
 
-An open corpus shows the state it found when it was opened. A client of Chroma does not see vectors that another process
-adds, so after a new indexing run call `refresh()`; `stale()` tells that there was one.
+A search asks dense search and BM25 for ids, fuses them, and fetches the texts of the best by id. Chunks that were seen
+already are dropped afterwards, for a filter would make Chroma's query linear in the collection.
+
+An open corpus shows the state that was complete when it was opened. After a new indexing run call `refresh()`;
+`stale()` tells whether there was one.
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator, Sequence
 from collections.abc import Set as AbstractSet
-from functools import lru_cache
 from itertools import groupby, islice
 from pathlib import Path
-from textwrap import shorten
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self, cast
+from typing import TYPE_CHECKING, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from context_agent.errors import ConfigError, CorpusEmptyError, DimensionError
 from context_agent.retrieval.calibration import Calibration, calibrate, probes_of, sample_rows
-from context_agent.retrieval.dense import ChromaDense, check_dimension, embedder_of, stored_vectors
+from context_agent.retrieval.dense import check_dimension
 from context_agent.retrieval.fusion import Retriever
 from context_agent.retrieval.grep import Pattern, scan
-from context_agent.retrieval.hybrid import Bm25Retriever, Candidate, QueryVectors, gather, hits_of
+from context_agent.retrieval.hybrid import Bm25Retriever, QueryVectors, gather, hits_of
 from context_agent.retrieval.layouts import ForeignLayout, Keys, Layout, OwnLayout
-from context_agent.retrieval.manifest import Manifest, read_manifest
-from context_agent.retrieval.native import hybrid_request, hybrid_rows, sparse_index
-from context_agent.retrieval.protocol import CANDIDATES, GREP_LIMIT, PER_RETRIEVER, Where
+from context_agent.retrieval.local import StoredCollection
+from context_agent.retrieval.manifest import KEY, Manifest, parse_manifest
+from context_agent.retrieval.protocol import CANDIDATES, GREP_LIMIT, Where
+from context_agent.retrieval.reading import Source, source_of
 from context_agent.retrieval.recent import Recent
-from context_agent.retrieval.store import PAGE, Place, connect, find, own_folder, readable
-from context_agent.retrieval.where import check_where
+from context_agent.retrieval.store import PAGE, Place
 from context_agent.types import Chunk, Hit
 
 if TYPE_CHECKING:
-    from chromadb.api import ClientAPI
     from chromadb.api.models.Collection import Collection
 
     from context_agent.retrieval.embedders import Embedder
     from context_agent.retrieval.rerankers import Reranker
-    from context_agent.retrieval.snapshot import Snapshot
     from context_agent.tokens import TokenCounter
 
 COLLECTION = "documents"
 """The collection that is used when none is named."""
-_KNOWN_FILTERS = 16
 REMEMBERED = 20_000
 """Chunks, and vectors, kept in memory once fetched: some 60 MB at most for passages of 500 characters."""
 
@@ -75,7 +72,6 @@ class ChromaCorpus:
         self._place, self._collection_name, self._keys, self._counter = place, collection, keys, counter
         self._reranker, self._cache, self._calibrate, self._wrap = reranker, cache, calibration, wrap
         self._given_embedder = embedder
-        self._client: ClientAPI | None = None
         self._attach(rebuild)
 
     @classmethod
@@ -132,7 +128,7 @@ class ChromaCorpus:
     def refresh(self, *, rebuild: bool = False) -> None:
         """Shows the collection's present state. Not while other threads search.
 
-        Vectors that another process added are seen only if no other client of this process holds the folder open.
+        In a collection on a server or held open by the caller, it depends on that client what is seen.
         """
         self.close()
         self._attach(rebuild)
@@ -143,15 +139,11 @@ class ChromaCorpus:
         Of an index made here the manifest tells, and any run counts; see `layouts` for what tells of another. Raises
         `CorpusNotFoundError` where the collection or its server is gone.
         """
-        with readable(self._place):
-            now = find(self._client, self._place, self._collection_name)
-            return now.id != self._collection.id or self._layout.changed(now, self.snapshot)
+        return self._source.changed(self._stored, self.snapshot, self._layout_of)
 
     def close(self) -> None:
-        """Lets go of the client. Idempotent."""
-        client, self._client = self._client, None
-        if client is not None:
-            cast("Any", client).close()
+        """Lets go of the client, where there is one. Idempotent."""
+        self._source.close()
 
     def __enter__(self) -> Self:
         return self
@@ -185,16 +177,17 @@ class ChromaCorpus:
     ) -> list[Hit]:
         """See `Corpus.search`."""
         depth = limit if self._reranker is None else max(limit, CANDIDATES)
-        with readable(self._place):
+        with self._source.guarded():
             if where is not None:
-                self._matching(where)  # Refuses a malformed filter before anything else stumbles over it.
-            if self._sparse_index is not None:
-                found, chunks = self._native(query, depth, exclude, where)
+                self._reader.matching(where)  # Refuses a malformed filter before a retriever meets it.
+            own = self._reader.hybrid(query, self._embed_query, depth, exclude, where)
+            if own is not None:
+                candidates, chunks = own
             else:
                 weights = self.calibration.weights
-                found = gather(self.retrievers, weights, query, exclude=exclude, where=where, limit=depth)
-                chunks = self._by_id([candidate.id for candidate in found])
-        return hits_of(query, found, chunks, self._reranker, limit)
+                candidates = gather(self.retrievers, weights, query, exclude=exclude, where=where, limit=depth)
+                chunks = self._by_id([candidate.id for candidate in candidates])
+        return hits_of(query, candidates, chunks, self._reranker, limit)
 
     def grep(
         self,
@@ -206,9 +199,9 @@ class ChromaCorpus:
     ) -> list[Hit]:
         """See `Corpus.grep`; a hit's score is 1 / rank."""
         compiled, rows = Pattern(pattern), self.snapshot.rows
-        with readable(self._place):
-            allowed = None if where is None else self._matching(where)
-            matching = (rows[place] for place in scan(self.snapshot.table, compiled))
+        with self._source.guarded():
+            allowed = None if where is None else self._reader.matching(where)
+            matching = (rows[position] for position in scan(self.snapshot.table, compiled))
             kept = (row for row in matching if row.chunk not in exclude and (allowed is None or row.record in allowed))
             chunks = self._by_id([row.chunk for row in islice(kept, max(0, limit))])
         return [Hit(chunk, 1.0 / rank, rank) for rank, chunk in enumerate(chunks.values(), start=1)]
@@ -225,10 +218,10 @@ class ChromaCorpus:
 
     def _in_order(self, chunk_ids: Sequence[str]) -> Iterator[Chunk]:
         """The chunks of whole documents, each document's by index: a user's own collection can hold them otherwise."""
-        with readable(self._place):
-            found = self._fetched_chunks(chunk_ids)
-        kept = (found[one] for one in chunk_ids if one in found)
-        for _, chunks in groupby(kept, key=lambda chunk: chunk.document_id):
+        with self._source.guarded():
+            chunk_of = self._reader.chunks(chunk_ids)
+        present = (chunk_of[chunk_id] for chunk_id in chunk_ids if chunk_id in chunk_of)
+        for _, chunks in groupby(present, key=lambda chunk: chunk.document_id):
             yield from sorted(chunks, key=lambda chunk: chunk.index)
 
     def read(self, document_id: str) -> list[Chunk]:
@@ -238,15 +231,15 @@ class ChromaCorpus:
 
     def get(self, chunk_ids: Sequence[str]) -> list[Chunk]:
         """See `Corpus.get`."""
-        with readable(self._place):
+        with self._source.guarded():
             return list(self._by_id(chunk_ids).values())
 
     def similarity(self, query: str, chunk_ids: Sequence[str]) -> NDArray[np.float32]:
         """See `Corpus.similarity`."""
         cosines = np.full(len(chunk_ids), np.nan, dtype=np.float32)
         vector = self._embed_query(query)
-        with readable(self._place):
-            known = self._vectors.get(chunk_ids, self._fetched_vectors)
+        with self._source.guarded():
+            known = self._vectors.get(chunk_ids, self._reader.vectors)
         places = [place for place, chunk_id in enumerate(chunk_ids) if chunk_id in known]
         if places:
             matrix = np.stack([known[chunk_ids[place]] for place in places])
@@ -265,44 +258,42 @@ class ChromaCorpus:
         return self.snapshot.bm25.document_frequency(terms)
 
     def _attach(self, rebuild: bool) -> None:
-        self._client = None if self._place.live is not None else connect(self._place)
+        self._source = source_of(self._place, self._collection_name, self._cache)
         try:
-            manifest = self._attach_to(self._client, rebuild)
+            manifest = self._attach_to(self._source, rebuild)
             # A writer may have completed a run while its predecessor's state was being read.
-            if manifest and manifest != read_manifest(find(self._client, self._place, self._collection_name)):
-                self._attach_to(self._client, rebuild)
+            if manifest and manifest != self._manifest(self._source.describe()):
+                self._attach_to(self._source, rebuild)
         except BaseException:
             self.close()
             raise
 
-    def _attach_to(self, client: ClientAPI | None, rebuild: bool) -> Manifest | None:
-        self._collection = find(client, self._place, self._collection_name)
-        self._chunks: Recent[Chunk] = Recent(REMEMBERED)
-        self._vectors: Recent[NDArray[np.float32]] = Recent(REMEMBERED)
-        with readable(self._place):
-            manifest = read_manifest(self._collection)
-            self._check_filled(manifest)
-            self._embed_query = QueryVectors(self._fitting_embedder(manifest))
-            self._layout: Layout = OwnLayout(manifest) if manifest else ForeignLayout(self._keys, self._counter)
-            self.snapshot = self._snapshot(rebuild)
-            self._matching = self._filter_cache()
-            self._sparse_index = sparse_index(self._collection)
+    def _attach_to(self, source: Source, rebuild: bool) -> Manifest | None:
+        with source.guarded():
+            stored = source.describe()
+            manifest = self._manifest(stored)
+            self._check_filled(stored, manifest)
+            self._embed_query = QueryVectors(self._fitting_embedder(source, stored, manifest))
+            self._stored, self.snapshot = source.snapshot(self._layout_of, rebuild=rebuild)
+            manifest = self._manifest(self._stored)
+            self._layout = self._layout_of(self._stored)
+            self._reader = source.reader(self.snapshot, self._layout)
+            self._chunks: Recent[Chunk] = Recent(REMEMBERED)
+            self._vectors: Recent[NDArray[np.float32]] = Recent(REMEMBERED)
             shipped: list[Retriever] = [
-                ChromaDense(self._collection, self._embed_query, self.snapshot.chunk_of_record),
-                Bm25Retriever(self.snapshot.bm25, self._matching, self.snapshot.chunk_of_record),
+                self._reader.dense(self._embed_query),
+                Bm25Retriever(self.snapshot.bm25, self._reader.matching, self.snapshot.chunk_of_record),
             ]
-            self.retrievers = [self._wrap(one) for one in shipped] if self._wrap else shipped
+            self.retrievers = [self._wrap(retriever) for retriever in shipped] if self._wrap else shipped
             self.calibration = self._calibrated(manifest)
         return manifest
 
-    def _snapshot(self, rebuild: bool) -> Snapshot:
-        """The lexical half, brought up to date by one process at a time: several may share a cache folder."""
-        from filelock import FileLock
+    def _manifest(self, stored: StoredCollection) -> Manifest | None:
+        return parse_manifest(stored.name, stored.metadata.get(KEY))
 
-        root = own_folder(self._place, self._collection, self._cache)
-        root.mkdir(parents=True, exist_ok=True)
-        with FileLock(root / "snapshot.lock"):
-            return self._layout.snapshot(self._collection, root, rebuild=rebuild)
+    def _layout_of(self, stored: StoredCollection) -> Layout:
+        manifest = self._manifest(stored)
+        return OwnLayout(manifest) if manifest else ForeignLayout(self._keys, self._counter)
 
     def _calibrated(self, manifest: Manifest | None) -> Calibration:
         if not self._calibrate:
@@ -313,15 +304,15 @@ class ChromaCorpus:
         chunks = self._by_id([self.snapshot.rows[row].chunk for row in rows])
         return calibrate(self.retrievers, probes_of(list(chunks.values())))
 
-    def _check_filled(self, manifest: Manifest | None) -> None:
+    def _check_filled(self, stored: StoredCollection, manifest: Manifest | None) -> None:
         name, place = self._collection_name, self._place
         if manifest is not None and manifest.revision == 0:
             raise CorpusEmptyError(f"the indexing of {name!r} in {place} was never completed: run it again to resume")
-        if manifest is None and self._collection.count() == 0:
+        if manifest is None and stored.empty:
             raise CorpusEmptyError(f"collection {name!r} in {place} is empty: index documents first")
 
-    def _fitting_embedder(self, manifest: Manifest | None) -> Embedder:
-        embedder = self._given_embedder or embedder_of(self._collection, manifest)
+    def _fitting_embedder(self, source: Source, stored: StoredCollection, manifest: Manifest | None) -> Embedder:
+        embedder = self._given_embedder or source.embedder(stored, manifest)
         if manifest is not None and embedder.dimension != manifest.dimension:
             raise DimensionError(
                 f"{embedder.name} makes vectors of {embedder.dimension} numbers, but {self._collection_name!r} was "
@@ -331,72 +322,12 @@ class ChromaCorpus:
             raise ConfigError(
                 f"{self._collection_name!r} was indexed by {manifest.embedder}, not {embedder.name}: open it with it"
             )
-        check_dimension(self._collection, embedder)
+        check_dimension(self._collection_name, stored.dimension, embedder)
         return embedder
 
-    def _filter_cache(self) -> Callable[[Where], frozenset[str]]:
-        """The records that a metadata filter lets through, the latest filters remembered."""
-        from chromadb.errors import InvalidArgumentError
-
-        collection = self._collection
-
-        @lru_cache(maxsize=_KNOWN_FILTERS)
-        def matching(where: str) -> frozenset[str]:
-            try:
-                return frozenset(collection.get(where=json.loads(where), include=[])["ids"])
-            except (ValueError, InvalidArgumentError) as error:
-                raise ConfigError(f"Chroma refuses the metadata filter: {shorten(str(error), 500)}") from error
-
-        def checked(where: Where) -> frozenset[str]:
-            check_where(where)
-            return matching(json.dumps(where, sort_keys=True)) & self.snapshot.chunk_of_record.keys()
-
-        return checked
-
-    def _native(
-        self, query: str, limit: int, exclude: AbstractSet[str], where: Where | None
-    ) -> tuple[list[Candidate], dict[str, Chunk]]:
-        """One request to the server's own hybrid search; the scores of the single retrievers stay unknown."""
-        if not query.strip() or limit <= 0 or self._sparse_index is None:
-            return [], {}
-        ask = max(limit, PER_RETRIEVER) + len(exclude)
-        request = hybrid_request(
-            query, self._embed_query(query), self._sparse_index, limit=ask, depth=2 * ask, where=where
-        )
-        found: list[Candidate] = []
-        chunks: dict[str, Chunk] = {}
-        for row in hybrid_rows(self._collection, request):
-            chunk = self._layout.chunk(row["id"], row.get("document"), row.get("metadata"))
-            if chunk is not None and chunk.id not in exclude and row["id"] in self.snapshot.chunk_of_record:
-                chunks[chunk.id] = chunk
-                found.append(Candidate(chunk.id, row["score"], None, None))
-        return found[:limit], chunks
-
-    def _records(self, chunk_ids: Sequence[str]) -> dict[str, str]:
-        """Record id to chunk id, for the chunks there are."""
-        rows, row_of = self.snapshot.rows, self.snapshot.row_of_chunk
-        return {rows[row_of[chunk_id]].record: chunk_id for chunk_id in chunk_ids if chunk_id in row_of}
-
     def _by_id(self, chunk_ids: Sequence[str]) -> dict[str, Chunk]:
-        """The chunks by id, in the order asked."""
-        return self._chunks.get(chunk_ids, self._fetched_chunks)
-
-    def _fetched_chunks(self, chunk_ids: Sequence[str]) -> dict[str, Chunk]:
-        records = list(self._records(chunk_ids))
-        chunks: dict[str, Chunk] = {}
-        for start in range(0, len(records), PAGE):
-            batch = records[start : start + PAGE]
-            page: dict[str, Any] = dict(self._collection.get(ids=batch, include=["documents", "metadatas"]))
-            for record, text, metadata in zip(page["ids"], page["documents"], page["metadatas"], strict=True):
-                chunk = self._layout.chunk(record, text, metadata)
-                if chunk is not None:
-                    chunks[chunk.id] = chunk
-        return chunks
-
-    def _fetched_vectors(self, chunk_ids: Sequence[str]) -> dict[str, NDArray[np.float32]]:
-        """Of unit length; a zero vector stays one."""
-        found = stored_vectors(self._collection, self._records(chunk_ids))
-        return {chunk_id: vector / (float(np.linalg.norm(vector)) or 1.0) for chunk_id, vector in found.items()}
+        """The chunks by id, in the order of the ids."""
+        return self._chunks.get(chunk_ids, self._reader.chunks)
 
 
 def _loaded(embedder: Embedder | str | None) -> Embedder | None:

@@ -89,13 +89,13 @@ def dimension_of(collection: Collection) -> int:
     return vectors.shape[1] if len(vectors) else 0
 
 
-def check_dimension(collection: Collection, embedder: Embedder) -> None:
-    """Raises `DimensionError` when a collection holds vectors of another length than the embedder makes."""
-    stored = dimension_of(collection)
+def check_dimension(collection: str, stored: int, embedder: Embedder) -> None:
+    """Raises `DimensionError` when a collection holds vectors of another length than the embedder makes; 0 is none."""
     if stored and stored != embedder.dimension:
         raise DimensionError(
-            f"collection {collection.name!r} holds vectors of {stored} numbers, {embedder.name} makes "
-            f"{embedder.dimension}: open it with the embedder it was made with"
+            f"collection {collection!r} holds vectors of {stored} numbers, but {embedder.name} makes "
+            f"{embedder.dimension}. Open it with the embedder that made them: pass --embedder SPEC (in Python: "
+            "embedder=)"
         )
 
 
@@ -115,11 +115,16 @@ def _first_vectors(collection: Collection, count: int) -> NDArray[np.float32]:
     return np.asarray(found if found is not None else [], dtype=np.float32)
 
 
-def _cosine_of_distance(collection: Collection) -> tuple[float, float]:
-    """(a, b) such that a - b * distance is the cosine; (0, 1) where it is not to be had."""
+def space_of(collection: Collection) -> str:
+    """Chroma's name of the collection's distance: `cosine`, `l2` or `ip`."""
     configuration = collection.configuration_json
     index = configuration.get("hnsw") or configuration.get("spann") or {}
-    space = str(index.get("space") or "l2")
+    return str(index.get("space") or "l2")
+
+
+def _cosine_of_distance(collection: Collection) -> tuple[float, float]:
+    """(a, b) such that a - b * distance is the cosine; (0, 1) where it is not to be had."""
+    space = space_of(collection)
     if space == "cosine":
         return 1.0, 1.0
     if not np.allclose(np.linalg.norm(_first_vectors(collection, 3), axis=-1), 1.0, atol=1e-3):

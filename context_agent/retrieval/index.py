@@ -1,7 +1,8 @@
 """Indexing documents into a Chroma collection: idempotent, resumable, one writer at a time.
 
 A run never changes what readers see until it writes the manifest: new chunks are added beside the old ones under a
-revision that no manifest names yet. The order at the end is: new snapshot, manifest, removal of what was replaced.
+revision that no manifest names yet. The order at the end is: new snapshot, manifest, publication, removal of what was
+replaced. In a local folder this is the only process that opens Chroma's files with Chroma's client.
 Killed at any moment, the index opens in its last complete state, and running again skips what is already stored.
 
 Peak memory: the ids of all chunks, and a few batches of texts and vectors. A document that is replaced needs the space
@@ -12,10 +13,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, cast
 
 from context_agent.errors import (
     ConfigError,
@@ -27,23 +28,39 @@ from context_agent.errors import (
 )
 from context_agent.retrieval import snapshot as snapshots
 from context_agent.retrieval.calibration import Calibration, calibrate, probes_of, sample_rows
-from context_agent.retrieval.dense import ChromaDense
+from context_agent.retrieval.dense import space_of
 from context_agent.retrieval.embedders.stored import check_writable
 from context_agent.retrieval.hybrid import Bm25Retriever, QueryVectors
-from context_agent.retrieval.layouts import OwnLayout
+from context_agent.retrieval.layouts import OwnLayout, add_stored_vectors, build
+from context_agent.retrieval.local import StoredCollection
 from context_agent.retrieval.manifest import (
     Chunking,
     Manifest,
     digest_in,
     digest_of,
     entry_of,
+    metadata_of,
     read_manifest,
     record_id,
     write_manifest,
 )
 from context_agent.retrieval.metadata import check_document
-from context_agent.retrieval.snapshot import Row, Snapshot, SnapshotWriter
-from context_agent.retrieval.store import OWN_FOLDER, Place, all_ids, cache_folder, connect, own_folder, readable
+from context_agent.retrieval.publication import Publication, publish
+from context_agent.retrieval.readers import ClientReader, Reader, SnapshotReader
+from context_agent.retrieval.repair import UNFINISHED, mend
+from context_agent.retrieval.snapshot import Indexed, Row, Snapshot, SnapshotWriter
+from context_agent.retrieval.store import (
+    OWN_FOLDER,
+    Place,
+    all_ids,
+    cache_folder,
+    connect,
+    disk_full,
+    make_folder,
+    own_folder,
+    readable,
+    writing,
+)
 from context_agent.retrieval.writer import BATCH, RecordWriter, delete_records, entries_of
 from context_agent.tokens import HarmonyCounter, TokenCounter
 from context_agent.types import Document
@@ -120,23 +137,28 @@ def index_documents(
     spec = embedder if isinstance(embedder, str) else "static" if embedder is None else ""
     embedder = _loaded(embedder)
     counter = counter if counter is not None else HarmonyCounter()
-    client = connect(place, create=place.path is not None)
-    try:
-        with _one_writer(place, collection, cache), readable(place):
-            chunking = _chunking(chunk_size, overlap, counter)
-            target = _collection(client, place, collection, Manifest(embedder.name, embedder.dimension, chunking, spec))
+    if place.path is not None:
+        make_folder(place.path)
+    with _full_disk_explained(place), _one_writer(place, collection, cache), writing(place), readable(place):
+        mend(place, collection, cache, embedder)
+        chunking = _chunking(chunk_size, overlap, counter)
+        first = Manifest(embedder.name, embedder.dimension, chunking, spec)
+        with closing(cast("Any", connect(place))) as client:
+            target = _collection(client, place, collection, first)
+            root = own_folder(place, str(target.id), cache)
             run = _Run(
                 target,
-                own_folder(place, target, cache),
+                root,
+                whole=place.path is not None,
                 embedder=embedder,
                 chunking=chunking,
                 counter=counter,
                 progress=progress,
                 batch_size=batch_size,
             )
-            return run(documents, remove_missing=remove_missing, calibration=calibration)
-    finally:
-        client.close()  # type: ignore[attr-defined]
+            report = run(documents, remove_missing=remove_missing, calibration=calibration)
+        (root / UNFINISHED).unlink(missing_ok=True)
+        return report
 
 
 class _Run:
@@ -147,6 +169,7 @@ class _Run:
         collection: Collection,
         root: Path,
         *,
+        whole: bool,
         embedder: Embedder,
         chunking: Chunking,
         counter: TokenCounter,
@@ -156,34 +179,39 @@ class _Run:
         manifest = read_manifest(collection)
         assert manifest is not None
         self.began = time.monotonic()
-        self.collection, self.root, self.manifest = collection, root, manifest
+        self.collection, self.root, self.manifest, self.whole = collection, root, manifest, whole
+        root.mkdir(parents=True, exist_ok=True)
+        if whole:
+            (root / UNFINISHED).touch()
         self.embedder, self.chunking, self.counter, self.progress = embedder, chunking, counter, progress
         self.revision = manifest.revision + 1
-        self.base = OwnLayout(manifest).snapshot(collection, root) if manifest.revision else None
+        self.base = self._base()
         self.digests = {row.document: digest_in(row.record) for row in self.base.rows} if self.base else {}
         self.left_over = self._left_over()
-        self.writer = RecordWriter(collection, embedder, batch_size)
+        self.fresh = SnapshotWriter(
+            root, self.base, dimension=embedder.dimension if whole else 0, space=space_of(collection)
+        )
+        self.writer = RecordWriter(collection, embedder, batch_size, self.fresh.put_vectors if whole else None)
         self.seen: dict[str, str] = {}
         self.counts = dict.fromkeys(("added", "replaced", "unchanged", "removed", "empty", "resumed"), 0)
         self.written: set[str] = set()
         self.chunking_seconds = 0.0
 
     def __call__(self, documents: Iterable[Document], *, remove_missing: bool, calibration: bool) -> IndexReport:
-        lexical = SnapshotWriter(self.root, self.base)
         try:
             with self.writer:
                 for document in documents:
-                    self._take(document, lexical)
+                    self._take(document)
             outdated = self._outdated(remove_missing)
             if not self.written and not outdated:
-                lexical.discard()
+                self.fresh.discard()
                 return self._unchanged()
-            return self._complete(lexical, outdated, calibration)
+            return self._complete(outdated, calibration)
         except BaseException:
-            lexical.discard()
+            self.fresh.discard()
             raise
 
-    def _take(self, document: Document, lexical: SnapshotWriter) -> None:
+    def _take(self, document: Document) -> None:
         check_document(document)
         digest = digest_of(document, self.chunking)
         known = self.seen.setdefault(document.id, digest)
@@ -192,11 +220,11 @@ class _Run:
         if self.digests.get(document.id) == digest:
             self.counts["unchanged"] += 1
         elif record_id(f"{document.id}_0", digest) not in self.written:
-            self._add(document, digest, lexical)
+            self._add(document, digest)
         if self.progress is not None and len(self.seen) % 256 == 0:
             self.progress(Progress(len(self.seen), len(self.written), self.writer.stored))
 
-    def _add(self, document: Document, digest: str, lexical: SnapshotWriter) -> None:
+    def _add(self, document: Document, digest: str) -> None:
         began = time.monotonic()
         entries = entries_of(
             document,
@@ -210,7 +238,8 @@ class _Run:
         kind = "empty" if not entries else "replaced" if document.id in self.digests else "added"
         self.counts[kind] += 1
         for entry in entries:
-            lexical.add(Row(entry.record, entry.chunk.id, document.id), entry.chunk.title, entry.chunk.text)
+            row = Row(entry.record, entry.chunk.id, document.id)
+            self.fresh.add(Indexed(row, entry.chunk.title, entry.chunk.text, metadata_of(entry)))
             self.written.add(entry.record)
             if entry.record in self.left_over:
                 self.counts["resumed"] += 1
@@ -225,39 +254,71 @@ class _Run:
         gone = replaced | missing
         return {row.record for row in self.base.rows if row.document in gone} if self.base else set()
 
-    def _complete(self, lexical: SnapshotWriter, outdated: set[str], calibration: bool) -> IndexReport:
-        """From here on: snapshot, manifest, removal; the index is whole before and after each."""
+    def _complete(self, outdated: set[str], calibration: bool) -> IndexReport:
+        """From here on: snapshot, manifest, publication, removal; the index is whole before and after each."""
         delete_records(self.collection, self.left_over - self.written)
-        fresh = lexical.finish(self.revision, outdated)
-        if not fresh.rows:
+        add_stored_vectors(self.fresh, self.collection)
+        self.fresh.remove(outdated)
+        snapshot = self.fresh.finish()
+        if not snapshot.rows:
             raise CorpusEmptyError("nothing to index: no document was given, or none has any text")
-        found = self._calibrate(fresh) if calibration else Calibration({}, {})
-        write_manifest(self.collection, self.manifest.next(self.chunking, len(fresh.rows), found))
+        found = self._calibrate(snapshot) if calibration else Calibration({}, {})
+        name = self.fresh.publish(self.revision)
+        manifest = self.manifest.next(self.chunking, len(snapshot.rows), found, name)
+        write_manifest(self.collection, manifest)
+        publish(self.root, Publication(name, OwnLayout(manifest).state(), self._stored(manifest)))
         delete_records(self.collection, outdated)
-        snapshots.remove_others(self.root, self.revision)
+        self._remove_old_snapshots(name)
         stored = self.collection.count()
-        if stored != len(fresh.rows):
+        if stored != len(snapshot.rows):
             raise CorpusCorruptError(
-                f"{self.collection.name!r} holds {stored} records instead of {len(fresh.rows)}: was another program "
+                f"{self.collection.name!r} holds {stored} records instead of {len(snapshot.rows)}: was another program "
                 "writing to it? Delete the collection and index again"
             )
-        return self._report(self.revision, len(fresh.rows))
+        return self._report(self.revision, len(snapshot.rows))
 
-    def _calibrate(self, fresh: Snapshot) -> Calibration:
-        rows = sample_rows(len(fresh.rows))
-        records = [fresh.rows[row].record for row in rows]
-        found = self.collection.get(ids=records, include=["documents", "metadatas"]) if records else None
-        entries = (
-            [
-                entry_of(*item)
-                for item in zip(found["ids"], found["documents"] or [], found["metadatas"] or [], strict=True)
-            ]
-            if found
-            else []
+    def _base(self) -> Snapshot | None:
+        """The last complete state; read from the collection where its snapshot is missing."""
+        if not self.manifest.revision:
+            return None
+        layout = OwnLayout(self.manifest)
+        current = layout.current(self.root, layout.state(), lexical=not self.whole)
+        return current or build(layout, self.collection, self.root, lexical=not self.whole)
+
+    def _stored(self, manifest: Manifest) -> StoredCollection | None:
+        """The collection as readers would find it in Chroma's database."""
+        if not self.whole:
+            return None
+        return StoredCollection(
+            id=str(self.collection.id),
+            name=self.collection.name,
+            metadata=dict(self.collection.metadata or {}),
+            configuration=None,
+            schema=None,
+            dimension=manifest.dimension,
+            empty=False,
+            sequence=0,
         )
-        dense = ChromaDense(self.collection, QueryVectors(self.embedder), fresh.chunk_of_record)
-        sparse = Bm25Retriever(fresh.bm25, lambda where: frozenset(), fresh.chunk_of_record)
-        return calibrate([dense, sparse], probes_of([entry.chunk for entry in entries if entry]))
+
+    def _remove_old_snapshots(self, name: str) -> None:
+        """All but this one and the one before it, which a reader may be opening; none while a reader makes one."""
+        from filelock import FileLock, Timeout
+
+        keep = {name, *([self.base.name] if self.base else ())}
+        with suppress(Timeout), FileLock(self.root / "snapshot.lock", timeout=0):
+            snapshots.remove_others(self.root, keep, unfinished=True)
+
+    def _calibrate(self, snapshot: Snapshot) -> Calibration:
+        rows = [snapshot.rows[row] for row in sample_rows(len(snapshot.rows))]
+        reader = self._reader(snapshot)
+        dense = reader.dense(QueryVectors(self.embedder))
+        sparse = Bm25Retriever(snapshot.bm25, lambda where: frozenset(), snapshot.chunk_of_record)
+        chunks = reader.chunks([row.chunk for row in rows])
+        return calibrate([dense, sparse], probes_of([chunks[row.chunk] for row in rows if row.chunk in chunks]))
+
+    def _reader(self, snapshot: Snapshot) -> Reader:
+        layout = OwnLayout(self.manifest)
+        return SnapshotReader(snapshot, layout) if self.whole else ClientReader(self.collection, snapshot, layout)
 
     def _left_over(self) -> set[str]:
         """Records of this revision from a run that was interrupted; those that a completed run left are removed."""
@@ -321,6 +382,21 @@ def _chunking(size: int | None, overlap: int, counter: TokenCounter) -> Chunking
     from context_agent.retrieval.chunker import SIZE
 
     return Chunking(SIZE if size is None else size, overlap, counter.name)
+
+
+@contextmanager
+def _full_disk_explained(place: Place) -> Iterator[None]:
+    """Says of a full disk that it is one, whatever met it: this package, tantivy or Chroma."""
+    try:
+        yield
+    except Exception as error:
+        if not disk_full(place, error):
+            raise
+        raise CorpusError(
+            f"the disk is full, or a limit on file sizes is reached: not all documents could be indexed into {place}. "
+            "The last complete state of the index is intact. Free some space and run the same command again: it "
+            "resumes where it stopped"
+        ) from error
 
 
 @contextmanager

@@ -1,30 +1,36 @@
 """Two ways a collection can be laid out: as `index_documents` writes it, or as its owner did.
 
-A layout says which chunk a record holds, and brings the lexical snapshot of the collection up to date.
+A layout says which chunk a record holds, what names the collection's present state, and what a snapshot of it holds.
 
-**Our own**: the snapshot belongs to the manifest's revision; when it is missing, of another revision or damaged, it is
-rebuilt from the collection.
+**Our own**: the manifest names the state. When its snapshot is missing or damaged, it is rebuilt from the collection.
 
-**A user's own**: nothing in it is written to. Its snapshot counts as current when the number of records is the same,
-the last records of the store are known, and 64 records spread over the whole still have their texts. Otherwise records
-that were added or removed are followed; when one of those 64 texts changed in place, everything is read again. So a
-text that was changed in place and is not among the 64 goes unnoticed: open with `rebuild=True` after such changes.
+**A user's own**: nothing in it is written to. In a local folder the number of the last change names the state, so any
+change is noticed; the records that were added, changed or removed since the last snapshot are followed. A client of
+Chroma does not tell that number. There the snapshot counts as current when the number of records is the same, the last
+records of the store are known, and 64 records spread over the whole still have their texts. So a text that was changed
+in place and is not among the 64 goes unnoticed there: open with `rebuild=True` after such changes.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Set as AbstractSet
+from dataclasses import asdict, dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
+from context_agent.errors import CorpusCorruptError
 from context_agent.retrieval import snapshot as snapshots
+from context_agent.retrieval.dense import dimension_of, space_of
 from context_agent.retrieval.grep import encode
-from context_agent.retrieval.manifest import Manifest, entry_of, live, read_manifest
-from context_agent.retrieval.snapshot import Row, Snapshot
+from context_agent.retrieval.local import StoredCollection
+from context_agent.retrieval.manifest import Manifest, entry_of, live, metadata_of
+from context_agent.retrieval.publication import published
+from context_agent.retrieval.snapshot import Indexed, Row, Snapshot, SnapshotWriter
 from context_agent.retrieval.store import PAGE, all_ids, pages
 from context_agent.tokens import HarmonyCounter, TokenCounter
 from context_agent.types import Chunk
@@ -34,8 +40,6 @@ if TYPE_CHECKING:
 
 SAMPLE = 64
 """Records compared to tell whether a user's collection changed."""
-
-Indexed = tuple[Row, str, str]
 
 
 class Layout(Protocol):
@@ -48,11 +52,22 @@ class Layout(Protocol):
     def chunk(self, record: str, text: str | None, metadata: Mapping[str, Any] | None) -> Chunk | None:
         """The chunk of a record; None for a record without text or not part of the index."""
 
-    def snapshot(self, collection: Collection, root: Path, *, rebuild: bool = False) -> Snapshot:
-        """The lexical snapshot in the folder `root`, brought up to date."""
+    def state(self, stored: StoredCollection) -> str:
+        """What names the collection's state; equal for equal states, of the same options."""
 
-    def changed(self, collection: Collection, snapshot: Snapshot) -> bool:
-        """Whether the collection, just looked up, is no longer in the state of the snapshot."""
+    def current(self, root: Path, state: str, *, lexical: bool) -> Snapshot | None:
+        """The snapshot in the folder `root` that shows this state; None where there is none."""
+
+    def number(self, root: Path) -> int:
+        """The number of a snapshot that is made now."""
+
+    def write(
+        self, collection: Collection, writer: SnapshotWriter, base: Snapshot | None, changed: AbstractSet[str]
+    ) -> None:
+        """Adds to the writer, and removes, what the collection holds otherwise than `base`.
+
+        `changed` are records of the base whose content has changed.
+        """
 
 
 class OwnLayout:
@@ -67,28 +82,33 @@ class OwnLayout:
         entry = entry_of(record, text, metadata)
         return entry.chunk if entry else None
 
-    def snapshot(self, collection: Collection, root: Path, *, rebuild: bool = False) -> Snapshot:
-        """See `Layout`."""
-        revision = self.manifest.revision
-        if not rebuild and (current := snapshots.load(root, revision)) is not None:
-            return current
-        made = snapshots.write(root, revision, self._indexed(collection))
-        # Of a server's collection nobody else clears these away. The last one may still be read by another process.
-        snapshots.remove_before(root, revision - 1)
-        return made
+    def state(self, stored: StoredCollection | None = None) -> str:
+        """See `Layout`; the manifest alone names it."""
+        return json.dumps(asdict(self.manifest), sort_keys=True)
 
-    def changed(self, collection: Collection, snapshot: Snapshot) -> bool:
-        """See `Layout`."""
-        return read_manifest(collection) != self.manifest
+    def current(self, root: Path, state: str, *, lexical: bool) -> Snapshot | None:
+        """See `Layout`; a snapshot that was rebuilt has another name than the manifest says."""
+        publication = published(root)
+        names = [publication.snapshot] if publication and publication.state == state else []
+        candidates = (snapshots.load(root, name, lexical=lexical) for name in (*names, self.manifest.snapshot))
+        return next((snapshot for snapshot in candidates if snapshot is not None), None)
 
-    def _indexed(self, collection: Collection) -> Iterator[Indexed]:
+    def number(self, root: Path) -> int:
+        """See `Layout`."""
+        return self.manifest.revision
+
+    def write(
+        self, collection: Collection, writer: SnapshotWriter, base: Snapshot | None, changed: AbstractSet[str]
+    ) -> None:
+        """See `Layout`; always all of it."""
         entries = (
             entry_of(record, text, metadata)
             for page in pages(collection, ["documents", "metadatas"])
             for record, text, metadata in zip(page["ids"], page["documents"], page["metadatas"], strict=True)
         )
         for entry in live([entry for entry in entries if entry], self.manifest.revision):
-            yield Row(entry.record, entry.chunk.id, entry.chunk.document_id), entry.chunk.title, entry.chunk.text
+            row = Row(entry.record, entry.chunk.id, entry.chunk.document_id)
+            writer.add(Indexed(row, entry.chunk.title, entry.chunk.text, metadata_of(entry)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,47 +155,63 @@ class ForeignLayout:
             metadata=metadata,
         )
 
-    def snapshot(self, collection: Collection, root: Path, *, rebuild: bool = False) -> Snapshot:
+    def state(self, stored: StoredCollection) -> str:
         """See `Layout`."""
-        base = None if rebuild else snapshots.load(root)
-        if base is not None:
-            same = self._same_texts(collection, base)
-            if same and self._same_records(collection, base):
-                return base
-            base = base if same else None
-        return self._followed(collection, root, base)
+        return json.dumps({"keys": asdict(self.keys), "sequence": stored.sequence}, sort_keys=True)
 
-    def changed(self, collection: Collection, snapshot: Snapshot) -> bool:
+    def current(self, root: Path, state: str, *, lexical: bool) -> Snapshot | None:
         """See `Layout`."""
-        return not (self._same_records(collection, snapshot) and self._same_texts(collection, snapshot))
+        publication = published(root)
+        same = publication is not None and publication.state == state
+        return snapshots.load(root, publication.snapshot, lexical=lexical) if publication and same else None
 
-    def _followed(self, collection: Collection, root: Path, base: Snapshot | None) -> Snapshot:
-        """The snapshot after what was added and removed since `base`, or of everything."""
-        number = snapshots.next_number(root)
+    def latest(self, root: Path, *, lexical: bool) -> tuple[Snapshot | None, int]:
+        """The last snapshot that was made with the same keys, and the sequence number of its state."""
+        publication = published(root)
+        if publication is None:
+            return None, -1
+        try:
+            state = json.loads(publication.state)
+            if state["keys"] == asdict(self.keys):
+                return snapshots.load(root, publication.snapshot, lexical=lexical), int(state["sequence"])
+        except (ValueError, KeyError, TypeError):
+            pass
+        return None, -1
+
+    def number(self, root: Path) -> int:
+        """See `Layout`."""
+        return snapshots.next_number(root)
+
+    def write(
+        self, collection: Collection, writer: SnapshotWriter, base: Snapshot | None, changed: AbstractSet[str]
+    ) -> None:
+        """See `Layout`."""
         if base is None:
-            fresh = snapshots.write(root, number, self._all(collection))
+            entries = self._all(collection)
         else:
-            now, known = all_ids(collection), base.chunk_of_record
-            writer = snapshots.SnapshotWriter(root, base)
-            for row, title, text in self._some(collection, [record for record in now if record not in known]):
-                writer.add(row, title, text)
-            fresh = writer.finish(number, known.keys() - set(now))
-        snapshots.remove_others(root, number)
-        return fresh
+            present, known = all_ids(collection), base.chunk_of_record.keys()
+            writer.remove((known - set(present)) | (known & changed))
+            entries = self._some(collection, [one for one in present if one not in known or one in changed])
+        for entry in entries:
+            writer.add(entry)
+
+    def same(self, collection: Collection, snapshot: Snapshot) -> bool:
+        """Whether the snapshot still shows the collection, as far as a sample can tell."""
+        return self._same_records(collection, snapshot) and self.same_texts(collection, snapshot)
+
+    def same_texts(self, collection: Collection, base: Snapshot) -> bool:
+        """Whether those of the sampled records that are still there have the text they had."""
+        if not base.rows:
+            return True
+        positions = np.unique(np.linspace(0, len(base.rows) - 1, SAMPLE).astype(int)).tolist()
+        expected = {base.rows[position].record: base.table.raw(position) for position in positions}
+        entries = list(self._some(collection, list(expected)))
+        return all(expected[entry.row.record] == encode(entry.text) for entry in entries)
 
     def _same_records(self, collection: Collection, base: Snapshot) -> bool:
         count = collection.count()
         last = collection.get(limit=SAMPLE, offset=max(0, count - SAMPLE), include=[])["ids"]
         return count == len(base.rows) and all(record in base.chunk_of_record for record in last)
-
-    def _same_texts(self, collection: Collection, base: Snapshot) -> bool:
-        """Whether those of the sampled records that are still there have the text they had."""
-        if not base.rows:
-            return True
-        places = np.unique(np.linspace(0, len(base.rows) - 1, SAMPLE).astype(int)).tolist()
-        expected = {base.rows[place].record: base.table.raw(place) for place in places}
-        found = list(self._some(collection, list(expected)))
-        return all(expected[row.record] == encode(text) for row, _, text in found)
 
     def _all(self, collection: Collection) -> Iterator[Indexed]:
         for page in pages(collection, ["documents", "metadatas"]):
@@ -191,7 +227,7 @@ class ForeignLayout:
         for record, text, stored in zip(page["ids"], page["documents"], page["metadatas"], strict=True):
             metadata = stored or {}
             row = Row(record, record, self._document(record, metadata))
-            yield row, self._title(metadata), self._text(text, metadata)
+            yield Indexed(row, self._title(metadata), self._text(text, metadata), metadata)
 
     def _text(self, text: str | None, metadata: Mapping[str, Any]) -> str:
         return str(metadata.get(self.keys.text, "")) if self.keys.text else text or ""
@@ -201,6 +237,52 @@ class ForeignLayout:
 
     def _document(self, record: str, metadata: Mapping[str, Any]) -> str:
         return str(metadata.get(self.keys.document, record)) if self.keys.document else record
+
+
+def build(
+    layout: Layout,
+    collection: Collection,
+    root: Path,
+    *,
+    base: Snapshot | None = None,
+    changed: AbstractSet[str] = frozenset(),
+    lexical: bool = False,
+) -> Snapshot:
+    """A new snapshot of the collection in the folder `root`, from `base` where there is one; not published yet.
+
+    Raises `CorpusCorruptError` where a record has no vector.
+    """
+    dimension = 0 if lexical else dimension_of(collection)
+    writer = SnapshotWriter(root, base, dimension=dimension, space=space_of(collection))
+    try:
+        layout.write(collection, writer, base, changed)
+        add_stored_vectors(writer, collection)
+        return replace(writer.finish(), folder=root / writer.publish(layout.number(root)))
+    except BaseException:
+        writer.discard()
+        raise
+
+
+def add_stored_vectors(writer: SnapshotWriter, collection: Collection) -> None:
+    """Puts the vectors that are missing, as the collection stores them. Raises `CorpusCorruptError` for lost ones."""
+    from chromadb.errors import InternalError
+
+    records = writer.without_vectors()
+    try:
+        for start in range(0, len(records), PAGE):
+            page: dict[str, Any] = dict(collection.get(ids=records[start : start + PAGE], include=["embeddings"]))
+            writer.put_vectors(page["ids"], np.asarray(page["embeddings"], dtype=np.float32))
+    except InternalError as error:
+        raise _lost_vectors(collection, str(error)) from error
+    if lost := writer.without_vectors():
+        raise _lost_vectors(collection, f"{len(lost):,} of {len(records):,} records have none")
+
+
+def _lost_vectors(collection: Collection, reason: str) -> CorpusCorruptError:
+    return CorpusCorruptError(
+        f"Chroma has lost vectors of collection {collection.name!r} ({reason}): index the documents again, or restore "
+        "the folder from a copy"
+    )
 
 
 def _number(metadata: Mapping[str, Any], key: str | None, otherwise: int) -> int:

@@ -16,6 +16,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
+from functools import cache
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
@@ -27,6 +28,7 @@ from context_agent.types import Chunk, Document
 
 if TYPE_CHECKING:
     from chromadb.api.models.Collection import Collection
+    from pydantic import TypeAdapter
 
 KEY = "ctx1"
 """The manifest in a collection's metadata, and the packed entry in a record's."""
@@ -54,6 +56,7 @@ class Manifest:
     """The state of an index. Revision 0: no run has been completed yet.
 
     `embedder` is the embedder's name, `spec` what `load_embedder` makes it from, empty where that is not known.
+    `snapshot` names the folder that holds this state, where the index is a local one.
     """
 
     __pydantic_config__: ClassVar[dict[str, Any]] = _STRICT
@@ -65,8 +68,9 @@ class Manifest:
     chunks: _Count = 0
     mrr: _Scores = field(default_factory=dict)
     weights: _Scores = field(default_factory=dict)
+    snapshot: Annotated[str, Len(0, 100)] = ""
 
-    def next(self, chunking: Chunking, chunks: int, found: Calibration) -> Manifest:
+    def next(self, chunking: Chunking, chunks: int, found: Calibration, snapshot: str) -> Manifest:
         """The manifest of the next complete state."""
         return replace(
             self,
@@ -75,6 +79,7 @@ class Manifest:
             chunks=chunks,
             mrr=dict(found.mrr),
             weights=dict(found.weights),
+            snapshot=snapshot,
         )
 
 
@@ -88,7 +93,7 @@ def parse_manifest(collection: str, entry: object) -> Manifest | None:
 
     Every field is checked, because the entry may come from someone else. Raises `CorpusCorruptError`.
     """
-    from pydantic import TypeAdapter, ValidationError
+    from pydantic import ValidationError
     from pydantic_core import from_json
 
     if entry is None:
@@ -99,7 +104,7 @@ def parse_manifest(collection: str, entry: object) -> Manifest | None:
         fields = from_json(entry)
         schema = fields.pop("schema")
         if schema == SCHEMA:
-            return TypeAdapter(Manifest).validate_json(json.dumps(fields), strict=True)
+            return _validator().validate_json(json.dumps(fields), strict=True)
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
         raise _damaged(collection, f"{'.'.join(map(str, first['loc']))}: {first['msg']}") from error
@@ -108,6 +113,13 @@ def parse_manifest(collection: str, entry: object) -> Manifest | None:
     raise CorpusCorruptError(
         f"collection {collection!a} was indexed by another version (schema {ascii(schema)[:50]}). Index it again"
     )
+
+
+@cache
+def _validator() -> TypeAdapter[Manifest]:
+    from pydantic import TypeAdapter
+
+    return TypeAdapter(Manifest)
 
 
 def _damaged(collection: str, reason: str) -> CorpusCorruptError:

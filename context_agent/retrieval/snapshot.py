@@ -1,9 +1,14 @@
-"""The lexical half of an index: BM25, the chunks' texts for grep, and which record holds which chunk.
+"""A complete state of an index in files of our own, from which readers answer without opening the store.
 
-A snapshot is a folder that is never changed once it is complete: `bm25/` (tantivy), `texts.bin` and `starts.npy`
-(see `TextTable`), `rows.json`. It is written under another name and renamed, so a reader sees all of it or nothing. The
-next one is made from it without reading the store again: tantivy's files are linked rather than copied, then changed by
-what was added and removed. Everything in it can be rebuilt from the collection.
+A snapshot is a folder that never changes once it has its name: `bm25/` (tantivy), `rows.json` (which record holds which
+chunk), `texts.bin` and `metadata.bin` with the offsets `texts.npy` and `metadata.npy` (see `TextTable`), `vectors.npy`
+and `lengths.npy` (see `VectorTable`). All but the row ids are memory-mapped. A collection on a server keeps vectors and
+metadata there; its snapshot is the *lexical half*, without these.
+
+A snapshot is written under another name and renamed, and no name is used twice, so a reader sees all of it or nothing.
+A reader that has opened a snapshot keeps its files, even after they are deleted. The next one is made from the last one
+without reading the store again: tantivy's files are linked rather than copied, then changed by what was added and
+removed.
 """
 
 from __future__ import annotations
@@ -11,23 +16,31 @@ from __future__ import annotations
 import json
 import mmap
 import os
+import re
+import secrets
 import shutil
 import tempfile
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import IO, NamedTuple
+from typing import IO, Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from context_agent.errors import CorpusCorruptError
 from context_agent.retrieval.bm25 import ANALYZER_VERSION, Bm25Entry, Bm25Index
+from context_agent.retrieval.exact import VectorTable
 from context_agent.retrieval.grep import SEPARATOR, TextTable, encode
 
-VERSION = f"1.{ANALYZER_VERSION}"
-_PREFIX = "snapshot-"
+VERSION = f"2.{ANALYZER_VERSION}"
+_NAME = re.compile(r"snapshot-(\d{1,18})-[0-9a-f]{8}")
+_WRITING, _REMOVED = "writing-", "removed-"
+_BLOCK = 8_192
+"""Vectors copied at once."""
 
 
 class Row(NamedTuple):
@@ -38,19 +51,45 @@ class Row(NamedTuple):
     document: str
 
 
+class Indexed(NamedTuple):
+    """What a snapshot stores of one record. `metadata` is the record's own, as the store holds it."""
+
+    row: Row
+    title: str
+    text: str
+    metadata: Mapping[str, Any]
+
+
 @dataclass(frozen=True)
 class Snapshot:
-    """A complete lexical state. Reads are thread-safe."""
+    """A complete state. Reads are thread-safe. `metadata` and `vectors` are None in the lexical half."""
 
-    number: int
+    folder: Path
     rows: list[Row]
     table: TextTable
     bm25: Bm25Index
+    metadata: TextTable | None = None
+    vectors: VectorTable | None = None
+
+    @property
+    def name(self) -> str:
+        """The folder's name, unique among all states of a collection."""
+        return self.folder.name
+
+    @property
+    def number(self) -> int:
+        """The number in the name: the manifest's revision, or a count of the states seen."""
+        return number_in(self.name)
 
     @cached_property
     def row_of_chunk(self) -> Mapping[str, int]:
         """Chunk id to row."""
-        return {row.chunk: place for place, row in enumerate(self.rows)}
+        return {row.chunk: position for position, row in enumerate(self.rows)}
+
+    @cached_property
+    def row_of_record(self) -> Mapping[str, int]:
+        """Record id to row."""
+        return {row.record: position for position, row in enumerate(self.rows)}
 
     @cached_property
     def chunk_of_record(self) -> Mapping[str, str]:
@@ -61,141 +100,262 @@ class Snapshot:
     def rows_of_document(self) -> Mapping[str, list[int]]:
         """Document id to its rows, in document order."""
         documents: dict[str, list[int]] = {}
-        for place, row in enumerate(self.rows):
-            documents.setdefault(row.document, []).append(place)
+        for position, row in enumerate(self.rows):
+            documents.setdefault(row.document, []).append(position)
         return documents
 
 
-def load(root: Path, number: int | None = None) -> Snapshot | None:
-    """The snapshot of this number, or the newest; None when it is missing, of another version, or damaged."""
-    numbers = [number] if number is not None else sorted(_numbers(root), reverse=True)[:1]
-    for one in numbers:
-        try:
-            return _load(_folder(root, one), one)
-        except (OSError, ValueError, KeyError, TypeError, CorpusCorruptError):
-            return None
-    return None
+def load(root: Path, name: str, *, lexical: bool = False) -> Snapshot | None:
+    """The snapshot of this name; None when it is missing, of another version, damaged, or half where `lexical` is not.
+
+    The name may come from a file: one that is no snapshot's is None, too.
+    """
+    if _NAME.fullmatch(name) is None:
+        return None
+    try:
+        snapshot = _load(root / name)
+    except (OSError, ValueError, KeyError, TypeError, CorpusCorruptError):
+        return None
+    return snapshot if lexical or snapshot.vectors is not None else None
+
+
+def number_in(name: str) -> int:
+    """The number in a snapshot's name; 0 in any other name."""
+    matched = _NAME.fullmatch(name)
+    return int(matched[1]) if matched else 0
 
 
 def next_number(root: Path) -> int:
-    """One above the newest snapshot's."""
-    return max(_numbers(root), default=0) + 1
+    """One above the highest number of a snapshot in the folder."""
+    return max((number_in(child.name) for child in root.glob("snapshot-*")), default=0) + 1
 
 
-def remove_others(root: Path, number: int) -> None:
-    """Deletes all snapshots but one, and what interrupted runs left."""
-    for child in root.glob("*"):
-        if child.is_dir() and child != _folder(root, number):
+def remove_others(root: Path, keep: AbstractSet[str], *, unfinished: bool) -> None:
+    """Deletes the snapshots that are not named in `keep`; with `unfinished`, also what killed processes left.
+
+    A folder loses its name first, so that who opens it by its name finds all of it or nothing.
+    """
+    for child in root.iterdir():
+        if child.name not in keep and child.name.startswith("snapshot-") and child.is_dir():
+            # Windows refuses while a reader has its files open; then a later run deletes them.
+            with suppress(OSError):
+                shutil.rmtree(child.rename(root / f"{_REMOVED}{secrets.token_hex(4)}"), ignore_errors=True)
+        elif unfinished and child.name.startswith((_WRITING, _REMOVED)):
             shutil.rmtree(child, ignore_errors=True)
 
 
-def remove_before(root: Path, number: int) -> None:
-    """Deletes the snapshots of lower numbers."""
-    for one in _numbers(root):
-        if one < number:
-            shutil.rmtree(_folder(root, one), ignore_errors=True)
+def adopt(folder: Path, root: Path) -> None:
+    """Puts a snapshot of another folder into this one under its name, its files linked where that is possible.
+
+    Tantivy locks a file of an index that it reads, so an index in a folder that is read-only is not read in place.
+    """
+    target = Path(tempfile.mkdtemp(prefix=_WRITING, dir=root))
+    _link_files(folder, target)
+    _link_files(folder / "bm25", target / "bm25")
+    target.rename(root / folder.name)
 
 
 class SnapshotWriter:
-    """Builds the next snapshot from the last one. Call `add` for each new row, then `finish` once."""
+    """Builds the next snapshot from the last one: any `add`, `put_vectors` and `remove`, then `finish`, then `publish`.
 
-    def __init__(self, root: Path, base: Snapshot | None) -> None:
-        """`root` is made when missing. Added texts go to disk at once, ids stay in memory."""
+    Added texts, metadata and vectors go to disk at once; ids stay in memory.
+    """
+
+    def __init__(self, root: Path, base: Snapshot | None, *, dimension: int = 0, space: str = "") -> None:
+        """`root` is made when missing. With dimension 0 the lexical half is written, else `base` must be whole."""
         root.mkdir(parents=True, exist_ok=True)
-        self._root, self._base = root, base
-        self._folder = Path(tempfile.mkdtemp(prefix="writing-", dir=root))
+        self._root, self._base, self._dimension, self._space = root, base, dimension, space
+        self._folder = Path(tempfile.mkdtemp(prefix=_WRITING, dir=root))
         if base is not None:
-            _link_files(_folder(root, base.number) / "bm25", self._folder / "bm25")
+            _link_files(base.folder / "bm25", self._folder / "bm25")
         self._bm25 = Bm25Index(self._folder / "bm25")
         self._rows: list[Row] = []
-        self._lengths: list[int] = []
-        self._texts: IO[bytes] = (self._folder / "added.bin").open("w+b")
+        self._position: dict[str, int] = {}
+        self._removed: set[str] = set()
+        self._texts, self._metadata = _TextColumn(self._folder, "texts"), _TextColumn(self._folder, "metadata")
+        self._vectors: IO[bytes] = (self._folder / "added.vectors").open("w+b")
 
-    def add(self, row: Row, title: str, text: str) -> None:
-        """One new chunk; its chunk id must not be in the base unless that row is removed in `finish`."""
-        raw = encode(text) + SEPARATOR
-        self._texts.write(raw)
+    def add(self, entry: Indexed) -> None:
+        """One new chunk; its chunk id must not be in the base unless that record is removed before."""
+        row, title, text, metadata = entry
+        self._position[row.record] = len(self._rows)
         self._rows.append(row)
-        self._lengths.append(len(raw))
+        self._texts.add(encode(text))
+        if self._dimension:
+            self._metadata.add(_json(metadata))
         self._bm25.add([Bm25Entry(row.record, title, text)])
 
-    def finish(self, number: int, removed: AbstractSet[str] = frozenset()) -> Snapshot:
-        """Writes what is kept of the base (all but the removed records), then what was added, and returns the whole."""
-        self._bm25.delete(removed)
+    def put_vectors(self, records: Sequence[str], vectors: NDArray[np.float32]) -> None:
+        """The vectors of records that were added, shape (n, dimension)."""
+        for record, vector in zip(records, np.asarray(vectors, dtype="<f4"), strict=True):
+            self._vectors.seek(self._position.pop(record) * 4 * self._dimension)
+            self._vectors.write(vector.tobytes())
+
+    def without_vectors(self) -> list[str]:
+        """The added records whose vectors were not put yet."""
+        return list(self._position) if self._dimension else []
+
+    def remove(self, records: AbstractSet[str]) -> None:
+        """Leaves out records of the base."""
+        self._removed |= records
+        self._bm25.delete(records)
+
+    def finish(self) -> Snapshot:
+        """Writes what is kept of the base, then what was added. The result is not published yet."""
+        assert not self.without_vectors(), "every record needs its vector"
+        base = self._base
+        kept = [position for position, row in enumerate(base.rows) if row.record not in self._removed] if base else []
+        rows = [base.rows[position] for position in kept] + self._rows if base else self._rows
         self._bm25.commit()
-        rows, lengths = self._write_texts(removed)
-        starts = np.zeros(len(rows) + 1, dtype=np.int64)
-        np.cumsum(lengths, out=starts[1:])
-        np.save(self._folder / "starts.npy", starts)
+        self._texts.finish(base.table if base else None, kept)
+        if self._dimension:
+            self._metadata.finish(base.metadata if base else None, kept)
+            self._write_vectors(base.vectors if base else None, np.array(kept, dtype=np.int64))
         columns = {name: [getattr(row, name) for row in rows] for name in Row._fields}
-        (self._folder / "rows.json").write_text(json.dumps({"version": VERSION, **columns}), encoding="utf-8")
-        target = _folder(self._root, number)
-        shutil.rmtree(target, ignore_errors=True)
-        self._folder.rename(target)
-        return _load(target, number)
+        stored = json.dumps({"version": VERSION, "space": self._space, **columns})
+        _write(self._folder / "rows.json", [stored.encode()])
+        self._close()
+        return _load(self._folder)
+
+    def publish(self, number: int) -> str:
+        """Gives the finished snapshot its name, which is returned."""
+        name = f"snapshot-{number}-{secrets.token_hex(4)}"
+        sync_folder(self._folder)
+        self._folder.rename(self._root / name)
+        sync_folder(self._root)
+        return name
 
     def discard(self) -> None:
         """Drops what was written, when a run ends without a new state."""
-        self._texts.close()
+        self._close()
         shutil.rmtree(self._folder, ignore_errors=True)
 
-    def _write_texts(self, removed: AbstractSet[str]) -> tuple[list[Row], list[int]]:
-        rows, lengths = [], []
-        with (self._folder / "texts.bin").open("wb") as texts:
-            for place, row in enumerate(self._base.rows if self._base else ()):
-                if row.record not in removed:
-                    assert self._base is not None
-                    lengths.append(texts.write(self._base.table.raw(place) + SEPARATOR))
-                    rows.append(row)
-            self._texts.seek(0)
-            shutil.copyfileobj(self._texts, texts, 1 << 20)
-        self._texts.close()
-        (self._folder / "added.bin").unlink()
-        return rows + self._rows, lengths + self._lengths
+    def _write_vectors(self, base: VectorTable | None, kept: NDArray[np.int64]) -> None:
+        shape = (len(kept) + len(self._rows), self._dimension)
+        lengths: list[NDArray[np.float32]] = [np.zeros(0, np.float32)]
+
+        def blocks() -> Iterator[bytes]:
+            for vectors in self._vector_blocks(base, kept):
+                lengths.append(np.linalg.norm(vectors, axis=1))
+                yield np.ascontiguousarray(vectors, dtype="<f4").tobytes()
+
+        _write_array(self._folder / "vectors.npy", shape, blocks())
+        norms = np.concatenate(lengths).astype("<f4")
+        _write_array(self._folder / "lengths.npy", norms.shape, [norms.tobytes()])
+
+    def _vector_blocks(self, base: VectorTable | None, kept: NDArray[np.int64]) -> Iterator[NDArray[np.float32]]:
+        for start in range(0, len(kept), _BLOCK):
+            assert base is not None
+            yield base.matrix[kept[start : start + _BLOCK]]
+        self._vectors.seek(0)
+        while block := self._vectors.read(_BLOCK * 4 * self._dimension):
+            yield np.frombuffer(block, dtype="<f4").reshape(-1, self._dimension)
+
+    def _close(self) -> None:
+        for file in (self._texts.file, self._metadata.file, self._vectors):
+            file.close()
+            Path(file.name).unlink(missing_ok=True)
 
 
-def write(root: Path, number: int, rows: Iterable[tuple[Row, str, str]], base: Snapshot | None = None) -> Snapshot:
-    """A snapshot of these (row, title, text), after those of `base`."""
-    writer = SnapshotWriter(root, base)
-    try:
-        for row, title, text in rows:
-            writer.add(row, title, text)
-        return writer.finish(number)
-    except BaseException:
-        writer.discard()
-        raise
+class _TextColumn:
+    """Writes a `TextTable`. Added texts wait in a file of their own until it is known which texts of the base stay."""
+
+    def __init__(self, folder: Path, name: str) -> None:
+        self._folder, self._name = folder, name
+        self._lengths: list[int] = []
+        self.file: IO[bytes] = (folder / f"added.{name}").open("w+b")
+
+    def add(self, raw: bytes) -> None:
+        self._lengths.append(self.file.write(raw + SEPARATOR))
+
+    def finish(self, base: TextTable | None, kept: Sequence[int]) -> None:
+        lengths = [int(base.starts[row + 1] - base.starts[row]) for row in kept] if base else []
+        starts = np.zeros(len(lengths) + len(self._lengths) + 1, dtype="<i8")
+        np.cumsum(lengths + self._lengths, out=starts[1:])
+        _write(self._folder / f"{self._name}.bin", self._blocks(base, kept))
+        _write_array(self._folder / f"{self._name}.npy", starts.shape, [starts.tobytes()], starts.dtype.str)
+
+    def _blocks(self, base: TextTable | None, kept: Sequence[int]) -> Iterator[bytes]:
+        for row in kept:
+            assert base is not None
+            yield base.raw(row) + SEPARATOR
+        self.file.seek(0)
+        while block := self.file.read(1 << 20):
+            yield block
 
 
-def _load(folder: Path, number: int) -> Snapshot:
+def sync_folder(folder: Path) -> None:
+    """Makes the names in a folder durable, where the platform can."""
+    if os.name == "posix":
+        descriptor = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+
+def _load(folder: Path) -> Snapshot:
     stored = json.loads((folder / "rows.json").read_text(encoding="utf-8"))
     if stored["version"] != VERSION:
         raise CorpusCorruptError(f"{folder} was written by another version")
     rows = [Row(*columns) for columns in zip(*(stored[name] for name in Row._fields), strict=True)]
-    starts = np.load(folder / "starts.npy")
-    with (folder / "texts.bin").open("rb") as texts:
+    table = _load_table(folder, "texts")
+    whole = (folder / "vectors.npy").exists()
+    metadata = _load_table(folder, "metadata") if whole else None
+    vectors = _load_vectors(folder, str(stored["space"])) if whole else None
+    bm25 = Bm25Index(folder / "bm25", create=False)
+    counts = {len(table), bm25.count(), *([len(metadata), *vectors.matrix.shape[:1]] if metadata and vectors else ())}
+    if counts != {len(rows)}:
+        raise CorpusCorruptError(f"the files in {folder} do not belong together")
+    return Snapshot(folder, rows, table, bm25, metadata, vectors)
+
+
+def _load_table(folder: Path, name: str) -> TextTable:
+    starts = np.load(folder / f"{name}.npy")
+    with (folder / f"{name}.bin").open("rb") as texts:
         size = os.fstat(texts.fileno()).st_size
         # Mapping an empty file is an error.
         buffer = mmap.mmap(texts.fileno(), 0, access=mmap.ACCESS_READ) if size else b""
-    bm25 = Bm25Index(folder / "bm25")
-    if not len(rows) == len(starts) - 1 == bm25.count() or starts[-1] != size:
-        raise CorpusCorruptError(f"the files in {folder} do not belong together")
-    return Snapshot(number, rows, TextTable(buffer, starts), bm25)
+    if starts.dtype != np.int64 or starts.ndim != 1 or starts[-1] != size:
+        raise CorpusCorruptError(f"the files of {name} in {folder} do not belong together")
+    return TextTable(buffer, starts)
 
 
-def _numbers(root: Path) -> list[int]:
-    names = [child.name.removeprefix(_PREFIX) for child in root.glob(f"{_PREFIX}*")]
-    return [int(name) for name in names if name.isdigit()]
+def _load_vectors(folder: Path, space: str) -> VectorTable:
+    lengths = np.load(folder / "lengths.npy")
+    # An empty matrix cannot be mapped.
+    matrix = np.load(folder / "vectors.npy", mmap_mode="r" if len(lengths) else None)
+    if matrix.ndim != 2 or matrix.dtype != np.float32 or lengths.shape != matrix.shape[:1]:
+        raise CorpusCorruptError(f"the vectors in {folder} do not belong together")
+    return VectorTable(matrix, lengths, space)
 
 
-def _folder(root: Path, number: int) -> Path:
-    return root / f"{_PREFIX}{number}"
+def _write(path: Path, blocks: Iterable[bytes]) -> None:
+    """A file that is on the disk when this returns. Not through a memory map, which a full disk would kill us for."""
+    with path.open("wb") as file:
+        file.writelines(blocks)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def _write_array(path: Path, shape: tuple[int, ...], blocks: Iterable[bytes], dtype: str = "<f4") -> None:
+    from io import BytesIO
+
+    header = BytesIO()
+    np.lib.format.write_array_header_1_0(header, {"descr": dtype, "fortran_order": False, "shape": shape})
+    _write(path, (part for parts in ([header.getvalue()], blocks) for part in parts))
+
+
+def _json(metadata: Mapping[str, Any]) -> bytes:
+    stored = {key: value for key, value in metadata.items() if value is not None}
+    return json.dumps(stored, ensure_ascii=True, separators=(",", ":")).encode()
 
 
 def _link_files(source: Path, target: Path) -> None:
     """Tantivy's files never change once written, but for meta.json and its like, which it replaces by renaming."""
-    target.mkdir()
+    target.mkdir(exist_ok=True)
     for file in source.iterdir():
-        if file.name.endswith(".lock"):
+        if file.name.endswith(".lock") or not file.is_file():
             continue
         try:
             os.link(file, target / file.name)

@@ -5,7 +5,10 @@ Chroma is imported here and only when it is needed: it takes more than a second.
 
 from __future__ import annotations
 
+import errno
 import os
+import re
+import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -14,15 +17,19 @@ from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import urlsplit
 
 from context_agent.errors import ConfigError, CorpusCorruptError, CorpusError, CorpusNotFoundError
+from context_agent.retrieval.local import DATABASE, not_found
 
 if TYPE_CHECKING:
     from chromadb.api import ClientAPI
     from chromadb.api.models.Collection import Collection
 
-DATABASE = "chroma.sqlite3"
-"""The file by which a Chroma folder is known."""
 OWN_FOLDER = "ctx1"
 """Where our files stand inside a Chroma folder."""
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+_LEAST_ROOM = 8_000_000
+_FULL_TEXT = re.compile("disk is full|no space left|quota exceeded|file too large", re.IGNORECASE)
+"""What SQLite, tantivy and Chroma say of it, in errors without a number."""
+_WRITING: list[Path | None] = []
 PAGE = 2_000
 """Records fetched at once when a whole collection is read."""
 
@@ -64,18 +71,16 @@ class Place:
         return str(self.path or self.url or "the client that holds it open")
 
 
-def connect(place: Place, *, create: bool = False) -> ClientAPI:
-    """A client. Raises `CorpusNotFoundError` for a missing folder or server, `CorpusCorruptError` for a broken one."""
+def connect(place: Place) -> ClientAPI:
+    """A client. It writes to a local folder: only for the process with the writer's lock, and for private copies.
+
+    Raises `CorpusNotFoundError` where no server answers, `CorpusCorruptError` for a folder that Chroma cannot read.
+    """
     import chromadb
 
     if place.url is not None:
         return _server(place, place.url)
     assert place.path is not None
-    if not create and not (place.path / DATABASE).exists():
-        what = "is no Chroma folder (it holds no chroma.sqlite3)" if place.path.is_dir() else "does not exist"
-        raise CorpusNotFoundError(f"{place} {what}: index documents there first, or name another folder")
-    if create:
-        _make_folder(place.path)
     with readable(place):
         client = chromadb.PersistentClient(str(place.path), settings=_client_settings())
         client.count_collections()
@@ -93,11 +98,25 @@ def find(client: ClientAPI | None, place: Place, name: str) -> Collection:
         try:
             return client.get_collection(name, embedding_function=None)
         except NotFoundError:
-            there = sorted(collection.name for collection in client.list_collections())
+            names = [collection.name for collection in client.list_collections()]
         except ValueError as error:
             raise ConfigError(f"{name!r} is no name of a Chroma collection: {error}") from error
-    known = f"it holds {', '.join(there[:20])}{' ...' if len(there) > 20 else ''}" if there else "it holds none"
-    raise CorpusNotFoundError(f"no collection {name!r} in {place}: {known}")
+    raise not_found(name, place, names)
+
+
+@contextmanager
+def writing(place: Place) -> Iterator[None]:
+    """Says to the readers of this process that it writes to the folder with Chroma's client."""
+    _WRITING.append(place.path)
+    try:
+        yield
+    finally:
+        _WRITING.remove(place.path)
+
+
+def is_writing(path: Path) -> bool:
+    """Whether this process writes to the folder now."""
+    return path in _WRITING
 
 
 @contextmanager
@@ -117,6 +136,29 @@ def readable(place: Place) -> Iterator[None]:
         raise CorpusError(f"Chroma refused in {place}: {error}") from error
 
 
+def disk_full(place: Place, error: BaseException | None) -> bool:
+    """Whether no more can be written: an error or its cause says so, or Chroma failed and there is no room."""
+    if isinstance(error, CorpusCorruptError) and place.path is not None and not _has_room(place.path):
+        return True
+    while error is not None:
+        if getattr(error, "errno", None) in _FULL or _FULL_TEXT.search(str(error)):
+            return True
+        error = error.__cause__ or error.__context__
+    return False
+
+
+def _has_room(folder: Path) -> bool:
+    """Whether the disk and this process's limit on file sizes leave room. Chroma does not always say why it fails."""
+    limit = float("inf")
+    if os.name == "posix":
+        import resource
+
+        soft = resource.getrlimit(resource.RLIMIT_FSIZE)[0]
+        limit = limit if soft == resource.RLIM_INFINITY else soft
+    largest = max((file.stat().st_size for file in folder.glob("*") if file.is_file()), default=0)
+    return min(shutil.disk_usage(folder).free, limit - largest) > _LEAST_ROOM
+
+
 def pages(collection: Collection, include: Sequence[Any], *, size: int = PAGE) -> Iterator[dict[str, Any]]:
     """All records of a collection, in pages, as Chroma's `get` gives them."""
     offset = 0
@@ -133,15 +175,14 @@ def all_ids(collection: Collection) -> list[str]:
     return [record for page in pages(collection, [], size=10 * PAGE) for record in page["ids"]]
 
 
-def own_folder(place: Place, collection: Collection, cache: str | Path | None = None) -> Path:
-    """Where BM25 and texts of a collection are kept: beside a local one, else in the user's cache folder, by its id.
+def own_folder(place: Place, collection_id: str, cache: str | Path | None = None) -> Path:
+    """Where the snapshots of a collection are kept: beside a local one, else in the user's cache folder, by its id.
 
     Raises `CorpusCorruptError` where a link in an index folder leads elsewhere.
     """
-    name = str(collection.id)
     if cache is None and place.path is not None and os.access(place.path, os.W_OK):
-        return _without_links(place.path, OWN_FOLDER, name)
-    return cache_folder(cache) / name
+        return _without_links(place.path, OWN_FOLDER, collection_id)
+    return cache_folder(cache) / collection_id
 
 
 def _without_links(folder: Path, *names: str) -> Path:
@@ -178,7 +219,8 @@ def _settings(collection: Collection) -> Any:
     return collection._client.get_settings()  # noqa: SLF001
 
 
-def _make_folder(path: Path) -> None:
+def make_folder(path: Path) -> None:
+    """Makes the folder of an index. Raises `CorpusError` where it cannot be made, or holds other files."""
     try:
         path.mkdir(parents=True, exist_ok=True)
     except OSError as error:

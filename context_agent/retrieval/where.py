@@ -1,24 +1,31 @@
-"""Chroma's metadata filters, evaluated in Python for corpora that have no store to do it.
+"""Chroma's metadata filters, evaluated in Python: for corpora in memory, and for local indexes without Chroma.
 
-Follows Chroma: a chunk without the key fails every comparison but `$ne` and `$nin`, and values of different types are
-never equal (`1` is not `1.0`, nor `True`).
+Follows Chroma: a chunk without the key fails every comparison but `$ne`, `$nin` and `$not_contains`; a number never
+equals a text or a truth value; a list is matched by `$contains` alone, by a value of its own type. One difference:
+Chroma cuts off the fraction of a number before it compares it with a stored whole number, so there `{"$eq": 1.5}`
+matches 1. Here it does not.
 
-`check_where` bounds every filter, whatever evaluates it: this module, Chroma's SQLite or a Chroma server.
+`check_where` bounds every filter before anything reads it, whatever evaluates it: this module, SQLite or a server.
 """
 
 from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from reprlib import repr as brief
 from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from context_agent.errors import ConfigError
 from context_agent.retrieval.protocol import Where
 
 Predicate = Callable[[Mapping[str, Any]], bool]
+Column = tuple[NDArray[np.int32], Sequence[Any]]
+"""A metadata key over all rows: for each row the position of its value in the values, -1 where the key is missing."""
 
 MAX_CONDITIONS = 200
 """Comparisons in a filter. SQLite, which Chroma queries, refuses 1,000 and crashes on 12,000 of them."""
@@ -53,10 +60,13 @@ def check_where(where: object) -> None:
         # A well-formed filter of n conditions has fewer than 2n operators.
         if conditions > MAX_CONDITIONS or operators > 2 * MAX_CONDITIONS:
             raise ConfigError(
-                f"the metadata filter has more than {MAX_CONDITIONS} conditions: use fewer, or $in with a list"
+                f"the metadata filter has more than {MAX_CONDITIONS} conditions: use fewer, or $in with a list of "
+                "values"
             )
         if values > MAX_VALUES:
-            raise ConfigError(f"the metadata filter lists more than {MAX_VALUES:,} values: use several searches")
+            raise ConfigError(
+                f"the metadata filter lists more than {MAX_VALUES:,} values: split it over several searches"
+            )
         parts: Iterable[object] = value.values() if isinstance(value, Mapping) else value
         pending += ((part, depth + 1) for part in parts)
 
@@ -87,6 +97,8 @@ def _compiled(where: object) -> Predicate:
         return _junction(key, condition)
     if key.startswith("$"):
         raise ConfigError(f"unknown operator {key!r} in a metadata filter: use $and, $or or a metadata key")
+    if key == "#document":
+        raise ConfigError("a metadata filter cannot look into texts: search them with grep")
     if not isinstance(condition, Mapping):
         condition = {"$eq": condition}
     if len(condition) != 1:
@@ -103,23 +115,47 @@ def _junction(name: str, parts: Any) -> Predicate:
     return lambda metadata: join(test(metadata) for test in tests)
 
 
+def matching_rows(where: Where, column: Callable[[str], Column]) -> NDArray[np.bool_]:
+    """Which rows of a table a filter lets through, shape (rows,). Each distinct value of a key is tested once.
+
+    Raises `ConfigError` as `compile_where` does.
+    """
+    compile_where(where)
+    return _mask(where, column)
+
+
+def _mask(where: Where, column: Callable[[str], Column]) -> NDArray[np.bool_]:
+    ((key, condition),) = where.items()
+    if key in ("$and", "$or"):
+        join = np.logical_and if key == "$and" else np.logical_or
+        return np.asarray(join.reduce([_mask(part, column) for part in condition]))
+    test, (positions, values) = _compiled(where), column(key)
+    # The last one, at position -1, is for rows without the key.
+    passing = np.array([*(test({key: value}) for value in values), test({})])
+    return np.asarray(passing[positions])
+
+
 def _comparison(key: str, name: str, value: Any) -> Predicate:
-    if name in ("$in", "$nin"):
-        if not isinstance(value, list) or not value:
-            raise ConfigError(f"{name} takes a list with at least one value: got {brief(value)}")
-        listed, negated = {(type(item), item) for item in value if isinstance(item, _SCALAR)}, name == "$nin"
-        return lambda metadata: negated != (key in metadata and _is_listed(metadata[key], listed))
-    if name == "$eq":
-        return lambda metadata: key in metadata and _same(metadata[key], value)
-    if name == "$ne":
-        return lambda metadata: key not in metadata or not _same(metadata[key], value)
-    if name not in _ORDER:
-        known = ", ".join(("$eq", "$ne", "$in", "$nin", *_ORDER))
+    if name in _NEGATED:
+        positive = _comparison(key, _NEGATED[name], value)
+        return lambda metadata: not positive(metadata)
+    if name == "$in":
+        listed = _listed(value)
+        return lambda metadata: key in metadata and _identity(metadata[key]) in listed
+    if name in _ORDER:
+        if not _is_number(value):
+            raise ConfigError(f"{name} compares numbers: got {brief(value)}")
+        compare = _ORDER[name]
+        return lambda metadata: _is_number(metadata.get(key)) and compare(metadata[key], value)
+    if name not in ("$eq", "$contains"):
+        known = ", ".join(("$eq", "$in", "$contains", *_NEGATED, *_ORDER))
         raise ConfigError(f"unknown operator {name!r} in a metadata filter: use one of {known}")
-    if not _is_number(value):
-        raise ConfigError(f"{name} compares numbers: got {brief(value)}")
-    compare = _ORDER[name]
-    return lambda metadata: _is_number(metadata.get(key)) and compare(metadata[key], value)
+    if not isinstance(value, _SCALAR):
+        raise ConfigError(f"{name} takes a text, a number or a truth value: got {brief(value)}")
+    if name == "$eq":
+        target = _identity(value)
+        return lambda metadata: key in metadata and _identity(metadata[key]) == target
+    return lambda metadata: any(type(item) is type(value) and item == value for item in _elements(metadata.get(key)))
 
 
 _ORDER: Mapping[str, Callable[[Any, Any], bool]] = {
@@ -128,15 +164,27 @@ _ORDER: Mapping[str, Callable[[Any, Any], bool]] = {
     "$lt": operator.lt,
     "$lte": operator.le,
 }
-_SCALAR = (str, int, float, type(None))
+_NEGATED = {"$ne": "$eq", "$nin": "$in", "$not_contains": "$contains"}
+_SCALAR = (str, int, float)
 
 
-def _same(left: Any, right: Any) -> bool:
-    return type(left) is type(right) and bool(left == right)
+def _listed(values: Any) -> AbstractSet[tuple[str, Any]]:
+    if not isinstance(values, list) or not values:
+        raise ConfigError(f"$in and $nin take a list with at least one value: got {brief(values)}")
+    if not isinstance(values[0], _SCALAR) or any(type(value) is not type(values[0]) for value in values):
+        raise ConfigError(f"$in and $nin take a list of texts, of numbers or of truth values: got {brief(values)}")
+    return {_identity(value) for value in values}
 
 
-def _is_listed(value: Any, listed: AbstractSet[tuple[type, Any]]) -> bool:
-    return isinstance(value, _SCALAR) and (type(value), value) in listed
+def _identity(value: Any) -> tuple[str, Any]:
+    """Equal for equal values, a whole number and its fraction `1.0` included; a list equals nothing but itself."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return type(value).__name__, value if isinstance(value, _SCALAR) else id(value)
+    return "number", value
+
+
+def _elements(value: Any) -> Sequence[Any]:
+    return value if isinstance(value, list | tuple) else ()
 
 
 def _is_number(value: Any) -> bool:

@@ -8,9 +8,10 @@ for an embedding endpoint; with a server they overlap everything. Two processes 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
+from threading import Event
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, cast
 
@@ -38,12 +39,20 @@ THREADS = 2
 class RecordWriter:
     """Collects entries, embeds them batch by batch and adds them. Leaving the context waits for all of it."""
 
-    def __init__(self, collection: Collection, embedder: Embedder, batch_size: int = BATCH) -> None:
-        self._collection, self._embedder = collection, embedder
+    def __init__(
+        self,
+        collection: Collection,
+        embedder: Embedder,
+        batch_size: int = BATCH,
+        keep: Callable[[Sequence[str], NDArray[np.float32]], None] | None = None,
+    ) -> None:
+        """`keep` gets the records of each batch with their vectors, of shape (n, d)."""
+        self._collection, self._embedder, self._keep = collection, embedder, keep
         self._batch_size = max(1, min(batch_size, LARGEST_BATCH))
         self._waiting: list[Entry] = []
         self._pool = ThreadPoolExecutor(THREADS, thread_name_prefix="chroma-add")
         self._running: list[Future[int]] = []
+        self._failed = Event()
         self.stored = 0
         self.embedding_seconds = 0.0
 
@@ -77,6 +86,8 @@ class RecordWriter:
                 f"{self._embedder.name} gave vectors of shape {vectors.shape} for {len(batch)} texts and "
                 f"{self._embedder.dimension} dimensions"
             )
+        if self._keep is not None:
+            self._keep([entry.record for entry in batch], vectors)
         while len(self._running) > THREADS:
             self._collect()
         self._running.append(self._pool.submit(self._store, batch, vectors))
@@ -85,12 +96,19 @@ class RecordWriter:
         self.stored += self._running.pop(0).result()
 
     def _store(self, batch: list[Entry], vectors: NDArray[np.float32]) -> int:
-        self._collection.add(
-            ids=[entry.record for entry in batch],
-            embeddings=cast("Any", vectors),
-            documents=[entry.chunk.text for entry in batch],
-            metadatas=[metadata_of(entry) for entry in batch],
-        )
+        # Chroma can block for good in an addition that follows a failed one, for example on a full disk.
+        if self._failed.is_set():
+            return 0
+        try:
+            self._collection.add(
+                ids=[entry.record for entry in batch],
+                embeddings=cast("Any", vectors),
+                documents=[entry.chunk.text for entry in batch],
+                metadatas=[metadata_of(entry) for entry in batch],
+            )
+        except BaseException:
+            self._failed.set()
+            raise
         return len(batch)
 
 

@@ -1,5 +1,7 @@
 """`index_documents` and `ChromaCorpus` over a local folder."""
 
+import json
+import shutil
 import sqlite3
 import threading
 from concurrent.futures import ThreadPoolExecutor
@@ -179,13 +181,19 @@ def test_an_open_reader_keeps_its_state_until_refreshed(tmp_path: Path) -> None:
 
 def test_a_lost_or_damaged_snapshot_is_rebuilt(tmp_path: Path) -> None:
     index(tmp_path / "a", people(100))
-    (starts,) = (tmp_path / "a").glob("ctx1/*/snapshot-1/starts.npy")
+
+    def file(name: str) -> Path:
+        (pointer,) = (tmp_path / "a").glob("ctx1/*/current.json")
+        return pointer.parent / json.loads(pointer.read_text())["snapshot"] / name
+
     with reopen(tmp_path / "a") as corpus:
         before = corpus.retrievers[1].search("chemist from Ghent", 12)
     for damage in (
-        starts.unlink,
-        lambda: starts.write_bytes(b"x"),
-        lambda: starts.with_name("texts.bin").write_bytes(b""),
+        lambda: file("texts.npy").unlink(),
+        lambda: file("texts.npy").write_bytes(b"x"),
+        lambda: file("texts.bin").write_bytes(b""),
+        lambda: file("vectors.npy").unlink(),
+        lambda: file("rows.json").write_text("[]"),
     ):
         damage()
         with reopen(tmp_path / "a") as corpus:
@@ -279,12 +287,42 @@ def test_damaged_databases_are_named(tmp_path: Path) -> None:
         reopen(path)
 
 
-def test_damaged_vectors_are_named(tmp_path: Path) -> None:
-    index(tmp_path / "a", people(1_100))
-    (vectors,) = (tmp_path / "a").glob("*/data_level0.bin")
-    vectors.unlink()
-    with pytest.raises(CorpusCorruptError, match="index again"):
-        reopen(tmp_path / "a")
+def test_damaged_vectors_do_not_stop_readers_and_the_next_run_mends_them(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = tmp_path / "a"
+    index(path, people(1_100))
+    for name in ("data_level0.bin", "link_lists.bin", "header.bin", "index_metadata.pickle"):
+        (file,) = path.glob(f"*/{name}")
+        file.write_bytes(file.read_bytes()[:-7])
+        with reopen(path) as corpus:
+            assert corpus.search("the ledger of Person 42")[0].chunk.id == "person-42_0"
+        embedder = HashEmbedder()
+        caplog.clear()
+        assert index(path, people(1_100), embedder=embedder).unchanged == 1_100
+        assert embedder.embedded == 0, "the vectors come from the snapshot"
+        assert [record.levelname for record in caplog.records] == ["WARNING"]
+    client = chromadb.PersistentClient(str(path))
+    stored = client.get_collection("documents", embedding_function=None).get(include=["embeddings", "documents"])
+    client.close()  # type: ignore[attr-defined]
+    texts = {f"{one.id}_0": f"{one.title}\n{one.text}" for one in people(1_100)}
+    expected = HashEmbedder().embed_documents([texts[record.partition("~")[0]] for record in stored["ids"]])
+    assert len(stored["ids"]) == 1_100
+    assert np.allclose(stored["embeddings"], expected)  # type: ignore[arg-type]
+
+
+def test_vectors_without_a_snapshot_are_embedded_again(tmp_path: Path) -> None:
+    path, embedder = tmp_path / "a", HashEmbedder()
+    index(path, people(1_100))
+    shutil.rmtree(path / "ctx1")
+    (file,) = path.glob("*/data_level0.bin")
+    file.unlink()
+    with pytest.raises(CorpusCorruptError, match="vector index"):
+        reopen(path)
+    assert index(path, people(1_100), embedder=embedder).unchanged == 1_100
+    assert embedder.embedded == 1_100
+    with reopen(path) as corpus:
+        assert corpus.search("the ledger of Person 42")[0].chunk.id == "person-42_0"
 
 
 def test_the_index_is_an_ordinary_chroma_collection(folder: Path) -> None:

@@ -27,7 +27,7 @@ CHILD = """
     path, moment, nth, changed = sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4])
     homes = {"add": (writer.RecordWriter, "_store"), "finish": (snapshot.SnapshotWriter, "finish"),
              "manifest": (index, "write_manifest"), "delete": (index, "delete_records"),
-             "clean": (snapshot, "remove_others")}
+             "publish": (index, "publish"), "clean": (snapshot, "remove_others")}
     home, name = homes[moment.split("-")[1]]
     original, calls = getattr(home, name), itertools.count(1)
 
@@ -98,6 +98,8 @@ def test_the_first_run(tmp_path: Path, moment: str, nth: int) -> None:
         ("after-finish", 1, False),
         ("before-manifest", 1, False),
         ("after-manifest", 1, True),
+        ("before-publish", 1, True),
+        ("after-publish", 1, True),
         ("before-clean", 1, True),
     ],
 )
@@ -122,3 +124,62 @@ def test_what_an_interrupted_run_stored_is_dropped_when_the_next_one_is_about_so
     killed(path, "after-add", 1, changed=100)
     assert run(path, people(400)) == (400, 0, 0)
     check(path, people(400))
+
+
+LIMITED = """
+    import resource, sys
+    from context_agent.errors import ContextAgentError
+    from context_agent.retrieval.index import index_documents
+    from context_agent.tokens import CharCounter
+    from tests.retrieval.fakes import HashEmbedder, people
+
+    path, start, limit = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
+    if limit:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
+    try:
+        index_documents(people(3_000, start), path, embedder=HashEmbedder(), counter=CharCounter(), batch_size=300)
+    except ContextAgentError as error:
+        print(type(error).__name__, error)
+"""
+
+
+def limited(path: Path, start: int, limit: int = 0) -> str:
+    command = [sys.executable, "-c", textwrap.dedent(LIMITED), str(path), str(start), str(limit)]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    child = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=200, check=False)
+    assert child.returncode == 0, child.stderr
+    return child.stdout
+
+
+def check_full_disk(path: Path, message: str) -> None:
+    """The message says what happened and what to do, and the last complete state is there."""
+    assert message.startswith("CorpusError the disk is full"), message
+    assert "run the same command again: it resumes" in message
+    assert "delete" not in message
+    check(path, people(400))
+
+
+@pytest.mark.parametrize("limit", [2_000_000, 3_000_000])
+def test_a_file_that_may_not_grow_is_reported_as_a_full_disk_and_the_run_resumes(tmp_path: Path, limit: int) -> None:
+    path = tmp_path / "index"
+    run(path, people(400))
+    check_full_disk(path, limited(path, 5_000, limit))
+    assert limited(path, 5_000) == ""
+    check(path, people(400) + people(3_000, 5_000))
+
+
+def test_a_full_disk(tmp_path: Path) -> None:
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=6m", "tmpfs", str(disk)]
+    if subprocess.run(mount, capture_output=True, check=False).returncode:
+        pytest.skip("this user may not mount a file system")
+    try:
+        path = disk / "index"
+        run(path, people(400))
+        check_full_disk(path, limited(path, 5_000))
+        subprocess.run(["mount", "-o", "remount,size=60m", str(disk)], check=True)
+        assert limited(path, 5_000) == ""
+        check(path, people(400) + people(3_000, 5_000))
+    finally:
+        subprocess.run(["umount", "--lazy", str(disk)], check=True)

@@ -117,17 +117,24 @@ def test_a_folder_tells_that_it_has_changed(tmp_path: Path) -> None:
         assert corpus.count() == 2
 
 
-def test_a_cache_keeps_the_last_two_states_alone(tmp_path: Path) -> None:
+def test_an_index_keeps_its_last_two_states_alone(tmp_path: Path) -> None:
     folder = tmp_path / "index"
     for number in range(4):
         index_documents([Document(f"d{number}", f"Comet {number}.")], path=folder)
     (root,) = (folder / "ctx1").glob("*-*")
-    for number in (1, 2, 3):
-        (root / f"snapshot-{number}").mkdir(exist_ok=True)
+
+    def states() -> list[int]:
+        return sorted(int(one.name.split("-")[1]) for one in root.glob("snapshot-*"))
+
+    assert states() == [3, 4]
     (root / "writing-x").mkdir()
     with ChromaCorpus.open(folder, rebuild=True) as corpus:
         assert corpus.count() == 4
-    assert sorted(one.name for one in root.iterdir() if one.is_dir()) == ["snapshot-3", "snapshot-4", "writing-x"]
+    assert states() == [4, 4], "the one that was published, and the one made anew"
+    assert (root / "writing-x").exists(), "it may be the work of a run that lasts"
+    index_documents([Document("d4", "Comet 4.")], path=folder)
+    assert states() == [4, 5]
+    assert not (root / "writing-x").exists()
 
 
 def test_a_collection_of_someone_else_tells_that_it_has_changed(tmp_path: Path) -> None:

@@ -1,0 +1,292 @@
+"""A local Chroma folder, read without Chroma: what its database says of a collection, and private copies of its files.
+
+A process that opens a folder with Chroma's client writes to it, also when it only queries: pending log entries are
+applied, and the vector index is saved once enough of them have been. Beside a process that indexes, that destroys the
+vector index. So readers open Chroma's database read-only with SQLite, and anything else only as a copy of their own.
+"""
+
+from __future__ import annotations
+
+import shutil
+import sqlite3
+import tempfile
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import closing, contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+from context_agent.errors import CorpusCorruptError, CorpusError, CorpusNotFoundError
+from context_agent.retrieval import hnsw
+
+DATABASE = "chroma.sqlite3"
+"""The file by which a Chroma folder is known."""
+BUSY_SECONDS = 30.0
+"""How long a reader waits for a writer that holds the database locked."""
+_COPY = "copy-"
+_ATTEMPTS = 8
+_COPIED = (DATABASE, f"{DATABASE}-journal", f"{DATABASE}-wal")
+_UNREADABLE = frozenset({"SQLITE_BUSY", "SQLITE_LOCKED", "SQLITE_CANTOPEN", "SQLITE_PROTOCOL"})
+
+
+class UnreadableError(CorpusError):
+    """The database cannot be read in place now: it is locked, or a writer was killed and left work to undo."""
+
+
+@dataclass(frozen=True, slots=True)
+class StoredCollection:
+    """What Chroma says of a collection. `configuration` and `schema` are JSON.
+
+    `sequence` is the number of the last change and grows with each; -1 where it is unknown, as on a server.
+    """
+
+    id: str
+    name: str
+    metadata: Mapping[str, Any]
+    configuration: str | None
+    schema: str | None
+    dimension: int
+    empty: bool
+    sequence: int
+
+
+def read_collection(folder: Path, name: str, *, timeout: float = BUSY_SECONDS) -> StoredCollection:
+    """The collection of this name. Nothing in the folder is written or made.
+
+    Raises `CorpusNotFoundError`, which lists the collections; `UnreadableError` after `timeout` seconds of a locked
+    database; `CorpusCorruptError` for a damaged one.
+    """
+    with _reading(folder, timeout) as database:
+        return _collection(database, folder, name)
+
+
+def vector_folder(folder: Path, name: str) -> Path | None:
+    """Where Chroma keeps the vector index of the collection of this name; None where it keeps none. Raises as above."""
+    with _reading(folder, BUSY_SECONDS) as database:
+        return _vector_folder(folder, _segment(database, _collection(database, folder, name).id, "VECTOR"))
+
+
+def changed_records(folder: Path, collection: str, sequence: int) -> frozenset[str]:
+    """The records of a collection that were added or changed after a sequence number."""
+    with _reading(folder, BUSY_SECONDS) as database:
+        query = "select embedding_id from embeddings where segment_id = ? and seq_id > ?"
+        segment = _segment(database, collection, "METADATA")
+        return frozenset(str(record) for (record,) in database.execute(query, (segment, sequence)))
+
+
+@contextmanager
+def private_copy(folder: Path, collection: str, scratch: Path) -> Iterator[Path]:
+    """A copy of the database and of one collection's vector index, in a folder of its own under `scratch`.
+
+    The copy is consistent although others may write meanwhile, and is gone when the context is left. Raises
+    `CorpusError` without room for it, `CorpusCorruptError` when no consistent copy can be had.
+    """
+    _check_room(folder, scratch)
+    for attempt in range(_ATTEMPTS):
+        with tempfile.TemporaryDirectory(prefix=_COPY, dir=scratch, ignore_cleanup_errors=True) as target:
+            if _copied(folder, collection, Path(target)):
+                yield Path(target)
+                return
+        time.sleep(0.1 * 2**attempt)
+    raise CorpusCorruptError(
+        f"the vector index of the collection in {folder} is damaged, or changes all the time: stop the program that "
+        "writes to it and try again; if that does not help, restore the folder from a copy"
+    )
+
+
+def remove_copies(scratch: Path) -> None:
+    """Deletes what processes that were killed left of their copies."""
+    for child in scratch.glob(f"{_COPY}*"):
+        shutil.rmtree(child, ignore_errors=True)
+
+
+@contextmanager
+def database_copy(folder: Path, scratch: Path | None = None) -> Iterator[Path]:
+    """A copy of the database alone, for one that cannot be read in place. Raises `UnreadableError`."""
+    with tempfile.TemporaryDirectory(prefix=_COPY, dir=scratch, ignore_cleanup_errors=True) as target:
+        _copy_files(folder, Path(target))
+        yield Path(target)
+
+
+def _collection(database: sqlite3.Connection, folder: Path, name: str) -> StoredCollection:
+    database.row_factory = sqlite3.Row
+    query = (
+        "select c.* from collections c join databases d on d.id = c.database_id "
+        "where d.name = 'default_database' and d.tenant_id = 'default_tenant'"
+    )
+    collections = {row["name"]: dict(row) for row in database.execute(query)}
+    if name not in collections:
+        raise not_found(name, folder, collections)
+    row = collections[name]
+    _check_id(row["id"])
+    segment = _segment(database, row["id"], "METADATA")
+    applied = _sequence(database, segment)
+    pending = _last_pending(database, row["id"], applied)
+    stored = database.execute("select 1 from embeddings where segment_id = ? limit 1", (segment,)).fetchone()
+    return StoredCollection(
+        id=str(row["id"]),
+        name=name,
+        metadata=_metadata(database, row["id"]),
+        configuration=row.get("config_json_str"),
+        schema=row.get("schema_str"),
+        dimension=int(row["dimension"] or 0),
+        empty=stored is None and not pending,
+        sequence=pending or applied,
+    )
+
+
+def _check_id(collection: object) -> None:
+    """The id names a folder, so it may be nothing but the UUID that Chroma gives."""
+    try:
+        valid = isinstance(collection, str) and str(UUID(collection)) == collection
+    except ValueError:
+        valid = False
+    if not valid:
+        raise CorpusCorruptError(
+            f"{ascii(collection)[:50]} is no id of a Chroma collection: restore the folder from a copy"
+        )
+
+
+def not_found(name: str, where: object, names: Iterable[str]) -> CorpusNotFoundError:
+    """The error for a collection that does not exist; it lists those that do."""
+    known = sorted(names)
+    listed = f"it holds {', '.join(known[:20])}{' ...' if len(known) > 20 else ''}" if known else "it holds none"
+    return CorpusNotFoundError(f"no collection {name!r} in {where}: {listed}")
+
+
+def _metadata(database: sqlite3.Connection, collection: str) -> dict[str, Any]:
+    values: dict[str, Any] = {}
+    for row in map(dict, database.execute("select * from collection_metadata where collection_id = ?", (collection,))):
+        typed = (row.get(name) for name in ("str_value", "int_value", "float_value"))
+        flag = row.get("bool_value")
+        values[row["key"]] = bool(flag) if flag is not None else next((one for one in typed if one is not None), None)
+    return values
+
+
+def _segment(database: sqlite3.Connection, collection: str, scope: str) -> str:
+    query = "select id from segments where collection = ? and scope = ?"
+    row = database.execute(query, (collection, scope)).fetchone()
+    return str(row[0]) if row else ""
+
+
+def _sequence(database: sqlite3.Connection, segment: str) -> int:
+    """The last entry of the log that a segment holds; databases of old versions write the number as bytes."""
+    row = database.execute("select seq_id from max_seq_id where segment_id = ?", (segment,)).fetchone()
+    value = row[0] if row else 0
+    return int.from_bytes(value, "big") if isinstance(value, bytes) else int(value)
+
+
+def _last_pending(database: sqlite3.Connection, collection: str, sequence: int) -> int:
+    """The last entry of the log after this one; 0 without any."""
+    query = "select max(seq_id) from embeddings_queue where seq_id > ? and topic like ?"
+    return int(database.execute(query, (sequence, f"%/{collection}")).fetchone()[0] or 0)
+
+
+@contextmanager
+def _reading(folder: Path, timeout: float) -> Iterator[sqlite3.Connection]:
+    """A connection that writes nothing."""
+    file = folder / DATABASE
+    try:
+        with file.open("rb") as stream:
+            header = stream.read(20)
+    except FileNotFoundError:
+        state = "is no Chroma folder (it holds no chroma.sqlite3)" if folder.is_dir() else "does not exist"
+        message = f"{folder} {state}: index documents there first, or name another folder"
+        raise CorpusNotFoundError(message) from None
+    except OSError as error:
+        raise CorpusError(f"{file} cannot be read ({error}): allow this user to read it") from error
+    if header[18:20] == b"\2\2":
+        # Chroma does not use this mode. Opening such a database makes files beside it, even read-only.
+        raise UnreadableError(f"{file} has a write-ahead log")
+    try:
+        # Never `immutable=1`: it would ignore a writer's locks and its journal.
+        with closing(sqlite3.connect(f"{file.absolute().as_uri()}?mode=ro", uri=True, timeout=timeout)) as database:
+            yield database
+    except sqlite3.Error as error:
+        name = str(getattr(error, "sqlite_errorname", ""))
+        if name in _UNREADABLE or name.startswith(("SQLITE_READONLY", "SQLITE_BUSY", "SQLITE_CANTOPEN")):
+            raise UnreadableError(f"{file} cannot be read now: {error}") from error
+        raise CorpusCorruptError(
+            f"Chroma's database {file} cannot be read ({error}): restore it from a copy, or delete it and index again"
+        ) from error
+
+
+def _copied(folder: Path, collection: str, target: Path) -> bool:
+    """Whether the copy is of one moment: database and vector index belong together."""
+    before = _stamps(folder)
+    _copy_database(folder, target)
+    with _reading(target, 0) as copy:
+        segment = _segment(copy, collection, "VECTOR")
+        saved = _sequence(copy, segment)
+    source = _vector_folder(folder, segment)
+    if source is None:
+        return saved == 0
+    with suppress(FileNotFoundError):
+        shutil.copytree(source, target / segment)
+    after = _stamps(folder)
+    unchanged = all(before.get(name) == after[name] for name in after if name.startswith(f"{segment}/"))
+    return unchanged and saved == _saved_now(folder, segment, saved) and hnsw.intact(target / segment)
+
+
+def _vector_folder(folder: Path, segment: str) -> Path | None:
+    # The name comes from a file; it must not lead elsewhere.
+    valid = bool(segment) and segment == Path(segment).name and segment not in (".", "..")
+    return folder / segment if valid and (folder / segment).is_dir() else None
+
+
+def _saved_now(folder: Path, segment: str, otherwise: int) -> int:
+    """Up to which entry of the log the vector index is saved; the later ones are still in the log."""
+    try:
+        with _reading(folder, BUSY_SECONDS) as database:
+            return _sequence(database, segment)
+    except UnreadableError:
+        return otherwise
+
+
+def _stamps(folder: Path) -> dict[str, tuple[int, int, int]]:
+    """Size, time and inode of the files in a folder and in its folders."""
+    stats = {}
+    for file in (*folder.glob("*"), *folder.glob("*/*")):
+        with suppress(FileNotFoundError):
+            stats[file.relative_to(folder).as_posix()] = file.stat()
+    return {name: (stat.st_size, stat.st_mtime_ns, stat.st_ino) for name, stat in stats.items()}
+
+
+def _copy_database(folder: Path, target: Path) -> None:
+    try:
+        with _reading(folder, BUSY_SECONDS) as database, closing(sqlite3.connect(target / DATABASE)) as copy:
+            database.backup(copy)
+    except UnreadableError:
+        _copy_files(folder, target)
+
+
+def _copy_files(folder: Path, target: Path) -> None:
+    """Copies a database with its journal. Opened for writing, SQLite undoes what a killed writer had not finished."""
+    for attempt in range(_ATTEMPTS):
+        before = _stamps(folder)
+        for name in _COPIED:
+            (target / name).unlink(missing_ok=True)
+            with suppress(FileNotFoundError):
+                shutil.copy2(folder / name, target / name)
+        after = _stamps(folder)
+        if all(before.get(name) == after.get(name) for name in _COPIED):
+            with closing(sqlite3.connect(target / DATABASE)) as database:
+                database.execute("pragma journal_mode = delete")
+                database.execute("select count(*) from collections")
+            return
+        time.sleep(0.1 * 2**attempt)
+    raise UnreadableError(f"{folder / DATABASE} cannot be copied while it is written: try again later")
+
+
+def _check_room(folder: Path, scratch: Path) -> None:
+    needed = sum(
+        file.stat().st_size for file in (folder / DATABASE, *folder.glob("*/data_level0.bin")) if file.exists()
+    )
+    free = shutil.disk_usage(scratch).free
+    if free < needed * 1.1:
+        raise CorpusError(
+            f"reading the collection in {folder} takes a copy of {needed / 1e6:,.0f} MB, but {scratch} has "
+            f"{free / 1e6:,.0f} MB free: free some space, or name another folder with cache="
+        )

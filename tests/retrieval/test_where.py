@@ -1,0 +1,78 @@
+"""Filters evaluated here let through what Chroma lets through."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import chromadb
+import numpy as np
+import pytest
+
+from context_agent.errors import ConfigError
+from context_agent.retrieval.where import Column, compile_where, matching_rows
+
+VALUES: list[Any] = [
+    None, 0, 1, 2, -1, 1.0, 2.0, 1.5, True, False, "1", "x", "", "true", "X",
+    [1, 2], ["x", "y"], [1.5], [True], 2**53 + 1, 10**18,
+]  # fmt: skip
+ROWS: list[dict[str, Any]] = [{"z": 1} if value is None else {"a": value, "z": 1} for value in VALUES]
+OPERANDS = (0, 1, 2, -1, 1.0, 2.0, True, False, "1", "x", "", 2**53 + 1)
+FILTERS: list[dict[str, Any]] = [
+    *({"a": value} for value in OPERANDS),
+    *({"a": {name: value}} for name in ("$eq", "$ne", "$contains", "$not_contains") for value in OPERANDS),
+    *({"a": {name: value}} for name in ("$gt", "$gte", "$lt", "$lte") for value in (0, 1, 2, -1, 1.0, 2.0)),
+    *({"a": {name: value}} for name in ("$in", "$nin") for value in ([1], [1, 2], [1.0], [True], ["x", "1"])),
+    {"$and": [{"a": {"$gt": 0}}, {"a": {"$ne": 2}}, {"z": 1}]},
+    {"$or": [{"a": "x"}, {"a": 1}, {"$and": [{"z": 1}, {"a": {"$contains": "y"}}]}]},
+    {"missing": {"$ne": 1}},
+    {"missing": 1},
+]
+REFUSED: list[Any] = [
+    {}, {"a": 1, "z": 1}, {"a": {}}, {"a": {"$eq": 1, "$ne": 2}}, {"a": None}, {"a": [1]}, {"a": {"$eq": [1]}},
+    {"a": {"$in": []}}, {"a": {"$in": [1, "x"]}}, {"a": {"$in": [True, 1]}}, {"a": {"$like": "x"}}, {"a": {"$gt": "x"}},
+    {"$and": []}, {"$or": [{"a": 1}]}, {"$not": {"a": 1}}, {"a": {"$eq": float("nan")}},
+]  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def chromas(tmp_path_factory: pytest.TempPathFactory) -> Callable[[dict[str, Any]], list[int]]:
+    """The rows that Chroma lets through."""
+    folder: Path = tmp_path_factory.mktemp("filters")
+    collection = chromadb.PersistentClient(str(folder)).create_collection("rows", embedding_function=None)
+    for number, row in enumerate(ROWS):
+        collection.add(ids=[str(number)], embeddings=[[1.0, 2.0]], documents=["text"], metadatas=[row])
+    return lambda where: sorted(int(record) for record in collection.get(where=where, include=[])["ids"])
+
+
+def column(key: str) -> Column:
+    values = [row[key] for row in ROWS if key in row]
+    positions = iter(range(len(values)))
+    return np.array([next(positions) if key in row else -1 for row in ROWS], np.int32), values
+
+
+@pytest.mark.parametrize("where", FILTERS, ids=str)
+def test_as_chroma(where: dict[str, Any], chromas: Callable[[dict[str, Any]], list[int]]) -> None:
+    expected = chromas(where)
+    test = compile_where(where)
+    assert [number for number, row in enumerate(ROWS) if test(row)] == expected
+    assert np.flatnonzero(matching_rows(where, column)).tolist() == expected
+
+
+@pytest.mark.parametrize("where", REFUSED, ids=str)
+def test_malformed_filters_are_refused_as_by_chroma(where: Any, chromas: Callable[[dict[str, Any]], list[int]]) -> None:
+    with pytest.raises(ConfigError):
+        compile_where(where)
+    with pytest.raises(Exception, match=r".") as error:
+        chromas(where)
+    assert not isinstance(error.value, AssertionError)
+
+
+def test_a_fraction_is_not_cut_off() -> None:
+    """Chroma compares a stored whole number with the operand's whole part, and so finds 1 where it is asked for 1.5."""
+    assert compile_where({"a": {"$lt": 1.5}})({"a": 1})
+    assert not compile_where({"a": 1.5})({"a": 1})
+
+
+def test_texts_are_for_grep() -> None:
+    with pytest.raises(ConfigError, match="grep"):
+        compile_where({"#document": {"$contains": "x"}})

@@ -1,0 +1,322 @@
+"""Readers never write: no process that opens and searches a local index changes Chroma's files."""
+
+import hashlib
+import json
+import os
+import shutil
+import signal
+import sqlite3
+import subprocess
+import sys
+import textwrap
+import time
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import chromadb
+import numpy as np
+import pytest
+
+from context_agent.errors import CorpusNotFoundError
+from context_agent.retrieval import local
+from context_agent.retrieval.chroma import ChromaCorpus
+from context_agent.retrieval.index import index_documents
+from tests.retrieval.fakes import HashEmbedder, people
+
+ROOT = Path(__file__).parents[2]
+COUNT = 1_300
+"""More records than Chroma collects before it saves its vector index (1,000)."""
+
+
+def chromas_files(folder: Path) -> dict[str, tuple[str, int]]:
+    """Hash and time of every file in the folder that is not ours."""
+    files = [file for file in folder.rglob("*") if file.is_file() and "ctx1" not in file.relative_to(folder).parts]
+    return {
+        str(file.relative_to(folder)): (hashlib.sha256(file.read_bytes()).hexdigest(), file.stat().st_mtime_ns)
+        for file in files
+    }
+
+
+def run(program: str, *arguments: object, code: int = 0) -> str:
+    """Another process; returns its output."""
+    command = [sys.executable, "-c", textwrap.dedent(program), *map(str, arguments)]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(command, env=environment, cwd=ROOT, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == code, done.stderr
+    return done.stdout
+
+
+def reopen(folder: Path, **options: object) -> ChromaCorpus:
+    return ChromaCorpus.open(folder, embedder=HashEmbedder(), **options)  # type: ignore[arg-type]
+
+
+def index(folder: Path, start: int = 0, count: int = COUNT) -> None:
+    index_documents(people(count, start), folder, embedder=HashEmbedder())
+
+
+def with_pending_writes(folder: Path) -> None:
+    """An index whose vectors Chroma has not saved yet, though enough of them are waiting."""
+    client = chromadb.PersistentClient(str(folder))
+    settings = {"hnsw": {"space": "cosine", "sync_threshold": 50_000}}
+    client.create_collection("documents", embedding_function=None, configuration=settings)  # type: ignore[arg-type]
+    client.close()  # type: ignore[attr-defined]
+    index(folder)
+    with closing(sqlite3.connect(folder / "chroma.sqlite3")) as database:
+        for column in ("schema_str", "config_json_str"):
+            update = f"update collections set {column} = replace({column}, '50000', '1000')"
+            database.execute(update)
+        database.commit()
+
+
+def ask_everything(corpus: ChromaCorpus) -> None:
+    assert corpus.search(people(1, 42)[0].text)[0].chunk.id == "person-42_0"
+    assert corpus.retrievers[0].search("Person 7 the weaver", 5)
+    assert corpus.grep("Person 7 was", where={"trade": "weaver"})
+    assert corpus.read("person-9")[0].metadata["century"] == 16
+    assert not np.isnan(corpus.similarity("a chemist", ["person-3_0"])).any()
+    assert len(list(corpus.walk())) == corpus.count()
+    assert not corpus.stale()
+    corpus.refresh()
+
+
+def test_a_reader_changes_no_file_of_chroma(tmp_path: Path) -> None:
+    folder = tmp_path / "index"
+    with_pending_writes(folder)
+    before = chromas_files(folder)
+    with reopen(folder) as corpus:
+        ask_everything(corpus)
+    with reopen(folder, rebuild=True) as corpus:
+        ask_everything(corpus)
+    shutil.rmtree(folder / "ctx1")
+    with reopen(folder) as corpus:
+        ask_everything(corpus)
+    assert chromas_files(folder) == before
+    client = chromadb.PersistentClient(str(folder))
+    client.get_collection("documents", embedding_function=None).query(
+        query_embeddings=[HashEmbedder().embed_query("x y")], n_results=1
+    )
+    client.close()  # type: ignore[attr-defined]
+    assert chromas_files(folder) != before, "Chroma's own client writes when it reads: else this test shows nothing"
+
+
+def test_reading_needs_no_chroma(tmp_path: Path) -> None:
+    index_documents(people(80), tmp_path / "index")
+    program = """
+        import sys
+        from context_agent import ChromaCorpus
+        with ChromaCorpus.open(sys.argv[1]) as corpus:
+            corpus.search("Person 3"), corpus.grep("Person", where={"century": 16}), corpus.stale()
+        print("chromadb" in sys.modules)
+    """
+    assert run(program, tmp_path / "index").strip() == "False"
+
+
+WRITER = """
+    import sys, time
+    from pathlib import Path
+    from context_agent.retrieval.index import index_documents
+    from tests.retrieval.fakes import HashEmbedder, people
+
+    folder, signals = Path(sys.argv[1]), Path(sys.argv[2])
+
+    def documents():
+        yield from people(1_300, 5_000)
+        (signals / "midway").touch()
+        while not (signals / "go").exists():
+            time.sleep(0.02)
+        yield from people(200, 9_000)
+
+    index_documents(documents(), folder, embedder=HashEmbedder(), batch_size=300, remove_missing=True)
+"""
+
+
+def started(folder: Path, signals: Path) -> "subprocess.Popen[bytes]":
+    """A writer that has stored 1,300 new chunks and waits."""
+    signals.mkdir()
+    command = [sys.executable, "-c", textwrap.dedent(WRITER), str(folder), str(signals)]
+    writer = subprocess.Popen(command, cwd=ROOT, env={**os.environ, "PYTHONPATH": str(ROOT)})
+    deadline = time.monotonic() + 100
+    while not (signals / "midway").exists():
+        assert writer.poll() is None
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    return writer
+
+
+def test_readers_answer_from_the_last_complete_state_while_a_run_lasts(tmp_path: Path) -> None:
+    folder, signals = tmp_path / "index", tmp_path / "signals"
+    index(folder)
+    early = reopen(folder)
+    writer = started(folder, signals)
+    before = chromas_files(folder)
+    with reopen(folder) as corpus:
+        for opened in (early, corpus):
+            ask_everything(opened)
+            assert opened.count() == COUNT
+            assert opened.grep("Person 5001 was") == []
+        # The writer may still be storing its last batches; the readers have made no file and no folder.
+        assert chromas_files(folder).keys() == before.keys()
+        (signals / "go").touch()
+        assert writer.wait(100) == 0
+        assert corpus.count() == COUNT
+        assert corpus.search(people(1, 42)[0].text)[0].chunk.id == "person-42_0"
+        assert corpus.stale()
+        corpus.refresh()
+        assert corpus.count() == 1_500
+        assert corpus.search(people(1, 9001)[0].text)[0].chunk.id == "person-9001_0"
+    early.close()
+
+
+def test_a_killed_writer_disturbs_no_reader_and_the_next_run_resumes(tmp_path: Path) -> None:
+    folder, signals = tmp_path / "index", tmp_path / "signals"
+    index(folder)
+    writer = started(folder, signals)
+    writer.send_signal(signal.SIGKILL)
+    writer.wait()
+    with reopen(folder) as corpus:
+        ask_everything(corpus)
+        assert corpus.count() == COUNT
+    embedder = HashEmbedder()
+    documents = people(1_300, 5_000) + people(200, 9_000)
+    report = index_documents(documents, folder, embedder=embedder, remove_missing=True)
+    assert (report.chunks, report.removed) == (1_500, COUNT)
+    assert embedder.embedded < 1_000
+    with reopen(folder) as corpus:
+        assert corpus.search(people(1, 9001)[0].text)[0].chunk.id == "person-9001_0"
+
+
+@pytest.fixture
+def locked(tmp_path: Path) -> Iterator[Path]:
+    """An index whose database a writer holds locked."""
+    folder = tmp_path / "index"
+    index(folder, count=100)
+    with closing(sqlite3.connect(folder / "chroma.sqlite3")) as database:
+        database.execute("begin exclusive")
+        yield folder
+
+
+def test_a_locked_database_stops_no_reader(locked: Path) -> None:
+    with reopen(locked) as corpus:
+        ask_everything(corpus)
+
+
+def interrupt_a_transaction(folder: Path) -> None:
+    """A process killed amid a transaction leaves a journal, which only a writer may play back."""
+    program = """
+        import os, signal, sqlite3, sys
+        database = sqlite3.connect(sys.argv[1] + "/chroma.sqlite3")
+        database.execute("pragma cache_size = 2")
+        database.execute("begin immediate")
+        database.execute("update embedding_metadata set string_value = 'lost'")
+        database.execute("update collections set name = 'gone'")
+        os.kill(os.getpid(), signal.SIGKILL)
+    """
+    run(program, folder, code=-signal.SIGKILL)
+    assert (folder / "chroma.sqlite3-journal").stat().st_size > 0
+
+
+def test_an_interrupted_transaction_is_left_to_the_next_writer(tmp_path: Path) -> None:
+    ours, foreign = tmp_path / "ours", tmp_path / "foreign"
+    index(ours, count=500)
+    foreign_collection(foreign, 500)
+    for folder, name in ((ours, "documents"), (foreign, "notes")):
+        interrupt_a_transaction(folder)
+        before = chromas_files(folder)
+        with reopen(folder, collection=name) as corpus:
+            assert corpus.count() == 500
+            assert corpus.grep("Person 42 was")
+            assert not corpus.stale()
+        assert chromas_files(folder) == before
+    index(ours, count=501)
+    with reopen(ours) as corpus:
+        assert corpus.count() == 501
+
+
+def test_a_deleted_collection_is_not_served_from_what_it_left(tmp_path: Path) -> None:
+    index(tmp_path, count=100)
+    corpus = reopen(tmp_path)
+    client = chromadb.PersistentClient(str(tmp_path))
+    client.delete_collection("documents")
+    with pytest.raises(CorpusNotFoundError, match="it holds none"):
+        reopen(tmp_path)
+    with pytest.raises(CorpusNotFoundError):
+        corpus.stale()
+    client.close()  # type: ignore[attr-defined]
+
+
+def foreign_collection(folder: Path, count: int) -> None:
+    client = chromadb.PersistentClient(str(folder))
+    collection = client.create_collection("notes", embedding_function=None)
+    documents = people(count)
+    for start in range(0, count, 500):
+        part = documents[start : start + 500]
+        vectors = HashEmbedder().embed_documents([one.text for one in part])
+        collection.add(ids=[one.id for one in part], documents=[one.text for one in part], embeddings=list(vectors))
+    client.close()  # type: ignore[attr-defined]
+
+
+def test_a_collection_of_someone_else_is_read_from_a_copy_that_does_not_stay(tmp_path: Path) -> None:
+    foreign_collection(tmp_path, COUNT)
+    before = chromas_files(tmp_path)
+    with reopen(tmp_path, collection="notes") as corpus:
+        assert corpus.count() == COUNT
+        assert corpus.search(people(1, 42)[0].text)[0].chunk.id == "person-42"
+    assert chromas_files(tmp_path) == before
+    assert not list(tmp_path.rglob("copy-*"))
+
+
+def test_a_collection_that_its_owner_writes_meanwhile(tmp_path: Path) -> None:
+    """Each opened state is one that the owner's program left after a call, with the vectors of its texts."""
+    foreign_collection(tmp_path, 500)
+    program = """
+        import sys, chromadb
+        from tests.retrieval.fakes import HashEmbedder, people
+        collection = chromadb.PersistentClient(sys.argv[1]).get_collection("notes", embedding_function=None)
+        for start in range(500, 6_500, 100):
+            part = people(100, start)
+            vectors = HashEmbedder().embed_documents([one.text for one in part])
+            collection.add(ids=[one.id for one in part], documents=[one.text for one in part], embeddings=list(vectors))
+    """
+    command = [sys.executable, "-c", textwrap.dedent(program), str(tmp_path)]
+    owner = subprocess.Popen(command, cwd=ROOT, env={**os.environ, "PYTHONPATH": str(ROOT)})
+    counts = []
+    while owner.poll() is None or not counts:
+        with reopen(tmp_path, collection="notes", calibration=False) as corpus:
+            counts.append(corpus.count())
+            texts = {chunk.id: chunk.text for chunk in corpus.walk()}
+            assert corpus.snapshot.vectors is not None
+            expected = HashEmbedder().embed_documents([texts[row.record] for row in corpus.snapshot.rows])
+            assert np.allclose(corpus.snapshot.vectors.matrix, expected, atol=1e-5)
+    assert owner.returncode == 0
+    assert counts == sorted(counts)
+    assert all(count % 100 == 0 for count in counts)
+    with reopen(tmp_path, collection="notes") as corpus:
+        assert corpus.count() == 6_500
+
+
+def test_a_read_only_folder(tmp_path: Path) -> None:
+    folder, cache = tmp_path / "disk", tmp_path / "cache"
+    folder.mkdir()
+    if subprocess.run(["mount", "-t", "tmpfs", "tmpfs", folder], capture_output=True, check=False).returncode:
+        pytest.skip("this user may not mount a file system")
+    try:
+        index(folder / "index", count=200)
+        subprocess.run(["mount", "-o", "remount,ro", folder], check=True)
+        assert not os.access(folder / "index", os.W_OK)
+        for _ in range(2):
+            with reopen(folder / "index", cache=cache) as corpus:
+                ask_everything(corpus)
+        (pointer,) = cache.glob("*/current.json")
+        (original,) = folder.glob("index/ctx1/*/current.json")
+        assert json.loads(pointer.read_text()) == json.loads(original.read_text()), "taken over, not made again"
+    finally:
+        subprocess.run(["umount", "--lazy", folder], check=True)
+
+
+def test_a_folder_without_room_for_a_copy_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    foreign_collection(tmp_path, 500)
+    usage = shutil.disk_usage(tmp_path)._replace(free=1_000)
+    monkeypatch.setattr(local.shutil, "disk_usage", lambda _: usage)
+    with pytest.raises(Exception, match=r"takes a copy of .* free some space"):
+        reopen(tmp_path, collection="notes")
