@@ -117,7 +117,7 @@ def world() -> bool:
 
 PROGRAM = """
 import pathlib, sys
-from tests.synth_data.test_pipeline import make
+from tests.synth_data.llm_stages.test_pipeline import make
 
 make(sys.argv[1], pathlib.Path(sys.argv[2]))
 """
@@ -144,7 +144,7 @@ def resume() -> bool:
 
 def _run(folder: Path, moment: int | None) -> tuple[dict[str, bytes], int]:
     """The pipeline's tasks and dropped rows, killed at that moment and resumed; and the calls that had two answers."""
-    from tests.synth_data.writing import environment, serving
+    from tests.synth_data.llm_stages.writing import environment, serving
 
     out = folder / "tasks.jsonl"
     options = ("--troubled",) if moment is None else ("--troubled", "--hold", str(moment))

@@ -22,9 +22,9 @@ from context_agent.profiles import profile
 from context_agent.pruning.budget import Budget
 from context_agent.retrieval.loaders import load
 from context_agent.retrieval.memory import MemoryCorpus
-from context_agent.synth_data.task_file import load_tasks
-from context_agent.synth_data.trajectories import Report, Settings, instructed, make, oracle
-from context_agent.synth_data.trajectories.oracle import Manner
+from context_agent.synth_data.demonstrations import Report, Settings, instructed, make, oracle
+from context_agent.synth_data.demonstrations.experts import Manner
+from context_agent.synth_data.task import load_tasks
 
 
 def main() -> None:

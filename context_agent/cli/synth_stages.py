@@ -19,10 +19,10 @@ from context_agent.errors import ConfigError
 
 if TYPE_CHECKING:
     from context_agent.retrieval.protocol import Corpus
-    from context_agent.synth_data.model import Model
-    from context_agent.synth_data.pipeline import Plan
+    from context_agent.synth_data.llm_stages.context import Workshop
+    from context_agent.synth_data.llm_stages.model import Model
+    from context_agent.synth_data.llm_stages.pipeline import Plan
     from context_agent.synth_data.stages import Report, Work
-    from context_agent.synth_data.workshop import Workshop
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +125,7 @@ _SOURCE = click.argument(
 @_stage
 def explore(*, count: int, **given: Any) -> int:
     """Gather the documents of tasks: an explorer starts from documents of the index, drawn at random."""
-    from context_agent.synth_data import explore as stage
+    from context_agent.synth_data.llm_stages import writing as stage
 
     def rows(shop: Workshop) -> list[dict[str, Any]]:
         return stage.seeds(shop.corpus, count, shop.model.seed)
@@ -138,7 +138,7 @@ def explore(*, count: int, **given: Any) -> int:
 @_stage
 def write(*, source: Path, **given: Any) -> int:
     """Write questions, clues and answers from what `explore` gathered."""
-    from context_agent.synth_data import write as stage
+    from context_agent.synth_data.llm_stages import writing as stage
 
     return _run("write", _rows(source), lambda shop: lambda row: stage.write(shop, row), **given)
 
@@ -148,7 +148,7 @@ def write(*, source: Path, **given: Any) -> int:
 @_stage
 def verify(*, source: Path, **given: Any) -> int:
     """Verify tasks by quotes that a model extracts and a rule finds again."""
-    from context_agent.synth_data import verify as stage
+    from context_agent.synth_data.llm_stages import verify as stage
 
     return _run("verify", _rows(source), lambda shop: lambda row: stage.verify(shop, row), **given)
 
@@ -158,7 +158,7 @@ def verify(*, source: Path, **given: Any) -> int:
 @_stage
 def extend(*, source: Path, **given: Any) -> int:
     """Make verified tasks one hop longer; verify them again afterwards."""
-    from context_agent.synth_data import extend as stage
+    from context_agent.synth_data.llm_stages import writing as stage
 
     return _run("extend", _rows(source), lambda shop: lambda row: stage.extend(shop, row), **given)
 
@@ -178,8 +178,8 @@ def distract(
     **given: Any,
 ) -> int:
     """Find distractors for tasks: documents that look relevant and do not contain the answer."""
-    from context_agent.synth_data import distract as stage
-    from context_agent.synth_data.pipeline import mining_settings
+    from context_agent.synth_data.llm_stages import distract as stage
+    from context_agent.synth_data.llm_stages.pipeline import mining_settings
 
     mined = stage.Mining(distractors, least_distractors, check_distractors)
     if without_model:
@@ -204,7 +204,7 @@ def by_model(
     as_json: bool,
 ) -> int:
     """All stages in a row; returns the exit code, 1 where no task came out or the cap ended it."""
-    from context_agent.synth_data.pipeline import REPLIES, make_tasks, stages_folder
+    from context_agent.synth_data.llm_stages.pipeline import REPLIES, make_tasks, stages_folder
 
     replies = stages_folder(out) / REPLIES
     with _model(writer, language_model, replies, seed) as model, ExitStack() as bars:
@@ -246,7 +246,7 @@ def _run(
     as_json: bool,
     settings: dict[str, Any] | None = None,
 ) -> int:
-    from context_agent.synth_data.pipeline import REPLIES, run_stage
+    from context_agent.synth_data.llm_stages.pipeline import REPLIES, run_stage
 
     kept = replies or out.with_name(REPLIES)
     with (
@@ -283,8 +283,8 @@ def _distract_by_words(
     as_json: bool,
     **_: Any,
 ) -> int:
-    from context_agent.synth_data.distract import distract_by_words
-    from context_agent.synth_data.pipeline import mining_settings
+    from context_agent.synth_data.llm_stages.distract import distract_by_words
+    from context_agent.synth_data.llm_stages.pipeline import mining_settings
     from context_agent.synth_data.stages import run
 
     with options.open_corpus(index, opening) as corpus, console.progress("distract", "rows") as advance:
@@ -305,8 +305,8 @@ def _distract_by_words(
 
 @contextmanager
 def _model(writer: WriterOptions, language_model: options.ModelOptions, replies: Path, seed: int) -> Iterator[Model]:
-    from context_agent.synth_data.ledger import Cap, Prices
-    from context_agent.synth_data.model import Model, ModelOptions
+    from context_agent.synth_data.llm_stages.cached_model import Cap, Prices
+    from context_agent.synth_data.llm_stages.model import Model, ModelOptions
 
     chosen = ModelOptions(
         asked=asdict(language_model),
@@ -320,7 +320,7 @@ def _model(writer: WriterOptions, language_model: options.ModelOptions, replies:
 
 def _shop(corpus: Corpus, model: Model, writer: WriterOptions) -> Workshop:
     from context_agent.synth_data.domains import domain
-    from context_agent.synth_data.workshop import Workshop
+    from context_agent.synth_data.llm_stages.context import Workshop
 
     return Workshop(corpus, model, domain(writer.domain), writer.window, writer.max_turns)
 
@@ -331,7 +331,7 @@ def _rows(source: Path) -> Callable[[Workshop], list[dict[str, Any]]]:
 
 def _loaded(source: Path) -> list[dict[str, Any]]:
     """The rows of the file; lines that are none are told and left out."""
-    from context_agent.synth_data.pipeline import load
+    from context_agent.synth_data.llm_stages.pipeline import load
 
     problems: list[str] = []
     rows = load(source, problems=problems)

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from context_agent.synth_data.links import Settings
     from context_agent.synth_data.task import Task
 
+
 STARTS = 100
 """Documents that a language model starts from unless told otherwise."""
 HOPS_MADE = (2, 4)
@@ -99,8 +100,8 @@ def tasks(
     if language_model.model is not None:
         if report is not None:
             raise ConfigError("--report counts the drafts from links; with --model, --json gives a report a stage")
-        from context_agent.synth_data.distract import Mining
-        from context_agent.synth_data.pipeline import Plan
+        from context_agent.synth_data.llm_stages.distract import Mining
+        from context_agent.synth_data.llm_stages.pipeline import Plan
 
         longest = min(HOPS_MADE[1], domain(writer.domain).max_hops)
         reach = hops or (min(HOPS_MADE[0], longest), longest)
@@ -124,14 +125,14 @@ def tasks(
     if report is not None:
         report.parent.mkdir(parents=True, exist_ok=True)
         report.write_text(json.dumps(tally, indent=2) + "\n", encoding="utf-8")
-    _show(tally, out, as_json=as_json)
+    _show_tally(tally, out, as_json=as_json)
     return 0 if tally["tasks"] else 1
 
 
 def link_tasks(corpus: Corpus, settings: Settings, out: Path) -> dict[str, Any]:
     """Writes the tasks that a corpus' links give, and returns what was kept and dropped."""
     from context_agent.synth_data.links import LinkTasks
-    from context_agent.synth_data.task_file import write_tasks
+    from context_agent.synth_data.task import write_tasks
 
     with console.progress("Reading", "documents") as advance:
         made = LinkTasks(corpus.walk(), settings, advance)
@@ -146,7 +147,7 @@ def link_tasks(corpus: Corpus, settings: Settings, out: Path) -> dict[str, Any]:
     return made.tally.to_json()
 
 
-def _show(tally: dict[str, Any], out: Path, *, as_json: bool) -> None:
+def _show_tally(tally: dict[str, Any], out: Path, *, as_json: bool) -> None:
     if as_json:
         console.print_json({"out": str(out), **tally})
         return
@@ -156,3 +157,58 @@ def _show(tally: dict[str, Any], out: Path, *, as_json: bool) -> None:
             click.echo(f"  {title} {number:6}  {what}")
     if not tally["tasks"]:
         console.note("ctx1 synth tasks: no draft passed the checks; the lines above say why")
+
+
+@click.command()
+@click.option("--entities", type=int, required=True, metavar="N", help="Entities, and so documents: 50 or more.")
+@click.option(
+    "--out", type=click.Path(path_type=Path), required=True, metavar="FOLDER", help="Where corpus and questions go."
+)
+@click.option(
+    "--seed", type=int, default=0, show_default=True, help="Seed of all chance: the same gives the same bytes."
+)
+@click.option("--tasks", type=int, metavar="M", help="Questions of all splits.  [default: two an entity]")
+@click.option("--hops", type=HOPS, default="1-4", show_default=True, help="Documents that a question needs.")
+@click.option(
+    "--distractors", type=click.IntRange(0), default=5, show_default=True, help="Look-alikes a question names."
+)
+@click.option(
+    "--vocabulary",
+    type=click.Choice(["full", "small"]),
+    default="full",
+    show_default=True,
+    help="small: some 240 words in all and documents of one sentence, for tiny models; up to about 800 entities.",
+)
+@click.option("--force", is_flag=True, help="Replace the world that FOLDER holds.")
+@options.common
+def world(
+    *,
+    entities: int,
+    out: Path,
+    seed: int,
+    tasks: int | None,
+    hops: tuple[int, int],
+    distractors: int,
+    vocabulary: str,
+    force: bool,
+    as_json: bool,
+) -> int:
+    """Invent a world: documents, and questions of 1 to 4 hops whose answers follow from them alone.
+
+    FOLDER gets corpus.jsonl.gz (for `ctx1 index`), queries.train.jsonl, queries.dev.jsonl and queries.test.jsonl, split
+    so that no test document is a training document, world.json with the settings and counts, and a card.
+    """
+    from context_agent.synth_data import world as worlds
+
+    made = worlds.make(
+        entities=entities, seed=seed, tasks=tasks, hops=hops, distractors=distractors, vocabulary=vocabulary
+    )
+    with console.progress("Inventing", "tasks") as advance:
+        about = worlds.write(made, out, force=force, report=advance)
+    if as_json:
+        console.print_json({"folder": str(out), **about})
+        return 0
+    counts = ", ".join(f"{counted['all']} {split}" for split, counted in about["tasks"].items())
+    click.echo(f"{about['documents']} documents and {counts} tasks in {out}")
+    click.echo(f"Next: ctx1 index {out / 'corpus.jsonl.gz'}")
+    return 0

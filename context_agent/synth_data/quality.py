@@ -7,17 +7,190 @@ attempts are made, for being solved always or never. It is a stage like the othe
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+import math
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
+import numpy as np
+
+from context_agent.errors import ConfigError
 from context_agent.eval.checks import missing_gold
 from context_agent.retrieval.protocol import Corpus
-from context_agent.synth_data import difficulty
-from context_agent.synth_data.duplicates import LIKENESS, Duplicate, duplicates
-from context_agent.synth_data.passes import Trial
+from context_agent.synth_data.pass_at_n import ATTEMPTS_LABEL as PASSES
+from context_agent.synth_data.pass_at_n import Trial
 from context_agent.synth_data.stages import Advance, Dropped, Kept, Report, run
-from context_agent.synth_data.task import Task
+from context_agent.synth_data.task import Task, documents_of, folded
+
+LIKENESS = 0.7
+"""Jaccard index from which two questions about the same documents are one."""
+SHINGLE = 4
+"""Characters of an n-gram."""
+
+
+@dataclass(frozen=True, slots=True)
+class Duplicate:
+    """A task that repeats an earlier one, with the id of that one and their likeness, 0 to 1."""
+
+    task: Task
+    of: str
+    likeness: float
+
+    @property
+    def reason(self) -> str:
+        """Why it is dropped, in words."""
+        return f"asks what {self.of} asks (likeness {self.likeness:.2f})"
+
+
+def find_duplicates(tasks: Sequence[Task], *, likeness: float = LIKENESS) -> list[Duplicate]:
+    """The tasks that repeat an earlier one that is kept, in order. A task without gold is compared word for word alone.
+
+    Raises `ConfigError` for a likeness outside (0, 1].
+    """
+    if not 0 < likeness <= 1:
+        raise ConfigError(f"likeness must be above 0 and at most 1; got {likeness}")
+    shingled = [shingles(task.question) for task in tasks]
+    ranks = _by_rarity(shingled)
+    asked: dict[str, str] = {}
+    blocks: dict[frozenset[str], _QuestionIndex] = defaultdict(lambda: _QuestionIndex(likeness))
+    found = []
+    for task, grams in zip(tasks, shingled, strict=True):
+        text = folded(task.question)
+        if text in asked:
+            found.append(Duplicate(task, asked[text], 1.0))
+            continue
+        asked[text] = task.id
+        if not task.gold:
+            continue
+        block = blocks[frozenset(task.gold)]
+        ordered = sorted(grams, key=ranks.__getitem__)
+        nearest = block.nearest(grams, ordered)
+        if nearest is not None:
+            found.append(Duplicate(task, *nearest))
+            del asked[text]
+            continue
+        block.add(task.id, grams, ordered)
+    return found
+
+
+def shingles(text: str) -> frozenset[str]:
+    """The text's n-grams, spaces at both ends included; never empty."""
+    padded = f" {folded(text)} "
+    return frozenset(padded[at : at + SHINGLE] for at in range(max(1, len(padded) - SHINGLE + 1)))
+
+
+class _QuestionIndex:
+    """Questions about the same documents, found again by the rare n-grams that likeness makes two of them share."""
+
+    def __init__(self, likeness: float) -> None:
+        self._likeness = likeness
+        self._members: list[tuple[str, frozenset[str]]] = []
+        self._postings: dict[str, list[int]] = defaultdict(list)
+
+    def nearest(self, grams: frozenset[str], ordered: Sequence[str]) -> tuple[str, float] | None:
+        """The id and likeness of the likest member, the earliest of equals; None where none is like enough."""
+        rows = sorted({row for gram in self._prefix(ordered) for row in self._postings.get(gram, ())})
+        scored = ((self._members[row][0], _jaccard(grams, self._members[row][1])) for row in rows)
+        return max((one for one in scored if one[1] >= self._likeness), key=lambda one: one[1], default=None)
+
+    def add(self, name: str, grams: frozenset[str], ordered: Sequence[str]) -> None:
+        for gram in self._prefix(ordered):
+            self._postings[gram].append(len(self._members))
+        self._members.append((name, grams))
+
+    def _prefix(self, ordered: Sequence[str]) -> Sequence[str]:
+        """Of sets at least this alike, the prefixes share an n-gram: |x| - ceil(likeness * |x|) + 1 rarest ones."""
+        # A hair less than the exact product: rounding up must not shorten the prefix.
+        return ordered[: len(ordered) - math.ceil(self._likeness * len(ordered) - 1e-9) + 1]
+
+
+def _jaccard(one: frozenset[str], other: frozenset[str]) -> float:
+    shared = len(one & other)
+    return shared / (len(one) + len(other) - shared)
+
+
+def _by_rarity(shingled: Iterable[frozenset[str]]) -> dict[str, int]:
+    """A rank for each n-gram, the rarest first, equals by spelling: one order for all sets."""
+    counts = Counter(gram for grams in shingled for gram in grams)
+    return {gram: rank for rank, (gram, _) in enumerate(sorted(counts.items(), key=lambda item: (item[1], item[0])))}
+
+
+Level = Literal["easy", "medium", "hard"]
+DIFFICULTY_LABEL = "difficulty"
+RIVALS = 10
+"""Hits of the question among which wrong documents are sought."""
+TURNS = 12
+"""Turns that count as many."""
+EASY, HARD = 0.35, 0.55
+"""Scores below and from which a task is easy and hard."""
+
+
+@dataclass(frozen=True, slots=True)
+class Difficulty:
+    """The score, and its parts by name."""
+
+    score: float
+    parts: dict[str, float]
+
+    @property
+    def level(self) -> Level:
+        """The score in a word."""
+        return "easy" if self.score < EASY else "hard" if self.score >= HARD else "medium"
+
+    def to_json(self) -> dict[str, Any]:
+        """What is written into the task's labels."""
+        parts = {name: round(value, 4) for name, value in self.parts.items()}
+        return {"score": round(self.score, 4), "level": self.level, **parts}
+
+
+def estimate_difficulty(task: Task, corpus: Corpus) -> Difficulty:
+    """The estimate for a task in a corpus."""
+    parts = {"hops": _clipped((max(1, task.hops or len(task.gold)) - 1) / 3)}
+    margin = rival_margin(task, corpus)
+    if margin is not None:
+        parts["rivals"] = _clipped(margin + 0.5)
+    passes = task.labels.get(PASSES)
+    if isinstance(passes, dict) and passes.get("recalls"):
+        parts["misses"] = 1 - float(np.mean(passes["recalls"]))
+        parts["turns"] = _clipped(float(np.mean(passes["turns"])) / TURNS)
+    return Difficulty(float(np.mean(list(parts.values()))), parts)
+
+
+def label_difficulty(task: Task, corpus: Corpus) -> Task:
+    """The task with its difficulty among its labels."""
+    return replace(task, labels={**task.labels, DIFFICULTY_LABEL: estimate_difficulty(task, corpus).to_json()})
+
+
+def rival_margin(task: Task, corpus: Corpus) -> float | None:
+    """Cosine with the question of the nearest wrong document, less that of the farthest gold one.
+
+    None where the corpus has no gold of the task or nothing beside it, or cannot tell similarities.
+    """
+    right = documents_of(task)
+    hits = corpus.search(task.question, limit=RIVALS)
+    wrong = {*task.distractors, *(hit.chunk.document_id for hit in hits)} - right
+    gold = _nearness(task.question, task.gold, corpus)
+    others = _nearness(task.question, sorted(wrong), corpus)
+    return max(others) - min(gold) if gold and others else None
+
+
+def _nearness(question: str, documents: Sequence[str], corpus: Corpus) -> list[float]:
+    """For each document that is there, the cosine of its nearest chunk."""
+    best = []
+    for document in documents:
+        chunks = corpus.read(document)
+        cosines = corpus.similarity(question, [chunk.id for chunk in chunks]) if chunks else np.zeros(0)
+        known = cosines[~np.isnan(cosines)]
+        if len(known):
+            best.append(float(known.max()))
+    return best
+
+
+def _clipped(value: float) -> float:
+    return min(1.0, max(0.0, value))
+
 
 STAGE = "filter"
 NO_GOLD, MISSING, REPEATED = "no gold", "gold not in the index", "near-duplicate"
@@ -38,7 +211,7 @@ async def filter_tasks(
     `likeness=None` keeps near-duplicates. A task whose attempts broke off is dropped as failed, and tried again by the
     next run. So is one that has become a near-duplicate, or is none any more, because the other tasks have changed.
     """
-    repeated = {} if likeness is None else {one.task.id: one for one in duplicates(tasks, likeness=likeness)}
+    repeated = {} if likeness is None else {one.task.id: one for one in find_duplicates(tasks, likeness=likeness)}
     sieve = _Sieve({task.id: task for task in tasks}, corpus, repeated, trial)
     settings = {"corpus": corpus.name, "likeness": likeness, "passes": None if trial is None else trial.settings}
     rows = [task.to_json() for task in tasks]
@@ -75,7 +248,7 @@ class _Sieve:
             if kind := self._trial.extreme(passes):
                 return Dropped(f"{kind} solved", self._trial.told(passes))
             task = self._trial.labelled(task, passes)
-        return Kept(((await self._aside(difficulty.labelled, task, self._corpus)).to_json(),))
+        return Kept(((await self._aside(label_difficulty, task, self._corpus)).to_json(),))
 
     async def _aside(self, work: Any, *arguments: Any) -> Any:
         """In a thread where the corpus waits for disk or network, so that other rows go on."""

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from context_agent.errors import ConfigError, DataError
-from context_agent.synth_data.task_file import encode, write_rows
+from context_agent.synth_data.task import encode, write_rows
 
 SCHEMA = 1
 """Of the journal."""

@@ -7,12 +7,15 @@ one (Context-1, section 2: level, clues, truth type, supporting items, distracto
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import json
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from pathlib import Path
+from typing import Any, cast
 
 from context_agent.errors import DataError
-from context_agent.questions import Question, question_of
+from context_agent.eval.checks import normalised
+from context_agent.questions import Question, Source, load_rows, question_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,3 +100,82 @@ def task_of(row: Mapping[str, Any], place: str, number: int = 0) -> Task:
 def _support(item: Mapping[str, Any]) -> Support:
     lists = {key: tuple(item.get(key) or ()) for key in ("chunks", "clue_quotes", "item_quotes", "truth_quotes")}
     return Support(id=str(item["id"]), contains_truth=bool(item.get("contains_truth")), **lists)
+
+
+def documents_of(task: Task) -> frozenset[str]:
+    """Every document the task stands on: those it names, and those whose chunks its facts name."""
+    return named_by(task) | {_document_of(chunk) for fact in task.facts for chunk in fact}
+
+
+def named_by(task: Task) -> frozenset[str]:
+    """The documents that the task names by their own ids: gold, support and bridge."""
+    return frozenset({*task.gold, *(item.id for item in task.supporting), task.bridge} - {""})
+
+
+def _document_of(chunk: str) -> str:
+    """The document in a chunk's id; an id of another make counts as a document of its own."""
+    document, _, index = chunk.rpartition("_")
+    return document if document and index.isdigit() else chunk
+
+
+def folded(text: str) -> str:
+    """The text's words as `normalised` has them; a text of signs alone as it stands."""
+    return normalised(text) or text.strip()
+
+
+def aliases(task: Task) -> Sequence[str]:
+    """The other ways in which the task's answer may be written."""
+    listed = task.labels.get("aliases", ())
+    return [str(alias) for alias in listed] if isinstance(listed, list | tuple) else []
+
+
+def load_tasks(source: Source, *, problems: list[str] | None = None) -> list[Task]:
+    """The tasks of a JSONL file (`.gz` or not), an open stream, or standard input (`-`), in order.
+
+    Raises `DataError`, with the line's number, for a row that is no task and for an id that was there before; where a
+    list of `problems` is given, such rows are left out and what is wrong with them is added to it.
+    """
+    return load_rows(source, _task, problems=problems)
+
+
+def write_tasks(path: Path, tasks: Iterable[Task]) -> int:
+    """Replaces the file by these tasks, all or nothing, and returns how many. Equal tasks give equal bytes."""
+    return write_rows(path, (task.to_json() for task in tasks))
+
+
+def write_rows(path: Path, rows: Iterable[Mapping[str, Any]]) -> int:
+    """Replaces a JSONL file by these rows, all or nothing, and returns how many. Folders are made as needed."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_name(f".{path.name}.partial")
+    count = 0
+    try:
+        with partial.open("w", encoding="utf-8", newline="\n") as stream:
+            for row in rows:
+                stream.write(encode(row) + "\n")
+                count += 1
+        partial.replace(path)
+    finally:
+        partial.unlink(missing_ok=True)
+    return count
+
+
+def write_json(path: Path, data: Mapping[str, Any]) -> None:
+    """Replaces the file by this object, all or nothing."""
+    partial = path.with_name(f".{path.name}.partial")
+    partial.write_text(json.dumps(data, indent=2, ensure_ascii=False) + "\n", encoding="utf-8", newline="\n")
+    partial.replace(path)
+
+
+def encode(row: Mapping[str, Any]) -> str:
+    """The row as one line of JSON. A text that UTF-8 cannot hold (a lone surrogate) is written with escapes."""
+    line = json.dumps(row, ensure_ascii=False)
+    try:
+        line.encode()
+    except UnicodeEncodeError:
+        return json.dumps(row)
+    return line
+
+
+def _task(row: object, number: int, place: str) -> Task:
+    # What is no object is refused by `task_of` itself, in the words of a question file.
+    return task_of(cast("Mapping[str, Any]", row), place, number)

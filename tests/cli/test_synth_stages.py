@@ -8,8 +8,8 @@ import pytest
 from context_agent.cli.app import run
 from context_agent.questions import load_questions
 from tests.cli import process
-from tests.synth_data.scripted_writer import documents
-from tests.synth_data.writing import serving
+from tests.synth_data.llm_stages.scripted_writer import documents
+from tests.synth_data.llm_stages.writing import serving
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,7 @@ from context_agent.retrieval.loaders.decoding import unix_lines
 from context_agent.retrieval.loaders.files import decoded, document
 from context_agent.retrieval.loaders.markup import Tag, declared_charset, page_text, tags
 from context_agent.retrieval.loaders.report import Reading
-from context_agent.synth_data.domains.protocol import Domain, TruthType
+from context_agent.synth_data.domains.registry import Domain, TruthType
 from context_agent.types import Document, MetadataValue
 
 LINKS = 100

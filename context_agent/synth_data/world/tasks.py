@@ -8,17 +8,27 @@ entity has the answer's name.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import count
+from itertools import chain, count, zip_longest
 from random import Random
 
 from context_agent.synth_data.task import Support, Task
-from context_agent.synth_data.world.candidates import Candidates
-from context_agent.synth_data.world.distractors import Distractors
-from context_agent.synth_data.world.graph import Graph
-from context_agent.synth_data.world.prose import Told
-from context_agent.synth_data.world.queries import Both, Earlier, Follow, Query, Step, answers, asked, capital
+from context_agent.synth_data.world.graph import Entity, Graph
+from context_agent.synth_data.world.queries import (
+    Both,
+    Candidates,
+    Earlier,
+    Follow,
+    Query,
+    Step,
+    answers,
+    asked,
+    capital,
+)
+from context_agent.synth_data.world.schema import SMALL, Relation
+from context_agent.types import Document
 
 TURNS = ("bridge", "comparison", "bridge", "intersection")
 """Types in the order they take turns; over one document a chain is of type `single`."""
@@ -148,3 +158,105 @@ def holds(text: str, answer: str) -> bool:
     """Whether the answer stands in the text as whole words, in any case."""
     low, sought = text.lower(), answer.lower()
     return sought in low and re.search(rf"(?<!\w){re.escape(sought)}(?!\w)", low) is not None
+
+
+_NAMED_AGAIN = 0.2
+"""Chance that a later sentence repeats its subject's name."""
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """A document, and the part of it that tells each relation."""
+
+    document: Document
+    quotes: Mapping[str, str]
+
+
+def tell(graph: Graph, entity: Entity, seed: int) -> Told:
+    """The document of an entity; the same seed tells it in the same words."""
+    rng = Random(f"prose/{seed}/{entity.number}")
+    relations = [one for one in graph.wording.of(entity.kind) if one.name in entity.objects]
+    rng.shuffle(relations)
+    if graph.wording is SMALL:
+        return _in_one_sentence(graph, entity, relations)
+    quotes = {
+        relation.name: capital(_sentence(graph, entity, relation, rng, first=place == 0))
+        for place, relation in enumerate(relations)
+    }
+    return Told(Document(entity.id, " ".join(quotes.values()), entity.title), quotes)
+
+
+def _in_one_sentence(graph: Graph, entity: Entity, relations: Sequence[Relation]) -> Told:
+    """`Ada Burr has the home Old Elm , has the prize Cole Cup and has the house the Abel Bank .`"""
+    quotes = {}
+    for relation in relations:
+        predicate = relation.told[0].removeprefix("{x} ").removesuffix(" .")
+        quotes[relation.name] = predicate.format(y=graph.written(entity, relation))
+    said = list(quotes.values())
+    text = f"{entity.mention} {' and '.join([' , '.join(said[:-1]), said[-1]] if said[1:] else said)} ."
+    return Told(Document(entity.id, text, entity.title), quotes)
+
+
+def _sentence(graph: Graph, entity: Entity, relation: Relation, rng: Random, *, first: bool) -> str:
+    """The first sentence names its subject, the others mostly use a pronoun, as texts do."""
+    named = first or rng.random() < _NAMED_AGAIN
+    pronoun = ("He" if entity.number % 2 else "She") if entity.kind == "person" else "It"
+    return rng.choice(relation.told).format(x=entity.mention if named else pronoun, y=graph.written(entity, relation))
+
+
+AT_RANDOM = 12
+"""Documents of the same kind that are offered when nothing closer is left."""
+_MOST = 30
+"""Offered of one sort for one document."""
+
+
+class Distractors:
+    """Who resembles whom in a world."""
+
+    def __init__(self, graph: Graph) -> None:
+        self._graph = graph
+        self._sharing: dict[tuple[str, str], list[int]] = defaultdict(list)
+        self._kinds: dict[str, list[int]] = defaultdict(list)
+        for entity in graph.entities:
+            self._kinds[entity.kind].append(entity.number)
+            for word in entity.name.split():
+                self._sharing[entity.kind, word].append(entity.number)
+
+    def near(self, gold: Sequence[int], rng: Random) -> Iterator[int]:
+        """Numbers of other entities, the likest first, each once.
+
+        In turns for each document of the gold: namesakes and those that share a name's word; those of which the same
+        is told (another work by that author); and last any of the same kind.
+        """
+        given = set(gold)
+        entities = [self._graph.entities[number] for number in gold]
+        close = [sort for one in entities for sort in (self._namesakes(one, rng), self._alike(one, rng))]
+        in_turns = (one for row in zip_longest(*close) for one in row if one is not None)
+        for number in chain(in_turns, self._any(entities, rng)):
+            if number not in given:
+                given.add(number)
+                yield number
+
+    def _namesakes(self, entity: Entity, rng: Random) -> list[int]:
+        found = [n for word in entity.name.split() if word != "The" for n in self._few(entity.kind, word, rng)]
+        return rng.sample(found, len(found))
+
+    def _few(self, kind: str, word: str, rng: Random) -> list[int]:
+        found = self._sharing[kind, word]
+        return found if len(found) <= _MOST else rng.sample(found, _MOST)
+
+    def _alike(self, entity: Entity, rng: Random) -> list[int]:
+        """Other subjects of the same relations to the same objects."""
+        found = [
+            subject
+            for relation in self._graph.wording.of(entity.kind)
+            if relation.to_entity and relation.name in entity.objects
+            for subject, name in self._graph.sources[int(entity.objects[relation.name])][:_MOST]
+            if name == relation.name
+        ]
+        return rng.sample(found, len(found))
+
+    def _any(self, entities: Sequence[Entity], rng: Random) -> Iterator[int]:
+        for entity in entities:
+            pool = self._kinds[entity.kind]
+            yield from rng.sample(pool, min(AT_RANDOM, len(pool)))

@@ -18,9 +18,8 @@ from typing import Any, Protocol, Self
 from pydantic import BaseModel, Field, model_validator
 
 from context_agent.errors import PolicyError
-from context_agent.synth_data.instructions import Part
-from context_agent.synth_data.ledger import CapReached
-from context_agent.synth_data.model import Model, ModelOptions, Wrong
+from context_agent.synth_data.llm_stages.cached_model import CapReached
+from context_agent.synth_data.llm_stages.model import Model, ModelOptions, Part, Wrong
 from context_agent.synth_data.stages import Halted, Unfit
 from context_agent.train.judged.rubric import Rubric, load
 from context_agent.train.judged.settings import SHARED, JudgeSettings

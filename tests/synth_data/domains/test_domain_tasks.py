@@ -12,12 +12,12 @@ import pytest
 from context_agent import MemoryCorpus
 from context_agent.eval.gold import gold_of
 from context_agent.policies.scripted_server import ScriptedServer, says
-from context_agent.synth_data.distract import Mining
 from context_agent.synth_data.domains import domain
-from context_agent.synth_data.model import Model, ModelOptions
-from context_agent.synth_data.pipeline import Plan, make_tasks
-from context_agent.synth_data.task_file import load_tasks
-from context_agent.synth_data.workshop import Workshop
+from context_agent.synth_data.llm_stages.context import Workshop
+from context_agent.synth_data.llm_stages.distract import Mining
+from context_agent.synth_data.llm_stages.model import Model, ModelOptions
+from context_agent.synth_data.llm_stages.pipeline import Plan, make_tasks
+from context_agent.synth_data.task import load_tasks
 
 SAMPLES = Path(__file__).parent / "samples"
 

@@ -9,8 +9,8 @@ import pytest
 
 from context_agent.retrieval.loaders import LoadOptions, LoadReport
 from context_agent.synth_data.domains import domain, names
+from context_agent.synth_data.domains.email import own_words
 from context_agent.synth_data.domains.filings import sections
-from context_agent.synth_data.domains.mail_text import own_words
 
 SAMPLES = Path(__file__).parent / "samples"
 FOLDERS = {"web": "web", "filings": "filings", "patents": "patents", "email": "mail", "email-messages": "mail"}

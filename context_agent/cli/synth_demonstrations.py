@@ -1,0 +1,530 @@
+"""`ctx1 synth trajectories`: a teacher plays tasks, and what is worth imitating is kept."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from context_agent.cli import console, options
+from context_agent.cli.synth import tell_problems
+from context_agent.profiles import NAMES as PROFILES
+
+if TYPE_CHECKING:
+    from context_agent.integrations.feedback import FeedbackLog, Judgement
+    from context_agent.profiles import Profile
+    from context_agent.retrieval.protocol import Corpus
+    from context_agent.synth_data.demonstrations import Filters, Report, Teacher
+    from context_agent.synth_data.demonstrations.replay_check import Checked, Terms
+    from context_agent.synth_data.task import Task
+
+
+TEACHERS = ("oracle", *options.POLICIES)
+WHEREABOUTS = ("base_url", "api_key_env", "timeout")
+"""Options of a language model that may differ between the runs of one folder."""
+
+
+@dataclass(frozen=True, slots=True)
+class TeacherOptions:
+    """Who plays, how often, and within what."""
+
+    teacher: str
+    language_model: options.ModelOptions
+    weights: Path | None
+    pace: int | None
+    prune_at: float
+    noise: float
+    hedge: int
+    profile: str
+    window: int
+    rollouts: int
+    max_turns: int
+    time_limit: float | None
+    concurrency: int
+    seed: int
+
+
+@dataclass(frozen=True, slots=True)
+class FilterOptions:
+    """The rules' numbers, as `synth_data.trajectories.Filters` names them."""
+
+    min_trajectory_recall: float
+    min_output_recall: float
+    low_rate: float
+    max_zero_share: float
+    zero_per_task: int
+    high_per_task: int
+    max_gap: float
+    max_mistakes: int
+
+
+SHARE = click.FloatRange(0, 1)
+COUNT = click.IntRange(0)
+
+
+def teaching(command: options.Command) -> options.Command:
+    """The options of the teacher; the command gets them as `teaching: TeacherOptions`."""
+    return options.together(
+        options.model(options.gathered(command, "teaching", TeacherOptions)),
+        click.option(
+            "--teacher",
+            type=click.Choice(TEACHERS),
+            default="oracle",
+            show_default=True,
+            help="Who plays: the embedded policy with the gold as its judge, without it, or a language model.",
+        ),
+        options.weights,
+        click.option(
+            "--pace",
+            type=click.IntRange(1),
+            metavar="N",
+            help="Searches that the oracle makes in a turn: fewer make more turns and prunes.  [default: all it has]",
+        ),
+        click.option(
+            "--prune-at",
+            type=SHARE,
+            default=0.5,
+            show_default=True,
+            help="Share of the soft threshold from which the oracle prunes.",
+        ),
+        click.option(
+            "--noise",
+            type=click.FloatRange(0, 1, max_open=True),
+            default=0.0,
+            show_default=True,
+            help="Chance that the oracle prunes a chunk wrongly.",
+        ),
+        click.option(
+            "--hedge",
+            type=COUNT,
+            default=3,
+            show_default=True,
+            help="Candidates that end the oracle's ranking where gold is missing.",
+        ),
+        click.option(
+            "--profile",
+            type=click.Choice(PROFILES),
+            default="default",
+            show_default=True,
+            help="Wire format of the harness.",
+        ),
+        click.option("--window", type=int, default=32_768, show_default=True, help="Size of the context in tokens."),
+        click.option("--rollouts", type=click.IntRange(1), default=1, show_default=True, help="Episodes of each task."),
+        click.option("--max-turns", type=click.IntRange(1), default=64, show_default=True, help="Turns of an episode."),
+        click.option(
+            "--time-limit",
+            type=click.FloatRange(0, min_open=True),
+            metavar="SECONDS",
+            help="Wall clock of an episode.",
+        ),
+        click.option(
+            "--concurrency", type=click.IntRange(1), default=8, show_default=True, help="Episodes at the same time."
+        ),
+        click.option("--seed", type=int, default=0, show_default=True, help="Seed of all chance."),
+    )
+
+
+def filtering(command: options.Command) -> options.Command:
+    """The options of the filters; the command gets them as `filtering: FilterOptions`."""
+
+    def rule(flag: str, kind: click.ParamType[Any], default: float, told: str) -> Any:
+        return click.option(flag, type=kind, default=default, show_default=True, help=told)
+
+    return options.together(
+        options.gathered(command, "filtering", FilterOptions),
+        rule("--min-trajectory-recall", SHARE, 0.5, "Kept for good above this recall of all that was seen ..."),
+        rule("--min-output-recall", SHARE, 0.4, "... and above this recall of the ranking."),
+        rule("--high-per-task", COUNT, 1, "Episodes above both that a task keeps, the best ones; 0: all."),
+        rule("--low-rate", SHARE, 0.5, "Chance of an episode just below them; it falls with the recalls."),
+        rule("--max-gap", SHARE, 0.5, "Dropped from this difference of the recalls on: found, then lost; 0: never."),
+        rule("--zero-per-task", COUNT, 1, "Episodes without any gold that a task may keep."),
+        rule("--max-zero-share", SHARE, 0.05, "Share of what is kept that may be without any gold."),
+        rule("--max-mistakes", COUNT, 2, "Dropped with more wrong calls than this."),
+    )
+
+
+@click.command()
+@click.argument("tasks", type=click.Path(path_type=Path, dir_okay=False, allow_dash=True), metavar="TASKS.jsonl")
+@click.option(
+    "--out",
+    type=click.Path(path_type=Path, file_okay=False),
+    required=True,
+    metavar="FOLDER",
+    help="Where the trajectories go; a run that was ended goes on from here.",
+)
+@click.option("--keep-dropped/--no-keep-dropped", default=True, help="Keep the files of dropped episodes, too.")
+@teaching
+@filtering
+@options.index
+@options.opening
+@options.common
+def trajectories(
+    *,
+    tasks: Path,
+    out: Path,
+    keep_dropped: bool,
+    as_json: bool,
+    teaching: TeacherOptions,
+    filtering: FilterOptions,
+    index: options.IndexOptions,
+    opening: options.OpenOptions,
+) -> int:
+    """Let a teacher play tasks through the harness, and keep the trajectories that are worth imitating.
+
+    TASKS.jsonl holds tasks, or plain questions with their gold; - reads them from stdin. FOLDER gets kept/,
+    dropped/, the list trajectories.jsonl and report.json. The exit code is 1 when nothing could be played.
+    """
+    from context_agent.synth_data.demonstrations import Filters
+    from context_agent.synth_data.task import load_tasks
+
+    problems: list[str] = []
+    asked = load_tasks(str(tasks), problems=problems)
+    for problem in problems:
+        console.note(f"ctx1 synth trajectories: {problem}")
+    filters = Filters(**asdict(filtering), seed=teaching.seed)
+    with options.open_corpus(index, opening) as corpus:
+        report = asyncio.run(_play(asked, corpus, out, teaching, filters, keep_dropped=keep_dropped))
+    if as_json:
+        console.print_json({**report.to_json(), "out": str(out), "unreadable": len(problems)})
+    else:
+        _show_report(report, out)
+    return 0 if report.episodes else 1
+
+
+async def _play(
+    tasks: list[Task],
+    corpus: Corpus,
+    out: Path,
+    teaching: TeacherOptions,
+    filters: Filters,
+    *,
+    keep_dropped: bool,
+) -> Report:
+    from context_agent.episode import Limits
+    from context_agent.profiles import profile
+    from context_agent.pruning.budget import Budget
+    from context_agent.synth_data.demonstrations import Settings, make
+
+    chosen = profile(teaching.profile)
+    teacher, name = _expert(teaching, chosen)
+    settings = Settings(
+        rollouts=teaching.rollouts,
+        profile=chosen,
+        budget=Budget(teaching.window),
+        limits=Limits(turns=teaching.max_turns, seconds=teaching.time_limit),
+        seed=teaching.seed,
+        concurrency=teaching.concurrency,
+        filters=filters,
+        keep_dropped=keep_dropped,
+        teacher=name,
+    )
+    with console.progress("Playing", "episodes") as advance:
+        return await make(tasks, corpus, teacher, out, settings, advance=advance)
+
+
+def _expert(teaching: TeacherOptions, profile: Profile) -> tuple[Teacher, str]:
+    """The teacher, and all that its decisions depend on, in words."""
+    from context_agent.policies.factory import load_policy
+    from context_agent.synth_data.demonstrations import instructed, oracle
+    from context_agent.synth_data.demonstrations.experts import Manner
+
+    given = asdict(teaching.language_model)
+    said = ", ".join(f"{key}={value}" for key, value in given.items() if value is not None and key not in WHEREABOUTS)
+    if teaching.teacher != "oracle":
+        policy = load_policy(teaching.teacher, weights=teaching.weights, **given)
+        return instructed(policy), f"{policy.name} {said}".strip()
+    explorer = load_policy("bridge", weights=teaching.weights, **given)
+    manner = Manner(pace=teaching.pace, prune_at=teaching.prune_at, noise=teaching.noise, hedge=teaching.hedge)
+    told = ", ".join(f"{field.name}={getattr(manner, field.name)}" for field in fields(manner))
+    return oracle(explorer, manner=manner, profile=profile), f"oracle+{explorer.name} {told}"
+
+
+def _show_report(report: Report, out: Path) -> None:
+    kept, dropped = sum(report.kept.values()), sum(report.dropped.values())
+    click.echo(
+        f"{report.tasks:,} tasks, {report.episodes:,} episodes ({report.resumed:,} from earlier runs): "
+        f"{kept:,} kept, {dropped:,} dropped. Written to {out}"
+    )
+    for title, counts in (("kept", report.kept), ("dropped", report.dropped), ("not played", report.unplayed)):
+        told = ", ".join(f"{name} {count:,}" for name, count in counts.items())
+        click.echo(console.printable(f"{title}: {told or 'none'}"))
+    _show_figures(report)
+
+
+def _show_figures(report: Report) -> None:
+    from rich.table import Table
+
+    table = Table("", "played", "kept")
+    for column in table.columns[1:]:
+        column.justify = "right"
+    for line in report.figures():
+        table.add_row(*line)
+    console.stdout().print(table)
+
+
+LISTED_DIFFERENCES = 20
+"""Differences that are told one by one; all of them are in the report."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReplayOptions:
+    """What a record is held against."""
+
+    tokenizer: str | None
+    recorded_profile: bool
+    any_corpus: bool
+
+    def terms(self) -> Terms:
+        """The same with the tokenizer loaded."""
+        from context_agent.policies.tokens import PromptCounter, templated
+        from context_agent.synth_data.demonstrations.replay_check import Terms
+
+        counter = None if self.tokenizer is None else PromptCounter(templated(self.tokenizer))
+        return Terms(counter, recorded_profile=self.recorded_profile, any_corpus=self.any_corpus)
+
+
+def replayed(command: options.Command) -> options.Command:
+    """The options of a replay; the command gets them as `replay: ReplayOptions`."""
+    return options.together(
+        options.gathered(command, "replay", ReplayOptions),
+        click.option(
+            "--tokenizer",
+            metavar="NAME_OR_FOLDER",
+            help="Counts records that a tokens policy made with a chat template.  [default: gpt-oss's vocabulary]",
+        ),
+        click.option(
+            "--recorded-profile", is_flag=True, help="Don't hold the recorded profile against the one of today."
+        ),
+        click.option("--any-corpus", is_flag=True, help="Play records of a corpus of another name, too."),
+    )
+
+
+@click.command("replay-check")
+@click.argument(
+    "paths", type=click.Path(path_type=Path), nargs=-1, required=True, metavar="FOLDER_OR_TRAJECTORY.jsonl..."
+)
+@click.option(
+    "--out",
+    type=click.Path(path_type=Path, file_okay=False),
+    metavar="FOLDER",
+    help="Copy the episodes that are the same to FOLDER/kept, which `ctx1 train sft` reads.",
+)
+@replayed
+@options.index
+@options.opening
+@options.common
+def replay_check(
+    *,
+    paths: tuple[Path, ...],
+    out: Path | None,
+    replay: ReplayOptions,
+    as_json: bool,
+    index: options.IndexOptions,
+    opening: options.OpenOptions,
+) -> int:
+    """Play recorded episodes again on today's index, and say which views are no longer the same, where and why.
+
+    The actions are those of the record; no policy is asked. The exit code is 1 where an episode differs.
+    """
+    from context_agent.synth_data.demonstrations.replay_check import Summary, check_files, recorded
+
+    files = recorded(paths)
+    terms = replay.terms()
+    with options.open_corpus(index, opening) as corpus, console.progress("Replaying", "episodes") as advance:
+        checked = asyncio.run(check_files(files, corpus, terms, advance=advance))
+    summary = Summary.of(checked)
+    if out is not None:
+        keep_same(out, checked, summary.to_json())
+    if as_json:
+        console.print_json({**summary.to_json(), "episodes": [one.to_json() for one in checked]})
+    else:
+        show_replays(checked, summary.to_json())
+        if out is not None:
+            click.echo(f"{summary.same:,} episodes are in {out}")
+    return 0 if summary.same == summary.checked else 1
+
+
+def keep_same(out: Path, checked: Sequence[Checked], report: dict[str, Any]) -> None:
+    """The episodes that are the same, in a folder to train on; the others in its list of dropped ones."""
+    from context_agent.synth_data.demonstrations.replay_check import Chosen, settle
+
+    rows = [(Chosen(one.path, {**one.to_json(), "file": one.path.name}), one.difference is None) for one in checked]
+    settle(out, [row for row, same in rows if same], [row for row, same in rows if not same], report)
+
+
+def show_replays(checked: Sequence[Checked], report: dict[str, Any], *, err: bool = False) -> None:
+    """How many are the same, the causes with their counts, and the first differences."""
+    click.echo(f"{report['same']:,} of {report['checked']:,} episodes are shown as they were recorded", err=err)
+    for cause, count in report["causes"].items():
+        click.echo(f"  {count:6,}  {cause}", err=err)
+    others = {version: count for version, count in report["recorded_by"].items() if version != report["version"]}
+    if others:
+        told = ", ".join(f"{count:,} by {version}" for version, count in others.items())
+        console.note(f"recorded by another version of the harness than this one ({report['version']}): {told}")
+    differing = [one for one in checked if one.difference is not None]
+    for one in differing[:LISTED_DIFFERENCES]:
+        found = one.difference
+        assert found is not None
+        place = "before the first turn" if found.turn < 0 else f"turn {found.turn}"
+        click.echo(console.printable(f"{one.path.name}: {found.cause}, {place}: {found.detail}"), err=err)
+    if len(differing) > LISTED_DIFFERENCES:
+        click.echo(f"and {len(differing) - LISTED_DIFFERENCES:,} more; --json has all", err=err)
+
+
+@dataclass(frozen=True, slots=True)
+class SftOptions:
+    """Which judged trajectories are to be imitated, and where they go."""
+
+    sft: Path | None
+    min_rating: float
+    max_bad: int
+    per_question: int
+    keep_changed: bool
+
+
+def _liked(command: options.Command) -> options.Command:
+    """The options of `--sft`; the command gets them as `liked: SftOptions`."""
+    return options.together(
+        options.gathered(command, "liked", SftOptions),
+        click.option(
+            "--sft",
+            type=click.Path(path_type=Path, file_okay=False),
+            metavar="FOLDER",
+            help="Copy the trajectories that people liked to FOLDER/kept, which `ctx1 train sft` reads.",
+        ),
+        click.option(
+            "--min-rating",
+            type=click.FloatRange(1, 5),
+            default=4.0,
+            show_default=True,
+            help="Mean rating from which a trajectory is liked; below it, it is not.",
+        ),
+        click.option(
+            "--max-bad",
+            type=click.IntRange(0),
+            default=0,
+            show_default=True,
+            help="Documents judged irrelevant that its ranking may have.",
+        ),
+        click.option(
+            "--per-question",
+            type=click.IntRange(0),
+            default=1,
+            show_default=True,
+            help="The best of a question's liked trajectories that stay; 0 for all.",
+        ),
+        click.option(
+            "--keep-changed",
+            is_flag=True,
+            help="Keep those that today's index would show otherwise, too: no replay check.",
+        ),
+    )
+
+
+@click.command("from-feedback")
+@click.argument("log", type=click.Path(path_type=Path, allow_dash=True), metavar="LOG.jsonl")
+@click.option(
+    "--trajectories",
+    type=click.Path(path_type=Path, file_okay=False, exists=True),
+    required=True,
+    metavar="FOLDER",
+    help="Where the judged trajectories are kept.",
+)
+@click.option(
+    "--out",
+    type=click.Path(path_type=Path, dir_okay=False),
+    required=True,
+    metavar="FILE.jsonl",
+    help="Where the tasks go.",
+)
+@_liked
+@replayed
+@options.index
+@options.opening
+@options.common
+def from_feedback(
+    *,
+    log: Path,
+    trajectories: Path,
+    out: Path,
+    liked: SftOptions,
+    replay: ReplayOptions,
+    as_json: bool,
+    index: options.IndexOptions,
+    opening: options.OpenOptions,
+) -> int:
+    """Make training tasks of judgements: a question, the documents judged relevant as gold, the others as distractors.
+
+    LOG.jsonl is the feedback.jsonl that `ctx1 serve` and `ctx1 feedback` keep beside the trajectories. Judges who
+    disagree are settled by majority. Gold must be in the index. With --sft the trajectories that people liked become
+    lessons, as far as today's index and harness would show the same views (`ctx1 synth replay-check`). The exit code
+    is 1 when a row could not be read.
+    """
+    from context_agent.integrations.feedback import FeedbackLog, load_judgements
+    from context_agent.synth_data.demonstrations.from_feedback import tasks_from_feedback
+    from context_agent.synth_data.task import write_tasks
+
+    problems: list[str] = []
+    judgements = load_judgements(str(log), problems=problems)
+    kept = FeedbackLog(trajectories)
+    with options.open_corpus(index, opening) as corpus:
+        tasks, report = tasks_from_feedback(judgements, kept, corpus)
+        lessons = None
+        if liked.sft is not None:
+            lessons = _demonstrations(judgements, kept, corpus, folder=liked.sft, liked=liked, replay=replay)
+    write_tasks(out, tasks)
+    tell_problems("from-feedback", problems)
+    told = {**report.to_json(), "unreadable": len(problems), "out": str(out)}
+    if as_json:
+        console.print_json(told if lessons is None else {**told, "sft": lessons})
+    else:
+        lost = (*told["dropped_judgements"].items(), *told["dropped_questions"].items())
+        dropped = ", ".join(f"{count:,} {reason}" for reason, count in lost) or "none"
+        click.echo(
+            console.printable(
+                f"{report.tasks:,} tasks from {report.read:,} judgements in {out}. Dropped: {dropped}. "
+                f"Judges disagreed on {report.conflicts:,} documents, {report.ties:,} of them left out; "
+                f"{report.missing:,} judged ids are not in the index."
+            )
+        )
+        if lessons is not None:
+            _show_selection(lessons)
+    return 1 if problems else 0
+
+
+def _demonstrations(
+    judgements: Sequence[Judgement],
+    log: FeedbackLog,
+    corpus: Corpus,
+    *,
+    folder: Path,
+    liked: SftOptions,
+    replay: ReplayOptions,
+) -> dict[str, Any]:
+    """Copies the liked trajectories, and reports what became of the others."""
+    from context_agent.synth_data.demonstrations.from_feedback import Taste, preferred
+    from context_agent.synth_data.demonstrations.replay_check import Summary, settle
+
+    taste = Taste(rating=liked.min_rating, bad=liked.max_bad, per_question=liked.per_question)
+    check = None if liked.keep_changed else replay.terms()
+    found = asyncio.run(preferred(judgements, log, corpus, taste, check=check))
+    report: dict[str, Any] = {**found.counts(), "folder": str(folder)}
+    if check is not None:
+        report["replay"] = Summary.of(found.checks).to_json()
+    settle(folder, found.kept, found.dropped, report)
+    if check is not None and found.checks:
+        console.note("ctx1 synth from-feedback: the liked trajectories, played again:")
+        show_replays(found.checks, report["replay"], err=True)
+    return report
+
+
+def _show_selection(report: dict[str, Any]) -> None:
+    dropped = ", ".join(f"{count:,} {rule}" for rule, count in report["dropped"].items()) or "none"
+    click.echo(
+        f"{report['kept']:,} of {report['judged']:,} judged trajectories to imitate in {report['folder']}. "
+        f"Dropped: {dropped}."
+    )

@@ -1,0 +1,331 @@
+"""`ctx1 synth filter`: keeps the tasks that are worth training on, and labels them."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from contextlib import ExitStack
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, cast
+
+import click
+
+from context_agent.cli import console, options
+from context_agent.cli.synth import tell_problems
+
+if TYPE_CHECKING:
+    from context_agent.retrieval.protocol import Corpus
+    from context_agent.synth_data.pass_at_n import Extreme, Trial, Vary
+    from context_agent.synth_data.stages import Report
+    from context_agent.synth_data.task import Task
+
+
+@click.command("filter")
+@click.argument("tasks", type=click.Path(path_type=Path, allow_dash=True), metavar="TASKS.jsonl")
+@click.option(
+    "--out",
+    type=click.Path(path_type=Path, dir_okay=False),
+    required=True,
+    metavar="FILE.jsonl",
+    help="Where the tasks that stay go; what was dropped goes to FILE.jsonl.dropped.jsonl.",
+)
+@click.option(
+    "--passes", type=click.IntRange(0), default=0, show_default=True, help="Attempts at each task; 0 for none."
+)
+@click.option(
+    "--vary",
+    type=click.Choice(["seed", "effort", "window"]),
+    help="What differs between attempts.  [default: effort for the bridge policy, else seed]",
+)
+@click.option(
+    "--drop",
+    type=click.Choice(["always,never", "never,always", "always", "never", "none"]),
+    default="always,never",
+    show_default=True,
+    metavar="WHICH",
+    help="Tasks to drop: solved by all attempts (always), by none (never), or none.",
+)
+@click.option("--k", type=click.IntRange(1), default=10, show_default=True, help="Documents of a ranking that count.")
+@click.option(
+    "--recall",
+    type=click.FloatRange(0, 1, min_open=True),
+    default=1.0,
+    show_default=True,
+    help="Share of the gold among them from which a task counts as solved.",
+)
+@click.option(
+    "--likeness",
+    type=click.FloatRange(0, 1, min_open=True),
+    default=0.7,
+    show_default=True,
+    help="Jaccard index from which two questions about the same documents are one.",
+)
+@click.option("--keep-duplicates", is_flag=True, help="Don't look for near-duplicates.")
+@click.option("--concurrency", type=click.IntRange(1), default=8, show_default=True, help="Tasks at once.")
+@options.agent
+@options.index
+@options.opening
+@options.common
+def filter_(
+    *,
+    tasks: Path,
+    out: Path,
+    passes: int,
+    vary: str | None,
+    drop: str,
+    k: int,
+    recall: float,
+    likeness: float,
+    keep_duplicates: bool,
+    concurrency: int,
+    as_json: bool,
+    agent: options.AgentOptions,
+    index: options.IndexOptions,
+    opening: options.OpenOptions,
+) -> int:
+    """Keep the tasks that are worth training on: gold in the index, no near-duplicates, neither trivial nor hopeless.
+
+    With --passes N every task is attempted N times by the policy. The bridge policy decides alike for every seed, so
+    its attempts differ by effort: from one search up to all that it would spend. Each task that stays is labelled with
+    its passes and a difficulty. A run that was interrupted is resumed by running it again. The exit code is 1 when a
+    row could not be read or an attempt failed.
+    """
+    from context_agent.synth_data.quality import filter_tasks
+    from context_agent.synth_data.task import load_tasks
+
+    problems: list[str] = []
+    given = load_tasks(str(tasks), problems=problems)
+    with ExitStack() as stack:
+        corpus = stack.enter_context(options.open_corpus(index, opening))
+        trial = _trial(agent, corpus, passes=passes, vary=vary, k=k, recall=recall, drop=drop) if passes else None
+        if trial is not None:
+            stack.callback(trial.close)
+        with console.progress("Filtering", "tasks") as advance:
+            report = asyncio.run(
+                filter_tasks(
+                    given,
+                    corpus,
+                    out,
+                    trial=trial,
+                    likeness=None if keep_duplicates else likeness,
+                    concurrency=concurrency,
+                    advance=advance,
+                )
+            )
+    tell_problems("filter", problems)
+    _show_filtered(report, len(problems), out, as_json)
+    failed = any(reason.startswith("failed") for reason in report.dropped)
+    return 1 if problems or failed or report.halted else 0
+
+
+def _trial(
+    agent: options.AgentOptions, corpus: Corpus, *, passes: int, vary: str | None, k: int, recall: float, drop: str
+) -> Trial:
+    from context_agent.episode import Limits
+    from context_agent.policies.factory import load_policy
+    from context_agent.synth_data.pass_at_n import Trial, attempts, natural
+
+    policy = load_policy(agent.policy, weights=agent.weights, **asdict(agent.language_model))
+    chosen = natural(policy) if vary is None else cast("Vary", vary)
+    made = attempts(
+        corpus,
+        policy,
+        passes,
+        chosen,
+        window=agent.window,
+        profile=agent.profile,
+        limits=Limits(turns=agent.max_turns, seconds=agent.time_limit),
+        rollouts=agent.rollouts,
+        trajectories=agent.save,
+    )
+    dropped = frozenset(cast("list[Extreme]", [] if drop == "none" else drop.split(",")))
+    return Trial(made, chosen, k=k, threshold=recall, drop=dropped)
+
+
+def _show_filtered(report: Report, unreadable: int, out: Path, as_json: bool) -> None:
+    if as_json:
+        console.print_json({**report.to_json(), "unreadable": unreadable, "out": str(out)})
+        return
+    lost = ", ".join(f"{count:,} {reason}" for reason, count in report.dropped.items())
+    bad = f", {unreadable:,} rows not readable" if unreadable else ""
+    click.echo(
+        console.printable(f"{report.kept:,} of {report.inputs:,} tasks kept in {out}{bad}. Dropped: {lost or 'none'}.")
+    )
+
+
+HELP = """Judge a sample of tasks by hand, in one HTML page that needs no server; then apply the judgements.
+
+\b
+  ctx1 synth review tasks.jsonl --out review.html                      makes the page
+  ctx1 synth review tasks.jsonl --judgements ann.jsonl ben.jsonl --out kept.jsonl
+                                               drops what they reject, and computes how far they agree
+
+Agreement is given between judges (equal verdicts, Cohen's kappa, Krippendorff's alpha) and with the automatic
+verification. That passed every task of the file, so only with --dropped can it be seen to err both ways.
+"""
+
+
+@click.command(help=HELP)
+@click.argument("tasks", type=click.Path(path_type=Path, allow_dash=True), metavar="TASKS.jsonl")
+@click.option(
+    "--out",
+    type=click.Path(path_type=Path, dir_okay=False),
+    required=True,
+    metavar="FILE",
+    help="Where the page goes, or, with judgements, the tasks that stay.",
+)
+@click.option("--sample", type=click.IntRange(1), default=100, show_default=True, help="Tasks on the page.")
+@click.option(
+    "--dropped",
+    type=click.Path(path_type=Path, dir_okay=False, exists=True),
+    multiple=True,
+    metavar="FILE.dropped.jsonl",
+    help="Tasks that verification dropped, to be judged among the others unmarked; may be repeated.",
+)
+@click.option("--dropped-sample", type=click.IntRange(1), default=20, show_default=True, help="How many of them.")
+@click.option("--seed", type=int, default=0, show_default=True, help="Seed of the sample and of the intervals.")
+@click.option(
+    "--judgements",
+    type=click.Path(path_type=Path, dir_okay=False, exists=True),
+    multiple=True,
+    metavar="FILE.jsonl",
+    help="What a judge downloaded from the page; may be repeated, and further files may follow TASKS.jsonl.",
+)
+@click.option(
+    "--reject-by",
+    type=click.Choice(["any", "majority"]),
+    default="any",
+    show_default=True,
+    help="Whether one rejection drops a task, or only that not more than half accept it.",
+)
+@click.option("--judged-only", is_flag=True, help="Keep accepted tasks alone, not those that nobody judged.")
+@click.argument("more", type=click.Path(path_type=Path, dir_okay=False, exists=True), nargs=-1, metavar="[FILE.jsonl…]")
+@options.index
+@options.opening
+@options.common
+def review(
+    *,
+    tasks: Path,
+    out: Path,
+    sample: int,
+    dropped: tuple[Path, ...],
+    dropped_sample: int,
+    seed: int,
+    judgements: tuple[Path, ...],
+    more: tuple[Path, ...],
+    reject_by: str,
+    judged_only: bool,
+    as_json: bool,
+    index: options.IndexOptions,
+    opening: options.OpenOptions,
+) -> int:
+    """Makes the page or applies judgements; `HELP` is what a user reads."""
+    from context_agent.synth_data.task import load_tasks
+
+    if more and not judgements:
+        raise click.UsageError(f"{more[0]}: files after TASKS.jsonl are judgements; say --judgements ahead of them")
+    problems: list[str] = []
+    given = load_tasks(str(tasks), problems=problems)
+    lost = _dropped_tasks(dropped, {task.id for task in given}, problems)
+    if judgements:
+        rule = cast("Literal['any', 'majority']", reject_by)
+        report = _apply_judgements(
+            given, lost, (*judgements, *more), out, rule=rule, judged_only=judged_only, seed=seed
+        )
+        problems += report.pop("problems")
+    else:
+        from context_agent.synth_data.review import review_page as sheet
+
+        drawn = sheet.sample(
+            [*sheet.sample(given, sample, seed), *sheet.sample(lost, dropped_sample, seed)], None, seed
+        )
+        with options.open_corpus(index, opening) as corpus:
+            page = sheet.review_page(drawn, corpus, f"Review of {tasks.name}")
+        out.parent.mkdir(parents=True, exist_ok=True)
+        out.write_text(page, encoding="utf-8")
+        report = {"page": str(out), "tasks": len(drawn)}
+    tell_problems("review", problems)
+    if as_json:
+        console.print_json(report)
+    else:
+        _show_review(report)
+    return 1 if problems else 0
+
+
+def _dropped_tasks(files: tuple[Path, ...], taken: set[str], problems: list[str]) -> list[Task]:
+    """The tasks among what stages dropped; inputs that are none (an exploration, say) are told and passed over."""
+    from context_agent.errors import DataError
+    from context_agent.synth_data.task import task_of
+
+    tasks: dict[str, Task] = {}
+    for file in files:
+        # Not `splitlines`, which also ends lines at separators that stand inside of texts.
+        for number, line in enumerate(file.read_text(encoding="utf-8").split("\n"), start=1):
+            if not line:
+                continue
+            place = f"{file}:{number}"
+            try:
+                task = task_of(json.loads(line)["input"], place)
+            except (DataError, ValueError, KeyError, TypeError) as error:
+                problems.append(f"{place}: no dropped task ({error})")
+                continue
+            if task.id in taken or task.id in tasks:
+                problems.append(f"{place}: id {task.id!r} is that of another task")
+                continue
+            tasks[task.id] = task
+    return list(tasks.values())
+
+
+def _apply_judgements(
+    given: list[Task],
+    lost: list[Task],
+    files: tuple[Path, ...],
+    out: Path,
+    *,
+    rule: Literal["any", "majority"],
+    judged_only: bool,
+    seed: int,
+) -> dict[str, Any]:
+    """Writes the tasks that stay, and reports what the judges made of them."""
+    from context_agent.synth_data.review.judgements import REVIEW_LABEL, agreement, apply, load_judgements
+    from context_agent.synth_data.task import write_tasks
+
+    verified = {**{task.id: True for task in given}, **{task.id: False for task in lost}}
+    found = load_judgements(files, verified)
+    kept, rejected = apply(given, found, rule)
+    if judged_only:
+        kept = [task for task in kept if task.labels.get(REVIEW_LABEL, {}).get("accepted")]
+    write_tasks(out, kept)
+    return {
+        "out": str(out),
+        "kept": len(kept),
+        "rejected": [task.id for task in rejected],
+        "lines": {kind: found.counts[kind] for kind in ("unknown", "changed", "undecided", "bad")},
+        "agreement": asdict(agreement(found.verdicts, verified, seed=seed)),
+        "problems": found.problems,
+    }
+
+
+def _show_review(report: dict[str, Any]) -> None:
+    if "page" in report:
+        click.echo(f"{report['tasks']:,} tasks to judge in {report['page']}: open it in a browser")
+        return
+    click.echo(f"{report['kept']:,} tasks kept in {report['out']}, {len(report['rejected']):,} rejected")
+    found = report["agreement"]
+    for name, judge in found["judges"].items():
+        told = f"{name}: {judge['accepted']} of {judge['judged']} accepted, {_figure(judge['accept_rate'])}"
+        click.echo(console.printable(f"{told}; agrees with the verification {_figure(judge['verification'])}"))
+        if judge["kappa"]["value"] is not None:
+            click.echo(console.printable(f"{name}: kappa with the verification {_figure(judge['kappa'])}"))
+    for pair in found["equal"]:
+        told = f"{pair}: equal {_figure(found['equal'][pair])}, kappa {_figure(found['kappa'][pair])}"
+        click.echo(console.printable(told))
+    if len(found["judges"]) > 1:
+        click.echo(f"Krippendorff's alpha over all: {_figure(found['alpha'])}")
+
+
+def _figure(figure: dict[str, Any]) -> str:
+    from context_agent.synth_data.review.judgements import Figure
+
+    return str(Figure(**figure))

@@ -1,0 +1,282 @@
+"""`ctx1 synth split`: a finished set as a folder, split by document; `card` and `check` for such a folder."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, cast
+
+import click
+
+from context_agent.cli import console, options
+from context_agent.cli.synth import tell_problems
+from context_agent.errors import ConfigError, DataError
+
+if TYPE_CHECKING:
+    from context_agent.synth_data.sets.card import Stage
+    from context_agent.synth_data.task import Task
+    from context_agent.types import Document
+
+
+def described(command: options.Command) -> options.Command:
+    """What a data card says that no file can tell."""
+    return options.together(
+        command,
+        click.option(
+            "--stage",
+            "stages",
+            type=click.Path(path_type=Path, dir_okay=False, exists=True),
+            multiple=True,
+            metavar="FILE.jsonl",
+            help="Output of a stage before, whose counts the card should give; may be repeated, in order.",
+        ),
+        click.option("--licence", default="", metavar="TEXT", help="The set's licence.  [default: not stated]"),
+        click.option("--about", default="", metavar="TEXT", help="A sentence that opens the card."),
+    )
+
+
+@click.command()
+@click.argument(
+    "tasks", type=click.Path(path_type=Path, allow_dash=True), nargs=-1, required=True, metavar="TASKS.jsonl…"
+)
+@click.option(
+    "--out",
+    type=click.Path(path_type=Path, file_okay=False),
+    required=True,
+    metavar="FOLDER",
+    help="Where the set goes.",
+)
+@click.option("--name", metavar="SET", help="Name of the set, the head of every id.  [default: the folder's]")
+@click.option(
+    "--shares",
+    default="train=.8,dev=.1,test=.1",
+    show_default=True,
+    metavar="SPLIT=SHARE,…",
+    help="The splits and their shares of the tasks, which sum to 1.",
+)
+@click.option("--seed", type=int, default=0, show_default=True, help="Seed of all chance.")
+@click.option(
+    "--giants",
+    type=click.Choice(["cut", "keep"]),
+    default="cut",
+    show_default=True,
+    help="Tasks tied by shared documents that fit no split: cut them apart and drop what crosses, or keep them whole.",
+)
+@click.option(
+    "--corpus",
+    multiple=True,
+    metavar="SOURCE",
+    help="Documents to put beside the tasks, as `ctx1 index` reads them; may be repeated. Copies then count as one.",
+)
+@described
+@options.common
+def split(
+    *,
+    tasks: tuple[Path, ...],
+    out: Path,
+    name: str | None,
+    shares: str,
+    seed: int,
+    giants: str,
+    corpus: tuple[str, ...],
+    stages: tuple[Path, ...],
+    licence: str,
+    about: str,
+    as_json: bool,
+) -> int:
+    """Split tasks by document, so that nothing that proves a test task is seen in training; with a data card.
+
+    With --corpus the folder is a benchmark that `ctx1 eval` takes. The exit code is 1 when a row could not be read.
+    """
+    from context_agent.synth_data.sets.card import Said, write_card
+    from context_agent.synth_data.sets.folder import present, twins_of, write_folder
+    from context_agent.synth_data.sets.splits import Parts, split_tasks
+
+    made = _stages(stages)
+    given, problems = _read(tasks)
+    wanted = parsed_shares(shares)
+    documents = _documents(corpus)
+    usable, absent = present(given, documents) if corpus else (given, [])
+    called = name or out.resolve().name
+    parts = split_tasks(
+        usable,
+        called,
+        shares=wanted,
+        seed=seed,
+        giants=cast("Literal['cut', 'keep']", giants),
+        twins=twins_of(documents),
+    )
+    whole = Parts(parts.splits, (*absent, *parts.dropped), parts.components, parts.largest, parts.cut, parts.spread)
+    settings = {"set": called, "shares": wanted, "seed": seed, "giants": giants}
+    report = write_folder(out, whole, settings, documents=documents)
+    write_card(out, Said(made, licence, about))
+    tell_problems("split", problems)
+    if as_json:
+        console.print_json({**report, "unreadable": len(problems), "out": str(out)})
+    else:
+        _show_split(report, out)
+    return 1 if problems else 0
+
+
+@click.command()
+@click.argument("folder", type=click.Path(path_type=Path, file_okay=False, exists=True))
+@described
+@options.common
+def card(*, folder: Path, stages: tuple[Path, ...], licence: str, about: str, as_json: bool) -> int:
+    """Write the data card of a folder that `ctx1 synth split` made, or of any folder of queries.<split>.jsonl, anew.
+
+    What the options don't say is as the split said it.
+    """
+    from context_agent.synth_data.sets.card import Said, write_card
+
+    path = write_card(folder, Said(_stages(stages), licence, about))
+    if as_json:
+        console.print_json({"card": str(path)})
+    else:
+        click.echo(f"{path} written")
+    return 0
+
+
+@click.command()
+@click.argument("folder", type=click.Path(path_type=Path, file_okay=False, exists=True))
+@options.common
+def check(*, folder: Path, as_json: bool) -> int:
+    """Check a folder of splits: no id, question or document in two of them, and all gold in the corpus beside them.
+
+    The exit code is 1 when anything is wrong.
+    """
+    from context_agent.retrieval.loaders import load
+    from context_agent.synth_data.sets.folder import CORPUS, check_folder, present, twins_of
+
+    corpus = folder / CORPUS
+    documents = list(load(str(corpus))) if corpus.exists() else []
+    splits = check_folder(folder, twins_of(documents))
+    missing = [task.id for part in splits.values() for task, _ in (present(part, documents)[1] if documents else ())]
+    if missing:
+        raise DataError(f"{folder}: documents of {len(missing)} tasks are not in {CORPUS}, first {missing[0]!r}")
+    counts = {name: len(part) for name, part in splits.items()}
+    if as_json:
+        console.print_json({"tasks": counts, "documents": len(documents)})
+    else:
+        told = ", ".join(f"{name} {count:,}" for name, count in counts.items())
+        click.echo(
+            f"{told}: nothing is shared" + (f", all gold is among {len(documents):,} documents" if documents else "")
+        )
+    return 0
+
+
+def parsed_shares(text: str) -> dict[str, float]:
+    """`train=.8,test=.2` as shares by split. Raises `ConfigError`; whether they sum to 1 is for the splitting."""
+    shares: dict[str, float] = {}
+    for part in text.split(","):
+        name, sign, share = (piece.strip() for piece in part.partition("="))
+        try:
+            shares[name] = float(share)
+        except ValueError:
+            sign = ""
+        if not sign or not name.replace("-", "").replace("_", "").isalnum():
+            raise ConfigError(f"shares are written like train=.8,dev=.1,test=.1; got {text!r}")
+    return shares
+
+
+def _read(files: tuple[Path, ...]) -> tuple[list[Task], list[str]]:
+    """All tasks of the files. Raises `DataError` where two files have a task of the same id."""
+    from context_agent.synth_data.task import load_tasks
+
+    problems: list[str] = []
+    home: dict[str, Path] = {}
+    tasks = []
+    for file in files:
+        for task in load_tasks(str(file), problems=problems):
+            if task.id in home:
+                raise DataError(f"{file}: id {task.id!r} is in {home[task.id]} already")
+            home[task.id] = file
+            tasks.append(task)
+    return tasks, problems
+
+
+def _documents(sources: tuple[str, ...]) -> list[Document]:
+    from context_agent.retrieval.loaders import LoadReport, load
+
+    if not sources:
+        return []
+    read = LoadReport()
+    documents = list(load(sources, report=read))
+    tell_problems("split", [str(notice) for notice in read.notices])
+    if not documents:
+        raise DataError(f"no document in {', '.join(sources)}")
+    return documents
+
+
+def _stages(files: tuple[Path, ...]) -> tuple[Stage, ...]:
+    from context_agent.synth_data.sets.card import stage_of
+
+    return tuple(stage_of(one) for one in files)
+
+
+def _show_split(report: dict[str, Any], out: Path) -> None:
+    told = ", ".join(f"{name} {count:,}" for name, count in report["tasks"].items())
+    lost = ", ".join(f"{count:,} {reason}" for reason, count in report["dropped"].items()) or "none"
+    click.echo(console.printable(f"{told} in {out}. Dropped: {lost}."))
+    if report["cut"]:
+        click.echo(
+            f"{report['cut']:,} of {report['components']:,} groups of tasks that share documents were cut; "
+            f"the largest had {report['largest']:,} tasks."
+        )
+
+
+@click.command()
+@click.argument("tasks", type=click.Path(path_type=Path), metavar="FOLDER|TASKS.jsonl")
+@click.option(
+    "--to", type=click.Choice(["parquet", "datasets"]), default="parquet", show_default=True, help="What to write."
+)
+@click.option("--out", type=click.Path(path_type=Path), metavar="FOLDER", help="Where it goes; new or empty.")
+@click.option("--push", metavar="OWNER/SET", help="Send it to the Hugging Face hub under this name, private.")
+@click.option("--public", is_flag=True, help="With --push: for everyone to see.")
+@options.common
+def export(*, tasks: Path, to: str, out: Path | None, push: str | None, public: bool, as_json: bool) -> int:
+    """Write tasks as parquet or as a `datasets` folder; nothing leaves this machine without --push.
+
+    A folder is taken split by split, as `ctx1 synth split` writes it; the tasks of a file go by their field `split`,
+    those without one to train. A bad row ends it: mend the file first.
+    """
+    if out is None and push is None:
+        raise click.UsageError("give --out FOLDER, or --push OWNER/SET, or both")
+    if public and push is None:
+        raise click.UsageError("--public goes with --push")
+    from context_agent.synth_data.sets import folder as exporting
+    from context_agent.synth_data.sets.folder import CARD
+
+    if not sys.stderr.isatty():
+        exporting.quiet()
+    splits = _splits(tasks)
+    counts = {name: len(part) for name, part in splits.items()}
+    files: list[Path] = []
+    if out is not None:
+        files = exporting.export(splits, out, cast("Literal['parquet', 'datasets']", to))
+    address = None
+    if push is not None:
+        card = tasks / CARD
+        address = exporting.push(splits, push, public=public, card=card if card.is_file() else None)
+    if as_json:
+        console.print_json({"tasks": counts, "files": [str(file) for file in files], "pushed": address})
+    else:
+        told = ", ".join(f"{name} {count:,}" for name, count in counts.items())
+        places = " and ".join(str(place) for place in (out, address) if place)
+        click.echo(console.printable(f"{told} written to {places}"))
+    return 0
+
+
+def _splits(path: Path) -> dict[str, list[Task]]:
+    from context_agent.errors import DataError
+    from context_agent.synth_data.sets.folder import load_splits
+    from context_agent.synth_data.task import load_tasks
+
+    if path.is_dir():
+        return load_splits(path)
+    splits: dict[str, list[Task]] = {}
+    for task in load_tasks(path):
+        splits.setdefault(task.split or "train", []).append(task)
+    if not splits:
+        raise DataError(f"{path}: no task in it")
+    return splits

@@ -1,0 +1,183 @@
+"""One episode of a teacher: played through the production harness, scored, and written as a trajectory file."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, fields, replace
+from hashlib import blake2b
+from pathlib import Path
+from typing import Any, cast
+
+from context_agent.agent import SearchAgent, SearchResult
+from context_agent.episode import Limits
+from context_agent.errors import BudgetError, ConfigError, PolicyError, TrajectoryError
+from context_agent.eval.gold import Gold, Shelf, gold_of
+from context_agent.eval.scoring import failure, score
+from context_agent.profiles import Profile
+from context_agent.pruning.budget import Budget
+from context_agent.questions import Question
+from context_agent.retrieval.protocol import Corpus
+from context_agent.synth_data.demonstrations.experts import Teacher
+from context_agent.synth_data.stages import Kept, Unfit
+from context_agent.synth_data.task import Task, encode, task_of
+from context_agent.tools import flatten
+from context_agent.trajectory import Acted, Edited, Trajectory
+from context_agent.trajectory_file import write
+
+_UNSAFE = re.compile(r"[^\w.-]+")
+LONGEST_NAME = 80
+"""Characters of a task's id in a file name."""
+
+
+@dataclass(frozen=True, slots=True)
+class Played:
+    """What is known of an episode without its file. Recalls and precision are of its output and of all it saw.
+
+    `pruned` counts chunks, `prunes` and `restores` the turns with such an edit, `bytes` the size of the file.
+    """
+
+    task: str
+    rollout: int
+    file: str
+    teacher: str
+    type: str
+    hops: int
+    trajectory_recall: float
+    output_recall: float
+    precision: float
+    prune_accuracy: float | None
+    turns: int
+    tokens: int
+    searches: int
+    prunes: int
+    pruned: int
+    restores: int
+    mistakes: int
+    stop_reason: str
+    bytes: int
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain data."""
+        return asdict(self)
+
+    @staticmethod
+    def from_json(row: Mapping[str, Any]) -> Played:
+        """The episode of a row; raises `KeyError` where the row is none."""
+        return Played(**{field.name: row[field.name] for field in fields(Played)})
+
+
+class Player:
+    """Plays tasks for a stage: `work` takes a row that `rows` made."""
+
+    def __init__(
+        self,
+        corpus: Corpus,
+        teacher: Teacher,
+        folder: Path,
+        *,
+        profile: Profile,
+        budget: Budget,
+        limits: Limits,
+        seed: int = 0,
+    ) -> None:
+        """`folder` gets the trajectory files."""
+        self._corpus = corpus
+        self._teacher = teacher
+        self._folder = folder
+        self._profile = profile
+        self._budget = budget
+        self._limits = limits
+        self._seed = seed
+
+    async def work(self, row: Mapping[str, Any]) -> Kept:
+        """Plays the row's task. Raises `Unfit` for what no rerun would change, else the policy's or corpus's error."""
+        task, rollout = task_of(row["task"], "task"), int(row["rollout"])
+        gold = await self._gold(task.asked)
+        result = await self._search(task, gold, rollout)
+        if (said := failure(result)) is not None:
+            raise PolicyError(said)
+        trajectory, name = result.trajectories[0], file_name(task, rollout)
+        path = self._folder / name
+        partial = path.with_name(f"{name}.partial")
+        write(_settled(trajectory, path.stem), partial)
+        partial.replace(path)
+        return Kept((_played(task, rollout, result, gold, path).to_json(),))
+
+    async def _gold(self, question: Question) -> Gold:
+        if not question.gold and not question.facts:
+            raise Unfit("no gold", "the task names neither documents nor facts, so nothing can be recalled")
+        shelf = cast("Shelf", self._corpus)
+        blocking = self._corpus.blocking
+        gold = await asyncio.to_thread(gold_of, question, shelf) if blocking else gold_of(question, shelf)
+        reachable = frozenset().union(*gold.documents.values(), *gold.chunks.values())
+        if len(reachable) < gold.needs:
+            raise Unfit("gold not in the index", f"unknown there: {', '.join(gold.missing[:5])}")
+        return gold
+
+    async def _search(self, task: Task, gold: Gold, rollout: int) -> SearchResult:
+        with SearchAgent(
+            self._corpus,
+            self._teacher(gold),
+            profile=self._profile,
+            budget=self._budget,
+            limits=self._limits,
+            seed=self._seed + rollout,
+        ) as agent:
+            try:
+                return await agent.asearch(task.question, k=self._profile.max_ranking, question_id=task.id)
+            except (BudgetError, ConfigError) as error:
+                raise Unfit("question does not fit", str(error)) from None
+
+
+def rows(tasks: Iterable[Task], rollouts: int) -> list[dict[str, Any]]:
+    """The stage's inputs: each task as often as it is to be played."""
+    plain = [json.loads(encode(task.to_json())) for task in tasks]
+    return [{"task": task, "rollout": number} for task in plain for number in range(rollouts)]
+
+
+def file_name(task: Task, rollout: int) -> str:
+    """The episode's file: the task's id as far as a file name may hold it, a digest of all of it, and the rollout."""
+    digest = blake2b(encode(task.to_json()).encode(), digest_size=6).hexdigest()
+    return f"{_UNSAFE.sub('-', task.id)[:LONGEST_NAME].strip('.')}-{digest}-{rollout}.jsonl"
+
+
+def _settled(trajectory: Trajectory, name: str) -> Trajectory:
+    """Without clock readings, and with a name for an id: playing it again gives the same bytes."""
+    plain = trajectory.essence()
+    return replace(plain, header=replace(plain.header, id=name))
+
+
+def _played(task: Task, rollout: int, result: SearchResult, gold: Gold, path: Path) -> Played:
+    (trajectory,) = result.trajectories
+    try:
+        scores, _ = score(task.asked, result, gold=gold)
+    except TrajectoryError as error:
+        raise PolicyError(f"the trajectory does not replay: {error}") from error
+    profile = Profile.from_json(trajectory.header.profile)
+    actions = [event.action for event in trajectory.events if isinstance(event, Acted)]
+    edits = [event.edit for event in trajectory.events if isinstance(event, Edited)]
+    calls = [call for action in actions for call in flatten(action.calls, profile)]
+    return Played(
+        task=task.id,
+        rollout=rollout,
+        file=path.name,
+        teacher=trajectory.header.policy,
+        type=task.type,
+        hops=task.hops or gold.needs,
+        trajectory_recall=scores["trajectory_recall"] or 0.0,
+        output_recall=scores["recall"] or 0.0,
+        precision=scores["precision"] or 0.0,
+        prune_accuracy=scores["prune_accuracy"],
+        turns=result.turns,
+        tokens=result.tokens,
+        searches=sum(call.name == "search_corpus" for call in calls),
+        prunes=sum(bool(edit.pruned) for edit in edits),
+        pruned=sum(len(edit.pruned) for edit in edits),
+        restores=sum(bool(edit.restored) for edit in edits),
+        mistakes=int(scores["mistakes"] or 0),
+        stop_reason=result.stop_reason,
+        bytes=path.stat().st_size,
+    )

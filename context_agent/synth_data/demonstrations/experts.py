@@ -1,0 +1,273 @@
+"""Who plays the tasks: a policy for each task, since the oracle's knows its gold."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from context_agent.errors import ConfigError
+from context_agent.eval.gold import Gold
+from context_agent.policies.protocol import Actor, PartialRanker, Policy
+from context_agent.profiles import Profile
+from context_agent.pruning.budget import Tier
+from context_agent.pruning.view import Block, View
+from context_agent.retrieval.protocol import Corpus
+from context_agent.tokens import TokenCounter
+from context_agent.tools import EDITS
+from context_agent.types import Action, RankedId, ToolCall
+
+Teacher = Callable[[Gold], Policy]
+"""Gives the policy that plays a task with this gold."""
+
+
+def oracle(explorer: Policy | None = None, *, manner: Manner | None = None, profile: Profile) -> Teacher:
+    """The teacher that knows the gold; it explores as `explorer` does, by default as the embedded policy."""
+    if explorer is None:
+        from context_agent.policies.bridge import BridgePolicy
+
+        explorer = BridgePolicy()
+    explores: Policy = explorer
+    return lambda gold: OraclePolicy(explores, gold, manner=manner, extended=profile.extended_arguments)
+
+
+def instructed(policy: Policy) -> Teacher:
+    """The policy as it is, with the profile's prompt in view even where it reads none."""
+    shown = InstructedPolicy(policy)
+    return lambda gold: shown
+
+
+class InstructedPolicy:
+    """Another policy, in whose view the profile's prompt stands: whoever imitates the episode will have it in view."""
+
+    def __init__(self, inner: Policy) -> None:
+        self._inner = inner
+
+    @property
+    def name(self) -> str:
+        """The inner policy's."""
+        return self._inner.name
+
+    @property
+    def counter(self) -> TokenCounter | None:
+        """The inner policy's."""
+        return self._inner.counter
+
+    def instructions(self, profile: Profile) -> str:
+        """The inner policy's, or the profile's prompt where that is empty."""
+        return self._inner.instructions(profile) or profile.instructions()
+
+    def open(self, question: str, corpus: Corpus, *, seed: int = 0) -> Actor:
+        """The inner policy's actor."""
+        return self._inner.open(question, corpus, seed=seed)
+
+
+SEARCH, PRUNE, RESTORE = "search_corpus", "prune_chunks", "restore_chunks"
+SHORTEST_TITLE = 4
+"""Characters of a title that is looked for in texts: shorter ones stand in texts by chance."""
+
+
+@dataclass(frozen=True, slots=True)
+class Manner:
+    """How the oracle behaves where it has a choice.
+
+    `pace` is how many of the explorer's searches it makes in a turn; the others follow in the next ones, so episodes
+    get longer and stop at a smaller view. None: all at once. `prune_at` is the share of the soft threshold from which
+    it prunes, `batch` the fewest chunks it prunes while there is room, `streak` the most turns in a row with a prune
+    then (the published reward punishes longer ones). `hedge` is how many of the explorer's candidates end a ranking in
+    which gold is missing. `noise` is the chance, for each chunk in a prune, that waste stays or gold goes; gold that
+    went is restored in the end. `named` searches titles of gold that stand in what was read.
+    """
+
+    pace: int | None = None
+    prune_at: float = 0.5
+    batch: int = 3
+    streak: int = 3
+    hedge: int = 3
+    noise: float = 0.0
+    named: bool = True
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.prune_at <= 1 or not 0 <= self.noise < 1:
+            raise ConfigError(
+                f"prune_at must lie in 0..1 and noise in 0..1, below 1; got {self.prune_at} and {self.noise}"
+            )
+        if min(self.batch, self.streak) < 1 or self.hedge < 0:
+            raise ConfigError(
+                "batch and streak must be at least 1 and hedge at least 0; "
+                f"got {self.batch}, {self.streak} and {self.hedge}"
+            )
+        if self.pace is not None and self.pace < 1:
+            raise ConfigError(f"pace must be at least 1; got {self.pace}")
+
+
+class OraclePolicy:
+    """The explorer with gold as its judge; for one task, any number of episodes."""
+
+    def __init__(self, explorer: Policy, gold: Gold, *, manner: Manner | None = None, extended: bool = True) -> None:
+        """`extended` says whether the profile declares `limit` and `all_but`: what is not declared is not used."""
+        self.name = f"oracle+{explorer.name}"
+        self._explorer = explorer
+        self._gold = gold
+        self._manner = manner or Manner()
+        self._extended = extended
+
+    @property
+    def counter(self) -> TokenCounter | None:
+        """The explorer's."""
+        return self._explorer.counter
+
+    def instructions(self, profile: Profile) -> str:
+        """The profile's prompt, whatever the explorer reads: whoever imitates the episode will have it in view."""
+        return profile.instructions()
+
+    def open(self, question: str, corpus: Corpus, *, seed: int = 0) -> OracleActor:
+        """An actor for one episode; `seed` draws the noise."""
+        explorer = self._explorer.open(question, corpus, seed=seed)
+        return OracleActor(question, corpus, explorer, self._gold, self._manner, seed=seed, extended=self._extended)
+
+
+class OracleActor:
+    """One episode."""
+
+    def __init__(
+        self,
+        question: str,
+        corpus: Corpus,
+        explorer: Actor,
+        gold: Gold,
+        manner: Manner,
+        *,
+        seed: int = 0,
+        extended: bool = True,
+    ) -> None:
+        self._question = question
+        self._corpus = corpus
+        self._explorer = explorer
+        self._gold = gold
+        self._manner = manner
+        self._extended = extended
+        self._draw = random.Random(f"{seed}:{question}")
+        self._titles: dict[str, frozenset[int]] | None = None
+        """Titles of gold documents that were not searched for yet, folded, and the needs that each meets."""
+        self._waiting: tuple[ToolCall, ...] = ()
+        """Searches of the explorer's that the pace has put off."""
+        self._pruned_in_a_row = 0
+        self._ending = False
+
+    async def act(self, view: View) -> Action:
+        """The explorer's searches with the oracle's edits; the ranking where nothing is missing or nothing is left."""
+        if not self._ending:
+            searches, pressed = await self._searches(view)
+            if searches:
+                edit = self._prune(view, pressed)
+                self._pruned_in_a_row = self._pruned_in_a_row + 1 if edit else 0
+                # An edit of the explorer's that is replaced keeps its place, so that it knows its calls by their index.
+                calls = (*edit, *searches) if pressed else (*searches, *edit)
+                return Action(calls=calls)
+            self._ending = True
+            if edits := self._last_edits(view):
+                return Action(calls=edits)
+        return Action(ranking=self._ranking(view))
+
+    def partial(self, view: View) -> tuple[RankedId, ...]:
+        """The ranking for this view, where a limit ends the episode."""
+        return self._ranking(view)
+
+    async def _searches(self, view: View) -> tuple[tuple[ToolCall, ...], bool]:
+        """The next searches, none where all is found, and whether the explorer needed room for its own."""
+        if len(self._met((*view.blocks, *view.pruned))) == self._gold.needs:
+            return (), False
+        own, pressed = self._waiting, False
+        if not own:
+            action = await self._explorer.act(view)
+            own = tuple(call for call in action.calls if call.name not in EDITS)
+            pressed = len(own) < len(action.calls)
+        asked = {str(call.arguments["query"]).casefold() for call in own if isinstance(call.arguments, dict)}
+        named = [title for title in await self._named(view) if not any(title in query for query in asked)]
+        # A name takes the place of the explorer's least promising search, whose room it needs.
+        kept = own[: max(0, len(own) - len(named))]
+        pace = max(1, len(kept) if self._manner.pace is None else self._manner.pace - len(named))
+        self._waiting = kept[pace:]
+        calls = (*kept[:pace], *(ToolCall(SEARCH, {"query": title, "limit": 4}) for title in named))
+        return tuple(self._declared(call) for call in calls), pressed
+
+    def _declared(self, call: ToolCall) -> ToolCall:
+        if self._extended or not isinstance(call.arguments, dict):
+            return call
+        return ToolCall(call.name, {key: value for key, value in call.arguments.items() if key != "limit"}, call.id)
+
+    async def _named(self, view: View) -> list[str]:
+        """Titles of missing gold documents that stand in the question or in view, each given once."""
+        if not self._manner.named:
+            return []
+        if self._titles is None:
+            self._titles = await asyncio.to_thread(self._look_up) if self._corpus.blocking else self._look_up()
+        met = self._met((*view.blocks, *view.pruned))
+        read = "\n".join((self._question, *(block.text for block in view.blocks))).casefold()
+        found = [title for title, needs in self._titles.items() if not needs <= met and title in read]
+        for title in found:
+            del self._titles[title]
+        return found
+
+    def _look_up(self) -> dict[str, frozenset[int]]:
+        """Title without its bracketed part, folded, to the needs that documents of that title meet."""
+        found = [
+            (chunk.title, met) for one, met in self._gold.documents.items() for chunk in self._corpus.read(one)[:1]
+        ]
+        chunks = self._corpus.get(list(self._gold.chunks))
+        titles: dict[str, frozenset[int]] = {}
+        for title, met in (*found, *((chunk.title, self._gold.chunks[chunk.id]) for chunk in chunks)):
+            plain = title.split(" (")[0].strip().casefold()
+            if len(plain) >= SHORTEST_TITLE:
+                titles[plain] = titles.get(plain, frozenset()) | met
+        return titles
+
+    def _prune(self, view: View, pressed: bool) -> tuple[ToolCall, ...]:
+        """A prune of the waste in view, where it is due."""
+        soft, manner = view.budget.soft, self._manner
+        pressed = pressed or view.tier is not Tier.OPEN
+        waste = [block for block in view.blocks if not self._meets(block)]
+        due = len(waste) >= manner.batch and view.tokens >= manner.prune_at * soft
+        if not pressed and not (due and self._pruned_in_a_row < manner.streak):
+            return ()
+        dropped = {block.id for block in view.blocks if self._goes(block, view)}
+        staying = [block.id for block in view.blocks if block.id not in dropped]
+        if not dropped:
+            return ()
+        if self._extended and 0 < len(staying) < len(dropped):
+            return (ToolCall(PRUNE, {"all_but": list(dict.fromkeys(staying))}),)
+        return (ToolCall(PRUNE, {"chunk_ids": [one.id for one in view.blocks if one.id in dropped]}),)
+
+    def _goes(self, block: Block, view: View) -> bool:
+        """Whether a block is pruned: waste, and at times, by noise, the other one. Gold only where it can come back."""
+        wrong = self._draw.random() < self._manner.noise
+        return (wrong and RESTORE in view.tools) if self._meets(block) else not wrong
+
+    def _last_edits(self, view: View) -> tuple[ToolCall, ...]:
+        """Brings back the gold that noise pruned, in place of what is waste."""
+        hidden = [block for block in view.pruned if self._meets(block) and not view.shows(block.id)]
+        if not hidden or RESTORE not in view.tools:
+            return ()
+        waste = [block.id for block in view.blocks if not self._meets(block)]
+        prune = (ToolCall(PRUNE, {"chunk_ids": list(dict.fromkeys(waste))}),) if waste else ()
+        return (*prune, ToolCall(RESTORE, {"chunk_ids": list(dict.fromkeys(block.id for block in hidden))}))
+
+    def _ranking(self, view: View) -> tuple[RankedId, ...]:
+        """One chunk of each gold document in view, in the order of the needs; with gold missing, a few candidates."""
+        best: dict[str, str] = {}
+        for block in sorted((b for b in view.blocks if self._meets(b)), key=lambda b: (min(self._meets(b)), b.key)):
+            best.setdefault(block.document_id, block.id)
+        named = [RankedId(one) for one in best.values()]
+        if len(self._met(view.blocks)) < self._gold.needs and isinstance(self._explorer, PartialRanker):
+            owner = {block.id: block.document_id for block in view.blocks}
+            rest = [one for one in self._explorer.partial(view) if owner.get(one.id, one.id) not in best]
+            named += [RankedId(one.id) for one in rest[: self._manner.hedge]]
+        return tuple(named)
+
+    def _meets(self, block: Block) -> frozenset[int]:
+        return self._gold.found_by(block.document_id, (block.id,))
+
+    def _met(self, blocks: Iterable[Block]) -> frozenset[int]:
+        return frozenset().union(*(self._meets(block) for block in blocks))

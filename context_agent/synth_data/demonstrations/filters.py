@@ -1,0 +1,266 @@
+"""Which episodes are worth imitating: the rules of Context-1's supervised stage (the report), each one an option.
+
+Rules in their order; an episode is dropped by the first that it breaks.
+
+1. `malformed`: it did not end by a ranking of its own, or made more mistakes than `max_mistakes`.
+2. `lost`: it found what it then did not hand back: trajectory recall - output recall >= `max_gap`.
+3. `repeated`: of a task's episodes above both thresholds (trajectory recall > `min_trajectory_recall` and output recall
+   > `min_output_recall`; all of these would be kept) only the best `high_per_task` stay.
+4. `low`: below a threshold, with something found, it is kept by chance, the less likely the less was found:
+   p = `low_rate` * mean(min(1, trajectory recall / its threshold), min(1, output recall / its threshold)).
+5. `zero`: of the episodes that handed back no gold at all one a task (`zero_per_task`) is a candidate, and at most
+   a share of `max_zero_share` of what is kept consists of them.
+
+Chance is a digest of seed and episode, never an order: an episode's lot does not depend on which others there are, but
+for the rules that compare. The report publishes the thresholds 0.5 and 0.4, the 5 %, the "one per query" of zero and
+high-recall episodes; the rate, its shape, the gap and the count of mistakes are this project's.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from hashlib import blake2b
+from typing import Any
+
+from context_agent.episode import StopReason
+from context_agent.errors import ConfigError
+from context_agent.synth_data.demonstrations.episodes import Played
+
+RULES = ("malformed", "lost", "repeated", "low", "zero")
+"""What an episode can be dropped for, in the order of judgement."""
+KEPT = ("high", "low", "zero")
+"""What an episode can be kept as: above both thresholds, sampled from below them, without any gold."""
+
+
+@dataclass(frozen=True, slots=True)
+class Filters:
+    """The rules' numbers; the module's docstring says what each does."""
+
+    min_trajectory_recall: float = 0.5
+    min_output_recall: float = 0.4
+    low_rate: float = 0.5
+    max_zero_share: float = 0.05
+    zero_per_task: int = 1
+    high_per_task: int = 1
+    """0 for all."""
+    max_gap: float = 0.5
+    """0 for any."""
+    max_mistakes: int = 2
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        for name in ("min_trajectory_recall", "min_output_recall", "low_rate", "max_zero_share", "max_gap"):
+            if not 0 <= getattr(self, name) <= 1:
+                raise ConfigError(f"filter {name} must lie in 0..1; got {getattr(self, name)}")
+        for name in ("zero_per_task", "high_per_task", "max_mistakes"):
+            if getattr(self, name) < 0:
+                raise ConfigError(f"filter {name} must not be negative; got {getattr(self, name)}")
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What becomes of an episode: kept as one of `KEPT`, or dropped by one of the `RULES`."""
+
+    episode: Played
+    kept: bool
+    reason: str
+
+
+def judge(episodes: Sequence[Played], filters: Filters) -> list[Verdict]:
+    """A verdict for each episode, in their order. Whatever the order, the verdicts are the same."""
+    found = {episode.file: _alone(episode, filters) for episode in episodes}
+    _one_of_the_best(found, filters)
+    _few_of_the_empty(found, filters)
+    return [found[episode.file] for episode in episodes]
+
+
+def chance(seed: int, rule: str, file: str) -> float:
+    """A number in [0, 1) that depends on seed, rule and episode alone."""
+    digest = blake2b(f"{seed}:{rule}:{file}".encode(), digest_size=8).digest()
+    return int.from_bytes(digest, "big") / 2**64
+
+
+def _alone(episode: Played, filters: Filters) -> Verdict:
+    """The verdict by the rules that look at one episode."""
+    seen, given = episode.trajectory_recall, episode.output_recall
+    if episode.stop_reason != StopReason.FINISHED or episode.mistakes > filters.max_mistakes:
+        return Verdict(episode, False, "malformed")
+    if filters.max_gap and seen - given >= filters.max_gap:
+        return Verdict(episode, False, "lost")
+    if given == 0:
+        return Verdict(episode, True, "zero")
+    if seen > filters.min_trajectory_recall and given > filters.min_output_recall:
+        return Verdict(episode, True, "high")
+    shares = (_share(seen, filters.min_trajectory_recall), _share(given, filters.min_output_recall))
+    drawn = chance(filters.seed, "low", episode.file)
+    return Verdict(episode, drawn < filters.low_rate * sum(shares) / 2, "low")
+
+
+def _share(value: float, threshold: float) -> float:
+    return min(1.0, value / threshold) if threshold else 1.0
+
+
+def _one_of_the_best(found: dict[str, Verdict], filters: Filters) -> None:
+    """Drops the episodes of a task beyond the best ones: highest recalls, then fewest mistakes, turns and tokens."""
+    if not filters.high_per_task:
+        return
+
+    def order(one: Played) -> tuple[float, ...]:
+        recalls = (-one.output_recall, -one.trajectory_recall)
+        return (*recalls, one.mistakes, one.turns, one.tokens, chance(filters.seed, "repeated", one.file))
+
+    for file in _beyond(_kept_as("high", found), order, filters.high_per_task):
+        found[file] = Verdict(found[file].episode, False, "repeated")
+
+
+def _few_of_the_empty(found: dict[str, Verdict], filters: Filters) -> None:
+    """Drops the episodes without gold beyond one a task, then beyond their share of what is kept."""
+
+    def order(one: Played) -> tuple[float, ...]:
+        return (chance(filters.seed, "zero", one.file),)
+
+    for file in _beyond(_kept_as("zero", found), order, filters.zero_per_task):
+        found[file] = Verdict(found[file].episode, False, "zero")
+    candidates = sorted(_kept_as("zero", found), key=order)
+    others = sum(verdict.kept for verdict in found.values()) - len(candidates)
+    share = filters.max_zero_share
+    # z <= share * (others + z); a hair more, since 0.05 * 20 must be 1 after rounding.
+    most = len(candidates) if share == 1 else int(share * others / (1 - share) + 1e-9)
+    for episode in candidates[most:]:
+        found[episode.file] = Verdict(episode, False, "zero")
+
+
+def _kept_as(reason: str, found: dict[str, Verdict]) -> list[Played]:
+    return [verdict.episode for verdict in found.values() if verdict.kept and verdict.reason == reason]
+
+
+def _beyond(episodes: Iterable[Played], order: Callable[[Played], tuple[float, ...]], most: int) -> list[str]:
+    """The files of each task's episodes after the first `most` in that order."""
+    by_task: dict[str, list[Played]] = defaultdict(list)
+    for episode in episodes:
+        by_task[episode.task].append(episode)
+    return [one.file for group in by_task.values() for one in sorted(group, key=order)[most:]]
+
+
+@dataclass(frozen=True, slots=True)
+class Figures:
+    """Means over episodes, but `hops`, which counts them. None where nothing says.
+
+    `prune_accuracy` is over the episodes that pruned; `chunks_per_prune` divides all chunks pruned by all prunes.
+    """
+
+    episodes: int
+    trajectory_recall: float | None
+    output_recall: float | None
+    precision: float | None
+    prune_accuracy: float | None
+    turns: float | None
+    tokens: float | None
+    searches: float | None
+    prunes: float | None
+    chunks_per_prune: float | None
+    restores: float | None
+    hops: Mapping[str, int] = field(default_factory=dict)
+
+    @staticmethod
+    def of(episodes: Sequence[Played]) -> Figures:
+        """The figures of these episodes."""
+        prunes = sum(one.prunes for one in episodes)
+        return Figures(
+            episodes=len(episodes),
+            **{name: _mean(episodes, _field_of(name)) for name in _MEANS},
+            chunks_per_prune=sum(one.pruned for one in episodes) / prunes if prunes else None,
+            hops={str(hops): count for hops, count in sorted(Counter(one.hops for one in episodes).items())},
+        )
+
+
+_MEANS = (
+    "trajectory_recall",
+    "output_recall",
+    "precision",
+    "prune_accuracy",
+    "turns",
+    "tokens",
+    "searches",
+    "prunes",
+    "restores",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What a run did. `unplayed` counts by reason the episodes that were not finished: no gold, a server that failed.
+
+    `dropped` counts by rule, in the order of the rules; `kept` by what an episode was kept as. `resumed` were finished
+    in earlier runs, `again` were played once more because their files were gone or cut.
+    """
+
+    tasks: int
+    episodes: int
+    unplayed: Mapping[str, int]
+    kept: Mapping[str, int]
+    dropped: Mapping[str, int]
+    played_figures: Figures
+    kept_figures: Figures
+    filters: Filters
+    resumed: int = 0
+    again: int = 0
+
+    @staticmethod
+    def of(
+        verdicts: Sequence[Verdict], *, tasks: int, unplayed: Mapping[str, int], filters: Filters, **counts: int
+    ) -> Report:
+        """The report of these verdicts."""
+        return Report(
+            tasks=tasks,
+            episodes=len(verdicts),
+            unplayed=dict(unplayed),
+            kept=_counted(KEPT, (one.reason for one in verdicts if one.kept)),
+            dropped=_counted(RULES, (one.reason for one in verdicts if not one.kept)),
+            played_figures=Figures.of([one.episode for one in verdicts]),
+            kept_figures=Figures.of([one.episode for one in verdicts if one.kept]),
+            filters=filters,
+            **counts,
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain data, in a fixed order of keys."""
+        return asdict(self)
+
+    def settled(self) -> dict[str, Any]:
+        """The same without what only the last run did, so that a resumed run leaves what an undisturbed one does."""
+        return {key: value for key, value in self.to_json().items() if key not in ("resumed", "again")}
+
+    def figures(self) -> list[tuple[str, str, str]]:
+        """Lines of a table: a figure's name, its value over what was played, and over what was kept."""
+        both = asdict(self.played_figures), asdict(self.kept_figures)
+        return [(name.replace("_", " "), _cell(both[0][name]), _cell(both[1][name])) for name in both[0]]
+
+
+def _counted(names: Iterable[str], found: Iterable[str]) -> dict[str, int]:
+    counts = Counter(found)
+    return {name: counts[name] for name in names}
+
+
+def _field_of(name: str) -> Callable[[Played], float | None]:
+    def value(one: Played) -> float | None:
+        found: float | None = getattr(one, name)
+        return found
+
+    return value
+
+
+def _mean(episodes: Iterable[Played], value: Callable[[Played], float | None]) -> float | None:
+    known = [found for one in episodes if (found := value(one)) is not None]
+    return statistics.fmean(known) if known else None
+
+
+def _cell(value: float | Mapping[str, int] | None) -> str:
+    if value is None:
+        return "-"
+    if isinstance(value, Mapping):
+        return ", ".join(f"{key}: {count:,}" for key, count in value.items()) or "-"
+    return f"{value:,}" if isinstance(value, int) else f"{value:,.3f}"

@@ -1,0 +1,392 @@
+"""Training tasks from judgements on served searches.
+
+A task is a question that was asked; its gold are the documents that were judged relevant to it, its distractors those
+that were judged irrelevant. All searches with the same words asked count together. A judge's later word on a document
+replaces the former; where judges disagree the majority decides, and a tie leaves the document out.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from hashlib import blake2b
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+from context_agent.episode import StopReason
+from context_agent.errors import ConfigError, TrajectoryError
+from context_agent.integrations.feedback import FeedbackLog, Judgement
+from context_agent.retrieval.protocol import Corpus
+from context_agent.synth_data.demonstrations.replay_check import Checked, Chosen, Terms, check_file, readable
+from context_agent.synth_data.task import Task
+from context_agent.trajectory import Trajectory
+
+ORIGIN = "feedback"
+NO_TRAJECTORY = "the trajectory is not there"
+NO_IDS = "names no document"
+NOT_RELEVANT = "no document judged relevant"
+NOT_IN_INDEX = "no relevant document is in the index"
+
+Place = Callable[[str], str | None]
+"""The document of a document's or a passage's id; None where the index has neither."""
+
+
+@dataclass(slots=True)
+class FeedbackReport:
+    """What became of a log. `judgements` and `questions` say by reason how many were dropped.
+
+    `conflicts` are documents on which judges disagreed, `ties` those of them left out for it, `missing` the judged
+    ids that the index does not have, `replaced` the verdicts that their own judge took back later.
+    """
+
+    read: int = 0
+    tasks: int = 0
+    judgements: Counter[str] = field(default_factory=Counter)
+    questions: Counter[str] = field(default_factory=Counter)
+    conflicts: int = 0
+    ties: int = 0
+    missing: int = 0
+    replaced: int = 0
+
+    def to_json(self) -> dict[str, Any]:
+        """The report as plain data."""
+        return {
+            "judgements": self.read,
+            "tasks": self.tasks,
+            "dropped_judgements": dict(sorted(self.judgements.items())),
+            "dropped_questions": dict(sorted(self.questions.items())),
+            "conflicts": self.conflicts,
+            "ties": self.ties,
+            "missing": self.missing,
+            "replaced": self.replaced,
+        }
+
+
+@dataclass(slots=True)
+class _Case:
+    """A question, and what each judge last said of each document: True for relevant."""
+
+    question: str
+    said: dict[str, dict[str, bool]] = field(default_factory=lambda: defaultdict(dict))
+    trajectories: dict[str, None] = field(default_factory=dict)
+    ratings: list[int] = field(default_factory=list)
+    conflicts: int = 0
+    lost: bool = False
+    """Whether something relevant is not in the index."""
+
+
+def tasks_from_feedback(
+    judgements: Iterable[Judgement], trajectories: FeedbackLog, corpus: Corpus
+) -> tuple[list[Task], FeedbackReport]:
+    """The tasks, in the order in which their questions were first judged, and what became of the rest."""
+    cases, report = _cases(judgements, trajectories, corpus)
+    tasks = [task for case in cases.values() if (task := _task(case, report)) is not None]
+    report.tasks = len(tasks)
+    return tasks, report
+
+
+@dataclass(frozen=True, slots=True)
+class Verdicts:
+    """What was settled on, document by document, of each question that was judged."""
+
+    by_question: Mapping[str, Mapping[str, bool]]
+
+    def key(self, question: str) -> str:
+        """The same for questions that count as one."""
+        return _normal(question)
+
+    def of(self, question: str) -> Mapping[str, bool]:
+        """True for a relevant document, False for an irrelevant one; nothing of ties and of what nobody judged."""
+        return self.by_question.get(_normal(question), {})
+
+
+def verdicts_of(judgements: Iterable[Judgement], trajectories: FeedbackLog, corpus: Corpus) -> Verdicts:
+    """The verdicts that tasks are made of, over all searches for a question and all judges."""
+    cases, _ = _cases(judgements, trajectories, corpus)
+    return Verdicts({key: _settled(case)[0] for key, case in cases.items()})
+
+
+def _cases(
+    judgements: Iterable[Judgement], trajectories: FeedbackLog, corpus: Corpus
+) -> tuple[dict[str, _Case], FeedbackReport]:
+    report = FeedbackReport()
+    cases: dict[str, _Case] = {}
+    place = _places(corpus)
+    for one in judgements:
+        report.read += 1
+        try:
+            question = trajectories.header(one.trajectory).question
+        except TrajectoryError:
+            report.judgements[NO_TRAJECTORY] += 1
+            continue
+        if not (one.relevant or one.irrelevant):
+            report.judgements[NO_IDS] += 1
+            continue
+        _take(cases.setdefault(_normal(question), _Case(question)), one, place, report)
+    return cases, report
+
+
+def _take(case: _Case, one: Judgement, place: Place, report: FeedbackReport) -> None:
+    """Adds a judgement. One that has no judge's name is a judge of its own."""
+    judge = f"user:{one.user}" if one.user else f"judgement:{one.id}"
+    case.trajectories[one.trajectory] = None
+    if one.rating is not None:
+        case.ratings.append(one.rating)
+    verdicts: dict[str, bool] = {}
+    # A document with a relevant passage is relevant, whatever its other passages are.
+    for ids, verdict in ((one.irrelevant, False), (one.relevant, True)):
+        for given in ids:
+            document = place(given)
+            if document is None:
+                report.missing += 1
+                case.lost = case.lost or verdict
+            else:
+                verdicts[document] = verdict
+    for document, verdict in verdicts.items():
+        report.replaced += case.said[document].get(judge, verdict) != verdict
+        case.said[document][judge] = verdict
+
+
+def _task(case: _Case, report: FeedbackReport) -> Task | None:
+    verdicts, ties = _settled(case)
+    gold = [document for document, relevant in verdicts.items() if relevant]
+    distractors = [document for document, relevant in verdicts.items() if not relevant]
+    report.ties += ties
+    report.conflicts += case.conflicts
+    if not gold:
+        report.questions[NOT_IN_INDEX if case.lost else NOT_RELEVANT] += 1
+        return None
+    return Task(
+        id=f"feedback-{blake2b(_normal(case.question).encode('utf-8', 'surrogatepass'), digest_size=8).hexdigest()}",
+        question=case.question,
+        answer="",
+        gold=tuple(gold),
+        type=ORIGIN,
+        hops=0,
+        distractors=tuple(distractors),
+        origin=ORIGIN,
+        labels={ORIGIN: _label(case)},
+    )
+
+
+def _settled(case: _Case) -> tuple[dict[str, bool], int]:
+    """The verdict on each document by majority, and how many ties have none. Notes the conflicts in the case."""
+    verdicts: dict[str, bool] = {}
+    case.conflicts = 0
+    for document, said in case.said.items():
+        relevant = sum(said.values())
+        irrelevant = len(said) - relevant
+        case.conflicts += bool(relevant and irrelevant)
+        if relevant != irrelevant:
+            verdicts[document] = relevant > irrelevant
+    return verdicts, len(case.said) - len(verdicts)
+
+
+def _label(case: _Case) -> Mapping[str, Any]:
+    judges = {judge for said in case.said.values() for judge in said}
+    return {
+        "trajectories": list(case.trajectories),
+        "judges": len(judges),
+        "conflicts": case.conflicts,
+        "ratings": case.ratings,
+    }
+
+
+def _places(corpus: Corpus) -> Place:
+    known: dict[str, str | None] = {}
+
+    def place(given: str) -> str | None:
+        if given not in known:
+            known[given] = given if corpus.read(given) else _owner(corpus, given)
+        return known[given]
+
+    return place
+
+
+def _owner(corpus: Corpus, chunk_id: str) -> str | None:
+    found: Sequence[Any] = corpus.get([chunk_id])
+    return str(found[0].document_id) if found else None
+
+
+def _normal(question: str) -> str:
+    """Questions that differ by case and spaces alone are one."""
+    return " ".join(question.split()).casefold()
+
+
+FEEDBACK_RULES = (
+    "unknown",
+    "torn",
+    "unsound",
+    "unfinished",
+    "mistakes",
+    "poor rating",
+    "bad documents",
+    "nothing good",
+    "changed",
+    "another is better",
+)
+"""What a judged trajectory can be dropped for, in the order of judgement."""
+
+
+@dataclass(frozen=True, slots=True)
+class Taste:
+    """The rules' numbers; the module's docstring says what each does. `per_question` of 0 keeps all."""
+
+    rating: float = 4.0
+    bad: int = 0
+    mistakes: int = 2
+    per_question: int = 1
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.rating <= 5 or min(self.bad, self.mistakes, self.per_question) < 0:
+            raise ConfigError(
+                f"rating must lie in 1..5, and bad, mistakes and per_question must not be negative; got {self}"
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """What people made of a trajectory. Counts of documents; `rating` is the mean of its own, None for none."""
+
+    trajectory: str
+    question: str = ""
+    helpful: int = 0
+    bad: int = 0
+    missed: int = 0
+    rating: float | None = None
+    mistakes: int = 0
+    tokens: int = 0
+
+    @property
+    def order(self) -> tuple[float, ...]:
+        """Smaller is better: more of the relevant handed back, fewer bad, rated higher; then the cheaper one."""
+        relevant = self.helpful + self.missed
+        recall = self.helpful / relevant if relevant else 0.0
+        return (-recall, self.bad, -(self.rating or 0.0), self.missed, self.mistakes, self.tokens)
+
+    def to_json(self) -> dict[str, Any]:
+        """The line of an index, but for the file."""
+        names = ("trajectory", "question", "helpful", "bad", "missed", "rating", "mistakes", "tokens")
+        return {name: getattr(self, name) for name in names}
+
+
+@dataclass(slots=True)
+class Selection:
+    """What becomes of the judged trajectories: those to imitate and the others, each with its row.
+
+    `reasons` counts the dropped by rule; `checks` are those of the replay check, where it was asked for.
+    """
+
+    kept: list[Chosen] = field(default_factory=list)
+    dropped: list[Chosen] = field(default_factory=list)
+    reasons: Counter[str] = field(default_factory=Counter)
+    checks: list[Checked] = field(default_factory=list)
+
+    def drop(self, path: Path, standing: Standing, reason: str, **more: Any) -> None:
+        """Counts one out."""
+        self.reasons[reason] += 1
+        self.dropped.append(Chosen(path, {"reason": reason, **standing.to_json(), **more}))
+
+    def counts(self) -> dict[str, Any]:
+        """How many were judged, kept, and dropped by which rule."""
+        dropped = {rule: self.reasons[rule] for rule in FEEDBACK_RULES if self.reasons[rule]}
+        return {"judged": len(self.kept) + len(self.dropped), "kept": len(self.kept), "dropped": dropped}
+
+
+async def preferred(
+    judgements: Sequence[Judgement],
+    log: FeedbackLog,
+    corpus: Corpus,
+    taste: Taste | None = None,
+    *,
+    check: Terms | None = None,
+) -> Selection:
+    """Sorts the judged trajectories, in the order in which they were first judged.
+
+    With `check` each that is liked is played again, and dropped where a view differs. Raises `CorpusError`.
+    """
+    taste, selection = taste or Taste(), Selection()
+    by_question = verdicts_of(judgements, log, corpus)
+    left: dict[str, list[tuple[Standing, Path]]] = {}
+    for name, own in _by_trajectory(judgements).items():
+        path = log.folder / f"{name}.jsonl"
+        try:
+            verdicts = by_question.of(log.header(name).question)
+        except TrajectoryError:
+            selection.drop(path, Standing(name), "unknown")
+            continue
+        standing, reason, said = _judged(path, name, verdicts, own, taste)
+        if reason is None and check is not None:
+            found = await check_file(path, corpus, check)
+            selection.checks.append(found)
+            if found.difference is not None:
+                reason, said = "changed", f"{found.difference.cause}: {found.difference.detail}"
+        if reason is not None:
+            selection.drop(path, standing, reason, **({"detail": said} if said else {}))
+        else:
+            left.setdefault(by_question.key(standing.question), []).append((standing, path))
+    for group in left.values():
+        _best(group, taste, selection)
+    return selection
+
+
+def _best(group: list[tuple[Standing, Path]], taste: Taste, selection: Selection) -> None:
+    """Keeps the best of a question; each of the others names the one that was preferred to it."""
+    ordered = sorted(group, key=lambda one: (one[0].order, one[0].trajectory))
+    most = taste.per_question or len(ordered)
+    selection.kept += [Chosen(path, standing.to_json()) for standing, path in ordered[:most]]
+    for standing, path in ordered[most:]:
+        selection.drop(path, standing, "another is better", better=ordered[0][0].trajectory)
+
+
+def _judged(
+    path: Path, name: str, verdicts: Mapping[str, bool], own: Sequence[Judgement], taste: Taste
+) -> tuple[Standing, str | None, str]:
+    """The standing, and by which rule it is out, None for none; with what there is to say of it."""
+    trajectory = readable(path)
+    if isinstance(trajectory, str):
+        return Standing(name), "unsound", trajectory
+    standing = _standing(trajectory, name, verdicts, own)
+    end = trajectory.end
+    if end is None:
+        return standing, "torn", ""
+    broken = {
+        "unfinished": end.stop_reason != StopReason.FINISHED,
+        "mistakes": end.mistakes > taste.mistakes,
+        "poor rating": standing.rating is not None and standing.rating < taste.rating,
+        "bad documents": standing.bad > taste.bad,
+        "nothing good": not standing.helpful and standing.rating is None,
+    }
+    return standing, next((rule for rule, out in broken.items() if out), None), ""
+
+
+def _standing(trajectory: Trajectory, name: str, verdicts: Mapping[str, bool], own: Sequence[Judgement]) -> Standing:
+    ranked = {one.id for one in trajectory.end.documents} if trajectory.end is not None else set()
+    said = [verdicts[one] for one in ranked if one in verdicts]
+    relevant = sum(verdicts.values())
+    ratings = _ratings(own)
+    return Standing(
+        trajectory=name,
+        question=trajectory.header.question,
+        helpful=sum(said),
+        bad=len(said) - sum(said),
+        missed=relevant - sum(said),
+        rating=fmean(ratings) if ratings else None,
+        mistakes=0 if trajectory.end is None else trajectory.end.mistakes,
+        tokens=0 if trajectory.end is None else trajectory.end.tokens,
+    )
+
+
+def _ratings(own: Iterable[Judgement]) -> list[int]:
+    """What each judge last rated; one without a name is a judge of its own."""
+    said = {one.user or f"judgement:{one.id}": one.rating for one in own if one.rating is not None}
+    return list(said.values())
+
+
+def _by_trajectory(judgements: Iterable[Judgement]) -> dict[str, list[Judgement]]:
+    found: dict[str, list[Judgement]] = {}
+    for one in judgements:
+        found.setdefault(one.trajectory, []).append(one)
+    return found

@@ -1,0 +1,201 @@
+"""Which recorded episodes the harness and the corpus of today would still show: `eval.rerun` over many files."""
+
+from __future__ import annotations
+
+import shutil
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from context_agent.errors import ConfigError, DataError, TrajectoryError
+from context_agent.eval.rerun import Cause, Difference, rerun
+from context_agent.eval.view.loading import is_trajectory
+from context_agent.profiles import Profile
+from context_agent.retrieval.protocol import Corpus
+from context_agent.synth_data.demonstrations.runs import DROPPED, EPISODES, INDEX, KEPT, REPORT
+from context_agent.synth_data.task import write_json, write_rows
+from context_agent.tokens import TokenCounter
+from context_agent.trajectory import Trajectory
+from context_agent.trajectory_file import read
+from context_agent.version import __version__
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """What a record is held against; see `eval.rerun.rerun`."""
+
+    counter: TokenCounter | None = None
+    profile: Profile | None = None
+    recorded_profile: bool = False
+    any_corpus: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """A file and how its episode differs today; None for one whose views are all the same.
+
+    `question` and `version`, that of the harness which recorded it, are empty for a file that cannot be read.
+    """
+
+    path: Path
+    difference: Difference | None
+    question: str = ""
+    version: str = ""
+    turns: int = 0
+
+    def to_json(self) -> dict[str, Any]:
+        """A line of a report."""
+        row: dict[str, Any] = {"file": str(self.path), "question": self.question, "version": self.version}
+        if self.difference is None:
+            return {**row, "same": True, "turns": self.turns}
+        found = self.difference
+        return {**row, "same": False, "cause": found.cause.value, "turn": found.turn, "detail": found.detail}
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """How many are the same, and how many differ by which cause. `versions` are those of the records, with counts."""
+
+    checked: int
+    same: int
+    causes: dict[str, int]
+    versions: dict[str, int]
+    version: str = __version__
+
+    @staticmethod
+    def of(checked: Sequence[Checked]) -> Summary:
+        """The counts; causes in the order of `Cause`."""
+        counted = Counter(one.difference.cause for one in checked if one.difference is not None)
+        causes = {cause.value: counted[cause] for cause in Cause if counted[cause]}
+        versions = Counter(one.version or "unknown" for one in checked)
+        return Summary(len(checked), len(checked) - counted.total(), causes, dict(sorted(versions.items())))
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain data."""
+        return {
+            "checked": self.checked,
+            "same": self.same,
+            "differ": self.checked - self.same,
+            "causes": self.causes,
+            "recorded_by": self.versions,
+            "version": self.version,
+        }
+
+
+async def check_files(
+    paths: Iterable[Path],
+    corpus: Corpus,
+    terms: Terms | None = None,
+    *,
+    advance: Callable[[int, int | None], None] = lambda done, total: None,
+) -> list[Checked]:
+    """Each file's episode, played again. One that cannot be read is a difference like any other and stops nothing."""
+    files = list(paths)
+    found = []
+    for number, path in enumerate(files, start=1):
+        found.append(await check_file(path, corpus, terms or Terms()))
+        advance(number, len(files))
+    return found
+
+
+async def check_file(path: Path, corpus: Corpus, terms: Terms) -> Checked:
+    """One file's episode, played again. Raises `CorpusError` for a corpus that cannot be used."""
+    trajectory = readable(path)
+    if isinstance(trajectory, str):
+        return Checked(path, Difference(Cause.UNSOUND, -1, trajectory))
+    difference = await rerun(
+        trajectory,
+        corpus,
+        counter=terms.counter,
+        profile=terms.profile,
+        recorded_profile=terms.recorded_profile,
+        any_corpus=terms.any_corpus,
+    )
+    header = trajectory.header
+    turns = 0 if trajectory.end is None else trajectory.end.turns
+    return Checked(path, difference, header.question, header.version, turns)
+
+
+def readable(path: Path) -> Trajectory | str:
+    """The trajectory of a file, or why there is none in it."""
+    try:
+        return read(path)
+    except (TrajectoryError, RecursionError, AttributeError, ConfigError) as error:
+        return str(error)
+
+
+def recorded(paths: Sequence[Path]) -> list[Path]:
+    """The trajectory files among these files and, with their folders, in these folders; each once, in order of path.
+
+    Files named by themselves are taken as they are. Raises `DataError` for a path that is not there, or where no
+    trajectory is.
+    """
+    found = dict.fromkeys(one for path in paths for one in _within(path))
+    if not found:
+        raise DataError(f"no trajectory in {', '.join(map(str, paths))}: `ctx1 serve --trajectories FOLDER` keeps them")
+    return list(found)
+
+
+def _within(path: Path) -> Iterator[Path]:
+    if not path.exists():
+        raise DataError(f"{path}: no such file or folder")
+    if path.is_dir():
+        yield from (one for one in sorted(path.rglob("*.jsonl")) if one.is_file() and is_trajectory(one))
+    else:
+        yield path
+
+
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """A file that is to be kept, with what its line in the index says; or one that is dropped, with the reason."""
+
+    path: Path
+    row: dict[str, Any]
+
+
+def settle(folder: Path, kept: Sequence[Chosen], dropped: Sequence[Chosen], report: dict[str, Any]) -> None:
+    """Copies what is kept to `folder`, as `ctx1 train sft` reads it, with an index, the dropped ones and a report.
+
+    What an earlier call kept there, and this one does not, is taken away. Raises `ConfigError` for a folder of
+    `ctx1 synth trajectories`, whose own files these would mix with, and for two files of the same name.
+    """
+    if (folder / EPISODES).exists():
+        raise ConfigError(f"{folder} holds the episodes of `ctx1 synth trajectories`: name another folder")
+    names = Counter(one.path.name for one in kept)
+    if (twice := next((name for name, count in names.items() if count > 1), None)) is not None:
+        raise ConfigError(f"{twice} is the name of {names[twice]} files: check their folders one by one")
+    place = folder / KEPT
+    place.mkdir(parents=True, exist_ok=True)
+    for one in kept:
+        partial = place / f".{one.path.name}.partial"
+        shutil.copyfile(one.path, partial)
+        partial.replace(place / one.path.name)
+    for name in _listed(folder / INDEX) - set(names):
+        (place / name).unlink(missing_ok=True)
+    write_rows(folder / INDEX, ({"file": one.path.name, **one.row} for one in kept))
+    write_rows(folder / DROPPED, ({"file": one.path.name, **one.row} for one in dropped))
+    write_json(folder / REPORT, report)
+
+
+def _listed(index: Path) -> set[str]:
+    """The names that an earlier index has: of those files and no others it is known that they were put there."""
+    from context_agent.questions import load_rows
+
+    if not index.exists():
+        return set()
+    return {one.name for one in load_rows(index, _file, problems=[])}
+
+
+@dataclass(frozen=True, slots=True)
+class _File:
+    id: str
+    name: str
+
+
+def _file(row: object, number: int, place: str) -> _File:
+    name = row.get("file") if isinstance(row, dict) else None
+    if not isinstance(name, str) or Path(name).name != name:
+        raise DataError(f"{place}: names no file")
+    return _File(str(number), name)

@@ -1,0 +1,324 @@
+"""Tasks from the links of a corpus, as a stream that is always the same for the same corpus and settings."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field, replace
+from itertools import islice
+from random import Random
+from typing import Any
+
+from context_agent.errors import ConfigError, CorpusError
+from context_agent.policies.bridge.words import STOP, words
+from context_agent.retrieval.bm25 import Bm25Entry, Bm25Index
+from context_agent.synth_data.links.drafts import Draft, Hop, bridges, comparisons, intersections
+from context_agent.synth_data.links.link_graph import Atlas, content
+from context_agent.synth_data.links.pages import Page
+from context_agent.synth_data.links.relations import MONTH
+from context_agent.synth_data.matching import find_quote
+from context_agent.synth_data.stages import Unfit
+from context_agent.synth_data.task import Support, Task
+from context_agent.types import Chunk
+
+TYPES = ("bridge", "comparison", "intersection")
+HOPS = {"bridge": range(2, 5), "comparison": range(2, 5), "intersection": range(2, 4)}
+"""Documents that a type's questions can need."""
+TURNS = {"bridge": 4, "comparison": 1, "intersection": 2}
+"""How many tasks of a type follow each other while all types last."""
+COMPARISONS = {2: 0.1, 3: 0.2, 4: 0.2}
+"""Comparisons for each task of another type at most, by hops: named pages are easily found, and there are plenty."""
+REPEATS = 5
+"""Tasks that end in the same document."""
+
+Progress = Callable[[int, int | None], None]
+_MAKERS = {"bridge": bridges, "comparison": comparisons, "intersection": intersections}
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What determines the tasks of a corpus, whose kind `domain` tells.
+
+    `count=None` makes all that pass; `name` begins their ids.
+    """
+
+    count: int | None = None
+    types: tuple[str, ...] = TYPES
+    hops: tuple[int, int] = (2, 4)
+    seed: int = 0
+    distractors: int = 10
+    name: str = "links"
+    domain: str = "documents"
+
+    def check(self) -> None:
+        """Raises `ConfigError` for what cannot be."""
+        unknown = [kind for kind in self.types if kind not in TYPES]
+        if unknown or not self.types:
+            raise ConfigError(
+                f"no type of question {', '.join(unknown) or '(none given)'}: choose of {', '.join(TYPES)}"
+            )
+        if not 2 <= self.hops[0] <= self.hops[1] <= 4:
+            raise ConfigError(f"hops must lie within 2-4; got {self.hops[0]}-{self.hops[1]}")
+        if self.count is not None and self.count < 1:
+            raise ConfigError(f"count must be at least 1; got {self.count}")
+        if self.distractors < 0:
+            raise ConfigError(f"distractors must not be negative; got {self.distractors}")
+
+
+@dataclass(slots=True)
+class Tally:
+    """What became of the drafts."""
+
+    documents: int
+    links: int
+    kept: Counter[str] = field(default_factory=Counter)
+    dropped: Counter[str] = field(default_factory=Counter)
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain data: kept by type and hops, dropped by reason."""
+        return {
+            "documents": self.documents,
+            "links": self.links,
+            "tasks": self.kept.total(),
+            "kept": dict(sorted(self.kept.items())),
+            "dropped": dict(self.dropped.most_common()),
+        }
+
+
+class LinkTasks:
+    """The tasks of one corpus. Reading and linking it happens here; `tasks` then makes them one by one."""
+
+    def __init__(
+        self, chunks: Iterable[Chunk], settings: Settings | None = None, report: Progress | None = None
+    ) -> None:
+        """`chunks` come document by document. Raises `ConfigError`, and `CorpusError` where nothing links."""
+        self.settings = settings or Settings()
+        self.settings.check()
+        self._atlas = Atlas(chunks, report)
+        links = self._atlas.link_all()
+        if not links and self.settings.types != ("comparison",):
+            raise CorpusError(
+                f"none of the {len(self._atlas.pages)} documents names another one's title: there are no links to "
+                "build questions from; let a language model write them instead"
+            )
+        self._checks = Checks(self._atlas, self.settings.distractors)
+        self.tally = Tally(len(self._atlas.pages), links)
+        self._asked: set[str] = set()
+        self._ends: Counter[int] = Counter()
+        self._made: Counter[tuple[str, int]] = Counter()
+
+    def tasks(self) -> Iterator[Task]:
+        """The tasks in order, at most `count`; types and hops take turns as long as they last."""
+        self.tally = Tally(self.tally.documents, self.tally.links)
+        self._asked, self._ends, self._made = set[str](), Counter[int](), Counter[tuple[str, int]]()
+        for number, task in enumerate(islice(self._all(), self.settings.count), 1):
+            self.tally.kept[f"{task.type}, {task.hops}"] += 1
+            yield replace(task, id=f"{self.settings.name}-{number:06d}", domain=self.settings.domain)
+
+    def _all(self) -> Iterator[Task]:
+        """Types and hops in turns until they have run dry, and comparisons up to their share."""
+        lanes = {(kind, hops): self._lane(kind, hops) for hops in self._hops() for kind in self._types(hops)}
+        while lanes:
+            for (kind, hops), lane in list(lanes.items()):
+                if kind == "comparison" and self._too_many_comparisons(hops):
+                    if all(other == "comparison" for other, _ in lanes):
+                        del lanes[kind, hops]
+                    continue
+                tasks = list(islice(lane, TURNS[kind]))
+                self._made[kind, hops] += len(tasks)
+                yield from tasks
+                if len(tasks) < TURNS[kind]:
+                    del lanes[kind, hops]
+
+    def _too_many_comparisons(self, hops: int) -> bool:
+        if self.settings.types == ("comparison",):
+            return False
+        others = sum(count for (kind, _), count in self._made.items() if kind != "comparison")
+        return self._made["comparison", hops] > COMPARISONS[hops] * others + TURNS["comparison"]
+
+    def _lane(self, kind: str, hops: int) -> Iterator[Task]:
+        for draft in self._drafts(kind, hops):
+            try:
+                self._check_new(draft)
+                task = self._checks.task(draft)
+            except Unfit as unfit:
+                self.tally.dropped[unfit.dropped.reason] += 1
+                continue
+            self._asked.add(draft.question)
+            self._ends[draft.hops[-1].page] += 1
+            yield task
+
+    def _check_new(self, draft: Draft) -> None:
+        if draft.question in self._asked:
+            raise Unfit("asked already")
+        if self._ends[draft.hops[-1].page] >= REPEATS:
+            raise Unfit("document used enough")
+
+    def _drafts(self, kind: str, hops: int) -> Iterator[Draft]:
+        rng = Random(f"links/{self.settings.seed}/{kind}/{hops}")
+        rows = list(range(len(self._atlas.pages)))
+        rng.shuffle(rows)
+        return _MAKERS[kind](self._atlas, rows, hops, rng)
+
+    def _hops(self) -> range:
+        return range(self.settings.hops[0], self.settings.hops[1] + 1)
+
+    def _types(self, hops: int) -> list[str]:
+        return [kind for kind in self.settings.types if hops in HOPS[kind]]
+
+
+SAME_STATEMENT = 0.85
+"""Share of a sentence's telling words that another chunk must hold to state the same."""
+COMPANY = 40
+"""Pages around one that are looked at for the same statement."""
+SEARCHED = 24
+"""Hits from which distractors are taken, a query."""
+_DAY = re.compile(
+    rf"(?:(?P<day>\d{{1,2}})(?:st|nd|rd|th)? (?P<month>{MONTH})|(?P<month2>{MONTH}) (?P<day2>\d{{1,2}}))"
+    r",? (?P<year>\d{3,4})$"
+)
+
+
+class Checks:
+    """The checks over one corpus. Its BM25 index finds distractors and documents that a clue might fit as well."""
+
+    def __init__(self, atlas: Atlas, distractors: int) -> None:
+        self._atlas, self._wanted = atlas, distractors
+        chunks = [(chunk, row) for row, page in enumerate(atlas.pages) for chunk in page.chunks]
+        self._row = {chunk.id: row for chunk, row in chunks}
+        self._index = Bm25Index.of(Bm25Entry(chunk.id, chunk.title, chunk.text) for chunk, _ in chunks)
+
+    def task(self, draft: Draft) -> Task:
+        """The task of a draft, without its id. Raises `Unfit` with the reason where a check fails."""
+        pages = [self._atlas.pages[hop.page] for hop in draft.hops]
+        self._check_words(draft)
+        self._check_way(draft, pages)
+        self._check_unique(draft)
+        supporting = tuple(self._support(hop, draft.answer) for hop in draft.hops)
+        facts = tuple((hop.sentence.chunk, *self._repeated(hop)) for hop in draft.hops)
+        clues = "\n".join(dict.fromkeys(hop.clue for hop in draft.hops))
+        self._check_quotes(supporting, clues)
+        return Task(
+            id="",
+            question=draft.question,
+            answer=draft.answer,
+            gold=tuple(page.id for page in pages),
+            type=draft.type,
+            hops=len(pages),
+            facts=facts,
+            clues=clues,
+            truth_type=draft.truth,
+            supporting=supporting,
+            distractors=tuple(self._distractors(draft, facts)),
+            origin="links",
+        )
+
+    def _check_words(self, draft: Draft) -> None:
+        asked = f" {' '.join(words(draft.question))} "
+        if draft.type != "comparison" and holds_answer(asked, draft.answer):
+            raise Unfit("answer in the question")
+        for row in draft.hidden:
+            page = self._atlas.pages[row]
+            if f" {page.name} " in asked or page.telling & set(asked.split()):
+                raise Unfit("names what it hides")
+
+    def _check_way(self, draft: Draft, pages: list[Page]) -> None:
+        if len({page.id for page in pages}) < len(pages):
+            raise Unfit("one document twice")
+        names = [page.name for page in pages]
+        if len(set(names)) < len(names):
+            raise Unfit("two documents of one title")
+        if draft.type != "comparison" and any(holds_answer(page.padded, draft.answer) for page in pages[:-1]):
+            raise Unfit("answer before the last document")
+
+    def _check_unique(self, draft: Draft) -> None:
+        if draft.fact.pattern is not None and draft.type == "bridge":
+            for row in self._atlas.named.get(self._atlas.pages[draft.fact.page].name, ()):
+                for other in self._atlas.facts(row):
+                    if other.pattern is draft.fact.pattern and other.answer != draft.fact.answer:
+                        raise Unfit("another document of that title says otherwise")
+        if draft.meeting is None:
+            return
+        if any(self._fits(draft, row) for row in self._found(" ".join(sorted(draft.meeting.told)))):
+            raise Unfit("fits another document")
+
+    def _fits(self, draft: Draft, row: int) -> bool:
+        """Whether another page has what an intersection tells, and names the page between or one with its fact."""
+        assert draft.meeting is not None
+        page, met = self._atlas.pages[row], draft.meeting
+        if row == draft.fact.page or not met.told <= page.vocabulary:
+            return False
+        others = [link.target for link in self._atlas.links(row)]
+        return met.via in others or any(holds_answer(self._atlas.pages[one].padded, met.answer) for one in others)
+
+    def _check_quotes(self, supporting: Iterable[Support], clues: str) -> None:
+        for item in supporting:
+            text = self._atlas.pages[self._atlas.rows[item.id]]
+            whole = f"{text.title}\n{text.text}"
+            if not all(find_quote(quote, clues) for quote in item.clue_quotes):
+                raise Unfit("a clue's quote is missing")
+            if not all(find_quote(quote, whole) for quote in (*item.item_quotes, *item.truth_quotes)):
+                raise Unfit("a document's quote is missing")
+        if not any(item.contains_truth for item in supporting):
+            raise Unfit("no document holds the answer")
+
+    def _support(self, hop: Hop, answer: str) -> Support:
+        page = self._atlas.pages[hop.page]
+        # Folded words first: the cascade takes its time to say that something is not there.
+        held = holds_answer(page.padded, answer) and find_quote(answer, f"{page.title}\n{page.text}") is not None
+        return Support(
+            id=page.id,
+            chunks=(hop.sentence.chunk,),
+            clue_quotes=(hop.clue,),
+            item_quotes=(hop.sentence.text,),
+            contains_truth=held,
+            truth_quotes=(answer,) if held else (),
+        )
+
+    def _repeated(self, hop: Hop) -> Iterator[str]:
+        """Chunks of pages of the same title, or that name it, which state the same as the sentence."""
+        page = self._atlas.pages[hop.page]
+        near = [*self._atlas.named.get(page.name, ()), *sorted(self._atlas.linking.get(hop.page, ()))[:COMPANY]]
+        told = content(hop.sentence.plain)
+        for row in dict.fromkeys(near):
+            if len(told & self._atlas.pages[row].vocabulary) < SAME_STATEMENT * len(told):
+                continue
+            for chunk in self._atlas.pages[row].chunks:
+                if chunk.id != hop.sentence.chunk and len(
+                    told & set(words(chunk.indexed_text))
+                ) >= SAME_STATEMENT * len(told):
+                    yield chunk.id
+
+    def _distractors(self, draft: Draft, facts: tuple[tuple[str, ...], ...]) -> list[str]:
+        """Documents that the question, or the pages it hides, bring up, and that do not hold the answer in any form."""
+        taken = {hop.page for hop in draft.hops} | {self._row[chunk] for fact in facts for chunk in fact}
+        hidden = " ".join(self._atlas.pages[row].title for row in draft.hidden)
+        kept: list[str] = []
+        for row in dict.fromkeys(self._found(f"{draft.question} {hidden}")):
+            if len(kept) == self._wanted:
+                break
+            if row not in taken and not any(
+                holds_answer(self._atlas.pages[row].padded, form) for form in answer_variants(draft.answer)
+            ):
+                kept.append(self._atlas.pages[row].id)
+        return kept
+
+    def _found(self, query: str) -> list[int]:
+        return [self._row[chunk] for chunk, _ in self._index.search(query, SEARCHED)]
+
+
+def holds_answer(padded: str, answer: str) -> bool:
+    """Whether the answer's folded words stand in the padded ones."""
+    sought = " ".join(words(answer))
+    return bool(sought) and f" {sought} " in padded
+
+
+def answer_variants(answer: str) -> list[str]:
+    """The answer, a day's date in both orders, a name without its article, and a person's last name alone."""
+    found = [answer]
+    if (match := _DAY.match(answer)) is not None:
+        day, month = match["day"] or match["day2"], match["month"] or match["month2"]
+        found += [f"{day} {month} {match['year']}", f"{month} {day} {match['year']}"]
+    parts = [word for word in words(answer) if word not in STOP]
+    return list(dict.fromkeys([*found, " ".join(parts), answer.replace(",", "")]))

@@ -1,0 +1,214 @@
+"""pass@N: how many of N attempts find a task's gold. What always or never succeeds teaches a policy nothing.
+
+An attempt is a search by the same policy under one setting. What differs between the N has to make a difference:
+
+- `seed`: seeds 0 to N-1, for a policy that samples (a language model at a temperature).
+- `effort`: from one search up to the policy's own number of them, for the embedded policy, which decides alike whatever
+  the seed. Always solved then means solved by one search, never means not solved by all that it would spend.
+- `window`: windows halved N-1 times, for any policy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Literal
+
+from context_agent.agent import DEFAULT_K, SearchAgent, SearchResult
+from context_agent.episode import Limits
+from context_agent.errors import ConfigError, PolicyError
+from context_agent.eval.gold import Gold, gold_of
+from context_agent.policies.bridge import BridgePolicy
+from context_agent.policies.protocol import Policy
+from context_agent.profiles import Profile
+from context_agent.pruning.budget import WINDOW
+from context_agent.retrieval.protocol import Corpus
+from context_agent.synth_data.task import Task
+
+Vary = Literal["seed", "effort", "window"]
+Extreme = Literal["always", "never"]
+LEAST_WINDOW = 2048
+"""Windows are not halved below this many tokens."""
+ATTEMPTS_LABEL = "passes"
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """A setting, and the agent that searches under it."""
+
+    label: str
+    agent: SearchAgent
+
+
+@dataclass(frozen=True, slots=True)
+class Passes:
+    """What the attempts at one task came to, in their order: the share of its gold that was found, and the turns."""
+
+    recalls: tuple[float, ...]
+    turns: tuple[int, ...]
+
+    def solved(self, threshold: float) -> int:
+        """Attempts that reached this recall."""
+        return sum(one >= threshold for one in self.recalls)
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """N attempts at any task: a task counts as solved by an attempt whose top `k` reach the recall `threshold`."""
+
+    attempts: tuple[Attempt, ...]
+    vary: Vary
+    k: int = DEFAULT_K
+    threshold: float = 1.0
+    drop: frozenset[Extreme] = frozenset({"always", "never"})
+
+    def __post_init__(self) -> None:
+        if not 0 < self.threshold <= 1:
+            raise ConfigError(f"the recall that counts as solved must be above 0 and at most 1; got {self.threshold}")
+
+    async def run(self, task: Task) -> Passes:
+        """The attempts, one after another. Raises what a search raises, and `PolicyError` for one that broke off."""
+        gold = gold_of(task.asked, self.attempts[0].agent.corpus)
+        results = []
+        for attempt in self.attempts:
+            found = await attempt.agent.asearch(task.question, k=self.k, question_id=task.id)
+            if found.error is not None:
+                raise PolicyError(f"{attempt.label}: {found.error}")
+            results.append(found)
+        return Passes(tuple(_recall(gold, found) for found in results), tuple(found.turns for found in results))
+
+    def extreme(self, passes: Passes) -> Extreme | None:
+        """Whether the task is one to drop, and which kind."""
+        solved = passes.solved(self.threshold)
+        kind: Extreme | None = "never" if not solved else "always" if solved == len(self.attempts) else None
+        return kind if kind in self.drop else None
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """What decides how tasks fare, as plain data."""
+        first = self.attempts[0].agent
+        return {
+            "policy": first.policy.name,
+            "profile": first.profile.name,
+            "window": first.budget.window,
+            "rollouts": first.rollouts,
+            "vary": self.vary,
+            "attempts": [attempt.label for attempt in self.attempts],
+            "k": self.k,
+            "threshold": self.threshold,
+            "drop": sorted(self.drop),
+        }
+
+    def labelled(self, task: Task, passes: Passes) -> Task:
+        """The task with what the attempts came to among its labels."""
+        came = {
+            "policy": self.attempts[0].agent.policy.name,
+            "vary": self.vary,
+            "attempts": [attempt.label for attempt in self.attempts],
+            "recalls": [round(one, 4) for one in passes.recalls],
+            "turns": list(passes.turns),
+            "solved": passes.solved(self.threshold),
+            "of": len(self.attempts),
+            "k": self.k,
+            "threshold": self.threshold,
+        }
+        return replace(task, labels={**task.labels, ATTEMPTS_LABEL: came})
+
+    def told(self, passes: Passes) -> str:
+        """The recall of each attempt, in words."""
+        named = zip(self.attempts, passes.recalls, strict=True)
+        return ", ".join(f"{attempt.label}: recall {found:.2f}" for attempt, found in named)
+
+    def close(self) -> None:
+        """Ends the agents' threads."""
+        for attempt in self.attempts:
+            attempt.agent.close()
+
+
+def attempts(
+    corpus: Corpus,
+    policy: Policy,
+    count: int,
+    vary: Vary,
+    *,
+    window: int = WINDOW,
+    profile: Profile | str | None = None,
+    limits: Limits | None = None,
+    rollouts: int = 1,
+    trajectories: Path | None = None,
+) -> tuple[Attempt, ...]:
+    """`count` attempts that differ in what `vary` names; the rest is what `SearchAgent` takes.
+
+    Raises `ConfigError` where they would be the same search again.
+    """
+    if count < 1:
+        raise ConfigError(f"passes must be at least 1; got {count}")
+    made = {"seed": _seeds, "effort": _efforts, "window": _windows}[vary]
+    return tuple(
+        Attempt(
+            label,
+            SearchAgent(
+                corpus,
+                decides,
+                profile=profile,
+                budget=tokens,
+                limits=limits,
+                rollouts=rollouts,
+                seed=seed * rollouts,
+                trajectories=trajectories,
+            ),
+        )
+        for label, decides, seed, tokens in made(policy, count, window)
+    )
+
+
+def natural(policy: Policy) -> Vary:
+    """What makes attempts of this policy differ: the seed, but for the embedded one."""
+    return "effort" if isinstance(policy, BridgePolicy) else "seed"
+
+
+def _recall(gold: Gold, found: SearchResult) -> float:
+    """The share of the gold in the result, 0 for a task without gold."""
+    met = [gold.found_by(document.id, (chunk.id for chunk in document.chunks)) for document in found.documents]
+    return len(frozenset[int]().union(*met)) / gold.needs if gold.needs else 0.0
+
+
+Setting = tuple[str, Policy, int, int]
+"""Label, policy, seed and window of an attempt."""
+
+
+def _seeds(policy: Policy, count: int, window: int) -> list[Setting]:
+    if count > 1 and isinstance(policy, BridgePolicy):
+        raise ConfigError("the bridge policy decides alike for every seed: vary its effort, or the window")
+    return [(f"seed {seed}", policy, seed, window) for seed in range(count)]
+
+
+def _efforts(policy: Policy, count: int, window: int) -> list[Setting]:
+    if not isinstance(policy, BridgePolicy):
+        raise ConfigError(f"{policy.name} has no effort to vary: vary the seed, or the window")
+    return [(f"searches {one}", _limited(policy, one), 0, window) for one in _rungs(policy.effort.searches, count)]
+
+
+def _limited(policy: BridgePolicy, searches: int) -> BridgePolicy:
+    """The policy with fewer searches."""
+    effort = replace(policy.effort, searches=searches)
+    return BridgePolicy(policy.scorer, effort=effort, untrained=policy.scorer is None)
+
+
+def _rungs(most: int, count: int) -> Sequence[int]:
+    """`count` numbers of searches up to `most`, each about the same multiple of the one before."""
+    rungs = [round(most ** (at / (count - 1))) for at in range(count)] if count > 1 else [most]
+    if len(set(rungs)) < count:
+        raise ConfigError(f"{count} attempts cannot differ within {most} searches: ask for fewer passes")
+    return rungs
+
+
+def _windows(policy: Policy, count: int, window: int) -> list[Setting]:
+    sizes = [window >> at for at in range(count)]
+    if sizes[-1] < LEAST_WINDOW:
+        raise ConfigError(
+            f"a window of {window:,} halved {count - 1} times is {sizes[-1]:,} tokens, below {LEAST_WINDOW:,}: "
+            "ask for fewer passes or a larger window"
+        )
+    return [(f"window {size}", policy, 0, size) for size in sizes]

@@ -1,0 +1,150 @@
+"""The page on which tasks are judged: question, answer, clues, and the documents with their quotes marked.
+
+It is one file that asks no network. It doesn't say what the automatic verification thought of a task: judges are blind.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Iterable, Sequence
+from hashlib import blake2b
+from importlib.resources import files
+from typing import Any, Literal
+
+from context_agent.errors import DataError
+from context_agent.eval.page import escape, page
+from context_agent.retrieval.protocol import Corpus
+from context_agent.synth_data.matching import find_quote
+from context_agent.synth_data.task import Support, Task
+from context_agent.types import Chunk
+
+SHOWN = 20_000
+"""Characters of a document that the page carries; a longer one is cut, and says so."""
+
+Kind = Literal["", "quote", "truth"]
+Segment = tuple[str, Kind]
+"""A stretch of text, and whether it is a quote, the answer, or neither."""
+
+_BODY = """<header>
+<h1>{title}</h1>
+<div class="controls">
+<label>Judge <input id="judge" autocomplete="off" placeholder="your name"></label>
+<button type="button" id="download">Download judgements</button>
+<label>Continue from <input type="file" id="import" accept=".jsonl"></label>
+<span id="count"></span>
+</div>
+<p class="muted"><kbd>j</kbd> next, <kbd>k</kbd> back, <kbd>a</kbd> accept, <kbd>r</kbd> reject, <kbd>c</kbd> comment,
+<kbd>Esc</kbd> leave the comment. Accept a task when the documents prove the answer, and no other answer is right.</p>
+<p id="said" role="status"></p>
+<ol id="places"></ol>
+</header>
+<main id="task"></main>
+<noscript><p>This page needs JavaScript. It makes no request.</p></noscript>"""
+
+
+def review_page(tasks: Sequence[Task], corpus: Corpus, title: str) -> str:
+    """The page as text. Raises `DataError` where there is no task to show."""
+    if not tasks:
+        raise DataError("no task to review")
+    shown = [_shown(task, corpus) for task in tasks]
+    key = blake2b(json.dumps(shown).encode(), digest_size=8).hexdigest()
+    own = files(__package__)
+    return page(
+        title,
+        _BODY.format(title=escape(title)),
+        data={"sheet": {"key": key, "tasks": shown}},
+        scripts=[own.joinpath("review.js").read_text(encoding="utf-8")],
+        styles=[own.joinpath("review.css").read_text(encoding="utf-8")],
+    )
+
+
+def sample(tasks: Sequence[Task], count: int | None, seed: int) -> list[Task]:
+    """At most `count` tasks (None for all) in an order drawn: a judge who stops early has seen a fair sample too."""
+    return random.Random(seed).sample(tasks, len(tasks) if count is None else min(count, len(tasks)))
+
+
+def document_text(chunks: Iterable[Chunk]) -> str:
+    """A document's text from its chunks, what they share once; a gap between two is a line break."""
+    text, end = "", 0
+    for chunk in chunks:
+        text += (
+            chunk.text[end - chunk.start :]
+            if chunk.start < end
+            else ("\n" if end else "") * (chunk.start > end) + chunk.text
+        )
+        end = max(end, chunk.end)
+    return text
+
+
+def segments(text: str, quotes: Iterable[str], truths: Iterable[str] = ()) -> tuple[list[Segment], list[str]]:
+    """The text in stretches, and the quotes that are not in it. Where a quote and the answer overlap, it is answer."""
+    kinds: list[Kind] = [""] * len(text)
+    lost = []
+    marks: list[tuple[Kind, str]] = [*(("quote", one) for one in quotes), *(("truth", one) for one in truths)]
+    for kind, quote in marks:
+        found = find_quote(quote, text)
+        if found is None:
+            lost.append(quote)
+        else:
+            kinds[found.start : found.end] = [kind] * (found.end - found.start)
+    return _runs(text, kinds), lost
+
+
+def _runs(text: str, kinds: Sequence[Kind]) -> list[Segment]:
+    runs: list[Segment] = []
+    start = 0
+    for at in range(1, len(text) + 1):
+        if at == len(text) or kinds[at] != kinds[start]:
+            runs.append((text[start:at], kinds[start]))
+            start = at
+    return runs
+
+
+def _shown(task: Task, corpus: Corpus) -> dict[str, Any]:
+    """What the page holds of a task."""
+    supporting = task.supporting or tuple(Support(document) for document in task.gold)
+    clues, _ = segments(task.clues, (quote for item in supporting for quote in item.clue_quotes))
+    return {
+        "id": task.id,
+        "question": task.question,
+        "answer": task.answer,
+        "type": task.type,
+        "hops": task.hops,
+        "domain": task.domain,
+        "origin": task.origin,
+        "clues": clues,
+        "supporting": [_supporting(item, task.answer, corpus) for item in supporting],
+        "distractors": [_distractor(document, task.answer, corpus) for document in task.distractors],
+    }
+
+
+def _supporting(item: Support, answer: str, corpus: Corpus) -> dict[str, Any]:
+    title, text = _document(item.id, corpus)
+    # The answer is marked wherever it stands, though only quotes are said to be missing.
+    present = [answer] if find_quote(answer, text) else []
+    parts, lost = segments(text, item.item_quotes, [*item.truth_quotes, *present])
+    return {
+        "id": item.id,
+        "title": title,
+        "found": bool(text),
+        "truth": item.contains_truth,
+        "segments": parts,
+        "lost": lost,
+    }
+
+
+def _distractor(document: str, answer: str, corpus: Corpus) -> dict[str, Any]:
+    title, text = _document(document, corpus)
+    answered = find_quote(answer, text) is not None
+    parts, _ = segments(text, (), [answer] if answered else ())
+    return {"id": document, "title": title, "found": bool(text), "answer": answered, "segments": parts}
+
+
+def _document(document: str, corpus: Corpus) -> tuple[str, str]:
+    """Its title and text, cut where it is long; empty where the corpus has no such document."""
+    chunks = corpus.read(document)
+    text = document_text(chunks)
+    if len(text) > SHOWN:
+        text = f"{text[:SHOWN]}… ({len(text) - SHOWN:,} more characters)"
+    return (chunks[0].title if chunks else ""), text

@@ -1,0 +1,278 @@
+"""The data card: what a set holds, how it was made and checked, what it is not. All of it is counted from the files.
+
+Markdown with the front matter that the `datasets` hub reads. What nobody said, such as a licence, is "not stated".
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from context_agent.errors import DataError
+from context_agent.synth_data import pass_at_n as passes
+from context_agent.synth_data import quality as difficulty
+from context_agent.synth_data.review.judgements import REVIEW_LABEL as REVIEW
+from context_agent.synth_data.sets.folder import CARD, REPORT, load_splits
+from context_agent.synth_data.stages import dropped_path, journal_path
+from context_agent.synth_data.task import Task, write_json
+
+UNSTATED = "not stated"
+ABOUT = "Multi-hop retrieval tasks: a question, its answer, the documents that prove it."
+ORIGINS = {
+    "links": (
+        "Questions are filled into templates from links between documents: no person and no language model wrote "
+        "them. They name their entities outright where a person would hint, repeat a few sentence patterns, and ask "
+        "only for relations that the linking sentences state. Scores on them can't be compared with scores on written "
+        "questions."
+    ),
+    "world": (
+        "Documents and questions come from a generated world of invented entities: nothing in them is true, the "
+        "language is that of templates, and every relation is stated plainly. Good for training and for tests of the "
+        "machinery; no evidence of how a system does on real text."
+    ),
+    "model": (
+        "Questions were written by a language model and verified by extraction with quotes. They are more uniform than "
+        "what people ask, tend to hold several hints at once, and carry the writer's errors where verification missed "
+        "them. The agreement of human judges, where measured, stands below."
+    ),
+    "feedback": (
+        "Questions are those that users asked, with the documents that they marked as useful. Gold is therefore "
+        "incomplete: a document that nobody was shown could not be marked."
+    ),
+}
+"""How the questions of each origin differ from those that people write."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """What a stage that ran before kept and dropped, and under which settings."""
+
+    name: str
+    kept: int
+    dropped: Mapping[str, int]
+    settings: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """What a card says that the tasks do not: kept in split.json, so that a card written anew still says it."""
+
+    stages: tuple[Stage, ...] = ()
+    licence: str = ""
+    about: str = ""
+
+    def over(self, before: Said) -> Said:
+        """This, and what was said before where this says nothing."""
+        return Said(self.stages or before.stages, self.licence or before.licence, self.about or before.about)
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain data."""
+        return asdict(self)
+
+    @staticmethod
+    def from_json(row: Mapping[str, Any]) -> Said:
+        """What `to_json` gave."""
+        return Said(tuple(Stage(**one) for one in row.get("stages", ())), row.get("licence", ""), row.get("about", ""))
+
+
+def write_card(folder: Path, said: Said) -> Path:
+    """Writes the card of a folder of splits, and returns its path. What is not said now is as it was said before."""
+    splits, path = load_splits(folder), folder / REPORT
+    report: dict[str, Any] = {}
+    try:
+        if path.exists():
+            report = json.loads(path.read_text(encoding="utf-8"))
+            said = said.over(Said.from_json(report.get("said", {})))
+        text = data_card(splits, report, stages=said.stages, licence=said.licence, about=said.about)
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise DataError(f"{path}: not what a split writes ({error}); remove it, or split anew") from None
+    if report:
+        write_json(path, {**report, "said": said.to_json()})
+    (folder / CARD).write_text(text, encoding="utf-8")
+    return folder / CARD
+
+
+def stage_of(out: Path) -> Stage:
+    """The stage that wrote this file, from the files beside it. Raises `DataError` where they are not there."""
+    try:
+        head = json.loads(_lines(journal_path(out))[0])
+        kept = len(_lines(out))
+        dropped = Counter(json.loads(line)["reason"] for line in _lines(dropped_path(out)))
+        return Stage(head["stage"], kept, dict(sorted(dropped.items())), head.get("settings", {}))
+    except OSError as error:
+        raise DataError(f"{out}: not the output of a stage: {error.filename} cannot be read") from error
+    except (ValueError, IndexError, KeyError, TypeError) as error:
+        raise DataError(f"{out}: the files of its stage are damaged ({error})") from error
+
+
+def _lines(path: Path) -> list[str]:
+    """The lines that are not empty. Not `splitlines`, which also ends them at separators that stand inside of texts."""
+    return [line for line in path.read_text(encoding="utf-8").split("\n") if line.strip()]
+
+
+def data_card(
+    splits: Mapping[str, Sequence[Task]],
+    report: Mapping[str, Any],
+    *,
+    stages: Sequence[Stage] = (),
+    licence: str = "",
+    about: str = "",
+) -> str:
+    """The card as Markdown. `report` is what split.json holds; empty where the set was split by other means."""
+    tasks = [task for part in splits.values() for task in part]
+    sections = [
+        _front(splits, licence),
+        f"# {report.get('set') or 'Tasks'}\n\n{about or ABOUT}",
+        _contents(splits, report),
+        _making(tasks, stages),
+        _splitting(report),
+        _difficulty(splits),
+        _judged(tasks),
+        _limits(tasks),
+        f"## Licence\n\n{licence or UNSTATED}"
+        + ("" if licence else ". Whoever passes the set on has to find out what the corpus it was made from allows."),
+        _versions(report, stages),
+    ]
+    return "\n\n".join(section for section in sections if section) + "\n"
+
+
+def _front(splits: Mapping[str, Sequence[Task]], licence: str) -> str:
+    files = "".join(f"  - split: {name}\n    path: queries.{name}.jsonl\n" for name in splits)
+    stated = f"license: other\nlicense_name: {json.dumps(licence)}\n" if licence else ""
+    return f"---\n{stated}configs:\n- config_name: default\n  data_files:\n{files}---"
+
+
+def _contents(splits: Mapping[str, Sequence[Task]], report: Mapping[str, Any]) -> str:
+    tables = [_table("", splits, lambda task: "tasks")]
+    for title, of in (("Type", _type), ("Hops", _hops), ("Origin", _origin), ("Domain", _domain)):
+        tables.append(_table(title, splits, of))
+    documents = report.get("documents")
+    corpus = f"\n\nThe corpus beside them (corpus.jsonl.gz) has {documents:,} documents." if documents else ""
+    return "## Contents\n\n" + "\n\n".join(tables) + corpus
+
+
+def _making(tasks: Sequence[Task], stages: Sequence[Stage]) -> str:
+    origins = Counter(_origin(task) for task in tasks)
+    made = ", ".join(f"{count:,} from {origin}" for origin, count in sorted(origins.items()))
+    if not stages:
+        return f"## How it was made\n\n{made}. What the stages before dropped is not stated."
+    rows = ["| stage | kept | dropped | reasons |", "|---|---|---|---|"]
+    for stage in stages:
+        reasons = "; ".join(f"{_cell(reason)} {count:,}" for reason, count in stage.dropped.items())
+        rows.append(f"| {_cell(stage.name)} | {stage.kept:,} | {sum(stage.dropped.values()):,} | {reasons or 'none'} |")
+    return f"## How it was made\n\n{made}.\n\n" + "\n".join(rows)
+
+
+def _splitting(report: Mapping[str, Any]) -> str:
+    if not report:
+        return ""
+    shares = ", ".join(f"{name} {share:g}" for name, share in report["shares"].items())
+    lost = "; ".join(f"{reason} {count:,}" for reason, count in report["dropped"].items()) or "none"
+    spread = ", ".join(f"{name} {value:.2f}" for name, value in report["spread"].items())
+    return (
+        "## Splits\n\n"
+        "By document: no document that is gold, support or bridge of a task in one split is any of these in another, "
+        f"no question is asked in two, and ids carry set and split. Shares asked for: {shares}; seed {report['seed']}. "
+        f"Of {report['components']:,} groups of tasks that share documents the largest had {report['largest']:,} "
+        f"tasks; {report['cut']:,} had to be cut. Dropped: {lost}. "
+        f"Tasks that use a document of a split, on average: {spread}. Where groups were cut, the held-out splits hold "
+        "rarer documents than training does."
+    )
+
+
+def _difficulty(splits: Mapping[str, Sequence[Task]]) -> str:
+    labelled = {
+        name: [task for task in tasks if difficulty.DIFFICULTY_LABEL in task.labels] for name, tasks in splits.items()
+    }
+    if not any(labelled.values()):
+        return "## Difficulty\n\nNot measured."
+    rows = ["| split | score: tenth, median, nine tenths | easy | medium | hard |", "|---|---|---|---|---|"]
+    for name, tasks in labelled.items():
+        found = [task.labels[difficulty.DIFFICULTY_LABEL] for task in tasks]
+        scores = np.quantile([one["score"] for one in found], [0.1, 0.5, 0.9]) if found else []
+        levels = Counter(one["level"] for one in found)
+        told = ", ".join(f"{score:.2f}" for score in scores)
+        rows.append(f"| {name} | {told} | {levels['easy']:,} | {levels['medium']:,} | {levels['hard']:,} |")
+    return (
+        "## Difficulty\n\nAn estimate from hops, look-alike documents and, where attempts were made, what they missed "
+        "and how many turns they took. It orders tasks; it is no probability.\n\n" + "\n".join(rows) + _solved(splits)
+    )
+
+
+def _solved(splits: Mapping[str, Sequence[Task]]) -> str:
+    found = [
+        task.labels[passes.ATTEMPTS_LABEL]
+        for tasks in splits.values()
+        for task in tasks
+        if passes.ATTEMPTS_LABEL in task.labels
+    ]
+    if not found:
+        return ""
+    counts = Counter((one["policy"], one["vary"], one["of"], one["solved"]) for one in found)
+    lines = [
+        f"- {policy}, attempts that differ by {vary}: {solved} of {of} solved: {count:,} tasks"
+        for (policy, vary, of, solved), count in sorted(counts.items())
+    ]
+    return "\n\nAttempts that reached the gold asked for:\n\n" + "\n".join(lines)
+
+
+def _judged(tasks: Sequence[Task]) -> str:
+    judged = [task.labels[REVIEW] for task in tasks if REVIEW in task.labels]
+    if not judged:
+        return "## Review by hand\n\nNone."
+    judges = {name for one in judged for name in (*one["accepted"], *one["rejected"])}
+    return (
+        f"## Review by hand\n\n{len(judged):,} of {len(tasks):,} tasks in the set were judged, by {len(judges):,} "
+        "judges; rejected ones are not in it."
+    )
+
+
+def _limits(tasks: Sequence[Task]) -> str:
+    origins = sorted({task.origin for task in tasks})
+    told = [f"- **{origin}**: {ORIGINS[origin]}" for origin in origins if origin in ORIGINS]
+    unknown = [origin for origin in origins if origin not in ORIGINS]
+    if unknown:
+        named = ", ".join(origin or UNSTATED for origin in unknown)
+        told.append(f"- Origin {named}: how these questions came about is not known here.")
+    return "## How these differ from questions that people write\n\n" + "\n".join(told)
+
+
+def _versions(report: Mapping[str, Any], stages: Sequence[Stage]) -> str:
+    lines = [f"- context-agent {report.get('version') or UNSTATED}"]
+    lines += [f"- {stage.name}: `{json.dumps(stage.settings, ensure_ascii=False, sort_keys=True)}`" for stage in stages]
+    return "## Versions and settings\n\n" + "\n".join(lines)
+
+
+def _table(title: str, splits: Mapping[str, Sequence[Task]], of: Callable[[Task], str]) -> str:
+    counts = {name: Counter(map(of, tasks)) for name, tasks in splits.items()}
+    values = sorted({value for found in counts.values() for value in found})
+    head = f"| {title} | {' | '.join(splits)} |\n|---|{'---|' * len(splits)}"
+    rows = [f"| {_cell(value)} | {' | '.join(f'{counts[name][value]:,}' for name in splits)} |" for value in values]
+    return "\n".join([head, *rows])
+
+
+def _cell(text: str) -> str:
+    """Text of the data's own in a table: on one line, and ending no cell."""
+    return " ".join(text.split()).replace("\\", "\\\\").replace("|", "\\|").replace("<", "&lt;")
+
+
+def _type(task: Task) -> str:
+    return task.type or UNSTATED
+
+
+def _hops(task: Task) -> str:
+    return str(task.hops or UNSTATED)
+
+
+def _origin(task: Task) -> str:
+    return task.origin or UNSTATED
+
+
+def _domain(task: Task) -> str:
+    return task.domain or UNSTATED

@@ -1,0 +1,285 @@
+"""A finished set as a folder: a question file a split, the corpus where it is given, and what the data card needs.
+
+    corpus.jsonl.gz         {"id", "title", "text"} a line
+    queries.<split>.jsonl   tasks, a line each
+    dropped.jsonl           {"reason", "input"}: the tasks that no split could take
+    split.json              how it was split: settings and counts; and what the card says beside them
+    README.md               the data card
+
+`ctx1 eval` takes such a folder for a benchmark.
+"""
+
+from __future__ import annotations
+
+import gzip
+import io
+import json
+import shutil
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from hashlib import blake2b
+from itertools import combinations
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from context_agent.errors import ConfigError, DataError, MissingExtraError
+from context_agent.eval.checks import leaks
+from context_agent.synth_data.sets.splits import Parts, verify
+from context_agent.synth_data.task import (
+    Task,
+    encode,
+    load_tasks,
+    named_by,
+    task_of,
+    write_json,
+    write_rows,
+    write_tasks,
+)
+from context_agent.types import Document
+from context_agent.version import __version__
+
+if TYPE_CHECKING:
+    from datasets import DatasetDict, Features
+
+
+CORPUS, DROPPED, REPORT, CARD = "corpus.jsonl.gz", "dropped.jsonl", "split.json", "README.md"
+ABSENT = "gold not in the corpus"
+
+
+def queries(folder: Path, split: str) -> Path:
+    """The question file of a split."""
+    return folder / f"queries.{split}.jsonl"
+
+
+def load_splits(folder: Path) -> dict[str, list[Task]]:
+    """The tasks of a folder by split: train, dev and test first, others by name. Raises `DataError` where none is."""
+    found = {path.name.split(".")[1]: path for path in sorted(folder.glob("queries.*.jsonl"))}
+    if not found:
+        raise DataError(f"{folder}: no queries.<split>.jsonl in it")
+    usual = [name for name in ("train", "dev", "test") if name in found]
+    return {name: load_tasks(found[name]) for name in [*usual, *sorted(set(found) - set(usual))]}
+
+
+def write_folder(
+    folder: Path, parts: Parts, settings: Mapping[str, Any], *, documents: Sequence[Document] = ()
+) -> dict[str, Any]:
+    """Writes the splits, reads them back and checks them, and returns the report that stands in split.json.
+
+    Raises `DataError` where a split of an earlier run would stay beside these, and where what is on disk fails the
+    checks.
+    """
+    stale = [path.name for path in folder.glob("queries.*.jsonl") if path.name.split(".")[1] not in parts.splits]
+    if stale:
+        raise DataError(
+            f"{folder} holds {', '.join(sorted(stale))} of another split: remove it, or name another folder"
+        )
+    for split, tasks in parts.splits.items():
+        write_tasks(queries(folder, split), tasks)
+    write_rows(folder / DROPPED, ({"reason": reason, "input": task.to_json()} for task, reason in parts.dropped))
+    if documents:
+        write_corpus(folder / CORPUS, documents)
+    check_folder(folder, twins_of(documents))
+    report = _report(parts, settings, len(documents))
+    write_json(folder / REPORT, report)
+    return report
+
+
+def check_folder(folder: Path, twins: Mapping[str, str] | None = None) -> dict[str, list[Task]]:
+    """The splits of the folder, checked: no id, question or document in two of them. Raises `DataError`."""
+    splits = load_splits(folder)
+    verify(splits, twins=twins)
+    asked = {name: [task.asked for task in tasks] for name, tasks in splits.items()}
+    for (name, train), (other, test) in combinations(asked.items(), 2):
+        if found := leaks(train, test):
+            raise DataError(f"{folder}, {name} for train and {other} for test: {found}")
+    return splits
+
+
+def write_corpus(path: Path, documents: Iterable[Document]) -> None:
+    """The documents as gzipped JSONL; equal documents give equal bytes."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_name(f".{path.name}.partial")
+    # Neither a name nor a time in the gzip header, so that the bytes depend on the documents alone.
+    with (
+        partial.open("wb") as raw,
+        gzip.GzipFile("", "wb", fileobj=raw, mtime=0) as packed,
+        io.TextIOWrapper(packed, encoding="utf-8", newline="\n") as stream,
+    ):
+        for one in documents:
+            stream.write(encode({**one.metadata, "id": one.id, "title": one.title, "text": one.text}) + "\n")
+    partial.replace(path)
+
+
+def twins_of(documents: Iterable[Document]) -> dict[str, str]:
+    """For each document whose title and text an earlier one has, that one's id."""
+    first: dict[bytes, str] = {}
+    twins = {}
+    for one in documents:
+        digest = blake2b(f"{one.title}\0{one.text}".encode("utf-8", "surrogatepass"), digest_size=16).digest()
+        if first.setdefault(digest, one.id) != one.id:
+            twins[one.id] = first[digest]
+    return twins
+
+
+def present(tasks: Iterable[Task], documents: Iterable[Document]) -> tuple[list[Task], list[tuple[Task, str]]]:
+    """The tasks all of whose gold, support and bridge is there, and the others with the reason."""
+    known = {one.id for one in documents}
+    kept: list[Task] = []
+    lost: list[tuple[Task, str]] = []
+    for task in tasks:
+        if named_by(task) <= known:
+            kept.append(task)
+        else:
+            lost.append((task, ABSENT))
+    return kept, lost
+
+
+def _report(parts: Parts, settings: Mapping[str, Any], documents: int) -> dict[str, Any]:
+    return {
+        **settings,
+        "version": __version__,
+        "tasks": {split: len(tasks) for split, tasks in parts.splits.items()},
+        "dropped": dict(sorted(Counter(reason for _, reason in parts.dropped).items())),
+        "documents": documents,
+        "components": parts.components,
+        "largest": parts.largest,
+        "cut": parts.cut,
+        "spread": {split: round(value, 4) for split, value in parts.spread.items()},
+    }
+
+
+Format = Literal["parquet", "datasets"]
+
+
+def export(splits: Mapping[str, Sequence[Task]], out: Path, to: Format) -> list[Path]:
+    """Writes `<out>/<split>.parquet` for each split, or `out` as `datasets.load_from_disk` reads it; returns the files.
+
+    The folder appears whole or not at all. One that holds anything is refused with `ConfigError`, so that no old split
+    stays beside the new ones.
+    """
+    if out.exists() and (not out.is_dir() or any(out.iterdir())):
+        raise ConfigError(f"{out} is there already and not empty: name another folder")
+    made = dataset(splits)
+    partial = out.resolve().with_name(f".{out.resolve().name}.partial")
+    shutil.rmtree(partial, ignore_errors=True)
+    partial.mkdir(parents=True)
+    files = _write_parquet(made, partial) if to == "parquet" else _save(made, partial)
+    partial.replace(out.resolve())
+    return [out / path.relative_to(partial) for path in files]
+
+
+def _write_parquet(made: DatasetDict, folder: Path) -> list[Path]:
+    for name, part in made.items():
+        part.to_parquet(str(folder / f"{name}.parquet"))
+    return [folder / f"{name}.parquet" for name in made]
+
+
+def _save(made: DatasetDict, folder: Path) -> list[Path]:
+    made.save_to_disk(str(folder))
+    return sorted(path for path in folder.rglob("*") if path.is_file())
+
+
+def dataset(splits: Mapping[str, Sequence[Task]]) -> DatasetDict:
+    """The splits in memory. Raises `ConfigError` for a split's name that `datasets` refuses."""
+    datasets = _datasets()
+    columns = features()
+    try:
+        return datasets.DatasetDict(
+            {
+                name: datasets.Dataset.from_list(
+                    [row_of(task) for task in tasks], features=columns, split=datasets.NamedSplit(name)
+                )
+                for name, tasks in splits.items()
+            }
+        )
+    except UnicodeEncodeError as error:
+        raise ConfigError(f"a text that UTF-8 cannot hold: {error}") from error
+
+
+def features() -> Features:
+    """The columns of a task."""
+    datasets = _datasets()
+    text, number = datasets.Value("string"), datasets.Value("int64")
+    texts = datasets.List(text)
+    support = {
+        "id": text,
+        "chunks": texts,
+        "clue_quotes": texts,
+        "item_quotes": texts,
+        "contains_truth": datasets.Value("bool"),
+        "truth_quotes": texts,
+    }
+    columns = {"id": text, "question": text, "answer": text, "gold": texts, "type": text, "hops": number}
+    columns |= {"facts": datasets.List(texts), "level": number, "clues": text, "truth_type": text}
+    columns |= {"supporting": datasets.List(support), "distractors": texts, "bridge": text, "domain": text}
+    columns |= {"origin": text, "split": text, "labels": text}
+    return datasets.Features(columns)
+
+
+def row_of(task: Task) -> dict[str, Any]:
+    """The task as a row of the table."""
+    return {**task.to_json(), "labels": json.dumps(task.labels, sort_keys=True)}
+
+
+def task_in(row: Mapping[str, Any]) -> Task:
+    """The task of a row of the table. Raises `DataError`."""
+    return task_of({**row, "labels": json.loads(row["labels"])}, f"row {row.get('id')!r}")
+
+
+def push(splits: Mapping[str, Sequence[Task]], name: str, *, public: bool = False, card: Path | None = None) -> str:
+    """Sends the splits to the hub as `owner/set`, private unless asked otherwise, and returns the address.
+
+    The token is the one that `hf auth login` stored, or HF_TOKEN. Raises `ConfigError` for a name or a token that the
+    hub refuses, `DataError` where it cannot be reached.
+    """
+    made = dataset(splits)
+    from huggingface_hub import HfApi
+    from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalTokenNotFoundError
+
+    hint = "log in with `hf auth login`, or set HF_TOKEN to a token that may write"
+    try:
+        made.push_to_hub(name, private=not public)
+        if card is not None:
+            _push_card(name, card)
+    except LocalTokenNotFoundError as error:
+        raise ConfigError(f"no token for the hub: {hint}") from error
+    except HFValidationError as error:
+        raise ConfigError(f"{name!r} is no name for the hub: it is like owner/set") from error
+    except HfHubHTTPError as error:
+        status = error.response.status_code
+        advice = f": {hint}" if status in {401, 403} else ""
+        raise ConfigError(f"the hub refused {name} (status {status}){advice}") from error
+    except Exception as error:
+        # The client's own errors of connection: which library they are of changes with its versions.
+        raise DataError(f"{name} was not sent to the hub: {_first_line(error)}") from error
+    return f"{HfApi().endpoint}/datasets/{name}"
+
+
+def quiet() -> None:
+    """Turns off the progress bars of `datasets`, for this process."""
+    _datasets().disable_progress_bars()
+
+
+def _push_card(name: str, card: Path) -> None:
+    """Puts the card's text under the front matter that the push wrote: the one of a folder names other files."""
+    from huggingface_hub import DatasetCard
+
+    own = DatasetCard(card.read_text(encoding="utf-8"))
+    pushed = DatasetCard.load(name)
+    pushed.text = own.text
+    for key in ("license", "license_name"):
+        if (value := getattr(own.data, key, None)) is not None:
+            setattr(pushed.data, key, value)
+    pushed.push_to_hub(name, repo_type="dataset")
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).strip().partition("\n")[0] or type(error).__name__
+
+
+def _datasets() -> Any:
+    try:
+        import datasets
+    except ImportError as error:
+        raise MissingExtraError("datasets", "datasets") from error
+    return datasets

@@ -1,0 +1,257 @@
+"""Splits by document: what proves a test task, no training task has as gold, support or bridge.
+
+Tasks that share a document, or ask the same question, hang together. Such a component goes whole into a split that is
+drawn by the room left. One that fits nowhere is cut: each held-out split grows in it by the tasks whose documents the
+fewest others use, with the component's mix of hops, and the tasks that would then stand on both sides are dropped and
+counted.
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+import random
+import re
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Literal
+
+from context_agent.errors import ConfigError, DataError
+from context_agent.synth_data.task import Task, documents_of, folded
+
+SHARES: Mapping[str, float] = {"train": 0.8, "dev": 0.1, "test": 0.1}
+SLACK = 0.01
+"""How far, as a share of all tasks, a component may overfill a split."""
+CROSSING = "its documents are needed in two splits"
+NAMELESS = "names no document"
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """Tasks by split, in the order of the file and with their new ids, and what was dropped, with the reason.
+
+    `components` counts the groups of tasks that share documents, `largest` is the size of the biggest, `cut` how many
+    had to be cut. `spread[split]` is the mean number of tasks that use a document of that split's tasks: cutting
+    favours rare documents in the held-out splits, and this shows how much.
+    """
+
+    splits: dict[str, tuple[Task, ...]]
+    dropped: tuple[tuple[Task, str], ...] = ()
+    components: int = 0
+    largest: int = 0
+    cut: int = 0
+    spread: dict[str, float] = field(default_factory=dict)
+
+
+def split_tasks(
+    tasks: Sequence[Task],
+    name: str,
+    *,
+    shares: Mapping[str, float] = SHARES,
+    seed: int = 0,
+    giants: Literal["cut", "keep"] = "cut",
+    twins: Mapping[str, str] | None = None,
+) -> Parts:
+    """The tasks in splits, with ids `<name>/<split>/<id>`.
+
+    `giants="keep"` puts a component that fits nowhere whole into the split with the most room: nothing is dropped, and
+    the shares are missed. `twins` names for a document the one it repeats, so that copies count as one. Raises
+    `ConfigError` for a name or shares that cannot work, `DataError` for tasks too few to fill every split.
+    """
+    _check_arguments(tasks, name, shares)
+    keys = [_shared_keys(task, twins or {}) for task in tasks]
+    usable = [row for row, own in enumerate(keys) if any(kind == "document" for kind, _ in own)]
+    groups = _components(usable, keys)
+    draft = _Draft(keys, [task.hops for task in tasks], _rooms(shares, len(usable)), random.Random(seed))
+    draft.place(groups, giants)
+    placed = _renamed(tasks, draft.chosen, name)
+    lost = [
+        (task, CROSSING if row in draft.crossing else NAMELESS) for row, task in enumerate(tasks) if row not in placed
+    ]
+    splits = {split: tuple(placed[row] for row in sorted(rows)) for split, rows in draft.chosen.items()}
+    verify(splits, twins=twins)
+    return Parts(
+        splits, tuple(lost), len(groups), len(groups[0]) if groups else 0, draft.cut, _spread(draft.chosen, keys)
+    )
+
+
+def verify(splits: Mapping[str, Sequence[Task]], *, twins: Mapping[str, str] | None = None) -> None:
+    """Raises `DataError` where an id repeats, a split is empty, or two splits share a document or a question."""
+    owner: dict[tuple[str, str], tuple[str, str]] = {}
+    ids: set[str] = set()
+    for split, tasks in splits.items():
+        if not tasks:
+            raise DataError(f"split {split} got no task: give it a larger share, more tasks, or another seed")
+        for task in tasks:
+            if task.id in ids:
+                raise DataError(f"id {task.id!r} occurs twice in the splits")
+            ids.add(task.id)
+            for key in _shared_keys(task, twins or {}):
+                other, first = owner.setdefault(key, (split, task.id))
+                if other != split:
+                    raise DataError(f"{key[0]} {key[1]!r} is in {first} ({other}) and in {task.id} ({split})")
+
+
+Key = tuple[str, str]
+"""What ties tasks together: a document or a question."""
+
+
+def _shared_keys(task: Task, twins: Mapping[str, str]) -> tuple[Key, ...]:
+    documents = sorted({twins.get(document, document) for document in documents_of(task)})
+    return (*(("document", document) for document in documents), ("question", folded(task.question)))
+
+
+def _check_arguments(tasks: Sequence[Task], name: str, shares: Mapping[str, float]) -> None:
+    if not re.fullmatch(r"[^\s/]+", name):
+        raise ConfigError(f"the set's name {name!r} becomes part of every id: give one without spaces and slashes")
+    if any(share < 0 or not math.isfinite(share) for share in shares.values()):
+        raise ConfigError(f"shares must be 0 or more; got {_spelled(shares)}")
+    if abs(sum(shares.values()) - 1) > 1e-6:
+        raise ConfigError(f"shares must sum to 1; {_spelled(shares)} sum to {sum(shares.values()):g}")
+    wanted = sum(share > 0 for share in shares.values())
+    if len(tasks) < wanted:
+        raise DataError(f"{len(tasks)} tasks cannot fill {wanted} splits")
+
+
+def _spelled(shares: Mapping[str, float]) -> str:
+    return ", ".join(f"{name} {share:g}" for name, share in shares.items())
+
+
+def _rooms(shares: Mapping[str, float], count: int) -> dict[str, float]:
+    return {name: share * count for name, share in shares.items() if share > 0}
+
+
+def _components(rows: Sequence[int], keys: Sequence[Sequence[Key]]) -> list[list[int]]:
+    """Rows that share keys, directly or by others between; the largest first, each in file order."""
+    parent = {row: row for row in rows}
+
+    def root(row: int) -> int:
+        while parent[row] != row:
+            parent[row] = row = parent[parent[row]]
+        return row
+
+    first: dict[Key, int] = {}
+    for row in rows:
+        for key in keys[row]:
+            one, other = sorted((root(first.setdefault(key, row)), root(row)))
+            parent[other] = one
+    groups: dict[int, list[int]] = defaultdict(list)
+    for row in rows:
+        groups[root(row)].append(row)
+    return sorted(groups.values(), key=lambda group: (-len(group), group[0]))
+
+
+class _Draft:
+    """Rows on their way into splits. `room` is how many tasks a split still takes."""
+
+    def __init__(
+        self, keys: Sequence[Sequence[Key]], kinds: Sequence[int], room: dict[str, float], draw: random.Random
+    ) -> None:
+        self.chosen: dict[str, list[int]] = {name: [] for name in room}
+        self.crossing: set[int] = set()
+        self.cut = 0
+        self._keys, self._kinds = keys, kinds
+        self._room = room
+        self._slack = max(1.0, SLACK * sum(room.values()))
+        self._draw = draw
+
+    def place(self, groups: Sequence[list[int]], giants: Literal["cut", "keep"]) -> None:
+        """Puts every group somewhere, the largest first and those of a size in an order drawn."""
+        order = sorted(self._draw.sample(groups, len(groups)), key=len, reverse=True)
+        for group in order:
+            # What fits is drawn by room, so that a split's small and large components are a fair sample of all.
+            fitting = {name: room for name, room in self._room.items() if len(group) <= room + self._slack}
+            weights = [max(room, 1e-9) for room in fitting.values()]
+            if fitting:
+                self._take(self._draw.choices(list(fitting), weights)[0], group)
+            elif giants == "keep":
+                self._take(max(self._room, key=self._room.__getitem__), group)
+            else:
+                self._divide(group)
+
+    def _take(self, name: str, rows: Iterable[int]) -> None:
+        taken = list(rows)
+        self.chosen[name] += taken
+        self._room[name] -= len(taken)
+
+    def _divide(self, group: list[int]) -> None:
+        """Cuts a group by the room left, the smallest part first; the largest gets what is left over."""
+        self.cut += 1
+        total = sum(max(0.0, room) for room in self._room.values())
+        wanted = {name: len(group) * max(0.0, room) / total for name, room in self._room.items()}
+        left = set(group)
+        *small, largest = sorted(wanted, key=lambda name: (wanted[name], name))
+        mix = Counter(self._kinds[row] for row in group)
+        for name in small:
+            kinds = {kind: wanted[name] * count / len(group) for kind, count in sorted(mix.items())}
+            region, touched = grown(left, self._keys, self._kinds, kinds, self._draw)
+            self._take(name, sorted(region))
+            self.crossing |= touched
+            left -= region | touched
+        self._take(largest, sorted(left))
+
+
+def grown(
+    rows: Iterable[int],
+    keys: Sequence[Sequence[Key]],
+    kinds: Sequence[int],
+    wanted: Mapping[int, float],
+    draw: random.Random,
+) -> tuple[set[int], set[int]]:
+    """A region of about `wanted` rows of each kind, and the rows outside of it that share a key with it.
+
+    Greedy: next is a row of the kind that lacks most, the one whose new keys the fewest rows use, equals in an order
+    drawn. Each key enters once, so the work is linear in the uses of keys, but for the heaps.
+    """
+    order = draw.sample(sorted(rows), len(set(rows)))
+    turn = {row: at for at, row in enumerate(order)}
+    users: dict[Key, list[int]] = defaultdict(list)
+    for row in order:
+        for key in keys[row]:
+            users[key].append(row)
+    cost = {row: sum(len(users[key]) for key in keys[row]) for row in order}
+    lacking = dict(wanted)
+    heaps: dict[int, list[tuple[int, int, int]]] = defaultdict(list)
+    for row in order:
+        heapq.heappush(heaps[kinds[row]], (cost[row], turn[row], row))
+    region: set[int] = set()
+    inside: set[Key] = set()
+    while (kind := max(lacking, key=lambda one: (lacking[one], one), default=None)) is not None:
+        if lacking[kind] < 0.5 or not heaps[kind]:
+            del lacking[kind]
+            continue
+        price, _, row = heapq.heappop(heaps[kind])
+        if row in region or price != cost[row]:
+            continue
+        region.add(row)
+        lacking[kind] -= 1
+        for key in keys[row]:
+            if key in inside:
+                continue
+            inside.add(key)
+            for other in users[key]:
+                cost[other] -= len(users[key])
+                heapq.heappush(heaps[kinds[other]], (cost[other], turn[other], other))
+    return region, {row for key in inside for row in users[key]} - region
+
+
+def _renamed(tasks: Sequence[Task], chosen: Mapping[str, Iterable[int]], name: str) -> dict[int, Task]:
+    """The chosen tasks, by row, with split and namespaced id. A namespace of this set is not put on twice."""
+    prefix = re.compile(rf"{re.escape(name)}/(?:{'|'.join(map(re.escape, chosen))})/")
+    plain = [prefix.sub("", task.id, count=1) if prefix.match(task.id) else task.id for task in tasks]
+    own = plain if len(set(plain)) == len(plain) else [task.id for task in tasks]
+    return {
+        row: replace(tasks[row], id=f"{name}/{split}/{own[row]}", split=split)
+        for split, rows in chosen.items()
+        for row in rows
+    }
+
+
+def _spread(chosen: Mapping[str, Sequence[int]], keys: Sequence[Sequence[Key]]) -> dict[str, float]:
+    uses = Counter(key for own in keys for key in own if key[0] == "document")
+    means = {}
+    for name, rows in chosen.items():
+        found = [uses[key] for row in rows for key in keys[row] if key[0] == "document"]
+        means[name] = sum(found) / len(found) if found else 0.0
+    return means

@@ -1,0 +1,236 @@
+"""A world as a value: its documents and its tasks, made on demand and always the same for the same settings."""
+
+from __future__ import annotations
+
+import shutil
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict, dataclass
+from functools import cached_property
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from context_agent.errors import ConfigError
+from context_agent.synth_data.sets.folder import CARD, CORPUS, queries, write_corpus
+from context_agent.synth_data.task import Task, write_json, write_rows
+from context_agent.synth_data.world.graph import SPLIT_SHARES, SPLITS, Graph, build
+from context_agent.synth_data.world.tasks import Maker, Told, tell
+from context_agent.types import Document
+
+TASKS_PER_ENTITY = 2
+MOST_HOPS = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What determines a world, byte for byte. `tasks=None` makes two an entity, or as many as there are."""
+
+    entities: int
+    seed: int = 0
+    tasks: int | None = None
+    hops: tuple[int, int] = (1, MOST_HOPS)
+    distractors: int = 5
+    vocabulary: str = "full"
+
+    def check(self) -> None:
+        """Raises `ConfigError` for a range of hops, or numbers, that cannot be."""
+        first, last = self.hops
+        if not 1 <= first <= last <= MOST_HOPS:
+            raise ConfigError(
+                f"hops must lie within 1-{MOST_HOPS}, the first no greater than the last; got {first}-{last}"
+            )
+        if self.tasks is not None and self.tasks < len(SPLITS):
+            raise ConfigError(f"tasks must be at least {len(SPLITS)}, one a split; got {self.tasks}")
+        if self.distractors < 0:
+            raise ConfigError(f"distractors must not be negative; got {self.distractors}")
+
+
+class World:
+    """Invented entities, what is true of them, the documents that tell it and the tasks that ask for it."""
+
+    def __init__(self, settings: Settings) -> None:
+        """Raises `ConfigError` for settings that no world can meet."""
+        settings.check()
+        self.settings = settings
+        self.graph: Graph = build(settings.entities, settings.seed, settings.vocabulary)
+
+    @property
+    def name(self) -> str:
+        """What prefixes the tasks' ids."""
+        small = "-small" if self.settings.vocabulary == "small" else ""
+        return f"world{small}-{self.settings.entities}-{self.settings.seed}"
+
+    @cached_property
+    def told(self) -> list[Told]:
+        """Each entity's document and the parts of it that tell its relations, by the entity's number."""
+        return [tell(self.graph, entity, self.settings.seed) for entity in self.graph.entities]
+
+    @property
+    def documents(self) -> list[Document]:
+        """The corpus."""
+        return [told.document for told in self.told]
+
+    @cached_property
+    def tasks(self) -> list[Task]:
+        """The tasks of all splits. Raises `ConfigError` when fewer can be made than the settings ask for."""
+        return [task for split in SPLITS for task in self.stream(split)]
+
+    def stream(self, split: str) -> Iterator[Task]:
+        """A split's tasks one by one; the same error as `tasks`, at the end."""
+        wanted, made = self._share(split), 0
+        for task in islice(self._made(split), wanted):
+            made += 1
+            yield task
+        if made < wanted and self.settings.tasks is not None:
+            raise ConfigError(self._shortage())
+
+    def _made(self, split: str) -> Iterator[Task]:
+        first, last = self.settings.hops
+        maker = Maker(
+            self.graph,
+            self.told,
+            split,
+            seed=self.settings.seed,
+            name=self.name,
+            wanted=self.settings.distractors,
+        )
+        return maker.tasks(range(first, last + 1))
+
+    def _shortage(self) -> str:
+        """How many tasks there could be, each split having its share."""
+        there = [sum(1 for _ in islice(self._made(split), self._share(split))) for split in SPLITS]
+        most = min(int(count / share) for count, share in zip(there, SPLIT_SHARES, strict=True))
+        first, last = self.settings.hops
+        return (
+            f"{self.settings.entities} entities give about {most} tasks of {first} to {last} hops, and "
+            f"{self.settings.tasks} were asked for: ask for fewer, or for more entities"
+        )
+
+    def _share(self, split: str) -> int:
+        """How many tasks the split should have."""
+        total = self.settings.tasks or TASKS_PER_ENTITY * self.settings.entities
+        small = {one: max(1, round(total * share)) for one, share in zip(SPLITS[1:], SPLIT_SHARES[1:], strict=True)}
+        return small.get(split, total - sum(small.values()))
+
+    def describe(self) -> dict[str, Any]:
+        """Settings and counts, as `world.json` holds them but for the tasks."""
+        kinds = Counter(entity.kind for entity in self.graph.entities)
+        facts = {f"{one.source}.{one.name}": 0 for one in self.graph.wording.relations}
+        for entity in self.graph.entities:
+            for name in entity.objects:
+                facts[f"{entity.kind}.{name}"] += 1
+        return {"settings": asdict(self.settings), "entities": dict(sorted(kinds.items())), "relations": facts}
+
+
+def make(
+    *,
+    entities: int,
+    seed: int = 0,
+    tasks: int | None = None,
+    hops: tuple[int, int] = (1, MOST_HOPS),
+    distractors: int = 5,
+    vocabulary: str = "full",
+) -> World:
+    """A closed world of invented entities. Equal arguments give equal documents and tasks, byte for byte.
+
+    `hops` is the first and the last number of documents a question needs; `vocabulary="small"` keeps to some two
+    hundred words and to documents of one sentence. Raises `ConfigError`.
+    """
+    return World(Settings(entities, seed, tasks, hops, distractors, vocabulary))
+
+
+ABOUT = "world.json"
+LICENCE = "CC0-1.0: invented by a program, no rights reserved; any likeness to real names is chance"
+
+Progress = Callable[[int, int | None], None]
+
+
+def write(world: World, folder: Path, *, force: bool = False, report: Progress | None = None) -> dict[str, Any]:
+    """Writes the world and returns what `world.json` says. `report` is called with (tasks written, of how many).
+
+    A folder that holds anything is refused without `force`, which replaces a world's files and leaves others alone. It
+    is made beside the folder and put there when it is whole, so a run that was killed leaves nothing in the way.
+    Raises `ConfigError`.
+    """
+    _check_folder(folder, force)
+    place = folder.resolve()
+    partial = place.with_name(f".{place.name}.partial")
+    shutil.rmtree(partial, ignore_errors=True)
+    try:
+        about = _write_files(world, partial, report)
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / ABOUT).unlink(missing_ok=True)
+        for path in sorted(partial.iterdir(), key=lambda path: path.name == ABOUT):
+            path.replace(folder / path.name)
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)
+    return about
+
+
+def _write_files(world: World, folder: Path, report: Progress | None) -> dict[str, Any]:
+    counted = {split: Counter[str]() for split in SPLITS}
+    write_corpus(folder / CORPUS, world.documents)
+    for split in SPLITS:
+        write_rows(queries(folder, split), _rows(world, split, counted, report))
+    about = _about(world, counted)
+    (folder / CARD).write_text(_card_text(about), encoding="utf-8", newline="\n")
+    write_json(folder / ABOUT, about)
+    return about
+
+
+def _check_folder(folder: Path, force: bool) -> None:
+    if folder.exists() and not folder.is_dir():
+        raise ConfigError(f"{folder} is a file: name a folder for the world")
+    if not force and folder.is_dir() and any(folder.iterdir()):
+        raise ConfigError(f"{folder} is not empty: name another folder, or replace the world in it with --force")
+
+
+def _rows(
+    world: World, split: str, counted: Mapping[str, Counter[str]], report: Progress | None
+) -> Iterator[dict[str, Any]]:
+    """A split's tasks as rows, counted by type and hops as they go by."""
+    for task in world.stream(split):
+        counted[split][f"{task.type}, {task.hops}"] += 1
+        if report is not None:
+            report(sum(one.total() for one in counted.values()), world.settings.tasks)
+        yield task.to_json()
+
+
+def _about(world: World, counted: dict[str, Counter[str]]) -> dict[str, Any]:
+    tasks = {split: dict(sorted(counts.items())) for split, counts in counted.items()}
+    return {
+        "name": world.name,
+        **world.describe(),
+        "documents": len(world.told),
+        "tasks": {split: {"all": sum(counts.values()), **counts} for split, counts in tasks.items()},
+        "split": "by document: no relation leads from an entity of one split to one of another",
+        "licence": LICENCE,
+    }
+
+
+def _card_text(about: dict[str, Any]) -> str:
+    settings = about["settings"]
+    rows = "\n".join(f"| {split} | {counts['all']} |" for split, counts in about["tasks"].items())
+    command = (
+        f"ctx1 synth world --entities {settings['entities']} --seed {settings['seed']} --out FOLDER"
+        f"{'' if settings['tasks'] is None else ' --tasks ' + str(settings['tasks'])}"
+        f" --hops {settings['hops'][0]}-{settings['hops'][1]} --distractors {settings['distractors']}"
+        f" --vocabulary {settings['vocabulary']}"
+    )
+    return f"""# {about["name"]}
+
+An invented world: {about["documents"]} documents, each about one person, town, work, institution, region or prize
+that does not exist, and questions about them whose answers follow from the documents alone.
+
+| split | tasks |
+|---|---|
+{rows}
+
+`{CORPUS}` holds `id`, `title`, `text`; `queries.*.jsonl` a task a line with `question`, `answer`, `gold` in hop order,
+`type`, `hops`, supporting quotes and distractors. Split {about["split"]}.
+
+Made by `{command}`; the same command gives the same bytes.
+
+Licence: {about["licence"]}.
+"""
