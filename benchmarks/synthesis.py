@@ -30,7 +30,7 @@ from pathlib import Path
 
 from context_agent.retrieval.bm25 import Bm25Entry, Bm25Index
 from context_agent.retrieval.chunker import SIZE, chunk
-from context_agent.synth_data.links import LinkTasks, Settings
+from context_agent.synth_data.links import LinkTasks, LinkTaskSettings
 from context_agent.synth_data.task import Task
 from context_agent.tokens import HarmonyCounter
 from context_agent.types import Chunk, Document
@@ -70,7 +70,7 @@ def measure(folder: Path, drawn: int, show: int) -> bool:
     """Prints one set's figures; returns whether they reach what they should."""
     chunks = chunks_of(folder)
     began = time.perf_counter()
-    links = LinkTasks(chunks, Settings())
+    links = LinkTasks(chunks, LinkTaskSettings())
     read = time.perf_counter() - began
     began = time.perf_counter()
     tasks = list(links.tasks())

@@ -22,8 +22,14 @@ from context_agent.profiles import profile
 from context_agent.pruning.budget import Budget
 from context_agent.retrieval.loaders import load
 from context_agent.retrieval.memory import MemoryCorpus
-from context_agent.synth_data.demonstrations import Report, Settings, instructed, make, oracle
-from context_agent.synth_data.demonstrations.experts import Manner
+from context_agent.synth_data.demonstrations import (
+    DemonstrationReport,
+    DemonstrationSettings,
+    instructed_expert,
+    make_demonstrations,
+    oracle_expert,
+)
+from context_agent.synth_data.demonstrations.experts import OracleSettings
 from context_agent.synth_data.task import load_tasks
 
 
@@ -35,12 +41,16 @@ def main() -> None:
     tasks = load_tasks(folder / "queries.train.jsonl")
     drawn = random.Random(options.seed).sample(tasks, min(options.tasks, len(tasks)))
     chosen = profile(options.profile)
-    manner = Manner(pace=options.pace or None, prune_at=options.prune_at, noise=options.noise)
-    teacher = oracle(manner=manner, profile=chosen) if options.teacher == "oracle" else instructed(BridgePolicy())
-    settings = Settings(options.rollouts, chosen, Budget(options.window), seed=options.seed)
+    manner = OracleSettings(pace=options.pace or None, prune_at=options.prune_at, noise=options.noise)
+    teacher = (
+        oracle_expert(manner=manner, profile=chosen)
+        if options.teacher == "oracle"
+        else instructed_expert(BridgePolicy())
+    )
+    settings = DemonstrationSettings(options.rollouts, chosen, Budget(options.window), seed=options.seed)
     with tempfile.TemporaryDirectory() as out:
         began = time.perf_counter()
-        report = asyncio.run(make(drawn, corpus, teacher, Path(out), settings))
+        report = asyncio.run(make_demonstrations(drawn, corpus, teacher, Path(out), settings))
         rate = report.episodes / (time.perf_counter() - began)
     if options.json:
         print(json.dumps({**report.to_json(), "episodes_per_second": rate}))
@@ -65,7 +75,7 @@ def _options() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def _show(report: Report, rate: float) -> None:
+def _show(report: DemonstrationReport, rate: float) -> None:
     print(f"{report.tasks} tasks, {report.episodes} episodes, {rate:.1f} a second")
     print(f"not played {dict(report.unplayed)}, kept {dict(report.kept)}, dropped {dict(report.dropped)}")
     for name, played, kept in report.figures():

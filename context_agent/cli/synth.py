@@ -7,7 +7,7 @@ import click
 from context_agent.cli import console
 from context_agent.cli.group import LazyGroup
 
-LISTED = 20
+LISTED_PROBLEMS = 20
 """Rows that cannot be read which are told one by one."""
 
 COMMANDS: dict[str, str] = {
@@ -35,9 +35,9 @@ def synth() -> None:
     """Make tasks: questions with their answers, documents and distractors."""
 
 
-def tell_problems(command: str, problems: list[str]) -> None:
+def report_problems(command: str, problems: list[str]) -> None:
     """Rows that could not be read, on stderr; the first of them by name."""
-    for problem in problems[:LISTED]:
+    for problem in problems[:LISTED_PROBLEMS]:
         console.note(f"ctx1 synth {command}: {problem}")
-    if len(problems) > LISTED:
-        console.note(f"ctx1 synth {command}: and {len(problems) - LISTED:,} more")
+    if len(problems) > LISTED_PROBLEMS:
+        console.note(f"ctx1 synth {command}: and {len(problems) - LISTED_PROBLEMS:,} more")

@@ -11,25 +11,25 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from context_agent.cli import console, options
-from context_agent.cli.synth import tell_problems
+from context_agent.cli.synth import report_problems
 from context_agent.profiles import NAMES as PROFILES
 
 if TYPE_CHECKING:
     from context_agent.integrations.feedback import FeedbackLog, Judgement
     from context_agent.profiles import Profile
     from context_agent.retrieval.protocol import Corpus
-    from context_agent.synth_data.demonstrations import Filters, Report, Teacher
-    from context_agent.synth_data.demonstrations.replay_check import Checked, Terms
+    from context_agent.synth_data.demonstrations import DemonstrationFilters, DemonstrationReport, Expert
+    from context_agent.synth_data.demonstrations.replay_check import ReplayResult, ReplaySettings
     from context_agent.synth_data.task import Task
 
 
-TEACHERS = ("oracle", *options.POLICIES)
-WHEREABOUTS = ("base_url", "api_key_env", "timeout")
+EXPERTS = ("oracle", *options.POLICIES)
+LOCATION_OPTIONS = ("base_url", "api_key_env", "timeout")
 """Options of a language model that may differ between the runs of one folder."""
 
 
 @dataclass(frozen=True, slots=True)
-class TeacherOptions:
+class ExpertOptions:
     """Who plays, how often, and within what."""
 
     teacher: str
@@ -66,13 +66,13 @@ SHARE = click.FloatRange(0, 1)
 COUNT = click.IntRange(0)
 
 
-def teaching(command: options.Command) -> options.Command:
+def expert_options(command: options.Command) -> options.Command:
     """The options of the teacher; the command gets them as `teaching: TeacherOptions`."""
     return options.together(
-        options.model(options.gathered(command, "teaching", TeacherOptions)),
+        options.model(options.gathered(command, "teaching", ExpertOptions)),
         click.option(
             "--teacher",
-            type=click.Choice(TEACHERS),
+            type=click.Choice(EXPERTS),
             default="oracle",
             show_default=True,
             help="Who plays: the embedded policy with the gold as its judge, without it, or a language model.",
@@ -128,7 +128,7 @@ def teaching(command: options.Command) -> options.Command:
     )
 
 
-def filtering(command: options.Command) -> options.Command:
+def filter_options(command: options.Command) -> options.Command:
     """The options of the filters; the command gets them as `filtering: FilterOptions`."""
 
     def rule(flag: str, kind: click.ParamType[Any], default: float, told: str) -> Any:
@@ -157,8 +157,8 @@ def filtering(command: options.Command) -> options.Command:
     help="Where the trajectories go; a run that was ended goes on from here.",
 )
 @click.option("--keep-dropped/--no-keep-dropped", default=True, help="Keep the files of dropped episodes, too.")
-@teaching
-@filtering
+@expert_options
+@filter_options
 @options.index
 @options.opening
 @options.common
@@ -168,7 +168,7 @@ def trajectories(
     out: Path,
     keep_dropped: bool,
     as_json: bool,
-    teaching: TeacherOptions,
+    teaching: ExpertOptions,
     filtering: FilterOptions,
     index: options.IndexOptions,
     opening: options.OpenOptions,
@@ -178,14 +178,14 @@ def trajectories(
     TASKS.jsonl holds tasks, or plain questions with their gold; - reads them from stdin. FOLDER gets kept/,
     dropped/, the list trajectories.jsonl and report.json. The exit code is 1 when nothing could be played.
     """
-    from context_agent.synth_data.demonstrations import Filters
+    from context_agent.synth_data.demonstrations import DemonstrationFilters
     from context_agent.synth_data.task import load_tasks
 
     problems: list[str] = []
     asked = load_tasks(str(tasks), problems=problems)
     for problem in problems:
         console.note(f"ctx1 synth trajectories: {problem}")
-    filters = Filters(**asdict(filtering), seed=teaching.seed)
+    filters = DemonstrationFilters(**asdict(filtering), seed=teaching.seed)
     with options.open_corpus(index, opening) as corpus:
         report = asyncio.run(_play(asked, corpus, out, teaching, filters, keep_dropped=keep_dropped))
     if as_json:
@@ -199,19 +199,19 @@ async def _play(
     tasks: list[Task],
     corpus: Corpus,
     out: Path,
-    teaching: TeacherOptions,
-    filters: Filters,
+    teaching: ExpertOptions,
+    filters: DemonstrationFilters,
     *,
     keep_dropped: bool,
-) -> Report:
+) -> DemonstrationReport:
     from context_agent.episode import Limits
     from context_agent.profiles import profile
     from context_agent.pruning.budget import Budget
-    from context_agent.synth_data.demonstrations import Settings, make
+    from context_agent.synth_data.demonstrations import DemonstrationSettings, make_demonstrations
 
     chosen = profile(teaching.profile)
     teacher, name = _expert(teaching, chosen)
-    settings = Settings(
+    settings = DemonstrationSettings(
         rollouts=teaching.rollouts,
         profile=chosen,
         budget=Budget(teaching.window),
@@ -223,27 +223,29 @@ async def _play(
         teacher=name,
     )
     with console.progress("Playing", "episodes") as advance:
-        return await make(tasks, corpus, teacher, out, settings, advance=advance)
+        return await make_demonstrations(tasks, corpus, teacher, out, settings, advance=advance)
 
 
-def _expert(teaching: TeacherOptions, profile: Profile) -> tuple[Teacher, str]:
+def _expert(teaching: ExpertOptions, profile: Profile) -> tuple[Expert, str]:
     """The teacher, and all that its decisions depend on, in words."""
     from context_agent.policies.factory import load_policy
-    from context_agent.synth_data.demonstrations import instructed, oracle
-    from context_agent.synth_data.demonstrations.experts import Manner
+    from context_agent.synth_data.demonstrations import instructed_expert, oracle_expert
+    from context_agent.synth_data.demonstrations.experts import OracleSettings
 
     given = asdict(teaching.language_model)
-    said = ", ".join(f"{key}={value}" for key, value in given.items() if value is not None and key not in WHEREABOUTS)
+    said = ", ".join(
+        f"{key}={value}" for key, value in given.items() if value is not None and key not in LOCATION_OPTIONS
+    )
     if teaching.teacher != "oracle":
         policy = load_policy(teaching.teacher, weights=teaching.weights, **given)
-        return instructed(policy), f"{policy.name} {said}".strip()
+        return instructed_expert(policy), f"{policy.name} {said}".strip()
     explorer = load_policy("bridge", weights=teaching.weights, **given)
-    manner = Manner(pace=teaching.pace, prune_at=teaching.prune_at, noise=teaching.noise, hedge=teaching.hedge)
+    manner = OracleSettings(pace=teaching.pace, prune_at=teaching.prune_at, noise=teaching.noise, hedge=teaching.hedge)
     told = ", ".join(f"{field.name}={getattr(manner, field.name)}" for field in fields(manner))
-    return oracle(explorer, manner=manner, profile=profile), f"oracle+{explorer.name} {told}"
+    return oracle_expert(explorer, manner=manner, profile=profile), f"oracle+{explorer.name} {told}"
 
 
-def _show_report(report: Report, out: Path) -> None:
+def _show_report(report: DemonstrationReport, out: Path) -> None:
     kept, dropped = sum(report.kept.values()), sum(report.dropped.values())
     click.echo(
         f"{report.tasks:,} tasks, {report.episodes:,} episodes ({report.resumed:,} from earlier runs): "
@@ -255,7 +257,7 @@ def _show_report(report: Report, out: Path) -> None:
     _show_figures(report)
 
 
-def _show_figures(report: Report) -> None:
+def _show_figures(report: DemonstrationReport) -> None:
     from rich.table import Table
 
     table = Table("", "played", "kept")
@@ -278,16 +280,16 @@ class ReplayOptions:
     recorded_profile: bool
     any_corpus: bool
 
-    def terms(self) -> Terms:
+    def terms(self) -> ReplaySettings:
         """The same with the tokenizer loaded."""
         from context_agent.policies.tokens import PromptCounter, templated
-        from context_agent.synth_data.demonstrations.replay_check import Terms
+        from context_agent.synth_data.demonstrations.replay_check import ReplaySettings
 
         counter = None if self.tokenizer is None else PromptCounter(templated(self.tokenizer))
-        return Terms(counter, recorded_profile=self.recorded_profile, any_corpus=self.any_corpus)
+        return ReplaySettings(counter, recorded_profile=self.recorded_profile, any_corpus=self.any_corpus)
 
 
-def replayed(command: options.Command) -> options.Command:
+def replay_options(command: options.Command) -> options.Command:
     """The options of a replay; the command gets them as `replay: ReplayOptions`."""
     return options.together(
         options.gathered(command, "replay", ReplayOptions),
@@ -313,7 +315,7 @@ def replayed(command: options.Command) -> options.Command:
     metavar="FOLDER",
     help="Copy the episodes that are the same to FOLDER/kept, which `ctx1 train sft` reads.",
 )
-@replayed
+@replay_options
 @options.index
 @options.opening
 @options.common
@@ -330,13 +332,13 @@ def replay_check(
 
     The actions are those of the record; no policy is asked. The exit code is 1 where an episode differs.
     """
-    from context_agent.synth_data.demonstrations.replay_check import Summary, check_files, recorded
+    from context_agent.synth_data.demonstrations.replay_check import ReplaySummary, check_files, trajectory_files
 
-    files = recorded(paths)
+    files = trajectory_files(paths)
     terms = replay.terms()
     with options.open_corpus(index, opening) as corpus, console.progress("Replaying", "episodes") as advance:
         checked = asyncio.run(check_files(files, corpus, terms, advance=advance))
-    summary = Summary.of(checked)
+    summary = ReplaySummary.of(checked)
     if out is not None:
         keep_same(out, checked, summary.to_json())
     if as_json:
@@ -348,15 +350,17 @@ def replay_check(
     return 0 if summary.same == summary.checked else 1
 
 
-def keep_same(out: Path, checked: Sequence[Checked], report: dict[str, Any]) -> None:
+def keep_same(out: Path, checked: Sequence[ReplayResult], report: dict[str, Any]) -> None:
     """The episodes that are the same, in a folder to train on; the others in its list of dropped ones."""
-    from context_agent.synth_data.demonstrations.replay_check import Chosen, settle
+    from context_agent.synth_data.demonstrations.replay_check import TrajectoryRow, write_selection
 
-    rows = [(Chosen(one.path, {**one.to_json(), "file": one.path.name}), one.difference is None) for one in checked]
-    settle(out, [row for row, same in rows if same], [row for row, same in rows if not same], report)
+    rows = [
+        (TrajectoryRow(one.path, {**one.to_json(), "file": one.path.name}), one.difference is None) for one in checked
+    ]
+    write_selection(out, [row for row, same in rows if same], [row for row, same in rows if not same], report)
 
 
-def show_replays(checked: Sequence[Checked], report: dict[str, Any], *, err: bool = False) -> None:
+def show_replays(checked: Sequence[ReplayResult], report: dict[str, Any], *, err: bool = False) -> None:
     """How many are the same, the causes with their counts, and the first differences."""
     click.echo(f"{report['same']:,} of {report['checked']:,} episodes are shown as they were recorded", err=err)
     for cause, count in report["causes"].items():
@@ -386,7 +390,7 @@ class SftOptions:
     keep_changed: bool
 
 
-def _liked(command: options.Command) -> options.Command:
+def _sft_options(command: options.Command) -> options.Command:
     """The options of `--sft`; the command gets them as `liked: SftOptions`."""
     return options.together(
         options.gathered(command, "liked", SftOptions),
@@ -441,8 +445,8 @@ def _liked(command: options.Command) -> options.Command:
     metavar="FILE.jsonl",
     help="Where the tasks go.",
 )
-@_liked
-@replayed
+@_sft_options
+@replay_options
 @options.index
 @options.opening
 @options.common
@@ -477,7 +481,7 @@ def from_feedback(
         if liked.sft is not None:
             lessons = _demonstrations(judgements, kept, corpus, folder=liked.sft, liked=liked, replay=replay)
     write_tasks(out, tasks)
-    tell_problems("from-feedback", problems)
+    report_problems("from-feedback", problems)
     told = {**report.to_json(), "unreadable": len(problems), "out": str(out)}
     if as_json:
         console.print_json(told if lessons is None else {**told, "sft": lessons})
@@ -506,16 +510,16 @@ def _demonstrations(
     replay: ReplayOptions,
 ) -> dict[str, Any]:
     """Copies the liked trajectories, and reports what became of the others."""
-    from context_agent.synth_data.demonstrations.from_feedback import Taste, preferred
-    from context_agent.synth_data.demonstrations.replay_check import Summary, settle
+    from context_agent.synth_data.demonstrations.from_feedback import FeedbackFilters, demonstrations_from_feedback
+    from context_agent.synth_data.demonstrations.replay_check import ReplaySummary, write_selection
 
-    taste = Taste(rating=liked.min_rating, bad=liked.max_bad, per_question=liked.per_question)
+    taste = FeedbackFilters(rating=liked.min_rating, bad=liked.max_bad, per_question=liked.per_question)
     check = None if liked.keep_changed else replay.terms()
-    found = asyncio.run(preferred(judgements, log, corpus, taste, check=check))
+    found = asyncio.run(demonstrations_from_feedback(judgements, log, corpus, taste, check=check))
     report: dict[str, Any] = {**found.counts(), "folder": str(folder)}
     if check is not None:
-        report["replay"] = Summary.of(found.checks).to_json()
-    settle(folder, found.kept, found.dropped, report)
+        report["replay"] = ReplaySummary.of(found.checks).to_json()
+    write_selection(folder, found.kept, found.dropped, report)
     if check is not None and found.checks:
         console.note("ctx1 synth from-feedback: the liked trajectories, played again:")
         show_replays(found.checks, report["replay"], err=True)

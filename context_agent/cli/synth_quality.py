@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 import click
 
 from context_agent.cli import console, options
-from context_agent.cli.synth import tell_problems
+from context_agent.cli.synth import report_problems
 
 if TYPE_CHECKING:
     from context_agent.retrieval.protocol import Corpus
-    from context_agent.synth_data.pass_at_n import Extreme, Trial, Vary
-    from context_agent.synth_data.stages import Report
+    from context_agent.synth_data.pass_at_n import Extreme, PassAtN, Vary
+    from context_agent.synth_data.stages import StageReport
     from context_agent.synth_data.task import Task
 
 
@@ -98,7 +98,7 @@ def filter_(
     given = load_tasks(str(tasks), problems=problems)
     with ExitStack() as stack:
         corpus = stack.enter_context(options.open_corpus(index, opening))
-        trial = _trial(agent, corpus, passes=passes, vary=vary, k=k, recall=recall, drop=drop) if passes else None
+        trial = _pass_at_n(agent, corpus, passes=passes, vary=vary, k=k, recall=recall, drop=drop) if passes else None
         if trial is not None:
             stack.callback(trial.close)
         with console.progress("Filtering", "tasks") as advance:
@@ -113,22 +113,22 @@ def filter_(
                     advance=advance,
                 )
             )
-    tell_problems("filter", problems)
+    report_problems("filter", problems)
     _show_filtered(report, len(problems), out, as_json)
     failed = any(reason.startswith("failed") for reason in report.dropped)
     return 1 if problems or failed or report.halted else 0
 
 
-def _trial(
+def _pass_at_n(
     agent: options.AgentOptions, corpus: Corpus, *, passes: int, vary: str | None, k: int, recall: float, drop: str
-) -> Trial:
+) -> PassAtN:
     from context_agent.episode import Limits
     from context_agent.policies.factory import load_policy
-    from context_agent.synth_data.pass_at_n import Trial, attempts, natural
+    from context_agent.synth_data.pass_at_n import PassAtN, build_attempts, default_vary
 
     policy = load_policy(agent.policy, weights=agent.weights, **asdict(agent.language_model))
-    chosen = natural(policy) if vary is None else cast("Vary", vary)
-    made = attempts(
+    chosen = default_vary(policy) if vary is None else cast("Vary", vary)
+    made = build_attempts(
         corpus,
         policy,
         passes,
@@ -140,10 +140,10 @@ def _trial(
         trajectories=agent.save,
     )
     dropped = frozenset(cast("list[Extreme]", [] if drop == "none" else drop.split(",")))
-    return Trial(made, chosen, k=k, threshold=recall, drop=dropped)
+    return PassAtN(made, chosen, k=k, threshold=recall, drop=dropped)
 
 
-def _show_filtered(report: Report, unreadable: int, out: Path, as_json: bool) -> None:
+def _show_filtered(report: StageReport, unreadable: int, out: Path, as_json: bool) -> None:
     if as_json:
         console.print_json({**report.to_json(), "unreadable": unreadable, "out": str(out)})
         return
@@ -154,7 +154,7 @@ def _show_filtered(report: Report, unreadable: int, out: Path, as_json: bool) ->
     )
 
 
-HELP = """Judge a sample of tasks by hand, in one HTML page that needs no server; then apply the judgements.
+REVIEW_HELP = """Judge a sample of tasks by hand, in one HTML page that needs no server; then apply the judgements.
 
 \b
   ctx1 synth review tasks.jsonl --out review.html                      makes the page
@@ -166,7 +166,7 @@ verification. That passed every task of the file, so only with --dropped can it 
 """
 
 
-@click.command(help=HELP)
+@click.command(help=REVIEW_HELP)
 @click.argument("tasks", type=click.Path(path_type=Path, allow_dash=True), metavar="TASKS.jsonl")
 @click.option(
     "--out",
@@ -237,15 +237,15 @@ def review(
     else:
         from context_agent.synth_data.review import review_page as sheet
 
-        drawn = sheet.sample(
-            [*sheet.sample(given, sample, seed), *sheet.sample(lost, dropped_sample, seed)], None, seed
+        drawn = sheet.draw_sample(
+            [*sheet.draw_sample(given, sample, seed), *sheet.draw_sample(lost, dropped_sample, seed)], None, seed
         )
         with options.open_corpus(index, opening) as corpus:
             page = sheet.review_page(drawn, corpus, f"Review of {tasks.name}")
         out.parent.mkdir(parents=True, exist_ok=True)
         out.write_text(page, encoding="utf-8")
         report = {"page": str(out), "tasks": len(drawn)}
-    tell_problems("review", problems)
+    report_problems("review", problems)
     if as_json:
         console.print_json(report)
     else:
@@ -288,12 +288,17 @@ def _apply_judgements(
     seed: int,
 ) -> dict[str, Any]:
     """Writes the tasks that stay, and reports what the judges made of them."""
-    from context_agent.synth_data.review.judgements import REVIEW_LABEL, agreement, apply, load_judgements
+    from context_agent.synth_data.review.judgements import (
+        REVIEW_LABEL,
+        apply_judgements,
+        load_judgements,
+        measure_agreement,
+    )
     from context_agent.synth_data.task import write_tasks
 
     verified = {**{task.id: True for task in given}, **{task.id: False for task in lost}}
     found = load_judgements(files, verified)
-    kept, rejected = apply(given, found, rule)
+    kept, rejected = apply_judgements(given, found, rule)
     if judged_only:
         kept = [task for task in kept if task.labels.get(REVIEW_LABEL, {}).get("accepted")]
     write_tasks(out, kept)
@@ -302,7 +307,7 @@ def _apply_judgements(
         "kept": len(kept),
         "rejected": [task.id for task in rejected],
         "lines": {kind: found.counts[kind] for kind in ("unknown", "changed", "undecided", "bad")},
-        "agreement": asdict(agreement(found.verdicts, verified, seed=seed)),
+        "agreement": asdict(measure_agreement(found.verdicts, verified, seed=seed)),
         "problems": found.problems,
     }
 
@@ -326,6 +331,6 @@ def _show_review(report: dict[str, Any]) -> None:
 
 
 def _figure(figure: dict[str, Any]) -> str:
-    from context_agent.synth_data.review.judgements import Figure
+    from context_agent.synth_data.review.judgements import IntervalEstimate
 
-    return str(Figure(**figure))
+    return str(IntervalEstimate(**figure))

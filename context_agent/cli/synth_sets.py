@@ -9,16 +9,16 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 import click
 
 from context_agent.cli import console, options
-from context_agent.cli.synth import tell_problems
+from context_agent.cli.synth import report_problems
 from context_agent.errors import ConfigError, DataError
 
 if TYPE_CHECKING:
-    from context_agent.synth_data.sets.card import Stage
+    from context_agent.synth_data.sets.card import StageSummary
     from context_agent.synth_data.task import Task
     from context_agent.types import Document
 
 
-def described(command: options.Command) -> options.Command:
+def card_options(command: options.Command) -> options.Command:
     """What a data card says that no file can tell."""
     return options.together(
         command,
@@ -68,7 +68,7 @@ def described(command: options.Command) -> options.Command:
     metavar="SOURCE",
     help="Documents to put beside the tasks, as `ctx1 index` reads them; may be repeated. Copies then count as one.",
 )
-@described
+@card_options
 @options.common
 def split(
     *,
@@ -88,15 +88,15 @@ def split(
 
     With --corpus the folder is a benchmark that `ctx1 eval` takes. The exit code is 1 when a row could not be read.
     """
-    from context_agent.synth_data.sets.card import Said, write_card
-    from context_agent.synth_data.sets.folder import present, twins_of, write_folder
-    from context_agent.synth_data.sets.splits import Parts, split_tasks
+    from context_agent.synth_data.sets.card import CardDetails, write_card
+    from context_agent.synth_data.sets.folder import duplicate_documents, tasks_in_corpus, write_folder
+    from context_agent.synth_data.sets.splits import TaskSplits, split_tasks
 
-    made = _stages(stages)
-    given, problems = _read(tasks)
-    wanted = parsed_shares(shares)
+    made = _stage_summaries(stages)
+    given, problems = _load_tasks(tasks)
+    wanted = parse_shares(shares)
     documents = _documents(corpus)
-    usable, absent = present(given, documents) if corpus else (given, [])
+    usable, absent = tasks_in_corpus(given, documents) if corpus else (given, [])
     called = name or out.resolve().name
     parts = split_tasks(
         usable,
@@ -104,13 +104,15 @@ def split(
         shares=wanted,
         seed=seed,
         giants=cast("Literal['cut', 'keep']", giants),
-        twins=twins_of(documents),
+        twins=duplicate_documents(documents),
     )
-    whole = Parts(parts.splits, (*absent, *parts.dropped), parts.components, parts.largest, parts.cut, parts.spread)
+    whole = TaskSplits(
+        parts.splits, (*absent, *parts.dropped), parts.components, parts.largest, parts.cut, parts.spread
+    )
     settings = {"set": called, "shares": wanted, "seed": seed, "giants": giants}
     report = write_folder(out, whole, settings, documents=documents)
-    write_card(out, Said(made, licence, about))
-    tell_problems("split", problems)
+    write_card(out, CardDetails(made, licence, about))
+    report_problems("split", problems)
     if as_json:
         console.print_json({**report, "unreadable": len(problems), "out": str(out)})
     else:
@@ -120,16 +122,16 @@ def split(
 
 @click.command()
 @click.argument("folder", type=click.Path(path_type=Path, file_okay=False, exists=True))
-@described
+@card_options
 @options.common
 def card(*, folder: Path, stages: tuple[Path, ...], licence: str, about: str, as_json: bool) -> int:
     """Write the data card of a folder that `ctx1 synth split` made, or of any folder of queries.<split>.jsonl, anew.
 
     What the options don't say is as the split said it.
     """
-    from context_agent.synth_data.sets.card import Said, write_card
+    from context_agent.synth_data.sets.card import CardDetails, write_card
 
-    path = write_card(folder, Said(_stages(stages), licence, about))
+    path = write_card(folder, CardDetails(_stage_summaries(stages), licence, about))
     if as_json:
         console.print_json({"card": str(path)})
     else:
@@ -146,12 +148,14 @@ def check(*, folder: Path, as_json: bool) -> int:
     The exit code is 1 when anything is wrong.
     """
     from context_agent.retrieval.loaders import load
-    from context_agent.synth_data.sets.folder import CORPUS, check_folder, present, twins_of
+    from context_agent.synth_data.sets.folder import CORPUS, check_folder, duplicate_documents, tasks_in_corpus
 
     corpus = folder / CORPUS
     documents = list(load(str(corpus))) if corpus.exists() else []
-    splits = check_folder(folder, twins_of(documents))
-    missing = [task.id for part in splits.values() for task, _ in (present(part, documents)[1] if documents else ())]
+    splits = check_folder(folder, duplicate_documents(documents))
+    missing = [
+        task.id for part in splits.values() for task, _ in (tasks_in_corpus(part, documents)[1] if documents else ())
+    ]
     if missing:
         raise DataError(f"{folder}: documents of {len(missing)} tasks are not in {CORPUS}, first {missing[0]!r}")
     counts = {name: len(part) for name, part in splits.items()}
@@ -165,7 +169,7 @@ def check(*, folder: Path, as_json: bool) -> int:
     return 0
 
 
-def parsed_shares(text: str) -> dict[str, float]:
+def parse_shares(text: str) -> dict[str, float]:
     """`train=.8,test=.2` as shares by split. Raises `ConfigError`; whether they sum to 1 is for the splitting."""
     shares: dict[str, float] = {}
     for part in text.split(","):
@@ -179,7 +183,7 @@ def parsed_shares(text: str) -> dict[str, float]:
     return shares
 
 
-def _read(files: tuple[Path, ...]) -> tuple[list[Task], list[str]]:
+def _load_tasks(files: tuple[Path, ...]) -> tuple[list[Task], list[str]]:
     """All tasks of the files. Raises `DataError` where two files have a task of the same id."""
     from context_agent.synth_data.task import load_tasks
 
@@ -202,13 +206,13 @@ def _documents(sources: tuple[str, ...]) -> list[Document]:
         return []
     read = LoadReport()
     documents = list(load(sources, report=read))
-    tell_problems("split", [str(notice) for notice in read.notices])
+    report_problems("split", [str(notice) for notice in read.notices])
     if not documents:
         raise DataError(f"no document in {', '.join(sources)}")
     return documents
 
 
-def _stages(files: tuple[Path, ...]) -> tuple[Stage, ...]:
+def _stage_summaries(files: tuple[Path, ...]) -> tuple[StageSummary, ...]:
     from context_agent.synth_data.sets.card import stage_of
 
     return tuple(stage_of(one) for one in files)
@@ -248,7 +252,7 @@ def export(*, tasks: Path, to: str, out: Path | None, push: str | None, public: 
     from context_agent.synth_data.sets.folder import CARD
 
     if not sys.stderr.isatty():
-        exporting.quiet()
+        exporting.disable_progress_bars()
     splits = _splits(tasks)
     counts = {name: len(part) for name, part in splits.items()}
     files: list[Path] = []

@@ -19,10 +19,10 @@ from context_agent.errors import ConfigError
 
 if TYPE_CHECKING:
     from context_agent.retrieval.protocol import Corpus
-    from context_agent.synth_data.llm_stages.context import Workshop
-    from context_agent.synth_data.llm_stages.model import Model
-    from context_agent.synth_data.llm_stages.pipeline import Plan
-    from context_agent.synth_data.stages import Report, Work
+    from context_agent.synth_data.llm_stages.context import StageContext
+    from context_agent.synth_data.llm_stages.model import StructuredModel
+    from context_agent.synth_data.llm_stages.pipeline import PipelinePlan
+    from context_agent.synth_data.stages import RowFunction, StageReport
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +40,7 @@ class WriterOptions:
     window: int
 
 
-def writer(command: options.Command) -> options.Command:
+def writer_options(command: options.Command) -> options.Command:
     """The options of work with a language model; the command gets them as `writer: WriterOptions`."""
     return options.together(
         options.gathered(command, "writer", WriterOptions),
@@ -69,7 +69,7 @@ def writer(command: options.Command) -> options.Command:
     )
 
 
-def mining(command: options.Command) -> options.Command:
+def distractor_options(command: options.Command) -> options.Command:
     """The options of distractors, as `distractors`, `least_distractors` and `check_distractors`."""
     return options.together(
         command,
@@ -89,7 +89,7 @@ def mining(command: options.Command) -> options.Command:
     )
 
 
-def _stage(command: options.Command) -> options.Command:
+def _stage_options(command: options.Command) -> options.Command:
     """What every stage takes."""
     return options.together(
         command,
@@ -107,7 +107,7 @@ def _stage(command: options.Command) -> options.Command:
             help="What keeps the model's answers; stages may share one.  [default: replies.jsonl beside OUT]",
         ),
         click.option("--seed", type=int, default=0, show_default=True, help="Seed of all chance."),
-        writer,
+        writer_options,
         options.model,
         options.index,
         options.opening,
@@ -122,52 +122,52 @@ _SOURCE = click.argument(
 
 @click.command()
 @click.option("--count", type=click.IntRange(1), default=100, show_default=True, help="Documents to start from.")
-@_stage
+@_stage_options
 def explore(*, count: int, **given: Any) -> int:
     """Gather the documents of tasks: an explorer starts from documents of the index, drawn at random."""
     from context_agent.synth_data.llm_stages import writing as stage
 
-    def rows(shop: Workshop) -> list[dict[str, Any]]:
-        return stage.seeds(shop.corpus, count, shop.model.seed)
+    def rows(shop: StageContext) -> list[dict[str, Any]]:
+        return stage.draw_seeds(shop.corpus, count, shop.model.seed)
 
     return _run("explore", rows, lambda shop: lambda row: stage.explore(shop, row), **given)
 
 
 @click.command()
 @_SOURCE
-@_stage
+@_stage_options
 def write(*, source: Path, **given: Any) -> int:
     """Write questions, clues and answers from what `explore` gathered."""
     from context_agent.synth_data.llm_stages import writing as stage
 
-    return _run("write", _rows(source), lambda shop: lambda row: stage.write(shop, row), **given)
+    return _run("write", _source_rows(source), lambda shop: lambda row: stage.write(shop, row), **given)
 
 
 @click.command()
 @_SOURCE
-@_stage
+@_stage_options
 def verify(*, source: Path, **given: Any) -> int:
     """Verify tasks by quotes that a model extracts and a rule finds again."""
     from context_agent.synth_data.llm_stages import verify as stage
 
-    return _run("verify", _rows(source), lambda shop: lambda row: stage.verify(shop, row), **given)
+    return _run("verify", _source_rows(source), lambda shop: lambda row: stage.verify(shop, row), **given)
 
 
 @click.command()
 @_SOURCE
-@_stage
+@_stage_options
 def extend(*, source: Path, **given: Any) -> int:
     """Make verified tasks one hop longer; verify them again afterwards."""
     from context_agent.synth_data.llm_stages import writing as stage
 
-    return _run("extend", _rows(source), lambda shop: lambda row: stage.extend(shop, row), **given)
+    return _run("extend", _source_rows(source), lambda shop: lambda row: stage.extend(shop, row), **given)
 
 
 @click.command()
 @_SOURCE
 @click.option("--without-model", is_flag=True, help="Search by the question and its clues; no model is asked.")
-@mining
-@_stage
+@distractor_options
+@_stage_options
 def distract(
     *,
     source: Path,
@@ -179,23 +179,23 @@ def distract(
 ) -> int:
     """Find distractors for tasks: documents that look relevant and do not contain the answer."""
     from context_agent.synth_data.llm_stages import distract as stage
-    from context_agent.synth_data.llm_stages.pipeline import mining_settings
+    from context_agent.synth_data.llm_stages.pipeline import distractor_settings
 
-    mined = stage.Mining(distractors, least_distractors, check_distractors)
+    mined = stage.DistractorSettings(distractors, least_distractors, check_distractors)
     if without_model:
         if check_distractors:
             raise ConfigError("--check-distractors needs a model; leave out --without-model")
         return _distract_by_words(source, mined, **given)
 
-    def work(shop: Workshop) -> Work:
+    def work(shop: StageContext) -> RowFunction:
         return lambda row: stage.distract(shop, mined, row)
 
-    return _run("distract", _rows(source), work, settings=mining_settings(mined), **given)
+    return _run("distract", _source_rows(source), work, settings=distractor_settings(mined), **given)
 
 
-def by_model(
+def make_with_model(
     corpus: Corpus,
-    plan: Plan,
+    plan: PipelinePlan,
     out: Path,
     *,
     writer: WriterOptions,
@@ -204,22 +204,22 @@ def by_model(
     as_json: bool,
 ) -> int:
     """All stages in a row; returns the exit code, 1 where no task came out or the cap ended it."""
-    from context_agent.synth_data.llm_stages.pipeline import REPLIES, make_tasks, stages_folder
+    from context_agent.synth_data.llm_stages.pipeline import REPLIES_FILE, make_tasks, stages_folder
 
-    replies = stages_folder(out) / REPLIES
+    replies = stages_folder(out) / REPLIES_FILE
     with _model(writer, language_model, replies, seed) as model, ExitStack() as bars:
 
         def watch(stage: str) -> Callable[[int, int | None], None]:
             bars.close()
             return bars.enter_context(console.progress(stage, "rows"))
 
-        reports = asyncio.run(make_tasks(_shop(corpus, model, writer), plan, out, watch=watch))
+        reports = asyncio.run(make_tasks(_context(corpus, model, writer), plan, out, watch=watch))
     for report in reports:
-        tell(report, as_json=as_json)
+        show_report(report, as_json=as_json)
     return 1 if reports[-1].halted or not reports[-1].kept else 0
 
 
-def tell(report: Report, *, as_json: bool) -> None:
+def show_report(report: StageReport, *, as_json: bool) -> None:
     """The report: a line of JSON on stdout, or words on stderr."""
     if as_json:
         console.print_json(report.to_json())
@@ -233,8 +233,8 @@ def tell(report: Report, *, as_json: bool) -> None:
 
 def _run(
     stage: str,
-    rows: Callable[[Workshop], list[dict[str, Any]]],
-    work: Callable[[Workshop], Work],
+    rows: Callable[[StageContext], list[dict[str, Any]]],
+    work: Callable[[StageContext], RowFunction],
     *,
     out: Path,
     replies: Path | None,
@@ -246,18 +246,18 @@ def _run(
     as_json: bool,
     settings: dict[str, Any] | None = None,
 ) -> int:
-    from context_agent.synth_data.llm_stages.pipeline import REPLIES, run_stage
+    from context_agent.synth_data.llm_stages.pipeline import REPLIES_FILE, run_llm_stage
 
-    kept = replies or out.with_name(REPLIES)
+    kept = replies or out.with_name(REPLIES_FILE)
     with (
         options.open_corpus(index, opening) as corpus,
         _model(writer, language_model, kept, seed) as model,
         console.progress(stage, "rows") as advance,
     ):
-        shop = _shop(corpus, model, writer)
+        shop = _context(corpus, model, writer)
         begun = rows(shop)
         report = asyncio.run(
-            run_stage(
+            run_llm_stage(
                 shop,
                 stage,
                 begun,
@@ -268,7 +268,7 @@ def _run(
                 advance=advance,
             )
         )
-    tell(report, as_json=as_json)
+    show_report(report, as_json=as_json)
     return 1 if report.halted or (report.inputs and not report.kept) else 0
 
 
@@ -284,14 +284,14 @@ def _distract_by_words(
     **_: Any,
 ) -> int:
     from context_agent.synth_data.llm_stages.distract import distract_by_words
-    from context_agent.synth_data.llm_stages.pipeline import mining_settings
-    from context_agent.synth_data.stages import run
+    from context_agent.synth_data.llm_stages.pipeline import distractor_settings
+    from context_agent.synth_data.stages import run_stage
 
     with options.open_corpus(index, opening) as corpus, console.progress("distract", "rows") as advance:
-        settings = {"corpus": corpus.name, "model": None, **mining_settings(mined)}
-        work = run(
+        settings = {"corpus": corpus.name, "model": None, **distractor_settings(mined)}
+        work = run_stage(
             "distract",
-            _loaded(source),
+            _load_rows(source),
             lambda row: distract_by_words(corpus, mined, row),
             out,
             concurrency=writer.concurrency,
@@ -299,42 +299,44 @@ def _distract_by_words(
             advance=advance,
         )
         report = asyncio.run(work)
-    tell(report, as_json=as_json)
+    show_report(report, as_json=as_json)
     return 1 if report.inputs and not report.kept else 0
 
 
 @contextmanager
-def _model(writer: WriterOptions, language_model: options.ModelOptions, replies: Path, seed: int) -> Iterator[Model]:
-    from context_agent.synth_data.llm_stages.cached_model import Cap, Prices
-    from context_agent.synth_data.llm_stages.model import Model, ModelOptions
+def _model(
+    writer: WriterOptions, language_model: options.ModelOptions, replies: Path, seed: int
+) -> Iterator[StructuredModel]:
+    from context_agent.synth_data.llm_stages.cached_model import SpendingCap, TokenPrices
+    from context_agent.synth_data.llm_stages.model import StructuredModel, StructuredModelOptions
 
-    chosen = ModelOptions(
+    chosen = StructuredModelOptions(
         asked=asdict(language_model),
-        prices=Prices(writer.price_in, writer.price_out),
-        cap=Cap(writer.max_cost, writer.max_tokens_total),
+        prices=TokenPrices(writer.price_in, writer.price_out),
+        cap=SpendingCap(writer.max_cost, writer.max_tokens_total),
         prompts=writer.prompts,
     )
-    with Model(chosen, replies, concurrency=writer.concurrency, seed=seed) as model:
+    with StructuredModel(chosen, replies, concurrency=writer.concurrency, seed=seed) as model:
         yield model
 
 
-def _shop(corpus: Corpus, model: Model, writer: WriterOptions) -> Workshop:
-    from context_agent.synth_data.domains import domain
-    from context_agent.synth_data.llm_stages.context import Workshop
+def _context(corpus: Corpus, model: StructuredModel, writer: WriterOptions) -> StageContext:
+    from context_agent.synth_data.domains import load_domain
+    from context_agent.synth_data.llm_stages.context import StageContext
 
-    return Workshop(corpus, model, domain(writer.domain), writer.window, writer.max_turns)
-
-
-def _rows(source: Path) -> Callable[[Workshop], list[dict[str, Any]]]:
-    return lambda _: _loaded(source)
+    return StageContext(corpus, model, load_domain(writer.domain), writer.window, writer.max_turns)
 
 
-def _loaded(source: Path) -> list[dict[str, Any]]:
+def _source_rows(source: Path) -> Callable[[StageContext], list[dict[str, Any]]]:
+    return lambda _: _load_rows(source)
+
+
+def _load_rows(source: Path) -> list[dict[str, Any]]:
     """The rows of the file; lines that are none are told and left out."""
-    from context_agent.synth_data.llm_stages.pipeline import load
+    from context_agent.synth_data.llm_stages.pipeline import load_stage_rows
 
     problems: list[str] = []
-    rows = load(source, problems=problems)
+    rows = load_stage_rows(source, problems=problems)
     for problem in problems:
         console.note(problem)
     return rows

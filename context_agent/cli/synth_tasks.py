@@ -11,18 +11,18 @@ import click
 
 from context_agent.cli import console, options
 from context_agent.cli.ranges import HOPS
-from context_agent.cli.synth_stages import WriterOptions, by_model, writer
+from context_agent.cli.synth_stages import WriterOptions, make_with_model, writer_options
 from context_agent.errors import ConfigError
 
 if TYPE_CHECKING:
     from context_agent.retrieval.protocol import Corpus
-    from context_agent.synth_data.links import Settings
+    from context_agent.synth_data.links import LinkTaskSettings
     from context_agent.synth_data.task import Task
 
 
-STARTS = 100
+DEFAULT_SEEDS = 100
 """Documents that a language model starts from unless told otherwise."""
-HOPS_MADE = (2, 4)
+DEFAULT_HOPS = (2, 4)
 """Hops of the tasks unless told otherwise."""
 
 
@@ -66,7 +66,7 @@ HOPS_MADE = (2, 4)
     metavar="FILE.json",
     help="Write the counts of kept and dropped drafts here.",
 )
-@writer
+@writer_options
 @options.model
 @options.index
 @options.opening
@@ -93,31 +93,35 @@ def tasks(
     be found. Every task is checked: its quotes stand in its documents, its answer in the last one and in no distractor.
     The same index and options give the same bytes, so a run that was killed is simply run again.
     """
-    from context_agent.synth_data.domains import domain
+    from context_agent.synth_data.domains import load_domain
 
     if language_model.model is None and language_model.base_url is not None:
         raise ConfigError("name the model that is to write the tasks: --model; without one they are built from links")
     if language_model.model is not None:
         if report is not None:
             raise ConfigError("--report counts the drafts from links; with --model, --json gives a report a stage")
-        from context_agent.synth_data.llm_stages.distract import Mining
-        from context_agent.synth_data.llm_stages.pipeline import Plan
+        from context_agent.synth_data.llm_stages.distract import DistractorSettings
+        from context_agent.synth_data.llm_stages.pipeline import PipelinePlan
 
-        longest = min(HOPS_MADE[1], domain(writer.domain).max_hops)
-        reach = hops or (min(HOPS_MADE[0], longest), longest)
-        plan = Plan(count or STARTS, reach, Mining(distractors, min(1, distractors)), writer.concurrency)
+        longest = min(DEFAULT_HOPS[1], load_domain(writer.domain).max_hops)
+        reach = hops or (min(DEFAULT_HOPS[0], longest), longest)
+        plan = PipelinePlan(
+            count or DEFAULT_SEEDS, reach, DistractorSettings(distractors, min(1, distractors)), writer.concurrency
+        )
         with options.open_corpus(index, opening) as corpus:
-            return by_model(corpus, plan, out, writer=writer, language_model=language_model, seed=seed, as_json=as_json)
-    from context_agent.synth_data.links import Settings
+            return make_with_model(
+                corpus, plan, out, writer=writer, language_model=language_model, seed=seed, as_json=as_json
+            )
+    from context_agent.synth_data.links import LinkTaskSettings
 
-    settings = Settings(
+    settings = LinkTaskSettings(
         count=count,
         types=tuple(one.strip() for one in types.split(",") if one.strip()),
-        hops=hops or HOPS_MADE,
+        hops=hops or DEFAULT_HOPS,
         seed=seed,
         distractors=distractors,
         name=name,
-        domain=domain(writer.domain).name,
+        domain=load_domain(writer.domain).name,
     )
     settings.check()
     with options.open_corpus(index, opening) as corpus:
@@ -129,7 +133,7 @@ def tasks(
     return 0 if tally["tasks"] else 1
 
 
-def link_tasks(corpus: Corpus, settings: Settings, out: Path) -> dict[str, Any]:
+def link_tasks(corpus: Corpus, settings: LinkTaskSettings, out: Path) -> dict[str, Any]:
     """Writes the tasks that a corpus' links give, and returns what was kept and dropped."""
     from context_agent.synth_data.links import LinkTasks
     from context_agent.synth_data.task import write_tasks

@@ -28,7 +28,7 @@ from context_agent.synth_data.task import Task
 
 Vary = Literal["seed", "effort", "window"]
 Extreme = Literal["always", "never"]
-LEAST_WINDOW = 2048
+SMALLEST_WINDOW = 2048
 """Windows are not halved below this many tokens."""
 ATTEMPTS_LABEL = "passes"
 
@@ -42,7 +42,7 @@ class Attempt:
 
 
 @dataclass(frozen=True, slots=True)
-class Passes:
+class AttemptResults:
     """What the attempts at one task came to, in their order: the share of its gold that was found, and the turns."""
 
     recalls: tuple[float, ...]
@@ -54,7 +54,7 @@ class Passes:
 
 
 @dataclass(frozen=True, slots=True)
-class Trial:
+class PassAtN:
     """N attempts at any task: a task counts as solved by an attempt whose top `k` reach the recall `threshold`."""
 
     attempts: tuple[Attempt, ...]
@@ -67,7 +67,7 @@ class Trial:
         if not 0 < self.threshold <= 1:
             raise ConfigError(f"the recall that counts as solved must be above 0 and at most 1; got {self.threshold}")
 
-    async def run(self, task: Task) -> Passes:
+    async def run(self, task: Task) -> AttemptResults:
         """The attempts, one after another. Raises what a search raises, and `PolicyError` for one that broke off."""
         gold = gold_of(task.asked, self.attempts[0].agent.corpus)
         results = []
@@ -76,9 +76,9 @@ class Trial:
             if found.error is not None:
                 raise PolicyError(f"{attempt.label}: {found.error}")
             results.append(found)
-        return Passes(tuple(_recall(gold, found) for found in results), tuple(found.turns for found in results))
+        return AttemptResults(tuple(_recall(gold, found) for found in results), tuple(found.turns for found in results))
 
-    def extreme(self, passes: Passes) -> Extreme | None:
+    def extreme(self, passes: AttemptResults) -> Extreme | None:
         """Whether the task is one to drop, and which kind."""
         solved = passes.solved(self.threshold)
         kind: Extreme | None = "never" if not solved else "always" if solved == len(self.attempts) else None
@@ -100,7 +100,7 @@ class Trial:
             "drop": sorted(self.drop),
         }
 
-    def labelled(self, task: Task, passes: Passes) -> Task:
+    def labelled(self, task: Task, passes: AttemptResults) -> Task:
         """The task with what the attempts came to among its labels."""
         came = {
             "policy": self.attempts[0].agent.policy.name,
@@ -115,7 +115,7 @@ class Trial:
         }
         return replace(task, labels={**task.labels, ATTEMPTS_LABEL: came})
 
-    def told(self, passes: Passes) -> str:
+    def told(self, passes: AttemptResults) -> str:
         """The recall of each attempt, in words."""
         named = zip(self.attempts, passes.recalls, strict=True)
         return ", ".join(f"{attempt.label}: recall {found:.2f}" for attempt, found in named)
@@ -126,7 +126,7 @@ class Trial:
             attempt.agent.close()
 
 
-def attempts(
+def build_attempts(
     corpus: Corpus,
     policy: Policy,
     count: int,
@@ -163,7 +163,7 @@ def attempts(
     )
 
 
-def natural(policy: Policy) -> Vary:
+def default_vary(policy: Policy) -> Vary:
     """What makes attempts of this policy differ: the seed, but for the embedded one."""
     return "effort" if isinstance(policy, BridgePolicy) else "seed"
 
@@ -174,29 +174,32 @@ def _recall(gold: Gold, found: SearchResult) -> float:
     return len(frozenset[int]().union(*met)) / gold.needs if gold.needs else 0.0
 
 
-Setting = tuple[str, Policy, int, int]
+AttemptSetting = tuple[str, Policy, int, int]
 """Label, policy, seed and window of an attempt."""
 
 
-def _seeds(policy: Policy, count: int, window: int) -> list[Setting]:
+def _seeds(policy: Policy, count: int, window: int) -> list[AttemptSetting]:
     if count > 1 and isinstance(policy, BridgePolicy):
         raise ConfigError("the bridge policy decides alike for every seed: vary its effort, or the window")
     return [(f"seed {seed}", policy, seed, window) for seed in range(count)]
 
 
-def _efforts(policy: Policy, count: int, window: int) -> list[Setting]:
+def _efforts(policy: Policy, count: int, window: int) -> list[AttemptSetting]:
     if not isinstance(policy, BridgePolicy):
         raise ConfigError(f"{policy.name} has no effort to vary: vary the seed, or the window")
-    return [(f"searches {one}", _limited(policy, one), 0, window) for one in _rungs(policy.effort.searches, count)]
+    return [
+        (f"searches {one}", _with_fewer_searches(policy, one), 0, window)
+        for one in _search_counts(policy.effort.searches, count)
+    ]
 
 
-def _limited(policy: BridgePolicy, searches: int) -> BridgePolicy:
+def _with_fewer_searches(policy: BridgePolicy, searches: int) -> BridgePolicy:
     """The policy with fewer searches."""
     effort = replace(policy.effort, searches=searches)
     return BridgePolicy(policy.scorer, effort=effort, untrained=policy.scorer is None)
 
 
-def _rungs(most: int, count: int) -> Sequence[int]:
+def _search_counts(most: int, count: int) -> Sequence[int]:
     """`count` numbers of searches up to `most`, each about the same multiple of the one before."""
     rungs = [round(most ** (at / (count - 1))) for at in range(count)] if count > 1 else [most]
     if len(set(rungs)) < count:
@@ -204,11 +207,11 @@ def _rungs(most: int, count: int) -> Sequence[int]:
     return rungs
 
 
-def _windows(policy: Policy, count: int, window: int) -> list[Setting]:
+def _windows(policy: Policy, count: int, window: int) -> list[AttemptSetting]:
     sizes = [window >> at for at in range(count)]
-    if sizes[-1] < LEAST_WINDOW:
+    if sizes[-1] < SMALLEST_WINDOW:
         raise ConfigError(
-            f"a window of {window:,} halved {count - 1} times is {sizes[-1]:,} tokens, below {LEAST_WINDOW:,}: "
+            f"a window of {window:,} halved {count - 1} times is {sizes[-1]:,} tokens, below {SMALLEST_WINDOW:,}: "
             "ask for fewer passes or a larger window"
         )
     return [(f"window {size}", policy, 0, size) for size in sizes]

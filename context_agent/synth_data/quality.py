@@ -20,9 +20,9 @@ from context_agent.errors import ConfigError
 from context_agent.eval.checks import missing_gold
 from context_agent.retrieval.protocol import Corpus
 from context_agent.synth_data.pass_at_n import ATTEMPTS_LABEL as PASSES
-from context_agent.synth_data.pass_at_n import Trial
-from context_agent.synth_data.stages import Advance, Dropped, Kept, Report, run
-from context_agent.synth_data.task import Task, documents_of, folded
+from context_agent.synth_data.pass_at_n import PassAtN
+from context_agent.synth_data.stages import DroppedRow, KeptRows, ProgressCallback, StageReport, run_stage
+from context_agent.synth_data.task import Task, documents_of, question_key
 
 LIKENESS = 0.7
 """Jaccard index from which two questions about the same documents are one."""
@@ -57,7 +57,7 @@ def find_duplicates(tasks: Sequence[Task], *, likeness: float = LIKENESS) -> lis
     blocks: dict[frozenset[str], _QuestionIndex] = defaultdict(lambda: _QuestionIndex(likeness))
     found = []
     for task, grams in zip(tasks, shingled, strict=True):
-        text = folded(task.question)
+        text = question_key(task.question)
         if text in asked:
             found.append(Duplicate(task, asked[text], 1.0))
             continue
@@ -77,7 +77,7 @@ def find_duplicates(tasks: Sequence[Task], *, likeness: float = LIKENESS) -> lis
 
 def shingles(text: str) -> frozenset[str]:
     """The text's n-grams, spaces at both ends included; never empty."""
-    padded = f" {folded(text)} "
+    padded = f" {question_key(text)} "
     return frozenset(padded[at : at + SHINGLE] for at in range(max(1, len(padded) - SHINGLE + 1)))
 
 
@@ -119,11 +119,11 @@ def _by_rarity(shingled: Iterable[frozenset[str]]) -> dict[str, int]:
 
 Level = Literal["easy", "medium", "hard"]
 DIFFICULTY_LABEL = "difficulty"
-RIVALS = 10
+RIVAL_HITS = 10
 """Hits of the question among which wrong documents are sought."""
-TURNS = 12
+MANY_TURNS = 12
 """Turns that count as many."""
-EASY, HARD = 0.35, 0.55
+EASY_BELOW, HARD_FROM = 0.35, 0.55
 """Scores below and from which a task is easy and hard."""
 
 
@@ -137,7 +137,7 @@ class Difficulty:
     @property
     def level(self) -> Level:
         """The score in a word."""
-        return "easy" if self.score < EASY else "hard" if self.score >= HARD else "medium"
+        return "easy" if self.score < EASY_BELOW else "hard" if self.score >= HARD_FROM else "medium"
 
     def to_json(self) -> dict[str, Any]:
         """What is written into the task's labels."""
@@ -154,7 +154,7 @@ def estimate_difficulty(task: Task, corpus: Corpus) -> Difficulty:
     passes = task.labels.get(PASSES)
     if isinstance(passes, dict) and passes.get("recalls"):
         parts["misses"] = 1 - float(np.mean(passes["recalls"]))
-        parts["turns"] = _clipped(float(np.mean(passes["turns"])) / TURNS)
+        parts["turns"] = _clipped(float(np.mean(passes["turns"])) / MANY_TURNS)
     return Difficulty(float(np.mean(list(parts.values()))), parts)
 
 
@@ -169,14 +169,14 @@ def rival_margin(task: Task, corpus: Corpus) -> float | None:
     None where the corpus has no gold of the task or nothing beside it, or cannot tell similarities.
     """
     right = documents_of(task)
-    hits = corpus.search(task.question, limit=RIVALS)
+    hits = corpus.search(task.question, limit=RIVAL_HITS)
     wrong = {*task.distractors, *(hit.chunk.document_id for hit in hits)} - right
-    gold = _nearness(task.question, task.gold, corpus)
-    others = _nearness(task.question, sorted(wrong), corpus)
+    gold = _cosines(task.question, task.gold, corpus)
+    others = _cosines(task.question, sorted(wrong), corpus)
     return max(others) - min(gold) if gold and others else None
 
 
-def _nearness(question: str, documents: Sequence[str], corpus: Corpus) -> list[float]:
+def _cosines(question: str, documents: Sequence[str], corpus: Corpus) -> list[float]:
     """For each document that is there, the cosine of its nearest chunk."""
     best = []
     for document in documents:
@@ -201,21 +201,21 @@ async def filter_tasks(
     corpus: Corpus,
     out: Path,
     *,
-    trial: Trial | None = None,
+    trial: PassAtN | None = None,
     likeness: float | None = LIKENESS,
     concurrency: int = 8,
-    advance: Advance | None = None,
-) -> Report:
+    advance: ProgressCallback | None = None,
+) -> StageReport:
     """Writes the tasks that stay to `out`; see `stages.run` for the files beside it, and for what it raises.
 
     `likeness=None` keeps near-duplicates. A task whose attempts broke off is dropped as failed, and tried again by the
     next run. So is one that has become a near-duplicate, or is none any more, because the other tasks have changed.
     """
     repeated = {} if likeness is None else {one.task.id: one for one in find_duplicates(tasks, likeness=likeness)}
-    sieve = _Sieve({task.id: task for task in tasks}, corpus, repeated, trial)
+    sieve = _TaskFilter({task.id: task for task in tasks}, corpus, repeated, trial)
     settings = {"corpus": corpus.name, "likeness": likeness, "passes": None if trial is None else trial.settings}
     rows = [task.to_json() for task in tasks]
-    return await run(
+    return await run_stage(
         STAGE,
         rows,
         sieve.work,
@@ -227,28 +227,28 @@ async def filter_tasks(
     )
 
 
-class _Sieve:
+class _TaskFilter:
     """What becomes of one row."""
 
     def __init__(
-        self, tasks: Mapping[str, Task], corpus: Corpus, repeated: Mapping[str, Duplicate], trial: Trial | None
+        self, tasks: Mapping[str, Task], corpus: Corpus, repeated: Mapping[str, Duplicate], trial: PassAtN | None
     ) -> None:
         self._tasks, self._corpus, self._repeated, self._trial = tasks, corpus, repeated, trial
 
-    async def work(self, row: Mapping[str, Any]) -> Kept | Dropped:
+    async def work(self, row: Mapping[str, Any]) -> KeptRows | DroppedRow:
         task = self._tasks[row["id"]]
         if not task.gold and not task.facts:
-            return Dropped(NO_GOLD)
+            return DroppedRow(NO_GOLD)
         if missing := await self._aside(missing_gold, self._corpus, [task.asked]):
-            return Dropped(MISSING, ", ".join(missing.ids))
+            return DroppedRow(MISSING, ", ".join(missing.ids))
         if task.id in self._repeated:
-            return Dropped(REPEATED, self._repeated[task.id].reason)
+            return DroppedRow(REPEATED, self._repeated[task.id].reason)
         if self._trial is not None:
             passes = await self._trial.run(task)
             if kind := self._trial.extreme(passes):
-                return Dropped(f"{kind} solved", self._trial.told(passes))
+                return DroppedRow(f"{kind} solved", self._trial.told(passes))
             task = self._trial.labelled(task, passes)
-        return Kept(((await self._aside(label_difficulty, task, self._corpus)).to_json(),))
+        return KeptRows(((await self._aside(label_difficulty, task, self._corpus)).to_json(),))
 
     async def _aside(self, work: Any, *arguments: Any) -> Any:
         """In a thread where the corpus waits for disk or network, so that other rows go on."""

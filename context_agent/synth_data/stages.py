@@ -20,45 +20,45 @@ from pathlib import Path
 from typing import IO, Any
 
 from context_agent.errors import ConfigError, DataError
-from context_agent.synth_data.task import encode, write_rows
+from context_agent.synth_data.task import encode_row, write_rows
 
 SCHEMA = 1
 """Of the journal."""
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class KeptRows:
     """What an input row became: one row or several."""
 
     rows: tuple[dict[str, Any], ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Dropped:
+class DroppedRow:
     """Why an input came to nothing: short, stable words that reports count; `detail` is for the reader of the row."""
 
     reason: str
     detail: str = ""
 
 
-class Unfit(Exception):
+class DropRow(Exception):
     """Raised inside a stage's work, the same as returning `Dropped`."""
 
     def __init__(self, reason: str, detail: str = "") -> None:
         super().__init__(reason, detail)
-        self.dropped = Dropped(reason, detail)
+        self.dropped = DroppedRow(reason, detail)
 
 
-class Halted(Exception):
+class StageHalted(Exception):
     """Raised inside a stage's work: no row can go on (the cap is reached). The stage ends, to be resumed later."""
 
 
-Work = Callable[[Mapping[str, Any]], Awaitable[Kept | Dropped]]
-Advance = Callable[[int, int | None], None]
+RowFunction = Callable[[Mapping[str, Any]], Awaitable[KeptRows | DroppedRow]]
+ProgressCallback = Callable[[int, int | None], None]
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
+class StageReport:
     """What a stage did. `kept` counts output rows, `dropped` inputs by reason, `resumed` inputs done in earlier runs.
 
     `halted` says why the stage ended before all inputs were worked on; empty where none is left. `cost` is the ledger
@@ -86,17 +86,17 @@ class Report:
         }
 
 
-async def run(
+async def run_stage(
     stage: str,
     inputs: Iterable[Mapping[str, Any]],
-    work: Work,
+    work: RowFunction,
     out: Path,
     *,
     concurrency: int = 8,
     settings: Mapping[str, Any] | None = None,
     beside: Callable[[Mapping[str, Any]], str] | None = None,
-    advance: Advance | None = None,
-) -> Report:
+    advance: ProgressCallback | None = None,
+) -> StageReport:
     """Works on every input that the journal does not have, and writes the outputs in the order of the inputs.
 
     Whatever the concurrency, and however often it was killed on the way, the files are the same bytes. An exception
@@ -112,7 +112,7 @@ async def run(
     keys = _keys(rows, beside)
     with _journal(out, stage, settings or {}) as (done, note):
         known = {key: done[key] for key in keys if key in done}
-        shift = _Shift(rows, keys, work, known=known, note=note, advance=advance)
+        shift = _StageRun(rows, keys, work, known=known, note=note, advance=advance)
         await shift.work(concurrency)
         _write(out, rows, keys, shift.outcomes)
     return _report(stage, rows, keys, shift)
@@ -128,7 +128,7 @@ def journal_path(out: Path) -> Path:
     return out.with_name(f"{out.name}.journal")
 
 
-def forget(out: Path, lost: Callable[[Mapping[str, Any]], bool]) -> int:
+def redo_inputs(out: Path, lost: Callable[[Mapping[str, Any]], bool]) -> int:
     """Strikes the inputs from the journal of which an output row is lost, so that the next run works on them anew.
 
     Returns how many. For stages whose rows stand for files of their own. Raises `DataError` as `run` does.
@@ -149,20 +149,20 @@ def forget(out: Path, lost: Callable[[Mapping[str, Any]], bool]) -> int:
     return len(lines) - len(kept)
 
 
-class _Shift:
+class _StageRun:
     """The work of one run: what is left to do, shared by its workers, and what became of it."""
 
     def __init__(
         self,
         rows: Sequence[Mapping[str, Any]],
         keys: Sequence[str],
-        work: Work,
+        work: RowFunction,
         *,
-        known: Mapping[str, Kept | Dropped],
-        note: Callable[[str, Kept | Dropped], None],
-        advance: Advance | None,
+        known: Mapping[str, KeptRows | DroppedRow],
+        note: Callable[[str, KeptRows | DroppedRow], None],
+        advance: ProgressCallback | None,
     ) -> None:
-        self.outcomes: dict[str, Kept | Dropped] = dict(known)
+        self.outcomes: dict[str, KeptRows | DroppedRow] = dict(known)
         self.resumed = len(known)
         self.halted = ""
         self._left = iter([(key, row) for key, row in zip(keys, rows, strict=True) if key not in known])
@@ -182,11 +182,11 @@ class _Shift:
         for key, row in self._left:
             try:
                 outcome = await self._outcome(row)
-            except Halted as halt:
+            except StageHalted as halt:
                 self.halted = self.halted or str(halt)
                 return
             except Exception as error:  # noqa: BLE001 (one row stops no other)
-                self.outcomes[key] = Dropped(f"failed: {type(error).__name__}", str(error))
+                self.outcomes[key] = DroppedRow(f"failed: {type(error).__name__}", str(error))
             else:
                 self._note(key, outcome)
                 self.outcomes[key] = outcome
@@ -194,10 +194,10 @@ class _Shift:
             if self.halted:
                 return
 
-    async def _outcome(self, row: Mapping[str, Any]) -> Kept | Dropped:
+    async def _outcome(self, row: Mapping[str, Any]) -> KeptRows | DroppedRow:
         try:
             return await self._work(row)
-        except Unfit as unfit:
+        except DropRow as unfit:
             return unfit.dropped
 
     def _tell(self) -> None:
@@ -218,27 +218,27 @@ def _keys(rows: Sequence[Mapping[str, Any]], beside: Callable[[Mapping[str, Any]
 
 
 def _write(
-    out: Path, rows: Sequence[Mapping[str, Any]], keys: Sequence[str], outcomes: Mapping[str, Kept | Dropped]
+    out: Path, rows: Sequence[Mapping[str, Any]], keys: Sequence[str], outcomes: Mapping[str, KeptRows | DroppedRow]
 ) -> None:
     ended = [(row, outcomes[key]) for row, key in zip(rows, keys, strict=True) if key in outcomes]
-    write_rows(out, (made for _, outcome in ended if isinstance(outcome, Kept) for made in outcome.rows))
+    write_rows(out, (made for _, outcome in ended if isinstance(outcome, KeptRows) for made in outcome.rows))
     write_rows(
         dropped_path(out),
         (
             {"reason": outcome.reason, "detail": outcome.detail, "input": row}
             for row, outcome in ended
-            if isinstance(outcome, Dropped)
+            if isinstance(outcome, DroppedRow)
         ),
     )
 
 
-def _report(stage: str, rows: Sequence[Mapping[str, Any]], keys: Sequence[str], shift: _Shift) -> Report:
+def _report(stage: str, rows: Sequence[Mapping[str, Any]], keys: Sequence[str], shift: _StageRun) -> StageReport:
     outcomes = [shift.outcomes[key] for key in keys if key in shift.outcomes]
-    reasons = Counter(outcome.reason for outcome in outcomes if isinstance(outcome, Dropped))
-    return Report(
+    reasons = Counter(outcome.reason for outcome in outcomes if isinstance(outcome, DroppedRow))
+    return StageReport(
         stage=stage,
         inputs=len(rows),
-        kept=sum(len(outcome.rows) for outcome in outcomes if isinstance(outcome, Kept)),
+        kept=sum(len(outcome.rows) for outcome in outcomes if isinstance(outcome, KeptRows)),
         dropped=dict(sorted(reasons.items())),
         resumed=shift.resumed,
         halted=shift.halted,
@@ -248,7 +248,7 @@ def _report(stage: str, rows: Sequence[Mapping[str, Any]], keys: Sequence[str], 
 @contextmanager
 def _journal(
     out: Path, stage: str, settings: Mapping[str, Any]
-) -> Iterator[tuple[dict[str, Kept | Dropped], Callable[[str, Kept | Dropped], None]]]:
+) -> Iterator[tuple[dict[str, KeptRows | DroppedRow], Callable[[str, KeptRows | DroppedRow], None]]]:
     """What earlier runs finished, and a function that notes one more. The file is locked while it is open."""
     path = journal_path(out)
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -257,8 +257,8 @@ def _journal(
         head = {"schema": SCHEMA, "stage": stage, "settings": json.loads(json.dumps(settings))}
         done = _read(stream, path, head)
 
-        def note(key: str, outcome: Kept | Dropped) -> None:
-            stream.write(f"{encode({'key': key, **_noted(outcome)})}\n".encode())
+        def note(key: str, outcome: KeptRows | DroppedRow) -> None:
+            stream.write(f"{encode_row({'key': key, **_noted(outcome)})}\n".encode())
             # Handed to the system, so it outlives the process; a sync to the disk each time would cost more than most
             # stages. What a model was paid for is synced by its own cache.
             stream.flush()
@@ -274,7 +274,7 @@ def lock(stream: IO[bytes], path: Path) -> None:
         raise DataError(f"{path}: another process is at work on it") from None
 
 
-def _read(stream: IO[bytes], path: Path, head: Mapping[str, Any]) -> dict[str, Kept | Dropped]:
+def _read(stream: IO[bytes], path: Path, head: Mapping[str, Any]) -> dict[str, KeptRows | DroppedRow]:
     """The journal's outcomes. A last line that a kill cut off is cut away; a new journal begins with its head."""
     stream.seek(0)
     data = stream.read()
@@ -283,7 +283,7 @@ def _read(stream: IO[bytes], path: Path, head: Mapping[str, Any]) -> dict[str, K
         stream.truncate(len(whole))
     lines = whole.splitlines()
     if not lines:
-        stream.write(f"{encode(head)}\n".encode())
+        stream.write(f"{encode_row(head)}\n".encode())
         stream.flush()
         return {}
     try:
@@ -305,11 +305,11 @@ def _check(path: Path, found: Mapping[str, Any], head: Mapping[str, Any]) -> Non
         raise ConfigError(f"{path} was begun with other settings: {said}. Use those, or write to another file")
 
 
-def _noted(outcome: Kept | Dropped) -> dict[str, Any]:
-    if isinstance(outcome, Kept):
+def _noted(outcome: KeptRows | DroppedRow) -> dict[str, Any]:
+    if isinstance(outcome, KeptRows):
         return {"kept": list(outcome.rows)}
     return {"dropped": outcome.reason, "detail": outcome.detail}
 
 
-def _outcome(row: Mapping[str, Any]) -> Kept | Dropped:
-    return Kept(tuple(row["kept"])) if "kept" in row else Dropped(row["dropped"], row["detail"])
+def _outcome(row: Mapping[str, Any]) -> KeptRows | DroppedRow:
+    return KeptRows(tuple(row["kept"])) if "kept" in row else DroppedRow(row["dropped"], row["detail"])

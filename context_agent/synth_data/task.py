@@ -104,10 +104,10 @@ def _support(item: Mapping[str, Any]) -> Support:
 
 def documents_of(task: Task) -> frozenset[str]:
     """Every document the task stands on: those it names, and those whose chunks its facts name."""
-    return named_by(task) | {_document_of(chunk) for fact in task.facts for chunk in fact}
+    return named_documents(task) | {_document_of(chunk) for fact in task.facts for chunk in fact}
 
 
-def named_by(task: Task) -> frozenset[str]:
+def named_documents(task: Task) -> frozenset[str]:
     """The documents that the task names by their own ids: gold, support and bridge."""
     return frozenset({*task.gold, *(item.id for item in task.supporting), task.bridge} - {""})
 
@@ -118,7 +118,7 @@ def _document_of(chunk: str) -> str:
     return document if document and index.isdigit() else chunk
 
 
-def folded(text: str) -> str:
+def question_key(text: str) -> str:
     """The text's words as `normalised` has them; a text of signs alone as it stands."""
     return normalised(text) or text.strip()
 
@@ -135,7 +135,7 @@ def load_tasks(source: Source, *, problems: list[str] | None = None) -> list[Tas
     Raises `DataError`, with the line's number, for a row that is no task and for an id that was there before; where a
     list of `problems` is given, such rows are left out and what is wrong with them is added to it.
     """
-    return load_rows(source, _task, problems=problems)
+    return load_rows(source, _task_row, problems=problems)
 
 
 def write_tasks(path: Path, tasks: Iterable[Task]) -> int:
@@ -151,7 +151,7 @@ def write_rows(path: Path, rows: Iterable[Mapping[str, Any]]) -> int:
     try:
         with partial.open("w", encoding="utf-8", newline="\n") as stream:
             for row in rows:
-                stream.write(encode(row) + "\n")
+                stream.write(encode_row(row) + "\n")
                 count += 1
         partial.replace(path)
     finally:
@@ -166,7 +166,7 @@ def write_json(path: Path, data: Mapping[str, Any]) -> None:
     partial.replace(path)
 
 
-def encode(row: Mapping[str, Any]) -> str:
+def encode_row(row: Mapping[str, Any]) -> str:
     """The row as one line of JSON. A text that UTF-8 cannot hold (a lone surrogate) is written with escapes."""
     line = json.dumps(row, ensure_ascii=False)
     try:
@@ -176,6 +176,6 @@ def encode(row: Mapping[str, Any]) -> str:
     return line
 
 
-def _task(row: object, number: int, place: str) -> Task:
+def _task_row(row: object, number: int, place: str) -> Task:
     # What is no object is refused by `task_of` itself, in the words of a question file.
     return task_of(cast("Mapping[str, Any]", row), place, number)

@@ -7,7 +7,7 @@ import pytest
 
 from context_agent.cli.synth_demonstrations import trajectories
 from context_agent.policies.scripted_server import rank_seen, says
-from context_agent.synth_data.demonstrations import Filters
+from context_agent.synth_data.demonstrations import DemonstrationFilters
 from tests.cli.conftest import passages
 from tests.policies.chatting import serving
 
@@ -99,7 +99,7 @@ def test_tasks_that_cannot_be_played_fail_the_command(inside, tmp_path, index):
 
 def test_the_numbers_on_the_command_line_are_those_of_the_filters():
     flags = {option.name: option.default for option in trajectories.params}
-    shown = {name: value for name, value in asdict(Filters()).items() if name != "seed"}
+    shown = {name: value for name, value in asdict(DemonstrationFilters()).items() if name != "seed"}
     assert {name: flags[name] for name in shown} == shown
 
 

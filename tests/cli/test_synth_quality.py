@@ -5,7 +5,7 @@ import json
 import pytest
 
 from context_agent.cli.app import run
-from context_agent.synth_data.task import encode, load_tasks, write_tasks
+from context_agent.synth_data.task import encode_row, load_tasks, write_tasks
 from tests.cli import process
 from tests.cli.conftest import passages
 from tests.synth_data.tasks import task
@@ -121,7 +121,7 @@ def dropped(tmp_path):
         {"reason": "no documents", "detail": "", "input": {"topic": "no task"}},
     ]
     (tmp_path / "verified.jsonl.dropped.jsonl").write_text(
-        "".join(f"{encode(row)}\n" for row in rows), encoding="utf-8"
+        "".join(f"{encode_row(row)}\n" for row in rows), encoding="utf-8"
     )
     return tmp_path / "verified.jsonl.dropped.jsonl"
 

@@ -4,7 +4,7 @@ import pytest
 
 from context_agent import Action, BridgePolicy, MemoryCorpus, ScriptedPolicy
 from context_agent.errors import ConfigError, PolicyError
-from context_agent.synth_data.pass_at_n import Passes, Trial, attempts, natural
+from context_agent.synth_data.pass_at_n import AttemptResults, PassAtN, build_attempts, default_vary
 from tests import actions
 from tests.conftest import made_documents
 from tests.synth_data.tasks import task
@@ -32,7 +32,7 @@ def corpus():
 
 
 async def test_seeds_make_a_sampling_policy_differ(corpus):
-    trial = Trial(attempts(corpus, Wavering(), 4, "seed"), "seed")
+    trial = PassAtN(build_attempts(corpus, Wavering(), 4, "seed"), "seed")
     passes = await trial.run(ENTRY)
     assert [one >= 1 for one in passes.recalls] == [True, False, True, False]
     assert passes.solved(1.0) == 2
@@ -43,10 +43,10 @@ async def test_seeds_make_a_sampling_policy_differ(corpus):
 
 
 async def test_the_embedded_policy_differs_by_effort(corpus):
-    made = attempts(corpus, BridgePolicy(), 3, "effort")
+    made = build_attempts(corpus, BridgePolicy(), 3, "effort")
     assert [one.label for one in made] == ["searches 1", "searches 5", "searches 28"]
     hidden = task("b", "d3", "d21", question="What does the entry that Entry 3 cites tell of?", hops=2)
-    passes = await Trial(made, "effort").run(hidden)
+    passes = await PassAtN(made, "effort").run(hidden)
     calls = []
     for one in made:
         found = await one.agent.asearch(hidden.question)
@@ -59,26 +59,26 @@ async def test_the_embedded_policy_differs_by_effort(corpus):
 
 
 async def test_windows_are_halved(corpus):
-    made = attempts(corpus, BridgePolicy(), 3, "window", window=16_384)
+    made = build_attempts(corpus, BridgePolicy(), 3, "window", window=16_384)
     assert [one.agent.budget.window for one in made] == [16_384, 8_192, 4_096]
-    assert len((await Trial(made, "window").run(ENTRY)).turns) == 3
+    assert len((await PassAtN(made, "window").run(ENTRY)).turns) == 3
 
 
 def test_attempts_that_would_be_the_same_search_are_refused(corpus):
     with pytest.raises(ConfigError, match="alike for every seed"):
-        attempts(corpus, BridgePolicy(), 2, "seed")
+        build_attempts(corpus, BridgePolicy(), 2, "seed")
     with pytest.raises(ConfigError, match="cannot differ within 28 searches"):
-        attempts(corpus, BridgePolicy(), 30, "effort")
+        build_attempts(corpus, BridgePolicy(), 30, "effort")
     with pytest.raises(ConfigError, match="no effort to vary"):
-        attempts(corpus, Wavering(), 2, "effort")
+        build_attempts(corpus, Wavering(), 2, "effort")
     with pytest.raises(ConfigError, match="below 2,048"):
-        attempts(corpus, BridgePolicy(), 6, "window")
+        build_attempts(corpus, BridgePolicy(), 6, "window")
     with pytest.raises(ConfigError, match="at least 1"):
-        attempts(corpus, BridgePolicy(), 0, "effort")
+        build_attempts(corpus, BridgePolicy(), 0, "effort")
     with pytest.raises(ConfigError, match="counts as solved"):
-        Trial(attempts(corpus, BridgePolicy(), 1, "effort"), "effort", threshold=0)
-    assert natural(BridgePolicy()) == "effort"
-    assert natural(Wavering()) == "seed"
+        PassAtN(build_attempts(corpus, BridgePolicy(), 1, "effort"), "effort", threshold=0)
+    assert default_vary(BridgePolicy()) == "effort"
+    assert default_vary(Wavering()) == "seed"
 
 
 @pytest.mark.parametrize(
@@ -92,13 +92,13 @@ def test_attempts_that_would_be_the_same_search_are_refused(corpus):
     ],
 )
 def test_what_is_always_or_never_solved_goes_as_asked(corpus, recalls, drop, found):
-    trial = Trial(attempts(corpus, BridgePolicy(), 2, "effort"), "effort", drop=frozenset(drop))
-    assert trial.extreme(Passes(recalls, (1, 2))) == found
+    trial = PassAtN(build_attempts(corpus, BridgePolicy(), 2, "effort"), "effort", drop=frozenset(drop))
+    assert trial.extreme(AttemptResults(recalls, (1, 2))) == found
 
 
 async def test_half_the_gold_is_enough_where_that_is_the_threshold(corpus):
     one = task("c", "d7", "nowhere", question=ENTRY.question)
-    trial = Trial(attempts(corpus, Wavering(), 1, "seed"), "seed", threshold=0.5)
+    trial = PassAtN(build_attempts(corpus, Wavering(), 1, "seed"), "seed", threshold=0.5)
     passes = await trial.run(one)
     assert passes.recalls == (0.5,)
     assert passes.solved(trial.threshold) == 1
@@ -106,7 +106,7 @@ async def test_half_the_gold_is_enough_where_that_is_the_threshold(corpus):
 
 async def test_facts_are_met_by_any_of_their_chunks(corpus):
     one = task("c", question=ENTRY.question, facts=(("nowhere_0", "d7_0"),))
-    assert (await Trial(attempts(corpus, Wavering(), 1, "seed"), "seed").run(one)).recalls == (1.0,)
+    assert (await PassAtN(build_attempts(corpus, Wavering(), 1, "seed"), "seed").run(one)).recalls == (1.0,)
 
 
 async def test_an_attempt_that_broke_off_is_no_miss(corpus):
@@ -115,4 +115,4 @@ async def test_an_attempt_that_broke_off_is_no_miss(corpus):
 
     policy = ScriptedPolicy([actions.search(ENTRY.question), broken])
     with pytest.raises(PolicyError, match="seed 0: the server is down"):
-        await Trial(attempts(corpus, policy, 1, "seed"), "seed").run(ENTRY)
+        await PassAtN(build_attempts(corpus, policy, 1, "seed"), "seed").run(ENTRY)

@@ -9,7 +9,7 @@ import pytest
 
 from context_agent import BridgePolicy, Document, MemoryCorpus, ScriptedPolicy
 from context_agent.errors import ConfigError, PolicyError
-from context_agent.synth_data.pass_at_n import Trial, attempts
+from context_agent.synth_data.pass_at_n import PassAtN, build_attempts
 from context_agent.synth_data.quality import (
     estimate_difficulty,
     filter_tasks,
@@ -19,7 +19,7 @@ from context_agent.synth_data.quality import (
     shingles,
 )
 from context_agent.synth_data.stages import dropped_path
-from context_agent.synth_data.task import folded, load_tasks
+from context_agent.synth_data.task import load_tasks, question_key
 from tests import actions
 from tests.conftest import made_documents
 from tests.synth_data.tasks import task
@@ -60,11 +60,11 @@ async def test_duplicates_stay_where_asked(corpus, tmp_path):
 
 
 async def test_attempts_drop_the_trivial_and_the_hopeless(corpus, tmp_path):
-    trial = Trial(attempts(corpus, BridgePolicy(), 2, "effort"), "effort", k=1)
+    trial = PassAtN(build_attempts(corpus, BridgePolicy(), 2, "effort"), "effort", k=1)
     out = tmp_path / "kept.jsonl"
     await filter_tasks([EASY, HARD], corpus, out, trial=trial)
     assert reasons(out) == {"easy": "always solved", "hard": "never solved"}
-    trial = Trial(trial.attempts, "effort", k=1, drop=frozenset({"never"}))
+    trial = PassAtN(trial.attempts, "effort", k=1, drop=frozenset({"never"}))
     await filter_tasks([EASY, HARD], corpus, tmp_path / "other.jsonl", trial=trial)
     (kept,) = load_tasks(tmp_path / "other.jsonl")
     assert kept.labels["passes"]["solved"] == 2
@@ -84,7 +84,7 @@ async def test_a_rerun_asks_again_only_where_the_policy_failed(corpus, tmp_path)
             return super().open(question, corpus, seed=seed)
 
     policy = Faulty([actions.search("entry"), actions.rank_all])
-    trial = Trial(attempts(corpus, policy, 1, "seed"), "seed", drop=frozenset())
+    trial = PassAtN(build_attempts(corpus, policy, 1, "seed"), "seed", drop=frozenset())
     out = tmp_path / "kept.jsonl"
     report = await filter_tasks([EASY, HARD], corpus, out, trial=trial)
     assert report.dropped == {"failed: PolicyError": 1}
@@ -163,7 +163,7 @@ def test_the_filter_loses_no_pair(likeness):
     dropped: set[str] = set()
     for one, other in combinations(tasks, 2):
         alike = len(grams[one.id] & grams[other.id]) / len(grams[one.id] | grams[other.id]) >= likeness
-        if one.id not in dropped and (alike or folded(one.question) == folded(other.question)):
+        if one.id not in dropped and (alike or question_key(one.question) == question_key(other.question)):
             dropped.add(other.id)
     assert {one.task.id for one in find_duplicates(tasks, likeness=likeness)} == dropped
 

@@ -3,21 +3,26 @@
 The filters are those of Context-1's supervised stage (the report, section 3), each of them an option.
 """
 
-from context_agent.synth_data.demonstrations.episodes import Played
-from context_agent.synth_data.demonstrations.experts import OraclePolicy, Teacher, instructed, oracle
-from context_agent.synth_data.demonstrations.filters import Filters, Report, Verdict, judge
-from context_agent.synth_data.demonstrations.runs import Settings, make
+from context_agent.synth_data.demonstrations.episodes import ExpertEpisode
+from context_agent.synth_data.demonstrations.experts import Expert, OraclePolicy, instructed_expert, oracle_expert
+from context_agent.synth_data.demonstrations.filters import (
+    DemonstrationFilters,
+    DemonstrationReport,
+    FilterVerdict,
+    filter_episodes,
+)
+from context_agent.synth_data.demonstrations.runs import DemonstrationSettings, make_demonstrations
 
 __all__ = [
-    "Filters",
+    "DemonstrationFilters",
+    "DemonstrationReport",
+    "DemonstrationSettings",
+    "Expert",
+    "ExpertEpisode",
+    "FilterVerdict",
     "OraclePolicy",
-    "Played",
-    "Report",
-    "Settings",
-    "Teacher",
-    "Verdict",
-    "instructed",
-    "judge",
-    "make",
-    "oracle",
+    "filter_episodes",
+    "instructed_expert",
+    "make_demonstrations",
+    "oracle_expert",
 ]

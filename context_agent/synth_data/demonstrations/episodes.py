@@ -20,9 +20,9 @@ from context_agent.profiles import Profile
 from context_agent.pruning.budget import Budget
 from context_agent.questions import Question
 from context_agent.retrieval.protocol import Corpus
-from context_agent.synth_data.demonstrations.experts import Teacher
-from context_agent.synth_data.stages import Kept, Unfit
-from context_agent.synth_data.task import Task, encode, task_of
+from context_agent.synth_data.demonstrations.experts import Expert
+from context_agent.synth_data.stages import DropRow, KeptRows
+from context_agent.synth_data.task import Task, encode_row, task_of
 from context_agent.tools import flatten
 from context_agent.trajectory import Acted, Edited, Trajectory
 from context_agent.trajectory_file import write
@@ -33,7 +33,7 @@ LONGEST_NAME = 80
 
 
 @dataclass(frozen=True, slots=True)
-class Played:
+class ExpertEpisode:
     """What is known of an episode without its file. Recalls and precision are of its output and of all it saw.
 
     `pruned` counts chunks, `prunes` and `restores` the turns with such an edit, `bytes` the size of the file.
@@ -64,18 +64,18 @@ class Played:
         return asdict(self)
 
     @staticmethod
-    def from_json(row: Mapping[str, Any]) -> Played:
+    def from_json(row: Mapping[str, Any]) -> ExpertEpisode:
         """The episode of a row; raises `KeyError` where the row is none."""
-        return Played(**{field.name: row[field.name] for field in fields(Played)})
+        return ExpertEpisode(**{field.name: row[field.name] for field in fields(ExpertEpisode)})
 
 
-class Player:
+class EpisodePlayer:
     """Plays tasks for a stage: `work` takes a row that `rows` made."""
 
     def __init__(
         self,
         corpus: Corpus,
-        teacher: Teacher,
+        teacher: Expert,
         folder: Path,
         *,
         profile: Profile,
@@ -92,7 +92,7 @@ class Player:
         self._limits = limits
         self._seed = seed
 
-    async def work(self, row: Mapping[str, Any]) -> Kept:
+    async def work(self, row: Mapping[str, Any]) -> KeptRows:
         """Plays the row's task. Raises `Unfit` for what no rerun would change, else the policy's or corpus's error."""
         task, rollout = task_of(row["task"], "task"), int(row["rollout"])
         gold = await self._gold(task.asked)
@@ -102,19 +102,19 @@ class Player:
         trajectory, name = result.trajectories[0], file_name(task, rollout)
         path = self._folder / name
         partial = path.with_name(f"{name}.partial")
-        write(_settled(trajectory, path.stem), partial)
+        write(_without_timestamps(trajectory, path.stem), partial)
         partial.replace(path)
-        return Kept((_played(task, rollout, result, gold, path).to_json(),))
+        return KeptRows((_episode(task, rollout, result, gold, path).to_json(),))
 
     async def _gold(self, question: Question) -> Gold:
         if not question.gold and not question.facts:
-            raise Unfit("no gold", "the task names neither documents nor facts, so nothing can be recalled")
+            raise DropRow("no gold", "the task names neither documents nor facts, so nothing can be recalled")
         shelf = cast("Shelf", self._corpus)
         blocking = self._corpus.blocking
         gold = await asyncio.to_thread(gold_of, question, shelf) if blocking else gold_of(question, shelf)
         reachable = frozenset().union(*gold.documents.values(), *gold.chunks.values())
         if len(reachable) < gold.needs:
-            raise Unfit("gold not in the index", f"unknown there: {', '.join(gold.missing[:5])}")
+            raise DropRow("gold not in the index", f"unknown there: {', '.join(gold.missing[:5])}")
         return gold
 
     async def _search(self, task: Task, gold: Gold, rollout: int) -> SearchResult:
@@ -129,28 +129,28 @@ class Player:
             try:
                 return await agent.asearch(task.question, k=self._profile.max_ranking, question_id=task.id)
             except (BudgetError, ConfigError) as error:
-                raise Unfit("question does not fit", str(error)) from None
+                raise DropRow("question does not fit", str(error)) from None
 
 
-def rows(tasks: Iterable[Task], rollouts: int) -> list[dict[str, Any]]:
+def episode_rows(tasks: Iterable[Task], rollouts: int) -> list[dict[str, Any]]:
     """The stage's inputs: each task as often as it is to be played."""
-    plain = [json.loads(encode(task.to_json())) for task in tasks]
+    plain = [json.loads(encode_row(task.to_json())) for task in tasks]
     return [{"task": task, "rollout": number} for task in plain for number in range(rollouts)]
 
 
 def file_name(task: Task, rollout: int) -> str:
     """The episode's file: the task's id as far as a file name may hold it, a digest of all of it, and the rollout."""
-    digest = blake2b(encode(task.to_json()).encode(), digest_size=6).hexdigest()
+    digest = blake2b(encode_row(task.to_json()).encode(), digest_size=6).hexdigest()
     return f"{_UNSAFE.sub('-', task.id)[:LONGEST_NAME].strip('.')}-{digest}-{rollout}.jsonl"
 
 
-def _settled(trajectory: Trajectory, name: str) -> Trajectory:
+def _without_timestamps(trajectory: Trajectory, name: str) -> Trajectory:
     """Without clock readings, and with a name for an id: playing it again gives the same bytes."""
     plain = trajectory.essence()
     return replace(plain, header=replace(plain.header, id=name))
 
 
-def _played(task: Task, rollout: int, result: SearchResult, gold: Gold, path: Path) -> Played:
+def _episode(task: Task, rollout: int, result: SearchResult, gold: Gold, path: Path) -> ExpertEpisode:
     (trajectory,) = result.trajectories
     try:
         scores, _ = score(task.asked, result, gold=gold)
@@ -160,7 +160,7 @@ def _played(task: Task, rollout: int, result: SearchResult, gold: Gold, path: Pa
     actions = [event.action for event in trajectory.events if isinstance(event, Acted)]
     edits = [event.edit for event in trajectory.events if isinstance(event, Edited)]
     calls = [call for action in actions for call in flatten(action.calls, profile)]
-    return Played(
+    return ExpertEpisode(
         task=task.id,
         rollout=rollout,
         file=path.name,

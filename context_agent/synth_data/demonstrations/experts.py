@@ -18,11 +18,11 @@ from context_agent.tokens import TokenCounter
 from context_agent.tools import EDITS
 from context_agent.types import Action, RankedId, ToolCall
 
-Teacher = Callable[[Gold], Policy]
+Expert = Callable[[Gold], Policy]
 """Gives the policy that plays a task with this gold."""
 
 
-def oracle(explorer: Policy | None = None, *, manner: Manner | None = None, profile: Profile) -> Teacher:
+def oracle_expert(explorer: Policy | None = None, *, manner: OracleSettings | None = None, profile: Profile) -> Expert:
     """The teacher that knows the gold; it explores as `explorer` does, by default as the embedded policy."""
     if explorer is None:
         from context_agent.policies.bridge import BridgePolicy
@@ -32,7 +32,7 @@ def oracle(explorer: Policy | None = None, *, manner: Manner | None = None, prof
     return lambda gold: OraclePolicy(explores, gold, manner=manner, extended=profile.extended_arguments)
 
 
-def instructed(policy: Policy) -> Teacher:
+def instructed_expert(policy: Policy) -> Expert:
     """The policy as it is, with the profile's prompt in view even where it reads none."""
     shown = InstructedPolicy(policy)
     return lambda gold: shown
@@ -69,7 +69,7 @@ SHORTEST_TITLE = 4
 
 
 @dataclass(frozen=True, slots=True)
-class Manner:
+class OracleSettings:
     """How the oracle behaves where it has a choice.
 
     `pace` is how many of the explorer's searches it makes in a turn; the others follow in the next ones, so episodes
@@ -105,12 +105,14 @@ class Manner:
 class OraclePolicy:
     """The explorer with gold as its judge; for one task, any number of episodes."""
 
-    def __init__(self, explorer: Policy, gold: Gold, *, manner: Manner | None = None, extended: bool = True) -> None:
+    def __init__(
+        self, explorer: Policy, gold: Gold, *, manner: OracleSettings | None = None, extended: bool = True
+    ) -> None:
         """`extended` says whether the profile declares `limit` and `all_but`: what is not declared is not used."""
         self.name = f"oracle+{explorer.name}"
         self._explorer = explorer
         self._gold = gold
-        self._manner = manner or Manner()
+        self._manner = manner or OracleSettings()
         self._extended = extended
 
     @property
@@ -137,7 +139,7 @@ class OracleActor:
         corpus: Corpus,
         explorer: Actor,
         gold: Gold,
-        manner: Manner,
+        manner: OracleSettings,
         *,
         seed: int = 0,
         extended: bool = True,

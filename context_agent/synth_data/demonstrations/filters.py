@@ -27,16 +27,16 @@ from typing import Any
 
 from context_agent.episode import StopReason
 from context_agent.errors import ConfigError
-from context_agent.synth_data.demonstrations.episodes import Played
+from context_agent.synth_data.demonstrations.episodes import ExpertEpisode
 
-RULES = ("malformed", "lost", "repeated", "low", "zero")
+DROP_RULES = ("malformed", "lost", "repeated", "low", "zero")
 """What an episode can be dropped for, in the order of judgement."""
-KEPT = ("high", "low", "zero")
+KEPT_KINDS = ("high", "low", "zero")
 """What an episode can be kept as: above both thresholds, sampled from below them, without any gold."""
 
 
 @dataclass(frozen=True, slots=True)
-class Filters:
+class DemonstrationFilters:
     """The rules' numbers; the module's docstring says what each does."""
 
     min_trajectory_recall: float = 0.5
@@ -61,92 +61,94 @@ class Filters:
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class FilterVerdict:
     """What becomes of an episode: kept as one of `KEPT`, or dropped by one of the `RULES`."""
 
-    episode: Played
+    episode: ExpertEpisode
     kept: bool
     reason: str
 
 
-def judge(episodes: Sequence[Played], filters: Filters) -> list[Verdict]:
+def filter_episodes(episodes: Sequence[ExpertEpisode], filters: DemonstrationFilters) -> list[FilterVerdict]:
     """A verdict for each episode, in their order. Whatever the order, the verdicts are the same."""
-    found = {episode.file: _alone(episode, filters) for episode in episodes}
-    _one_of_the_best(found, filters)
-    _few_of_the_empty(found, filters)
+    found = {episode.file: _verdict_alone(episode, filters) for episode in episodes}
+    _drop_repeated(found, filters)
+    _drop_zero(found, filters)
     return [found[episode.file] for episode in episodes]
 
 
-def chance(seed: int, rule: str, file: str) -> float:
+def uniform_draw(seed: int, rule: str, file: str) -> float:
     """A number in [0, 1) that depends on seed, rule and episode alone."""
     digest = blake2b(f"{seed}:{rule}:{file}".encode(), digest_size=8).digest()
     return int.from_bytes(digest, "big") / 2**64
 
 
-def _alone(episode: Played, filters: Filters) -> Verdict:
+def _verdict_alone(episode: ExpertEpisode, filters: DemonstrationFilters) -> FilterVerdict:
     """The verdict by the rules that look at one episode."""
     seen, given = episode.trajectory_recall, episode.output_recall
     if episode.stop_reason != StopReason.FINISHED or episode.mistakes > filters.max_mistakes:
-        return Verdict(episode, False, "malformed")
+        return FilterVerdict(episode, False, "malformed")
     if filters.max_gap and seen - given >= filters.max_gap:
-        return Verdict(episode, False, "lost")
+        return FilterVerdict(episode, False, "lost")
     if given == 0:
-        return Verdict(episode, True, "zero")
+        return FilterVerdict(episode, True, "zero")
     if seen > filters.min_trajectory_recall and given > filters.min_output_recall:
-        return Verdict(episode, True, "high")
-    shares = (_share(seen, filters.min_trajectory_recall), _share(given, filters.min_output_recall))
-    drawn = chance(filters.seed, "low", episode.file)
-    return Verdict(episode, drawn < filters.low_rate * sum(shares) / 2, "low")
+        return FilterVerdict(episode, True, "high")
+    shares = (_threshold_share(seen, filters.min_trajectory_recall), _threshold_share(given, filters.min_output_recall))
+    drawn = uniform_draw(filters.seed, "low", episode.file)
+    return FilterVerdict(episode, drawn < filters.low_rate * sum(shares) / 2, "low")
 
 
-def _share(value: float, threshold: float) -> float:
+def _threshold_share(value: float, threshold: float) -> float:
     return min(1.0, value / threshold) if threshold else 1.0
 
 
-def _one_of_the_best(found: dict[str, Verdict], filters: Filters) -> None:
+def _drop_repeated(found: dict[str, FilterVerdict], filters: DemonstrationFilters) -> None:
     """Drops the episodes of a task beyond the best ones: highest recalls, then fewest mistakes, turns and tokens."""
     if not filters.high_per_task:
         return
 
-    def order(one: Played) -> tuple[float, ...]:
+    def order(one: ExpertEpisode) -> tuple[float, ...]:
         recalls = (-one.output_recall, -one.trajectory_recall)
-        return (*recalls, one.mistakes, one.turns, one.tokens, chance(filters.seed, "repeated", one.file))
+        return (*recalls, one.mistakes, one.turns, one.tokens, uniform_draw(filters.seed, "repeated", one.file))
 
     for file in _beyond(_kept_as("high", found), order, filters.high_per_task):
-        found[file] = Verdict(found[file].episode, False, "repeated")
+        found[file] = FilterVerdict(found[file].episode, False, "repeated")
 
 
-def _few_of_the_empty(found: dict[str, Verdict], filters: Filters) -> None:
+def _drop_zero(found: dict[str, FilterVerdict], filters: DemonstrationFilters) -> None:
     """Drops the episodes without gold beyond one a task, then beyond their share of what is kept."""
 
-    def order(one: Played) -> tuple[float, ...]:
-        return (chance(filters.seed, "zero", one.file),)
+    def order(one: ExpertEpisode) -> tuple[float, ...]:
+        return (uniform_draw(filters.seed, "zero", one.file),)
 
     for file in _beyond(_kept_as("zero", found), order, filters.zero_per_task):
-        found[file] = Verdict(found[file].episode, False, "zero")
+        found[file] = FilterVerdict(found[file].episode, False, "zero")
     candidates = sorted(_kept_as("zero", found), key=order)
     others = sum(verdict.kept for verdict in found.values()) - len(candidates)
     share = filters.max_zero_share
     # z <= share * (others + z); a hair more, since 0.05 * 20 must be 1 after rounding.
     most = len(candidates) if share == 1 else int(share * others / (1 - share) + 1e-9)
     for episode in candidates[most:]:
-        found[episode.file] = Verdict(episode, False, "zero")
+        found[episode.file] = FilterVerdict(episode, False, "zero")
 
 
-def _kept_as(reason: str, found: dict[str, Verdict]) -> list[Played]:
+def _kept_as(reason: str, found: dict[str, FilterVerdict]) -> list[ExpertEpisode]:
     return [verdict.episode for verdict in found.values() if verdict.kept and verdict.reason == reason]
 
 
-def _beyond(episodes: Iterable[Played], order: Callable[[Played], tuple[float, ...]], most: int) -> list[str]:
+def _beyond(
+    episodes: Iterable[ExpertEpisode], order: Callable[[ExpertEpisode], tuple[float, ...]], most: int
+) -> list[str]:
     """The files of each task's episodes after the first `most` in that order."""
-    by_task: dict[str, list[Played]] = defaultdict(list)
+    by_task: dict[str, list[ExpertEpisode]] = defaultdict(list)
     for episode in episodes:
         by_task[episode.task].append(episode)
     return [one.file for group in by_task.values() for one in sorted(group, key=order)[most:]]
 
 
 @dataclass(frozen=True, slots=True)
-class Figures:
+class EpisodeMeans:
     """Means over episodes, but `hops`, which counts them. None where nothing says.
 
     `prune_accuracy` is over the episodes that pruned; `chunks_per_prune` divides all chunks pruned by all prunes.
@@ -166,10 +168,10 @@ class Figures:
     hops: Mapping[str, int] = field(default_factory=dict)
 
     @staticmethod
-    def of(episodes: Sequence[Played]) -> Figures:
+    def of(episodes: Sequence[ExpertEpisode]) -> EpisodeMeans:
         """The figures of these episodes."""
         prunes = sum(one.prunes for one in episodes)
-        return Figures(
+        return EpisodeMeans(
             episodes=len(episodes),
             **{name: _mean(episodes, _field_of(name)) for name in _MEANS},
             chunks_per_prune=sum(one.pruned for one in episodes) / prunes if prunes else None,
@@ -191,7 +193,7 @@ _MEANS = (
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
+class DemonstrationReport:
     """What a run did. `unplayed` counts by reason the episodes that were not finished: no gold, a server that failed.
 
     `dropped` counts by rule, in the order of the rules; `kept` by what an episode was kept as. `resumed` were finished
@@ -203,25 +205,30 @@ class Report:
     unplayed: Mapping[str, int]
     kept: Mapping[str, int]
     dropped: Mapping[str, int]
-    played_figures: Figures
-    kept_figures: Figures
-    filters: Filters
+    played_figures: EpisodeMeans
+    kept_figures: EpisodeMeans
+    filters: DemonstrationFilters
     resumed: int = 0
     again: int = 0
 
     @staticmethod
     def of(
-        verdicts: Sequence[Verdict], *, tasks: int, unplayed: Mapping[str, int], filters: Filters, **counts: int
-    ) -> Report:
+        verdicts: Sequence[FilterVerdict],
+        *,
+        tasks: int,
+        unplayed: Mapping[str, int],
+        filters: DemonstrationFilters,
+        **counts: int,
+    ) -> DemonstrationReport:
         """The report of these verdicts."""
-        return Report(
+        return DemonstrationReport(
             tasks=tasks,
             episodes=len(verdicts),
             unplayed=dict(unplayed),
-            kept=_counted(KEPT, (one.reason for one in verdicts if one.kept)),
-            dropped=_counted(RULES, (one.reason for one in verdicts if not one.kept)),
-            played_figures=Figures.of([one.episode for one in verdicts]),
-            kept_figures=Figures.of([one.episode for one in verdicts if one.kept]),
+            kept=_counts_by_name(KEPT_KINDS, (one.reason for one in verdicts if one.kept)),
+            dropped=_counts_by_name(DROP_RULES, (one.reason for one in verdicts if not one.kept)),
+            played_figures=EpisodeMeans.of([one.episode for one in verdicts]),
+            kept_figures=EpisodeMeans.of([one.episode for one in verdicts if one.kept]),
             filters=filters,
             **counts,
         )
@@ -240,20 +247,20 @@ class Report:
         return [(name.replace("_", " "), _cell(both[0][name]), _cell(both[1][name])) for name in both[0]]
 
 
-def _counted(names: Iterable[str], found: Iterable[str]) -> dict[str, int]:
+def _counts_by_name(names: Iterable[str], found: Iterable[str]) -> dict[str, int]:
     counts = Counter(found)
     return {name: counts[name] for name in names}
 
 
-def _field_of(name: str) -> Callable[[Played], float | None]:
-    def value(one: Played) -> float | None:
+def _field_of(name: str) -> Callable[[ExpertEpisode], float | None]:
+    def value(one: ExpertEpisode) -> float | None:
         found: float | None = getattr(one, name)
         return found
 
     return value
 
 
-def _mean(episodes: Iterable[Played], value: Callable[[Played], float | None]) -> float | None:
+def _mean(episodes: Iterable[ExpertEpisode], value: Callable[[ExpertEpisode], float | None]) -> float | None:
     known = [found for one in episodes if (found := value(one)) is not None]
     return statistics.fmean(known) if known else None
 

@@ -19,7 +19,13 @@ from context_agent.episode import StopReason
 from context_agent.errors import ConfigError, TrajectoryError
 from context_agent.integrations.feedback import FeedbackLog, Judgement
 from context_agent.retrieval.protocol import Corpus
-from context_agent.synth_data.demonstrations.replay_check import Checked, Chosen, Terms, check_file, readable
+from context_agent.synth_data.demonstrations.replay_check import (
+    ReplayResult,
+    ReplaySettings,
+    TrajectoryRow,
+    check_file,
+    read_or_problem,
+)
 from context_agent.synth_data.task import Task
 from context_agent.trajectory import Trajectory
 
@@ -29,7 +35,7 @@ NO_IDS = "names no document"
 NOT_RELEVANT = "no document judged relevant"
 NOT_IN_INDEX = "no relevant document is in the index"
 
-Place = Callable[[str], str | None]
+DocumentOf = Callable[[str], str | None]
 """The document of a document's or a passage's id; None where the index has neither."""
 
 
@@ -65,7 +71,7 @@ class FeedbackReport:
 
 
 @dataclass(slots=True)
-class _Case:
+class _JudgedQuestion:
     """A question, and what each judge last said of each document: True for relevant."""
 
     question: str
@@ -81,39 +87,39 @@ def tasks_from_feedback(
     judgements: Iterable[Judgement], trajectories: FeedbackLog, corpus: Corpus
 ) -> tuple[list[Task], FeedbackReport]:
     """The tasks, in the order in which their questions were first judged, and what became of the rest."""
-    cases, report = _cases(judgements, trajectories, corpus)
+    cases, report = _judged_questions(judgements, trajectories, corpus)
     tasks = [task for case in cases.values() if (task := _task(case, report)) is not None]
     report.tasks = len(tasks)
     return tasks, report
 
 
 @dataclass(frozen=True, slots=True)
-class Verdicts:
+class QuestionVerdicts:
     """What was settled on, document by document, of each question that was judged."""
 
     by_question: Mapping[str, Mapping[str, bool]]
 
     def key(self, question: str) -> str:
         """The same for questions that count as one."""
-        return _normal(question)
+        return _question_key(question)
 
     def of(self, question: str) -> Mapping[str, bool]:
         """True for a relevant document, False for an irrelevant one; nothing of ties and of what nobody judged."""
-        return self.by_question.get(_normal(question), {})
+        return self.by_question.get(_question_key(question), {})
 
 
-def verdicts_of(judgements: Iterable[Judgement], trajectories: FeedbackLog, corpus: Corpus) -> Verdicts:
+def question_verdicts(judgements: Iterable[Judgement], trajectories: FeedbackLog, corpus: Corpus) -> QuestionVerdicts:
     """The verdicts that tasks are made of, over all searches for a question and all judges."""
-    cases, _ = _cases(judgements, trajectories, corpus)
-    return Verdicts({key: _settled(case)[0] for key, case in cases.items()})
+    cases, _ = _judged_questions(judgements, trajectories, corpus)
+    return QuestionVerdicts({key: _majority(case)[0] for key, case in cases.items()})
 
 
-def _cases(
+def _judged_questions(
     judgements: Iterable[Judgement], trajectories: FeedbackLog, corpus: Corpus
-) -> tuple[dict[str, _Case], FeedbackReport]:
+) -> tuple[dict[str, _JudgedQuestion], FeedbackReport]:
     report = FeedbackReport()
-    cases: dict[str, _Case] = {}
-    place = _places(corpus)
+    cases: dict[str, _JudgedQuestion] = {}
+    place = _document_lookup(corpus)
     for one in judgements:
         report.read += 1
         try:
@@ -124,11 +130,11 @@ def _cases(
         if not (one.relevant or one.irrelevant):
             report.judgements[NO_IDS] += 1
             continue
-        _take(cases.setdefault(_normal(question), _Case(question)), one, place, report)
+        _add_judgement(cases.setdefault(_question_key(question), _JudgedQuestion(question)), one, place, report)
     return cases, report
 
 
-def _take(case: _Case, one: Judgement, place: Place, report: FeedbackReport) -> None:
+def _add_judgement(case: _JudgedQuestion, one: Judgement, place: DocumentOf, report: FeedbackReport) -> None:
     """Adds a judgement. One that has no judge's name is a judge of its own."""
     judge = f"user:{one.user}" if one.user else f"judgement:{one.id}"
     case.trajectories[one.trajectory] = None
@@ -149,8 +155,8 @@ def _take(case: _Case, one: Judgement, place: Place, report: FeedbackReport) -> 
         case.said[document][judge] = verdict
 
 
-def _task(case: _Case, report: FeedbackReport) -> Task | None:
-    verdicts, ties = _settled(case)
+def _task(case: _JudgedQuestion, report: FeedbackReport) -> Task | None:
+    verdicts, ties = _majority(case)
     gold = [document for document, relevant in verdicts.items() if relevant]
     distractors = [document for document, relevant in verdicts.items() if not relevant]
     report.ties += ties
@@ -159,7 +165,7 @@ def _task(case: _Case, report: FeedbackReport) -> Task | None:
         report.questions[NOT_IN_INDEX if case.lost else NOT_RELEVANT] += 1
         return None
     return Task(
-        id=f"feedback-{blake2b(_normal(case.question).encode('utf-8', 'surrogatepass'), digest_size=8).hexdigest()}",
+        id=f"feedback-{blake2b(_question_key(case.question).encode('utf-8', 'surrogatepass'), digest_size=8).hexdigest()}",
         question=case.question,
         answer="",
         gold=tuple(gold),
@@ -171,7 +177,7 @@ def _task(case: _Case, report: FeedbackReport) -> Task | None:
     )
 
 
-def _settled(case: _Case) -> tuple[dict[str, bool], int]:
+def _majority(case: _JudgedQuestion) -> tuple[dict[str, bool], int]:
     """The verdict on each document by majority, and how many ties have none. Notes the conflicts in the case."""
     verdicts: dict[str, bool] = {}
     case.conflicts = 0
@@ -184,7 +190,7 @@ def _settled(case: _Case) -> tuple[dict[str, bool], int]:
     return verdicts, len(case.said) - len(verdicts)
 
 
-def _label(case: _Case) -> Mapping[str, Any]:
+def _label(case: _JudgedQuestion) -> Mapping[str, Any]:
     judges = {judge for said in case.said.values() for judge in said}
     return {
         "trajectories": list(case.trajectories),
@@ -194,7 +200,7 @@ def _label(case: _Case) -> Mapping[str, Any]:
     }
 
 
-def _places(corpus: Corpus) -> Place:
+def _document_lookup(corpus: Corpus) -> DocumentOf:
     known: dict[str, str | None] = {}
 
     def place(given: str) -> str | None:
@@ -210,7 +216,7 @@ def _owner(corpus: Corpus, chunk_id: str) -> str | None:
     return str(found[0].document_id) if found else None
 
 
-def _normal(question: str) -> str:
+def _question_key(question: str) -> str:
     """Questions that differ by case and spaces alone are one."""
     return " ".join(question.split()).casefold()
 
@@ -231,7 +237,7 @@ FEEDBACK_RULES = (
 
 
 @dataclass(frozen=True, slots=True)
-class Taste:
+class FeedbackFilters:
     """The rules' numbers; the module's docstring says what each does. `per_question` of 0 keeps all."""
 
     rating: float = 4.0
@@ -247,7 +253,7 @@ class Taste:
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class FeedbackScores:
     """What people made of a trajectory. Counts of documents; `rating` is the mean of its own, None for none."""
 
     trajectory: str
@@ -273,21 +279,21 @@ class Standing:
 
 
 @dataclass(slots=True)
-class Selection:
+class FeedbackSelection:
     """What becomes of the judged trajectories: those to imitate and the others, each with its row.
 
     `reasons` counts the dropped by rule; `checks` are those of the replay check, where it was asked for.
     """
 
-    kept: list[Chosen] = field(default_factory=list)
-    dropped: list[Chosen] = field(default_factory=list)
+    kept: list[TrajectoryRow] = field(default_factory=list)
+    dropped: list[TrajectoryRow] = field(default_factory=list)
     reasons: Counter[str] = field(default_factory=Counter)
-    checks: list[Checked] = field(default_factory=list)
+    checks: list[ReplayResult] = field(default_factory=list)
 
-    def drop(self, path: Path, standing: Standing, reason: str, **more: Any) -> None:
+    def drop(self, path: Path, standing: FeedbackScores, reason: str, **more: Any) -> None:
         """Counts one out."""
         self.reasons[reason] += 1
-        self.dropped.append(Chosen(path, {"reason": reason, **standing.to_json(), **more}))
+        self.dropped.append(TrajectoryRow(path, {"reason": reason, **standing.to_json(), **more}))
 
     def counts(self) -> dict[str, Any]:
         """How many were judged, kept, and dropped by which rule."""
@@ -295,29 +301,29 @@ class Selection:
         return {"judged": len(self.kept) + len(self.dropped), "kept": len(self.kept), "dropped": dropped}
 
 
-async def preferred(
+async def demonstrations_from_feedback(
     judgements: Sequence[Judgement],
     log: FeedbackLog,
     corpus: Corpus,
-    taste: Taste | None = None,
+    taste: FeedbackFilters | None = None,
     *,
-    check: Terms | None = None,
-) -> Selection:
+    check: ReplaySettings | None = None,
+) -> FeedbackSelection:
     """Sorts the judged trajectories, in the order in which they were first judged.
 
     With `check` each that is liked is played again, and dropped where a view differs. Raises `CorpusError`.
     """
-    taste, selection = taste or Taste(), Selection()
-    by_question = verdicts_of(judgements, log, corpus)
-    left: dict[str, list[tuple[Standing, Path]]] = {}
+    taste, selection = taste or FeedbackFilters(), FeedbackSelection()
+    by_question = question_verdicts(judgements, log, corpus)
+    left: dict[str, list[tuple[FeedbackScores, Path]]] = {}
     for name, own in _by_trajectory(judgements).items():
         path = log.folder / f"{name}.jsonl"
         try:
             verdicts = by_question.of(log.header(name).question)
         except TrajectoryError:
-            selection.drop(path, Standing(name), "unknown")
+            selection.drop(path, FeedbackScores(name), "unknown")
             continue
-        standing, reason, said = _judged(path, name, verdicts, own, taste)
+        standing, reason, said = _score_and_rule(path, name, verdicts, own, taste)
         if reason is None and check is not None:
             found = await check_file(path, corpus, check)
             selection.checks.append(found)
@@ -328,27 +334,27 @@ async def preferred(
         else:
             left.setdefault(by_question.key(standing.question), []).append((standing, path))
     for group in left.values():
-        _best(group, taste, selection)
+        _keep_best(group, taste, selection)
     return selection
 
 
-def _best(group: list[tuple[Standing, Path]], taste: Taste, selection: Selection) -> None:
+def _keep_best(group: list[tuple[FeedbackScores, Path]], taste: FeedbackFilters, selection: FeedbackSelection) -> None:
     """Keeps the best of a question; each of the others names the one that was preferred to it."""
     ordered = sorted(group, key=lambda one: (one[0].order, one[0].trajectory))
     most = taste.per_question or len(ordered)
-    selection.kept += [Chosen(path, standing.to_json()) for standing, path in ordered[:most]]
+    selection.kept += [TrajectoryRow(path, standing.to_json()) for standing, path in ordered[:most]]
     for standing, path in ordered[most:]:
         selection.drop(path, standing, "another is better", better=ordered[0][0].trajectory)
 
 
-def _judged(
-    path: Path, name: str, verdicts: Mapping[str, bool], own: Sequence[Judgement], taste: Taste
-) -> tuple[Standing, str | None, str]:
+def _score_and_rule(
+    path: Path, name: str, verdicts: Mapping[str, bool], own: Sequence[Judgement], taste: FeedbackFilters
+) -> tuple[FeedbackScores, str | None, str]:
     """The standing, and by which rule it is out, None for none; with what there is to say of it."""
-    trajectory = readable(path)
+    trajectory = read_or_problem(path)
     if isinstance(trajectory, str):
-        return Standing(name), "unsound", trajectory
-    standing = _standing(trajectory, name, verdicts, own)
+        return FeedbackScores(name), "unsound", trajectory
+    standing = _feedback_scores(trajectory, name, verdicts, own)
     end = trajectory.end
     if end is None:
         return standing, "torn", ""
@@ -362,12 +368,14 @@ def _judged(
     return standing, next((rule for rule, out in broken.items() if out), None), ""
 
 
-def _standing(trajectory: Trajectory, name: str, verdicts: Mapping[str, bool], own: Sequence[Judgement]) -> Standing:
+def _feedback_scores(
+    trajectory: Trajectory, name: str, verdicts: Mapping[str, bool], own: Sequence[Judgement]
+) -> FeedbackScores:
     ranked = {one.id for one in trajectory.end.documents} if trajectory.end is not None else set()
     said = [verdicts[one] for one in ranked if one in verdicts]
     relevant = sum(verdicts.values())
     ratings = _ratings(own)
-    return Standing(
+    return FeedbackScores(
         trajectory=name,
         question=trajectory.header.question,
         helpful=sum(said),

@@ -23,7 +23,7 @@ from context_agent.version import __version__
 
 
 @dataclass(frozen=True, slots=True)
-class Terms:
+class ReplaySettings:
     """What a record is held against; see `eval.rerun.rerun`."""
 
     counter: TokenCounter | None = None
@@ -33,7 +33,7 @@ class Terms:
 
 
 @dataclass(frozen=True, slots=True)
-class Checked:
+class ReplayResult:
     """A file and how its episode differs today; None for one whose views are all the same.
 
     `question` and `version`, that of the harness which recorded it, are empty for a file that cannot be read.
@@ -55,7 +55,7 @@ class Checked:
 
 
 @dataclass(frozen=True, slots=True)
-class Summary:
+class ReplaySummary:
     """How many are the same, and how many differ by which cause. `versions` are those of the records, with counts."""
 
     checked: int
@@ -65,12 +65,12 @@ class Summary:
     version: str = __version__
 
     @staticmethod
-    def of(checked: Sequence[Checked]) -> Summary:
+    def of(checked: Sequence[ReplayResult]) -> ReplaySummary:
         """The counts; causes in the order of `Cause`."""
         counted = Counter(one.difference.cause for one in checked if one.difference is not None)
         causes = {cause.value: counted[cause] for cause in Cause if counted[cause]}
         versions = Counter(one.version or "unknown" for one in checked)
-        return Summary(len(checked), len(checked) - counted.total(), causes, dict(sorted(versions.items())))
+        return ReplaySummary(len(checked), len(checked) - counted.total(), causes, dict(sorted(versions.items())))
 
     def to_json(self) -> dict[str, Any]:
         """Plain data."""
@@ -87,24 +87,24 @@ class Summary:
 async def check_files(
     paths: Iterable[Path],
     corpus: Corpus,
-    terms: Terms | None = None,
+    terms: ReplaySettings | None = None,
     *,
     advance: Callable[[int, int | None], None] = lambda done, total: None,
-) -> list[Checked]:
+) -> list[ReplayResult]:
     """Each file's episode, played again. One that cannot be read is a difference like any other and stops nothing."""
     files = list(paths)
     found = []
     for number, path in enumerate(files, start=1):
-        found.append(await check_file(path, corpus, terms or Terms()))
+        found.append(await check_file(path, corpus, terms or ReplaySettings()))
         advance(number, len(files))
     return found
 
 
-async def check_file(path: Path, corpus: Corpus, terms: Terms) -> Checked:
+async def check_file(path: Path, corpus: Corpus, terms: ReplaySettings) -> ReplayResult:
     """One file's episode, played again. Raises `CorpusError` for a corpus that cannot be used."""
-    trajectory = readable(path)
+    trajectory = read_or_problem(path)
     if isinstance(trajectory, str):
-        return Checked(path, Difference(Cause.UNSOUND, -1, trajectory))
+        return ReplayResult(path, Difference(Cause.UNSOUND, -1, trajectory))
     difference = await rerun(
         trajectory,
         corpus,
@@ -115,10 +115,10 @@ async def check_file(path: Path, corpus: Corpus, terms: Terms) -> Checked:
     )
     header = trajectory.header
     turns = 0 if trajectory.end is None else trajectory.end.turns
-    return Checked(path, difference, header.question, header.version, turns)
+    return ReplayResult(path, difference, header.question, header.version, turns)
 
 
-def readable(path: Path) -> Trajectory | str:
+def read_or_problem(path: Path) -> Trajectory | str:
     """The trajectory of a file, or why there is none in it."""
     try:
         return read(path)
@@ -126,19 +126,19 @@ def readable(path: Path) -> Trajectory | str:
         return str(error)
 
 
-def recorded(paths: Sequence[Path]) -> list[Path]:
+def trajectory_files(paths: Sequence[Path]) -> list[Path]:
     """The trajectory files among these files and, with their folders, in these folders; each once, in order of path.
 
     Files named by themselves are taken as they are. Raises `DataError` for a path that is not there, or where no
     trajectory is.
     """
-    found = dict.fromkeys(one for path in paths for one in _within(path))
+    found = dict.fromkeys(one for path in paths for one in _files_in(path))
     if not found:
         raise DataError(f"no trajectory in {', '.join(map(str, paths))}: `ctx1 serve --trajectories FOLDER` keeps them")
     return list(found)
 
 
-def _within(path: Path) -> Iterator[Path]:
+def _files_in(path: Path) -> Iterator[Path]:
     if not path.exists():
         raise DataError(f"{path}: no such file or folder")
     if path.is_dir():
@@ -148,14 +148,16 @@ def _within(path: Path) -> Iterator[Path]:
 
 
 @dataclass(frozen=True, slots=True)
-class Chosen:
+class TrajectoryRow:
     """A file that is to be kept, with what its line in the index says; or one that is dropped, with the reason."""
 
     path: Path
     row: dict[str, Any]
 
 
-def settle(folder: Path, kept: Sequence[Chosen], dropped: Sequence[Chosen], report: dict[str, Any]) -> None:
+def write_selection(
+    folder: Path, kept: Sequence[TrajectoryRow], dropped: Sequence[TrajectoryRow], report: dict[str, Any]
+) -> None:
     """Copies what is kept to `folder`, as `ctx1 train sft` reads it, with an index, the dropped ones and a report.
 
     What an earlier call kept there, and this one does not, is taken away. Raises `ConfigError` for a folder of
@@ -172,30 +174,30 @@ def settle(folder: Path, kept: Sequence[Chosen], dropped: Sequence[Chosen], repo
         partial = place / f".{one.path.name}.partial"
         shutil.copyfile(one.path, partial)
         partial.replace(place / one.path.name)
-    for name in _listed(folder / INDEX) - set(names):
+    for name in _indexed_names(folder / INDEX) - set(names):
         (place / name).unlink(missing_ok=True)
     write_rows(folder / INDEX, ({"file": one.path.name, **one.row} for one in kept))
     write_rows(folder / DROPPED, ({"file": one.path.name, **one.row} for one in dropped))
     write_json(folder / REPORT, report)
 
 
-def _listed(index: Path) -> set[str]:
+def _indexed_names(index: Path) -> set[str]:
     """The names that an earlier index has: of those files and no others it is known that they were put there."""
     from context_agent.questions import load_rows
 
     if not index.exists():
         return set()
-    return {one.name for one in load_rows(index, _file, problems=[])}
+    return {one.name for one in load_rows(index, _indexed_file, problems=[])}
 
 
 @dataclass(frozen=True, slots=True)
-class _File:
+class _IndexedFile:
     id: str
     name: str
 
 
-def _file(row: object, number: int, place: str) -> _File:
+def _indexed_file(row: object, number: int, place: str) -> _IndexedFile:
     name = row.get("file") if isinstance(row, dict) else None
     if not isinstance(name, str) or Path(name).name != name:
         raise DataError(f"{place}: names no file")
-    return _File(str(number), name)
+    return _IndexedFile(str(number), name)

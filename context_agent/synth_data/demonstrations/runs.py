@@ -25,21 +25,26 @@ from context_agent.profiles import Profile, default
 from context_agent.pruning.budget import Budget
 from context_agent.retrieval.protocol import Corpus
 from context_agent.synth_data import stages
-from context_agent.synth_data.demonstrations.episodes import Played, Player, rows
-from context_agent.synth_data.demonstrations.experts import Teacher
-from context_agent.synth_data.demonstrations.filters import Filters, Report, Verdict, judge
+from context_agent.synth_data.demonstrations.episodes import EpisodePlayer, ExpertEpisode, episode_rows
+from context_agent.synth_data.demonstrations.experts import Expert
+from context_agent.synth_data.demonstrations.filters import (
+    DemonstrationFilters,
+    DemonstrationReport,
+    FilterVerdict,
+    filter_episodes,
+)
 from context_agent.synth_data.task import Task, write_json, write_rows
 
 STAGE = "trajectories"
 EPISODES, INDEX, DROPPED, REPORT = "episodes.jsonl", "trajectories.jsonl", "dropped.jsonl", "report.json"
-NEW, KEPT, REST = "new", "kept", "dropped"
+NEW, KEPT, REJECTED = "new", "kept", "dropped"
 """Folders of trajectory files: played and not yet judged, kept, dropped."""
-ROUNDS = 3
+MOST_ROUNDS = 3
 """Times that lost episodes are played again, before the folder is taken for one that loses files."""
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class DemonstrationSettings:
     """How tasks are played and what is kept. `teacher` describes the teacher's options, for the journal to compare."""
 
     rollouts: int = 1
@@ -48,7 +53,7 @@ class Settings:
     limits: Limits = field(default_factory=Limits)
     seed: int = 0
     concurrency: int = 8
-    filters: Filters = field(default_factory=Filters)
+    filters: DemonstrationFilters = field(default_factory=DemonstrationFilters)
     keep_dropped: bool = True
     teacher: str = ""
 
@@ -64,15 +69,15 @@ class Settings:
         }
 
 
-async def make(
+async def make_demonstrations(
     tasks: Sequence[Task],
     corpus: Corpus,
-    teacher: Teacher,
+    teacher: Expert,
     folder: Path,
-    settings: Settings,
+    settings: DemonstrationSettings,
     *,
     advance: Callable[[int, int | None], None] | None = None,
-) -> Report:
+) -> DemonstrationReport:
     """Plays every task, judges the episodes and settles their files. Raises `DataError` where there is no task.
 
     What fails (a server, a task whose gold is not in the corpus, a question too long for the window) costs its own
@@ -80,7 +85,7 @@ async def make(
     """
     if not tasks:
         raise DataError("there are no tasks to play")
-    player = Player(
+    player = EpisodePlayer(
         corpus,
         teacher,
         folder / NEW,
@@ -89,10 +94,10 @@ async def make(
         limits=settings.limits,
         seed=settings.seed,
     )
-    out, inputs = folder / EPISODES, rows(tasks, settings.rollouts)
+    out, inputs = folder / EPISODES, episode_rows(tasks, settings.rollouts)
     resumed, again = None, 0
-    for _ in range(ROUNDS):
-        done = await stages.run(
+    for _ in range(MOST_ROUNDS):
+        done = await stages.run_stage(
             STAGE,
             inputs,
             player.work,
@@ -102,16 +107,16 @@ async def make(
             advance=advance,
         )
         resumed = done.resumed if resumed is None else resumed
-        verdicts = judge(_episodes(out), settings.filters)
-        lost = {one.episode.file for one in verdicts if one.kept and _place(folder, one.episode) is None}
+        verdicts = filter_episodes(_episodes(out), settings.filters)
+        lost = {one.episode.file for one in verdicts if one.kept and _episode_path(folder, one.episode) is None}
         if not lost:
             break
         again += len(lost)
-        stages.forget(out, lambda row: row["file"] in lost)  # noqa: B023 (called before the next round)
+        stages.redo_inputs(out, lambda row: row["file"] in lost)  # noqa: B023 (called before the next round)
     else:
         raise DataError(f"{folder}: {len(lost)} trajectory files vanish as soon as they are written")
-    _settle(folder, verdicts, keep_dropped=settings.keep_dropped)
-    report = Report.of(
+    _sort_files(folder, verdicts, keep_dropped=settings.keep_dropped)
+    report = DemonstrationReport.of(
         verdicts,
         tasks=len(tasks),
         unplayed=_unplayed(out),
@@ -123,9 +128,9 @@ async def make(
     return report
 
 
-def _episodes(out: Path) -> list[Played]:
+def _episodes(out: Path) -> list[ExpertEpisode]:
     with out.open(encoding="utf-8") as stream:
-        return [Played.from_json(json.loads(line)) for line in stream]
+        return [ExpertEpisode.from_json(json.loads(line)) for line in stream]
 
 
 def _unplayed(out: Path) -> Mapping[str, int]:
@@ -133,41 +138,41 @@ def _unplayed(out: Path) -> Mapping[str, int]:
         return dict(sorted(Counter(json.loads(line)["reason"] for line in stream).items()))
 
 
-def _place(folder: Path, episode: Played) -> Path | None:
+def _episode_path(folder: Path, episode: ExpertEpisode) -> Path | None:
     """Where the episode's file lies, whole; None where it is gone or was cut."""
-    for name in (NEW, KEPT, REST):
+    for name in (NEW, KEPT, REJECTED):
         path = folder / name / episode.file
         if path.is_file() and path.stat().st_size == episode.bytes:
             return path
     return None
 
 
-def _settle(folder: Path, verdicts: Iterable[Verdict], *, keep_dropped: bool) -> None:
+def _sort_files(folder: Path, verdicts: Iterable[FilterVerdict], *, keep_dropped: bool) -> None:
     """Moves every file to where its verdict sends it, and writes the two lists. Done twice, it changes nothing."""
     kept, rest = _sorted(verdicts)
-    for name in (KEPT, REST):
+    for name in (KEPT, REJECTED):
         (folder / name).mkdir(parents=True, exist_ok=True)
     for verdict in (*kept, *rest):
-        place = _place(folder, verdict.episode)
-        target = folder / (KEPT if verdict.kept else REST) / verdict.episode.file
+        place = _episode_path(folder, verdict.episode)
+        target = folder / (KEPT if verdict.kept else REJECTED) / verdict.episode.file
         if place is not None and place != target:
             place.replace(target)
         if place is not None and not verdict.kept and not keep_dropped:
             target.unlink()
-    _set_aside(folder, {one.episode.file for one in kept})
+    _move_unlisted(folder, {one.episode.file for one in kept})
     write_rows(folder / INDEX, ({"kept_as": one.reason, **one.episode.to_json()} for one in kept))
     write_rows(folder / DROPPED, ({"reason": one.reason, **one.episode.to_json()} for one in rest))
 
 
-def _sorted(verdicts: Iterable[Verdict]) -> tuple[list[Verdict], list[Verdict]]:
-    kept: list[Verdict] = []
-    rest: list[Verdict] = []
+def _sorted(verdicts: Iterable[FilterVerdict]) -> tuple[list[FilterVerdict], list[FilterVerdict]]:
+    kept: list[FilterVerdict] = []
+    rest: list[FilterVerdict] = []
     for verdict in verdicts:
         (kept if verdict.kept else rest).append(verdict)
     return kept, rest
 
 
-def _set_aside(folder: Path, kept: set[str]) -> None:
+def _move_unlisted(folder: Path, kept: set[str]) -> None:
     """Leaves nothing but what is listed among the kept: half-written files go for good, the rest to the dropped ones.
 
     Episodes of tasks that this run was not given stay in the journal, so they come back when their tasks do.
@@ -176,6 +181,6 @@ def _set_aside(folder: Path, kept: set[str]) -> None:
         if path.suffix == ".partial":
             path.unlink()
         elif path.parent.name == NEW or path.name not in kept:
-            path.replace(folder / REST / path.name)
+            path.replace(folder / REJECTED / path.name)
     if (folder / NEW).is_dir():
         (folder / NEW).rmdir()

@@ -26,7 +26,7 @@ from context_agent.retrieval.loaders.report import Reading
 from context_agent.synth_data.domains.registry import Domain, TruthType
 from context_agent.types import Document, MetadataValue
 
-NAMED = 50
+MOST_NAMES = 50
 """People and attachments of a document that are kept: they are stored with every chunk."""
 _BOUNDARY = re.compile(rb"From .*\d{1,2}:\d{2}.*\b\d{4}\b|From \S+@\S+")
 _ESCAPED = re.compile(rb"^>(>*From )")
@@ -40,7 +40,7 @@ def read_mail(reading: Reading) -> Iterator[Document]:
     found = 0
     for number, raw in enumerate(_messages(reading) if head == b"From " else [reading.stream.read()], start=1):
         try:
-            mail = parse(raw)
+            mail = parse_message(raw)
         except DataError as error:
             if head != b"From ":
                 raise
@@ -69,23 +69,23 @@ def _messages(reading: Reading) -> Iterator[bytes]:
     yield b"".join(lines)
 
 
-def _document(mail: Mail, raw: bytes) -> Document:
+def _document(mail: MailMessage, raw: bytes) -> Document:
     """A message as a document. Its id is made of the Message-ID, so copies in several folders are one."""
     own = mail.id or blake2b(raw, digest_size=16).hexdigest()
     head = {
         "From": mail.sender,
-        "To": ", ".join(one for one in mail.people[:NAMED] if one != mail.sender),
+        "To": ", ".join(one for one in mail.people[:MOST_NAMES] if one != mail.sender),
         "Date": mail.date,
         "Subject": mail.subject,
-        "Attachments": ", ".join(mail.attachments[:NAMED]),
+        "Attachments": ", ".join(mail.attachments[:MOST_NAMES]),
     }
     lines = "\n".join(f"{name}: {value}" for name, value in head.items() if value)
     metadata: dict[str, MetadataValue] = {
         "message_id": own,
         "references": " ".join(mail.references),
-        "participants": "; ".join(mail.people[:NAMED]),
+        "participants": "; ".join(mail.people[:MOST_NAMES]),
         "date": mail.date,
-        "attachments": "; ".join(mail.attachments[:NAMED]),
+        "attachments": "; ".join(mail.attachments[:MOST_NAMES]),
     }
     return Document(
         f"mail/{_digest(own)}",
@@ -105,7 +105,7 @@ def load_threads(
     report.documents = before
     for thread in threads:
         report.documents += 1
-        yield _joined(thread)
+        yield _thread_document(thread)
 
 
 def _threads(messages: list[Document]) -> list[list[Document]]:
@@ -128,8 +128,8 @@ def _threads(messages: list[Document]) -> list[list[Document]]:
     return list(grouped.values())
 
 
-def _joined(thread: list[Document]) -> Document:
-    ordered = sorted(thread, key=lambda one: (_moment(str(one.metadata.get("date", ""))), one.id))
+def _thread_document(thread: list[Document]) -> Document:
+    ordered = sorted(thread, key=lambda one: (_timestamp(str(one.metadata.get("date", ""))), one.id))
     people = dict.fromkeys(
         person for one in ordered for person in str(one.metadata.get("participants", "")).split("; ") if person
     )
@@ -138,11 +138,11 @@ def _joined(thread: list[Document]) -> Document:
     )
     dates = [str(one.metadata["date"]) for one in ordered if one.metadata.get("date")]
     metadata: dict[str, MetadataValue] = {
-        "participants": "; ".join(list(people)[:NAMED]),
+        "participants": "; ".join(list(people)[:MOST_NAMES]),
         "messages": len(ordered),
         "date": dates[0] if dates else "",
         "until": dates[-1] if dates else "",
-        "attachments": "; ".join(list(attached)[:NAMED]),
+        "attachments": "; ".join(list(attached)[:MOST_NAMES]),
     }
     return Document(
         f"thread/{_digest(str(ordered[0].metadata['message_id']))}",
@@ -152,7 +152,7 @@ def _joined(thread: list[Document]) -> Document:
     )
 
 
-def _moment(date: str) -> float:
+def _timestamp(date: str) -> float:
     """Seconds since 1970, of a date without a zone as if in UTC; messages without a date come last."""
     if not date:
         return float("inf")
@@ -203,7 +203,7 @@ _IDENTIFIER = re.compile(r"<([^<>\s]+)>")
 
 
 @dataclass(frozen=True, slots=True)
-class Mail:
+class MailMessage:
     """One message. `id` and `references` are Message-IDs without their brackets; `date` is ISO 8601, "" where unknown.
 
     `text` is what it says itself, `people` are sender and recipients, the sender first.
@@ -219,7 +219,7 @@ class Mail:
     attachments: tuple[str, ...]
 
 
-def parse(data: bytes) -> Mail:
+def parse_message(data: bytes) -> MailMessage:
     """The message of its bytes. Raises `DataError` for what has no header of a message."""
     parsed = message_from_bytes(data)
     if not any(parsed[name] for name in ("From", "Date", "Subject", "Message-ID", "To")):
@@ -227,7 +227,7 @@ def parse(data: bytes) -> Mail:
     texts, attachments = _contents(parsed)
     sender = _people(parsed, "From")
     references = _identifiers(parsed, "References") + _identifiers(parsed, "In-Reply-To")
-    return Mail(
+    return MailMessage(
         id=next(iter(_identifiers(parsed, "Message-ID")), ""),
         references=tuple(dict.fromkeys(references)),
         subject=_field(parsed, "Subject"),
@@ -239,7 +239,7 @@ def parse(data: bytes) -> Mail:
     )
 
 
-def own_words(text: str) -> str:
+def without_quoted_replies(text: str) -> str:
     """The text without quoted lines and what they hang on; all of it where nothing else is left (a bare forward)."""
     kept = text
     if cut := _ORIGINAL.search(kept):
@@ -266,13 +266,13 @@ def _contents(parsed: Parsed) -> tuple[list[str], tuple[str, ...]]:
     texts: list[str] = []
     attached: list[str] = []
     for part in _leaves(parsed):
-        name = _decoded(part.get_filename() or "")
+        name = _decode_header(part.get_filename() or "")
         if part.get_content_disposition() == "attachment" or part.get_content_maintype() != "text":
             if part.get_content_maintype() == "message" or name:
                 attached.append(name or f"a message ({part.get_content_type()})")
             continue
         if (text := _part_text(part)).strip():
-            texts.append(own_words(text))
+            texts.append(without_quoted_replies(text))
     return texts, tuple(attached)
 
 
@@ -292,11 +292,11 @@ def _leaves(part: Parsed) -> Iterator[Parsed]:
 def _part_text(part: Parsed) -> str:
     data = part.get_payload(decode=True)
     raw = data if isinstance(data, bytes) else b""
-    text = unix_lines(_characters(raw, part.get_content_charset()))
-    return page_text(_unquoted(text))[1] if part.get_content_subtype() == "html" else text
+    text = unix_lines(_decode_bytes(raw, part.get_content_charset()))
+    return page_text(_without_blockquotes(text))[1] if part.get_content_subtype() == "html" else text
 
 
-def _characters(data: bytes, charset: str | None) -> str:
+def _decode_bytes(data: bytes, charset: str | None) -> str:
     """By the charset that the part names, where that works; else by what the bytes look like, else what can be read."""
     try:
         return data.decode(charset or "utf-8")
@@ -308,7 +308,7 @@ def _characters(data: bytes, charset: str | None) -> str:
         return data.decode("utf-8", "replace")
 
 
-def _unquoted(page: str) -> str:
+def _without_blockquotes(page: str) -> str:
     """An HTML message without its `<blockquote>`s, which hold what is answered to."""
     parts, position, depth = [], 0, 0
     for tag in tags(page):
@@ -325,18 +325,18 @@ def _unquoted(page: str) -> str:
 
 
 def _field(parsed: Parsed, name: str) -> str:
-    return _decoded(next(iter(_raw(parsed, name)), ""))
+    return _decode_header(next(iter(_field_values(parsed, name)), ""))
 
 
-def _raw(parsed: Parsed, name: str) -> list[str]:
+def _field_values(parsed: Parsed, name: str) -> list[str]:
     """The field's values as they stand; bytes beyond ASCII, which no header should have, read as the text is."""
     values = [str(value) for key, value in parsed.raw_items() if key.lower() == name.lower()]
     return [
-        value if value.isascii() else _characters(value.encode("utf-8", "surrogateescape"), None) for value in values
+        value if value.isascii() else _decode_bytes(value.encode("utf-8", "surrogateescape"), None) for value in values
     ]
 
 
-def _decoded(raw: str) -> str:
+def _decode_header(raw: str) -> str:
     """A header's words, encoded ones decoded where they can be."""
     try:
         text = str(make_header(decode_header(raw)))
@@ -347,7 +347,7 @@ def _decoded(raw: str) -> str:
 
 def _people(parsed: Parsed, name: str) -> list[str]:
     """Who a field names: `Name <address>`, or what there is of it."""
-    pairs = [(_decoded(person), address) for person, address in getaddresses(_raw(parsed, name))]
+    pairs = [(_decode_header(person), address) for person, address in getaddresses(_field_values(parsed, name))]
     return [
         f"{person} <{address}>" if person and address else person or address
         for person, address in pairs
@@ -356,7 +356,7 @@ def _people(parsed: Parsed, name: str) -> list[str]:
 
 
 def _identifiers(parsed: Parsed, name: str) -> list[str]:
-    return _IDENTIFIER.findall(" ".join(_raw(parsed, name)))
+    return _IDENTIFIER.findall(" ".join(_field_values(parsed, name)))
 
 
 def _sent_at(parsed: Parsed) -> str:

@@ -55,7 +55,7 @@ _PARTS = re.compile(r"^[#\s]*PART\s+(?P<part>I{1,3}|IV)\b[^a-z]{0,40}$", re.I | 
 
 
 @dataclass(frozen=True, slots=True)
-class Section:
+class FormSection:
     """A stretch of a form: its item ("" for what comes before the first), the heading's words, and the text."""
 
     item: str
@@ -100,8 +100,8 @@ def _form(
         return
     stem = fields.get("accession") or identifier(reading.path)
     name = " ".join(filter(None, (fields.get("company"), fields.get("form"), fields.get("period")))) or title or stem
-    for section in sections(text) if split else [Section("", "", text)]:
-        about = exhibit or _called(section.item)
+    for section in split_items(text) if split else [FormSection("", "", text)]:
+        about = exhibit or _item_label(section.item)
         part = re.sub(r"[^\w.]+", "-", about.lower())
         heading = ": ".join(filter(None, (about, section.title)))
         metadata: dict[str, MetadataValue] = {**fields, "item": section.item, "exhibit": exhibit}
@@ -113,13 +113,13 @@ def _form(
         )
 
 
-def _called(item: str) -> str:
+def _item_label(item: str) -> str:
     """`Item 7`, or `Part II, Item 1` where the number alone does not tell."""
     part, _, number = item.rpartition("-")
     return ", ".join(filter(None, (part and f"Part {part}", number and f"Item {number}")))
 
 
-def sections(text: str) -> list[Section]:
+def split_items(text: str) -> list[FormSection]:
     """The text at its items. Of headings that repeat (a table of contents, a reference) the one with most text counts.
 
     Items of different parts that share a number (10-Q) are told apart as `II-1`. What comes before the first item, the
@@ -128,25 +128,25 @@ def sections(text: str) -> list[Section]:
     chosen: dict[str, re.Match[str]] = {}
     found = list(_ITEM.finditer(text))
     if not found:
-        return [Section("", "", text.strip())]
+        return [FormSection("", "", text.strip())]
     parts = [(match.start(), match["part"].upper()) for match in _PARTS.finditer(text)]
     ends = [*(match.start() for match in found[1:]), len(text)]
     lengths = {match.start(): end - match.end() for match, end in zip(found, ends, strict=True)}
-    names = _names(found, parts)
+    names = _item_names(found, parts)
     for match, item in zip(found, names, strict=True):
         if item not in chosen or lengths[match.start()] > lengths[chosen[item].start()]:
             chosen[item] = match
     heads = sorted(((match.start(), item, match["title"]) for item, match in chosen.items()), key=lambda head: head[0])
     stops = [*(start for start, _, _ in heads[1:]), len(text)]
     split = [
-        Section(item, title.strip(" .|\t"), text[start:stop].strip())
+        FormSection(item, title.strip(" .|\t"), text[start:stop].strip())
         for (start, item, title), stop in zip(heads, stops, strict=True)
     ]
     cover = text[: heads[0][0]].strip()
-    return [Section("", "", cover), *split] if cover else split
+    return [FormSection("", "", cover), *split] if cover else split
 
 
-def _names(found: list[re.Match[str]], parts: list[tuple[int, str]]) -> list[str]:
+def _item_names(found: list[re.Match[str]], parts: list[tuple[int, str]]) -> list[str]:
     """Each heading's item, with its part where two parts of the text number alike."""
     starts = [start for start, _ in parts]
     named = []

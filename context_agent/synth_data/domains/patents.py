@@ -70,12 +70,12 @@ def read_patent_text(reading: Reading) -> Iterator[Document]:
     action = bool(_REJECTED.search(text))
     own = None if action else _OWN_NUMBER.search(text[:4000])
     application = _APPLICATION.search(text[:8000])
-    cited = [one for one in _citations(text) if not own or one != f"US{_plain(own[1])}"]
+    cited = [one for one in _citations(text) if not own or one != f"US{_bare_number(own[1])}"]
     statutes = sorted({found[1] for found in _STATUTE.finditer(text)})
     metadata: dict[str, MetadataValue] = {
         "kind": "office action" if action else "patent",
-        "number": f"US{_plain(own[1])}" if own else "",
-        "application": _plain(application[1]) if application else "",
+        "number": f"US{_bare_number(own[1])}" if own else "",
+        "application": _bare_number(application[1]) if application else "",
         "statutes": ", ".join(statutes) if action else "",
         "citations": json.dumps(cited[:CITATIONS]) if cited else "",
     }
@@ -94,7 +94,7 @@ def _character(entity: re.Match[str]) -> str:
 
 
 def _patent(root: ET.Element, fallback: str) -> Document:
-    head = next((root.find(name) for name in _heads() if root.find(name) is not None), None)
+    head = next((root.find(name) for name in _bibliography_tags() if root.find(name) is not None), None)
     head = root if head is None else head
     number = _document_number(head.find("publication-reference/document-id"))
     title = _line(head.find("invention-title"))
@@ -104,14 +104,14 @@ def _patent(root: ET.Element, fallback: str) -> Document:
         ("Description", _text(root.find("description"))),
     )
     text = "\n\n".join(f"# {name}\n\n{body}" for name, body in sections if body)
-    cited = list(dict.fromkeys(_cited(head)))
+    cited = list(dict.fromkeys(_cited_numbers(head)))
     metadata: dict[str, MetadataValue] = {
         "kind": "application" if root.tag.endswith("application") else "grant",
         "number": number,
         "date": _day(_line(head.find("publication-reference/document-id/date"))),
         "application": _line(head.find("application-reference/document-id/doc-number")),
-        "inventors": "; ".join(_names(head, ("inventor", "applicant"))),
-        "assignee": "; ".join(_names(head, ("assignee",))),
+        "inventors": "; ".join(_party_names(head, ("inventor", "applicant"))),
+        "assignee": "; ".join(_party_names(head, ("assignee",))),
         "citations": json.dumps(cited[:CITATIONS]) if cited else "",
     }
     return Document(
@@ -122,7 +122,7 @@ def _patent(root: ET.Element, fallback: str) -> Document:
     )
 
 
-def _heads() -> tuple[str, str]:
+def _bibliography_tags() -> tuple[str, str]:
     return "us-bibliographic-data-grant", "us-bibliographic-data-application"
 
 
@@ -130,18 +130,18 @@ def _document_number(found: ET.Element | None) -> str:
     """Country, number without leading zeros, and kind: `US10123456B2`."""
     if found is None:
         return ""
-    number = _plain(_line(found.find("doc-number")))
+    number = _bare_number(_line(found.find("doc-number")))
     return f"{_line(found.find('country'))}{number}{_line(found.find('kind'))}" if number else ""
 
 
-def _cited(head: ET.Element) -> Iterator[str]:
+def _cited_numbers(head: ET.Element) -> Iterator[str]:
     for path in ("us-references-cited/us-citation", "references-cited/citation"):
         for citation in head.iterfind(f"{path}/patcit/document-id"):
             if number := _document_number(citation):
                 yield number
 
 
-def _names(head: ET.Element, kinds: Iterable[str]) -> list[str]:
+def _party_names(head: ET.Element, kinds: Iterable[str]) -> list[str]:
     """Names of the parties of the first kind that there is, as a person's or an organization's."""
     for kind in kinds:
         names = []
@@ -187,12 +187,12 @@ def _day(date: str) -> str:
     return f"{date[:4]}-{date[4:6]}-{date[6:]}" if re.fullmatch(r"\d{8}", date) else date
 
 
-def _plain(number: str) -> str:
+def _bare_number(number: str) -> str:
     return number.replace(",", "").replace("/", "").lstrip("0")
 
 
 def _citations(text: str) -> list[str]:
-    grants = (f"US{_plain(found[1]).upper()}{(found[2] or '').upper()}" for found in _CITED.finditer(text))
+    grants = (f"US{_bare_number(found[1]).upper()}{(found[2] or '').upper()}" for found in _CITED.finditer(text))
     publications = (re.sub(r"[\s/]", "", found[0]).upper() for found in _PUBLICATION.finditer(text))
     return list(dict.fromkeys((*grants, *publications)))
 

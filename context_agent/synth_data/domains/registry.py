@@ -15,7 +15,7 @@ from context_agent.types import Document
 
 Positives = Literal["document", "fact"]
 """What counts as found: each gold document, or each fact by any chunk that states it."""
-STEPS = ("explore", "write", "verify", "distract", "extend")
+HINTED_STEPS = ("explore", "write", "verify", "distract", "extend")
 """The steps that a domain may give hints for."""
 
 
@@ -64,8 +64,10 @@ class Domain:
                 f"domain {self.name!r}: max_hops is at least 1 and positives is 'document' or 'fact'; "
                 f"got {self.max_hops} and {self.positives!r}"
             )
-        if unknown := [step for step in self.hints if step not in STEPS]:
-            raise ConfigError(f"domain {self.name!r}: no step {unknown[0]!r} to hint at; they are {', '.join(STEPS)}")
+        if unknown := [step for step in self.hints if step not in HINTED_STEPS]:
+            raise ConfigError(
+                f"domain {self.name!r}: no step {unknown[0]!r} to hint at; they are {', '.join(HINTED_STEPS)}"
+            )
 
 
 GROUP = "context_agent.domains"
@@ -82,30 +84,30 @@ SHIPPED: Mapping[str, str] = {
 """Where the domains that ship live; imported when one is named."""
 
 
-def domain(name: str) -> Domain:
+def load_domain(name: str) -> Domain:
     """The domain of that name. Raises `ConfigError` for a name nobody has, or an entry point that gives no domain."""
     if name in SHIPPED:
         module, attribute = SHIPPED[name].split(":")
         found: Domain = getattr(import_module(module), attribute)
         return found
-    registered = _registered()
+    registered = _entry_points()
     if name not in registered:
-        close = difflib.get_close_matches(name, names(), n=1)
-        hint = f"did you mean {close[0]!r}?" if close else f"choose one of {', '.join(names())}"
+        close = difflib.get_close_matches(name, domain_names(), n=1)
+        hint = f"did you mean {close[0]!r}?" if close else f"choose one of {', '.join(domain_names())}"
         raise ConfigError(f"no domain {name!r}: {hint}")
-    return _loaded(registered[name])
+    return _load_entry_point(registered[name])
 
 
-def names() -> tuple[str, ...]:
+def domain_names() -> tuple[str, ...]:
     """All names: those that ship, then the registered ones in alphabetical order."""
-    return (*SHIPPED, *sorted(name for name in _registered() if name not in SHIPPED))
+    return (*SHIPPED, *sorted(name for name in _entry_points() if name not in SHIPPED))
 
 
-def _registered() -> dict[str, EntryPoint]:
+def _entry_points() -> dict[str, EntryPoint]:
     return {entry.name: entry for entry in entry_points(group=GROUP)}
 
 
-def _loaded(entry: EntryPoint) -> Domain:
+def _load_entry_point(entry: EntryPoint) -> Domain:
     where = f"domain {entry.name!r} (entry point {entry.value})"
     try:
         given: object = entry.load()

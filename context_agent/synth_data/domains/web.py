@@ -29,11 +29,11 @@ CANDIDATES = 50
 """Main elements of a page that are compared."""
 LONGEST_MENU = 20_000
 """Characters of HTML of a list that is looked at as a menu."""
-LINKED = 0.7
+LINKED_SHARE = 0.7
 """Share of a list's text that is links, from which it is a menu."""
 _BOILERPLATE = frozenset("nav aside footer form button dialog select menu".split())
 _ROLES = frozenset("navigation banner contentinfo search complementary dialog menu menubar".split())
-_TELLING = re.compile(
+_BOILERPLATE_NAMES = re.compile(
     r"(?:^|[\s_-])(?:nav(?:bar|igation)?|menu|side-?bar|foot(?:er)?|cookies?|consent|banner|breadcrumbs?|share|sharing"
     r"|social|related|promo(?:tion)?|advert(?:isement)?s?|ads?|newsletter|subscribe|pagination|skip-?link|toolbar|popup"
     r"|comments?)(?:$|[\s_-])",
@@ -84,7 +84,7 @@ def _main(page: str, found: list[Tag]) -> str:
         for tag, after in _elements(found)
         if start <= tag.start and after <= end and (_is_boilerplate(tag) or (not inside and _is_menu(tag, after, page)))
     ]
-    return _without(page[start:end], [(a - start, b - start) for a, b in dropped])
+    return _cut_spans(page[start:end], [(a - start, b - start) for a, b in dropped])
 
 
 def _elements(found: list[Tag]) -> list[tuple[Tag, int]]:
@@ -109,7 +109,7 @@ def _is_boilerplate(tag: Tag) -> bool:
         return True
     if tag.name in ("html", "body", "main", "article"):
         return False
-    return bool(_TELLING.search(f"{tag.get('class')} {tag.get('id')}"))
+    return bool(_BOILERPLATE_NAMES.search(f"{tag.get('class')} {tag.get('id')}"))
 
 
 def _is_menu(tag: Tag, end: int, page: str) -> bool:
@@ -119,10 +119,10 @@ def _is_menu(tag: Tag, end: int, page: str) -> bool:
     inside = page[tag.start : end]
     linked = [page_text(inside[a.start : after])[1] for a, after in _elements(list(tags(inside))) if a.name == "a"]
     text = page_text(inside)[1]
-    return len(linked) >= 3 and sum(map(len, linked)) >= LINKED * len(text)
+    return len(linked) >= 3 and sum(map(len, linked)) >= LINKED_SHARE * len(text)
 
 
-def _without(page: str, spans: Iterable[tuple[int, int]]) -> str:
+def _cut_spans(page: str, spans: Iterable[tuple[int, int]]) -> str:
     """The page without these stretches, which may lie in each other; a paragraph's break stays where one was."""
     parts, position = [], 0
     for start, end in sorted(spans):

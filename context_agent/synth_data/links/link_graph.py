@@ -10,32 +10,34 @@ from dataclasses import dataclass
 from context_agent.errors import CorpusError
 from context_agent.policies.bridge.entities import Mention, mentions
 from context_agent.policies.bridge.words import STOP, words
-from context_agent.synth_data.links.pages import Page, Sentence, pages_of
-from context_agent.synth_data.links.relations import PATTERNS, WORK_HEADS, Pattern, on
+from context_agent.synth_data.links.pages import Page, Sentence, read_pages
+from context_agent.synth_data.links.relations import PATTERNS, WORK_HEADS, RelationPattern, date_preposition
 from context_agent.types import Chunk
 
-LEAST_PAGES = 3
-LONGEST_ASKED = 24
+FEWEST_PAGES = 3
+LONGEST_QUESTION = 24
 """Words of a sentence that is turned into a question as it stands."""
 LONGEST_MATCHED = 700
 """Characters of a sentence that the patterns are tried on."""
-_LIST_GOES_ON = re.compile(r"\s*(?:,|and|&|or)\s+(?:(?:and|the|by)\s+)?[A-Z]")
-_NAME_GOES_ON = re.compile(
+_LIST_CONTINUES = re.compile(r"\s*(?:,|and|&|or)\s+(?:(?:and|the|by)\s+)?[A-Z]")
+_NAME_CONTINUES = re.compile(
     r" (?!(?:and|or|in|on|at|of|near|by|to|from|with|for|who|which|that|when|where|as|is|was|after|during|into|until|"
     r"since|before|between|under|about|but|then|through|via|because|while|starring|featuring|along|released|published|"
     r"based|set|aired|made|produced|written)\b)[a-z]+"
 )
-_TITLED = re.compile(r"(?:\b[Tt]he (?:(?!(?:of|in|by|and|to|for|with|from|on|at|as|or)\b)[\w-]+ ){0,4})?[\"“”]?\s*$")
+_TITLE_BEFORE = re.compile(
+    r"(?:\b[Tt]he (?:(?!(?:of|in|by|and|to|for|with|from|on|at|as|or)\b)[\w-]+ ){0,4})?[\"“”]?\s*$"
+)
 """What stands before a name and goes with it: `the poet`, an opening quotation mark."""
-_INTRODUCED = re.compile(
+_NAME_MAY_FOLLOW = re.compile(
     r"(?:^|[^\w\s]|\b(?:of|in|by|and|to|for|with|from|on|at|as|or|near|is|was|are|were|be|starring|featuring|called|named|"
     r"titled|married|including|like|between|against|under|than|after|before|that|where|when|who|via|through|joined|met|"
     r"playing|into|over|during|since|until|toward|towards|about|without|within|among))\s*$"
 )
 """What a name can follow without being a title's or a noun's second half."""
-_BROKEN = re.compile(r"\b(?:of|in|by|and|the|an?|to|for|with|from)\s*[,.;]")
+_WORD_MISSING = re.compile(r"\b(?:of|in|by|and|the|an?|to|for|with|from)\s*[,.;]")
 """Where a text lost a word: formulas and foreign names often go missing on the way to plain text."""
-_IN_PLACE = re.compile(r"\b(?:in|at|near|from|to)\s+$")
+_PREPOSITION = re.compile(r"\b(?:in|at|near|from|to)\s+$")
 _CLOSING = ("", *",.;:!?'’")
 _PRONOUN = re.compile(r"(He|She|It|They|His|Her|Its|Their)\b")
 _COUNTED = re.compile(
@@ -43,7 +45,7 @@ _COUNTED = re.compile(
 )
 _LOWER = re.compile(r"(?<![\w'’])[a-z]{3,}(?![\w'’])")
 _IN_YEAR = re.compile(r"\b[Ii]n (?P<y>(?:1[0-9]|20)\d\d)\b(?![–—/-])")
-_NO_COUNT = frozenset("years months days weeks hours minutes seconds times was has is metres feet miles".split())
+_UNITS = frozenset("years months days weeks hours minutes seconds times was has is metres feet miles".split())
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +56,7 @@ class Link:
     target: int
     sentence: Sentence
     surface: str
-    relation: Pattern | None = None
+    relation: RelationPattern | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,21 +72,21 @@ class Fact:
     asks: str
     truth: str
     clause: str = ""
-    pattern: Pattern | None = None
+    pattern: RelationPattern | None = None
 
 
-class Atlas:
+class LinkGraph:
     """The pages of a corpus, the links between them, and the facts they state; both worked out when asked for."""
 
     def __init__(self, chunks: Iterable[Chunk], report: Callable[[int, int | None], None] | None = None) -> None:
         """Raises `CorpusError` for a corpus of too few documents, or whose documents have no titles."""
         self.pages: list[Page] = []
-        for page in pages_of(chunks):
+        for page in read_pages(chunks):
             self.pages.append(page)
             if report is not None:
                 report(len(self.pages), None)
-        if len(self.pages) < LEAST_PAGES:
-            raise CorpusError(f"{len(self.pages)} documents are too few to link: at least {LEAST_PAGES} are needed")
+        if len(self.pages) < FEWEST_PAGES:
+            raise CorpusError(f"{len(self.pages)} documents are too few to link: at least {FEWEST_PAGES} are needed")
         self.rows = {page.id: row for row, page in enumerate(self.pages)}
         self.named = self._index()
         if not self.named:
@@ -142,7 +144,7 @@ class Atlas:
         if single and mention.name in self._common:
             return True
         quoted = text[max(0, mention.start - 2) : mention.start].strip()[-1:] in {*"\"“«'‘"}
-        return work and not quoted and (single or _IN_PLACE.search(text[: mention.start]) is not None)
+        return work and not quoted and (single or _PREPOSITION.search(text[: mention.start]) is not None)
 
     def ways(self, row: int) -> list[Link]:
         """The links by which a question can go on: to pages that say what they are, and with no rival beside them."""
@@ -164,13 +166,13 @@ class Atlas:
             for other in self.links(link.source)
         )
 
-    def _related(self, row: int, sentence: Sentence) -> dict[str, Pattern]:
+    def _related(self, row: int, sentence: Sentence) -> dict[str, RelationPattern]:
         """Folded object to the relation that the sentence states of the page's subject."""
         page, found = self.pages[row], {}
         for pattern in PATTERNS:
             if not pattern.noun:
                 continue
-            if (match := stated(page, sentence, pattern)) is not None:
+            if (match := match_relation(page, sentence, pattern)) is not None:
                 found[" ".join(words(match["y"]))] = pattern
         return found
 
@@ -186,12 +188,12 @@ class Atlas:
         twice: Counter[str] = Counter()
         for sentence in page.sentences:
             for pattern in PATTERNS:
-                if (match := stated(page, sentence, pattern)) is None:
+                if (match := match_relation(page, sentence, pattern)) is None:
                     continue
                 answer = match["y"].strip(" ,.")
                 if pattern.name in found and found[pattern.name].answer != answer:
                     twice[pattern.name] += 1
-                clause = pattern.clause.replace("{on}", on(answer)).replace("{y}", answer)
+                clause = pattern.clause.replace("{on}", date_preposition(answer)).replace("{y}", answer)
                 found.setdefault(
                     pattern.name, Fact(row, answer, sentence, pattern.asks, pattern.truth, clause, pattern)
                 )
@@ -203,12 +205,16 @@ class Atlas:
         found = []
         for sentence in page.sentences[1:]:
             plain = sentence.plain
-            if not 6 <= len(plain.split()) <= LONGEST_ASKED or ". " in plain or not (asked := about(page, plain)):
+            if (
+                not 6 <= len(plain.split()) <= LONGEST_QUESTION
+                or ". " in plain
+                or not (asked := with_subject_slot(page, plain))
+            ):
                 continue
             years, counts = list(_IN_YEAR.finditer(asked)), list(_COUNTED.finditer(asked))
             if len(years) == 1 and len(re.findall(r"\b\d{4}\b", asked)) == 1:
                 match, what, truth = years[0], "in what year", "date"
-            elif len(counts) == 1 and counts[0]["what"] not in _NO_COUNT:
+            elif len(counts) == 1 and counts[0]["what"] not in _UNITS:
                 match, what, truth = counts[0], f"how many {counts[0]['what']}", "number"
             else:
                 continue
@@ -219,7 +225,7 @@ class Atlas:
         return found
 
 
-def stated(page: Page, sentence: Sentence, pattern: Pattern) -> re.Match[str] | None:
+def match_relation(page: Page, sentence: Sentence, pattern: RelationPattern) -> re.Match[str] | None:
     """Where the sentence states the relation of the page's subject, of one object alone."""
     if len(sentence.text) > LONGEST_MATCHED or (pattern.first and sentence.place):
         return None
@@ -228,33 +234,33 @@ def stated(page: Page, sentence: Sentence, pattern: Pattern) -> re.Match[str] | 
     if sentence.place and not _PRONOUN.match(sentence.text) and words(sentence.text)[:2] != page.name.split()[:2]:
         return None
     match = pattern.stated.search(sentence.text)
-    if match is None or (pattern.truth in {"name", "place"} and _goes_on(pattern, sentence.text, match)):
+    if match is None or (pattern.truth in {"name", "place"} and _continues(pattern, sentence.text, match)):
         return None
     if pattern.name in {"born", "died"} and not page.is_person:
         return None
     return match
 
 
-def _goes_on(pattern: Pattern, text: str, match: re.Match[str]) -> bool:
+def _continues(pattern: RelationPattern, text: str, match: re.Match[str]) -> bool:
     """Whether the object is the first of a list, or only the beginning of a longer name (`the Canadian singer …`)."""
-    if pattern.truth == "name" and _LIST_GOES_ON.match(text, match.end()):
+    if pattern.truth == "name" and _LIST_CONTINUES.match(text, match.end()):
         return True
-    return match["y"].endswith("-based") or _NAME_GOES_ON.match(text, match.end()) is not None
+    return match["y"].endswith("-based") or _NAME_CONTINUES.match(text, match.end()) is not None
 
 
-def about(page: Page, plain: str) -> str:
+def with_subject_slot(page: Page, plain: str) -> str:
     """The sentence with {x} for its subject; empty where it is not about it.
 
     A sentence begins with it by the bare title, by a person's last name, or by a pronoun; or it holds the title.
     """
     plain = plain.replace("{", "(").replace("}", ")")
-    if _BROKEN.search(plain):
+    if _WORD_MISSING.search(plain):
         return ""
     last = page.bare.split()[-1] if page.is_person and page.bare.split() else ""
     for name in (page.bare, last):
         if len(name) > 2 and plain.startswith(name) and not plain[len(name) : len(name) + 1].isalnum():
             return "{x}" + plain[len(name) :]
-    if (at := _whole(plain, page.bare)) >= 0:
+    if (at := _find_words(plain, page.bare)) >= 0:
         return f"{plain[:at]}{{x}}{plain[at + len(page.bare) :]}"
     match = _PRONOUN.match(plain)
     if match is None:
@@ -262,7 +268,7 @@ def about(page: Page, plain: str) -> str:
     return ("{x}" if match[1] in {"He", "She", "It", "They"} else "{x}'s") + plain[match.end() :]
 
 
-def _whole(text: str, name: str) -> int:
+def _find_words(text: str, name: str) -> int:
     """Where the name stands in the text as whole words, else -1."""
     at = text.find(name) if name else -1
     while at >= 0:
@@ -273,24 +279,24 @@ def _whole(text: str, name: str) -> int:
     return -1
 
 
-def introduction(before: str) -> str:
+def before_name(before: str) -> str:
     """What stands before a name, without what goes with it (`the poet`); empty where that cannot be told apart."""
-    titled = _TITLED.search(before)
+    titled = _TITLE_BEFORE.search(before)
     kept = before[: titled.start()] if titled else before
-    return kept.rstrip() + " " if _INTRODUCED.search(kept) else ""
+    return kept.rstrip() + " " if _NAME_MAY_FOLLOW.search(kept) else ""
 
 
-def content(text: str) -> set[str]:
+def content_words(text: str) -> set[str]:
     """The folded words that tell something."""
     return {word for word in words(text) if word not in STOP}
 
 
-def hidden(plain: str, target: Page, by: str) -> str:
+def without_name(plain: str, target: Page, by: str) -> str:
     """The sentence with the target's name, and what is left of it, put in other words; empty where a part stays."""
-    if (at := _whole(plain, target.bare)) < 0:
+    if (at := _find_words(plain, target.bare)) < 0:
         return ""
     before, after = plain[:at], plain[at + len(target.bare) :].lstrip('"“” ')
-    before = introduction(before)
+    before = before_name(before)
     if not before.strip() and at:
         return ""
     text = f"{before.rstrip()} {by}{'' if after[:1] in _CLOSING else ' '}{after}".strip()

@@ -39,7 +39,7 @@ _EMPTY_CLASSES = frozenset(
     kind list form number series set group first second third last son daughter child brother sister wife husband father
     mother most only same result use way time site home area former""".split()
 )
-_LASTED = frozenset(
+_NOT_PERSONS = frozenset(
     """war battle rebellion siege revolution campaign conflict uprising ship steamer dynasty kingdom empire state
     republic period era company band club team newspaper magazine school expedition railway league competition
     tournament event movement organization organisation party crisis strike locomotive series programme program show
@@ -52,7 +52,7 @@ _LISTED_ADJECTIVES = re.compile(
 )
 _SUPERLATIVE = re.compile(r"^(?:most \w+|[\w-]+est|first|last|only|second|third) ")
 _PERSON = re.compile(r"\(\s*[^()]*\bborn\b")
-_LIFE = re.compile(r"\([^()]*\d{3,4}[^()]*[–—-][^()]*\d{3,4}[^()]*\)[^.]{0,40}\b(?:was|were)\b")
+_LIFE_YEARS = re.compile(r"\([^()]*\d{3,4}[^()]*[–—-][^()]*\d{3,4}[^()]*\)[^.]{0,40}\b(?:was|were)\b")
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,7 +136,7 @@ class Page:
         """Whether the first sentence gives a birth, or the years of a life, in brackets."""
         return bool(self.sentences) and (
             _PERSON.search(self.sentences[0].text) is not None
-            or (_LIFE.search(self.sentences[0].text) is not None and self.head not in _LASTED)
+            or (_LIFE_YEARS.search(self.sentences[0].text) is not None and self.head not in _NOT_PERSONS)
         )
 
     @property
@@ -150,7 +150,7 @@ class Page:
         return frozenset(word for word in self.name.split() if word not in STOP) - frozenset(words(self.kind))
 
 
-def pages_of(chunks: Iterable[Chunk]) -> Iterator[Page]:
+def read_pages(chunks: Iterable[Chunk]) -> Iterator[Page]:
     """The documents of a corpus, whose chunks come one document after another."""
     for document, group in groupby(chunks, key=lambda chunk: chunk.document_id):
         kept = list(group)

@@ -13,31 +13,31 @@ from typing import Any
 from context_agent.errors import ConfigError, CorpusError
 from context_agent.policies.bridge.words import STOP, words
 from context_agent.retrieval.bm25 import Bm25Entry, Bm25Index
-from context_agent.synth_data.links.drafts import Draft, Hop, bridges, comparisons, intersections
-from context_agent.synth_data.links.link_graph import Atlas, content
+from context_agent.synth_data.links.drafts import Draft, Hop, bridge_drafts, comparison_drafts, intersection_drafts
+from context_agent.synth_data.links.link_graph import LinkGraph, content_words
 from context_agent.synth_data.links.pages import Page
 from context_agent.synth_data.links.relations import MONTH
 from context_agent.synth_data.matching import find_quote
-from context_agent.synth_data.stages import Unfit
+from context_agent.synth_data.stages import DropRow
 from context_agent.synth_data.task import Support, Task
 from context_agent.types import Chunk
 
 TYPES = ("bridge", "comparison", "intersection")
 HOPS = {"bridge": range(2, 5), "comparison": range(2, 5), "intersection": range(2, 4)}
 """Documents that a type's questions can need."""
-TURNS = {"bridge": 4, "comparison": 1, "intersection": 2}
+TASKS_PER_TURN = {"bridge": 4, "comparison": 1, "intersection": 2}
 """How many tasks of a type follow each other while all types last."""
-COMPARISONS = {2: 0.1, 3: 0.2, 4: 0.2}
+COMPARISON_SHARES = {2: 0.1, 3: 0.2, 4: 0.2}
 """Comparisons for each task of another type at most, by hops: named pages are easily found, and there are plenty."""
-REPEATS = 5
+TASKS_PER_DOCUMENT = 5
 """Tasks that end in the same document."""
 
 Progress = Callable[[int, int | None], None]
-_MAKERS = {"bridge": bridges, "comparison": comparisons, "intersection": intersections}
+_DRAFTERS = {"bridge": bridge_drafts, "comparison": comparison_drafts, "intersection": intersection_drafts}
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class LinkTaskSettings:
     """What determines the tasks of a corpus, whose kind `domain` tells.
 
     `count=None` makes all that pass; `name` begins their ids.
@@ -67,7 +67,7 @@ class Settings:
 
 
 @dataclass(slots=True)
-class Tally:
+class DraftCounts:
     """What became of the drafts."""
 
     documents: int
@@ -90,27 +90,27 @@ class LinkTasks:
     """The tasks of one corpus. Reading and linking it happens here; `tasks` then makes them one by one."""
 
     def __init__(
-        self, chunks: Iterable[Chunk], settings: Settings | None = None, report: Progress | None = None
+        self, chunks: Iterable[Chunk], settings: LinkTaskSettings | None = None, report: Progress | None = None
     ) -> None:
         """`chunks` come document by document. Raises `ConfigError`, and `CorpusError` where nothing links."""
-        self.settings = settings or Settings()
+        self.settings = settings or LinkTaskSettings()
         self.settings.check()
-        self._atlas = Atlas(chunks, report)
+        self._atlas = LinkGraph(chunks, report)
         links = self._atlas.link_all()
         if not links and self.settings.types != ("comparison",):
             raise CorpusError(
                 f"none of the {len(self._atlas.pages)} documents names another one's title: there are no links to "
                 "build questions from; let a language model write them instead"
             )
-        self._checks = Checks(self._atlas, self.settings.distractors)
-        self.tally = Tally(len(self._atlas.pages), links)
+        self._checks = DraftChecks(self._atlas, self.settings.distractors)
+        self.tally = DraftCounts(len(self._atlas.pages), links)
         self._asked: set[str] = set()
         self._ends: Counter[int] = Counter()
         self._made: Counter[tuple[str, int]] = Counter()
 
     def tasks(self) -> Iterator[Task]:
         """The tasks in order, at most `count`; types and hops take turns as long as they last."""
-        self.tally = Tally(self.tally.documents, self.tally.links)
+        self.tally = DraftCounts(self.tally.documents, self.tally.links)
         self._asked, self._ends, self._made = set[str](), Counter[int](), Counter[tuple[str, int]]()
         for number, task in enumerate(islice(self._all(), self.settings.count), 1):
             self.tally.kept[f"{task.type}, {task.hops}"] += 1
@@ -125,24 +125,24 @@ class LinkTasks:
                     if all(other == "comparison" for other, _ in lanes):
                         del lanes[kind, hops]
                     continue
-                tasks = list(islice(lane, TURNS[kind]))
+                tasks = list(islice(lane, TASKS_PER_TURN[kind]))
                 self._made[kind, hops] += len(tasks)
                 yield from tasks
-                if len(tasks) < TURNS[kind]:
+                if len(tasks) < TASKS_PER_TURN[kind]:
                     del lanes[kind, hops]
 
     def _too_many_comparisons(self, hops: int) -> bool:
         if self.settings.types == ("comparison",):
             return False
         others = sum(count for (kind, _), count in self._made.items() if kind != "comparison")
-        return self._made["comparison", hops] > COMPARISONS[hops] * others + TURNS["comparison"]
+        return self._made["comparison", hops] > COMPARISON_SHARES[hops] * others + TASKS_PER_TURN["comparison"]
 
     def _lane(self, kind: str, hops: int) -> Iterator[Task]:
         for draft in self._drafts(kind, hops):
             try:
                 self._check_new(draft)
                 task = self._checks.task(draft)
-            except Unfit as unfit:
+            except DropRow as unfit:
                 self.tally.dropped[unfit.dropped.reason] += 1
                 continue
             self._asked.add(draft.question)
@@ -151,15 +151,15 @@ class LinkTasks:
 
     def _check_new(self, draft: Draft) -> None:
         if draft.question in self._asked:
-            raise Unfit("asked already")
-        if self._ends[draft.hops[-1].page] >= REPEATS:
-            raise Unfit("document used enough")
+            raise DropRow("asked already")
+        if self._ends[draft.hops[-1].page] >= TASKS_PER_DOCUMENT:
+            raise DropRow("document used enough")
 
     def _drafts(self, kind: str, hops: int) -> Iterator[Draft]:
         rng = Random(f"links/{self.settings.seed}/{kind}/{hops}")
         rows = list(range(len(self._atlas.pages)))
         rng.shuffle(rows)
-        return _MAKERS[kind](self._atlas, rows, hops, rng)
+        return _DRAFTERS[kind](self._atlas, rows, hops, rng)
 
     def _hops(self) -> range:
         return range(self.settings.hops[0], self.settings.hops[1] + 1)
@@ -170,9 +170,9 @@ class LinkTasks:
 
 SAME_STATEMENT = 0.85
 """Share of a sentence's telling words that another chunk must hold to state the same."""
-COMPANY = 40
+NEIGHBOURS = 40
 """Pages around one that are looked at for the same statement."""
-SEARCHED = 24
+DISTRACTOR_HITS = 24
 """Hits from which distractors are taken, a query."""
 _DAY = re.compile(
     rf"(?:(?P<day>\d{{1,2}})(?:st|nd|rd|th)? (?P<month>{MONTH})|(?P<month2>{MONTH}) (?P<day2>\d{{1,2}}))"
@@ -180,10 +180,10 @@ _DAY = re.compile(
 )
 
 
-class Checks:
+class DraftChecks:
     """The checks over one corpus. Its BM25 index finds distractors and documents that a clue might fit as well."""
 
-    def __init__(self, atlas: Atlas, distractors: int) -> None:
+    def __init__(self, atlas: LinkGraph, distractors: int) -> None:
         self._atlas, self._wanted = atlas, distractors
         chunks = [(chunk, row) for row, page in enumerate(atlas.pages) for chunk in page.chunks]
         self._row = {chunk.id: row for chunk, row in chunks}
@@ -217,31 +217,31 @@ class Checks:
     def _check_words(self, draft: Draft) -> None:
         asked = f" {' '.join(words(draft.question))} "
         if draft.type != "comparison" and holds_answer(asked, draft.answer):
-            raise Unfit("answer in the question")
+            raise DropRow("answer in the question")
         for row in draft.hidden:
             page = self._atlas.pages[row]
             if f" {page.name} " in asked or page.telling & set(asked.split()):
-                raise Unfit("names what it hides")
+                raise DropRow("names what it hides")
 
     def _check_way(self, draft: Draft, pages: list[Page]) -> None:
         if len({page.id for page in pages}) < len(pages):
-            raise Unfit("one document twice")
+            raise DropRow("one document twice")
         names = [page.name for page in pages]
         if len(set(names)) < len(names):
-            raise Unfit("two documents of one title")
+            raise DropRow("two documents of one title")
         if draft.type != "comparison" and any(holds_answer(page.padded, draft.answer) for page in pages[:-1]):
-            raise Unfit("answer before the last document")
+            raise DropRow("answer before the last document")
 
     def _check_unique(self, draft: Draft) -> None:
         if draft.fact.pattern is not None and draft.type == "bridge":
             for row in self._atlas.named.get(self._atlas.pages[draft.fact.page].name, ()):
                 for other in self._atlas.facts(row):
                     if other.pattern is draft.fact.pattern and other.answer != draft.fact.answer:
-                        raise Unfit("another document of that title says otherwise")
+                        raise DropRow("another document of that title says otherwise")
         if draft.meeting is None:
             return
         if any(self._fits(draft, row) for row in self._found(" ".join(sorted(draft.meeting.told)))):
-            raise Unfit("fits another document")
+            raise DropRow("fits another document")
 
     def _fits(self, draft: Draft, row: int) -> bool:
         """Whether another page has what an intersection tells, and names the page between or one with its fact."""
@@ -257,11 +257,11 @@ class Checks:
             text = self._atlas.pages[self._atlas.rows[item.id]]
             whole = f"{text.title}\n{text.text}"
             if not all(find_quote(quote, clues) for quote in item.clue_quotes):
-                raise Unfit("a clue's quote is missing")
+                raise DropRow("a clue's quote is missing")
             if not all(find_quote(quote, whole) for quote in (*item.item_quotes, *item.truth_quotes)):
-                raise Unfit("a document's quote is missing")
+                raise DropRow("a document's quote is missing")
         if not any(item.contains_truth for item in supporting):
-            raise Unfit("no document holds the answer")
+            raise DropRow("no document holds the answer")
 
     def _support(self, hop: Hop, answer: str) -> Support:
         page = self._atlas.pages[hop.page]
@@ -279,8 +279,8 @@ class Checks:
     def _repeated(self, hop: Hop) -> Iterator[str]:
         """Chunks of pages of the same title, or that name it, which state the same as the sentence."""
         page = self._atlas.pages[hop.page]
-        near = [*self._atlas.named.get(page.name, ()), *sorted(self._atlas.linking.get(hop.page, ()))[:COMPANY]]
-        told = content(hop.sentence.plain)
+        near = [*self._atlas.named.get(page.name, ()), *sorted(self._atlas.linking.get(hop.page, ()))[:NEIGHBOURS]]
+        told = content_words(hop.sentence.plain)
         for row in dict.fromkeys(near):
             if len(told & self._atlas.pages[row].vocabulary) < SAME_STATEMENT * len(told):
                 continue
@@ -305,7 +305,7 @@ class Checks:
         return kept
 
     def _found(self, query: str) -> list[int]:
-        return [self._row[chunk] for chunk, _ in self._index.search(query, SEARCHED)]
+        return [self._row[chunk] for chunk, _ in self._index.search(query, DISTRACTOR_HITS)]
 
 
 def holds_answer(padded: str, answer: str) -> bool:

@@ -22,18 +22,18 @@ from context_agent.errors import ConfigError, DataError, PolicyError
 from context_agent.policies import refusals
 from context_agent.policies.http import Endpoint, Events, Refusal
 from context_agent.policies.replies import Reply, read_reply
-from context_agent.synth_data.stages import Halted, lock
-from context_agent.synth_data.task import encode
+from context_agent.synth_data.stages import StageHalted, lock
+from context_agent.synth_data.task import encode_row
 
 T = TypeVar("T")
-FAILURES = 8
+MOST_FAILURES = 8
 """Calls in a row that are given up, after all their retries, before the run ends: the server is gone."""
-UNBOUNDED = 32_768
+UNBOUNDED_REPLY = 32_768
 """Tokens that a reply may take at most where its request does not say."""
 _LIMITS = ("max_tokens", refusals.RENAMED)
 
 
-class ReplyFile:
+class ReplyCache:
     """Answers by request, in an append-only JSONL file. Locked while it is open."""
 
     def __init__(self, path: Path) -> None:
@@ -72,7 +72,7 @@ class ReplyFile:
     def put(self, key: str, events: Events, prompt: int, completion: int) -> None:
         """Stores an answer; it is on the disk when this returns."""
         row = {"key": key, "prompt": prompt, "completion": completion, "events": list(events)}
-        self._stream.write(f"{encode(row)}\n".encode())
+        self._stream.write(f"{encode_row(row)}\n".encode())
         self._stream.flush()
         os.fsync(self._stream.fileno())
         self._known[key] = (events, prompt, completion)
@@ -82,10 +82,10 @@ class ReplyFile:
         self._stream.close()
 
 
-class PaidEndpoint(Endpoint):
+class CachedEndpoint(Endpoint):
     """A model server whose answers are kept, counted and capped. Its calls belong to one event loop."""
 
-    def __init__(self, base_url: str, *, ledger: Ledger, replies: ReplyFile, **patience: Any) -> None:
+    def __init__(self, base_url: str, *, ledger: CostLedger, replies: ReplyCache, **patience: Any) -> None:
         """`patience` is what `Endpoint` takes. What the file holds is entered in the ledger: the cap is on the sum."""
         super().__init__(base_url, **patience)
         self.ledger = ledger
@@ -111,7 +111,7 @@ class PaidEndpoint(Endpoint):
         return read(events)
 
     async def _pay(self, key: str, path: str, body: Mapping[str, Any], read: Any, until: float) -> Events:
-        prompt, completion = bounds(body)
+        prompt, completion = token_bounds(body)
 
         def checked(events: Events) -> Events:
             read(events)  # raises `Broken`, and so is asked again, before anything is stored
@@ -124,7 +124,7 @@ class PaidEndpoint(Endpoint):
                 self._give_up(error)
                 raise
             self._failures = 0
-            claim.settle(*_taken(read_reply(events), prompt))
+            claim.settle(*_used_tokens(read_reply(events), prompt))
             self._replies.put(key, events, claim.prompt, claim.completion)
         return events
 
@@ -132,13 +132,13 @@ class PaidEndpoint(Endpoint):
         """Ends the run for what will not get better with the next row."""
         if isinstance(error, Refusal):
             if error.status in (401, 403):
-                raise Halted(f"{self.base_url}: {refusals.key_words(error, self.api_key_env)}") from None
+                raise StageHalted(f"{self.base_url}: {refusals.key_words(error, self.api_key_env)}") from None
             if error.status in (402, 404):
-                raise Halted(str(error)) from None
+                raise StageHalted(str(error)) from None
             return
         self._failures += 1
-        if self._failures >= FAILURES:
-            raise Halted(f"{self._failures} calls in a row failed, the last one with: {error}") from None
+        if self._failures >= MOST_FAILURES:
+            raise StageHalted(f"{self._failures} calls in a row failed, the last one with: {error}") from None
 
 
 def request_key(path: str, body: Mapping[str, Any]) -> str:
@@ -147,18 +147,18 @@ def request_key(path: str, body: Mapping[str, Any]) -> str:
     return blake2b(text.encode(), digest_size=16).hexdigest()
 
 
-def bounds(body: Mapping[str, Any]) -> tuple[int, int]:
+def token_bounds(body: Mapping[str, Any]) -> tuple[int, int]:
     """The most tokens that a request can have, and that its reply can.
 
     A vocabulary spends at least a byte a token, and a chat template adds a few tokens a message, fewer than the JSON
     around it has characters.
     """
     prompt = len(json.dumps(body, ensure_ascii=False, default=str).encode(errors="replace"))
-    completion = next((body[name] for name in _LIMITS if isinstance(body.get(name), int)), UNBOUNDED)
+    completion = next((body[name] for name in _LIMITS if isinstance(body.get(name), int)), UNBOUNDED_REPLY)
     return prompt, completion
 
 
-def _taken(reply: Reply, prompt: int) -> tuple[int, int]:
+def _used_tokens(reply: Reply, prompt: int) -> tuple[int, int]:
     """Tokens of prompt and reply as the server reported them, else no fewer than there can be."""
     written = len(f"{reply.text}{reply.reasoning}{reply.calls or ''}".encode())
     return reply.usage.get("prompt_tokens", prompt), reply.usage.get("completion_tokens", written)
@@ -168,7 +168,7 @@ MILLION = 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
-class Prices:
+class TokenPrices:
     """Money for a million tokens, in whatever currency the cap is in."""
 
     input: float = 0.0
@@ -180,7 +180,7 @@ class Prices:
 
 
 @dataclass(frozen=True, slots=True)
-class Cap:
+class SpendingCap:
     """The most that may be spent, over all runs that share a cache of replies. None stands for no bound."""
 
     cost: float | None = None
@@ -188,12 +188,12 @@ class Cap:
     calls: int | None = None
 
 
-class CapReached(Halted):
+class CapReached(StageHalted):
     """The next call could pass the cap."""
 
 
 @dataclass(slots=True)
-class Claim:
+class SpendingClaim:
     """Room held for a call; `settle` says what it took."""
 
     prompt: int
@@ -205,13 +205,13 @@ class Claim:
         self.prompt, self.completion, self.calls = prompt, completion, 1
 
 
-class Ledger:
+class CostLedger:
     """The sum of all calls, and the claims of those under way. For the tasks of one event loop."""
 
-    def __init__(self, prices: Prices | None = None, cap: Cap | None = None) -> None:
+    def __init__(self, prices: TokenPrices | None = None, cap: SpendingCap | None = None) -> None:
         """Raises `ConfigError` for negative figures, and for a cap on cost where nothing has a price."""
-        self.prices = prices or Prices()
-        self.cap = cap or Cap()
+        self.prices = prices or TokenPrices()
+        self.cap = cap or SpendingCap()
         figures = (self.prices.input, self.prices.output, self.cap.cost or 0, self.cap.tokens or 0, self.cap.calls or 0)
         if min(figures) < 0:
             raise ConfigError(f"prices and caps cannot be negative; got {figures}")
@@ -220,7 +220,7 @@ class Ledger:
         self.calls = self.prompt = self.completion = 0
         self.reused = 0
         """Replies taken from the cache in this run."""
-        self._claims: list[Claim] = []
+        self._claims: list[SpendingClaim] = []
         self._changed = asyncio.Condition()
 
     @property
@@ -230,16 +230,16 @@ class Ledger:
 
     def add(self, prompt: int, completion: int) -> None:
         """Enters a call of an earlier run."""
-        self._enter(Claim(prompt, completion, calls=1))
+        self._enter(SpendingClaim(prompt, completion, calls=1))
 
     @asynccontextmanager
-    async def room(self, prompt: int, completion: int) -> AsyncIterator[Claim]:
+    async def room(self, prompt: int, completion: int) -> AsyncIterator[SpendingClaim]:
         """Room for a call of at most so many tokens.
 
         Waits while calls under way hold what it needs; raises `CapReached` where nothing under way could free enough.
         A claim left without `settle` costs nothing: its call failed.
         """
-        claim = Claim(prompt, completion)
+        claim = SpendingClaim(prompt, completion)
         async with self._changed:
             while not self._fits(claim):
                 if not self._claims:
@@ -264,21 +264,21 @@ class Ledger:
             "completion_tokens": self.completion,
             "reused": self.reused,
         }
-        return {**told, "cost": round(self.cost, 6)} if self.prices != Prices() else told
+        return {**told, "cost": round(self.cost, 6)} if self.prices != TokenPrices() else told
 
-    def _enter(self, claim: Claim) -> None:
+    def _enter(self, claim: SpendingClaim) -> None:
         self.calls += claim.calls
         self.prompt += claim.prompt
         self.completion += claim.completion
 
-    def _fits(self, claim: Claim) -> bool:
+    def _fits(self, claim: SpendingClaim) -> bool:
         prompt = self.prompt + claim.prompt + sum(one.prompt for one in self._claims)
         completion = self.completion + claim.completion + sum(one.completion for one in self._claims)
         within = self.cap.tokens is None or prompt + completion <= self.cap.tokens
         within = within and (self.cap.calls is None or self.calls + len(self._claims) < self.cap.calls)
         return within and (self.cap.cost is None or self.prices.cost(prompt, completion) <= self.cap.cost)
 
-    def _words(self, claim: Claim) -> str:
+    def _words(self, claim: SpendingClaim) -> str:
         calls = f"{self.calls}" if self.cap.calls is None else f"{self.calls} of {self.cap.calls:,}"
         spent = f"{self.prompt + self.completion:,} tokens in {calls} calls"
         if self.cap.cost is not None:

@@ -16,12 +16,12 @@ from context_agent.errors import PolicyError
 from context_agent.profiles import default
 from context_agent.retrieval.protocol import Corpus
 from context_agent.synth_data.domains import Domain, TruthType
-from context_agent.synth_data.llm_stages.model import DATA_RULE, Check, Model, Part, fenced
-from context_agent.synth_data.stages import Unfit
+from context_agent.synth_data.llm_stages.model import DATA_RULE, Check, PromptPart, StructuredModel, fence
+from context_agent.synth_data.stages import DropRow
 from context_agent.types import Chunk, RankedDocument
 
 Form = TypeVar("Form", bound=BaseModel)
-HINTS = {"explore": "explore", "bridge": "extend", "write": "write", "extend": "extend", "verify": "verify"}
+PROMPT_HINTS = {"explore": "explore", "bridge": "extend", "write": "write", "extend": "extend", "verify": "verify"}
 """The domain's hint that each prompt gets."""
 WINDOW = 32_768
 TURNS = 16
@@ -29,11 +29,11 @@ TURNS = 16
 
 
 @dataclass(frozen=True, slots=True)
-class Workshop:
+class StageContext:
     """Where tasks are made. `window` and `turns` bound an explorer's episode."""
 
     corpus: Corpus
-    model: Model
+    model: StructuredModel
     domain: Domain
     window: int = WINDOW
     turns: int = TURNS
@@ -54,18 +54,23 @@ class Workshop:
         return next((kind for kind in self.domain.truth_types if kind.name.lower() == name.strip().lower()), None)
 
     async def ask(
-        self, prompt: str, parts: Sequence[Part], form: type[Form], check: Check[Form] | None = None, **values: object
+        self,
+        prompt: str,
+        parts: Sequence[PromptPart],
+        form: type[Form],
+        check: Check[Form] | None = None,
+        **values: object,
     ) -> Form:
         """`Model.ask` with the domain's hint."""
         return await self.model.ask(prompt, parts, form, check, hint=self._hint(prompt), **values)
 
-    async def explore(self, prompt: str, parts: Sequence[Part], count: int) -> tuple[RankedDocument, ...]:
+    async def explore(self, prompt: str, parts: Sequence[PromptPart], count: int) -> tuple[RankedDocument, ...]:
         """The documents that an explorer names, best first, each with its fact as the justification.
 
         It works in the same harness as any search, with the prompt in the place of the profile's. Raises `Unfit` where
         it named none, `PolicyError` where the model failed.
         """
-        mark, data = fenced(parts)
+        mark, data = fence(parts)
         told = self.model.prompts.instructions(prompt, count=count, hint=self._hint(prompt))
         profile = replace(default(), name=prompt, prompt=f"{told}\n", question="{question}\n", max_ranking=2 * count)
         limits = Limits(turns=self.turns)
@@ -82,15 +87,15 @@ class Workshop:
         if result.error:
             raise PolicyError(result.error)
         if result.stop_reason != "finished":
-            raise Unfit("explorer named nothing", f"it ended by {result.stop_reason} after {result.turns} turns")
+            raise DropRow("explorer named nothing", f"it ended by {result.stop_reason} after {result.turns} turns")
         return result.documents
 
     def _hint(self, prompt: str) -> str:
-        return self.domain.hints.get(HINTS.get(prompt, prompt), "")
+        return self.domain.hints.get(PROMPT_HINTS.get(prompt, prompt), "")
 
 
 T = TypeVar("T")
-_ORDERS = re.compile(
+_MODEL_INSTRUCTIONS = re.compile(
     r"(?:ignore|disregard|forget|override)\s+(?:all\s+|any\s+|the\s+|your\s+)*(?:previous|prior|earlier|above|preceding|other)?"
     r"\s*(?:instructions|prompts?|rules|directions)"
     r"|^\s*(?:system|assistant|developer)\s*(?:prompt|message)?\s*:"
@@ -101,12 +106,12 @@ _ORDERS = re.compile(
     re.I | re.M,
 )
 """Ways in which a document addresses a model instead of a reader."""
-LONGEST = 4
+EXCERPT_CHUNKS = 4
 """Chunks of a document that a model is shown, about 2,000 tokens."""
 
 
 @dataclass(frozen=True, slots=True)
-class Item:
+class DocumentExcerpt:
     """A document, or the part of it that a task is about."""
 
     id: str
@@ -118,9 +123,9 @@ class Item:
         """Title and chunks, a line between each two."""
         return "\n".join([*([self.title] if self.title else []), *(chunk.text for chunk in self.chunks)])
 
-    def part(self, name: str) -> Part:
+    def part(self, name: str) -> PromptPart:
         """The item as data for a prompt."""
-        return Part(name, self.text)
+        return PromptPart(name, self.text)
 
 
 async def off_loop(corpus: Corpus, call: Callable[[], T]) -> T:
@@ -128,23 +133,23 @@ async def off_loop(corpus: Corpus, call: Callable[[], T]) -> T:
     return await asyncio.to_thread(call) if corpus.blocking else call()
 
 
-async def item(corpus: Corpus, document: str, chunk_ids: Sequence[str] = ()) -> Item:
+async def read_excerpt(corpus: Corpus, document: str, chunk_ids: Sequence[str] = ()) -> DocumentExcerpt:
     """The document's part that these chunks are, else its beginning.
 
     Raises `Unfit` where the corpus lacks it, and where it gives orders to a model. The fences and the checks hold
     against those anyhow; a document that tries is no material for a task.
     """
-    chunks = await whole(corpus, document)
+    chunks = await document_chunks(corpus, document)
     named = [chunk for chunk in chunks if chunk.id in set(chunk_ids)]
-    shown = Item(document, chunks[0].title, tuple((named or chunks)[:LONGEST]))
-    if order := _ORDERS.search(shown.text):
-        raise Unfit("document with instructions", f"{document}: {order[0].strip()[:100]!r}")
+    shown = DocumentExcerpt(document, chunks[0].title, tuple((named or chunks)[:EXCERPT_CHUNKS]))
+    if order := _MODEL_INSTRUCTIONS.search(shown.text):
+        raise DropRow("document with instructions", f"{document}: {order[0].strip()[:100]!r}")
     return shown
 
 
-async def whole(corpus: Corpus, document: str) -> list[Chunk]:
+async def document_chunks(corpus: Corpus, document: str) -> list[Chunk]:
     """All chunks of a document. Raises `Unfit` where the corpus lacks it."""
     chunks = await off_loop(corpus, lambda: corpus.read(document))
     if not chunks:
-        raise Unfit("document missing", f"the corpus has no document {document!r}")
+        raise DropRow("document missing", f"the corpus has no document {document!r}")
     return chunks

@@ -22,8 +22,14 @@ from context_agent.policies.factory import load_policy
 from context_agent.policies.http import Refusal
 from context_agent.policies.replies import Reply, read_reply
 from context_agent.rendering import defuse
-from context_agent.synth_data.llm_stages.cached_model import Cap, Ledger, PaidEndpoint, Prices, ReplyFile
-from context_agent.synth_data.stages import Unfit
+from context_agent.synth_data.llm_stages.cached_model import (
+    CachedEndpoint,
+    CostLedger,
+    ReplyCache,
+    SpendingCap,
+    TokenPrices,
+)
+from context_agent.synth_data.stages import DropRow
 
 PROMPTS: Mapping[str, frozenset[str]] = {
     "explore": frozenset({"count", "hint"}),
@@ -44,14 +50,14 @@ DATA_RULE = (
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class PromptPart:
     """A named stretch of data."""
 
     name: str
     text: str
 
 
-class Prompts:
+class PromptTemplates:
     """The instructions by name, from a folder where it has the file, else those that ship."""
 
     def __init__(self, folder: Path | None = None, known: Mapping[str, frozenset[str]] = PROMPTS) -> None:
@@ -73,14 +79,14 @@ class Prompts:
         """The prompt with its placeholders filled in."""
         return self._templates[name].substitute({key: str(value) for key, value in values.items()}).strip()
 
-    def messages(self, name: str, parts: Sequence[Part], **values: object) -> list[dict[str, str]]:
+    def messages(self, name: str, parts: Sequence[PromptPart], **values: object) -> list[dict[str, str]]:
         """The prompt as the system's message and the data as the user's."""
-        mark, data = fenced(parts)
+        mark, data = fence(parts)
         system = f"{self.instructions(name, **values)}\n\n{DATA_RULE.format(mark=mark)}"
         return [{"role": "system", "content": system}, {"role": "user", "content": data}]
 
 
-def fenced(parts: Sequence[Part]) -> tuple[str, str]:
+def fence(parts: Sequence[PromptPart]) -> tuple[str, str]:
     """The mark, and the parts enclosed by it. Spellings of the harness and of chat templates are defused."""
     texts = [defuse(part.text) for part in parts]
     mark = blake2b("\0".join(texts).encode(errors="replace"), digest_size=8).hexdigest()
@@ -148,20 +154,20 @@ def _decoded(text: str) -> tuple[Any, int]:
         return _DECODER.raw_decode(_STRING_OR_COMMA.sub(lambda match: match[0] if len(match[0]) > 1 else "", text))
 
 
-Form = TypeVar("Form", bound=BaseModel)
+FormT = TypeVar("FormT", bound=BaseModel)
 Message = dict[str, Any]
 
-TRIES = 3
+ATTEMPTS = 3
 """Replies that are asked for one object (the published pipeline's value)."""
 REPLY_TOKENS = 4_096
 """Tokens of a reply unless the options say otherwise; a model that thinks first needs them."""
-_SHOWN = 4_000
+_REPEATED_CHARACTERS = 4_000
 """Characters of a reply that was no good which are shown to the model again."""
 
-AGAIN = "That cannot be used: {problem}. Reply with the corrected JSON object alone."
+RETRY_MESSAGE = "That cannot be used: {problem}. Reply with the corrected JSON object alone."
 
 
-class Wrong(Exception):
+class InvalidReply(Exception):
     """Raised by a check: what is wrong with an object, for the model to mend; `reason` is what reports count."""
 
     def __init__(self, reason: str, problem: str) -> None:
@@ -170,12 +176,12 @@ class Wrong(Exception):
         self.problem = problem
 
 
-Check = Callable[[Form], None]
+Check = Callable[[FormT], None]
 """Passes, or raises `Wrong`."""
 
 
 @dataclass(frozen=True, slots=True)
-class ModelOptions:
+class StructuredModelOptions:
     """Which model writes, what it costs, and how patiently it is asked.
 
     `asked` are options of the chat policy by name (`model`, `base_url`, `temperature` ...); the environment's stand in
@@ -183,18 +189,18 @@ class ModelOptions:
     """
 
     asked: dict[str, Any] = field(default_factory=dict)
-    prices: Prices = field(default_factory=Prices)
-    cap: Cap = field(default_factory=Cap)
+    prices: TokenPrices = field(default_factory=TokenPrices)
+    cap: SpendingCap = field(default_factory=SpendingCap)
     prompts: Path | None = None
     backoff: float = 0.5
 
 
-class Model:
+class StructuredModel:
     """A chat model behind a cache and a cap. Use it with `with`, in one event loop."""
 
     def __init__(
         self,
-        options: ModelOptions,
+        options: StructuredModelOptions,
         replies: Path,
         *,
         concurrency: int = 8,
@@ -209,15 +215,15 @@ class Model:
         policy = load_policy("chat", **given)
         if not isinstance(policy, ChatPolicy):
             raise ConfigError(f"a chat model is needed; got {policy!r}")
-        self.prompts = Prompts(options.prompts, known)
-        self.ledger = Ledger(options.prices, options.cap)
+        self.prompts = PromptTemplates(options.prompts, known)
+        self.ledger = CostLedger(options.prices, options.cap)
         self.seed = seed
-        self._replies = ReplyFile(replies)
+        self._replies = ReplyCache(replies)
         self.policy = policy
         """Decides in the harness's episodes; its calls are kept, counted and capped as all others."""
         # A call may wait long for room under the cap: the time that an action takes bounds nothing here.
         policy.deadline = None
-        policy.endpoint = PaidEndpoint(
+        policy.endpoint = CachedEndpoint(
             policy.endpoint.base_url,
             ledger=self.ledger,
             replies=self._replies,
@@ -254,27 +260,27 @@ class Model:
     async def ask(
         self,
         prompt: str,
-        parts: Sequence[Part],
-        form: type[Form],
-        check: Check[Form] | None = None,
+        parts: Sequence[PromptPart],
+        form: type[FormT],
+        check: Check[FormT] | None = None,
         **values: object,
-    ) -> Form:
+    ) -> FormT:
         """The object that the model gives for a prompt and its data, once it has the form and passes the check.
 
         Each further try tells the model what was wrong with the last reply. Raises `Unfit` after the last one, and
         what `PaidEndpoint.post` raises.
         """
         opening: list[Message] = list(self.prompts.messages(prompt, parts, **values))
-        asked, wrong = opening, Wrong("no reply", "")
-        for number in range(TRIES):
+        asked, wrong = opening, InvalidReply("no reply", "")
+        for number in range(ATTEMPTS):
             reply = await self._reply(asked, number)
             try:
-                return _read(reply, form, check)
-            except Wrong as found:
+                return _parse_reply(reply, form, check)
+            except InvalidReply as found:
                 wrong = found
-            spoken = {"role": "assistant", "content": reply.text[:_SHOWN] or "(no reply)"}
-            asked = [*opening, spoken, {"role": "user", "content": AGAIN.format(problem=wrong.problem)}]
-        raise Unfit(wrong.reason, f"{wrong.problem} ({TRIES} tries)")
+            spoken = {"role": "assistant", "content": reply.text[:_REPEATED_CHARACTERS] or "(no reply)"}
+            asked = [*opening, spoken, {"role": "user", "content": RETRY_MESSAGE.format(problem=wrong.problem)}]
+        raise DropRow(wrong.reason, f"{wrong.problem} ({ATTEMPTS} tries)")
 
     async def _reply(self, messages: Sequence[Message], number: int) -> Reply:
         """One reply; a field that this server refuses and nobody asked for is left out from then on."""
@@ -308,17 +314,17 @@ class Model:
         return unwanted in ("max_tokens", "seed")
 
 
-def _read(reply: Reply, form: type[Form], check: Check[Form] | None) -> Form:
+def _parse_reply(reply: Reply, form: type[FormT], check: Check[FormT] | None) -> FormT:
     """The reply's object. Raises `Wrong`."""
     if reply.finish == "length":
-        raise Wrong("reply cut off", "the reply was longer than allowed and was cut off; be brief")
+        raise InvalidReply("reply cut off", "the reply was longer than allowed and was cut off; be brief")
     try:
         made = form.model_validate(read_object(reply.text))
     except ValidationError as error:
         said = "; ".join(f"{'.'.join(map(str, one['loc']))}: {one['msg']}" for one in error.errors()[:5])
-        raise Wrong("reply of another form", said) from None
+        raise InvalidReply("reply of another form", said) from None
     except ValueError as error:
-        raise Wrong("reply without JSON", str(error)) from None
+        raise InvalidReply("reply without JSON", str(error)) from None
     if check is not None:
         check(made)
     return made

@@ -14,26 +14,26 @@ from typing import Any
 
 from context_agent.errors import ConfigError, DataError
 from context_agent.questions import load_rows
-from context_agent.synth_data.llm_stages.context import Workshop
-from context_agent.synth_data.llm_stages.distract import Mining, distract
+from context_agent.synth_data.llm_stages.context import StageContext
+from context_agent.synth_data.llm_stages.distract import DistractorSettings, distract
 from context_agent.synth_data.llm_stages.verify import verify
-from context_agent.synth_data.llm_stages.writing import explore, extend, seeds, write
-from context_agent.synth_data.stages import Advance, Report, Work, run
+from context_agent.synth_data.llm_stages.writing import draw_seeds, explore, extend, write
+from context_agent.synth_data.stages import ProgressCallback, RowFunction, StageReport, run_stage
 
-REPLIES = "replies.jsonl"
+REPLIES_FILE = "replies.jsonl"
 """The model's answers, in the folder of the stages."""
 
-Watch = Callable[[str], Advance | None]
+StageWatcher = Callable[[str], ProgressCallback | None]
 """Called with a stage's name when it begins; gives what its progress is told to."""
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class PipelinePlan:
     """How many tasks are begun, and how long they become: evenly spread from the first to the last of `hops`."""
 
     count: int
     hops: tuple[int, int] = (1, 2)
-    mining: Mining = field(default_factory=Mining)
+    mining: DistractorSettings = field(default_factory=DistractorSettings)
     concurrency: int = 8
 
     def __post_init__(self) -> None:
@@ -52,7 +52,9 @@ def stages_folder(out: Path) -> Path:
     return out.with_name(f"{out.name}.stages")
 
 
-async def make_tasks(shop: Workshop, plan: Plan, out: Path, *, watch: Watch | None = None) -> list[Report]:
+async def make_tasks(
+    shop: StageContext, plan: PipelinePlan, out: Path, *, watch: StageWatcher | None = None
+) -> list[StageReport]:
     """Runs all stages, writes the tasks to `out`, and returns a report for each stage.
 
     A task that cannot be made longer stays as it last passed verification. Where the cap ends a stage, the reports end
@@ -61,8 +63,8 @@ async def make_tasks(shop: Workshop, plan: Plan, out: Path, *, watch: Watch | No
     last = plan.hops[1]
     if last > shop.domain.max_hops:
         raise ConfigError(f"tasks of {shop.domain.name} have at most {shop.domain.max_hops} hops; got {last}")
-    line = _Line(shop, plan, stages_folder(out), watch)
-    drawn = seeds(shop.corpus, plan.count, shop.model.seed)
+    line = _Pipeline(shop, plan, stages_folder(out), watch)
+    drawn = draw_seeds(shop.corpus, plan.count, shop.model.seed)
     explored = line.single(await line.run("explore", drawn, partial(explore, shop)))
     written = await line.run("write", explored, partial(write, shop))
     verified = await line.run("verify", written, partial(verify, shop))
@@ -74,22 +76,22 @@ async def make_tasks(shop: Workshop, plan: Plan, out: Path, *, watch: Watch | No
         for row in await line.run(f"verify-{level}", longer, partial(verify, shop)):
             best[row["id"].removesuffix(f"-{level}")] = row
     mining = plan.mining
-    await line.run("distract", list(best.values()), partial(distract, shop, mining), out, mining_settings(mining))
+    await line.run("distract", list(best.values()), partial(distract, shop, mining), out, distractor_settings(mining))
     return line.reports
 
 
-class _Line:
+class _Pipeline:
     """The stages one after another; those behind one that was halted do nothing."""
 
-    def __init__(self, shop: Workshop, plan: Plan, folder: Path, watch: Watch | None) -> None:
-        self.reports: list[Report] = []
+    def __init__(self, shop: StageContext, plan: PipelinePlan, folder: Path, watch: StageWatcher | None) -> None:
+        self.reports: list[StageReport] = []
         self._shop, self._plan, self._folder, self._watch = shop, plan, folder, watch
 
     async def run(
         self,
         stage: str,
         rows: Sequence[Mapping[str, Any]],
-        work: Work,
+        work: RowFunction,
         out: Path | None = None,
         settings: Mapping[str, Any] | None = None,
     ) -> list[dict[str, Any]]:
@@ -97,7 +99,7 @@ class _Line:
         if self.reports and self.reports[-1].halted:
             return []
         path = out or self._folder / f"{stage}.jsonl"
-        report = await run_stage(
+        report = await run_llm_stage(
             self._shop,
             stage,
             rows,
@@ -108,7 +110,7 @@ class _Line:
             advance=self._watch(stage) if self._watch else None,
         )
         self.reports.append(report)
-        return load(path)
+        return load_stage_rows(path)
 
     def single(self, rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
         """The rows without those whose documents an earlier row has: two starts may lead to the same material."""
@@ -123,40 +125,40 @@ class _Line:
         return list(first.values())
 
 
-async def run_stage(
-    shop: Workshop,
+async def run_llm_stage(
+    shop: StageContext,
     stage: str,
     rows: Iterable[Mapping[str, Any]],
-    work: Work,
+    work: RowFunction,
     out: Path,
     *,
     concurrency: int,
     settings: Mapping[str, Any] | None = None,
-    advance: Advance | None = None,
-) -> Report:
+    advance: ProgressCallback | None = None,
+) -> StageReport:
     """`stages.run` with the workshop's settings; the report has the ledger of all runs so far."""
     told = {**shop.settings, **(settings or {})}
-    report = await run(stage, rows, work, out, concurrency=concurrency, settings=told, advance=advance)
+    report = await run_stage(stage, rows, work, out, concurrency=concurrency, settings=told, advance=advance)
     return replace(report, cost=shop.model.ledger.to_json())
 
 
-def load(path: Path, *, problems: list[str] | None = None) -> list[dict[str, Any]]:
+def load_stage_rows(path: Path, *, problems: list[str] | None = None) -> list[dict[str, Any]]:
     """The rows of a stage's output, as the next one takes them; bad lines as `questions.load_rows` treats them."""
-    return [dict(row.fields) for row in load_rows(path, _row, problems=problems)]
+    return [dict(row.fields) for row in load_rows(path, _stage_row, problems=problems)]
 
 
 @dataclass(frozen=True, slots=True)
-class _Row:
+class _StageRow:
     id: str
     fields: Mapping[str, Any]
 
 
-def _row(value: object, number: int, place: str) -> _Row:
+def _stage_row(value: object, number: int, place: str) -> _StageRow:
     if not isinstance(value, dict):
         raise DataError(f"{place}: not an object with fields")
-    return _Row(str(value.get("id") or number), value)
+    return _StageRow(str(value.get("id") or number), value)
 
 
-def mining_settings(mining: Mining) -> dict[str, Any]:
+def distractor_settings(mining: DistractorSettings) -> dict[str, Any]:
     """What the journal of `distract` must agree on."""
     return {"distractors": mining.count, "least_distractors": mining.least, "checked": mining.checked}

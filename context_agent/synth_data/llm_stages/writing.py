@@ -15,20 +15,20 @@ from pydantic import BaseModel
 
 from context_agent.errors import DataError
 from context_agent.retrieval.protocol import Corpus
-from context_agent.synth_data.llm_stages.context import Item, Workshop, item
-from context_agent.synth_data.llm_stages.model import Part, Wrong
+from context_agent.synth_data.llm_stages.context import DocumentExcerpt, StageContext, read_excerpt
+from context_agent.synth_data.llm_stages.model import InvalidReply, PromptPart
 from context_agent.synth_data.matching import answer_forms, normalize, reveals_answer, states_answer
-from context_agent.synth_data.stages import Kept, Unfit
+from context_agent.synth_data.stages import DropRow, KeptRows
 from context_agent.synth_data.task import Support, Task, aliases, task_of
 from context_agent.types import RankedDocument
 
-SUPPORTING = 3
+SUPPORTING_DOCUMENTS = 3
 """Documents of a task at level 0 (the published pipeline's value)."""
-LEAST_WORDS = 10
+FEWEST_WORDS = 10
 """Words a document must have to start from."""
 
 
-def seeds(corpus: Corpus, count: int, seed: int) -> list[dict[str, Any]]:
+def draw_seeds(corpus: Corpus, count: int, seed: int) -> list[dict[str, Any]]:
     """Rows for `explore`: documents drawn at random, each once, in an order that the seed decides.
 
     Fewer where the corpus has fewer with enough words. Raises `DataError` for a corpus that no task can be made from.
@@ -36,10 +36,10 @@ def seeds(corpus: Corpus, count: int, seed: int) -> list[dict[str, Any]]:
     words: dict[str, int] = {}
     for chunk in corpus.walk():
         words[chunk.document_id] = words.get(chunk.document_id, 0) + len(chunk.text.split())
-    fit = [document for document, length in words.items() if length >= LEAST_WORDS]
-    if len(fit) < SUPPORTING:
+    fit = [document for document, length in words.items() if length >= FEWEST_WORDS]
+    if len(fit) < SUPPORTING_DOCUMENTS:
         raise DataError(
-            f"the corpus is too small: a task needs {SUPPORTING} documents of {LEAST_WORDS} words or more, and it has "
+            f"the corpus is too small: a task needs {SUPPORTING_DOCUMENTS} documents of {FEWEST_WORDS} words or more, and it has "
             f"{len(fit)}"
         )
     # Shuffled as a whole, so that a larger count only adds rows.
@@ -47,21 +47,21 @@ def seeds(corpus: Corpus, count: int, seed: int) -> list[dict[str, Any]]:
     return [{"id": f"t{number:05}", "seed": document} for number, document in enumerate(fit[:count], start=1)]
 
 
-async def explore(shop: Workshop, row: Mapping[str, Any]) -> Kept:
+async def explore(shop: StageContext, row: Mapping[str, Any]) -> KeptRows:
     """The material that the explorer gathers from the row's document. Raises `Unfit`."""
-    start = await item(shop.corpus, str(row["seed"]))
-    found = await shop.explore("explore", [start.part("DOCUMENT")], SUPPORTING)
-    documents = distinct_documents(found, SUPPORTING)
-    return Kept(({"id": row["id"], "seed": row["seed"], "documents": [_document_row(one) for one in documents]},))
+    start = await read_excerpt(shop.corpus, str(row["seed"]))
+    found = await shop.explore("explore", [start.part("DOCUMENT")], SUPPORTING_DOCUMENTS)
+    documents = distinct_documents(found, SUPPORTING_DOCUMENTS)
+    return KeptRows(({"id": row["id"], "seed": row["seed"], "documents": [_document_row(one) for one in documents]},))
 
 
 def distinct_documents(found: Sequence[RankedDocument], count: int) -> Sequence[RankedDocument]:
     """The first `count` of the documents. Raises `Unfit` for fewer, and for facts that are missing or repeated."""
     if len(found) < count:
-        raise Unfit("too few documents", f"the explorer named {len(found)} of {count}")
+        raise DropRow("too few documents", f"the explorer named {len(found)} of {count}")
     facts = {normalize(document.justification) for document in found[:count]} - {""}
     if len(facts) < count:
-        raise Unfit("facts missing or repeated", f"{len(facts)} different ones for {count} documents")
+        raise DropRow("facts missing or repeated", f"{len(facts)} different ones for {count} documents")
     return found[:count]
 
 
@@ -74,12 +74,12 @@ LONGEST_ANSWER = 8
 """Words."""
 LONGEST_TEXT = 4_000
 """Characters of a question or of clues."""
-TYPE = "clues"
+TASK_TYPE = "clues"
 """The `type` of these tasks: one answer that several described facts point to."""
 ORIGIN = "model"
 
 
-class Written(BaseModel):
+class WrittenTask(BaseModel):
     """What the writer gives."""
 
     clues: str
@@ -89,32 +89,32 @@ class Written(BaseModel):
     aliases: list[str] = []
 
 
-async def write(shop: Workshop, row: Mapping[str, Any]) -> Kept:
+async def write(shop: StageContext, row: Mapping[str, Any]) -> KeptRows:
     """The task that the model writes from the row's documents. Raises `Unfit`."""
-    documents = _documents(row)
-    items = [await item(shop.corpus, document, chunks) for document, chunks in documents]
+    documents = _row_documents(row)
+    items = [await read_excerpt(shop.corpus, document, chunks) for document, chunks in documents]
     made = await shop.ask(
         "write",
         [one.part(f"DOCUMENT {number}") for number, one in enumerate(items, start=1)],
-        Written,
+        WrittenTask,
         lambda written: check_written(shop, written, items),
         truth_types=shop.truth_types,
     )
-    return Kept((draft_task(shop, str(row["id"]), made, items).to_json(),))
+    return KeptRows((draft_task(shop, str(row["id"]), made, items).to_json(),))
 
 
-def draft_task(shop: Workshop, name: str, made: Written, items: Sequence[Item]) -> Task:
+def draft_task(shop: StageContext, name: str, made: WrittenTask, items: Sequence[DocumentExcerpt]) -> Task:
     """The task of level 0, with its documents as supporting items that nothing has verified yet."""
     return Task(
         id=name,
         question=made.question.strip(),
         answer=made.answer.strip(),
         gold=tuple(one.id for one in items),
-        type=TYPE,
+        type=TASK_TYPE,
         hops=1,
         level=0,
         clues=made.clues.strip(),
-        truth_type=_kind(shop, made),
+        truth_type=_truth_type_name(shop, made),
         supporting=tuple(Support(one.id, tuple(chunk.id for chunk in one.chunks)) for one in items),
         domain=shop.domain.name,
         origin=ORIGIN,
@@ -122,33 +122,41 @@ def draft_task(shop: Workshop, name: str, made: Written, items: Sequence[Item]) 
     )
 
 
-def with_aliases(labels: Mapping[str, Any], made: Written) -> dict[str, Any]:
+def with_aliases(labels: Mapping[str, Any], made: WrittenTask) -> dict[str, Any]:
     """The labels with the answer's aliases, where there are any."""
     aliases = [alias.strip() for alias in made.aliases if alias.strip()]
     rest = {key: value for key, value in labels.items() if key != "aliases"}
     return {**rest, "aliases": aliases} if aliases else rest
 
 
-def check_written(shop: Workshop, made: Written, items: Sequence[Item], secrets: Sequence[str] = ()) -> None:
+def check_written(
+    shop: StageContext, made: WrittenTask, items: Sequence[DocumentExcerpt], secrets: Sequence[str] = ()
+) -> None:
     """What a task must fulfil before anybody reads it. Raises `Wrong`.
 
     `items` are the documents that the answer may come from; `secrets` are words besides it that must not be said.
     """
     said = f"{made.question}\n{made.clues}"
     if not made.question.strip() or not made.clues.strip() or len(said) > LONGEST_TEXT:
-        raise Wrong("no question", f"question and clues must not be empty, nor longer than {LONGEST_TEXT} characters")
+        raise InvalidReply(
+            "no question", f"question and clues must not be empty, nor longer than {LONGEST_TEXT} characters"
+        )
     if not answer_forms(made.answer) or len(made.answer.split()) > LONGEST_ANSWER:
-        raise Wrong("no answer", f"the answer must have 1 to {LONGEST_ANSWER} words; it was {made.answer[:80]!r}")
+        raise InvalidReply(
+            "no answer", f"the answer must have 1 to {LONGEST_ANSWER} words; it was {made.answer[:80]!r}"
+        )
     if shop.truth_type(made.truth_type) is None:
-        raise Wrong("unknown truth type", f"{made.truth_type[:40]!r} is not one of the kinds of answers listed")
+        raise InvalidReply("unknown truth type", f"{made.truth_type[:40]!r} is not one of the kinds of answers listed")
     if not any(states_answer(one.text, made.answer) for one in items):
-        raise Wrong("answer in no document", f"no document says {made.answer!r}")
+        raise InvalidReply("answer in no document", f"no document says {made.answer!r}")
     for secret in (made.answer, *secrets):
         if reveals_answer(said, secret):
-            raise Wrong("answer in the question", f"the question or the clues give {secret!r} away")
+            raise InvalidReply("answer in the question", f"the question or the clues give {secret!r} away")
     for one in items:
         if _is_name(one.title) and f" {normalize(one.title)} " in f" {normalize(said)} ":
-            raise Wrong("title in the question", f"the question or the clues name {one.title!r}; describe it instead")
+            raise InvalidReply(
+                "title in the question", f"the question or the clues name {one.title!r}; describe it instead"
+            )
 
 
 def _is_name(title: str) -> bool:
@@ -156,12 +164,12 @@ def _is_name(title: str) -> bool:
     return len(normalize(title)) >= 4 and any(char.isupper() for char in title)
 
 
-def _kind(shop: Workshop, made: Written) -> str:
+def _truth_type_name(shop: StageContext, made: WrittenTask) -> str:
     kind = shop.truth_type(made.truth_type)
     return kind.name if kind else ""
 
 
-def _documents(row: Mapping[str, Any]) -> list[tuple[str, list[str]]]:
+def _row_documents(row: Mapping[str, Any]) -> list[tuple[str, list[str]]]:
     """The row's documents with their chunks. Raises `DataError` for a row that `explore` did not write."""
     try:
         return [(str(one["id"]), [str(chunk) for chunk in one["chunks"]]) for one in row["documents"]]
@@ -169,54 +177,55 @@ def _documents(row: Mapping[str, Any]) -> list[tuple[str, list[str]]]:
         raise DataError(f"row {row.get('id')!r} has no documents as `explore` writes them ({error})") from None
 
 
-ADDED = 3
+ADDED_DOCUMENTS = 3
 """Documents of an extension: one bridging, two supporting (the published pipeline's values)."""
 
 
-async def extend(shop: Workshop, row: Mapping[str, Any]) -> Kept:
+async def extend(shop: StageContext, row: Mapping[str, Any]) -> KeptRows:
     """The task one level higher. Raises `Unfit`."""
     task = task_of(row, f"task {row.get('id')!r}")
     if task.hops >= shop.domain.max_hops:
-        raise Unfit("longest already", f"{task.hops} hops are the most for {shop.domain.name}")
-    parts = [Part("QUESTION", task.question), Part("CLUES", task.clues), Part("ANSWER", task.answer)]
-    items = await _added(shop, task, parts)
+        raise DropRow("longest already", f"{task.hops} hops are the most for {shop.domain.name}")
+    parts = [PromptPart("QUESTION", task.question), PromptPart("CLUES", task.clues), PromptPart("ANSWER", task.answer)]
+    items = await _new_excerpts(shop, task, parts)
     names = ["BRIDGING DOCUMENT", "DOCUMENT 2", "DOCUMENT 3"]
     made = await shop.ask(
         "extend",
         [*parts, *(one.part(name) for name, one in zip(names, items, strict=True))],
-        Written,
+        WrittenTask,
         lambda written: _check_extension(shop, task, written, items),
         truth_types=shop.truth_types,
     )
-    return Kept((_longer(shop, task, made, items).to_json(),))
+    return KeptRows((_extended_task(shop, task, made, items).to_json(),))
 
 
-async def _added(shop: Workshop, task: Task, parts: list[Part]) -> list[Item]:
+async def _new_excerpts(shop: StageContext, task: Task, parts: list[PromptPart]) -> list[DocumentExcerpt]:
     """The bridging document, which says the old answer, and the two others; none of them is the task's already."""
-    found = [one for one in await shop.explore("bridge", parts, ADDED) if one.id not in task.gold]
+    found = [one for one in await shop.explore("bridge", parts, ADDED_DOCUMENTS) if one.id not in task.gold]
     items = [
-        await item(shop.corpus, one.id, [chunk.id for chunk in one.chunks]) for one in distinct_documents(found, ADDED)
+        await read_excerpt(shop.corpus, one.id, [chunk.id for chunk in one.chunks])
+        for one in distinct_documents(found, ADDED_DOCUMENTS)
     ]
     bridge = next((one for one in items if states_answer(one.text, task.answer, aliases(task))), None)
     if bridge is None:
-        raise Unfit("no bridging document", f"none of the documents named says {task.answer!r}")
+        raise DropRow("no bridging document", f"none of the documents named says {task.answer!r}")
     return [bridge, *(one for one in items if one is not bridge)]
 
 
-def _check_extension(shop: Workshop, task: Task, made: Written, items: list[Item]) -> None:
+def _check_extension(shop: StageContext, task: Task, made: WrittenTask, items: list[DocumentExcerpt]) -> None:
     if normalize(made.answer) == normalize(task.answer):
-        raise Wrong("answer unchanged", f"the new answer is the old one, {task.answer!r}")
+        raise InvalidReply("answer unchanged", f"the new answer is the old one, {task.answer!r}")
     check_written(shop, made, items, secrets=[task.answer, *aliases(task)])
-    if betrayed := _told(task, made):
-        raise Wrong("answer in the question", betrayed)
+    if betrayed := _answer_in_old_clues(task, made):
+        raise InvalidReply("answer in the question", betrayed)
 
 
-def _told(task: Task, made: Written) -> str:
+def _answer_in_old_clues(task: Task, made: WrittenTask) -> str:
     """Whether the old clues, which stay, say the new answer."""
     return f"the old clues say {made.answer!r} already" if states_answer(task.clues, made.answer, made.aliases) else ""
 
 
-def _longer(shop: Workshop, task: Task, made: Written, items: list[Item]) -> Task:
+def _extended_task(shop: StageContext, task: Task, made: WrittenTask, items: list[DocumentExcerpt]) -> Task:
     kind = shop.truth_type(made.truth_type)
     added = tuple(Support(one.id, tuple(chunk.id for chunk in one.chunks)) for one in items)
     kept = tuple(Support(one.id, one.chunks) for one in task.supporting)
@@ -234,10 +243,10 @@ def _longer(shop: Workshop, task: Task, made: Written, items: list[Item]) -> Tas
         supporting=(*kept, *added),
         distractors=(),
         bridge=items[0].id,
-        labels={**with_aliases(task.labels, made), "bridges": [*_bridges(task), task.answer]},
+        labels={**with_aliases(task.labels, made), "bridges": [*_bridge_answers(task), task.answer]},
     )
 
 
-def _bridges(task: Task) -> list[str]:
+def _bridge_answers(task: Task) -> list[str]:
     """The answers of the levels below, which the question only describes."""
     return [str(one) for one in task.labels.get("bridges", ())]

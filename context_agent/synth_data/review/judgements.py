@@ -14,7 +14,7 @@ from typing import Any, Literal, TypeVar
 from context_agent.errors import DataError
 from context_agent.synth_data.task import Task
 
-Rule = Literal["any", "majority"]
+RejectionRule = Literal["any", "majority"]
 REVIEW_LABEL = "review"
 VERDICTS = {"accept": True, "reject": False}
 
@@ -48,14 +48,16 @@ def load_judgements(paths: Iterable[Path], known: Collection[str]) -> Judgements
     for name in names:
         for number, line in enumerate(_lines(Path(name)), start=1):
             if line.strip():
-                _take(found, line, f"{name}:{number}", Path(name).stem, known)
+                _add_judgement(found, line, f"{name}:{number}", Path(name).stem, known)
     if not found.verdicts:
         told = f" ({found.problems[0]})" if found.problems else ""
         raise DataError(f"no judgement on any of these tasks in {', '.join(names)}{told}")
     return found
 
 
-def apply(tasks: Sequence[Task], judgements: Judgements, rule: Rule = "any") -> tuple[list[Task], list[Task]]:
+def apply_judgements(
+    tasks: Sequence[Task], judgements: Judgements, rule: RejectionRule = "any"
+) -> tuple[list[Task], list[Task]]:
     """The tasks that stay and those rejected, the judged ones labelled with who said what.
 
     `any`: one rejection is enough. `majority`: more than half must accept. Tasks that nobody judged stay.
@@ -68,11 +70,11 @@ def apply(tasks: Sequence[Task], judgements: Judgements, rule: Rule = "any") -> 
         labelled = (
             replace(task, labels={**task.labels, REVIEW_LABEL: _review_label(given, said)}) if given or said else task
         )
-        (kept if accepted(list(given.values()), rule) else rejected).append(labelled)
+        (kept if is_accepted(list(given.values()), rule) else rejected).append(labelled)
     return kept, rejected
 
 
-def accepted(verdicts: Sequence[bool], rule: Rule) -> bool:
+def is_accepted(verdicts: Sequence[bool], rule: RejectionRule) -> bool:
     """Whether a task with these verdicts stays; one with none does."""
     if rule == "majority":
         return not verdicts or 2 * sum(verdicts) > len(verdicts)
@@ -96,7 +98,7 @@ def _lines(path: Path) -> list[str]:
         raise DataError(f"{path}: not UTF-8: {error}") from error
 
 
-def _take(found: Judgements, line: str, place: str, signed: str, known: Collection[str]) -> None:
+def _add_judgement(found: Judgements, line: str, place: str, signed: str, known: Collection[str]) -> None:
     row = _row(line)
     if row is None:
         found.tell("bad", f'{place}: no judgement like {{"task": "…", "judge": "…", "verdict": "accept"}}')
@@ -128,13 +130,13 @@ def _row(line: str) -> dict[str, Any] | None:
     return row if verdict is None or (isinstance(verdict, str) and verdict in VERDICTS) else None
 
 
-Unit = TypeVar("Unit")
+UnitT = TypeVar("UnitT")
 RESAMPLES = 1000
 CONFIDENCE = 0.95
 
 
 @dataclass(frozen=True, slots=True)
-class Figure:
+class IntervalEstimate:
     """A value over `n` tasks and its 95 % interval. None where it is not defined (nothing to vary, nothing judged)."""
 
     value: float | None
@@ -150,7 +152,7 @@ class Figure:
 
 
 @dataclass(frozen=True, slots=True)
-class JudgeFigures:
+class JudgeAgreement:
     """One judge: how many of the tasks they accepted, and how often that is what the verification said.
 
     `kappa` corrects that agreement for chance. It is undefined where the verification passed every task judged.
@@ -158,34 +160,40 @@ class JudgeFigures:
 
     judged: int
     accepted: int
-    accept_rate: Figure
-    verification: Figure
-    kappa: Figure
+    accept_rate: IntervalEstimate
+    verification: IntervalEstimate
+    kappa: IntervalEstimate
 
 
 @dataclass(frozen=True, slots=True)
 class Agreement:
     """All judges by name; each pair's share of equal verdicts and Cohen's kappa; Krippendorff's alpha over all."""
 
-    judges: dict[str, JudgeFigures]
-    equal: dict[str, Figure]
-    kappa: dict[str, Figure]
-    alpha: Figure
+    judges: dict[str, JudgeAgreement]
+    equal: dict[str, IntervalEstimate]
+    kappa: dict[str, IntervalEstimate]
+    alpha: IntervalEstimate
 
 
-def agreement(verdicts: Mapping[str, Mapping[str, bool]], verified: Mapping[str, bool], *, seed: int = 0) -> Agreement:
+def measure_agreement(
+    verdicts: Mapping[str, Mapping[str, bool]], verified: Mapping[str, bool], *, seed: int = 0
+) -> Agreement:
     """The figures for `verdicts[judge][task]`, True for accepted; `verified[task]` is what the verification said."""
-    judges = {name: _judge(given, verified, seed) for name, given in sorted(verdicts.items())}
+    judges = {name: _judge_agreement(given, verified, seed) for name, given in sorted(verdicts.items())}
     equal, kappas = {}, {}
     for one, other in combinations(sorted(verdicts), 2):
         both = [
-            (verdicts[one][task], verdicts[other][task]) for task in _ordered(verdicts[one]) if task in verdicts[other]
+            (verdicts[one][task], verdicts[other][task])
+            for task in _sorted_tasks(verdicts[one])
+            if task in verdicts[other]
         ]
-        equal[f"{one}, {other}"] = figure(both, equal_share, seed)
-        kappas[f"{one}, {other}"] = figure(both, cohen_kappa, seed)
+        equal[f"{one}, {other}"] = estimate(both, equal_share, seed)
+        kappas[f"{one}, {other}"] = estimate(both, cohen_kappa, seed)
     tasks = sorted({task for given in verdicts.values() for task in given})
     units = [[given[task] for _, given in sorted(verdicts.items()) if task in given] for task in tasks]
-    return Agreement(judges, equal, kappas, figure([unit for unit in units if len(unit) > 1], krippendorff_alpha, seed))
+    return Agreement(
+        judges, equal, kappas, estimate([unit for unit in units if len(unit) > 1], krippendorff_alpha, seed)
+    )
 
 
 def equal_share(pairs: Sequence[tuple[Hashable, Hashable]]) -> float | None:
@@ -221,29 +229,33 @@ def krippendorff_alpha(units: Sequence[Sequence[Hashable]]) -> float | None:
     return 1 - (n - 1) * observed / expected
 
 
-def figure(units: Sequence[Unit], statistic: Callable[[Sequence[Unit]], float | None], seed: int) -> Figure:
+def estimate(
+    units: Sequence[UnitT], statistic: Callable[[Sequence[UnitT]], float | None], seed: int
+) -> IntervalEstimate:
     """The statistic over the units, and its interval; resamples for which it is not defined are left out."""
     value = statistic(units)
     if value is None:
-        return Figure(None, None, None, len(units))
+        return IntervalEstimate(None, None, None, len(units))
     draw = random.Random(seed)
     drawn = (statistic(draw.choices(units, k=len(units))) for _ in range(RESAMPLES))
     values = sorted(one for one in drawn if one is not None)
     tail = int(len(values) * (1 - CONFIDENCE) / 2)
     return (
-        Figure(value, values[tail], values[-1 - tail], len(units)) if values else Figure(value, None, None, len(units))
+        IntervalEstimate(value, values[tail], values[-1 - tail], len(units))
+        if values
+        else IntervalEstimate(value, None, None, len(units))
     )
 
 
-def _judge(given: Mapping[str, bool], verified: Mapping[str, bool], seed: int) -> JudgeFigures:
-    pairs = [(given[task], verified[task]) for task in _ordered(given) if task in verified]
-    accepted = [given[task] for task in _ordered(given)]
-    return JudgeFigures(
+def _judge_agreement(given: Mapping[str, bool], verified: Mapping[str, bool], seed: int) -> JudgeAgreement:
+    pairs = [(given[task], verified[task]) for task in _sorted_tasks(given) if task in verified]
+    accepted = [given[task] for task in _sorted_tasks(given)]
+    return JudgeAgreement(
         judged=len(accepted),
         accepted=sum(accepted),
-        accept_rate=figure(accepted, _mean, seed),
-        verification=figure(pairs, equal_share, seed),
-        kappa=figure(pairs, cohen_kappa, seed),
+        accept_rate=estimate(accepted, _mean, seed),
+        verification=estimate(pairs, equal_share, seed),
+        kappa=estimate(pairs, cohen_kappa, seed),
     )
 
 
@@ -251,6 +263,6 @@ def _mean(values: Sequence[bool]) -> float | None:
     return sum(values) / len(values) if values else None
 
 
-def _ordered(given: Mapping[str, bool]) -> list[str]:
+def _sorted_tasks(given: Mapping[str, bool]) -> list[str]:
     """A judge's tasks in an order that does not depend on the order of judging."""
     return sorted(given)

@@ -19,11 +19,11 @@ from context_agent.synth_data.matching import find_quote
 from context_agent.synth_data.task import Support, Task
 from context_agent.types import Chunk
 
-SHOWN = 20_000
+LONGEST_DOCUMENT = 20_000
 """Characters of a document that the page carries; a longer one is cut, and says so."""
 
-Kind = Literal["", "quote", "truth"]
-Segment = tuple[str, Kind]
+SegmentKind = Literal["", "quote", "truth"]
+Segment = tuple[str, SegmentKind]
 """A stretch of text, and whether it is a quote, the answer, or neither."""
 
 _BODY = """<header>
@@ -47,7 +47,7 @@ def review_page(tasks: Sequence[Task], corpus: Corpus, title: str) -> str:
     """The page as text. Raises `DataError` where there is no task to show."""
     if not tasks:
         raise DataError("no task to review")
-    shown = [_shown(task, corpus) for task in tasks]
+    shown = [_task_data(task, corpus) for task in tasks]
     key = blake2b(json.dumps(shown).encode(), digest_size=8).hexdigest()
     own = files(__package__)
     return page(
@@ -59,7 +59,7 @@ def review_page(tasks: Sequence[Task], corpus: Corpus, title: str) -> str:
     )
 
 
-def sample(tasks: Sequence[Task], count: int | None, seed: int) -> list[Task]:
+def draw_sample(tasks: Sequence[Task], count: int | None, seed: int) -> list[Task]:
     """At most `count` tasks (None for all) in an order drawn: a judge who stops early has seen a fair sample too."""
     return random.Random(seed).sample(tasks, len(tasks) if count is None else min(count, len(tasks)))
 
@@ -79,9 +79,9 @@ def document_text(chunks: Iterable[Chunk]) -> str:
 
 def segments(text: str, quotes: Iterable[str], truths: Iterable[str] = ()) -> tuple[list[Segment], list[str]]:
     """The text in stretches, and the quotes that are not in it. Where a quote and the answer overlap, it is answer."""
-    kinds: list[Kind] = [""] * len(text)
+    kinds: list[SegmentKind] = [""] * len(text)
     lost = []
-    marks: list[tuple[Kind, str]] = [*(("quote", one) for one in quotes), *(("truth", one) for one in truths)]
+    marks: list[tuple[SegmentKind, str]] = [*(("quote", one) for one in quotes), *(("truth", one) for one in truths)]
     for kind, quote in marks:
         found = find_quote(quote, text)
         if found is None:
@@ -91,7 +91,7 @@ def segments(text: str, quotes: Iterable[str], truths: Iterable[str] = ()) -> tu
     return _runs(text, kinds), lost
 
 
-def _runs(text: str, kinds: Sequence[Kind]) -> list[Segment]:
+def _runs(text: str, kinds: Sequence[SegmentKind]) -> list[Segment]:
     runs: list[Segment] = []
     start = 0
     for at in range(1, len(text) + 1):
@@ -101,7 +101,7 @@ def _runs(text: str, kinds: Sequence[Kind]) -> list[Segment]:
     return runs
 
 
-def _shown(task: Task, corpus: Corpus) -> dict[str, Any]:
+def _task_data(task: Task, corpus: Corpus) -> dict[str, Any]:
     """What the page holds of a task."""
     supporting = task.supporting or tuple(Support(document) for document in task.gold)
     clues, _ = segments(task.clues, (quote for item in supporting for quote in item.clue_quotes))
@@ -114,13 +114,13 @@ def _shown(task: Task, corpus: Corpus) -> dict[str, Any]:
         "domain": task.domain,
         "origin": task.origin,
         "clues": clues,
-        "supporting": [_supporting(item, task.answer, corpus) for item in supporting],
-        "distractors": [_distractor(document, task.answer, corpus) for document in task.distractors],
+        "supporting": [_support_data(item, task.answer, corpus) for item in supporting],
+        "distractors": [_distractor_data(document, task.answer, corpus) for document in task.distractors],
     }
 
 
-def _supporting(item: Support, answer: str, corpus: Corpus) -> dict[str, Any]:
-    title, text = _document(item.id, corpus)
+def _support_data(item: Support, answer: str, corpus: Corpus) -> dict[str, Any]:
+    title, text = _title_and_text(item.id, corpus)
     # The answer is marked wherever it stands, though only quotes are said to be missing.
     present = [answer] if find_quote(answer, text) else []
     parts, lost = segments(text, item.item_quotes, [*item.truth_quotes, *present])
@@ -134,17 +134,17 @@ def _supporting(item: Support, answer: str, corpus: Corpus) -> dict[str, Any]:
     }
 
 
-def _distractor(document: str, answer: str, corpus: Corpus) -> dict[str, Any]:
-    title, text = _document(document, corpus)
+def _distractor_data(document: str, answer: str, corpus: Corpus) -> dict[str, Any]:
+    title, text = _title_and_text(document, corpus)
     answered = find_quote(answer, text) is not None
     parts, _ = segments(text, (), [answer] if answered else ())
     return {"id": document, "title": title, "found": bool(text), "answer": answered, "segments": parts}
 
 
-def _document(document: str, corpus: Corpus) -> tuple[str, str]:
+def _title_and_text(document: str, corpus: Corpus) -> tuple[str, str]:
     """Its title and text, cut where it is long; empty where the corpus has no such document."""
     chunks = corpus.read(document)
     text = document_text(chunks)
-    if len(text) > SHOWN:
-        text = f"{text[:SHOWN]}… ({len(text) - SHOWN:,} more characters)"
+    if len(text) > LONGEST_DOCUMENT:
+        text = f"{text[:LONGEST_DOCUMENT]}… ({len(text) - LONGEST_DOCUMENT:,} more characters)"
     return (chunks[0].title if chunks else ""), text

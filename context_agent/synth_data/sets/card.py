@@ -22,9 +22,9 @@ from context_agent.synth_data.sets.folder import CARD, REPORT, load_splits
 from context_agent.synth_data.stages import dropped_path, journal_path
 from context_agent.synth_data.task import Task, write_json
 
-UNSTATED = "not stated"
+NOT_STATED = "not stated"
 ABOUT = "Multi-hop retrieval tasks: a question, its answer, the documents that prove it."
-ORIGINS = {
+ORIGIN_NOTES = {
     "links": (
         "Questions are filled into templates from links between documents: no person and no language model wrote "
         "them. They name their entities outright where a person would hint, repeat a few sentence patterns, and ask "
@@ -50,7 +50,7 @@ ORIGINS = {
 
 
 @dataclass(frozen=True, slots=True)
-class Stage:
+class StageSummary:
     """What a stage that ran before kept and dropped, and under which settings."""
 
     name: str
@@ -60,35 +60,37 @@ class Stage:
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
+class CardDetails:
     """What a card says that the tasks do not: kept in split.json, so that a card written anew still says it."""
 
-    stages: tuple[Stage, ...] = ()
+    stages: tuple[StageSummary, ...] = ()
     licence: str = ""
     about: str = ""
 
-    def over(self, before: Said) -> Said:
+    def over(self, before: CardDetails) -> CardDetails:
         """This, and what was said before where this says nothing."""
-        return Said(self.stages or before.stages, self.licence or before.licence, self.about or before.about)
+        return CardDetails(self.stages or before.stages, self.licence or before.licence, self.about or before.about)
 
     def to_json(self) -> dict[str, Any]:
         """Plain data."""
         return asdict(self)
 
     @staticmethod
-    def from_json(row: Mapping[str, Any]) -> Said:
+    def from_json(row: Mapping[str, Any]) -> CardDetails:
         """What `to_json` gave."""
-        return Said(tuple(Stage(**one) for one in row.get("stages", ())), row.get("licence", ""), row.get("about", ""))
+        return CardDetails(
+            tuple(StageSummary(**one) for one in row.get("stages", ())), row.get("licence", ""), row.get("about", "")
+        )
 
 
-def write_card(folder: Path, said: Said) -> Path:
+def write_card(folder: Path, said: CardDetails) -> Path:
     """Writes the card of a folder of splits, and returns its path. What is not said now is as it was said before."""
     splits, path = load_splits(folder), folder / REPORT
     report: dict[str, Any] = {}
     try:
         if path.exists():
             report = json.loads(path.read_text(encoding="utf-8"))
-            said = said.over(Said.from_json(report.get("said", {})))
+            said = said.over(CardDetails.from_json(report.get("said", {})))
         text = data_card(splits, report, stages=said.stages, licence=said.licence, about=said.about)
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise DataError(f"{path}: not what a split writes ({error}); remove it, or split anew") from None
@@ -98,13 +100,13 @@ def write_card(folder: Path, said: Said) -> Path:
     return folder / CARD
 
 
-def stage_of(out: Path) -> Stage:
+def stage_of(out: Path) -> StageSummary:
     """The stage that wrote this file, from the files beside it. Raises `DataError` where they are not there."""
     try:
         head = json.loads(_lines(journal_path(out))[0])
         kept = len(_lines(out))
         dropped = Counter(json.loads(line)["reason"] for line in _lines(dropped_path(out)))
-        return Stage(head["stage"], kept, dict(sorted(dropped.items())), head.get("settings", {}))
+        return StageSummary(head["stage"], kept, dict(sorted(dropped.items())), head.get("settings", {}))
     except OSError as error:
         raise DataError(f"{out}: not the output of a stage: {error.filename} cannot be read") from error
     except (ValueError, IndexError, KeyError, TypeError) as error:
@@ -120,35 +122,35 @@ def data_card(
     splits: Mapping[str, Sequence[Task]],
     report: Mapping[str, Any],
     *,
-    stages: Sequence[Stage] = (),
+    stages: Sequence[StageSummary] = (),
     licence: str = "",
     about: str = "",
 ) -> str:
     """The card as Markdown. `report` is what split.json holds; empty where the set was split by other means."""
     tasks = [task for part in splits.values() for task in part]
     sections = [
-        _front(splits, licence),
+        _front_matter(splits, licence),
         f"# {report.get('set') or 'Tasks'}\n\n{about or ABOUT}",
-        _contents(splits, report),
-        _making(tasks, stages),
-        _splitting(report),
-        _difficulty(splits),
-        _judged(tasks),
-        _limits(tasks),
-        f"## Licence\n\n{licence or UNSTATED}"
+        _contents_section(splits, report),
+        _origin_section(tasks, stages),
+        _splits_section(report),
+        _difficulty_section(splits),
+        _review_section(tasks),
+        _limits_section(tasks),
+        f"## Licence\n\n{licence or NOT_STATED}"
         + ("" if licence else ". Whoever passes the set on has to find out what the corpus it was made from allows."),
-        _versions(report, stages),
+        _versions_section(report, stages),
     ]
     return "\n\n".join(section for section in sections if section) + "\n"
 
 
-def _front(splits: Mapping[str, Sequence[Task]], licence: str) -> str:
+def _front_matter(splits: Mapping[str, Sequence[Task]], licence: str) -> str:
     files = "".join(f"  - split: {name}\n    path: queries.{name}.jsonl\n" for name in splits)
     stated = f"license: other\nlicense_name: {json.dumps(licence)}\n" if licence else ""
     return f"---\n{stated}configs:\n- config_name: default\n  data_files:\n{files}---"
 
 
-def _contents(splits: Mapping[str, Sequence[Task]], report: Mapping[str, Any]) -> str:
+def _contents_section(splits: Mapping[str, Sequence[Task]], report: Mapping[str, Any]) -> str:
     tables = [_table("", splits, lambda task: "tasks")]
     for title, of in (("Type", _type), ("Hops", _hops), ("Origin", _origin), ("Domain", _domain)):
         tables.append(_table(title, splits, of))
@@ -157,7 +159,7 @@ def _contents(splits: Mapping[str, Sequence[Task]], report: Mapping[str, Any]) -
     return "## Contents\n\n" + "\n\n".join(tables) + corpus
 
 
-def _making(tasks: Sequence[Task], stages: Sequence[Stage]) -> str:
+def _origin_section(tasks: Sequence[Task], stages: Sequence[StageSummary]) -> str:
     origins = Counter(_origin(task) for task in tasks)
     made = ", ".join(f"{count:,} from {origin}" for origin, count in sorted(origins.items()))
     if not stages:
@@ -169,7 +171,7 @@ def _making(tasks: Sequence[Task], stages: Sequence[Stage]) -> str:
     return f"## How it was made\n\n{made}.\n\n" + "\n".join(rows)
 
 
-def _splitting(report: Mapping[str, Any]) -> str:
+def _splits_section(report: Mapping[str, Any]) -> str:
     if not report:
         return ""
     shares = ", ".join(f"{name} {share:g}" for name, share in report["shares"].items())
@@ -186,7 +188,7 @@ def _splitting(report: Mapping[str, Any]) -> str:
     )
 
 
-def _difficulty(splits: Mapping[str, Sequence[Task]]) -> str:
+def _difficulty_section(splits: Mapping[str, Sequence[Task]]) -> str:
     labelled = {
         name: [task for task in tasks if difficulty.DIFFICULTY_LABEL in task.labels] for name, tasks in splits.items()
     }
@@ -201,11 +203,13 @@ def _difficulty(splits: Mapping[str, Sequence[Task]]) -> str:
         rows.append(f"| {name} | {told} | {levels['easy']:,} | {levels['medium']:,} | {levels['hard']:,} |")
     return (
         "## Difficulty\n\nAn estimate from hops, look-alike documents and, where attempts were made, what they missed "
-        "and how many turns they took. It orders tasks; it is no probability.\n\n" + "\n".join(rows) + _solved(splits)
+        "and how many turns they took. It orders tasks; it is no probability.\n\n"
+        + "\n".join(rows)
+        + _attempts_section(splits)
     )
 
 
-def _solved(splits: Mapping[str, Sequence[Task]]) -> str:
+def _attempts_section(splits: Mapping[str, Sequence[Task]]) -> str:
     found = [
         task.labels[passes.ATTEMPTS_LABEL]
         for tasks in splits.values()
@@ -222,7 +226,7 @@ def _solved(splits: Mapping[str, Sequence[Task]]) -> str:
     return "\n\nAttempts that reached the gold asked for:\n\n" + "\n".join(lines)
 
 
-def _judged(tasks: Sequence[Task]) -> str:
+def _review_section(tasks: Sequence[Task]) -> str:
     judged = [task.labels[REVIEW] for task in tasks if REVIEW in task.labels]
     if not judged:
         return "## Review by hand\n\nNone."
@@ -233,18 +237,18 @@ def _judged(tasks: Sequence[Task]) -> str:
     )
 
 
-def _limits(tasks: Sequence[Task]) -> str:
+def _limits_section(tasks: Sequence[Task]) -> str:
     origins = sorted({task.origin for task in tasks})
-    told = [f"- **{origin}**: {ORIGINS[origin]}" for origin in origins if origin in ORIGINS]
-    unknown = [origin for origin in origins if origin not in ORIGINS]
+    told = [f"- **{origin}**: {ORIGIN_NOTES[origin]}" for origin in origins if origin in ORIGIN_NOTES]
+    unknown = [origin for origin in origins if origin not in ORIGIN_NOTES]
     if unknown:
-        named = ", ".join(origin or UNSTATED for origin in unknown)
+        named = ", ".join(origin or NOT_STATED for origin in unknown)
         told.append(f"- Origin {named}: how these questions came about is not known here.")
     return "## How these differ from questions that people write\n\n" + "\n".join(told)
 
 
-def _versions(report: Mapping[str, Any], stages: Sequence[Stage]) -> str:
-    lines = [f"- context-agent {report.get('version') or UNSTATED}"]
+def _versions_section(report: Mapping[str, Any], stages: Sequence[StageSummary]) -> str:
+    lines = [f"- context-agent {report.get('version') or NOT_STATED}"]
     lines += [f"- {stage.name}: `{json.dumps(stage.settings, ensure_ascii=False, sort_keys=True)}`" for stage in stages]
     return "## Versions and settings\n\n" + "\n".join(lines)
 
@@ -263,16 +267,16 @@ def _cell(text: str) -> str:
 
 
 def _type(task: Task) -> str:
-    return task.type or UNSTATED
+    return task.type or NOT_STATED
 
 
 def _hops(task: Task) -> str:
-    return str(task.hops or UNSTATED)
+    return str(task.hops or NOT_STATED)
 
 
 def _origin(task: Task) -> str:
-    return task.origin or UNSTATED
+    return task.origin or NOT_STATED
 
 
 def _domain(task: Task) -> str:
-    return task.domain or UNSTATED
+    return task.domain or NOT_STATED

@@ -24,12 +24,12 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from context_agent.errors import ConfigError, DataError, MissingExtraError
 from context_agent.eval.checks import leaks
-from context_agent.synth_data.sets.splits import Parts, verify
+from context_agent.synth_data.sets.splits import TaskSplits, check_splits
 from context_agent.synth_data.task import (
     Task,
-    encode,
+    encode_row,
     load_tasks,
-    named_by,
+    named_documents,
     task_of,
     write_json,
     write_rows,
@@ -43,10 +43,10 @@ if TYPE_CHECKING:
 
 
 CORPUS, DROPPED, REPORT, CARD = "corpus.jsonl.gz", "dropped.jsonl", "split.json", "README.md"
-ABSENT = "gold not in the corpus"
+GOLD_ABSENT = "gold not in the corpus"
 
 
-def queries(folder: Path, split: str) -> Path:
+def queries_path(folder: Path, split: str) -> Path:
     """The question file of a split."""
     return folder / f"queries.{split}.jsonl"
 
@@ -61,7 +61,7 @@ def load_splits(folder: Path) -> dict[str, list[Task]]:
 
 
 def write_folder(
-    folder: Path, parts: Parts, settings: Mapping[str, Any], *, documents: Sequence[Document] = ()
+    folder: Path, parts: TaskSplits, settings: Mapping[str, Any], *, documents: Sequence[Document] = ()
 ) -> dict[str, Any]:
     """Writes the splits, reads them back and checks them, and returns the report that stands in split.json.
 
@@ -74,11 +74,11 @@ def write_folder(
             f"{folder} holds {', '.join(sorted(stale))} of another split: remove it, or name another folder"
         )
     for split, tasks in parts.splits.items():
-        write_tasks(queries(folder, split), tasks)
+        write_tasks(queries_path(folder, split), tasks)
     write_rows(folder / DROPPED, ({"reason": reason, "input": task.to_json()} for task, reason in parts.dropped))
     if documents:
         write_corpus(folder / CORPUS, documents)
-    check_folder(folder, twins_of(documents))
+    check_folder(folder, duplicate_documents(documents))
     report = _report(parts, settings, len(documents))
     write_json(folder / REPORT, report)
     return report
@@ -87,7 +87,7 @@ def write_folder(
 def check_folder(folder: Path, twins: Mapping[str, str] | None = None) -> dict[str, list[Task]]:
     """The splits of the folder, checked: no id, question or document in two of them. Raises `DataError`."""
     splits = load_splits(folder)
-    verify(splits, twins=twins)
+    check_splits(splits, twins=twins)
     asked = {name: [task.asked for task in tasks] for name, tasks in splits.items()}
     for (name, train), (other, test) in combinations(asked.items(), 2):
         if found := leaks(train, test):
@@ -106,11 +106,11 @@ def write_corpus(path: Path, documents: Iterable[Document]) -> None:
         io.TextIOWrapper(packed, encoding="utf-8", newline="\n") as stream,
     ):
         for one in documents:
-            stream.write(encode({**one.metadata, "id": one.id, "title": one.title, "text": one.text}) + "\n")
+            stream.write(encode_row({**one.metadata, "id": one.id, "title": one.title, "text": one.text}) + "\n")
     partial.replace(path)
 
 
-def twins_of(documents: Iterable[Document]) -> dict[str, str]:
+def duplicate_documents(documents: Iterable[Document]) -> dict[str, str]:
     """For each document whose title and text an earlier one has, that one's id."""
     first: dict[bytes, str] = {}
     twins = {}
@@ -121,20 +121,20 @@ def twins_of(documents: Iterable[Document]) -> dict[str, str]:
     return twins
 
 
-def present(tasks: Iterable[Task], documents: Iterable[Document]) -> tuple[list[Task], list[tuple[Task, str]]]:
+def tasks_in_corpus(tasks: Iterable[Task], documents: Iterable[Document]) -> tuple[list[Task], list[tuple[Task, str]]]:
     """The tasks all of whose gold, support and bridge is there, and the others with the reason."""
     known = {one.id for one in documents}
     kept: list[Task] = []
     lost: list[tuple[Task, str]] = []
     for task in tasks:
-        if named_by(task) <= known:
+        if named_documents(task) <= known:
             kept.append(task)
         else:
-            lost.append((task, ABSENT))
+            lost.append((task, GOLD_ABSENT))
     return kept, lost
 
 
-def _report(parts: Parts, settings: Mapping[str, Any], documents: int) -> dict[str, Any]:
+def _report(parts: TaskSplits, settings: Mapping[str, Any], documents: int) -> dict[str, Any]:
     return {
         **settings,
         "version": __version__,
@@ -148,10 +148,10 @@ def _report(parts: Parts, settings: Mapping[str, Any], documents: int) -> dict[s
     }
 
 
-Format = Literal["parquet", "datasets"]
+ExportFormat = Literal["parquet", "datasets"]
 
 
-def export(splits: Mapping[str, Sequence[Task]], out: Path, to: Format) -> list[Path]:
+def export(splits: Mapping[str, Sequence[Task]], out: Path, to: ExportFormat) -> list[Path]:
     """Writes `<out>/<split>.parquet` for each split, or `out` as `datasets.load_from_disk` reads it; returns the files.
 
     The folder appears whole or not at all. One that holds anything is refused with `ConfigError`, so that no old split
@@ -163,7 +163,7 @@ def export(splits: Mapping[str, Sequence[Task]], out: Path, to: Format) -> list[
     partial = out.resolve().with_name(f".{out.resolve().name}.partial")
     shutil.rmtree(partial, ignore_errors=True)
     partial.mkdir(parents=True)
-    files = _write_parquet(made, partial) if to == "parquet" else _save(made, partial)
+    files = _write_parquet(made, partial) if to == "parquet" else _write_datasets(made, partial)
     partial.replace(out.resolve())
     return [out / path.relative_to(partial) for path in files]
 
@@ -174,7 +174,7 @@ def _write_parquet(made: DatasetDict, folder: Path) -> list[Path]:
     return [folder / f"{name}.parquet" for name in made]
 
 
-def _save(made: DatasetDict, folder: Path) -> list[Path]:
+def _write_datasets(made: DatasetDict, folder: Path) -> list[Path]:
     made.save_to_disk(str(folder))
     return sorted(path for path in folder.rglob("*") if path.is_file())
 
@@ -187,7 +187,7 @@ def dataset(splits: Mapping[str, Sequence[Task]]) -> DatasetDict:
         return datasets.DatasetDict(
             {
                 name: datasets.Dataset.from_list(
-                    [row_of(task) for task in tasks], features=columns, split=datasets.NamedSplit(name)
+                    [table_row(task) for task in tasks], features=columns, split=datasets.NamedSplit(name)
                 )
                 for name, tasks in splits.items()
             }
@@ -216,7 +216,7 @@ def features() -> Features:
     return datasets.Features(columns)
 
 
-def row_of(task: Task) -> dict[str, Any]:
+def table_row(task: Task) -> dict[str, Any]:
     """The task as a row of the table."""
     return {**task.to_json(), "labels": json.dumps(task.labels, sort_keys=True)}
 
@@ -255,7 +255,7 @@ def push(splits: Mapping[str, Sequence[Task]], name: str, *, public: bool = Fals
     return f"{HfApi().endpoint}/datasets/{name}"
 
 
-def quiet() -> None:
+def disable_progress_bars() -> None:
     """Turns off the progress bars of `datasets`, for this process."""
     _datasets().disable_progress_bars()
 

@@ -18,17 +18,17 @@ from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from context_agent.errors import ConfigError, DataError
-from context_agent.synth_data.task import Task, documents_of, folded
+from context_agent.synth_data.task import Task, documents_of, question_key
 
 SHARES: Mapping[str, float] = {"train": 0.8, "dev": 0.1, "test": 0.1}
 SLACK = 0.01
 """How far, as a share of all tasks, a component may overfill a split."""
 CROSSING = "its documents are needed in two splits"
-NAMELESS = "names no document"
+NO_DOCUMENT = "names no document"
 
 
 @dataclass(frozen=True, slots=True)
-class Parts:
+class TaskSplits:
     """Tasks by split, in the order of the file and with their new ids, and what was dropped, with the reason.
 
     `components` counts the groups of tasks that share documents, `largest` is the size of the biggest, `cut` how many
@@ -52,7 +52,7 @@ def split_tasks(
     seed: int = 0,
     giants: Literal["cut", "keep"] = "cut",
     twins: Mapping[str, str] | None = None,
-) -> Parts:
+) -> TaskSplits:
     """The tasks in splits, with ids `<name>/<split>/<id>`.
 
     `giants="keep"` puts a component that fits nowhere whole into the split with the most room: nothing is dropped, and
@@ -63,20 +63,22 @@ def split_tasks(
     keys = [_shared_keys(task, twins or {}) for task in tasks]
     usable = [row for row, own in enumerate(keys) if any(kind == "document" for kind, _ in own)]
     groups = _components(usable, keys)
-    draft = _Draft(keys, [task.hops for task in tasks], _rooms(shares, len(usable)), random.Random(seed))
+    draft = _SplitAssignment(keys, [task.hops for task in tasks], _capacities(shares, len(usable)), random.Random(seed))
     draft.place(groups, giants)
     placed = _renamed(tasks, draft.chosen, name)
     lost = [
-        (task, CROSSING if row in draft.crossing else NAMELESS) for row, task in enumerate(tasks) if row not in placed
+        (task, CROSSING if row in draft.crossing else NO_DOCUMENT)
+        for row, task in enumerate(tasks)
+        if row not in placed
     ]
     splits = {split: tuple(placed[row] for row in sorted(rows)) for split, rows in draft.chosen.items()}
-    verify(splits, twins=twins)
-    return Parts(
-        splits, tuple(lost), len(groups), len(groups[0]) if groups else 0, draft.cut, _spread(draft.chosen, keys)
+    check_splits(splits, twins=twins)
+    return TaskSplits(
+        splits, tuple(lost), len(groups), len(groups[0]) if groups else 0, draft.cut, _document_uses(draft.chosen, keys)
     )
 
 
-def verify(splits: Mapping[str, Sequence[Task]], *, twins: Mapping[str, str] | None = None) -> None:
+def check_splits(splits: Mapping[str, Sequence[Task]], *, twins: Mapping[str, str] | None = None) -> None:
     """Raises `DataError` where an id repeats, a split is empty, or two splits share a document or a question."""
     owner: dict[tuple[str, str], tuple[str, str]] = {}
     ids: set[str] = set()
@@ -99,26 +101,26 @@ Key = tuple[str, str]
 
 def _shared_keys(task: Task, twins: Mapping[str, str]) -> tuple[Key, ...]:
     documents = sorted({twins.get(document, document) for document in documents_of(task)})
-    return (*(("document", document) for document in documents), ("question", folded(task.question)))
+    return (*(("document", document) for document in documents), ("question", question_key(task.question)))
 
 
 def _check_arguments(tasks: Sequence[Task], name: str, shares: Mapping[str, float]) -> None:
     if not re.fullmatch(r"[^\s/]+", name):
         raise ConfigError(f"the set's name {name!r} becomes part of every id: give one without spaces and slashes")
     if any(share < 0 or not math.isfinite(share) for share in shares.values()):
-        raise ConfigError(f"shares must be 0 or more; got {_spelled(shares)}")
+        raise ConfigError(f"shares must be 0 or more; got {_format_shares(shares)}")
     if abs(sum(shares.values()) - 1) > 1e-6:
-        raise ConfigError(f"shares must sum to 1; {_spelled(shares)} sum to {sum(shares.values()):g}")
+        raise ConfigError(f"shares must sum to 1; {_format_shares(shares)} sum to {sum(shares.values()):g}")
     wanted = sum(share > 0 for share in shares.values())
     if len(tasks) < wanted:
         raise DataError(f"{len(tasks)} tasks cannot fill {wanted} splits")
 
 
-def _spelled(shares: Mapping[str, float]) -> str:
+def _format_shares(shares: Mapping[str, float]) -> str:
     return ", ".join(f"{name} {share:g}" for name, share in shares.items())
 
 
-def _rooms(shares: Mapping[str, float], count: int) -> dict[str, float]:
+def _capacities(shares: Mapping[str, float], count: int) -> dict[str, float]:
     return {name: share * count for name, share in shares.items() if share > 0}
 
 
@@ -142,7 +144,7 @@ def _components(rows: Sequence[int], keys: Sequence[Sequence[Key]]) -> list[list
     return sorted(groups.values(), key=lambda group: (-len(group), group[0]))
 
 
-class _Draft:
+class _SplitAssignment:
     """Rows on their way into splits. `room` is how many tasks a split still takes."""
 
     def __init__(
@@ -185,14 +187,14 @@ class _Draft:
         mix = Counter(self._kinds[row] for row in group)
         for name in small:
             kinds = {kind: wanted[name] * count / len(group) for kind, count in sorted(mix.items())}
-            region, touched = grown(left, self._keys, self._kinds, kinds, self._draw)
+            region, touched = grow_region(left, self._keys, self._kinds, kinds, self._draw)
             self._take(name, sorted(region))
             self.crossing |= touched
             left -= region | touched
         self._take(largest, sorted(left))
 
 
-def grown(
+def grow_region(
     rows: Iterable[int],
     keys: Sequence[Sequence[Key]],
     kinds: Sequence[int],
@@ -248,7 +250,7 @@ def _renamed(tasks: Sequence[Task], chosen: Mapping[str, Iterable[int]], name: s
     }
 
 
-def _spread(chosen: Mapping[str, Sequence[int]], keys: Sequence[Sequence[Key]]) -> dict[str, float]:
+def _document_uses(chosen: Mapping[str, Sequence[int]], keys: Sequence[Sequence[Key]]) -> dict[str, float]:
     uses = Counter(key for own in keys for key in own if key[0] == "document")
     means = {}
     for name, rows in chosen.items():

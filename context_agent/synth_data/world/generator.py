@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import Any
 
 from context_agent.errors import ConfigError
-from context_agent.synth_data.sets.folder import CARD, CORPUS, queries, write_corpus
+from context_agent.synth_data.sets.folder import CARD, CORPUS, queries_path, write_corpus
 from context_agent.synth_data.task import Task, write_json, write_rows
-from context_agent.synth_data.world.graph import SPLIT_SHARES, SPLITS, Graph, build
-from context_agent.synth_data.world.tasks import Maker, Told, tell
+from context_agent.synth_data.world.graph import SPLIT_SHARES, SPLITS, Graph, build_graph
+from context_agent.synth_data.world.tasks import EntityDocument, TaskGenerator, write_document
 from context_agent.types import Document
 
 TASKS_PER_ENTITY = 2
@@ -23,7 +23,7 @@ MOST_HOPS = 4
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class WorldSettings:
     """What determines a world, byte for byte. `tasks=None` makes two an entity, or as many as there are."""
 
     entities: int
@@ -46,14 +46,14 @@ class Settings:
             raise ConfigError(f"distractors must not be negative; got {self.distractors}")
 
 
-class World:
+class ClosedWorld:
     """Invented entities, what is true of them, the documents that tell it and the tasks that ask for it."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: WorldSettings) -> None:
         """Raises `ConfigError` for settings that no world can meet."""
         settings.check()
         self.settings = settings
-        self.graph: Graph = build(settings.entities, settings.seed, settings.vocabulary)
+        self.graph: Graph = build_graph(settings.entities, settings.seed, settings.vocabulary)
 
     @property
     def name(self) -> str:
@@ -62,9 +62,9 @@ class World:
         return f"world{small}-{self.settings.entities}-{self.settings.seed}"
 
     @cached_property
-    def told(self) -> list[Told]:
+    def told(self) -> list[EntityDocument]:
         """Each entity's document and the parts of it that tell its relations, by the entity's number."""
-        return [tell(self.graph, entity, self.settings.seed) for entity in self.graph.entities]
+        return [write_document(self.graph, entity, self.settings.seed) for entity in self.graph.entities]
 
     @property
     def documents(self) -> list[Document]:
@@ -87,7 +87,7 @@ class World:
 
     def _made(self, split: str) -> Iterator[Task]:
         first, last = self.settings.hops
-        maker = Maker(
+        maker = TaskGenerator(
             self.graph,
             self.told,
             split,
@@ -131,13 +131,13 @@ def make(
     hops: tuple[int, int] = (1, MOST_HOPS),
     distractors: int = 5,
     vocabulary: str = "full",
-) -> World:
+) -> ClosedWorld:
     """A closed world of invented entities. Equal arguments give equal documents and tasks, byte for byte.
 
     `hops` is the first and the last number of documents a question needs; `vocabulary="small"` keeps to some two
     hundred words and to documents of one sentence. Raises `ConfigError`.
     """
-    return World(Settings(entities, seed, tasks, hops, distractors, vocabulary))
+    return ClosedWorld(WorldSettings(entities, seed, tasks, hops, distractors, vocabulary))
 
 
 ABOUT = "world.json"
@@ -146,7 +146,7 @@ LICENCE = "CC0-1.0: invented by a program, no rights reserved; any likeness to r
 Progress = Callable[[int, int | None], None]
 
 
-def write(world: World, folder: Path, *, force: bool = False, report: Progress | None = None) -> dict[str, Any]:
+def write(world: ClosedWorld, folder: Path, *, force: bool = False, report: Progress | None = None) -> dict[str, Any]:
     """Writes the world and returns what `world.json` says. `report` is called with (tasks written, of how many).
 
     A folder that holds anything is refused without `force`, which replaces a world's files and leaves others alone. It
@@ -168,12 +168,12 @@ def write(world: World, folder: Path, *, force: bool = False, report: Progress |
     return about
 
 
-def _write_files(world: World, folder: Path, report: Progress | None) -> dict[str, Any]:
+def _write_files(world: ClosedWorld, folder: Path, report: Progress | None) -> dict[str, Any]:
     counted = {split: Counter[str]() for split in SPLITS}
     write_corpus(folder / CORPUS, world.documents)
     for split in SPLITS:
-        write_rows(queries(folder, split), _rows(world, split, counted, report))
-    about = _about(world, counted)
+        write_rows(queries_path(folder, split), _rows(world, split, counted, report))
+    about = _world_info(world, counted)
     (folder / CARD).write_text(_card_text(about), encoding="utf-8", newline="\n")
     write_json(folder / ABOUT, about)
     return about
@@ -187,7 +187,7 @@ def _check_folder(folder: Path, force: bool) -> None:
 
 
 def _rows(
-    world: World, split: str, counted: Mapping[str, Counter[str]], report: Progress | None
+    world: ClosedWorld, split: str, counted: Mapping[str, Counter[str]], report: Progress | None
 ) -> Iterator[dict[str, Any]]:
     """A split's tasks as rows, counted by type and hops as they go by."""
     for task in world.stream(split):
@@ -197,7 +197,7 @@ def _rows(
         yield task.to_json()
 
 
-def _about(world: World, counted: dict[str, Counter[str]]) -> dict[str, Any]:
+def _world_info(world: ClosedWorld, counted: dict[str, Counter[str]]) -> dict[str, Any]:
     tasks = {split: dict(sorted(counts.items())) for split, counts in counted.items()}
     return {
         "name": world.name,

@@ -56,9 +56,9 @@ class Lexicon:
 
 def full_lexicon(counts: Mapping[str, int], rng: Random, taken: set[str]) -> Lexicon:
     """Names for so many entities of each kind; no invented word is one of those `taken`."""
-    invented = _invented(rng, {word.lower() for word in (*taken, *_TRADES, *_CRAFTS, *_SORTS)})
-    families = [next(invented) for _ in range(_side(counts["person"]))]
-    givens = [next(invented) for _ in range(_side(counts["person"]))]
+    invented = _invent_words(rng, {word.lower() for word in (*taken, *_TRADES, *_CRAFTS, *_SORTS)})
+    families = [next(invented) for _ in range(_name_part_count(counts["person"]))]
+    givens = [next(invented) for _ in range(_name_part_count(counts["person"]))]
     bases = [next(invented) for _ in range(max(4, counts["town"] // 3))]
     nouns = [*_NOUNS, *(next(invented) for _ in range(max(0, counts["work"] // 10)))]
     prize_names = [*families, *(next(invented) for _ in range(counts["prize"] // len(_PRIZES)))]
@@ -118,7 +118,7 @@ def small_lexicon(rng: Random) -> Lexicon:
     )
 
 
-def _side(count: int) -> int:
+def _name_part_count(count: int) -> int:
     """How many given or family names make each shared by several, with a third of the pairs used."""
     return max(8, math.ceil(math.sqrt(3 * count)))
 
@@ -133,7 +133,7 @@ def _pairs(firsts: Sequence[str], seconds: Sequence[str], count: int, rng: Rando
     return [f"{firsts[place // len(seconds)]} {seconds[place % len(seconds)]}" for place in places]
 
 
-def _invented(rng: Random, taken: set[str]) -> Iterator[str]:
+def _invent_words(rng: Random, taken: set[str]) -> Iterator[str]:
     """Words of two or three syllables, none of them twice."""
     seen = set(taken)
     while True:
@@ -146,17 +146,17 @@ def _invented(rng: Random, taken: set[str]) -> Iterator[str]:
 
 SPLITS = ("train", "dev", "test")
 SPLIT_SHARES = (0.8, 0.1, 0.1)
-LEAST_PART = 12
+SMALLEST_PART = 12
 """Entities of the smallest part: fewer hold no chain of four hops."""
-LEAST = 50
+FEWEST_ENTITIES = 50
 """Entities of the smallest world."""
 VOCABULARIES = ("full", "small")
-_TOLD = 0.92
+_RELATION_RATE = 0.92
 """Chance that a relation holds of an entity at all."""
-_PRIZED = 0.5
-_SHORT = 3
+_PRIZE_RATE = 0.5
+_SHORT_RELATIONS = 3
 """Relations that an entity keeps where documents are short."""
-_NAMESAKES = 0.02
+_NAMESAKE_SHARE = 0.02
 """Share of persons who bear another's whole name, where the vocabulary is free."""
 
 
@@ -227,12 +227,12 @@ class Graph:
         return self.entities[int(value)].mention if relation.to_entity else str(value)
 
 
-def build(entities: int, seed: int, vocabulary: str) -> Graph:
+def build_graph(entities: int, seed: int, vocabulary: str) -> Graph:
     """A world of so many entities. Raises `ConfigError` for a size or a vocabulary that cannot be."""
     if vocabulary not in VOCABULARIES:
         raise ConfigError(f"no vocabulary {vocabulary!r}: choose {' or '.join(VOCABULARIES)}")
-    if entities < LEAST:
-        raise ConfigError(f"a world needs at least {LEAST} entities; got {entities}")
+    if entities < FEWEST_ENTITIES:
+        raise ConfigError(f"a world needs at least {FEWEST_ENTITIES} entities; got {entities}")
     rng = Random(f"world/{seed}/{entities}/{vocabulary}")
     parts = [_counts(size) for size in _sizes(entities)]
     totals = {kind: sum(part[kind] for part in parts) for kind in KINDS}
@@ -246,13 +246,13 @@ def build(entities: int, seed: int, vocabulary: str) -> Graph:
     if vocabulary == "full":
         _make_namesakes(graph, rng)
     else:
-        _shorten(graph, rng)
+        _keep_few_relations(graph, rng)
     return graph
 
 
 def _sizes(entities: int) -> list[int]:
     """Entities of each part."""
-    small = [max(LEAST_PART, round(entities * share)) for share in SPLIT_SHARES[1:]]
+    small = [max(SMALLEST_PART, round(entities * share)) for share in SPLIT_SHARES[1:]]
     return [entities - sum(small), *small]
 
 
@@ -321,7 +321,7 @@ class _Relations:
                 continue
             if not relation.to_entity:
                 entity.objects[relation.name] = self._rng.choice(self._graph.lexicon.words(relation.name))
-            elif self._rng.random() < (_PRIZED if relation.target == "prize" else _TOLD):
+            elif self._rng.random() < (_PRIZE_RATE if relation.target == "prize" else _RELATION_RATE):
                 self._point(entity, relation)
 
     def _point(self, entity: Entity, relation: Relation) -> None:
@@ -360,15 +360,15 @@ def _make_namesakes(graph: Graph, rng: Random) -> None:
     """Gives some persons the name of another one of another trade, in any part."""
     people = [one for one in graph.entities if one.kind == "person"]
     rng.shuffle(people)
-    pairs = int(len(people) * _NAMESAKES)
+    pairs = int(len(people) * _NAMESAKE_SHARE)
     for first, second in zip(people[:pairs], people[pairs : 2 * pairs], strict=True):
         if first.objects["trade"] != second.objects["trade"]:
             second.name = first.name
             first.ambiguous = second.ambiguous = True
 
 
-def _shorten(graph: Graph, rng: Random) -> None:
+def _keep_few_relations(graph: Graph, rng: Random) -> None:
     """Leaves each entity a few of its relations, so that a sentence tells them all."""
     for entity in graph.entities:
-        kept = rng.sample(list(entity.objects), min(_SHORT, len(entity.objects)))
+        kept = rng.sample(list(entity.objects), min(_SHORT_RELATIONS, len(entity.objects)))
         entity.objects = {name: value for name, value in entity.objects.items() if name in kept}

@@ -18,7 +18,7 @@ Answers = frozenset[int | str]
 
 
 @dataclass(frozen=True, slots=True)
-class Named:
+class NamedEntity:
     """An entity by its name."""
 
     number: int
@@ -33,7 +33,7 @@ class Follow:
 
 
 @dataclass(frozen=True, slots=True)
-class Both:
+class Intersection:
     """The entities of one kind that two relations lead from: to one described thing each."""
 
     kind: str
@@ -42,7 +42,7 @@ class Both:
 
 
 @dataclass(frozen=True, slots=True)
-class Earlier:
+class Comparison:
     """The one of two whose year is the smaller."""
 
     relation: Relation
@@ -50,23 +50,23 @@ class Earlier:
     b: Query
 
 
-Query = Named | Follow | Both | Earlier
+Query = NamedEntity | Follow | Intersection | Comparison
 
 
-def answers(graph: Graph, query: Query) -> Answers:
+def evaluate(graph: Graph, query: Query) -> Answers:
     """Everything that fits, by number for entities; more than one where the description is ambiguous."""
     match query:
-        case Named(number):
+        case NamedEntity(number):
             return frozenset({number})
         case Follow(of, relation):
-            found = (graph.entities[int(one)].objects.get(relation.name) for one in answers(graph, of))
+            found = (graph.entities[int(one)].objects.get(relation.name) for one in evaluate(graph, of))
             return frozenset(one for one in found if one is not None)
-        case Both(kind, first, second):
+        case Intersection(kind, first, second):
             return _subjects(graph, kind, *first) & _subjects(graph, kind, *second)
-        case Earlier(relation, a, b):
+        case Comparison(relation, a, b):
             years = {
                 one: int(graph.entities[int(one)].objects[relation.name])
-                for one in answers(graph, a) | answers(graph, b)
+                for one in evaluate(graph, a) | evaluate(graph, b)
             }
             return frozenset(one for one, year in years.items() if year == min(years.values()))
 
@@ -75,14 +75,14 @@ def _subjects(graph: Graph, kind: str, relation: Relation, query: Query) -> Answ
     """The subjects of a relation to what is described."""
     return frozenset(
         subject
-        for target in answers(graph, query)
+        for target in evaluate(graph, query)
         for subject, name in graph.sources.get(int(target), ())
         if name == relation.name and graph.entities[subject].kind == kind
     )
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class QueryStep:
     """A document on the way to the answer: its entity, what it is read for, and the hints at each of that."""
 
     number: int
@@ -90,43 +90,47 @@ class Step:
     clues: tuple[str, ...]
 
 
-def steps(graph: Graph, query: Query, rng: Random) -> tuple[str, list[Step]]:
+def describe_query(graph: Graph, query: Query, rng: Random) -> tuple[str, list[QueryStep]]:
     """A description of what the query asks for (of one whose answer is unique), and the documents in hop order."""
     match query:
-        case Named(number):
+        case NamedEntity(number):
             return graph.entities[number].mention, []
         case Follow(of, relation):
-            described, before = steps(graph, of, rng)
-            noun = rng.choice(relation.noun) if isinstance(of, Named) else relation.noun[0]
+            described, before = describe_query(graph, of, rng)
+            noun = rng.choice(relation.noun) if isinstance(of, NamedEntity) else relation.noun[0]
             return noun.format(x=described), [
                 *before,
-                Step(_one(graph, of), (relation,), (_clue(relation, described),)),
+                QueryStep(_single_entity(graph, of), (relation,), (_clue(relation, described),)),
             ]
-        case Both(kind, first, second):
-            one_end, before = steps(graph, first[1], rng)
-            other_end, between = steps(graph, second[1], rng)
+        case Intersection(kind, first, second):
+            one_end, before = describe_query(graph, first[1], rng)
+            other_end, between = describe_query(graph, second[1], rng)
             ends = ((first[0], one_end), (second[0], other_end))
             clauses = [rng.choice(relation.clause).format(y=end) for relation, end in ends]
-            clues = tuple(capital(relation.told[0].format(x=f"some {kind}", y=end)) for relation, end in ends)
-            last = Step(_one(graph, query), (first[0], second[0]), clues)
+            clues = tuple(capitalize(relation.told[0].format(x=f"some {kind}", y=end)) for relation, end in ends)
+            last = QueryStep(_single_entity(graph, query), (first[0], second[0]), clues)
             return f"the {kind} that {' and '.join(clauses)}", [*before, *between, last]
-        case Earlier(relation, a, b):
-            left, to_left = steps(graph, a, rng)
-            right, to_right = steps(graph, b, rng)
+        case Comparison(relation, a, b):
+            left, to_left = describe_query(graph, a, rng)
+            right, to_right = describe_query(graph, b, rng)
             own = [
-                Step(_one(graph, one), (relation,), (_clue(relation, text),)) for one, text in ((a, left), (b, right))
+                QueryStep(_single_entity(graph, one), (relation,), (_clue(relation, text),))
+                for one, text in ((a, left), (b, right))
             ]
             return relation.earlier.format(a=left, b=right), [*to_left, own[0], *to_right, own[1]]
 
 
-def asked(graph: Graph, query: Query, rng: Random) -> tuple[str, list[Step]]:
+def put_question(graph: Graph, query: Query, rng: Random) -> tuple[str, list[QueryStep]]:
     """The question in words, and the documents that answer it in hop order."""
     if isinstance(query, Follow):
-        described, before = steps(graph, query.of, rng)
+        described, before = describe_query(graph, query.of, rng)
         text = rng.choice(query.relation.asks).format(x=described)
-        return text, [*before, Step(_one(graph, query.of), (query.relation,), (_clue(query.relation, described),))]
-    described, way = steps(graph, query, rng)
-    if isinstance(query, Both):
+        return text, [
+            *before,
+            QueryStep(_single_entity(graph, query.of), (query.relation,), (_clue(query.relation, described),)),
+        ]
+    described, way = describe_query(graph, query, rng)
+    if isinstance(query, Intersection):
         mark = " ?" if graph.wording is SMALL else "?"
         return f"Which {described.removeprefix('the ').replace(' that ', ' ', 1)}{mark}", way
     return described, way
@@ -134,25 +138,25 @@ def asked(graph: Graph, query: Query, rng: Random) -> tuple[str, list[Step]]:
 
 def _clue(relation: Relation, subject: str) -> str:
     """What is told of the subject, without its object."""
-    return capital(relation.told[0].format(x=subject, y=relation.hidden))
+    return capitalize(relation.told[0].format(x=subject, y=relation.hidden))
 
 
-def capital(text: str) -> str:
+def capitalize(text: str) -> str:
     """The text with a capital first letter."""
     return text[:1].upper() + text[1:]
 
 
-def _one(graph: Graph, query: Query) -> int:
-    return int(min(answers(graph, query), key=str))
+def _single_entity(graph: Graph, query: Query) -> int:
+    return int(min(evaluate(graph, query), key=str))
 
 
-PARTNERS = 8
+COMPARED_WITH = 8
 """Others that one subject is compared with at most."""
 _DEPTHS = {1: ((0, 0),), 2: ((0, 1), (1, 0)), 3: ((1, 1), (0, 2)), 4: ((1, 2), (2, 1))}
 """For an intersection of so many documents, how many lead to each of its two ends."""
 
 
-class Candidates:
+class QueryStreams:
     """The streams of queries over one part."""
 
     def __init__(self, graph: Graph, split: str, seed: int) -> None:
@@ -180,7 +184,7 @@ class Candidates:
             for place, start in enumerate(starts):
                 mine = paths[start.kind]
                 if turn < len(mine) and self._holds(start, path := mine[(turn + place) % len(mine)]):
-                    query: Query = Named(start.number)
+                    query: Query = NamedEntity(start.number)
                     for relation in path:
                         query = Follow(query, relation)
                     yield query
@@ -211,17 +215,17 @@ class Candidates:
 
     def _compared(self, hops: int, year: Relation, rng: Random) -> Iterator[Query]:
         named = [one for one in self._shuffled((year.source,), rng) if year.name in one.objects]
-        plain: list[tuple[int, Query]] = [(one.number, Named(one.number)) for one in named]
+        plain: list[tuple[int, Query]] = [(one.number, NamedEntity(one.number)) for one in named]
         described = [(number, query) for number, query in self._described(year, rng)] if hops > 2 else []
         left, right = {2: (plain, plain), 3: (plain, described), 4: (described, described)}[hops]
-        for offset in range(1, PARTNERS + 1):
+        for offset in range(1, COMPARED_WITH + 1):
             for place, (first, query) in enumerate(left):
                 if not right or (left is right and offset >= len(left)):
                     return
                 second, other = right[(place + offset) % len(right)]
                 # A pair of one list comes up from both sides when the list is short.
                 if first != second and not (left is right and 2 * offset == len(left) and place >= offset):
-                    yield Earlier(year, query, other)
+                    yield Comparison(year, query, other)
 
     def _described(self, year: Relation, rng: Random) -> list[tuple[int, Query]]:
         """Entities that have this year, each by one subject that leads to it."""
@@ -233,7 +237,7 @@ class Candidates:
                 if relation.target != year.source or target is None:
                     continue
                 if year.name in graph.entities[int(target)].objects:
-                    found.append((int(target), Follow(Named(subject.number), relation)))
+                    found.append((int(target), Follow(NamedEntity(subject.number), relation)))
         return found
 
     def _meetings(self, hops: int, rng: Random) -> Iterator[Query]:
@@ -248,7 +252,7 @@ class Candidates:
                             for one, depth in zip((first, second), depths, strict=True)
                         ]
                         if ends[0] is not None and ends[1] is not None:
-                            yield Both(entity.kind, (first, ends[0]), (second, ends[1]))
+                            yield Intersection(entity.kind, (first, ends[0]), (second, ends[1]))
 
     def _end(self, entity: Entity, relation: Relation, depth: int, rng: Random) -> Query | None:
         return self._describe(int(entity.objects[relation.name]), depth, entity.number, rng)
@@ -256,7 +260,7 @@ class Candidates:
     def _describe(self, number: int, depth: int, without: int, rng: Random) -> Query | None:
         """A description of an entity over so many documents, that does not pass by another one; None without any."""
         if depth == 0:
-            return Named(number)
+            return NamedEntity(number)
         known = [(one, name) for one, name in self._graph.sources.get(number, ()) if one not in {without, number}]
         if not known:
             return None

@@ -207,7 +207,7 @@ FULL = Wording(
 """The wording for worlds in free words: several ways of telling and of asking each relation."""
 
 
-def _small(name: str, source: str, target: str, *, noun: str = "", earlier: str = "") -> Relation:
+def _small_relation(name: str, source: str, target: str, *, noun: str = "", earlier: str = "") -> Relation:
     """A relation in few words: told `x has the noun y`, asked `who (what, which) is the noun of x`.
 
     The same word tells and asks: what a small model can look up without having learned what means the same.
@@ -230,33 +230,33 @@ def _small(name: str, source: str, target: str, *, noun: str = "", earlier: str 
 
 SMALL = Wording(
     relations=(
-        _small("trade", "person", WORD),
-        _small("home", "person", "town"),
-        _small("birth", "person", YEAR, noun="birth year", earlier="Who is older , {a} or {b} ?"),
-        _small("teacher", "person", "person"),
-        _small("house", "person", "institution"),
-        _small("prize", "person", "prize"),
-        _small("region", "town", "region"),
-        _small("craft", "town", WORD),
-        _small("start", "town", YEAR, noun="start year", earlier="Which town is older , {a} or {b} ?"),
-        _small("capital", "region", "town"),
-        _small("ruler", "region", "person"),
-        _small("maker", "work", "person"),
-        _small("scene", "work", "town"),
-        _small("sort", "work", WORD),
-        _small("date", "work", YEAR, earlier="Which work is older , {a} or {b} ?"),
-        _small("founder", "institution", "person"),
-        _small("seat", "institution", "town"),
-        _small(
+        _small_relation("trade", "person", WORD),
+        _small_relation("home", "person", "town"),
+        _small_relation("birth", "person", YEAR, noun="birth year", earlier="Who is older , {a} or {b} ?"),
+        _small_relation("teacher", "person", "person"),
+        _small_relation("house", "person", "institution"),
+        _small_relation("prize", "person", "prize"),
+        _small_relation("region", "town", "region"),
+        _small_relation("craft", "town", WORD),
+        _small_relation("start", "town", YEAR, noun="start year", earlier="Which town is older , {a} or {b} ?"),
+        _small_relation("capital", "region", "town"),
+        _small_relation("ruler", "region", "person"),
+        _small_relation("maker", "work", "person"),
+        _small_relation("scene", "work", "town"),
+        _small_relation("sort", "work", WORD),
+        _small_relation("date", "work", YEAR, earlier="Which work is older , {a} or {b} ?"),
+        _small_relation("founder", "institution", "person"),
+        _small_relation("seat", "institution", "town"),
+        _small_relation(
             "opening",
             "institution",
             YEAR,
             noun="opening year",
             earlier="Which house is older , {a} or {b} ?",
         ),
-        _small("giver", "prize", "institution"),
-        _small("patron", "prize", "person"),
-        _small("award", "prize", YEAR, noun="award year", earlier="Which prize is older , {a} or {b} ?"),
+        _small_relation("giver", "prize", "institution"),
+        _small_relation("patron", "prize", "person"),
+        _small_relation("award", "prize", YEAR, noun="award year", earlier="Which prize is older , {a} or {b} ?"),
     ),
 )
 """The wording for small models: one way to tell and one way to ask, punctuation apart from words."""

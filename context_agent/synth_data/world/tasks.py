@@ -17,15 +17,15 @@ from random import Random
 from context_agent.synth_data.task import Support, Task
 from context_agent.synth_data.world.graph import Entity, Graph
 from context_agent.synth_data.world.queries import (
-    Both,
-    Candidates,
-    Earlier,
+    Comparison,
     Follow,
+    Intersection,
     Query,
-    Step,
-    answers,
-    asked,
-    capital,
+    QueryStep,
+    QueryStreams,
+    capitalize,
+    evaluate,
+    put_question,
 )
 from context_agent.synth_data.world.schema import SMALL, Relation
 from context_agent.types import Document
@@ -43,14 +43,16 @@ class _Answer:
     number: int | None = None
 
 
-class Maker:
+class TaskGenerator:
     """Makes the tasks of one part of a world. `told` are the documents by entity number."""
 
-    def __init__(self, graph: Graph, told: Sequence[Told], split: str, *, seed: int, name: str, wanted: int) -> None:
+    def __init__(
+        self, graph: Graph, told: Sequence[EntityDocument], split: str, *, seed: int, name: str, wanted: int
+    ) -> None:
         """`name` begins every id; `wanted` is the number of distractors."""
         self._graph, self._told, self._split, self._seed = graph, told, split, seed
         self._name, self._wanted = name, wanted
-        self._distractors = Distractors(graph)
+        self._distractors = DistractorFinder(graph)
 
     def tasks(self, hops: range) -> Iterator[Task]:
         """Tasks as long as there are any: hops take turns, and within them the types."""
@@ -69,7 +71,7 @@ class Maker:
 
     def _lane(self, hops: int, rng: Random) -> Iterator[Task]:
         """The tasks over so many documents, the types in turns until each has run dry."""
-        candidates = Candidates(self._graph, self._split, self._seed)
+        candidates = QueryStreams(self._graph, self._split, self._seed)
         streams = {kind: candidates.stream(kind, hops) for kind in TURNS}
         turns = list(TURNS)
         while turns:
@@ -82,13 +84,15 @@ class Maker:
 
     def task(self, query: Query, rng: Random) -> Task | None:
         """The task of a query, without its id and distractors; None where a check fails."""
-        found = answers(self._graph, query)
+        found = evaluate(self._graph, query)
         if len(found) != 1:
             return None
-        question, way = asked(self._graph, query, rng)
+        question, way = put_question(self._graph, query, rng)
         answer = self._answer(query, *found)
         return (
-            self._written(query, capital(question), way, answer) if self._sound(query, question, way, answer) else None
+            self._written(query, capitalize(question), way, answer)
+            if self._sound(query, question, way, answer)
+            else None
         )
 
     def _answer(self, query: Query, value: int | str) -> _Answer:
@@ -97,23 +101,29 @@ class Maker:
         entity = self._graph.entities[int(value)]
         return _Answer(entity.name, entity.kind, entity.number)
 
-    def _sound(self, query: Query, question: str, way: Sequence[Step], answer: _Answer) -> bool:
+    def _sound(self, query: Query, question: str, way: Sequence[QueryStep], answer: _Answer) -> bool:
         numbers = [step.number for step in way]
         if len(set(numbers)) < len(numbers):
             return False
         if answer.number is not None and self._graph.entities[answer.number].ambiguous:
             return False
-        if isinstance(query, Earlier):
+        if isinstance(query, Comparison):
             return True
-        return not holds(question, answer.text) and not any(self._gives(n, answer.text) for n in numbers[:-1])
+        return not contains_words(question, answer.text) and not any(self._gives(n, answer.text) for n in numbers[:-1])
 
     def _gives(self, number: int, answer: str) -> bool:
         document = self._told[number].document
-        return holds(document.title, answer) or holds(document.text, answer)
+        return contains_words(document.title, answer) or contains_words(document.text, answer)
 
-    def _written(self, query: Query, question: str, way: Sequence[Step], answer: _Answer) -> Task:
+    def _written(self, query: Query, question: str, way: Sequence[QueryStep], answer: _Answer) -> Task:
         supporting = tuple(self._support(step, answer.text) for step in way)
-        kind = "comparison" if isinstance(query, Earlier) else "intersection" if isinstance(query, Both) else "bridge"
+        kind = (
+            "comparison"
+            if isinstance(query, Comparison)
+            else "intersection"
+            if isinstance(query, Intersection)
+            else "bridge"
+        )
         return Task(
             id="",
             question=question,
@@ -130,7 +140,7 @@ class Maker:
             split=self._split,
         )
 
-    def _support(self, step: Step, answer: str) -> Support:
+    def _support(self, step: QueryStep, answer: str) -> Support:
         told = self._told[step.number]
         held = self._gives(step.number, answer)
         return Support(
@@ -154,25 +164,25 @@ class Maker:
         return replace(task, id=f"{self._name}-{self._split}-{number:06d}", distractors=tuple(kept))
 
 
-def holds(text: str, answer: str) -> bool:
+def contains_words(text: str, answer: str) -> bool:
     """Whether the answer stands in the text as whole words, in any case."""
     low, sought = text.lower(), answer.lower()
     return sought in low and re.search(rf"(?<!\w){re.escape(sought)}(?!\w)", low) is not None
 
 
-_NAMED_AGAIN = 0.2
+_NAME_RATE = 0.2
 """Chance that a later sentence repeats its subject's name."""
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class EntityDocument:
     """A document, and the part of it that tells each relation."""
 
     document: Document
     quotes: Mapping[str, str]
 
 
-def tell(graph: Graph, entity: Entity, seed: int) -> Told:
+def write_document(graph: Graph, entity: Entity, seed: int) -> EntityDocument:
     """The document of an entity; the same seed tells it in the same words."""
     rng = Random(f"prose/{seed}/{entity.number}")
     relations = [one for one in graph.wording.of(entity.kind) if one.name in entity.objects]
@@ -180,13 +190,13 @@ def tell(graph: Graph, entity: Entity, seed: int) -> Told:
     if graph.wording is SMALL:
         return _in_one_sentence(graph, entity, relations)
     quotes = {
-        relation.name: capital(_sentence(graph, entity, relation, rng, first=place == 0))
+        relation.name: capitalize(_sentence(graph, entity, relation, rng, first=place == 0))
         for place, relation in enumerate(relations)
     }
-    return Told(Document(entity.id, " ".join(quotes.values()), entity.title), quotes)
+    return EntityDocument(Document(entity.id, " ".join(quotes.values()), entity.title), quotes)
 
 
-def _in_one_sentence(graph: Graph, entity: Entity, relations: Sequence[Relation]) -> Told:
+def _in_one_sentence(graph: Graph, entity: Entity, relations: Sequence[Relation]) -> EntityDocument:
     """`Ada Burr has the home Old Elm , has the prize Cole Cup and has the house the Abel Bank .`"""
     quotes = {}
     for relation in relations:
@@ -194,23 +204,23 @@ def _in_one_sentence(graph: Graph, entity: Entity, relations: Sequence[Relation]
         quotes[relation.name] = predicate.format(y=graph.written(entity, relation))
     said = list(quotes.values())
     text = f"{entity.mention} {' and '.join([' , '.join(said[:-1]), said[-1]] if said[1:] else said)} ."
-    return Told(Document(entity.id, text, entity.title), quotes)
+    return EntityDocument(Document(entity.id, text, entity.title), quotes)
 
 
 def _sentence(graph: Graph, entity: Entity, relation: Relation, rng: Random, *, first: bool) -> str:
     """The first sentence names its subject, the others mostly use a pronoun, as texts do."""
-    named = first or rng.random() < _NAMED_AGAIN
+    named = first or rng.random() < _NAME_RATE
     pronoun = ("He" if entity.number % 2 else "She") if entity.kind == "person" else "It"
     return rng.choice(relation.told).format(x=entity.mention if named else pronoun, y=graph.written(entity, relation))
 
 
-AT_RANDOM = 12
+RANDOM_PER_DOCUMENT = 12
 """Documents of the same kind that are offered when nothing closer is left."""
-_MOST = 30
+_MOST_PER_SORT = 30
 """Offered of one sort for one document."""
 
 
-class Distractors:
+class DistractorFinder:
     """Who resembles whom in a world."""
 
     def __init__(self, graph: Graph) -> None:
@@ -243,7 +253,7 @@ class Distractors:
 
     def _few(self, kind: str, word: str, rng: Random) -> list[int]:
         found = self._sharing[kind, word]
-        return found if len(found) <= _MOST else rng.sample(found, _MOST)
+        return found if len(found) <= _MOST_PER_SORT else rng.sample(found, _MOST_PER_SORT)
 
     def _alike(self, entity: Entity, rng: Random) -> list[int]:
         """Other subjects of the same relations to the same objects."""
@@ -251,7 +261,7 @@ class Distractors:
             subject
             for relation in self._graph.wording.of(entity.kind)
             if relation.to_entity and relation.name in entity.objects
-            for subject, name in self._graph.sources[int(entity.objects[relation.name])][:_MOST]
+            for subject, name in self._graph.sources[int(entity.objects[relation.name])][:_MOST_PER_SORT]
             if name == relation.name
         ]
         return rng.sample(found, len(found))
@@ -259,4 +269,4 @@ class Distractors:
     def _any(self, entities: Sequence[Entity], rng: Random) -> Iterator[int]:
         for entity in entities:
             pool = self._kinds[entity.kind]
-            yield from rng.sample(pool, min(AT_RANDOM, len(pool)))
+            yield from rng.sample(pool, min(RANDOM_PER_DOCUMENT, len(pool)))

@@ -19,8 +19,12 @@ from pydantic import BaseModel, Field, model_validator
 
 from context_agent.errors import PolicyError
 from context_agent.synth_data.llm_stages.cached_model import CapReached
-from context_agent.synth_data.llm_stages.model import Model, ModelOptions, Part, Wrong
-from context_agent.synth_data.stages import Halted, Unfit
+from context_agent.synth_data.llm_stages.model import InvalidReply as Wrong
+from context_agent.synth_data.llm_stages.model import PromptPart as Part
+from context_agent.synth_data.llm_stages.model import StructuredModel as Model
+from context_agent.synth_data.llm_stages.model import StructuredModelOptions as ModelOptions
+from context_agent.synth_data.stages import DropRow as Unfit
+from context_agent.synth_data.stages import StageHalted as Halted
 from context_agent.train.judged.rubric import Rubric, load
 from context_agent.train.judged.settings import SHARED, JudgeSettings
 from context_agent.types import RankedDocument

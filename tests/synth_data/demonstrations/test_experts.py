@@ -9,7 +9,7 @@ from context_agent.policies.renderers.harmony import HarmonyRenderer
 from context_agent.profiles import context_1, default
 from context_agent.pruning.view import Block
 from context_agent.questions import Question
-from context_agent.synth_data.demonstrations.experts import Manner, OraclePolicy
+from context_agent.synth_data.demonstrations.experts import OraclePolicy, OracleSettings
 from context_agent.train.rows import taught
 from context_agent.trajectory import Acted, Edited
 from tests.retrieval.fakes import HashEmbedder
@@ -36,7 +36,7 @@ def corpus():
 def play(corpus, question=QUESTION, *, window=2048, profile=None, seed=0, **manner):
     profile = profile or default()
     gold = gold_of(question, corpus)
-    policy = OraclePolicy(BridgePolicy(), gold, manner=Manner(**manner), extended=profile.extended_arguments)
+    policy = OraclePolicy(BridgePolicy(), gold, manner=OracleSettings(**manner), extended=profile.extended_arguments)
     agent = SearchAgent(corpus, policy, budget=window, profile=profile, seed=seed)
     (trajectory,) = agent.search(question.question, k=30).trajectories
     return trajectory
@@ -146,7 +146,7 @@ def test_its_episodes_make_rows_to_train_on(corpus):
 @pytest.mark.parametrize("wrong", [{"noise": 1.0}, {"prune_at": 2.0}, {"batch": 0}, {"hedge": -1}])
 def test_a_manner_that_cannot_work_is_refused(wrong):
     with pytest.raises(ConfigError, match=next(iter(wrong))):
-        Manner(**wrong)
+        OracleSettings(**wrong)
 
 
 def test_a_slower_pace_makes_more_turns_of_fewer_searches(corpus):
@@ -156,7 +156,7 @@ def test_a_slower_pace_makes_more_turns_of_fewer_searches(corpus):
     assert len(actions(slow)) > len(actions(hasty))
     assert [document.id for document in slow.end.documents] == ["bridge", "designer"]
     with pytest.raises(ConfigError, match="pace"):
-        Manner(pace=0)
+        OracleSettings(pace=0)
 
 
 def test_pruning_begins_where_it_is_told_to(corpus):

@@ -5,8 +5,8 @@ import random
 import pytest
 
 from context_agent.errors import ConfigError
-from context_agent.synth_data.demonstrations import Filters, Played, judge
-from context_agent.synth_data.demonstrations.filters import chance
+from context_agent.synth_data.demonstrations import DemonstrationFilters, ExpertEpisode, filter_episodes
+from context_agent.synth_data.demonstrations.filters import uniform_draw
 
 
 def episode(task="t", rollout=0, *, seen=1.0, given=1.0, **fields):
@@ -32,11 +32,11 @@ def episode(task="t", rollout=0, *, seen=1.0, given=1.0, **fields):
         "bytes": 10,
         **fields,
     }
-    return Played(**values)
+    return ExpertEpisode(**values)
 
 
 def reasons(episodes, **numbers):
-    return [(verdict.kept, verdict.reason) for verdict in judge(episodes, Filters(**numbers))]
+    return [(verdict.kept, verdict.reason) for verdict in filter_episodes(episodes, DemonstrationFilters(**numbers))]
 
 
 @pytest.mark.parametrize(
@@ -91,11 +91,11 @@ def test_of_a_task_s_good_episodes_the_best_stays():
 def test_at_most_a_twentieth_hands_back_nothing_and_one_a_task():
     good = [episode(f"g{number}") for number in range(95)]
     empty = [episode(f"e{number}", rollout, seen=0, given=0) for number in range(20) for rollout in range(3)]
-    found = judge(good + empty, Filters())
+    found = filter_episodes(good + empty, DemonstrationFilters())
     kept = [verdict.episode for verdict in found if verdict.kept and verdict.reason == "zero"]
     assert len(kept) == 5, "5 of 100"
     assert len({one.task for one in kept}) == 5
-    few = judge(good[:18] + empty, Filters())
+    few = filter_episodes(good[:18] + empty, DemonstrationFilters())
     assert not any(verdict.kept for verdict in few if verdict.reason == "zero"), "1 of 19 were more than 5 %"
     both = reasons([episode("e", 0, seen=0, given=0), episode("e", 1, seen=0, given=0)], max_zero_share=1)
     assert sorted(both) == [(False, "zero"), (True, "zero")]
@@ -107,23 +107,25 @@ def test_the_order_of_the_episodes_changes_nothing():
         episode(f"t{number % 40}", number, seen=draw.choice([0, 0.3, 0.5, 1]), given=draw.choice([0, 0.3, 0.5, 1]))
         for number in range(300)
     ]
-    expected = {verdict.episode.file: verdict for verdict in judge(episodes, Filters())}
+    expected = {verdict.episode.file: verdict for verdict in filter_episodes(episodes, DemonstrationFilters())}
     assert len({(verdict.kept, verdict.reason) for verdict in expected.values()}) > 4, "the draw reaches most rules"
     for _ in range(5):
         draw.shuffle(episodes)
-        assert {verdict.episode.file: verdict for verdict in judge(episodes, Filters())} == expected
-    other = {verdict.episode.file: verdict for verdict in judge(episodes, Filters(seed=1))}
+        assert {
+            verdict.episode.file: verdict for verdict in filter_episodes(episodes, DemonstrationFilters())
+        } == expected
+    other = {verdict.episode.file: verdict for verdict in filter_episodes(episodes, DemonstrationFilters(seed=1))}
     assert other != expected
 
 
 def test_chance_is_even_and_of_the_seed():
-    drawn = [chance(0, "low", f"t{number}") for number in range(5000)]
+    drawn = [uniform_draw(0, "low", f"t{number}") for number in range(5000)]
     assert sum(drawn) / len(drawn) == pytest.approx(0.5, abs=0.02)
     assert all(0 <= value < 1 for value in drawn)
-    assert chance(0, "low", "a") != chance(1, "low", "a") != chance(1, "zero", "a")
+    assert uniform_draw(0, "low", "a") != uniform_draw(1, "low", "a") != uniform_draw(1, "zero", "a")
 
 
 @pytest.mark.parametrize("numbers", [{"low_rate": 1.5}, {"max_gap": -0.1}, {"max_mistakes": -1}])
 def test_a_number_out_of_range_is_named(numbers):
     with pytest.raises(ConfigError, match=next(iter(numbers))):
-        Filters(**numbers)
+        DemonstrationFilters(**numbers)

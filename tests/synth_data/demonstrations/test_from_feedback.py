@@ -11,8 +11,13 @@ import pytest
 from context_agent import Action, Document, MemoryCorpus, ScriptedPolicy, SearchAgent
 from context_agent.errors import ConfigError
 from context_agent.integrations.feedback import FeedbackLog, Judgement, judgement
-from context_agent.synth_data.demonstrations.from_feedback import Selection, Taste, preferred, tasks_from_feedback
-from context_agent.synth_data.demonstrations.replay_check import Terms
+from context_agent.synth_data.demonstrations.from_feedback import (
+    FeedbackFilters,
+    FeedbackSelection,
+    demonstrations_from_feedback,
+    tasks_from_feedback,
+)
+from context_agent.synth_data.demonstrations.replay_check import ReplaySettings
 from context_agent.synth_data.task import load_tasks, write_tasks
 from tests.actions import call, rank, search
 
@@ -154,16 +159,16 @@ def judged(
     )
 
 
-def chosen(given: Sequence[Judgement], log: FeedbackLog, corpus: MemoryCorpus, **how: object) -> Selection:
+def chosen(given: Sequence[Judgement], log: FeedbackLog, corpus: MemoryCorpus, **how: object) -> FeedbackSelection:
     taste = how.pop("taste", None)
-    return asyncio.run(preferred(given, log, corpus, taste, **how))  # type: ignore[arg-type]
+    return asyncio.run(demonstrations_from_feedback(given, log, corpus, taste, **how))  # type: ignore[arg-type]
 
 
-def kept(found: Selection) -> list[str]:
+def kept(found: FeedbackSelection) -> list[str]:
     return [one.path.stem for one in found.kept]
 
 
-def reasons(found: Selection) -> dict[str, str]:
+def reasons(found: FeedbackSelection) -> dict[str, str]:
     return {one.path.stem: str(one.row["reason"]) for one in found.dropped}
 
 
@@ -198,7 +203,7 @@ def test_each_rule_drops_with_its_name(log: FeedbackLog, documents: MemoryCorpus
         judged("absent", "a"),
         judged("../../etc/passwd", "a"),
     ]
-    found = chosen(given, log, documents, taste=Taste(mistakes=0))
+    found = chosen(given, log, documents, taste=FeedbackFilters(mistakes=0))
     assert not found.kept
     told = reasons(found)
     assert [told[one] for one in (poor, bad, nothing, unranked, torn, "absent")] == [
@@ -206,7 +211,7 @@ def test_each_rule_drops_with_its_name(log: FeedbackLog, documents: MemoryCorpus
     ]  # fmt: skip
     assert told[clumsy] in ("mistakes", "unfinished")
     assert found.reasons["unknown"] == 2
-    assert kept(chosen(given[1:2], log, documents, taste=Taste(bad=1))) == [bad]
+    assert kept(chosen(given[1:2], log, documents, taste=FeedbackFilters(bad=1))) == [bad]
 
 
 def test_a_verdict_holds_for_all_searches_of_the_question(log: FeedbackLog, documents: MemoryCorpus) -> None:
@@ -226,8 +231,8 @@ def test_of_several_the_better_one_stays_and_is_named(log: FeedbackLog, document
     assert kept(found) == [rated]
     assert reasons(found) == {half: "another is better", whole: "another is better"}
     assert {one.row["better"] for one in found.dropped} == {rated}
-    assert kept(chosen(given, log, documents, taste=Taste(per_question=2))) == [rated, whole]
-    assert len(chosen(given, log, documents, taste=Taste(per_question=0)).kept) == 3
+    assert kept(chosen(given, log, documents, taste=FeedbackFilters(per_question=2))) == [rated, whole]
+    assert len(chosen(given, log, documents, taste=FeedbackFilters(per_question=0)).kept) == 3
 
 
 def test_what_todays_corpus_would_show_otherwise_is_dropped(log: FeedbackLog, documents: MemoryCorpus) -> None:
@@ -238,7 +243,7 @@ def test_what_todays_corpus_would_show_otherwise_is_dropped(log: FeedbackLog, do
     now = MemoryCorpus([Document(name, f"{text} again" if name == "b" else text) for name, text in TEXTS.items()])
     given = [judged(stale, "a"), judged(sound, "c")]
     assert kept(chosen(given, log, now)) == [stale, sound]
-    found = chosen(given, log, now, check=Terms())
+    found = chosen(given, log, now, check=ReplaySettings())
     assert kept(found) == [sound]
     assert reasons(found) == {stale: "changed"}
     assert "text changed" in found.dropped[0].row["detail"]
@@ -253,4 +258,4 @@ def test_a_judges_last_rating_counts(log: FeedbackLog, documents: MemoryCorpus) 
 
 def test_numbers_that_make_no_sense(documents: MemoryCorpus) -> None:
     with pytest.raises(ConfigError, match=r"rating must lie in 1\.\.5"):
-        Taste(rating=0)
+        FeedbackFilters(rating=0)

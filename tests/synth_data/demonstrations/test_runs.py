@@ -21,7 +21,13 @@ from context_agent.policies.scripted import rank_view
 from context_agent.policies.scripted_server import fails, rank_seen, says
 from context_agent.profiles import default
 from context_agent.pruning.budget import Budget
-from context_agent.synth_data.demonstrations import Filters, Settings, instructed, make, oracle
+from context_agent.synth_data.demonstrations import (
+    DemonstrationFilters,
+    DemonstrationSettings,
+    instructed_expert,
+    make_demonstrations,
+    oracle_expert,
+)
 from context_agent.train.rows import taught
 from context_agent.trajectory_file import read
 from tests.actions import search
@@ -30,7 +36,7 @@ from tests.policies.chatting import serving
 from tests.retrieval.fakes import HashEmbedder
 from tests.synth_data.tasks import task
 
-SMALL = Settings(budget=Budget(2048), teacher="oracle")
+SMALL = DemonstrationSettings(budget=Budget(2048), teacher="oracle")
 
 
 @pytest.fixture(scope="module")
@@ -47,8 +53,8 @@ def tasks(count=8):
 
 
 def play(folder, corpus, asked=None, teacher=None, settings=SMALL):
-    teacher = teacher or oracle(profile=default())
-    return asyncio.run(make(tasks() if asked is None else asked, corpus, teacher, folder, settings))
+    teacher = teacher or oracle_expert(profile=default())
+    return asyncio.run(make_demonstrations(tasks() if asked is None else asked, corpus, teacher, folder, settings))
 
 
 def files(folder):
@@ -67,7 +73,7 @@ class Counting:
     def __init__(self, failing=None):
         self.opened = 0
         self._failing = failing
-        self._oracle = oracle(profile=default())
+        self._oracle = oracle_expert(profile=default())
 
     def __call__(self, gold):
         self.opened += 1
@@ -134,7 +140,9 @@ def test_a_lost_or_cut_file_is_played_again(tmp_path, corpus):
 def test_other_filters_sort_the_same_episodes_anew(tmp_path, corpus):
     play(tmp_path, corpus)
     kept = {row["file"] for row in listed(tmp_path)}
-    strict = replace(SMALL, filters=Filters(max_mistakes=0, min_output_recall=1.0, low_rate=0.0, max_zero_share=0.0))
+    strict = replace(
+        SMALL, filters=DemonstrationFilters(max_mistakes=0, min_output_recall=1.0, low_rate=0.0, max_zero_share=0.0)
+    )
     teacher = Counting()
     report = play(tmp_path, corpus, teacher=teacher, settings=strict)
     assert teacher.opened == 0
@@ -146,7 +154,7 @@ def test_other_filters_sort_the_same_episodes_anew(tmp_path, corpus):
 
 
 def test_dropped_files_can_be_left_out_and_are_not_missed(tmp_path, corpus):
-    strict = Filters(min_output_recall=1.0, low_rate=0.0)
+    strict = DemonstrationFilters(min_output_recall=1.0, low_rate=0.0)
     settings = replace(SMALL, filters=strict, keep_dropped=False)
     play(tmp_path, corpus, settings=settings)
     assert not list((tmp_path / "dropped").iterdir())
@@ -200,14 +208,14 @@ def test_bad_tasks_cost_themselves_alone(tmp_path, corpus):
 
 
 def test_a_teacher_that_ranks_nothing_it_saw_is_dropped_as_malformed(tmp_path, corpus):
-    teacher = instructed(ScriptedPolicy([search("rivers"), Action(text="Done.")]))
-    report = play(tmp_path, corpus, teacher=teacher, settings=Settings(teacher="s"))
+    teacher = instructed_expert(ScriptedPolicy([search("rivers"), Action(text="Done.")]))
+    report = play(tmp_path, corpus, teacher=teacher, settings=DemonstrationSettings(teacher="s"))
     assert report.dropped["malformed"] == 8
     assert {row["stop_reason"] for row in listed(tmp_path, "dropped.jsonl")} == {"no_ranking"}
 
 
 def test_rollouts_of_a_task_compete(tmp_path, corpus):
-    everything = Filters(min_trajectory_recall=0, min_output_recall=0, max_gap=0)
+    everything = DemonstrationFilters(min_trajectory_recall=0, min_output_recall=0, max_gap=0)
     settings = replace(SMALL, rollouts=3, filters=everything)
     report = play(tmp_path, corpus, asked=tasks()[:2], settings=settings)
     assert report.episodes == 6
@@ -229,14 +237,14 @@ def test_a_chat_teacher_whose_server_fails_half_of_the_calls(tmp_path, corpus):
             return says(calls=[("search_corpus", {"query": f"SENTINEL{asked}"}), ("search_corpus", {"query": "sea"})])
         return rank_seen(body)
 
-    settings = Settings(concurrency=1, filters=Filters(low_rate=1.0, max_zero_share=1.0))
+    settings = DemonstrationSettings(concurrency=1, filters=DemonstrationFilters(low_rate=1.0, max_zero_share=1.0))
     with serving(*[unreliable] * 400) as server:
         patient = ChatPolicy("scripted", base_url=server.url, backoff=0.01, timeout=5.0)
-        report = play(tmp_path / "a", corpus, teacher=instructed(patient), settings=settings)
+        report = play(tmp_path / "a", corpus, teacher=instructed_expert(patient), settings=settings)
         assert report.unplayed == {}
         assert report.episodes == 8
         hasty = ChatPolicy("scripted", base_url=server.url, backoff=0.01, timeout=5.0, retries=0)
-        found = [play(tmp_path / "b", corpus, teacher=instructed(hasty), settings=settings) for _ in range(12)]
+        found = [play(tmp_path / "b", corpus, teacher=instructed_expert(hasty), settings=settings) for _ in range(12)]
     assert found[0].unplayed, "some episodes failed at first"
     assert found[-1].episodes > found[0].episodes, "and are tried again"
     for row in listed(tmp_path / "a"):
@@ -302,8 +310,10 @@ def test_a_killed_run_goes_on_and_ends_with_the_same_bytes(tmp_path, corpus):
 
 
 def test_the_policy_ranked_by_view_has_the_prompt_in_view(tmp_path, corpus):
-    settings = Settings(teacher="s", filters=Filters(low_rate=1.0, max_zero_share=1.0, max_gap=0.0))
+    settings = DemonstrationSettings(
+        teacher="s", filters=DemonstrationFilters(low_rate=1.0, max_zero_share=1.0, max_gap=0.0)
+    )
     quiet = ScriptedPolicy([search("SENTINEL-0001", "rivers"), rank_view], instructed=False)
-    play(tmp_path, corpus, teacher=instructed(quiet), settings=settings)
+    play(tmp_path, corpus, teacher=instructed_expert(quiet), settings=settings)
     (row, *_) = listed(tmp_path)
     assert "retrieval subagent" in (tmp_path / "kept" / row["file"]).read_text()

@@ -12,11 +12,11 @@ import pytest
 from context_agent import MemoryCorpus
 from context_agent.eval.gold import gold_of
 from context_agent.policies.scripted_server import ScriptedServer, says
-from context_agent.synth_data.domains import domain
-from context_agent.synth_data.llm_stages.context import Workshop
-from context_agent.synth_data.llm_stages.distract import Mining
-from context_agent.synth_data.llm_stages.model import Model, ModelOptions
-from context_agent.synth_data.llm_stages.pipeline import Plan, make_tasks
+from context_agent.synth_data.domains import load_domain
+from context_agent.synth_data.llm_stages.context import StageContext
+from context_agent.synth_data.llm_stages.distract import DistractorSettings
+from context_agent.synth_data.llm_stages.model import StructuredModel, StructuredModelOptions
+from context_agent.synth_data.llm_stages.pipeline import PipelinePlan, make_tasks
 from context_agent.synth_data.task import load_tasks
 
 SAMPLES = Path(__file__).parent / "samples"
@@ -122,16 +122,16 @@ def replies(story, corpus):
 
 def made(name, tmp_path):
     """The corpus of a domain's samples and the tasks that its story gives."""
-    story, kind = STORIES[name], domain(name)
+    story, kind = STORIES[name], load_domain(name)
     for file, text in story.extra:
         (tmp_path / file).write_text(text, encoding="utf-8")
     extra = [tmp_path / file for file, _ in story.extra]
     corpus = MemoryCorpus(kind.load([SAMPLES / story.folder, *extra]), calibration=False)
     with ScriptedServer(itertools.repeat(replies(story, corpus))) as server:
-        asked = ModelOptions(asked={"model": "scripted", "base_url": server.url}, backoff=0.001)
-        with Model(asked, tmp_path / "replies.jsonl") as model:
-            plan = Plan(3, hops=(1, 1), mining=Mining(least=0))
-            make = partial(make_tasks, Workshop(corpus, model, kind), plan, tmp_path / "tasks.jsonl")
+        asked = StructuredModelOptions(asked={"model": "scripted", "base_url": server.url}, backoff=0.001)
+        with StructuredModel(asked, tmp_path / "replies.jsonl") as model:
+            plan = PipelinePlan(3, hops=(1, 1), mining=DistractorSettings(least=0))
+            make = partial(make_tasks, StageContext(corpus, model, kind), plan, tmp_path / "tasks.jsonl")
             reports = asyncio.run(make())
     return corpus, load_tasks(tmp_path / "tasks.jsonl"), reports
 

@@ -15,8 +15,8 @@ from context_agent.policies.bridge.words import words
 from context_agent.questions import load_questions
 from context_agent.retrieval.chroma import ChromaCorpus
 from context_agent.retrieval.index import index_documents
-from context_agent.synth_data.links import LinkTasks, Settings
-from context_agent.synth_data.links.link_graph import Atlas
+from context_agent.synth_data.links import LinkTasks, LinkTaskSettings
+from context_agent.synth_data.links.link_graph import LinkGraph
 from context_agent.synth_data.matching import find_quote
 from context_agent.synth_data.task import write_tasks
 from context_agent.types import Chunk
@@ -57,7 +57,7 @@ def films(seed=0, count=60):
 
 def made(documents, **settings):
     corpus = MemoryCorpus(documents, calibration=False)
-    return LinkTasks(corpus.walk(), Settings(**settings))
+    return LinkTasks(corpus.walk(), LinkTaskSettings(**settings))
 
 
 @pytest.fixture(scope="module")
@@ -250,7 +250,7 @@ def test_kinds_come_from_the_first_sentence():
         Document("2", "Osterby is a village in Norland.", "Osterby"),
         Document("3", "Some text that says nothing.", "Nothing"),
     ]
-    pages = Atlas(MemoryCorpus(documents, calibration=False).walk()).pages
+    pages = LinkGraph(MemoryCorpus(documents, calibration=False).walk()).pages
     assert [page.kind for page in pages] == ["Norland television director", "village", ""]
 
 

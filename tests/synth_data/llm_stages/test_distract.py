@@ -8,11 +8,11 @@ import pytest
 from context_agent import Document, MemoryCorpus
 from context_agent.errors import ConfigError
 from context_agent.policies.scripted_server import ScriptedServer, says
-from context_agent.synth_data.domains import domain
-from context_agent.synth_data.llm_stages.context import Workshop
-from context_agent.synth_data.llm_stages.distract import Mining, distract, distract_by_words
-from context_agent.synth_data.llm_stages.model import Model, ModelOptions
-from context_agent.synth_data.stages import Unfit
+from context_agent.synth_data.domains import load_domain
+from context_agent.synth_data.llm_stages.context import StageContext
+from context_agent.synth_data.llm_stages.distract import DistractorSettings, distract, distract_by_words
+from context_agent.synth_data.llm_stages.model import StructuredModel, StructuredModelOptions
+from context_agent.synth_data.stages import DropRow
 from tests.synth_data.llm_stages.writing import row_of
 from tests.synth_data.tasks import task
 
@@ -48,15 +48,15 @@ GOOD = {"good1", "good2", "good3"}
 
 
 def by_words(row=ROW, **mining):
-    return asyncio.run(distract_by_words(CORPUS, Mining(**mining), row)).rows[0]["distractors"]
+    return asyncio.run(distract_by_words(CORPUS, DistractorSettings(**mining), row)).rows[0]["distractors"]
 
 
 def by_model(steps, tmp_path, row=ROW, **mining):
     with ScriptedServer(steps) as server:
-        options = ModelOptions(asked={"model": "scripted", "base_url": server.url}, backoff=0.001)
-        with Model(options, tmp_path / "replies.jsonl") as model:
-            shop = Workshop(CORPUS, model, domain("documents"))
-            return asyncio.run(distract(shop, Mining(**mining), row)).rows[0]["distractors"]
+        options = StructuredModelOptions(asked={"model": "scripted", "base_url": server.url}, backoff=0.001)
+        with StructuredModel(options, tmp_path / "replies.jsonl") as model:
+            shop = StageContext(CORPUS, model, load_domain("documents"))
+            return asyncio.run(distract(shop, DistractorSettings(**mining), row)).rows[0]["distractors"]
 
 
 def test_no_distractor_says_the_answer_in_any_form():
@@ -68,16 +68,16 @@ def test_as_many_as_asked_for_are_taken():
 
 
 def test_too_few_drop_the_task():
-    with pytest.raises(Unfit) as caught:
+    with pytest.raises(DropRow) as caught:
         by_words(least=4)
     assert (caught.value.dropped.reason, caught.value.dropped.detail) == ("too few distractors", "3 found, 4 needed")
     assert by_words(least=0, count=0) == ()
     with pytest.raises(ConfigError, match="of 2 distractors, at least 3"):
-        Mining(count=2, least=3)
+        DistractorSettings(count=2, least=3)
 
 
 def test_a_task_without_an_answer_is_dropped():
-    with pytest.raises(Unfit) as caught:
+    with pytest.raises(DropRow) as caught:
         by_words({**ROW, "answer": ""})
     assert caught.value.dropped.reason == "no answer"
 

@@ -6,11 +6,11 @@ import json
 import pytest
 
 from context_agent.policies.scripted_server import ScriptedServer, says
-from context_agent.synth_data.domains import domain
-from context_agent.synth_data.llm_stages.context import Workshop
-from context_agent.synth_data.llm_stages.model import Model, ModelOptions
+from context_agent.synth_data.domains import load_domain
+from context_agent.synth_data.llm_stages.context import StageContext
+from context_agent.synth_data.llm_stages.model import StructuredModel, StructuredModelOptions
 from context_agent.synth_data.llm_stages.writing import extend
-from context_agent.synth_data.stages import Unfit
+from context_agent.synth_data.stages import DropRow
 from tests.synth_data.llm_stages.writing import corpus, row_of
 from tests.synth_data.tasks import task
 
@@ -43,9 +43,9 @@ def extended(tmp_path, ranking, made=MADE, row=TASK):
     """The row that comes out when the explorer searches, ranks, and the writer writes."""
     steps = [says(calls=SEARCHES), ranking, *[says(json.dumps(made))] * 3]
     with ScriptedServer(steps) as server:
-        options = ModelOptions(asked={"model": "scripted", "base_url": server.url}, backoff=0.001)
-        with Model(options, tmp_path / "replies.jsonl") as model:
-            shop = Workshop(corpus(), model, domain("documents"))
+        options = StructuredModelOptions(asked={"model": "scripted", "base_url": server.url}, backoff=0.001)
+        with StructuredModel(options, tmp_path / "replies.jsonl") as model:
+            shop = StageContext(corpus(), model, load_domain("documents"))
             return asyncio.run(extend(shop, row_of(row))).rows[0]
 
 
@@ -60,15 +60,15 @@ def test_a_task_gets_a_bridge_two_documents_and_a_new_answer(tmp_path):
 
 
 def test_a_third_hop_keeps_its_place_in_the_name():
-    from context_agent.synth_data.llm_stages.context import Item
-    from context_agent.synth_data.llm_stages.writing import Written, _longer
+    from context_agent.synth_data.llm_stages.context import DocumentExcerpt
+    from context_agent.synth_data.llm_stages.writing import WrittenTask, _extended_task
 
     class Shop:
         def truth_type(self, name):
             return None
 
     second = task("set-7-1", "a", level=1, hops=2, labels={"bridges": ["one"], "aliases": ["old"]}, answer="two")
-    third = _longer(Shop(), second, Written(**MADE), [Item("b", "", ())])
+    third = _extended_task(Shop(), second, WrittenTask(**MADE), [DocumentExcerpt("b", "", ())])
     assert (third.id, third.level, third.hops) == ("set-7-2", 2, 3)
     assert third.labels == {"bridges": ["one", "two"]}
 
@@ -83,19 +83,19 @@ def test_a_third_hop_keeps_its_place_in_the_name():
 )
 def test_what_an_explorer_must_find(tmp_path, ids, reason):
     ranking = named(*ids) if ids else says("I found nothing.")
-    with pytest.raises(Unfit) as caught:
+    with pytest.raises(DropRow) as caught:
         extended(tmp_path, ranking)
     assert caught.value.dropped.reason == reason
 
 
 def test_the_bridge_must_say_the_old_answer(tmp_path):
-    with pytest.raises(Unfit) as caught:
+    with pytest.raises(DropRow) as caught:
         extended(tmp_path, named("lake0_0", "boat0_0", "bridge0_0"), row=task("t1", "mason0", answer="Holm", clues="x"))
     assert caught.value.dropped.reason == "no bridging document"
 
 
 def test_facts_must_differ(tmp_path):
-    with pytest.raises(Unfit) as caught:
+    with pytest.raises(DropRow) as caught:
         extended(tmp_path, named("lake0_0", "boat0_0", "bridge0_0", fact="the same"))
     assert caught.value.dropped.reason == "facts missing or repeated"
 
@@ -113,12 +113,12 @@ def test_what_a_writer_of_longer_questions_must_not_do(tmp_path, change, reason)
     if reason is None:
         assert extended(tmp_path, named("lake0_0", "boat0_0", "bridge0_0"), {**MADE, **change})["answer"] == "water"
         return
-    with pytest.raises(Unfit) as caught:
+    with pytest.raises(DropRow) as caught:
         extended(tmp_path, named("lake0_0", "boat0_0", "bridge0_0"), {**MADE, **change})
     assert caught.value.dropped.reason == reason
 
 
 def test_the_domain_bounds_the_hops(tmp_path):
-    with pytest.raises(Unfit) as caught:
+    with pytest.raises(DropRow) as caught:
         extended(tmp_path, named(), row=task("t1", "mason0", hops=4))
     assert caught.value.dropped.reason == "longest already"

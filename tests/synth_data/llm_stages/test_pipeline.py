@@ -12,23 +12,23 @@ import pytest
 
 from context_agent import Document, MemoryCorpus
 from context_agent.errors import ConfigError, DataError
-from context_agent.synth_data.llm_stages.cached_model import Cap, Prices
-from context_agent.synth_data.llm_stages.pipeline import REPLIES, Plan, make_tasks, stages_folder
-from context_agent.synth_data.llm_stages.writing import seeds
+from context_agent.synth_data.llm_stages.cached_model import SpendingCap, TokenPrices
+from context_agent.synth_data.llm_stages.pipeline import REPLIES_FILE, PipelinePlan, make_tasks, stages_folder
+from context_agent.synth_data.llm_stages.writing import draw_seeds
 from context_agent.synth_data.matching import find_quote, reveals_answer, states_answer
 from context_agent.synth_data.stages import dropped_path
 from context_agent.synth_data.task import load_tasks
 from tests.synth_data.llm_stages.scripted_writer import COAXED, INVENTED, ORDERED, TOLD, documents
 from tests.synth_data.llm_stages.writing import corpus, environment, serving, workshop
 
-PLAN = Plan(count=100, hops=(1, 2))
+PLAN = PipelinePlan(count=100, hops=(1, 2))
 GOOD = {0, 1, 2, 3}
 """The groups of documents that are no traps."""
 
 
 def make(url, out, *, plan=PLAN, **options):
     """Runs the pipeline; gives its reports."""
-    with workshop(url, stages_folder(out) / REPLIES, **options) as shop:
+    with workshop(url, stages_folder(out) / REPLIES_FILE, **options) as shop:
         return asyncio.run(make_tasks(shop, plan, out))
 
 
@@ -116,7 +116,7 @@ def test_a_server_that_fails_half_of_the_calls_changes_nothing(whole, tmp_path):
 def test_concurrency_changes_nothing(whole, tmp_path):
     out = tmp_path / "tasks.jsonl"
     with serving(tmp_path) as server:
-        make(server.url, out, plan=Plan(count=100, concurrency=1))
+        make(server.url, out, plan=PipelinePlan(count=100, concurrency=1))
     assert out.read_bytes() == whole[0].read_bytes()
 
 
@@ -132,7 +132,7 @@ PROGRAM = """
 def test_a_killed_run_goes_on_and_asks_nothing_twice(whole, tmp_path, moment):
     program, out = tmp_path / "program.py", tmp_path / "tasks.jsonl"
     program.write_text(textwrap.dedent(PROGRAM))
-    replies = stages_folder(out) / REPLIES
+    replies = stages_folder(out) / REPLIES_FILE
     hold = tmp_path / "server.log.hold"
     hold.touch()
     with serving(tmp_path, "--troubled", "--hold", str(moment)) as server:
@@ -165,8 +165,8 @@ def test_a_finished_run_asks_nothing_when_it_is_begun_again(whole, tmp_path):
 def test_the_cap_ends_the_run_before_it_is_passed_and_a_higher_one_goes_on(whole, tmp_path):
     out = tmp_path / "tasks.jsonl"
     with serving(tmp_path) as server:
-        for cap in (Cap(tokens=20_000), Cap(tokens=40_000), Cap(cost=0.5)):
-            prices = Prices(input=2.0, output=10.0)
+        for cap in (SpendingCap(tokens=20_000), SpendingCap(tokens=40_000), SpendingCap(cost=0.5)):
+            prices = TokenPrices(input=2.0, output=10.0)
             last = make(server.url, out, prices=prices, cap=cap)[-1]
             spent = last.cost["prompt_tokens"] + last.cost["completion_tokens"]
             if cap.tokens is not None:
@@ -180,7 +180,7 @@ def test_the_cap_ends_the_run_before_it_is_passed_and_a_higher_one_goes_on(whole
 
 def test_a_cap_on_cost_is_kept(tmp_path):
     with serving(tmp_path) as server:
-        last = make(server.url, tmp_path / "tasks.jsonl", prices=Prices(2.0, 10.0), cap=Cap(cost=0.1))[-1]
+        last = make(server.url, tmp_path / "tasks.jsonl", prices=TokenPrices(2.0, 10.0), cap=SpendingCap(cost=0.1))[-1]
     assert "of 0.1" in last.halted
     assert 0.04 < last.cost["cost"] <= 0.1
 
@@ -208,22 +208,22 @@ def test_a_corpus_too_small_is_told():
         [Document("a", "one document of quite a number of words in a row"), Document("b", "too short")]
     )
     with pytest.raises(DataError, match=r"too small.* has 1"):
-        seeds(small, 10, 0)
+        draw_seeds(small, 10, 0)
 
 
 def test_more_seeds_begin_with_the_fewer_ones():
-    assert seeds(corpus(), 20, 3)[:5] == seeds(corpus(), 5, 3)
-    assert seeds(corpus(), 20, 3) != seeds(corpus(), 20, 4)
-    assert len({row["seed"] for row in seeds(corpus(), 1000, 0)}) == len(documents())
+    assert draw_seeds(corpus(), 20, 3)[:5] == draw_seeds(corpus(), 5, 3)
+    assert draw_seeds(corpus(), 20, 3) != draw_seeds(corpus(), 20, 4)
+    assert len({row["seed"] for row in draw_seeds(corpus(), 1000, 0)}) == len(documents())
 
 
 def test_hops_are_spread_evenly_over_their_range():
-    assert [Plan(9, hops=(2, 4)).target(number) for number in range(6)] == [2, 3, 4, 2, 3, 4]
+    assert [PipelinePlan(9, hops=(2, 4)).target(number) for number in range(6)] == [2, 3, 4, 2, 3, 4]
     for count, hops in ((0, (1, 2)), (5, (0, 2)), (5, (3, 2))):
         with pytest.raises(ConfigError, match="hops a range from 1"):
-            Plan(count, hops=hops)
+            PipelinePlan(count, hops=hops)
 
 
 def test_more_hops_than_the_domain_has_are_refused(tmp_path):
     with pytest.raises(ConfigError, match="at most 4 hops; got 5"):
-        make("http://127.0.0.1:9", tmp_path / "tasks.jsonl", plan=Plan(10, hops=(1, 5)))
+        make("http://127.0.0.1:9", tmp_path / "tasks.jsonl", plan=PipelinePlan(10, hops=(1, 5)))

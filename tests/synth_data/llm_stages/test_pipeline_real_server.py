@@ -8,11 +8,11 @@ from functools import partial
 
 import pytest
 
-from context_agent.synth_data.domains import domain
-from context_agent.synth_data.llm_stages.context import Workshop
-from context_agent.synth_data.llm_stages.distract import Mining, distract
-from context_agent.synth_data.llm_stages.model import Model, ModelOptions
-from context_agent.synth_data.llm_stages.pipeline import Plan, make_tasks, run_stage
+from context_agent.synth_data.domains import load_domain
+from context_agent.synth_data.llm_stages.context import StageContext
+from context_agent.synth_data.llm_stages.distract import DistractorSettings, distract
+from context_agent.synth_data.llm_stages.model import StructuredModel, StructuredModelOptions
+from context_agent.synth_data.llm_stages.pipeline import PipelinePlan, make_tasks, run_llm_stage
 from context_agent.synth_data.llm_stages.verify import verify
 from context_agent.synth_data.llm_stages.writing import extend, write
 from tests.policies.test_chat_real_server import need_serving, serving_model
@@ -40,8 +40,8 @@ def served(tmp_path_factory):
 def test_garbage_is_dropped_with_reasons_and_kept_and_counted(served, tmp_path):
     url, name = served
     asked = {"model": name, "base_url": url, "max_tokens": 16}
-    with Model(ModelOptions(asked=asked), tmp_path / "replies.jsonl", concurrency=2) as model:
-        shop = Workshop(corpus(), model, domain("documents"), turns=2)
+    with StructuredModel(StructuredModelOptions(asked=asked), tmp_path / "replies.jsonl", concurrency=2) as model:
+        shop = StageContext(corpus(), model, load_domain("documents"), turns=2)
         reports = asyncio.run(everything(shop, tmp_path))
     for report in reports:
         assert (report.kept, report.halted) == (0, "")
@@ -55,13 +55,13 @@ def test_garbage_is_dropped_with_reasons_and_kept_and_counted(served, tmp_path):
 
 async def everything(shop, folder):
     """The pipeline from the start, and each later stage on a row that it would get."""
-    reports = await make_tasks(shop, Plan(3, concurrency=2), folder / "tasks.jsonl")
+    reports = await make_tasks(shop, PipelinePlan(3, concurrency=2), folder / "tasks.jsonl")
     stages = (
         ("write", MATERIAL, partial(write, shop)),
         ("verify", TASK, partial(verify, shop)),
         ("extend", TASK, partial(extend, shop)),
-        ("distract", TASK, partial(distract, shop, Mining())),
+        ("distract", TASK, partial(distract, shop, DistractorSettings())),
     )
     for stage, row, work in stages:
-        reports.append(await run_stage(shop, stage, [row], work, folder / f"{stage}.jsonl", concurrency=1))
+        reports.append(await run_llm_stage(shop, stage, [row], work, folder / f"{stage}.jsonl", concurrency=1))
     return reports

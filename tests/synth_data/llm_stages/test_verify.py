@@ -9,12 +9,12 @@ import pytest
 from context_agent import Document, MemoryCorpus
 from context_agent.errors import DataError
 from context_agent.policies.scripted_server import ScriptedServer, says
-from context_agent.synth_data.domains import domain
-from context_agent.synth_data.llm_stages.context import Item, Workshop, item
-from context_agent.synth_data.llm_stages.model import Model, ModelOptions, Wrong
-from context_agent.synth_data.llm_stages.verify import Extracted, check_quotes, needed, verify
-from context_agent.synth_data.llm_stages.writing import Written, check_written, write
-from context_agent.synth_data.stages import Unfit
+from context_agent.synth_data.domains import load_domain
+from context_agent.synth_data.llm_stages.context import DocumentExcerpt, StageContext, read_excerpt
+from context_agent.synth_data.llm_stages.model import InvalidReply, StructuredModel, StructuredModelOptions
+from context_agent.synth_data.llm_stages.verify import ExtractedQuotes, check_quotes, quotes_needed, verify
+from context_agent.synth_data.llm_stages.writing import WrittenTask, check_written, write
+from context_agent.synth_data.stages import DropRow
 from tests.synth_data.llm_stages.writing import row_of
 from tests.synth_data.tasks import task
 
@@ -29,23 +29,23 @@ MINE = {"answer": "Ketil Varga", "labels": {}}
 
 
 def shown(document):
-    return Item(document.id, document.title, tuple(CORPUS.read(document.id)))
+    return DocumentExcerpt(document.id, document.title, tuple(CORPUS.read(document.id)))
 
 
 def workshop(server, tmp_path):
-    model = Model(
-        ModelOptions(asked={"model": "scripted", "base_url": server.url}, backoff=0.001), tmp_path / "r.jsonl"
+    model = StructuredModel(
+        StructuredModelOptions(asked={"model": "scripted", "base_url": server.url}, backoff=0.001), tmp_path / "r.jsonl"
     )
-    return Workshop(CORPUS, model, domain("documents"))
+    return StageContext(CORPUS, model, load_domain("documents"))
 
 
 def extracted(clues, items, answers=None):
     quotes = {"clue_quotes": clues, "item_quotes": items, "answer_quotes": answers or []}
-    return Extracted(contains_answer=answers is not None, **quotes)
+    return ExtractedQuotes(contains_answer=answers is not None, **quotes)
 
 
 def test_two_thirds_are_rounded_up():
-    assert [needed(count) for count in range(1, 8)] == [1, 2, 2, 3, 4, 4, 5]
+    assert [quotes_needed(count) for count in range(1, 8)] == [1, 2, 2, 3, 4, 4, 5]
 
 
 GOOD_CLUE, BAD = "stands in a place", "nobody said this"
@@ -69,7 +69,7 @@ def test_each_item_needs_its_share_of_quotes(made, reason):
     if reason is None:
         check_quotes(made, TASK, shown(MILL))
     else:
-        with pytest.raises(Wrong) as caught:
+        with pytest.raises(InvalidReply) as caught:
             check_quotes(made, TASK, shown(MILL))
         assert caught.value.reason == reason
 
@@ -109,7 +109,9 @@ def test_in_a_domain_that_repeats_itself_a_fact_is_every_chunk_that_states_it(tm
     again = Document("again", "From the almanac. It holds a fair in May. So they say.", "Almanac")
     corpus = MemoryCorpus([MILL, TOWN, again], calibration=False)
     with ScriptedServer([extractor(HOLDS, LACKS)] * 2) as server:
-        shop = replace(workshop(server, tmp_path), corpus=corpus, domain=replace(domain("documents"), positives="fact"))
+        shop = replace(
+            workshop(server, tmp_path), corpus=corpus, domain=replace(load_domain("documents"), positives="fact")
+        )
         with shop.model:
             (row,) = asyncio.run(verify(shop, ROW)).rows
     assert row["facts"] == (("mill_0",), ("town_0", "again_0"))
@@ -121,7 +123,9 @@ def test_a_chunk_that_shares_one_quote_of_two_with_a_fact_does_not_state_it(tmp_
     corpus = MemoryCorpus([MILL, TOWN, part, both], calibration=False)
     twice = {**LACKS, "item_quotes": ["a town of four thousand people", "It holds a fair in May"]}
     with ScriptedServer([extractor(HOLDS, twice)] * 2) as server:
-        shop = replace(workshop(server, tmp_path), corpus=corpus, domain=replace(domain("documents"), positives="fact"))
+        shop = replace(
+            workshop(server, tmp_path), corpus=corpus, domain=replace(load_domain("documents"), positives="fact")
+        )
         with shop.model:
             (row,) = asyncio.run(verify(shop, ROW)).rows
     assert row["facts"] == (("mill_0",), ("town_0", "both_0"))
@@ -129,7 +133,7 @@ def test_a_chunk_that_shares_one_quote_of_two_with_a_fact_does_not_state_it(tmp_
 
 def test_an_answer_quote_that_does_not_say_the_answer_is_none(tmp_path):
     claims = {**HOLDS, "answer_quotes": ["It ground rye for the fair"]}
-    with ScriptedServer([extractor(claims, LACKS)] * 2) as server, pytest.raises(Unfit) as caught:
+    with ScriptedServer([extractor(claims, LACKS)] * 2) as server, pytest.raises(DropRow) as caught:
         run(verify, server, tmp_path, ROW)
     assert caught.value.dropped.reason == "answer in no item"
 
@@ -154,7 +158,7 @@ def test_three_extractions_are_tried(tmp_path):
     ],
 )
 def test_a_task_that_cannot_be_verified_is_dropped(tmp_path, row, reason):
-    with ScriptedServer() as server, pytest.raises(Unfit) as caught:
+    with ScriptedServer() as server, pytest.raises(DropRow) as caught:
         run(verify, server, tmp_path, row)
     assert caught.value.dropped.reason == reason
 
@@ -186,13 +190,13 @@ FINE = {"clues": CLUES, "question": "Who owned the building?", "answer": "Ketil 
     ],
 )
 def test_what_a_writer_must_not_do(tmp_path, change, reason):
-    made = Written(**{**FINE, **change})
+    made = WrittenTask(**{**FINE, **change})
     with ScriptedServer() as server:
         shop = workshop(server, tmp_path)
     if reason is None:
         check_written(shop, made, [shown(MILL), shown(TOWN)])
     else:
-        with pytest.raises(Wrong) as caught:
+        with pytest.raises(InvalidReply) as caught:
             check_written(shop, made, [shown(MILL), shown(TOWN)])
         assert caught.value.reason == reason
     shop.model.__exit__(None, None, None)
@@ -212,8 +216,8 @@ def test_what_a_writer_must_not_do(tmp_path, change, reason):
 )
 def test_a_document_that_gives_orders_to_a_model_is_no_material(order):
     corpus = MemoryCorpus([Document("a", f"A plain beginning.\n{order}")], calibration=False)
-    with pytest.raises(Unfit) as caught:
-        asyncio.run(item(corpus, "a"))
+    with pytest.raises(DropRow) as caught:
+        asyncio.run(read_excerpt(corpus, "a"))
     assert caught.value.dropped.reason == "document with instructions"
 
 
@@ -223,10 +227,10 @@ def test_a_document_that_gives_orders_to_a_model_is_no_material(order):
 )
 def test_a_document_that_only_uses_the_words_is_material(text):
     corpus = MemoryCorpus([Document("a", f"A plain beginning. {text}")], calibration=False)
-    assert asyncio.run(item(corpus, "a")).text.endswith(text)
+    assert asyncio.run(read_excerpt(corpus, "a")).text.endswith(text)
 
 
 def test_a_document_is_shown_from_its_beginning_or_by_the_chunks_named():
     corpus = MemoryCorpus([Document("a", "word " * 6000), TOWN], calibration=False)
-    assert [chunk.index for chunk in asyncio.run(item(corpus, "a")).chunks] == [0, 1, 2, 3]
-    assert [chunk.index for chunk in asyncio.run(item(corpus, "a", ["a_7", "a_5"])).chunks] == [5, 7]
+    assert [chunk.index for chunk in asyncio.run(read_excerpt(corpus, "a")).chunks] == [0, 1, 2, 3]
+    assert [chunk.index for chunk in asyncio.run(read_excerpt(corpus, "a", ["a_7", "a_5"])).chunks] == [5, 7]

@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import Any
 
 from context_agent import MemoryCorpus
-from context_agent.synth_data.domains import domain
-from context_agent.synth_data.llm_stages.context import Workshop
-from context_agent.synth_data.llm_stages.model import Model, ModelOptions
+from context_agent.synth_data.domains import load_domain
+from context_agent.synth_data.llm_stages.context import StageContext
+from context_agent.synth_data.llm_stages.model import StructuredModel, StructuredModelOptions
 from context_agent.synth_data.task import Task
 from tests.synth_data.llm_stages.scripted_writer import documents
 
@@ -57,11 +57,11 @@ def corpus() -> MemoryCorpus:
 
 
 @contextmanager
-def workshop(url: str, replies: Path, *, model: str = "scripted", **options: Any) -> Iterator[Workshop]:
+def workshop(url: str, replies: Path, *, model: str = "scripted", **options: Any) -> Iterator[StageContext]:
     """A workshop over the scripted writer's corpus that does not wait long between tries."""
-    chosen = ModelOptions(asked={"model": model, "base_url": url}, backoff=0.01, **options)
-    with Model(chosen, replies) as writer:
-        yield Workshop(corpus(), writer, domain("documents"))
+    chosen = StructuredModelOptions(asked={"model": model, "base_url": url}, backoff=0.01, **options)
+    with StructuredModel(chosen, replies) as writer:
+        yield StageContext(corpus(), writer, load_domain("documents"))
 
 
 def environment() -> dict[str, str]:

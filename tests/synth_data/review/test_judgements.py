@@ -7,13 +7,13 @@ import pytest
 from context_agent.errors import DataError
 from context_agent.synth_data.review.judgements import (
     Judgements,
-    agreement,
-    apply,
+    apply_judgements,
     cohen_kappa,
     equal_share,
-    figure,
+    estimate,
     krippendorff_alpha,
     load_judgements,
+    measure_agreement,
 )
 from tests.synth_data.tasks import task
 
@@ -67,7 +67,7 @@ def test_a_comment_alone_decides_nothing(tmp_path):
     found = load_judgements([file], {"a", "b"})
     assert found.verdicts == {"ann": {"b": True}}
     assert found.counts == {"undecided": 1}
-    (a, b), rejected = apply([task("a"), task("b")], found)
+    (a, b), rejected = apply_judgements([task("a"), task("b")], found)
     assert not rejected
     assert a.labels["review"] == {"accepted": [], "rejected": [], "comments": {"ann": "hm"}}
     assert b.labels["review"] == {"accepted": ["ann"], "rejected": [], "comments": {"ann": "fine"}}
@@ -88,9 +88,9 @@ def test_files_without_a_judgement_on_these_tasks_are_refused(tmp_path):
 def test_one_rejection_or_half_of_them():
     verdicts = {"ann": {"a": True, "b": False}, "ben": {"a": True, "b": True}, "cem": {"a": False}}
     tasks = [task("a"), task("b"), task("c")]
-    kept, rejected = apply(tasks, Judgements(verdicts=verdicts))
+    kept, rejected = apply_judgements(tasks, Judgements(verdicts=verdicts))
     assert ([one.id for one in kept], [one.id for one in rejected]) == (["c"], ["a", "b"])
-    kept, rejected = apply(tasks, Judgements(verdicts=verdicts), "majority")
+    kept, rejected = apply_judgements(tasks, Judgements(verdicts=verdicts), "majority")
     assert ([one.id for one in kept], [one.id for one in rejected]) == (["a", "c"], ["b"])
     assert kept[0].labels["review"]["rejected"] == ["cem"]
     assert kept[1] == task("c")
@@ -134,12 +134,12 @@ def test_complete_disagreement_is_below_chance():
 
 
 def test_an_interval_holds_its_value_and_narrows_with_more_tasks():
-    few, many = (figure([True, True, True, False] * n, equal := lambda v: sum(v) / len(v), 0) for n in (5, 100))
+    few, many = (estimate([True, True, True, False] * n, equal := lambda v: sum(v) / len(v), 0) for n in (5, 100))
     assert few.low < few.value == 0.75 < few.high
     assert many.high - many.low < 0.5 * (few.high - few.low)
-    assert figure([True, False] * 9, equal, 0) == figure([True, False] * 9, equal, 0)
+    assert estimate([True, False] * 9, equal, 0) == estimate([True, False] * 9, equal, 0)
     assert "0.750 [" in str(few)
-    assert "undefined (n = 0)" in str(figure([], cohen_kappa, 0))
+    assert "undefined (n = 0)" in str(estimate([], cohen_kappa, 0))
 
 
 def test_judges_pairs_and_the_verification():
@@ -147,7 +147,7 @@ def test_judges_pairs_and_the_verification():
     verified = {name: at < 8 for at, name in enumerate(tasks)}
     ann = {name: at < 7 for at, name in enumerate(tasks)}
     ben = {name: at < 8 for at, name in enumerate(tasks[:9])}
-    found = agreement({"ben": ben, "ann": ann}, verified)
+    found = measure_agreement({"ben": ben, "ann": ann}, verified)
     assert list(found.judges) == ["ann", "ben"]
     assert (found.judges["ann"].judged, found.judges["ann"].accepted) == (10, 7)
     assert found.judges["ann"].verification.value == pytest.approx(0.9)
@@ -160,7 +160,7 @@ def test_judges_pairs_and_the_verification():
 
 
 def test_one_judge_alone_has_no_pair():
-    found = agreement({"ann": {"t": True}}, {"t": True})
+    found = measure_agreement({"ann": {"t": True}}, {"t": True})
     assert found.kappa == {}
     assert found.alpha.value is None
     assert found.judges["ann"].accept_rate.value == 1

@@ -8,8 +8,8 @@ import pytest
 from context_agent import Document, MemoryCorpus
 from context_agent.errors import DataError
 from context_agent.synth_data.review.judgements import load_judgements
-from context_agent.synth_data.review.review_page import document_text, review_page, sample, segments
-from context_agent.synth_data.task import Support, encode
+from context_agent.synth_data.review.review_page import document_text, draw_sample, review_page, segments
+from context_agent.synth_data.task import Support, encode_row
 from context_agent.types import Chunk
 from tests.synth_data.tasks import task
 
@@ -140,8 +140,12 @@ def test_judgements_are_downloaded_and_continued_elsewhere(browser, sheet, tmp_p
     browser.run("localStorage.clear()")
     browser.open(sheet)
     file = tmp_path / "more.jsonl"
-    extra = ["no json", encode({"task": "unknown", "verdict": "accept"}), encode({"task": "third", "verdict": 7})]
-    file.write_text("\n".join([*map(encode, rows), *extra]), encoding="utf-8")
+    extra = [
+        "no json",
+        encode_row({"task": "unknown", "verdict": "accept"}),
+        encode_row({"task": "third", "verdict": 7}),
+    ]
+    file.write_text("\n".join([*map(encode_row, rows), *extra]), encoding="utf-8")
     browser.driver.find_element("id", "import").send_keys(str(file))
     browser.wait("document.getElementById('said').textContent.includes('2 judgements')")
     assert browser.texts("#said") == ["2 judgements taken over, 3 lines passed over."]
@@ -166,8 +170,8 @@ def test_equal_tasks_give_an_equal_page(corpus):
 
 def test_the_sample_is_drawn_by_seed():
     many = [task(str(at)) for at in range(50)]
-    assert sample(many, 10, 1) == sample(many, 10, 1) != sample(many, 10, 2)
-    assert sorted(one.id for one in sample(many, 100, 0)) == sorted(one.id for one in many)
+    assert draw_sample(many, 10, 1) == draw_sample(many, 10, 1) != draw_sample(many, 10, 2)
+    assert sorted(one.id for one in draw_sample(many, 100, 0)) == sorted(one.id for one in many)
 
 
 def test_a_text_is_put_together_from_overlapping_chunks():

@@ -15,9 +15,9 @@ from context_agent.synth_data.quality import filter_tasks
 from context_agent.synth_data.sets.card import ABOUT, data_card, stage_of
 from context_agent.synth_data.sets.folder import (
     check_folder,
+    duplicate_documents,
     load_splits,
-    present,
-    twins_of,
+    tasks_in_corpus,
     write_corpus,
     write_folder,
 )
@@ -95,11 +95,11 @@ def test_copies_are_known_by_title_and_text():
         Document("c", "same", "U"),
         Document("d", "same", "T"),
     ]
-    assert twins_of(copies) == {"b": "a", "d": "a"}
+    assert duplicate_documents(copies) == {"b": "a", "d": "a"}
 
 
 def test_tasks_whose_documents_are_not_there_are_told():
-    kept, lost = present([task("a", "d1"), task("b", "d1", bridge="d9")], [Document("d1", "text")])
+    kept, lost = tasks_in_corpus([task("a", "d1"), task("b", "d1", bridge="d9")], [Document("d1", "text")])
     assert [one.id for one in kept] == ["a"]
     assert [(one.id, reason) for one, reason in lost] == [("b", "gold not in the corpus")]
 

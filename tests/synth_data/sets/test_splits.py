@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from context_agent.errors import ConfigError, DataError
-from context_agent.synth_data.sets.splits import CROSSING, NAMELESS, documents_of, split_tasks, verify
+from context_agent.synth_data.sets.splits import CROSSING, NO_DOCUMENT, check_splits, documents_of, split_tasks
 from context_agent.synth_data.task import Support
 from tests.synth_data.tasks import task
 
@@ -147,7 +147,7 @@ def test_the_seed_decides_and_nothing_else():
 
 def test_a_task_without_documents_is_dropped_with_its_reason():
     parts = split_tasks([task("none"), *chained()], "set")
-    assert [(one.id, reason) for one, reason in parts.dropped] == [("none", NAMELESS)]
+    assert [(one.id, reason) for one, reason in parts.dropped] == [("none", NO_DOCUMENT)]
 
 
 def test_a_split_with_a_share_of_nothing_is_not_made():
@@ -183,10 +183,10 @@ def test_a_split_that_stays_empty_is_told():
 def test_the_last_check_finds_what_it_is_for():
     one, other = task("a", "d1"), task("b", "d1")
     with pytest.raises(DataError, match="document 'd1' is in a"):
-        verify({"train": [one], "test": [other]})
+        check_splits({"train": [one], "test": [other]})
     with pytest.raises(DataError, match="question"):
-        verify({"train": [one], "test": [replace(task("b", "d2"), question=one.question)]})
+        check_splits({"train": [one], "test": [replace(task("b", "d2"), question=one.question)]})
     with pytest.raises(DataError, match="twice"):
-        verify({"train": [one], "test": [task("a", "d2")]})
+        check_splits({"train": [one], "test": [task("a", "d2")]})
     with pytest.raises(DataError, match="test got no task"):
-        verify({"train": [one], "test": []})
+        check_splits({"train": [one], "test": []})
