@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -32,7 +32,7 @@ LOCATION_OPTIONS = ("base_url", "api_key_env", "timeout")
 class ExpertOptions:
     """Who plays, how often, and within what."""
 
-    teacher: str
+    expert: str
     language_model: options.ModelOptions
     weights: Path | None
     pace: int | None
@@ -67,11 +67,11 @@ COUNT = click.IntRange(0)
 
 
 def expert_options(command: options.Command) -> options.Command:
-    """The options of the teacher; the command gets them as `teaching: TeacherOptions`."""
+    """The options of the teacher; the command gets them as `teaching: ExpertOptions`."""
     return options.together(
         options.model(options.gathered(command, "teaching", ExpertOptions)),
         click.option(
-            "--teacher",
+            "--expert",
             type=click.Choice(EXPERTS),
             default="oracle",
             show_default=True,
@@ -131,8 +131,8 @@ def expert_options(command: options.Command) -> options.Command:
 def filter_options(command: options.Command) -> options.Command:
     """The options of the filters; the command gets them as `filtering: FilterOptions`."""
 
-    def rule(flag: str, kind: click.ParamType[Any], default: float, told: str) -> Any:
-        return click.option(flag, type=kind, default=default, show_default=True, help=told)
+    def rule(flag: str, kind: click.ParamType[Any], default: float, help_text: str) -> Any:
+        return click.option(flag, type=kind, default=default, show_default=True, help=help_text)
 
     return options.together(
         options.gathered(command, "filtering", FilterOptions),
@@ -182,12 +182,12 @@ def trajectories(
     from context_agent.synth_data.task import load_tasks
 
     problems: list[str] = []
-    asked = load_tasks(str(tasks), problems=problems)
+    questions = load_tasks(str(tasks), problems=problems)
     for problem in problems:
         console.note(f"ctx1 synth trajectories: {problem}")
     filters = DemonstrationFilters(**asdict(filtering), seed=teaching.seed)
     with options.open_corpus(index, opening) as corpus:
-        report = asyncio.run(_play(asked, corpus, out, teaching, filters, keep_dropped=keep_dropped))
+        report = asyncio.run(_play(questions, corpus, out, teaching, filters, keep_dropped=keep_dropped))
     if as_json:
         console.print_json({**report.to_json(), "out": str(out), "unreadable": len(problems)})
     else:
@@ -210,7 +210,7 @@ async def _play(
     from context_agent.synth_data.demonstrations import DemonstrationSettings, make_demonstrations
 
     chosen = profile(teaching.profile)
-    teacher, name = _expert(teaching, chosen)
+    expert, name = _expert(teaching, chosen)
     settings = DemonstrationSettings(
         rollouts=teaching.rollouts,
         profile=chosen,
@@ -220,40 +220,39 @@ async def _play(
         concurrency=teaching.concurrency,
         filters=filters,
         keep_dropped=keep_dropped,
-        teacher=name,
+        expert=name,
     )
     with console.progress("Playing", "episodes") as advance:
-        return await make_demonstrations(tasks, corpus, teacher, out, settings, advance=advance)
+        return await make_demonstrations(tasks, corpus, expert, out, settings, advance=advance)
 
 
-def _expert(teaching: ExpertOptions, profile: Profile) -> tuple[Expert, str]:
+def _expert(chosen: ExpertOptions, profile: Profile) -> tuple[Expert, str]:
     """The teacher, and all that its decisions depend on, in words."""
     from context_agent.policies.factory import load_policy
     from context_agent.synth_data.demonstrations import instructed_expert, oracle_expert
     from context_agent.synth_data.demonstrations.experts import OracleSettings
 
-    given = asdict(teaching.language_model)
-    said = ", ".join(
-        f"{key}={value}" for key, value in given.items() if value is not None and key not in LOCATION_OPTIONS
+    model_options = asdict(chosen.language_model)
+    description = ", ".join(
+        f"{key}={value}" for key, value in model_options.items() if value is not None and key not in LOCATION_OPTIONS
     )
-    if teaching.teacher != "oracle":
-        policy = load_policy(teaching.teacher, weights=teaching.weights, **given)
-        return instructed_expert(policy), f"{policy.name} {said}".strip()
-    explorer = load_policy("bridge", weights=teaching.weights, **given)
-    manner = OracleSettings(pace=teaching.pace, prune_at=teaching.prune_at, noise=teaching.noise, hedge=teaching.hedge)
-    told = ", ".join(f"{field.name}={getattr(manner, field.name)}" for field in fields(manner))
-    return oracle_expert(explorer, manner=manner, profile=profile), f"oracle+{explorer.name} {told}"
+    if chosen.expert != "oracle":
+        policy = load_policy(chosen.expert, weights=chosen.weights, **model_options)
+        return instructed_expert(policy), f"{policy.name} {description}".strip()
+    explorer = load_policy("bridge", weights=chosen.weights, **model_options)
+    oracle = OracleSettings(pace=chosen.pace, prune_at=chosen.prune_at, noise=chosen.noise, hedge=chosen.hedge)
+    return oracle_expert(explorer, settings=oracle, profile=profile), f"oracle+{explorer.name} {oracle.description}"
 
 
 def _show_report(report: DemonstrationReport, out: Path) -> None:
-    kept, dropped = sum(report.kept.values()), sum(report.dropped.values())
+    kept_count, dropped = sum(report.kept.values()), sum(report.dropped.values())
     click.echo(
         f"{report.tasks:,} tasks, {report.episodes:,} episodes ({report.resumed:,} from earlier runs): "
-        f"{kept:,} kept, {dropped:,} dropped. Written to {out}"
+        f"{kept_count:,} kept, {dropped:,} dropped. Written to {out}"
     )
     for title, counts in (("kept", report.kept), ("dropped", report.dropped), ("not played", report.unplayed)):
-        told = ", ".join(f"{name} {count:,}" for name, count in counts.items())
-        click.echo(console.printable(f"{title}: {told or 'none'}"))
+        counted = ", ".join(f"{name} {count:,}" for name, count in counts.items())
+        click.echo(console.printable(f"{title}: {counted or 'none'}"))
     _show_figures(report)
 
 
@@ -342,7 +341,7 @@ def replay_check(
     if out is not None:
         keep_same(out, checked, summary.to_json())
     if as_json:
-        console.print_json({**summary.to_json(), "episodes": [one.to_json() for one in checked]})
+        console.print_json({**summary.to_json(), "episodes": [result.to_json() for result in checked]})
     else:
         show_replays(checked, summary.to_json())
         if out is not None:
@@ -355,7 +354,8 @@ def keep_same(out: Path, checked: Sequence[ReplayResult], report: dict[str, Any]
     from context_agent.synth_data.demonstrations.replay_check import TrajectoryRow, write_selection
 
     rows = [
-        (TrajectoryRow(one.path, {**one.to_json(), "file": one.path.name}), one.difference is None) for one in checked
+        (TrajectoryRow(result.path, {**result.to_json(), "file": result.path.name}), result.difference is None)
+        for result in checked
     ]
     write_selection(out, [row for row, same in rows if same], [row for row, same in rows if not same], report)
 
@@ -365,16 +365,18 @@ def show_replays(checked: Sequence[ReplayResult], report: dict[str, Any], *, err
     click.echo(f"{report['same']:,} of {report['checked']:,} episodes are shown as they were recorded", err=err)
     for cause, count in report["causes"].items():
         click.echo(f"  {count:6,}  {cause}", err=err)
-    others = {version: count for version, count in report["recorded_by"].items() if version != report["version"]}
-    if others:
-        told = ", ".join(f"{count:,} by {version}" for version, count in others.items())
-        console.note(f"recorded by another version of the harness than this one ({report['version']}): {told}")
-    differing = [one for one in checked if one.difference is not None]
-    for one in differing[:LISTED_DIFFERENCES]:
-        found = one.difference
-        assert found is not None
-        place = "before the first turn" if found.turn < 0 else f"turn {found.turn}"
-        click.echo(console.printable(f"{one.path.name}: {found.cause}, {place}: {found.detail}"), err=err)
+    other_versions = {
+        version: count for version, count in report["recorded_by"].items() if version != report["version"]
+    }
+    if other_versions:
+        versions = ", ".join(f"{count:,} by {version}" for version, count in other_versions.items())
+        console.note(f"recorded by another version of the harness than this one ({report['version']}): {versions}")
+    differing = [result for result in checked if result.difference is not None]
+    for result in differing[:LISTED_DIFFERENCES]:
+        difference = result.difference
+        assert difference is not None
+        turn = "before the first turn" if difference.turn < 0 else f"turn {difference.turn}"
+        click.echo(console.printable(f"{result.path.name}: {difference.cause}, {turn}: {difference.detail}"), err=err)
     if len(differing) > LISTED_DIFFERENCES:
         click.echo(f"and {len(differing) - LISTED_DIFFERENCES:,} more; --json has all", err=err)
 
@@ -474,19 +476,19 @@ def from_feedback(
 
     problems: list[str] = []
     judgements = load_judgements(str(log), problems=problems)
-    kept = FeedbackLog(trajectories)
+    feedback_log = FeedbackLog(trajectories)
     with options.open_corpus(index, opening) as corpus:
-        tasks, report = tasks_from_feedback(judgements, kept, corpus)
-        lessons = None
+        tasks, report = tasks_from_feedback(judgements, feedback_log, corpus)
+        selection = None
         if liked.sft is not None:
-            lessons = _demonstrations(judgements, kept, corpus, folder=liked.sft, liked=liked, replay=replay)
+            selection = _demonstrations(judgements, feedback_log, corpus, folder=liked.sft, liked=liked, replay=replay)
     write_tasks(out, tasks)
     report_problems("from-feedback", problems)
-    told = {**report.to_json(), "unreadable": len(problems), "out": str(out)}
+    summary = {**report.to_json(), "unreadable": len(problems), "out": str(out)}
     if as_json:
-        console.print_json(told if lessons is None else {**told, "sft": lessons})
+        console.print_json(summary if selection is None else {**summary, "sft": selection})
     else:
-        lost = (*told["dropped_judgements"].items(), *told["dropped_questions"].items())
+        lost = (*summary["dropped_judgements"].items(), *summary["dropped_questions"].items())
         dropped = ", ".join(f"{count:,} {reason}" for reason, count in lost) or "none"
         click.echo(
             console.printable(
@@ -495,8 +497,8 @@ def from_feedback(
                 f"{report.missing:,} judged ids are not in the index."
             )
         )
-        if lessons is not None:
-            _show_selection(lessons)
+        if selection is not None:
+            _show_selection(selection)
     return 1 if problems else 0
 
 
@@ -515,14 +517,14 @@ def _demonstrations(
 
     taste = FeedbackFilters(rating=liked.min_rating, bad=liked.max_bad, per_question=liked.per_question)
     check = None if liked.keep_changed else replay.terms()
-    found = asyncio.run(demonstrations_from_feedback(judgements, log, corpus, taste, check=check))
-    report: dict[str, Any] = {**found.counts(), "folder": str(folder)}
+    selection = asyncio.run(demonstrations_from_feedback(judgements, log, corpus, taste, check=check))
+    report: dict[str, Any] = {**selection.counts(), "folder": str(folder)}
     if check is not None:
-        report["replay"] = ReplaySummary.of(found.checks).to_json()
-    write_selection(folder, found.kept, found.dropped, report)
-    if check is not None and found.checks:
+        report["replay"] = ReplaySummary.of(selection.checks).to_json()
+    write_selection(folder, selection.kept, selection.dropped, report)
+    if check is not None and selection.checks:
         console.note("ctx1 synth from-feedback: the liked trajectories, played again:")
-        show_replays(found.checks, report["replay"], err=True)
+        show_replays(selection.checks, report["replay"], err=True)
     return report
 
 

@@ -95,19 +95,19 @@ def filter_(
     from context_agent.synth_data.task import load_tasks
 
     problems: list[str] = []
-    given = load_tasks(str(tasks), problems=problems)
+    task_list = load_tasks(str(tasks), problems=problems)
     with ExitStack() as stack:
         corpus = stack.enter_context(options.open_corpus(index, opening))
-        trial = _pass_at_n(agent, corpus, passes=passes, vary=vary, k=k, recall=recall, drop=drop) if passes else None
-        if trial is not None:
-            stack.callback(trial.close)
+        measure = _pass_at_n(agent, corpus, passes=passes, vary=vary, k=k, recall=recall, drop=drop) if passes else None
+        if measure is not None:
+            stack.callback(measure.close)
         with console.progress("Filtering", "tasks") as advance:
             report = asyncio.run(
                 filter_tasks(
-                    given,
+                    task_list,
                     corpus,
                     out,
-                    trial=trial,
+                    trial=measure,
                     likeness=None if keep_duplicates else likeness,
                     concurrency=concurrency,
                     advance=advance,
@@ -128,7 +128,7 @@ def _pass_at_n(
 
     policy = load_policy(agent.policy, weights=agent.weights, **asdict(agent.language_model))
     chosen = default_vary(policy) if vary is None else cast("Vary", vary)
-    made = build_attempts(
+    attempts = build_attempts(
         corpus,
         policy,
         passes,
@@ -140,7 +140,7 @@ def _pass_at_n(
         trajectories=agent.save,
     )
     dropped = frozenset(cast("list[Extreme]", [] if drop == "none" else drop.split(",")))
-    return PassAtN(made, chosen, k=k, threshold=recall, drop=dropped)
+    return PassAtN(attempts, chosen, k=k, threshold=recall, drop=dropped)
 
 
 def _show_filtered(report: StageReport, unreadable: int, out: Path, as_json: bool) -> None:
@@ -226,19 +226,21 @@ def review(
     if more and not judgements:
         raise click.UsageError(f"{more[0]}: files after TASKS.jsonl are judgements; say --judgements ahead of them")
     problems: list[str] = []
-    given = load_tasks(str(tasks), problems=problems)
-    lost = _dropped_tasks(dropped, {task.id for task in given}, problems)
+    task_list = load_tasks(str(tasks), problems=problems)
+    dropped_tasks = _dropped_tasks(dropped, {task.id for task in task_list}, problems)
     if judgements:
         rule = cast("Literal['any', 'majority']", reject_by)
         report = _apply_judgements(
-            given, lost, (*judgements, *more), out, rule=rule, judged_only=judged_only, seed=seed
+            task_list, dropped_tasks, (*judgements, *more), out, rule=rule, judged_only=judged_only, seed=seed
         )
         problems += report.pop("problems")
     else:
         from context_agent.synth_data.review import review_page as sheet
 
         drawn = sheet.draw_sample(
-            [*sheet.draw_sample(given, sample, seed), *sheet.draw_sample(lost, dropped_sample, seed)], None, seed
+            [*sheet.draw_sample(task_list, sample, seed), *sheet.draw_sample(dropped_tasks, dropped_sample, seed)],
+            None,
+            seed,
         )
         with options.open_corpus(index, opening) as corpus:
             page = sheet.review_page(drawn, corpus, f"Review of {tasks.name}")
@@ -253,7 +255,7 @@ def review(
     return 1 if problems else 0
 
 
-def _dropped_tasks(files: tuple[Path, ...], taken: set[str], problems: list[str]) -> list[Task]:
+def _dropped_tasks(files: tuple[Path, ...], known_ids: set[str], problems: list[str]) -> list[Task]:
     """The tasks among what stages dropped; inputs that are none (an exploration, say) are told and passed over."""
     from context_agent.errors import DataError
     from context_agent.synth_data.task import task_of
@@ -264,22 +266,22 @@ def _dropped_tasks(files: tuple[Path, ...], taken: set[str], problems: list[str]
         for number, line in enumerate(file.read_text(encoding="utf-8").split("\n"), start=1):
             if not line:
                 continue
-            place = f"{file}:{number}"
+            location = f"{file}:{number}"
             try:
-                task = task_of(json.loads(line)["input"], place)
+                task = task_of(json.loads(line)["input"], location)
             except (DataError, ValueError, KeyError, TypeError) as error:
-                problems.append(f"{place}: no dropped task ({error})")
+                problems.append(f"{location}: no dropped task ({error})")
                 continue
-            if task.id in taken or task.id in tasks:
-                problems.append(f"{place}: id {task.id!r} is that of another task")
+            if task.id in known_ids or task.id in tasks:
+                problems.append(f"{location}: id {task.id!r} is that of another task")
                 continue
             tasks[task.id] = task
     return list(tasks.values())
 
 
 def _apply_judgements(
-    given: list[Task],
-    lost: list[Task],
+    task_list: list[Task],
+    dropped_tasks: list[Task],
     files: tuple[Path, ...],
     out: Path,
     *,
@@ -296,19 +298,19 @@ def _apply_judgements(
     )
     from context_agent.synth_data.task import write_tasks
 
-    verified = {**{task.id: True for task in given}, **{task.id: False for task in lost}}
-    found = load_judgements(files, verified)
-    kept, rejected = apply_judgements(given, found, rule)
+    verified = {**{task.id: True for task in task_list}, **{task.id: False for task in dropped_tasks}}
+    judgements = load_judgements(files, verified)
+    remaining, rejected = apply_judgements(task_list, judgements, rule)
     if judged_only:
-        kept = [task for task in kept if task.labels.get(REVIEW_LABEL, {}).get("accepted")]
-    write_tasks(out, kept)
+        remaining = [task for task in remaining if task.labels.get(REVIEW_LABEL, {}).get("accepted")]
+    write_tasks(out, remaining)
     return {
         "out": str(out),
-        "kept": len(kept),
+        "kept": len(remaining),
         "rejected": [task.id for task in rejected],
-        "lines": {kind: found.counts[kind] for kind in ("unknown", "changed", "undecided", "bad")},
-        "agreement": asdict(measure_agreement(found.verdicts, verified, seed=seed)),
-        "problems": found.problems,
+        "lines": {kind: judgements.counts[kind] for kind in ("unknown", "changed", "undecided", "bad")},
+        "agreement": asdict(measure_agreement(judgements.verdicts, verified, seed=seed)),
+        "problems": judgements.problems,
     }
 
 
@@ -317,17 +319,17 @@ def _show_review(report: dict[str, Any]) -> None:
         click.echo(f"{report['tasks']:,} tasks to judge in {report['page']}: open it in a browser")
         return
     click.echo(f"{report['kept']:,} tasks kept in {report['out']}, {len(report['rejected']):,} rejected")
-    found = report["agreement"]
-    for name, judge in found["judges"].items():
-        told = f"{name}: {judge['accepted']} of {judge['judged']} accepted, {_figure(judge['accept_rate'])}"
-        click.echo(console.printable(f"{told}; agrees with the verification {_figure(judge['verification'])}"))
+    agreement = report["agreement"]
+    for name, judge in agreement["judges"].items():
+        line = f"{name}: {judge['accepted']} of {judge['judged']} accepted, {_figure(judge['accept_rate'])}"
+        click.echo(console.printable(f"{line}; agrees with the verification {_figure(judge['verification'])}"))
         if judge["kappa"]["value"] is not None:
             click.echo(console.printable(f"{name}: kappa with the verification {_figure(judge['kappa'])}"))
-    for pair in found["equal"]:
-        told = f"{pair}: equal {_figure(found['equal'][pair])}, kappa {_figure(found['kappa'][pair])}"
-        click.echo(console.printable(told))
-    if len(found["judges"]) > 1:
-        click.echo(f"Krippendorff's alpha over all: {_figure(found['alpha'])}")
+    for pair in agreement["equal"]:
+        line = f"{pair}: equal {_figure(agreement['equal'][pair])}, kappa {_figure(agreement['kappa'][pair])}"
+        click.echo(console.printable(line))
+    if len(agreement["judges"]) > 1:
+        click.echo(f"Krippendorff's alpha over all: {_figure(agreement['alpha'])}")
 
 
 def _figure(figure: dict[str, Any]) -> str:

@@ -92,26 +92,26 @@ def split(
     from context_agent.synth_data.sets.folder import duplicate_documents, tasks_in_corpus, write_folder
     from context_agent.synth_data.sets.splits import TaskSplits, split_tasks
 
-    made = _stage_summaries(stages)
-    given, problems = _load_tasks(tasks)
-    wanted = parse_shares(shares)
+    summaries = _stage_summaries(stages)
+    task_list, problems = _load_tasks(tasks)
+    share_by_split = parse_shares(shares)
     documents = _documents(corpus)
-    usable, absent = tasks_in_corpus(given, documents) if corpus else (given, [])
-    called = name or out.resolve().name
+    usable, absent = tasks_in_corpus(task_list, documents) if corpus else (task_list, [])
+    set_name = name or out.resolve().name
     parts = split_tasks(
         usable,
-        called,
-        shares=wanted,
+        set_name,
+        shares=share_by_split,
         seed=seed,
         giants=cast("Literal['cut', 'keep']", giants),
         twins=duplicate_documents(documents),
     )
-    whole = TaskSplits(
+    all_parts = TaskSplits(
         parts.splits, (*absent, *parts.dropped), parts.components, parts.largest, parts.cut, parts.spread
     )
-    settings = {"set": called, "shares": wanted, "seed": seed, "giants": giants}
-    report = write_folder(out, whole, settings, documents=documents)
-    write_card(out, CardDetails(made, licence, about))
+    settings = {"set": set_name, "shares": share_by_split, "seed": seed, "giants": giants}
+    report = write_folder(out, all_parts, settings, documents=documents)
+    write_card(out, CardDetails(summaries, licence, about))
     report_problems("split", problems)
     if as_json:
         console.print_json({**report, "unreadable": len(problems), "out": str(out)})
@@ -162,9 +162,9 @@ def check(*, folder: Path, as_json: bool) -> int:
     if as_json:
         console.print_json({"tasks": counts, "documents": len(documents)})
     else:
-        told = ", ".join(f"{name} {count:,}" for name, count in counts.items())
+        counted = ", ".join(f"{name} {count:,}" for name, count in counts.items())
         click.echo(
-            f"{told}: nothing is shared" + (f", all gold is among {len(documents):,} documents" if documents else "")
+            f"{counted}: nothing is shared" + (f", all gold is among {len(documents):,} documents" if documents else "")
         )
     return 0
 
@@ -215,13 +215,13 @@ def _documents(sources: tuple[str, ...]) -> list[Document]:
 def _stage_summaries(files: tuple[Path, ...]) -> tuple[StageSummary, ...]:
     from context_agent.synth_data.sets.card import stage_of
 
-    return tuple(stage_of(one) for one in files)
+    return tuple(stage_of(file) for file in files)
 
 
 def _show_split(report: dict[str, Any], out: Path) -> None:
-    told = ", ".join(f"{name} {count:,}" for name, count in report["tasks"].items())
+    counted = ", ".join(f"{name} {count:,}" for name, count in report["tasks"].items())
     lost = ", ".join(f"{count:,} {reason}" for reason, count in report["dropped"].items()) or "none"
-    click.echo(console.printable(f"{told} in {out}. Dropped: {lost}."))
+    click.echo(console.printable(f"{counted} in {out}. Dropped: {lost}."))
     if report["cut"]:
         click.echo(
             f"{report['cut']:,} of {report['components']:,} groups of tasks that share documents were cut; "
@@ -265,9 +265,9 @@ def export(*, tasks: Path, to: str, out: Path | None, push: str | None, public: 
     if as_json:
         console.print_json({"tasks": counts, "files": [str(file) for file in files], "pushed": address})
     else:
-        told = ", ".join(f"{name} {count:,}" for name, count in counts.items())
-        places = " and ".join(str(place) for place in (out, address) if place)
-        click.echo(console.printable(f"{told} written to {places}"))
+        counted = ", ".join(f"{name} {count:,}" for name, count in counts.items())
+        targets = " and ".join(str(target) for target in (out, address) if target)
+        click.echo(console.printable(f"{counted} written to {targets}"))
     return 0
 
 

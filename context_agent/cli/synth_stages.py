@@ -123,44 +123,44 @@ _SOURCE = click.argument(
 @click.command()
 @click.option("--count", type=click.IntRange(1), default=100, show_default=True, help="Documents to start from.")
 @_stage_options
-def explore(*, count: int, **given: Any) -> int:
+def explore(*, count: int, **options: Any) -> int:
     """Gather the documents of tasks: an explorer starts from documents of the index, drawn at random."""
     from context_agent.synth_data.llm_stages import writing as stage
 
-    def rows(shop: StageContext) -> list[dict[str, Any]]:
-        return stage.draw_seeds(shop.corpus, count, shop.model.seed)
+    def rows(context: StageContext) -> list[dict[str, Any]]:
+        return stage.draw_seeds(context.corpus, count, context.model.seed)
 
-    return _run("explore", rows, lambda shop: lambda row: stage.explore(shop, row), **given)
+    return _run("explore", rows, lambda context: lambda row: stage.explore(context, row), **options)
 
 
 @click.command()
 @_SOURCE
 @_stage_options
-def write(*, source: Path, **given: Any) -> int:
+def write(*, source: Path, **options: Any) -> int:
     """Write questions, clues and answers from what `explore` gathered."""
     from context_agent.synth_data.llm_stages import writing as stage
 
-    return _run("write", _source_rows(source), lambda shop: lambda row: stage.write(shop, row), **given)
+    return _run("write", _source_rows(source), lambda context: lambda row: stage.write(context, row), **options)
 
 
 @click.command()
 @_SOURCE
 @_stage_options
-def verify(*, source: Path, **given: Any) -> int:
+def verify(*, source: Path, **options: Any) -> int:
     """Verify tasks by quotes that a model extracts and a rule finds again."""
     from context_agent.synth_data.llm_stages import verify as stage
 
-    return _run("verify", _source_rows(source), lambda shop: lambda row: stage.verify(shop, row), **given)
+    return _run("verify", _source_rows(source), lambda context: lambda row: stage.verify(context, row), **options)
 
 
 @click.command()
 @_SOURCE
 @_stage_options
-def extend(*, source: Path, **given: Any) -> int:
+def extend(*, source: Path, **options: Any) -> int:
     """Make verified tasks one hop longer; verify them again afterwards."""
     from context_agent.synth_data.llm_stages import writing as stage
 
-    return _run("extend", _source_rows(source), lambda shop: lambda row: stage.extend(shop, row), **given)
+    return _run("extend", _source_rows(source), lambda context: lambda row: stage.extend(context, row), **options)
 
 
 @click.command()
@@ -175,22 +175,22 @@ def distract(
     distractors: int,
     least_distractors: int,
     check_distractors: bool,
-    **given: Any,
+    **options: Any,
 ) -> int:
     """Find distractors for tasks: documents that look relevant and do not contain the answer."""
     from context_agent.synth_data.llm_stages import distract as stage
     from context_agent.synth_data.llm_stages.pipeline import distractor_settings
 
-    mined = stage.DistractorSettings(distractors, least_distractors, check_distractors)
+    settings = stage.DistractorSettings(distractors, least_distractors, check_distractors)
     if without_model:
         if check_distractors:
             raise ConfigError("--check-distractors needs a model; leave out --without-model")
-        return _distract_by_words(source, mined, **given)
+        return _distract_by_words(source, settings, **options)
 
-    def work(shop: StageContext) -> RowFunction:
-        return lambda row: stage.distract(shop, mined, row)
+    def work(context: StageContext) -> RowFunction:
+        return lambda row: stage.distract(context, settings, row)
 
-    return _run("distract", _source_rows(source), work, settings=distractor_settings(mined), **given)
+    return _run("distract", _source_rows(source), work, settings=distractor_settings(settings), **options)
 
 
 def make_with_model(
@@ -248,20 +248,20 @@ def _run(
 ) -> int:
     from context_agent.synth_data.llm_stages.pipeline import REPLIES_FILE, run_llm_stage
 
-    kept = replies or out.with_name(REPLIES_FILE)
+    cache = replies or out.with_name(REPLIES_FILE)
     with (
         options.open_corpus(index, opening) as corpus,
-        _model(writer, language_model, kept, seed) as model,
+        _model(writer, language_model, cache, seed) as model,
         console.progress(stage, "rows") as advance,
     ):
-        shop = _context(corpus, model, writer)
-        begun = rows(shop)
+        context = _context(corpus, model, writer)
+        inputs = rows(context)
         report = asyncio.run(
             run_llm_stage(
-                shop,
+                context,
                 stage,
-                begun,
-                work(shop),
+                inputs,
+                work(context),
                 out,
                 concurrency=writer.concurrency,
                 settings=settings,
@@ -274,7 +274,7 @@ def _run(
 
 def _distract_by_words(
     source: Path,
-    mined: Any,
+    settings: Any,
     *,
     out: Path,
     index: options.IndexOptions,
@@ -288,14 +288,14 @@ def _distract_by_words(
     from context_agent.synth_data.stages import run_stage
 
     with options.open_corpus(index, opening) as corpus, console.progress("distract", "rows") as advance:
-        settings = {"corpus": corpus.name, "model": None, **distractor_settings(mined)}
+        journal_settings = {"corpus": corpus.name, "model": None, **distractor_settings(settings)}
         work = run_stage(
             "distract",
             _load_rows(source),
-            lambda row: distract_by_words(corpus, mined, row),
+            lambda row: distract_by_words(corpus, settings, row),
             out,
             concurrency=writer.concurrency,
-            settings=settings,
+            settings=journal_settings,
             advance=advance,
         )
         report = asyncio.run(work)
@@ -311,7 +311,7 @@ def _model(
     from context_agent.synth_data.llm_stages.model import StructuredModel, StructuredModelOptions
 
     chosen = StructuredModelOptions(
-        asked=asdict(language_model),
+        chat_options=asdict(language_model),
         prices=TokenPrices(writer.price_in, writer.price_out),
         cap=SpendingCap(writer.max_cost, writer.max_tokens_total),
         prompts=writer.prompts,

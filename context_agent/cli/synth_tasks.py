@@ -116,7 +116,7 @@ def tasks(
 
     settings = LinkTaskSettings(
         count=count,
-        types=tuple(one.strip() for one in types.split(",") if one.strip()),
+        types=tuple(name.strip() for name in types.split(",") if name.strip()),
         hops=hops or DEFAULT_HOPS,
         seed=seed,
         distractors=distractors,
@@ -139,7 +139,7 @@ def link_tasks(corpus: Corpus, settings: LinkTaskSettings, out: Path) -> dict[st
     from context_agent.synth_data.task import write_tasks
 
     with console.progress("Reading", "documents") as advance:
-        made = LinkTasks(corpus.walk(), settings, advance)
+        link_tasks_ = LinkTasks(corpus.walk(), settings, advance)
     with console.progress("Building", "tasks") as advance:
 
         def counted(tasks: Iterable[Task]) -> Iterator[Task]:
@@ -147,8 +147,8 @@ def link_tasks(corpus: Corpus, settings: LinkTaskSettings, out: Path) -> dict[st
                 advance(number, settings.count)
                 yield task
 
-        write_tasks(out, counted(made.tasks()))
-    return made.tally.to_json()
+        write_tasks(out, counted(link_tasks_.tasks()))
+    return link_tasks_.tally.to_json()
 
 
 def _show_tally(tally: dict[str, Any], out: Path, *, as_json: bool) -> None:
@@ -204,11 +204,11 @@ def world(
     """
     from context_agent.synth_data import world as worlds
 
-    made = worlds.make(
+    invented = worlds.make(
         entities=entities, seed=seed, tasks=tasks, hops=hops, distractors=distractors, vocabulary=vocabulary
     )
     with console.progress("Inventing", "tasks") as advance:
-        about = worlds.write(made, out, force=force, report=advance)
+        about = worlds.write(invented, out, force=force, report=advance)
     if as_json:
         console.print_json({"folder": str(out), **about})
         return 0

@@ -86,8 +86,8 @@ def find_quote(quote: str, text: str) -> QuoteMatch | None:
     if at is not None:
         return QuoteMatch(MatchStep.EXACT, *at)
     for step, fold in _FOLDS:
-        source, wanted = fold(text), fold(quote).text
-        at = _locate(wanted, source.text) if wanted else None
+        source, needle = fold(text), fold(quote).text
+        at = _locate(needle, source.text) if needle else None
         if at is not None:
             return QuoteMatch(step, *_span(source, *at))
     return _by_words(_fold_punctuation(quote).text, _fold_punctuation(text))
@@ -103,14 +103,14 @@ def normalize(text: str) -> str:
     return _fold_punctuation(text).text
 
 
-def _locate(wanted: str, text: str) -> tuple[int, int] | None:
+def _locate(needle: str, text: str) -> tuple[int, int] | None:
     """The first occurrence that begins and ends where words do."""
-    start = text.find(wanted)
+    start = text.find(needle)
     while start >= 0:
-        end = start + len(wanted)
+        end = start + len(needle)
         if not _joined(text, start) and not _joined(text, end):
             return start, end
-        start = text.find(wanted, start + 1)
+        start = text.find(needle, start + 1)
     return None
 
 
@@ -118,8 +118,8 @@ def _joined(text: str, at: int) -> bool:
     """Whether a word goes on across this place."""
     if not 0 < at < len(text):
         return False
-    left, right = text[at - 1], text[at]
-    return _is_part(left) and _is_part(right) and not _UNSPACED.match(left) and not _UNSPACED.match(right)
+    before, after = text[at - 1], text[at]
+    return _is_part(before) and _is_part(after) and not _UNSPACED.match(before) and not _UNSPACED.match(after)
 
 
 def _is_part(char: str) -> bool:
@@ -136,29 +136,29 @@ def _assembled(parts: Iterator[tuple[str, int]], length: int) -> _FoldedText:
     chars: list[str] = []
     origin = array("l")
     pending = -1
-    for char, place in parts:
+    for char, position in parts:
         if char == " ":
-            pending = place if pending < 0 else pending
+            pending = position if pending < 0 else pending
             continue
         if pending >= 0 and chars:
             chars.append(" ")
             origin.append(pending)
         pending = -1
         chars.append(char)
-        origin.append(place)
+        origin.append(position)
     origin.append(length)
     return _FoldedText("".join(chars), origin)
 
 
 @lru_cache(maxsize=64)
 def _fold_whitespace(text: str) -> _FoldedText:
-    return _assembled(((" " if char.isspace() else char, place) for place, char in enumerate(text)), len(text))
+    return _assembled(((" " if char.isspace() else char, position) for position, char in enumerate(text)), len(text))
 
 
 @lru_cache(maxsize=64)
 def _fold_links(text: str) -> _FoldedText:
-    kept = ((char, place) for char, place in _visible_text(text))
-    return _assembled(((" " if char.isspace() else char, place) for char, place in kept), len(text))
+    visible = ((char, position) for char, position in _visible_text(text))
+    return _assembled(((" " if char.isspace() else char, position) for char, position in visible), len(text))
 
 
 @lru_cache(maxsize=64)
@@ -191,9 +191,9 @@ def _visible(text: str, start: int, end: int, *, depth: int) -> Iterator[tuple[s
 
 
 def _normalized_chars(chars: Iterator[tuple[str, int]]) -> Iterator[tuple[str, int]]:
-    for char, place in chars:
+    for char, position in chars:
         for plain in _normalized_char(char):
-            yield plain, place
+            yield plain, position
 
 
 @lru_cache(maxsize=4096)
@@ -202,20 +202,20 @@ def _normalized_char(char: str) -> str:
     if char in _INVISIBLE or char in _APOSTROPHES:
         return ""
     plain = unicodedata.normalize("NFKD", unicodedata.normalize("NFKD", char).casefold())
-    return "".join(one if _is_part(one) else " " for one in plain)
+    return "".join(part if _is_part(part) else " " for part in plain)
 
 
 def _by_words(quote: str, source: _FoldedText) -> QuoteMatch | None:
     """The last step of the cascade, on texts without punctuation and case."""
-    wanted = [word for word in quote.split() if _tells(word)]
-    if len(wanted) < LEADING_WORDS:
+    quote_words = [word for word in quote.split() if _tells(word)]
+    if len(quote_words) < LEADING_WORDS:
         return None
-    places = [(match[0], match.start(), match.end()) for match in _WORD.finditer(source.text) if _tells(match[0])]
-    words = [word for word, _, _ in places]
-    first, rest = wanted[:LEADING_WORDS], wanted[LEADING_WORDS:]
+    text_words = [(match[0], match.start(), match.end()) for match in _WORD.finditer(source.text) if _tells(match[0])]
+    words = [word for word, _, _ in text_words]
+    first, rest = quote_words[:LEADING_WORDS], quote_words[LEADING_WORDS:]
     for at in range(len(words) - LEADING_WORDS + 1):
         if words[at : at + LEADING_WORDS] == first and (last := _follows(rest, words, at + LEADING_WORDS)) is not None:
-            return QuoteMatch(MatchStep.WORDS, *_span(source, places[at][1], places[last][2]))
+            return QuoteMatch(MatchStep.WORDS, *_span(source, text_words[at][1], text_words[last][2]))
     return None
 
 
@@ -227,12 +227,12 @@ def _follows(rest: Sequence[str], words: Sequence[str], start: int) -> int | Non
     """The index of the last of the `rest`, where all of them stand from `start` on, in order and nearby."""
     at = start
     for word in rest:
-        place = next(
+        found_at = next(
             (index for index in range(at, min(len(words), at + SKIPPED_WORDS + 1)) if words[index] == word), None
         )
-        if place is None:
+        if found_at is None:
             return None
-        at = place + 1
+        at = found_at + 1
     return at - 1
 
 
@@ -249,10 +249,10 @@ _ORDINALS = (
 SCALES = {"thousand": 10**3, "million": 10**6, "billion": 10**9, "trillion": 10**12}
 _WORDS = {
     **{word: value for value, word in enumerate(_UNITS)},
-    **{word: 20 + 10 * place for place, word in enumerate(_TENS)},
+    **{word: 20 + 10 * number for number, word in enumerate(_TENS)},
     **{
-        f"{ten} {unit}": 20 + 10 * place + value
-        for place, ten in enumerate(_TENS)
+        f"{ten} {unit}": 20 + 10 * number + value
+        for number, ten in enumerate(_TENS)
         for value, unit in enumerate(_UNITS[:10])
         if value
     },
@@ -269,27 +269,29 @@ _SCALED = re.compile(rf"(\d+(?:\.\d+)?)\s*({'|'.join(SCALES)})\b", re.I)
 
 def states_answer(text: str, answer: str, aliases: Iterable[str] = ()) -> bool:
     """Whether the text says the answer, or an alias of it."""
-    wanted = [form for one in (answer, *aliases) for form in answer_forms(one)]
-    return _any_stands(wanted, _canonical(text))
+    accepted = [form for name in (answer, *aliases) for form in answer_forms(name)]
+    return _any_stands(accepted, _canonical(text))
 
 
 def reveals_answer(text: str, answer: str, aliases: Iterable[str] = ()) -> bool:
     """Whether the text says the answer, or enough of it to guess."""
-    wanted = [_without_accents(form) for one in (answer, *aliases) for form in (*answer_forms(one), *_partial(one))]
-    return _any_stands(wanted, _without_accents(_canonical(text)))
+    revealing = [
+        _without_accents(form) for name in (answer, *aliases) for form in (*answer_forms(name), *_partial(name))
+    ]
+    return _any_stands(revealing, _without_accents(_canonical(text)))
 
 
 @lru_cache(maxsize=1024)
 def answer_forms(answer: str) -> tuple[str, ...]:
     """The answer's notations, as `quotes.plain` would write them."""
     canonical = _canonical(answer)
-    found = dict.fromkeys([canonical, *_without_article(canonical), *_numbers(canonical), *_dates(answer)])
-    return tuple(form for form in found if form)
+    distinct = dict.fromkeys([canonical, *_without_article(canonical), *_numbers(canonical), *_dates(answer)])
+    return tuple(form for form in distinct if form)
 
 
-def _any_stands(wanted: Sequence[str], text: str) -> bool:
+def _any_stands(phrases: Sequence[str], text: str) -> bool:
     padded = f" {text} "
-    return any(f" {form} " in padded or _stands_unspaced(form, text) for form in wanted if form)
+    return any(f" {form} " in padded or _stands_unspaced(form, text) for form in phrases if form)
 
 
 def _stands_unspaced(form: str, text: str) -> bool:
@@ -350,23 +352,23 @@ def _dates(answer: str) -> Iterator[str]:
     if not (1 <= month <= 12 and 1 <= day <= 31):
         return
     for name in (MONTHS[month - 1], MONTHS[month - 1][:3]):
-        for shown in (f"{day}", f"{day}{_suffix(day)}"):
-            yield from (f"{shown} {name} {year}", f"{name} {shown} {year}", f"{shown} of {name} {year}")
+        for day_form in (f"{day}", f"{day}{_suffix(day)}"):
+            yield from (f"{day_form} {name} {year}", f"{name} {day_form} {year}", f"{day_form} of {name} {year}")
     for d, m in ((f"{day}", f"{month}"), (f"{day:02}", f"{month:02}")):
         yield from (f"{year} {m} {d}", f"{d} {m} {year}", f"{m} {d} {year}")
 
 
 def _month(name: str) -> int:
-    return next(place for place, month in enumerate(MONTHS, start=1) if month.startswith(name.lower()[:3]))
+    return next(number for number, month in enumerate(MONTHS, start=1) if month.startswith(name.lower()[:3]))
 
 
 def _partial(answer: str) -> Iterator[str]:
     """Parts that give the answer away: the last word of a name, its initials, the year of a date."""
     words = answer.split()
-    named = [word for word in words if word[:1].isupper() and word.strip(".,").isalpha()]
-    if 2 <= len(named) == len(words) <= 4 and len(words[-1]) > 3:
+    capitalized = [word for word in words if word[:1].isupper() and word.strip(".,").isalpha()]
+    if 2 <= len(capitalized) == len(words) <= 4 and len(words[-1]) > 3:
         yield normalize(words[-1])
-    if len(named) == len(words) >= 3:
+    if len(capitalized) == len(words) >= 3:
         yield normalize("".join(word[0] for word in words))
     if any(_dates(answer)) and (year := re.search(r"\b\d{4}\b", answer)):
         yield year[0]
@@ -396,8 +398,8 @@ def chunks_stating(quote: str, corpus: Corpus, *, limit: int = CANDIDATES) -> tu
 
 def chunks_restating(quote: str, chunks: Iterable[Chunk]) -> tuple[str, ...]:
     """Ids of those chunks that state the quote, ordered by document and place."""
-    found = {(chunk.document_id, chunk.index, chunk.id) for chunk in chunks if states_fact(chunk.text, quote)}
-    return tuple(chunk_id for _, _, chunk_id in sorted(found))
+    stating = {(chunk.document_id, chunk.index, chunk.id) for chunk in chunks if states_fact(chunk.text, quote)}
+    return tuple(chunk_id for _, _, chunk_id in sorted(stating))
 
 
 def states_fact(text: str, quote: str) -> bool:
@@ -407,23 +409,23 @@ def states_fact(text: str, quote: str) -> bool:
         return False
     if f" {folded} " in f" {_joined_words(text)} ":
         return True
-    wanted, words = numbers_in(quote), _content_words(quote)
-    return bool(wanted) and any(
-        wanted <= numbers_in(sentence) and len(words & _content_words(sentence)) >= SHARED_WORDS * len(words)
+    numbers, words = numbers_in(quote), _content_words(quote)
+    return bool(numbers) and any(
+        numbers <= numbers_in(sentence) and len(words & _content_words(sentence)) >= SHARED_WORDS * len(words)
         for sentence in _FACT_SENTENCE.split(text)
     )
 
 
 def numbers_in(text: str) -> frozenset[str]:
     """The numbers in a text as they compare: `$1.2 million` is `1,200,000`; a percentage is no plain number."""
-    found = set()
+    numbers = set()
     for match in _FIGURE.finditer(text):
         value, unit = float(match[1].replace(",", "")), (match[2] or "").lower()
         if unit in ("%", "percent"):
-            found.add(f"{value:.12g}%")
+            numbers.add(f"{value:.12g}%")
         else:
-            found.add(f"{value * SCALES.get(unit, 1):.12g}")
-    return frozenset(found)
+            numbers.add(f"{value * SCALES.get(unit, 1):.12g}")
+    return frozenset(numbers)
 
 
 def _joined_words(text: str) -> str:

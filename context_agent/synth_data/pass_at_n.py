@@ -50,7 +50,7 @@ class AttemptResults:
 
     def solved(self, threshold: float) -> int:
         """Attempts that reached this recall."""
-        return sum(one >= threshold for one in self.recalls)
+        return sum(recall >= threshold for recall in self.recalls)
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,14 +69,16 @@ class PassAtN:
 
     async def run(self, task: Task) -> AttemptResults:
         """The attempts, one after another. Raises what a search raises, and `PolicyError` for one that broke off."""
-        gold = gold_of(task.asked, self.attempts[0].agent.corpus)
+        gold = gold_of(task.as_question, self.attempts[0].agent.corpus)
         results = []
         for attempt in self.attempts:
-            found = await attempt.agent.asearch(task.question, k=self.k, question_id=task.id)
-            if found.error is not None:
-                raise PolicyError(f"{attempt.label}: {found.error}")
-            results.append(found)
-        return AttemptResults(tuple(_recall(gold, found) for found in results), tuple(found.turns for found in results))
+            result = await attempt.agent.asearch(task.question, k=self.k, question_id=task.id)
+            if result.error is not None:
+                raise PolicyError(f"{attempt.label}: {result.error}")
+            results.append(result)
+        return AttemptResults(
+            tuple(_recall(gold, result) for result in results), tuple(result.turns for result in results)
+        )
 
     def extreme(self, passes: AttemptResults) -> Extreme | None:
         """Whether the task is one to drop, and which kind."""
@@ -102,23 +104,23 @@ class PassAtN:
 
     def labelled(self, task: Task, passes: AttemptResults) -> Task:
         """The task with what the attempts came to among its labels."""
-        came = {
+        label = {
             "policy": self.attempts[0].agent.policy.name,
             "vary": self.vary,
             "attempts": [attempt.label for attempt in self.attempts],
-            "recalls": [round(one, 4) for one in passes.recalls],
+            "recalls": [round(recall, 4) for recall in passes.recalls],
             "turns": list(passes.turns),
             "solved": passes.solved(self.threshold),
             "of": len(self.attempts),
             "k": self.k,
             "threshold": self.threshold,
         }
-        return replace(task, labels={**task.labels, ATTEMPTS_LABEL: came})
+        return replace(task, labels={**task.labels, ATTEMPTS_LABEL: label})
 
     def told(self, passes: AttemptResults) -> str:
         """The recall of each attempt, in words."""
-        named = zip(self.attempts, passes.recalls, strict=True)
-        return ", ".join(f"{attempt.label}: recall {found:.2f}" for attempt, found in named)
+        pairs = zip(self.attempts, passes.recalls, strict=True)
+        return ", ".join(f"{attempt.label}: recall {recall:.2f}" for attempt, recall in pairs)
 
     def close(self) -> None:
         """Ends the agents' threads."""
@@ -144,7 +146,7 @@ def build_attempts(
     """
     if count < 1:
         raise ConfigError(f"passes must be at least 1; got {count}")
-    made = {"seed": _seeds, "effort": _efforts, "window": _windows}[vary]
+    settings_of = {"seed": _seeds, "effort": _efforts, "window": _windows}[vary]
     return tuple(
         Attempt(
             label,
@@ -159,7 +161,7 @@ def build_attempts(
                 trajectories=trajectories,
             ),
         )
-        for label, decides, seed, tokens in made(policy, count, window)
+        for label, decides, seed, tokens in settings_of(policy, count, window)
     )
 
 
@@ -168,10 +170,10 @@ def default_vary(policy: Policy) -> Vary:
     return "effort" if isinstance(policy, BridgePolicy) else "seed"
 
 
-def _recall(gold: Gold, found: SearchResult) -> float:
+def _recall(gold: Gold, result: SearchResult) -> float:
     """The share of the gold in the result, 0 for a task without gold."""
-    met = [gold.found_by(document.id, (chunk.id for chunk in document.chunks)) for document in found.documents]
-    return len(frozenset[int]().union(*met)) / gold.needs if gold.needs else 0.0
+    needs = [gold.found_by(document.id, (chunk.id for chunk in document.chunks)) for document in result.documents]
+    return len(frozenset[int]().union(*needs)) / gold.needs if gold.needs else 0.0
 
 
 AttemptSetting = tuple[str, Policy, int, int]
@@ -188,8 +190,8 @@ def _efforts(policy: Policy, count: int, window: int) -> list[AttemptSetting]:
     if not isinstance(policy, BridgePolicy):
         raise ConfigError(f"{policy.name} has no effort to vary: vary the seed, or the window")
     return [
-        (f"searches {one}", _with_fewer_searches(policy, one), 0, window)
-        for one in _search_counts(policy.effort.searches, count)
+        (f"searches {searches}", _with_fewer_searches(policy, searches), 0, window)
+        for searches in _search_counts(policy.effort.searches, count)
     ]
 
 

@@ -22,7 +22,7 @@ from context_agent.retrieval.protocol import Corpus
 from context_agent.synth_data.pass_at_n import ATTEMPTS_LABEL as PASSES
 from context_agent.synth_data.pass_at_n import PassAtN
 from context_agent.synth_data.stages import DroppedRow, KeptRows, ProgressCallback, StageReport, run_stage
-from context_agent.synth_data.task import Task, documents_of, question_key
+from context_agent.synth_data.task import Task, question_key
 
 LIKENESS = 0.7
 """Jaccard index from which two questions about the same documents are one."""
@@ -53,26 +53,26 @@ def find_duplicates(tasks: Sequence[Task], *, likeness: float = LIKENESS) -> lis
         raise ConfigError(f"likeness must be above 0 and at most 1; got {likeness}")
     shingled = [shingles(task.question) for task in tasks]
     ranks = _by_rarity(shingled)
-    asked: dict[str, str] = {}
+    first_ids: dict[str, str] = {}
     blocks: dict[frozenset[str], _QuestionIndex] = defaultdict(lambda: _QuestionIndex(likeness))
-    found = []
+    repeated = []
     for task, grams in zip(tasks, shingled, strict=True):
         text = question_key(task.question)
-        if text in asked:
-            found.append(Duplicate(task, asked[text], 1.0))
+        if text in first_ids:
+            repeated.append(Duplicate(task, first_ids[text], 1.0))
             continue
-        asked[text] = task.id
+        first_ids[text] = task.id
         if not task.gold:
             continue
         block = blocks[frozenset(task.gold)]
         ordered = sorted(grams, key=ranks.__getitem__)
         nearest = block.nearest(grams, ordered)
         if nearest is not None:
-            found.append(Duplicate(task, *nearest))
-            del asked[text]
+            repeated.append(Duplicate(task, *nearest))
+            del first_ids[text]
             continue
         block.add(task.id, grams, ordered)
-    return found
+    return repeated
 
 
 def shingles(text: str) -> frozenset[str]:
@@ -93,7 +93,11 @@ class _QuestionIndex:
         """The id and likeness of the likest member, the earliest of equals; None where none is like enough."""
         rows = sorted({row for gram in self._prefix(ordered) for row in self._postings.get(gram, ())})
         scored = ((self._members[row][0], _jaccard(grams, self._members[row][1])) for row in rows)
-        return max((one for one in scored if one[1] >= self._likeness), key=lambda one: one[1], default=None)
+        return max(
+            (candidate for candidate in scored if candidate[1] >= self._likeness),
+            key=lambda candidate: candidate[1],
+            default=None,
+        )
 
     def add(self, name: str, grams: frozenset[str], ordered: Sequence[str]) -> None:
         for gram in self._prefix(ordered):
@@ -106,9 +110,9 @@ class _QuestionIndex:
         return ordered[: len(ordered) - math.ceil(self._likeness * len(ordered) - 1e-9) + 1]
 
 
-def _jaccard(one: frozenset[str], other: frozenset[str]) -> float:
-    shared = len(one & other)
-    return shared / (len(one) + len(other) - shared)
+def _jaccard(left: frozenset[str], right: frozenset[str]) -> float:
+    shared = len(left & right)
+    return shared / (len(left) + len(right) - shared)
 
 
 def _by_rarity(shingled: Iterable[frozenset[str]]) -> dict[str, int]:
@@ -168,12 +172,12 @@ def rival_margin(task: Task, corpus: Corpus) -> float | None:
 
     None where the corpus has no gold of the task or nothing beside it, or cannot tell similarities.
     """
-    right = documents_of(task)
+    right = task.documents
     hits = corpus.search(task.question, limit=RIVAL_HITS)
     wrong = {*task.distractors, *(hit.chunk.document_id for hit in hits)} - right
     gold = _cosines(task.question, task.gold, corpus)
-    others = _cosines(task.question, sorted(wrong), corpus)
-    return max(others) - min(gold) if gold and others else None
+    rivals = _cosines(task.question, sorted(wrong), corpus)
+    return max(rivals) - min(gold) if gold and rivals else None
 
 
 def _cosines(question: str, documents: Sequence[str], corpus: Corpus) -> list[float]:
@@ -182,9 +186,9 @@ def _cosines(question: str, documents: Sequence[str], corpus: Corpus) -> list[fl
     for document in documents:
         chunks = corpus.read(document)
         cosines = corpus.similarity(question, [chunk.id for chunk in chunks]) if chunks else np.zeros(0)
-        known = cosines[~np.isnan(cosines)]
-        if len(known):
-            best.append(float(known.max()))
+        defined = cosines[~np.isnan(cosines)]
+        if len(defined):
+            best.append(float(defined.max()))
     return best
 
 
@@ -211,7 +215,11 @@ async def filter_tasks(
     `likeness=None` keeps near-duplicates. A task whose attempts broke off is dropped as failed, and tried again by the
     next run. So is one that has become a near-duplicate, or is none any more, because the other tasks have changed.
     """
-    repeated = {} if likeness is None else {one.task.id: one for one in find_duplicates(tasks, likeness=likeness)}
+    repeated = (
+        {}
+        if likeness is None
+        else {duplicate.task.id: duplicate for duplicate in find_duplicates(tasks, likeness=likeness)}
+    )
     sieve = _TaskFilter({task.id: task for task in tasks}, corpus, repeated, trial)
     settings = {"corpus": corpus.name, "likeness": likeness, "passes": None if trial is None else trial.settings}
     rows = [task.to_json() for task in tasks]
@@ -222,7 +230,7 @@ async def filter_tasks(
         out,
         concurrency=concurrency,
         settings=settings,
-        beside=lambda row: repeated[row["id"]].reason if row["id"] in repeated else "",
+        depends_on=lambda row: repeated[row["id"]].reason if row["id"] in repeated else "",
         advance=advance,
     )
 
@@ -239,7 +247,7 @@ class _TaskFilter:
         task = self._tasks[row["id"]]
         if not task.gold and not task.facts:
             return DroppedRow(NO_GOLD)
-        if missing := await self._aside(missing_gold, self._corpus, [task.asked]):
+        if missing := await self._aside(missing_gold, self._corpus, [task.as_question]):
             return DroppedRow(MISSING, ", ".join(missing.ids))
         if task.id in self._repeated:
             return DroppedRow(REPEATED, self._repeated[task.id].reason)

@@ -1,8 +1,8 @@
-"""A synthetic task: a query row as everywhere else, and beside it how it was made and verified.
+"""A synthetic task: a question, and how it was made and verified. Task files, and other JSONL and JSON files.
 
-In JSON a task is one object whose fields `id, question, answer, gold, type, hops, facts` are those of a question, so
-that every file of tasks is a file of questions. The other fields carry the names of the published format where it has
-one (Context-1, section 2: level, clues, truth type, supporting items, distractors, bridging item).
+In JSON a task is one object. Its fields `id, question, answer, gold, type, hops, facts` are those of a question, so
+every task file is a question file. The other fields have the names of the published format (Context-1, section 2:
+level, clues, truth type, supporting items, distractors, bridging item).
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, cast
 
+from context_agent._support.journal import replace_file, replacing
 from context_agent.errors import DataError
 from context_agent.eval.checks import normalised
 from context_agent.questions import Question, Source, load_rows, question_of
@@ -20,7 +21,7 @@ from context_agent.questions import Question, Source, load_rows, question_of
 
 @dataclass(frozen=True, slots=True)
 class Support:
-    """A supporting document, with the quotes that prove it: from the clues, from itself, and of the answer."""
+    """A supporting document with its quotes: from the clues, from the document, and of the answer."""
 
     id: str
     chunks: tuple[str, ...] = ()
@@ -32,11 +33,11 @@ class Support:
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """One task. `level` counts extensions (0 for none), `hops` the documents that must be found one after another.
+    """One task. `level` counts the extensions, `hops` the documents that must be found one after another.
 
-    `clues` are the obfuscated hints the question was written from. `distractors` are ids of documents that look
-    relevant and do not contain the answer; `bridge` is the document by which the last extension was joined on.
-    `origin` says what made it (`links`, `world`, `model`, `feedback`), `labels` holds what later stages measured.
+    `clues` are the obfuscated hints that the question was written from. `distractors` are ids of documents that look
+    relevant and do not contain the answer. `bridge` is the document that connects the last extension. `origin` says
+    how the task was made (`links`, `world`, `model`, `feedback`). `labels` holds what later stages measured.
     """
 
     id: str
@@ -58,30 +59,46 @@ class Task:
     labels: Mapping[str, Any] = field(default_factory=dict)
 
     @property
-    def asked(self) -> Question:
-        """The task as the question it is."""
+    def as_question(self) -> Question:
+        """The task as a `Question`."""
         return Question(self.id, self.question, self.answer, self.gold, self.type, self.hops, self.facts)
 
+    @property
+    def aliases(self) -> Sequence[str]:
+        """Other ways to write the answer."""
+        aliases = self.labels.get("aliases", ())
+        return [str(alias) for alias in aliases] if isinstance(aliases, list | tuple) else []
+
+    @property
+    def named_documents(self) -> frozenset[str]:
+        """The ids of gold, supporting and bridging documents."""
+        return frozenset({*self.gold, *(support.id for support in self.supporting), self.bridge} - {""})
+
+    @property
+    def documents(self) -> frozenset[str]:
+        """Every document that proves the task: the named ones, and those of the chunks in its facts."""
+        return self.named_documents | {document_of_chunk(chunk) for fact in self.facts for chunk in fact}
+
     def to_json(self) -> dict[str, Any]:
-        """Plain data, in a fixed order of keys."""
+        """The task as plain data, with its keys in a fixed order."""
         return asdict(self)
 
 
-def task_of(row: Mapping[str, Any], place: str, number: int = 0) -> Task:
-    """The task of a decoded row; fields it does not know are passed over. Raises `DataError` naming the `place`.
+def task_of(row: Mapping[str, Any], location: str, number: int = 0) -> Task:
+    """The task of a decoded row; unknown fields are ignored. Raises `DataError` that names the location.
 
-    A plain query row is a task too, one that says nothing of its making.
+    A plain question is a task, too.
     """
-    asked = question_of(row, number, place)
+    question = question_of(row, number, location)
     try:
         return Task(
-            id=asked.id,
-            question=asked.question,
-            answer=asked.answer,
-            gold=asked.gold,
-            type=asked.type,
-            hops=asked.hops,
-            facts=asked.facts,
+            id=question.id,
+            question=question.question,
+            answer=question.answer,
+            gold=question.gold,
+            type=question.type,
+            hops=question.hops,
+            facts=question.facts,
             level=int(row.get("level") or 0),
             clues=str(row.get("clues") or ""),
             truth_type=str(row.get("truth_type") or ""),
@@ -94,7 +111,7 @@ def task_of(row: Mapping[str, Any], place: str, number: int = 0) -> Task:
             labels=dict(row.get("labels") or {}),
         )
     except (AttributeError, KeyError, TypeError, ValueError) as error:
-        raise DataError(f"{place}: not a task ({error})") from None
+        raise DataError(f"{location}: not a task ({error})") from None
 
 
 def _support(item: Mapping[str, Any]) -> Support:
@@ -102,38 +119,22 @@ def _support(item: Mapping[str, Any]) -> Support:
     return Support(id=str(item["id"]), contains_truth=bool(item.get("contains_truth")), **lists)
 
 
-def documents_of(task: Task) -> frozenset[str]:
-    """Every document the task stands on: those it names, and those whose chunks its facts name."""
-    return named_documents(task) | {_document_of(chunk) for fact in task.facts for chunk in fact}
-
-
-def named_documents(task: Task) -> frozenset[str]:
-    """The documents that the task names by their own ids: gold, support and bridge."""
-    return frozenset({*task.gold, *(item.id for item in task.supporting), task.bridge} - {""})
-
-
-def _document_of(chunk: str) -> str:
-    """The document in a chunk's id; an id of another make counts as a document of its own."""
-    document, _, index = chunk.rpartition("_")
-    return document if document and index.isdigit() else chunk
+def document_of_chunk(chunk_id: str) -> str:
+    """The document in a chunk's id; an id of another form counts as a document of its own."""
+    document, _, index = chunk_id.rpartition("_")
+    return document if document and index.isdigit() else chunk_id
 
 
 def question_key(text: str) -> str:
-    """The text's words as `normalised` has them; a text of signs alone as it stands."""
+    """What equal questions share: the normalised words; the text itself if it has no words."""
     return normalised(text) or text.strip()
-
-
-def aliases(task: Task) -> Sequence[str]:
-    """The other ways in which the task's answer may be written."""
-    listed = task.labels.get("aliases", ())
-    return [str(alias) for alias in listed] if isinstance(listed, list | tuple) else []
 
 
 def load_tasks(source: Source, *, problems: list[str] | None = None) -> list[Task]:
     """The tasks of a JSONL file (`.gz` or not), an open stream, or standard input (`-`), in order.
 
-    Raises `DataError`, with the line's number, for a row that is no task and for an id that was there before; where a
-    list of `problems` is given, such rows are left out and what is wrong with them is added to it.
+    Raises `DataError` with the line's number for an invalid row or a repeated id. With a list of `problems`, such rows
+    are skipped and their errors are added to the list.
     """
     return load_rows(source, _task_row, problems=problems)
 
@@ -144,30 +145,22 @@ def write_tasks(path: Path, tasks: Iterable[Task]) -> int:
 
 
 def write_rows(path: Path, rows: Iterable[Mapping[str, Any]]) -> int:
-    """Replaces a JSONL file by these rows, all or nothing, and returns how many. Folders are made as needed."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(f".{path.name}.partial")
+    """Replaces a JSONL file by these rows, all or nothing, and returns how many. Creates missing parent folders."""
     count = 0
-    try:
-        with partial.open("w", encoding="utf-8", newline="\n") as stream:
-            for row in rows:
-                stream.write(encode_row(row) + "\n")
-                count += 1
-        partial.replace(path)
-    finally:
-        partial.unlink(missing_ok=True)
+    with replacing(path) as file:
+        for row in rows:
+            file.write(f"{encode_row(row)}\n".encode())
+            count += 1
     return count
 
 
 def write_json(path: Path, data: Mapping[str, Any]) -> None:
     """Replaces the file by this object, all or nothing."""
-    partial = path.with_name(f".{path.name}.partial")
-    partial.write_text(json.dumps(data, indent=2, ensure_ascii=False) + "\n", encoding="utf-8", newline="\n")
-    partial.replace(path)
+    replace_file(path, json.dumps(data, indent=2, ensure_ascii=False) + "\n")
 
 
 def encode_row(row: Mapping[str, Any]) -> str:
-    """The row as one line of JSON. A text that UTF-8 cannot hold (a lone surrogate) is written with escapes."""
+    """The row as one line of JSON. Text that UTF-8 cannot encode (a lone surrogate) is escaped."""
     line = json.dumps(row, ensure_ascii=False)
     try:
         line.encode()
@@ -176,6 +169,6 @@ def encode_row(row: Mapping[str, Any]) -> str:
     return line
 
 
-def _task_row(row: object, number: int, place: str) -> Task:
-    # What is no object is refused by `task_of` itself, in the words of a question file.
-    return task_of(cast("Mapping[str, Any]", row), place, number)
+def _task_row(row: object, number: int, location: str) -> Task:
+    # `task_of` rejects a value that is not an object, with the message for question files.
+    return task_of(cast("Mapping[str, Any]", row), location, number)

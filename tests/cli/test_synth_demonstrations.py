@@ -72,7 +72,7 @@ def test_a_language_model_teaches(inside, tasks, index):
         return says(calls=[("search_corpus", {"query": str(body["messages"][-1]["content"])[-80:]})])
 
     with serving(*[model] * 40) as server:
-        options = ("--teacher", "chat", "--base-url", server.url, "--model", "scripted")
+        options = ("--expert", "chat", "--base-url", server.url, "--model", "scripted")
         done = inside("synth", "trajectories", tasks, "--path", index, "--out", "out", "--json", *options)
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["episodes"] == 6

@@ -9,6 +9,7 @@ import textwrap
 
 import pytest
 
+from context_agent._support.journal import file_lock
 from context_agent.errors import ConfigError, DataError
 from context_agent.synth_data.stages import (
     DroppedRow,
@@ -17,7 +18,6 @@ from context_agent.synth_data.stages import (
     StageHalted,
     dropped_path,
     journal_path,
-    lock,
     redo_inputs,
     run_stage,
 )
@@ -125,7 +125,7 @@ async def test_other_settings_are_refused_with_the_difference(tmp_path):
     out = tmp_path / "out.jsonl"
     await run_stage("set", ROWS, doubled, out, settings={"seed": 1, "model": "a"})
     await run_stage("set", ROWS, doubled, out, settings={"model": "a", "seed": 1})
-    with pytest.raises(ConfigError, match="seed was 1 and is now 2") as caught:
+    with pytest.raises(ConfigError, match="seed was 1 and is 2") as caught:
         await run_stage("set", ROWS, doubled, out, settings={"seed": 2, "model": "a"})
     assert "model was" not in str(caught.value)
     with pytest.raises(ConfigError, match="journal of stage 'set', not of 'other'"):
@@ -157,14 +157,14 @@ async def test_two_runs_at_once_are_refused(tmp_path):
     out = tmp_path / "out.jsonl"
     first = asyncio.create_task(run_stage("twice", ROWS, doubled, out, concurrency=1))
     await asyncio.sleep(0.005)
-    with pytest.raises(DataError, match="another process is at work"):
+    with pytest.raises(DataError, match="another process is writing"):
         await run_stage("twice", ROWS, doubled, out)
     assert (await first).kept == 12
 
 
 KILLED = """
     import asyncio, pathlib, sys
-    from context_agent.synth_data.stages import Dropped, Kept, run
+    from context_agent.synth_data.stages import DroppedRow, KeptRows, run_stage
 
     folder = pathlib.Path(sys.argv[1])
 
@@ -173,9 +173,9 @@ KILLED = """
         with (folder / "worked").open("a") as log:
             log.write(row["id"] + "\\n")
         number = int(row["id"])
-        return Dropped("odd") if number % 2 else Kept(({"id": row["id"], "text": "x" * number},))
+        return DroppedRow("odd") if number % 2 else KeptRows(({"id": row["id"], "text": "x" * number},))
 
-    asyncio.run(run("kill", [{"id": str(n)} for n in range(200)], work, folder / "out.jsonl", concurrency=4))
+    asyncio.run(run_stage("kill", [{"id": str(n)} for n in range(200)], work, folder / "out.jsonl", concurrency=4))
 """
 
 
@@ -239,28 +239,29 @@ def test_there_is_nothing_to_forget_before_the_first_run(tmp_path):
 async def test_a_journal_that_is_damaged_or_in_use_is_not_forgotten_from(tmp_path):
     out = tmp_path / "out.jsonl"
     await run_stage("double", ROWS, doubled, out)
-    with journal_path(out).open("a+b") as stream:
-        lock(stream, journal_path(out))
-        with pytest.raises(DataError, match="another process"):
-            redo_inputs(out, lambda _: True)
+    with (
+        file_lock(journal_path(out).with_name(f"{journal_path(out).name}.lock")),
+        pytest.raises(DataError, match="another process"),
+    ):
+        redo_inputs(out, lambda _: True)
     with journal_path(out).open("ab") as stream:
-        stream.write(b"{cut")
+        stream.write(b"{cut\n")
     damaged = journal_path(out).read_bytes()
     with pytest.raises(DataError, match="damaged"):
         redo_inputs(out, lambda _: True)
     assert journal_path(out).read_bytes() == damaged
 
 
-async def test_a_row_is_worked_on_again_where_what_stands_beside_it_has_changed(tmp_path):
+async def test_a_row_is_worked_on_again_where_what_stands_dependency_it_has_changed(tmp_path):
     worked = []
 
     async def work(row):
         worked.append(row["id"])
         return KeptRows((dict(row),))
 
-    out, beside = tmp_path / "out.jsonl", {"3": "a"}
+    out, dependency = tmp_path / "out.jsonl", {"3": "a"}
     for expected in ([row["id"] for row in ROWS], [], ["3"]):
         worked.clear()
-        await run_stage("count", ROWS, work, out, beside=lambda row: beside.get(row["id"], ""))
+        await run_stage("count", ROWS, work, out, depends_on=lambda row: dependency.get(row["id"], ""))
         assert worked == expected
-        beside["3"] = "a" if worked else "b"
+        dependency["3"] = "a" if worked else "b"

@@ -32,6 +32,10 @@ LONGEST_NAME = 80
 """Characters of a task's id in a file name."""
 
 
+FIELD_KEYS = {"expert": "teacher"}
+"""Keys in files that differ from the field's name."""
+
+
 @dataclass(frozen=True, slots=True)
 class ExpertEpisode:
     """What is known of an episode without its file. Recalls and precision are of its output and of all it saw.
@@ -42,7 +46,7 @@ class ExpertEpisode:
     task: str
     rollout: int
     file: str
-    teacher: str
+    expert: str
     type: str
     hops: int
     trajectory_recall: float
@@ -60,13 +64,14 @@ class ExpertEpisode:
     bytes: int
 
     def to_json(self) -> dict[str, Any]:
-        """Plain data."""
-        return asdict(self)
+        """The row of the episode. The expert's name is stored as `teacher`."""
+        return {FIELD_KEYS.get(name, name): value for name, value in asdict(self).items()}
 
     @staticmethod
     def from_json(row: Mapping[str, Any]) -> ExpertEpisode:
-        """The episode of a row; raises `KeyError` where the row is none."""
-        return ExpertEpisode(**{field.name: row[field.name] for field in fields(ExpertEpisode)})
+        """The episode of a row. Raises `KeyError` if a field is missing."""
+        names = (field.name for field in fields(ExpertEpisode))
+        return ExpertEpisode(**{name: row[FIELD_KEYS.get(name, name)] for name in names})
 
 
 class EpisodePlayer:
@@ -75,7 +80,7 @@ class EpisodePlayer:
     def __init__(
         self,
         corpus: Corpus,
-        teacher: Expert,
+        expert: Expert,
         folder: Path,
         *,
         profile: Profile,
@@ -85,7 +90,7 @@ class EpisodePlayer:
     ) -> None:
         """`folder` gets the trajectory files."""
         self._corpus = corpus
-        self._teacher = teacher
+        self._expert = expert
         self._folder = folder
         self._profile = profile
         self._budget = budget
@@ -95,10 +100,10 @@ class EpisodePlayer:
     async def work(self, row: Mapping[str, Any]) -> KeptRows:
         """Plays the row's task. Raises `Unfit` for what no rerun would change, else the policy's or corpus's error."""
         task, rollout = task_of(row["task"], "task"), int(row["rollout"])
-        gold = await self._gold(task.asked)
+        gold = await self._gold(task.as_question)
         result = await self._search(task, gold, rollout)
-        if (said := failure(result)) is not None:
-            raise PolicyError(said)
+        if (message := failure(result)) is not None:
+            raise PolicyError(message)
         trajectory, name = result.trajectories[0], file_name(task, rollout)
         path = self._folder / name
         partial = path.with_name(f"{name}.partial")
@@ -120,7 +125,7 @@ class EpisodePlayer:
     async def _search(self, task: Task, gold: Gold, rollout: int) -> SearchResult:
         with SearchAgent(
             self._corpus,
-            self._teacher(gold),
+            self._expert(gold),
             profile=self._profile,
             budget=self._budget,
             limits=self._limits,
@@ -153,7 +158,7 @@ def _without_timestamps(trajectory: Trajectory, name: str) -> Trajectory:
 def _episode(task: Task, rollout: int, result: SearchResult, gold: Gold, path: Path) -> ExpertEpisode:
     (trajectory,) = result.trajectories
     try:
-        scores, _ = score(task.asked, result, gold=gold)
+        scores, _ = score(task.as_question, result, gold=gold)
     except TrajectoryError as error:
         raise PolicyError(f"the trajectory does not replay: {error}") from error
     profile = Profile.from_json(trajectory.header.profile)
@@ -164,7 +169,7 @@ def _episode(task: Task, rollout: int, result: SearchResult, gold: Gold, path: P
         task=task.id,
         rollout=rollout,
         file=path.name,
-        teacher=trajectory.header.policy,
+        expert=trajectory.header.policy,
         type=task.type,
         hops=task.hops or gold.needs,
         trajectory_recall=scores["trajectory_recall"] or 0.0,

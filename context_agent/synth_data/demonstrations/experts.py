@@ -22,20 +22,22 @@ Expert = Callable[[Gold], Policy]
 """Gives the policy that plays a task with this gold."""
 
 
-def oracle_expert(explorer: Policy | None = None, *, manner: OracleSettings | None = None, profile: Profile) -> Expert:
+def oracle_expert(
+    explorer: Policy | None = None, *, settings: OracleSettings | None = None, profile: Profile
+) -> Expert:
     """The teacher that knows the gold; it explores as `explorer` does, by default as the embedded policy."""
     if explorer is None:
         from context_agent.policies.bridge import BridgePolicy
 
         explorer = BridgePolicy()
     explores: Policy = explorer
-    return lambda gold: OraclePolicy(explores, gold, manner=manner, extended=profile.extended_arguments)
+    return lambda gold: OraclePolicy(explores, gold, settings=settings, extended=profile.extended_arguments)
 
 
 def instructed_expert(policy: Policy) -> Expert:
     """The policy as it is, with the profile's prompt in view even where it reads none."""
-    shown = InstructedPolicy(policy)
-    return lambda gold: shown
+    instructed = InstructedPolicy(policy)
+    return lambda gold: instructed
 
 
 class InstructedPolicy:
@@ -77,7 +79,7 @@ class OracleSettings:
     it prunes, `batch` the fewest chunks it prunes while there is room, `streak` the most turns in a row with a prune
     then (the published reward punishes longer ones). `hedge` is how many of the explorer's candidates end a ranking in
     which gold is missing. `noise` is the chance, for each chunk in a prune, that waste stays or gold goes; gold that
-    went is restored in the end. `named` searches titles of gold that stand in what was read.
+    went is restored in the end. `search_titles` searches titles of gold that stand in what was read.
     """
 
     pace: int | None = None
@@ -86,7 +88,15 @@ class OracleSettings:
     streak: int = 3
     hedge: int = 3
     noise: float = 0.0
-    named: bool = True
+    search_titles: bool = True
+
+    @property
+    def description(self) -> str:
+        """All settings as text, for the journal of a run."""
+        return (
+            f"pace={self.pace}, prune_at={self.prune_at}, batch={self.batch}, streak={self.streak}, "
+            f"hedge={self.hedge}, noise={self.noise}, named={self.search_titles}"
+        )
 
     def __post_init__(self) -> None:
         if not 0 <= self.prune_at <= 1 or not 0 <= self.noise < 1:
@@ -106,13 +116,13 @@ class OraclePolicy:
     """The explorer with gold as its judge; for one task, any number of episodes."""
 
     def __init__(
-        self, explorer: Policy, gold: Gold, *, manner: OracleSettings | None = None, extended: bool = True
+        self, explorer: Policy, gold: Gold, *, settings: OracleSettings | None = None, extended: bool = True
     ) -> None:
         """`extended` says whether the profile declares `limit` and `all_but`: what is not declared is not used."""
         self.name = f"oracle+{explorer.name}"
         self._explorer = explorer
         self._gold = gold
-        self._manner = manner or OracleSettings()
+        self._settings = settings or OracleSettings()
         self._extended = extended
 
     @property
@@ -127,7 +137,7 @@ class OraclePolicy:
     def open(self, question: str, corpus: Corpus, *, seed: int = 0) -> OracleActor:
         """An actor for one episode; `seed` draws the noise."""
         explorer = self._explorer.open(question, corpus, seed=seed)
-        return OracleActor(question, corpus, explorer, self._gold, self._manner, seed=seed, extended=self._extended)
+        return OracleActor(question, corpus, explorer, self._gold, self._settings, seed=seed, extended=self._extended)
 
 
 class OracleActor:
@@ -139,7 +149,7 @@ class OracleActor:
         corpus: Corpus,
         explorer: Actor,
         gold: Gold,
-        manner: OracleSettings,
+        settings: OracleSettings,
         *,
         seed: int = 0,
         extended: bool = True,
@@ -148,7 +158,7 @@ class OracleActor:
         self._corpus = corpus
         self._explorer = explorer
         self._gold = gold
-        self._manner = manner
+        self._settings = settings
         self._extended = extended
         self._draw = random.Random(f"{seed}:{question}")
         self._titles: dict[str, frozenset[int]] | None = None
@@ -181,18 +191,18 @@ class OracleActor:
         """The next searches, none where all is found, and whether the explorer needed room for its own."""
         if len(self._met((*view.blocks, *view.pruned))) == self._gold.needs:
             return (), False
-        own, pressed = self._waiting, False
-        if not own:
+        searches, pressed = self._waiting, False
+        if not searches:
             action = await self._explorer.act(view)
-            own = tuple(call for call in action.calls if call.name not in EDITS)
-            pressed = len(own) < len(action.calls)
-        asked = {str(call.arguments["query"]).casefold() for call in own if isinstance(call.arguments, dict)}
-        named = [title for title in await self._named(view) if not any(title in query for query in asked)]
+            searches = tuple(call for call in action.calls if call.name not in EDITS)
+            pressed = len(searches) < len(action.calls)
+        queries = {str(call.arguments["query"]).casefold() for call in searches if isinstance(call.arguments, dict)}
+        titles = [title for title in await self._named(view) if not any(title in query for query in queries)]
         # A name takes the place of the explorer's least promising search, whose room it needs.
-        kept = own[: max(0, len(own) - len(named))]
-        pace = max(1, len(kept) if self._manner.pace is None else self._manner.pace - len(named))
-        self._waiting = kept[pace:]
-        calls = (*kept[:pace], *(ToolCall(SEARCH, {"query": title, "limit": 4}) for title in named))
+        explored = searches[: max(0, len(searches) - len(titles))]
+        pace = max(1, len(explored) if self._settings.pace is None else self._settings.pace - len(titles))
+        self._waiting = explored[pace:]
+        calls = (*explored[:pace], *(ToolCall(SEARCH, {"query": title, "limit": 4}) for title in titles))
         return tuple(self._declared(call) for call in calls), pressed
 
     def _declared(self, call: ToolCall) -> ToolCall:
@@ -202,25 +212,27 @@ class OracleActor:
 
     async def _named(self, view: View) -> list[str]:
         """Titles of missing gold documents that stand in the question or in view, each given once."""
-        if not self._manner.named:
+        if not self._settings.search_titles:
             return []
         if self._titles is None:
             self._titles = await asyncio.to_thread(self._look_up) if self._corpus.blocking else self._look_up()
         met = self._met((*view.blocks, *view.pruned))
         read = "\n".join((self._question, *(block.text for block in view.blocks))).casefold()
-        found = [title for title, needs in self._titles.items() if not needs <= met and title in read]
-        for title in found:
+        titles = [title for title, needs in self._titles.items() if not needs <= met and title in read]
+        for title in titles:
             del self._titles[title]
-        return found
+        return titles
 
     def _look_up(self) -> dict[str, frozenset[int]]:
         """Title without its bracketed part, folded, to the needs that documents of that title meet."""
-        found = [
-            (chunk.title, met) for one, met in self._gold.documents.items() for chunk in self._corpus.read(one)[:1]
+        title_needs = [
+            (chunk.title, met)
+            for document, met in self._gold.documents.items()
+            for chunk in self._corpus.read(document)[:1]
         ]
         chunks = self._corpus.get(list(self._gold.chunks))
         titles: dict[str, frozenset[int]] = {}
-        for title, met in (*found, *((chunk.title, self._gold.chunks[chunk.id]) for chunk in chunks)):
+        for title, met in (*title_needs, *((chunk.title, self._gold.chunks[chunk.id]) for chunk in chunks)):
             plain = title.split(" (")[0].strip().casefold()
             if len(plain) >= SHORTEST_TITLE:
                 titles[plain] = titles.get(plain, frozenset()) | met
@@ -228,11 +240,11 @@ class OracleActor:
 
     def _prune(self, view: View, pressed: bool) -> tuple[ToolCall, ...]:
         """A prune of the waste in view, where it is due."""
-        soft, manner = view.budget.soft, self._manner
+        soft, settings = view.budget.soft, self._settings
         pressed = pressed or view.tier is not Tier.OPEN
         waste = [block for block in view.blocks if not self._meets(block)]
-        due = len(waste) >= manner.batch and view.tokens >= manner.prune_at * soft
-        if not pressed and not (due and self._pruned_in_a_row < manner.streak):
+        due = len(waste) >= settings.batch and view.tokens >= settings.prune_at * soft
+        if not pressed and not (due and self._pruned_in_a_row < settings.streak):
             return ()
         dropped = {block.id for block in view.blocks if self._goes(block, view)}
         staying = [block.id for block in view.blocks if block.id not in dropped]
@@ -240,11 +252,11 @@ class OracleActor:
             return ()
         if self._extended and 0 < len(staying) < len(dropped):
             return (ToolCall(PRUNE, {"all_but": list(dict.fromkeys(staying))}),)
-        return (ToolCall(PRUNE, {"chunk_ids": [one.id for one in view.blocks if one.id in dropped]}),)
+        return (ToolCall(PRUNE, {"chunk_ids": [block.id for block in view.blocks if block.id in dropped]}),)
 
     def _goes(self, block: Block, view: View) -> bool:
         """Whether a block is pruned: waste, and at times, by noise, the other one. Gold only where it can come back."""
-        wrong = self._draw.random() < self._manner.noise
+        wrong = self._draw.random() < self._settings.noise
         return (wrong and RESTORE in view.tools) if self._meets(block) else not wrong
 
     def _last_edits(self, view: View) -> tuple[ToolCall, ...]:
@@ -261,12 +273,12 @@ class OracleActor:
         best: dict[str, str] = {}
         for block in sorted((b for b in view.blocks if self._meets(b)), key=lambda b: (min(self._meets(b)), b.key)):
             best.setdefault(block.document_id, block.id)
-        named = [RankedId(one) for one in best.values()]
+        ranking = [RankedId(ranked) for ranked in best.values()]
         if len(self._met(view.blocks)) < self._gold.needs and isinstance(self._explorer, PartialRanker):
             owner = {block.id: block.document_id for block in view.blocks}
-            rest = [one for one in self._explorer.partial(view) if owner.get(one.id, one.id) not in best]
-            named += [RankedId(one.id) for one in rest[: self._manner.hedge]]
-        return tuple(named)
+            rest = [ranked for ranked in self._explorer.partial(view) if owner.get(ranked.id, ranked.id) not in best]
+            ranking += [RankedId(ranked.id) for ranked in rest[: self._settings.hedge]]
+        return tuple(ranking)
 
     def _meets(self, block: Block) -> frozenset[int]:
         return self._gold.found_by(block.document_id, (block.id,))

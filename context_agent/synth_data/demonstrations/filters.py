@@ -65,16 +65,16 @@ class FilterVerdict:
     """What becomes of an episode: kept as one of `KEPT`, or dropped by one of the `RULES`."""
 
     episode: ExpertEpisode
-    kept: bool
+    keep: bool
     reason: str
 
 
 def filter_episodes(episodes: Sequence[ExpertEpisode], filters: DemonstrationFilters) -> list[FilterVerdict]:
     """A verdict for each episode, in their order. Whatever the order, the verdicts are the same."""
-    found = {episode.file: _verdict_alone(episode, filters) for episode in episodes}
-    _drop_repeated(found, filters)
-    _drop_zero(found, filters)
-    return [found[episode.file] for episode in episodes]
+    verdicts = {episode.file: _verdict_alone(episode, filters) for episode in episodes}
+    _drop_repeated(verdicts, filters)
+    _drop_zero(verdicts, filters)
+    return [verdicts[episode.file] for episode in episodes]
 
 
 def uniform_draw(seed: int, rule: str, file: str) -> float:
@@ -85,16 +85,19 @@ def uniform_draw(seed: int, rule: str, file: str) -> float:
 
 def _verdict_alone(episode: ExpertEpisode, filters: DemonstrationFilters) -> FilterVerdict:
     """The verdict by the rules that look at one episode."""
-    seen, given = episode.trajectory_recall, episode.output_recall
+    seen, returned = episode.trajectory_recall, episode.output_recall
     if episode.stop_reason != StopReason.FINISHED or episode.mistakes > filters.max_mistakes:
         return FilterVerdict(episode, False, "malformed")
-    if filters.max_gap and seen - given >= filters.max_gap:
+    if filters.max_gap and seen - returned >= filters.max_gap:
         return FilterVerdict(episode, False, "lost")
-    if given == 0:
+    if returned == 0:
         return FilterVerdict(episode, True, "zero")
-    if seen > filters.min_trajectory_recall and given > filters.min_output_recall:
+    if seen > filters.min_trajectory_recall and returned > filters.min_output_recall:
         return FilterVerdict(episode, True, "high")
-    shares = (_threshold_share(seen, filters.min_trajectory_recall), _threshold_share(given, filters.min_output_recall))
+    shares = (
+        _threshold_share(seen, filters.min_trajectory_recall),
+        _threshold_share(returned, filters.min_output_recall),
+    )
     drawn = uniform_draw(filters.seed, "low", episode.file)
     return FilterVerdict(episode, drawn < filters.low_rate * sum(shares) / 2, "low")
 
@@ -103,38 +106,44 @@ def _threshold_share(value: float, threshold: float) -> float:
     return min(1.0, value / threshold) if threshold else 1.0
 
 
-def _drop_repeated(found: dict[str, FilterVerdict], filters: DemonstrationFilters) -> None:
+def _drop_repeated(verdicts: dict[str, FilterVerdict], filters: DemonstrationFilters) -> None:
     """Drops the episodes of a task beyond the best ones: highest recalls, then fewest mistakes, turns and tokens."""
     if not filters.high_per_task:
         return
 
-    def order(one: ExpertEpisode) -> tuple[float, ...]:
-        recalls = (-one.output_recall, -one.trajectory_recall)
-        return (*recalls, one.mistakes, one.turns, one.tokens, uniform_draw(filters.seed, "repeated", one.file))
+    def order(episode: ExpertEpisode) -> tuple[float, ...]:
+        recalls = (-episode.output_recall, -episode.trajectory_recall)
+        return (
+            *recalls,
+            episode.mistakes,
+            episode.turns,
+            episode.tokens,
+            uniform_draw(filters.seed, "repeated", episode.file),
+        )
 
-    for file in _beyond(_kept_as("high", found), order, filters.high_per_task):
-        found[file] = FilterVerdict(found[file].episode, False, "repeated")
+    for file in _beyond(_kept_as("high", verdicts), order, filters.high_per_task):
+        verdicts[file] = FilterVerdict(verdicts[file].episode, False, "repeated")
 
 
-def _drop_zero(found: dict[str, FilterVerdict], filters: DemonstrationFilters) -> None:
+def _drop_zero(verdicts: dict[str, FilterVerdict], filters: DemonstrationFilters) -> None:
     """Drops the episodes without gold beyond one a task, then beyond their share of what is kept."""
 
-    def order(one: ExpertEpisode) -> tuple[float, ...]:
-        return (uniform_draw(filters.seed, "zero", one.file),)
+    def order(episode: ExpertEpisode) -> tuple[float, ...]:
+        return (uniform_draw(filters.seed, "zero", episode.file),)
 
-    for file in _beyond(_kept_as("zero", found), order, filters.zero_per_task):
-        found[file] = FilterVerdict(found[file].episode, False, "zero")
-    candidates = sorted(_kept_as("zero", found), key=order)
-    others = sum(verdict.kept for verdict in found.values()) - len(candidates)
+    for file in _beyond(_kept_as("zero", verdicts), order, filters.zero_per_task):
+        verdicts[file] = FilterVerdict(verdicts[file].episode, False, "zero")
+    candidates = sorted(_kept_as("zero", verdicts), key=order)
+    other_count = sum(verdict.keep for verdict in verdicts.values()) - len(candidates)
     share = filters.max_zero_share
     # z <= share * (others + z); a hair more, since 0.05 * 20 must be 1 after rounding.
-    most = len(candidates) if share == 1 else int(share * others / (1 - share) + 1e-9)
+    most = len(candidates) if share == 1 else int(share * other_count / (1 - share) + 1e-9)
     for episode in candidates[most:]:
-        found[episode.file] = FilterVerdict(episode, False, "zero")
+        verdicts[episode.file] = FilterVerdict(episode, False, "zero")
 
 
-def _kept_as(reason: str, found: dict[str, FilterVerdict]) -> list[ExpertEpisode]:
-    return [verdict.episode for verdict in found.values() if verdict.kept and verdict.reason == reason]
+def _kept_as(reason: str, verdicts: dict[str, FilterVerdict]) -> list[ExpertEpisode]:
+    return [verdict.episode for verdict in verdicts.values() if verdict.keep and verdict.reason == reason]
 
 
 def _beyond(
@@ -144,7 +153,7 @@ def _beyond(
     by_task: dict[str, list[ExpertEpisode]] = defaultdict(list)
     for episode in episodes:
         by_task[episode.task].append(episode)
-    return [one.file for group in by_task.values() for one in sorted(group, key=order)[most:]]
+    return [extra.file for group in by_task.values() for extra in sorted(group, key=order)[most:]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,12 +179,12 @@ class EpisodeMeans:
     @staticmethod
     def of(episodes: Sequence[ExpertEpisode]) -> EpisodeMeans:
         """The figures of these episodes."""
-        prunes = sum(one.prunes for one in episodes)
+        prunes = sum(episode.prunes for episode in episodes)
         return EpisodeMeans(
             episodes=len(episodes),
             **{name: _mean(episodes, _field_of(name)) for name in _MEANS},
-            chunks_per_prune=sum(one.pruned for one in episodes) / prunes if prunes else None,
-            hops={str(hops): count for hops, count in sorted(Counter(one.hops for one in episodes).items())},
+            chunks_per_prune=sum(episode.pruned for episode in episodes) / prunes if prunes else None,
+            hops={str(hops): count for hops, count in sorted(Counter(episode.hops for episode in episodes).items())},
         )
 
 
@@ -225,10 +234,10 @@ class DemonstrationReport:
             tasks=tasks,
             episodes=len(verdicts),
             unplayed=dict(unplayed),
-            kept=_counts_by_name(KEPT_KINDS, (one.reason for one in verdicts if one.kept)),
-            dropped=_counts_by_name(DROP_RULES, (one.reason for one in verdicts if not one.kept)),
-            played_figures=EpisodeMeans.of([one.episode for one in verdicts]),
-            kept_figures=EpisodeMeans.of([one.episode for one in verdicts if one.kept]),
+            kept=_counts_by_name(KEPT_KINDS, (verdict.reason for verdict in verdicts if verdict.keep)),
+            dropped=_counts_by_name(DROP_RULES, (verdict.reason for verdict in verdicts if not verdict.keep)),
+            played_figures=EpisodeMeans.of([verdict.episode for verdict in verdicts]),
+            kept_figures=EpisodeMeans.of([verdict.episode for verdict in verdicts if verdict.keep]),
             filters=filters,
             **counts,
         )
@@ -247,22 +256,22 @@ class DemonstrationReport:
         return [(name.replace("_", " "), _cell(both[0][name]), _cell(both[1][name])) for name in both[0]]
 
 
-def _counts_by_name(names: Iterable[str], found: Iterable[str]) -> dict[str, int]:
-    counts = Counter(found)
+def _counts_by_name(names: Iterable[str], values: Iterable[str]) -> dict[str, int]:
+    counts = Counter(values)
     return {name: counts[name] for name in names}
 
 
 def _field_of(name: str) -> Callable[[ExpertEpisode], float | None]:
-    def value(one: ExpertEpisode) -> float | None:
-        found: float | None = getattr(one, name)
-        return found
+    def value(episode: ExpertEpisode) -> float | None:
+        number: float | None = getattr(episode, name)
+        return number
 
     return value
 
 
 def _mean(episodes: Iterable[ExpertEpisode], value: Callable[[ExpertEpisode], float | None]) -> float | None:
-    known = [found for one in episodes if (found := value(one)) is not None]
-    return statistics.fmean(known) if known else None
+    values = [number for episode in episodes if (number := value(episode)) is not None]
+    return statistics.fmean(values) if values else None
 
 
 def _cell(value: float | Mapping[str, int] | None) -> str:

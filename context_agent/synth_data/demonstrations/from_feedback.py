@@ -119,32 +119,36 @@ def _judged_questions(
 ) -> tuple[dict[str, _JudgedQuestion], FeedbackReport]:
     report = FeedbackReport()
     cases: dict[str, _JudgedQuestion] = {}
-    place = _document_lookup(corpus)
-    for one in judgements:
+    document_of = _document_lookup(corpus)
+    for judgement in judgements:
         report.read += 1
         try:
-            question = trajectories.header(one.trajectory).question
+            question = trajectories.header(judgement.trajectory).question
         except TrajectoryError:
             report.judgements[NO_TRAJECTORY] += 1
             continue
-        if not (one.relevant or one.irrelevant):
+        if not (judgement.relevant or judgement.irrelevant):
             report.judgements[NO_IDS] += 1
             continue
-        _add_judgement(cases.setdefault(_question_key(question), _JudgedQuestion(question)), one, place, report)
+        _add_judgement(
+            cases.setdefault(_question_key(question), _JudgedQuestion(question)), judgement, document_of, report
+        )
     return cases, report
 
 
-def _add_judgement(case: _JudgedQuestion, one: Judgement, place: DocumentOf, report: FeedbackReport) -> None:
+def _add_judgement(
+    case: _JudgedQuestion, judgement: Judgement, document_of: DocumentOf, report: FeedbackReport
+) -> None:
     """Adds a judgement. One that has no judge's name is a judge of its own."""
-    judge = f"user:{one.user}" if one.user else f"judgement:{one.id}"
-    case.trajectories[one.trajectory] = None
-    if one.rating is not None:
-        case.ratings.append(one.rating)
+    judge = f"user:{judgement.user}" if judgement.user else f"judgement:{judgement.id}"
+    case.trajectories[judgement.trajectory] = None
+    if judgement.rating is not None:
+        case.ratings.append(judgement.rating)
     verdicts: dict[str, bool] = {}
     # A document with a relevant passage is relevant, whatever its other passages are.
-    for ids, verdict in ((one.irrelevant, False), (one.relevant, True)):
-        for given in ids:
-            document = place(given)
+    for ids, verdict in ((judgement.irrelevant, False), (judgement.relevant, True)):
+        for relevant_id in ids:
+            document = document_of(relevant_id)
             if document is None:
                 report.missing += 1
                 case.lost = case.lost or verdict
@@ -164,8 +168,9 @@ def _task(case: _JudgedQuestion, report: FeedbackReport) -> Task | None:
     if not gold:
         report.questions[NOT_IN_INDEX if case.lost else NOT_RELEVANT] += 1
         return None
+    digest = blake2b(_question_key(case.question).encode("utf-8", "surrogatepass"), digest_size=8)
     return Task(
-        id=f"feedback-{blake2b(_question_key(case.question).encode('utf-8', 'surrogatepass'), digest_size=8).hexdigest()}",
+        id=f"feedback-{digest.hexdigest()}",
         question=case.question,
         answer="",
         gold=tuple(gold),
@@ -181,9 +186,9 @@ def _majority(case: _JudgedQuestion) -> tuple[dict[str, bool], int]:
     """The verdict on each document by majority, and how many ties have none. Notes the conflicts in the case."""
     verdicts: dict[str, bool] = {}
     case.conflicts = 0
-    for document, said in case.said.items():
-        relevant = sum(said.values())
-        irrelevant = len(said) - relevant
+    for document, votes in case.said.items():
+        relevant = sum(votes.values())
+        irrelevant = len(votes) - relevant
         case.conflicts += bool(relevant and irrelevant)
         if relevant != irrelevant:
             verdicts[document] = relevant > irrelevant
@@ -191,7 +196,7 @@ def _majority(case: _JudgedQuestion) -> tuple[dict[str, bool], int]:
 
 
 def _label(case: _JudgedQuestion) -> Mapping[str, Any]:
-    judges = {judge for said in case.said.values() for judge in said}
+    judges = {judge for votes in case.said.values() for judge in votes}
     return {
         "trajectories": list(case.trajectories),
         "judges": len(judges),
@@ -201,19 +206,19 @@ def _label(case: _JudgedQuestion) -> Mapping[str, Any]:
 
 
 def _document_lookup(corpus: Corpus) -> DocumentOf:
-    known: dict[str, str | None] = {}
+    documents: dict[str, str | None] = {}
 
-    def place(given: str) -> str | None:
-        if given not in known:
-            known[given] = given if corpus.read(given) else _owner(corpus, given)
-        return known[given]
+    def document_of(item_id: str) -> str | None:
+        if item_id not in documents:
+            documents[item_id] = item_id if corpus.read(item_id) else _owner(corpus, item_id)
+        return documents[item_id]
 
-    return place
+    return document_of
 
 
 def _owner(corpus: Corpus, chunk_id: str) -> str | None:
-    found: Sequence[Any] = corpus.get([chunk_id])
-    return str(found[0].document_id) if found else None
+    chunks: Sequence[Any] = corpus.get([chunk_id])
+    return str(chunks[0].document_id) if chunks else None
 
 
 def _question_key(question: str) -> str:
@@ -305,7 +310,7 @@ async def demonstrations_from_feedback(
     judgements: Sequence[Judgement],
     log: FeedbackLog,
     corpus: Corpus,
-    taste: FeedbackFilters | None = None,
+    filters: FeedbackFilters | None = None,
     *,
     check: ReplaySettings | None = None,
 ) -> FeedbackSelection:
@@ -313,88 +318,94 @@ async def demonstrations_from_feedback(
 
     With `check` each that is liked is played again, and dropped where a view differs. Raises `CorpusError`.
     """
-    taste, selection = taste or FeedbackFilters(), FeedbackSelection()
-    by_question = question_verdicts(judgements, log, corpus)
-    left: dict[str, list[tuple[FeedbackScores, Path]]] = {}
-    for name, own in _by_trajectory(judgements).items():
+    filters, selection = filters or FeedbackFilters(), FeedbackSelection()
+    verdicts_by_question = question_verdicts(judgements, log, corpus)
+    candidates: dict[str, list[tuple[FeedbackScores, Path]]] = {}
+    for name, ratings in _by_trajectory(judgements).items():
         path = log.folder / f"{name}.jsonl"
         try:
-            verdicts = by_question.of(log.header(name).question)
+            verdicts = verdicts_by_question.of(log.header(name).question)
         except TrajectoryError:
             selection.drop(path, FeedbackScores(name), "unknown")
             continue
-        standing, reason, said = _score_and_rule(path, name, verdicts, own, taste)
+        scores, reason, detail = _score_and_rule(path, name, verdicts, ratings, filters)
         if reason is None and check is not None:
-            found = await check_file(path, corpus, check)
-            selection.checks.append(found)
-            if found.difference is not None:
-                reason, said = "changed", f"{found.difference.cause}: {found.difference.detail}"
+            replay = await check_file(path, corpus, check)
+            selection.checks.append(replay)
+            if replay.difference is not None:
+                reason, detail = "changed", f"{replay.difference.cause}: {replay.difference.detail}"
         if reason is not None:
-            selection.drop(path, standing, reason, **({"detail": said} if said else {}))
+            selection.drop(path, scores, reason, **({"detail": detail} if detail else {}))
         else:
-            left.setdefault(by_question.key(standing.question), []).append((standing, path))
-    for group in left.values():
-        _keep_best(group, taste, selection)
+            candidates.setdefault(verdicts_by_question.key(scores.question), []).append((scores, path))
+    for group in candidates.values():
+        _keep_best(group, filters, selection)
     return selection
 
 
-def _keep_best(group: list[tuple[FeedbackScores, Path]], taste: FeedbackFilters, selection: FeedbackSelection) -> None:
+def _keep_best(
+    group: list[tuple[FeedbackScores, Path]], filters: FeedbackFilters, selection: FeedbackSelection
+) -> None:
     """Keeps the best of a question; each of the others names the one that was preferred to it."""
-    ordered = sorted(group, key=lambda one: (one[0].order, one[0].trajectory))
-    most = taste.per_question or len(ordered)
-    selection.kept += [TrajectoryRow(path, standing.to_json()) for standing, path in ordered[:most]]
-    for standing, path in ordered[most:]:
-        selection.drop(path, standing, "another is better", better=ordered[0][0].trajectory)
+    ordered = sorted(group, key=lambda candidate: (candidate[0].order, candidate[0].trajectory))
+    most = filters.per_question or len(ordered)
+    selection.kept += [TrajectoryRow(path, scores.to_json()) for scores, path in ordered[:most]]
+    for scores, path in ordered[most:]:
+        selection.drop(path, scores, "another is better", better=ordered[0][0].trajectory)
 
 
 def _score_and_rule(
-    path: Path, name: str, verdicts: Mapping[str, bool], own: Sequence[Judgement], taste: FeedbackFilters
+    path: Path, name: str, verdicts: Mapping[str, bool], judgements: Sequence[Judgement], filters: FeedbackFilters
 ) -> tuple[FeedbackScores, str | None, str]:
     """The standing, and by which rule it is out, None for none; with what there is to say of it."""
     trajectory = read_or_problem(path)
     if isinstance(trajectory, str):
         return FeedbackScores(name), "unsound", trajectory
-    standing = _feedback_scores(trajectory, name, verdicts, own)
+    scores = _feedback_scores(trajectory, name, verdicts, judgements)
     end = trajectory.end
     if end is None:
-        return standing, "torn", ""
+        return scores, "torn", ""
     broken = {
         "unfinished": end.stop_reason != StopReason.FINISHED,
-        "mistakes": end.mistakes > taste.mistakes,
-        "poor rating": standing.rating is not None and standing.rating < taste.rating,
-        "bad documents": standing.bad > taste.bad,
-        "nothing good": not standing.helpful and standing.rating is None,
+        "mistakes": end.mistakes > filters.mistakes,
+        "poor rating": scores.rating is not None and scores.rating < filters.rating,
+        "bad documents": scores.bad > filters.bad,
+        "nothing good": not scores.helpful and scores.rating is None,
     }
-    return standing, next((rule for rule, out in broken.items() if out), None), ""
+    return scores, next((rule for rule, out in broken.items() if out), None), ""
 
 
 def _feedback_scores(
-    trajectory: Trajectory, name: str, verdicts: Mapping[str, bool], own: Sequence[Judgement]
+    trajectory: Trajectory, name: str, verdicts: Mapping[str, bool], judgements: Sequence[Judgement]
 ) -> FeedbackScores:
-    ranked = {one.id for one in trajectory.end.documents} if trajectory.end is not None else set()
-    said = [verdicts[one] for one in ranked if one in verdicts]
+    ranked = {document.id for document in trajectory.end.documents} if trajectory.end is not None else set()
+    votes = [verdicts[document] for document in ranked if document in verdicts]
     relevant = sum(verdicts.values())
-    ratings = _ratings(own)
+    ratings = _ratings(judgements)
     return FeedbackScores(
         trajectory=name,
         question=trajectory.header.question,
-        helpful=sum(said),
-        bad=len(said) - sum(said),
-        missed=relevant - sum(said),
+        helpful=sum(votes),
+        bad=len(votes) - sum(votes),
+        missed=relevant - sum(votes),
         rating=fmean(ratings) if ratings else None,
         mistakes=0 if trajectory.end is None else trajectory.end.mistakes,
         tokens=0 if trajectory.end is None else trajectory.end.tokens,
     )
 
 
-def _ratings(own: Iterable[Judgement]) -> list[int]:
+def _ratings(judgements: Iterable[Judgement]) -> list[int]:
     """What each judge last rated; one without a name is a judge of its own."""
-    said = {one.user or f"judgement:{one.id}": one.rating for one in own if one.rating is not None}
-    return list(said.values())
+    ratings = {
+        judgement.user or f"judgement:{judgement.id}": judgement.rating
+        for judgement in judgements
+        if judgement.rating is not None
+    }
+    return list(ratings.values())
 
 
 def _by_trajectory(judgements: Iterable[Judgement]) -> dict[str, list[Judgement]]:
-    found: dict[str, list[Judgement]] = {}
-    for one in judgements:
-        found.setdefault(one.trajectory, []).append(one)
-    return found
+    by_trajectory: dict[str, list[Judgement]] = {}
+    for judgement in judgements:
+        by_trajectory.setdefault(judgement.trajectory, []).append(judgement)
+    return by_trajectory

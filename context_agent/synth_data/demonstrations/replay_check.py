@@ -50,8 +50,14 @@ class ReplayResult:
         row: dict[str, Any] = {"file": str(self.path), "question": self.question, "version": self.version}
         if self.difference is None:
             return {**row, "same": True, "turns": self.turns}
-        found = self.difference
-        return {**row, "same": False, "cause": found.cause.value, "turn": found.turn, "detail": found.detail}
+        difference = self.difference
+        return {
+            **row,
+            "same": False,
+            "cause": difference.cause.value,
+            "turn": difference.turn,
+            "detail": difference.detail,
+        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,12 +71,12 @@ class ReplaySummary:
     version: str = __version__
 
     @staticmethod
-    def of(checked: Sequence[ReplayResult]) -> ReplaySummary:
+    def of(results: Sequence[ReplayResult]) -> ReplaySummary:
         """The counts; causes in the order of `Cause`."""
-        counted = Counter(one.difference.cause for one in checked if one.difference is not None)
+        counted = Counter(result.difference.cause for result in results if result.difference is not None)
         causes = {cause.value: counted[cause] for cause in Cause if counted[cause]}
-        versions = Counter(one.version or "unknown" for one in checked)
-        return ReplaySummary(len(checked), len(checked) - counted.total(), causes, dict(sorted(versions.items())))
+        versions = Counter(result.version or "unknown" for result in results)
+        return ReplaySummary(len(results), len(results) - counted.total(), causes, dict(sorted(versions.items())))
 
     def to_json(self) -> dict[str, Any]:
         """Plain data."""
@@ -93,11 +99,11 @@ async def check_files(
 ) -> list[ReplayResult]:
     """Each file's episode, played again. One that cannot be read is a difference like any other and stops nothing."""
     files = list(paths)
-    found = []
+    results = []
     for number, path in enumerate(files, start=1):
-        found.append(await check_file(path, corpus, terms or ReplaySettings()))
+        results.append(await check_file(path, corpus, terms or ReplaySettings()))
         advance(number, len(files))
-    return found
+    return results
 
 
 async def check_file(path: Path, corpus: Corpus, terms: ReplaySettings) -> ReplayResult:
@@ -132,17 +138,17 @@ def trajectory_files(paths: Sequence[Path]) -> list[Path]:
     Files named by themselves are taken as they are. Raises `DataError` for a path that is not there, or where no
     trajectory is.
     """
-    found = dict.fromkeys(one for path in paths for one in _files_in(path))
-    if not found:
+    files = dict.fromkeys(file for path in paths for file in _files_in(path))
+    if not files:
         raise DataError(f"no trajectory in {', '.join(map(str, paths))}: `ctx1 serve --trajectories FOLDER` keeps them")
-    return list(found)
+    return list(files)
 
 
 def _files_in(path: Path) -> Iterator[Path]:
     if not path.exists():
         raise DataError(f"{path}: no such file or folder")
     if path.is_dir():
-        yield from (one for one in sorted(path.rglob("*.jsonl")) if one.is_file() and is_trajectory(one))
+        yield from (file for file in sorted(path.rglob("*.jsonl")) if file.is_file() and is_trajectory(file))
     else:
         yield path
 
@@ -156,7 +162,7 @@ class TrajectoryRow:
 
 
 def write_selection(
-    folder: Path, kept: Sequence[TrajectoryRow], dropped: Sequence[TrajectoryRow], report: dict[str, Any]
+    folder: Path, selected: Sequence[TrajectoryRow], dropped: Sequence[TrajectoryRow], report: dict[str, Any]
 ) -> None:
     """Copies what is kept to `folder`, as `ctx1 train sft` reads it, with an index, the dropped ones and a report.
 
@@ -165,19 +171,19 @@ def write_selection(
     """
     if (folder / EPISODES).exists():
         raise ConfigError(f"{folder} holds the episodes of `ctx1 synth trajectories`: name another folder")
-    names = Counter(one.path.name for one in kept)
+    names = Counter(row.path.name for row in selected)
     if (twice := next((name for name, count in names.items() if count > 1), None)) is not None:
         raise ConfigError(f"{twice} is the name of {names[twice]} files: check their folders one by one")
-    place = folder / KEPT
-    place.mkdir(parents=True, exist_ok=True)
-    for one in kept:
-        partial = place / f".{one.path.name}.partial"
-        shutil.copyfile(one.path, partial)
-        partial.replace(place / one.path.name)
+    target = folder / KEPT
+    target.mkdir(parents=True, exist_ok=True)
+    for row in selected:
+        partial = target / f".{row.path.name}.partial"
+        shutil.copyfile(row.path, partial)
+        partial.replace(target / row.path.name)
     for name in _indexed_names(folder / INDEX) - set(names):
-        (place / name).unlink(missing_ok=True)
-    write_rows(folder / INDEX, ({"file": one.path.name, **one.row} for one in kept))
-    write_rows(folder / DROPPED, ({"file": one.path.name, **one.row} for one in dropped))
+        (target / name).unlink(missing_ok=True)
+    write_rows(folder / INDEX, ({"file": row.path.name, **row.row} for row in selected))
+    write_rows(folder / DROPPED, ({"file": row.path.name, **row.row} for row in dropped))
     write_json(folder / REPORT, report)
 
 
@@ -187,7 +193,7 @@ def _indexed_names(index: Path) -> set[str]:
 
     if not index.exists():
         return set()
-    return {one.name for one in load_rows(index, _indexed_file, problems=[])}
+    return {file.name for file in load_rows(index, _indexed_file, problems=[])}
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,8 +202,8 @@ class _IndexedFile:
     name: str
 
 
-def _indexed_file(row: object, number: int, place: str) -> _IndexedFile:
+def _indexed_file(row: object, number: int, location: str) -> _IndexedFile:
     name = row.get("file") if isinstance(row, dict) else None
     if not isinstance(name, str) or Path(name).name != name:
-        raise DataError(f"{place}: names no file")
+        raise DataError(f"{location}: names no file")
     return _IndexedFile(str(number), name)

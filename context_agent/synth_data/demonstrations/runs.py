@@ -45,7 +45,7 @@ MOST_ROUNDS = 3
 
 @dataclass(frozen=True, slots=True)
 class DemonstrationSettings:
-    """How tasks are played and what is kept. `teacher` describes the teacher's options, for the journal to compare."""
+    """How tasks are played and what is kept. `expert` describes the expert's options, for the journal to compare."""
 
     rollouts: int = 1
     profile: Profile = field(default_factory=default)
@@ -55,12 +55,12 @@ class DemonstrationSettings:
     concurrency: int = 8
     filters: DemonstrationFilters = field(default_factory=DemonstrationFilters)
     keep_dropped: bool = True
-    teacher: str = ""
+    expert: str = ""
 
     def journaled(self, corpus: Corpus) -> dict[str, object]:
         """What must be equal for a run to go on from another: all that an episode depends on, beside its task."""
         return {
-            "teacher": self.teacher,
+            "teacher": self.expert,
             "corpus": corpus.name,
             "profile": self.profile.to_json(),
             "budget": asdict(self.budget),
@@ -72,7 +72,7 @@ class DemonstrationSettings:
 async def make_demonstrations(
     tasks: Sequence[Task],
     corpus: Corpus,
-    teacher: Expert,
+    expert: Expert,
     folder: Path,
     settings: DemonstrationSettings,
     *,
@@ -87,7 +87,7 @@ async def make_demonstrations(
         raise DataError("there are no tasks to play")
     player = EpisodePlayer(
         corpus,
-        teacher,
+        expert,
         folder / NEW,
         profile=settings.profile,
         budget=settings.budget,
@@ -108,7 +108,11 @@ async def make_demonstrations(
         )
         resumed = done.resumed if resumed is None else resumed
         verdicts = filter_episodes(_episodes(out), settings.filters)
-        lost = {one.episode.file for one in verdicts if one.kept and _episode_path(folder, one.episode) is None}
+        lost = {
+            verdict.episode.file
+            for verdict in verdicts
+            if verdict.keep and _episode_path(folder, verdict.episode) is None
+        }
         if not lost:
             break
         again += len(lost)
@@ -149,30 +153,30 @@ def _episode_path(folder: Path, episode: ExpertEpisode) -> Path | None:
 
 def _sort_files(folder: Path, verdicts: Iterable[FilterVerdict], *, keep_dropped: bool) -> None:
     """Moves every file to where its verdict sends it, and writes the two lists. Done twice, it changes nothing."""
-    kept, rest = _sorted(verdicts)
+    selected, rest = _sorted(verdicts)
     for name in (KEPT, REJECTED):
         (folder / name).mkdir(parents=True, exist_ok=True)
-    for verdict in (*kept, *rest):
-        place = _episode_path(folder, verdict.episode)
-        target = folder / (KEPT if verdict.kept else REJECTED) / verdict.episode.file
-        if place is not None and place != target:
-            place.replace(target)
-        if place is not None and not verdict.kept and not keep_dropped:
+    for verdict in (*selected, *rest):
+        path = _episode_path(folder, verdict.episode)
+        target = folder / (KEPT if verdict.keep else REJECTED) / verdict.episode.file
+        if path is not None and path != target:
+            path.replace(target)
+        if path is not None and not verdict.keep and not keep_dropped:
             target.unlink()
-    _move_unlisted(folder, {one.episode.file for one in kept})
-    write_rows(folder / INDEX, ({"kept_as": one.reason, **one.episode.to_json()} for one in kept))
-    write_rows(folder / DROPPED, ({"reason": one.reason, **one.episode.to_json()} for one in rest))
+    _move_unlisted(folder, {verdict.episode.file for verdict in selected})
+    write_rows(folder / INDEX, ({"kept_as": verdict.reason, **verdict.episode.to_json()} for verdict in selected))
+    write_rows(folder / DROPPED, ({"reason": verdict.reason, **verdict.episode.to_json()} for verdict in rest))
 
 
 def _sorted(verdicts: Iterable[FilterVerdict]) -> tuple[list[FilterVerdict], list[FilterVerdict]]:
-    kept: list[FilterVerdict] = []
+    selected: list[FilterVerdict] = []
     rest: list[FilterVerdict] = []
     for verdict in verdicts:
-        (kept if verdict.kept else rest).append(verdict)
-    return kept, rest
+        (selected if verdict.keep else rest).append(verdict)
+    return selected, rest
 
 
-def _move_unlisted(folder: Path, kept: set[str]) -> None:
+def _move_unlisted(folder: Path, selected: set[str]) -> None:
     """Leaves nothing but what is listed among the kept: half-written files go for good, the rest to the dropped ones.
 
     Episodes of tasks that this run was not given stay in the journal, so they come back when their tasks do.
@@ -180,7 +184,7 @@ def _move_unlisted(folder: Path, kept: set[str]) -> None:
     for path in (*(folder / NEW).glob("*"), *(folder / KEPT).glob("*")):
         if path.suffix == ".partial":
             path.unlink()
-        elif path.parent.name == NEW or path.name not in kept:
+        elif path.parent.name == NEW or path.name not in selected:
             path.replace(folder / REJECTED / path.name)
     if (folder / NEW).is_dir():
         (folder / NEW).rmdir()

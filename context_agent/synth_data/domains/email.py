@@ -37,7 +37,7 @@ def read_mail(reading: Reading) -> Iterator[Document]:
     """The messages of a file, a document each: an mbox where it begins with a `From ` line, else one message."""
     head = reading.stream.read(5)
     reading.stream.seek(0)
-    found = 0
+    messages = 0
     for number, raw in enumerate(_messages(reading) if head == b"From " else [reading.stream.read()], start=1):
         try:
             mail = parse_message(raw)
@@ -48,21 +48,21 @@ def read_mail(reading: Reading) -> Iterator[Document]:
         except Exception as error:  # noqa: BLE001 (a broken message makes the parser raise nearly anything)
             reading.skip(f"message {number} cannot be read: {type(error).__name__}: {error}")
         else:
-            found += 1
+            messages += 1
             yield _document(mail, raw)
-    if head == b"From " and not found:
+    if head == b"From " and not messages:
         raise DataError("no e-mail message in it")
 
 
 def _messages(reading: Reading) -> Iterator[bytes]:
     """The messages of an mbox, read line by line. Both ways of quoting `From ` are undone (mboxo as mboxrd)."""
     lines: list[bytes] = []
-    blank, begun = True, False
+    blank, started = True, False
     for line in reading.stream:
-        if blank and line.startswith(b"From ") and (not begun or _BOUNDARY.match(line)):
-            if begun:
+        if blank and line.startswith(b"From ") and (not started or _BOUNDARY.match(line)):
+            if started:
                 yield b"".join(lines)
-            lines, begun = [], True
+            lines, started = [], True
         else:
             lines.append(_ESCAPED.sub(rb"\1", line))
         blank = not line.strip()
@@ -71,24 +71,24 @@ def _messages(reading: Reading) -> Iterator[bytes]:
 
 def _document(mail: MailMessage, raw: bytes) -> Document:
     """A message as a document. Its id is made of the Message-ID, so copies in several folders are one."""
-    own = mail.id or blake2b(raw, digest_size=16).hexdigest()
+    identifier = mail.id or blake2b(raw, digest_size=16).hexdigest()
     head = {
         "From": mail.sender,
-        "To": ", ".join(one for one in mail.people[:MOST_NAMES] if one != mail.sender),
+        "To": ", ".join(person for person in mail.people[:MOST_NAMES] if person != mail.sender),
         "Date": mail.date,
         "Subject": mail.subject,
         "Attachments": ", ".join(mail.attachments[:MOST_NAMES]),
     }
     lines = "\n".join(f"{name}: {value}" for name, value in head.items() if value)
     metadata: dict[str, MetadataValue] = {
-        "message_id": own,
+        "message_id": identifier,
         "references": " ".join(mail.references),
         "participants": "; ".join(mail.people[:MOST_NAMES]),
         "date": mail.date,
         "attachments": "; ".join(mail.attachments[:MOST_NAMES]),
     }
     return Document(
-        f"mail/{_digest(own)}",
+        f"mail/{_digest(identifier)}",
         storable(f"{lines}\n\n{mail.text}".strip()),
         storable(mail.subject or "(no subject)"),
         {name: storable(str(value)) for name, value in metadata.items() if value},
@@ -112,16 +112,16 @@ def _threads(messages: list[Document]) -> list[list[Document]]:
     """The messages by thread: those that name each other, or the same one, are together. In order of first arrival."""
     parent: dict[str, str] = {}
 
-    def root(one: str) -> str:
-        while (above := parent.setdefault(one, one)) != one:
-            parent[one] = parent[above]
-            one = above
-        return one
+    def root(message_id: str) -> str:
+        while (above := parent.setdefault(message_id, message_id)) != message_id:
+            parent[message_id] = parent[above]
+            message_id = above
+        return message_id
 
     for message in messages:
-        own = str(message.metadata["message_id"])
-        for other in str(message.metadata.get("references", "")).split():
-            parent[root(other)] = root(own)
+        message_id = str(message.metadata["message_id"])
+        for reference in str(message.metadata.get("references", "")).split():
+            parent[root(reference)] = root(message_id)
     grouped: dict[str, list[Document]] = {}
     for message in messages:
         grouped.setdefault(root(str(message.metadata["message_id"])), []).append(message)
@@ -129,14 +129,14 @@ def _threads(messages: list[Document]) -> list[list[Document]]:
 
 
 def _thread_document(thread: list[Document]) -> Document:
-    ordered = sorted(thread, key=lambda one: (_timestamp(str(one.metadata.get("date", ""))), one.id))
+    ordered = sorted(thread, key=lambda message: (_timestamp(str(message.metadata.get("date", ""))), message.id))
     people = dict.fromkeys(
-        person for one in ordered for person in str(one.metadata.get("participants", "")).split("; ") if person
+        person for message in ordered for person in str(message.metadata.get("participants", "")).split("; ") if person
     )
     attached = dict.fromkeys(
-        name for one in ordered for name in str(one.metadata.get("attachments", "")).split("; ") if name
+        name for message in ordered for name in str(message.metadata.get("attachments", "")).split("; ") if name
     )
-    dates = [str(one.metadata["date"]) for one in ordered if one.metadata.get("date")]
+    dates = [str(message.metadata["date"]) for message in ordered if message.metadata.get("date")]
     metadata: dict[str, MetadataValue] = {
         "participants": "; ".join(list(people)[:MOST_NAMES]),
         "messages": len(ordered),
@@ -146,7 +146,7 @@ def _thread_document(thread: list[Document]) -> Document:
     }
     return Document(
         f"thread/{_digest(str(ordered[0].metadata['message_id']))}",
-        "\n\n----\n\n".join(one.text for one in ordered),
+        "\n\n----\n\n".join(message.text for message in ordered),
         _REPLY.sub("", ordered[0].title) or ordered[0].title,
         {name: value for name, value in metadata.items() if value},
     )
@@ -241,23 +241,23 @@ def parse_message(data: bytes) -> MailMessage:
 
 def without_quoted_replies(text: str) -> str:
     """The text without quoted lines and what they hang on; all of it where nothing else is left (a bare forward)."""
-    kept = text
-    if cut := _ORIGINAL.search(kept):
-        kept = kept[: cut.start()]
-    kept = _QUOTED.sub("", _without_attributions(kept))
-    kept = re.sub(r"\n{3,}", "\n\n", kept).strip()
-    return kept or text.strip()
+    words = text
+    if cut := _ORIGINAL.search(words):
+        words = words[: cut.start()]
+    words = _QUOTED.sub("", _without_attributions(words))
+    words = re.sub(r"\n{3,}", "\n\n", words).strip()
+    return words or text.strip()
 
 
 def _without_attributions(text: str) -> str:
     """Without the lines that announce a quote, where one follows."""
     parts, position = [], 0
-    for found in _ATTRIBUTION.finditer(text):
-        if found.start() >= position and text[found.end() :].lstrip().startswith(">"):
+    for match in _ATTRIBUTION.finditer(text):
+        if match.start() >= position and text[match.end() :].lstrip().startswith(">"):
             # "On" may begin a sentence long before: only the last lines of the match announce.
-            start = max(found.start(), text.rfind("\n\n", 0, found.end()) + 1)
+            start = max(match.start(), text.rfind("\n\n", 0, match.end()) + 1)
             parts.append(text[position:start])
-            position = found.end()
+            position = match.end()
     return "".join((*parts, text[position:]))
 
 
@@ -281,12 +281,12 @@ def _leaves(part: Parsed) -> Iterator[Parsed]:
     if not part.is_multipart() or part.get_content_maintype() == "message":
         yield part
         return
-    inner = [one for one in part.get_payload() if isinstance(one, Parsed)]
+    inner = [leaf for leaf in part.get_payload() if isinstance(leaf, Parsed)]
     if part.get_content_subtype() == "alternative" and inner:
-        plain = [one for one in inner if one.get_content_type() == "text/plain" and _part_text(one).strip()]
+        plain = [leaf for leaf in inner if leaf.get_content_type() == "text/plain" and _part_text(leaf).strip()]
         inner = plain[:1] or inner[-1:]
-    for one in inner:
-        yield from _leaves(one)
+    for leaf in inner:
+        yield from _leaves(leaf)
 
 
 def _part_text(part: Parsed) -> str:

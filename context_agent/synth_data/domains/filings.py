@@ -69,7 +69,7 @@ def read_filing(reading: Reading) -> Iterator[Document]:
     text = unix_lines(decoded(reading, data, declared_charset(data)).text)
     if not text.strip():
         raise DataError("empty: holds no text")
-    starts = [found.end() for found in _PART.finditer(text)]
+    starts = [match.end() for match in _PART.finditer(text)]
     if not starts:
         yield from _form(reading, text, _inline_fields(text), "")
         return
@@ -86,9 +86,9 @@ def _part(reading: Reading, part: str, fields: Mapping[str, str]) -> Iterator[Do
     body = _BODY.search(part)
     if body is None or _UNREADABLE.match(kind) or body[1].lstrip().startswith(("begin 6", "<PDF>", "<ZIP>")):
         return
-    own = {**_inline_fields(body[1]), **fields}
+    part_fields = {**_inline_fields(body[1]), **fields}
     main = kind.upper() == fields.get("form", "").upper() or sequence == "1"
-    yield from _form(reading, body[1], own, "" if main else kind, split=main)
+    yield from _form(reading, body[1], part_fields, "" if main else kind, split=main)
 
 
 def _form(
@@ -126,14 +126,14 @@ def split_items(text: str) -> list[FormSection]:
     table of contents included, is a section without an item; no text is lost.
     """
     chosen: dict[str, re.Match[str]] = {}
-    found = list(_ITEM.finditer(text))
-    if not found:
+    matches = list(_ITEM.finditer(text))
+    if not matches:
         return [FormSection("", "", text.strip())]
     parts = [(match.start(), match["part"].upper()) for match in _PARTS.finditer(text)]
-    ends = [*(match.start() for match in found[1:]), len(text)]
-    lengths = {match.start(): end - match.end() for match, end in zip(found, ends, strict=True)}
-    names = _item_names(found, parts)
-    for match, item in zip(found, names, strict=True):
+    ends = [*(match.start() for match in matches[1:]), len(text)]
+    lengths = {match.start(): end - match.end() for match, end in zip(matches, ends, strict=True)}
+    names = _item_names(matches, parts)
+    for match, item in zip(matches, names, strict=True):
         if item not in chosen or lengths[match.start()] > lengths[chosen[item].start()]:
             chosen[item] = match
     heads = sorted(((match.start(), item, match["title"]) for item, match in chosen.items()), key=lambda head: head[0])
@@ -146,17 +146,17 @@ def split_items(text: str) -> list[FormSection]:
     return [FormSection("", "", cover), *split] if cover else split
 
 
-def _item_names(found: list[re.Match[str]], parts: list[tuple[int, str]]) -> list[str]:
+def _item_names(matches: list[re.Match[str]], parts: list[tuple[int, str]]) -> list[str]:
     """Each heading's item, with its part where two parts of the text number alike."""
     starts = [start for start, _ in parts]
-    named = []
+    items = []
     of_item: dict[str, set[str]] = {}
-    for match in found:
+    for match in matches:
         before = bisect_right(starts, match.start())
         part = (match["with"] or (parts[before - 1][1] if before else "")).upper()
-        named.append((part, match["item"].upper()))
+        items.append((part, match["item"].upper()))
         of_item.setdefault(match["item"].upper(), set()).add(part)
-    return [f"{part}-{item}" if part and {"I", "II"} <= of_item[item] else item for part, item in named]
+    return [f"{part}-{item}" if part and {"I", "II"} <= of_item[item] else item for part, item in items]
 
 
 def _plain_text(raw: str) -> str:
@@ -165,16 +165,16 @@ def _plain_text(raw: str) -> str:
 
 
 def _header_fields(head: str) -> dict[str, str]:
-    found = {name: re.search(rf"^[ \t]*{label}:[ \t]*(.+)$", head, re.M) for name, label in _HEADER_FIELDS.items()}
-    return {name: _value(name, match[1]) for name, match in found.items() if match}
+    matches = {name: re.search(rf"^[ \t]*{label}:[ \t]*(.+)$", head, re.M) for name, label in _HEADER_FIELDS.items()}
+    return {name: _value(name, match[1]) for name, match in matches.items() if match}
 
 
 def _inline_fields(page: str) -> dict[str, str]:
     """Of a form in inline XBRL: what its `dei:` elements say."""
     fields = {}
     for name, label in _INLINE_FIELDS.items():
-        if found := re.search(rf'<ix:non\w+\b[^>]*\bname="dei:{label}"[^>]*>(.*?)</ix:non', page, re.S | re.I):
-            fields[name] = _value(name, page_text(found[1])[1])
+        if match := re.search(rf'<ix:non\w+\b[^>]*\bname="dei:{label}"[^>]*>(.*?)</ix:non', page, re.S | re.I):
+            fields[name] = _value(name, page_text(match[1])[1])
     return {name: value for name, value in fields.items() if value}
 
 
@@ -189,8 +189,8 @@ def _value(name: str, raw: str) -> str:
 
 
 def _tagged(part: str, tag: str) -> str:
-    found = re.search(rf"^<{tag}>(.*)$", part[:4000], re.M | re.I)
-    return found[1].strip() if found else ""
+    match = re.search(rf"^<{tag}>(.*)$", part[:4000], re.M | re.I)
+    return match[1].strip() if match else ""
 
 
 FILINGS = Domain(

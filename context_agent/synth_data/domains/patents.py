@@ -48,8 +48,8 @@ _STATUTE = re.compile(r"35\s+U\.?\s?S\.?\s?C\.?\s*(?:§\s*)?(10[1-3]|112)", re.I
 def read_xml(reading: Reading) -> Iterator[Document]:
     """The patents of an XML file, one or many."""
     text = decoded(reading, reading.stream.read()).text
-    found = 0
-    for number, part in enumerate((one for one in _DECLARATION.split(text) if one.strip()), start=1):
+    patents = 0
+    for number, part in enumerate((xml for xml in _DECLARATION.split(text) if xml.strip()), start=1):
         try:
             root = ET.fromstring(_DOCTYPE.sub("", _undeclared(part)).encode())  # noqa: S314 (no DTD is left to expand)
         except ET.ParseError as error:
@@ -58,9 +58,9 @@ def read_xml(reading: Reading) -> Iterator[Document]:
         if root.tag not in _ROOTS:
             reading.note_once(f"<{root.tag}> is no patent: passed over")
             continue
-        found += 1
+        patents += 1
         yield _patent(root, f"{reading.path}-{number}")
-    if not found:
+    if not patents:
         raise DataError(f"no patent in it: looked for {' or '.join(f'<{root}>' for root in _ROOTS)}")
 
 
@@ -68,13 +68,13 @@ def read_patent_text(reading: Reading) -> Iterator[Document]:
     """A patent or an office action as plain text, its number, kind and the patents it cites in the metadata."""
     text = unix_lines(decoded(reading, reading.stream.read()).text)
     action = bool(_REJECTED.search(text))
-    own = None if action else _OWN_NUMBER.search(text[:4000])
+    own_number = None if action else _OWN_NUMBER.search(text[:4000])
     application = _APPLICATION.search(text[:8000])
-    cited = [one for one in _citations(text) if not own or one != f"US{_bare_number(own[1])}"]
-    statutes = sorted({found[1] for found in _STATUTE.finditer(text)})
+    cited = [number for number in _citations(text) if not own_number or number != f"US{_bare_number(own_number[1])}"]
+    statutes = sorted({match[1] for match in _STATUTE.finditer(text)})
     metadata: dict[str, MetadataValue] = {
         "kind": "office action" if action else "patent",
-        "number": f"US{_bare_number(own[1])}" if own else "",
+        "number": f"US{_bare_number(own_number[1])}" if own_number else "",
         "application": _bare_number(application[1]) if application else "",
         "statutes": ", ".join(statutes) if action else "",
         "citations": json.dumps(cited[:CITATIONS]) if cited else "",
@@ -89,8 +89,8 @@ def _undeclared(part: str) -> str:
 
 def _character(entity: re.Match[str]) -> str:
     """The entity's character where HTML has it too; else its name, which says more than nothing."""
-    found = unescape(entity[0])
-    return entity[0][1:-1] if found == entity[0] else escape(found)
+    character = unescape(entity[0])
+    return entity[0][1:-1] if character == entity[0] else escape(character)
 
 
 def _patent(root: ET.Element, fallback: str) -> Document:
@@ -126,12 +126,12 @@ def _bibliography_tags() -> tuple[str, str]:
     return "us-bibliographic-data-grant", "us-bibliographic-data-application"
 
 
-def _document_number(found: ET.Element | None) -> str:
+def _document_number(element: ET.Element | None) -> str:
     """Country, number without leading zeros, and kind: `US10123456B2`."""
-    if found is None:
+    if element is None:
         return ""
-    number = _bare_number(_line(found.find("doc-number")))
-    return f"{_line(found.find('country'))}{number}{_line(found.find('kind'))}" if number else ""
+    number = _bare_number(_line(element.find("doc-number")))
+    return f"{_line(element.find('country'))}{number}{_line(element.find('kind'))}" if number else ""
 
 
 def _cited_numbers(head: ET.Element) -> Iterator[str]:
@@ -148,8 +148,8 @@ def _party_names(head: ET.Element, kinds: Iterable[str]) -> list[str]:
         for book in (book for party in head.iter(kind) for book in party.iter("addressbook")):
             person = " ".join(filter(None, (_line(book.find("first-name")), _line(book.find("last-name")))))
             names.append(_line(book.find("orgname")) or person)
-        if kept := [name for name in dict.fromkeys(names) if name]:
-            return kept
+        if distinct := [name for name in dict.fromkeys(names) if name]:
+            return distinct
     return []
 
 
@@ -167,16 +167,16 @@ def _gather(element: ET.Element, parts: list[str]) -> None:
     # By hand and not by recursion: nesting is the file's, the stack is ours.
     stack: list[tuple[ET.Element, bool]] = [(element, False)]
     while stack:
-        one, done = stack.pop()
+        node, done = stack.pop()
         if done:
-            parts.append("\0" if one.tag in _BLOCKS else "")
-            parts.append((one.tail or "") if one is not element else "")
+            parts.append("\0" if node.tag in _BLOCKS else "")
+            parts.append((node.tail or "") if node is not element else "")
             continue
-        if one.tag in _BLOCKS:
-            parts.append("\0" + ("## " if one.tag == "heading" else ""))
-        parts.append(one.text or "")
-        stack.append((one, True))
-        stack += [(child, False) for child in reversed(one)]
+        if node.tag in _BLOCKS:
+            parts.append("\0" + ("## " if node.tag == "heading" else ""))
+        parts.append(node.text or "")
+        stack.append((node, True))
+        stack += [(child, False) for child in reversed(node)]
 
 
 def _line(element: ET.Element | None) -> str:
@@ -192,15 +192,15 @@ def _bare_number(number: str) -> str:
 
 
 def _citations(text: str) -> list[str]:
-    grants = (f"US{_bare_number(found[1]).upper()}{(found[2] or '').upper()}" for found in _CITED.finditer(text))
-    publications = (re.sub(r"[\s/]", "", found[0]).upper() for found in _PUBLICATION.finditer(text))
+    grants = (f"US{_bare_number(match[1]).upper()}{(match[2] or '').upper()}" for match in _CITED.finditer(text))
+    publications = (re.sub(r"[\s/]", "", match[0]).upper() for match in _PUBLICATION.finditer(text))
     return list(dict.fromkeys((*grants, *publications)))
 
 
 def _text_title(text: str) -> str:
     """What follows a `Title:`, else the first line."""
-    named = re.search(r"^\s*(?:Title(?: of Invention)?)\s*:\s*(.+)$", text[:4000], re.I | re.M)
-    return named[1] if named else next((line for line in text.splitlines() if line.strip()), "")[:120]
+    match = re.search(r"^\s*(?:Title(?: of Invention)?)\s*:\s*(.+)$", text[:4000], re.I | re.M)
+    return match[1] if match else next((line for line in text.splitlines() if line.strip()), "")[:120]
 
 
 PATENTS = Domain(

@@ -88,8 +88,8 @@ def load_domain(name: str) -> Domain:
     """The domain of that name. Raises `ConfigError` for a name nobody has, or an entry point that gives no domain."""
     if name in SHIPPED:
         module, attribute = SHIPPED[name].split(":")
-        found: Domain = getattr(import_module(module), attribute)
-        return found
+        shipped: Domain = getattr(import_module(module), attribute)
+        return shipped
     registered = _entry_points()
     if name not in registered:
         close = difflib.get_close_matches(name, domain_names(), n=1)
@@ -110,13 +110,13 @@ def _entry_points() -> dict[str, EntryPoint]:
 def _load_entry_point(entry: EntryPoint) -> Domain:
     where = f"domain {entry.name!r} (entry point {entry.value})"
     try:
-        given: object = entry.load()
-        made: object = given() if callable(given) else given
+        loaded: object = entry.load()
+        value: object = loaded() if callable(loaded) else loaded
     except Exception as error:  # a foreign module may fail in any way
         raise ConfigError(f"{where} cannot be loaded: {type(error).__name__}: {error}") from error
-    if not isinstance(made, Domain):
-        raise ConfigError(f"{where} gives a {type(made).__name__}, not a Domain")
-    return made
+    if not isinstance(value, Domain):
+        raise ConfigError(f"{where} gives a {type(value).__name__}, not a Domain")
+    return value
 
 
 DOCUMENTS = Domain(

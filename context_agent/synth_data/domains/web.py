@@ -58,40 +58,40 @@ def read_page(reading: Reading) -> Iterator[Document]:
     """The page's main text; `url`, `date` and `links` (JSON, a list of addresses) in the metadata where it has them."""
     data = reading.stream.read()
     page = unix_lines(decoded(reading, data, declared_charset(data)).text)
-    found = list(tags(page))
-    main = _main(page, found)
-    whole_title, whole = page_text(page)
-    text = page_text(main)[1] or whole
-    url = _url(page, found)
-    day = _date(found)
+    page_tags = list(tags(page))
+    main = _main(page, page_tags)
+    whole_title, whole_text = page_text(page)
+    text = page_text(main)[1] or whole_text
+    url = _url(page, page_tags)
+    day = _date(page_tags)
     links = json.dumps(_links(tags(main), url)[:LINKS])
     metadata: dict[str, MetadataValue] = {"url": url, "date": day, "links": "" if links == "[]" else links}
-    title = _meta(found, ("og:title", "twitter:title")) or whole_title
+    title = _meta(page_tags, ("og:title", "twitter:title")) or whole_title
     yield document(reading, text, title, {key: value for key, value in metadata.items() if value})
 
 
-def _main(page: str, found: list[Tag]) -> str:
+def _main(page: str, page_tags: list[Tag]) -> str:
     """The page without what is no text of it: as HTML again."""
-    whole = [span for span in _elements(found) if _is_main(span[0])][:CANDIDATES]
+    main_elements = [span for span in _elements(page_tags) if _is_main(span[0])][:CANDIDATES]
     size = len(page_text(page)[1])
-    best = max(whole, key=lambda span: len(page_text(page[span[0].start : span[1]])[1]), default=None)
+    best = max(main_elements, key=lambda span: len(page_text(page[span[0].start : span[1]])[1]), default=None)
     start, end = 0, len(page)
     if best is not None and len(page_text(page[best[0].start : best[1]])[1]) >= MAIN_SHARE * size:
         start, end = best[0].start, best[1]
     inside = best is not None and (start, end) != (0, len(page))
     dropped = [
         (tag.start, after)
-        for tag, after in _elements(found)
+        for tag, after in _elements(page_tags)
         if start <= tag.start and after <= end and (_is_boilerplate(tag) or (not inside and _is_menu(tag, after, page)))
     ]
     return _cut_spans(page[start:end], [(a - start, b - start) for a, b in dropped])
 
 
-def _elements(found: list[Tag]) -> list[tuple[Tag, int]]:
+def _elements(page_tags: list[Tag]) -> list[tuple[Tag, int]]:
     """Each element that is closed, with the place behind its end tag. One that is never closed is no element here."""
     open_: dict[str, list[Tag]] = {}
     closed = []
-    for tag in found:
+    for tag in page_tags:
         if tag.closing:
             if same := open_.get(tag.name):
                 closed.append((same.pop(), tag.end))
@@ -132,38 +132,38 @@ def _cut_spans(page: str, spans: Iterable[tuple[int, int]]) -> str:
     return "".join((*parts, page[position:]))
 
 
-def _url(page: str, found: Iterable[Tag]) -> str:
+def _url(page: str, page_tags: Iterable[Tag]) -> str:
     """The canonical link, else og:url, else where a browser says it saved the page from."""
-    tagged = list(found)
+    tagged = list(page_tags)
     canonical = (tag.get("href") for tag in tagged if tag.name == "link" and "canonical" in tag.get("rel").lower())
     saved = _SAVED_FROM.search(page[:4096])
     candidates = (*canonical, _meta(tagged, ("og:url",)), saved[1] if saved else "")
-    return next((one for one in candidates if urlsplit(one).scheme in ("http", "https")), "")
+    return next((address for address in candidates if urlsplit(address).scheme in ("http", "https")), "")
 
 
-def _meta(found: Iterable[Tag], names: Iterable[str]) -> str:
+def _meta(page_tags: Iterable[Tag], names: Iterable[str]) -> str:
     """The content of the first of these names that the page has, by name, property or itemprop."""
-    given: dict[str, str] = {}
-    for tag in found:
+    contents: dict[str, str] = {}
+    for tag in page_tags:
         if tag.name == "meta" and not tag.closing:
             for key in ("property", "name", "itemprop"):
-                given.setdefault(tag.get(key).lower(), tag.get("content"))
-    return next((given[name] for name in names if given.get(name)), "")
+                contents.setdefault(tag.get(key).lower(), tag.get("content"))
+    return next((contents[name] for name in names if contents.get(name)), "")
 
 
-def _date(found: list[Tag]) -> str:
+def _date(page_tags: list[Tag]) -> str:
     """The day it was published, ISO 8601, where the page says so in a form that can be read."""
-    times = (tag.get("datetime") for tag in found if tag.name == "time" and not tag.closing)
-    for said in (*(_meta(found, (name,)) for name in _DATES), *times):
-        if day := _DAY.search(said):
+    times = (tag.get("datetime") for tag in page_tags if tag.name == "time" and not tag.closing)
+    for stamp in (*(_meta(page_tags, (name,)) for name in _DATES), *times):
+        if day := _DAY.search(stamp):
             return day[0]
     return ""
 
 
-def _links(found: Iterable[Tag], url: str) -> list[str]:
+def _links(page_tags: Iterable[Tag], url: str) -> list[str]:
     """Addresses that the main text links to, absolute, each once, without the page's own."""
     links: dict[str, None] = {}
-    for tag in found:
+    for tag in page_tags:
         target = tag.get("href") if tag.name == "a" and not tag.closing else ""
         if not target or target.startswith("#"):
             continue

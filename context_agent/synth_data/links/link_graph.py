@@ -108,35 +108,35 @@ class LinkGraph:
 
     def _index(self) -> dict[str, list[int]]:
         """Bare folded titles to pages, but for those that different titles share (`Get Low`, `Get Low (song)`)."""
-        found: dict[str, list[int]] = defaultdict(list)
+        rows_by_name: dict[str, list[int]] = defaultdict(list)
         for row, page in enumerate(self.pages):
             if page.name:
-                found[page.name].append(row)
-        return {name: rows for name, rows in found.items() if len({self.pages[row].title for row in rows}) == 1}
+                rows_by_name[page.name].append(row)
+        return {name: rows for name, rows in rows_by_name.items() if len({self.pages[row].title for row in rows}) == 1}
 
     def links(self, row: int) -> list[Link]:
         """The links from a page, one for each page it names, those by a relation before others."""
         if row not in self._links:
-            found: dict[tuple[int, bool], Link] = {}
+            links: dict[tuple[int, bool], Link] = {}
             for sentence in self.pages[row].sentences:
                 for link in self._linked(row, sentence):
-                    found.setdefault((link.target, link.relation is not None), link)
-            self._links[row] = list(found.values())
+                    links.setdefault((link.target, link.relation is not None), link)
+            self._links[row] = list(links.values())
         return self._links[row]
 
     def _linked(self, row: int, sentence: Sentence) -> list[Link]:
-        own, found = self.pages[row].name, []
+        own_name, links = self.pages[row].name, []
         related = self._related(row, sentence)
         for mention in mentions(sentence.text):
             rows = self.named.get(mention.name, [])
             self.naming[mention.name].add(row)
-            if not rows or mention.name == own or row in rows:
+            if not rows or mention.name == own_name or row in rows:
                 continue
             if self._mistaken(mention, rows[0], sentence.text):
                 continue
             pattern = related.get(mention.name)
-            found += [Link(row, target, sentence, mention.surface, pattern) for target in rows]
-        return found
+            links += [Link(row, target, sentence, mention.surface, pattern) for target in rows]
+        return links
 
     def _mistaken(self, mention: Mention, row: int, text: str) -> bool:
         """Whether the name likely means something else: a place that a film is called after, or a common word."""
@@ -158,23 +158,23 @@ class LinkGraph:
         """Whether the sentence names another page of the same kind, which a description could mean as well."""
         page = self.pages[link.target]
         return any(
-            other.sentence.place == link.sentence.place
-            and other.target != link.target
-            and self.pages[other.target].name != page.name
-            and self.pages[other.target].head == page.head
-            and other.relation is link.relation
-            for other in self.links(link.source)
+            rival.sentence.place == link.sentence.place
+            and rival.target != link.target
+            and self.pages[rival.target].name != page.name
+            and self.pages[rival.target].head == page.head
+            and rival.relation is link.relation
+            for rival in self.links(link.source)
         )
 
     def _related(self, row: int, sentence: Sentence) -> dict[str, RelationPattern]:
         """Folded object to the relation that the sentence states of the page's subject."""
-        page, found = self.pages[row], {}
+        page, relations = self.pages[row], {}
         for pattern in PATTERNS:
             if not pattern.noun:
                 continue
             if (match := match_relation(page, sentence, pattern)) is not None:
-                found[" ".join(words(match["y"]))] = pattern
-        return found
+                relations[" ".join(words(match["y"]))] = pattern
+        return relations
 
     def facts(self, row: int) -> list[Fact]:
         """What the page states of its subject: by set words first, then by any sentence with a year or a count."""
@@ -184,45 +184,45 @@ class LinkGraph:
 
     def _patterned(self, row: int) -> list[Fact]:
         page = self.pages[row]
-        found: dict[str, Fact] = {}
+        facts: dict[str, Fact] = {}
         twice: Counter[str] = Counter()
         for sentence in page.sentences:
             for pattern in PATTERNS:
                 if (match := match_relation(page, sentence, pattern)) is None:
                     continue
                 answer = match["y"].strip(" ,.")
-                if pattern.name in found and found[pattern.name].answer != answer:
+                if pattern.name in facts and facts[pattern.name].answer != answer:
                     twice[pattern.name] += 1
                 clause = pattern.clause.replace("{on}", date_preposition(answer)).replace("{y}", answer)
-                found.setdefault(
+                facts.setdefault(
                     pattern.name, Fact(row, answer, sentence, pattern.asks, pattern.truth, clause, pattern)
                 )
-        return [fact for name, fact in found.items() if not twice[name]]
+        return [fact for name, fact in facts.items() if not twice[name]]
 
     def _plain(self, row: int) -> list[Fact]:
         """Sentences about the subject that hold one year or one count, with a question word in its place."""
         page = self.pages[row]
-        found = []
+        facts = []
         for sentence in page.sentences[1:]:
             plain = sentence.plain
             if (
                 not 6 <= len(plain.split()) <= LONGEST_QUESTION
                 or ". " in plain
-                or not (asked := with_subject_slot(page, plain))
+                or not (statement := with_subject_slot(page, plain))
             ):
                 continue
-            years, counts = list(_IN_YEAR.finditer(asked)), list(_COUNTED.finditer(asked))
-            if len(years) == 1 and len(re.findall(r"\b\d{4}\b", asked)) == 1:
+            years, counts = list(_IN_YEAR.finditer(statement)), list(_COUNTED.finditer(statement))
+            if len(years) == 1 and len(re.findall(r"\b\d{4}\b", statement)) == 1:
                 match, what, truth = years[0], "in what year", "date"
             elif len(counts) == 1 and counts[0]["what"] not in _UNITS:
                 match, what, truth = counts[0], f"how many {counts[0]['what']}", "number"
             else:
                 continue
-            after = asked[match.end() :].partition(", ")[0]
-            asks = f"{asked[: match.start()]}{what}{after}".rstrip(" .") + "?"
+            after = statement[match.end() :].partition(", ")[0]
+            asks = f"{statement[: match.start()]}{what}{after}".rstrip(" .") + "?"
             if match.start() > 0:
-                found.append(Fact(row, match["y"], sentence, asks, truth))
-        return found
+                facts.append(Fact(row, match["y"], sentence, asks, truth))
+        return facts
 
 
 def match_relation(page: Page, sentence: Sentence, pattern: RelationPattern) -> re.Match[str] | None:
@@ -282,8 +282,8 @@ def _find_words(text: str, name: str) -> int:
 def before_name(before: str) -> str:
     """What stands before a name, without what goes with it (`the poet`); empty where that cannot be told apart."""
     titled = _TITLE_BEFORE.search(before)
-    kept = before[: titled.start()] if titled else before
-    return kept.rstrip() + " " if _NAME_MAY_FOLLOW.search(kept) else ""
+    prefix = before[: titled.start()] if titled else before
+    return prefix.rstrip() + " " if _NAME_MAY_FOLLOW.search(prefix) else ""
 
 
 def content_words(text: str) -> set[str]:

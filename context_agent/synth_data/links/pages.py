@@ -108,8 +108,8 @@ class Page:
     @cached_property
     def sentences(self) -> list[Sentence]:
         """The sentences, chunk by chunk; what an overlap repeats is there twice."""
-        found = [(text, chunk.id) for chunk in self.chunks for text in _sentences(chunk.text)]
-        return [Sentence(text, chunk, place) for place, (text, chunk) in enumerate(found)]
+        located = [(text, chunk.id) for chunk in self.chunks for text in _sentences(chunk.text)]
+        return [Sentence(text, chunk, index) for index, (text, chunk) in enumerate(located)]
 
     @cached_property
     def mentions(self) -> list[Mention]:
@@ -125,10 +125,10 @@ class Page:
         if not set(words(first.partition(" is ")[0].partition(" was ")[0])) & set(self.name.split()):
             return ""
         match = _IS_A.search(_LISTED_ADJECTIVES.sub("", first))
-        found = _CLASS_ENDS.split(match["class"], maxsplit=1)[0].strip() if match else ""
-        found = _SUPERLATIVE.sub("", found)
-        if _is_class(found):
-            return found
+        kind = _CLASS_ENDS.split(match["class"], maxsplit=1)[0].strip() if match else ""
+        kind = _SUPERLATIVE.sub("", kind)
+        if _is_class(kind):
+            return kind
         return "person" if _PERSON.search(self.sentences[0].text) else ""
 
     @cached_property
@@ -153,8 +153,8 @@ class Page:
 def read_pages(chunks: Iterable[Chunk]) -> Iterator[Page]:
     """The documents of a corpus, whose chunks come one document after another."""
     for document, group in groupby(chunks, key=lambda chunk: chunk.document_id):
-        kept = list(group)
-        yield Page(document, kept[0].title, kept)
+        document_chunks = list(group)
+        yield Page(document, document_chunks[0].title, document_chunks)
 
 
 def _is_class(text: str) -> bool:
@@ -171,12 +171,12 @@ def _is_class(text: str) -> bool:
 
 def _sentences(text: str) -> list[str]:
     """Sentences as they stand; what looks like an abbreviation does not end one."""
-    found: list[str] = []
+    sentences: list[str] = []
     start = 0
     for match in _END.finditer(text):
         if _ABBREVIATED.search(text[start : match.start()]):
             continue
-        found.append(text[start : match.start()].strip())
+        sentences.append(text[start : match.start()].strip())
         start = match.end()
-    found.append(text[start:].strip())
-    return [one for one in found if one][:MOST_SENTENCES]
+    sentences.append(text[start:].strip())
+    return [sentence for sentence in sentences if sentence][:MOST_SENTENCES]

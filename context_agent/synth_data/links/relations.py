@@ -162,5 +162,5 @@ def date_preposition(date: str) -> str:
 
 def year_of(date: str) -> int:
     """The year of a date."""
-    found: str = re.findall(r"\d{3,4}", date)[-1]
-    return int(found)
+    digits: str = re.findall(r"\d{3,4}", date)[-1]
+    return int(digits)

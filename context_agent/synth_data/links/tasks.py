@@ -122,7 +122,7 @@ class LinkTasks:
         while lanes:
             for (kind, hops), lane in list(lanes.items()):
                 if kind == "comparison" and self._too_many_comparisons(hops):
-                    if all(other == "comparison" for other, _ in lanes):
+                    if all(other_kind == "comparison" for other_kind, _ in lanes):
                         del lanes[kind, hops]
                     continue
                 tasks = list(islice(lane, TASKS_PER_TURN[kind]))
@@ -134,8 +134,8 @@ class LinkTasks:
     def _too_many_comparisons(self, hops: int) -> bool:
         if self.settings.types == ("comparison",):
             return False
-        others = sum(count for (kind, _), count in self._made.items() if kind != "comparison")
-        return self._made["comparison", hops] > COMPARISON_SHARES[hops] * others + TASKS_PER_TURN["comparison"]
+        other_count = sum(count for (kind, _), count in self._made.items() if kind != "comparison")
+        return self._made["comparison", hops] > COMPARISON_SHARES[hops] * other_count + TASKS_PER_TURN["comparison"]
 
     def _lane(self, kind: str, hops: int) -> Iterator[Task]:
         for draft in self._drafts(kind, hops):
@@ -183,9 +183,9 @@ _DAY = re.compile(
 class DraftChecks:
     """The checks over one corpus. Its BM25 index finds distractors and documents that a clue might fit as well."""
 
-    def __init__(self, atlas: LinkGraph, distractors: int) -> None:
-        self._atlas, self._wanted = atlas, distractors
-        chunks = [(chunk, row) for row, page in enumerate(atlas.pages) for chunk in page.chunks]
+    def __init__(self, graph: LinkGraph, distractors: int) -> None:
+        self._atlas, self._wanted = graph, distractors
+        chunks = [(chunk, row) for row, page in enumerate(graph.pages) for chunk in page.chunks]
         self._row = {chunk.id: row for chunk, row in chunks}
         self._index = Bm25Index.of(Bm25Entry(chunk.id, chunk.title, chunk.text) for chunk, _ in chunks)
 
@@ -215,12 +215,12 @@ class DraftChecks:
         )
 
     def _check_words(self, draft: Draft) -> None:
-        asked = f" {' '.join(words(draft.question))} "
-        if draft.type != "comparison" and holds_answer(asked, draft.answer):
+        question = f" {' '.join(words(draft.question))} "
+        if draft.type != "comparison" and holds_answer(question, draft.answer):
             raise DropRow("answer in the question")
         for row in draft.hidden:
             page = self._atlas.pages[row]
-            if f" {page.name} " in asked or page.telling & set(asked.split()):
+            if f" {page.name} " in question or page.telling & set(question.split()):
                 raise DropRow("names what it hides")
 
     def _check_way(self, draft: Draft, pages: list[Page]) -> None:
@@ -235,8 +235,8 @@ class DraftChecks:
     def _check_unique(self, draft: Draft) -> None:
         if draft.fact.pattern is not None and draft.type == "bridge":
             for row in self._atlas.named.get(self._atlas.pages[draft.fact.page].name, ()):
-                for other in self._atlas.facts(row):
-                    if other.pattern is draft.fact.pattern and other.answer != draft.fact.answer:
+                for fact in self._atlas.facts(row):
+                    if fact.pattern is draft.fact.pattern and fact.answer != draft.fact.answer:
                         raise DropRow("another document of that title says otherwise")
         if draft.meeting is None:
             return
@@ -246,19 +246,21 @@ class DraftChecks:
     def _fits(self, draft: Draft, row: int) -> bool:
         """Whether another page has what an intersection tells, and names the page between or one with its fact."""
         assert draft.meeting is not None
-        page, met = self._atlas.pages[row], draft.meeting
-        if row == draft.fact.page or not met.told <= page.vocabulary:
+        page, clues = self._atlas.pages[row], draft.meeting
+        if row == draft.fact.page or not clues.told <= page.vocabulary:
             return False
-        others = [link.target for link in self._atlas.links(row)]
-        return met.via in others or any(holds_answer(self._atlas.pages[one].padded, met.answer) for one in others)
+        targets = [link.target for link in self._atlas.links(row)]
+        return clues.via in targets or any(
+            holds_answer(self._atlas.pages[target].padded, clues.answer) for target in targets
+        )
 
     def _check_quotes(self, supporting: Iterable[Support], clues: str) -> None:
         for item in supporting:
             text = self._atlas.pages[self._atlas.rows[item.id]]
-            whole = f"{text.title}\n{text.text}"
+            page_text = f"{text.title}\n{text.text}"
             if not all(find_quote(quote, clues) for quote in item.clue_quotes):
                 raise DropRow("a clue's quote is missing")
-            if not all(find_quote(quote, whole) for quote in (*item.item_quotes, *item.truth_quotes)):
+            if not all(find_quote(quote, page_text) for quote in (*item.item_quotes, *item.truth_quotes)):
                 raise DropRow("a document's quote is missing")
         if not any(item.contains_truth for item in supporting):
             raise DropRow("no document holds the answer")
@@ -266,43 +268,45 @@ class DraftChecks:
     def _support(self, hop: Hop, answer: str) -> Support:
         page = self._atlas.pages[hop.page]
         # Folded words first: the cascade takes its time to say that something is not there.
-        held = holds_answer(page.padded, answer) and find_quote(answer, f"{page.title}\n{page.text}") is not None
+        states_answer = (
+            holds_answer(page.padded, answer) and find_quote(answer, f"{page.title}\n{page.text}") is not None
+        )
         return Support(
             id=page.id,
             chunks=(hop.sentence.chunk,),
             clue_quotes=(hop.clue,),
             item_quotes=(hop.sentence.text,),
-            contains_truth=held,
-            truth_quotes=(answer,) if held else (),
+            contains_truth=states_answer,
+            truth_quotes=(answer,) if states_answer else (),
         )
 
     def _repeated(self, hop: Hop) -> Iterator[str]:
         """Chunks of pages of the same title, or that name it, which state the same as the sentence."""
         page = self._atlas.pages[hop.page]
         near = [*self._atlas.named.get(page.name, ()), *sorted(self._atlas.linking.get(hop.page, ()))[:NEIGHBOURS]]
-        told = content_words(hop.sentence.plain)
+        stated = content_words(hop.sentence.plain)
         for row in dict.fromkeys(near):
-            if len(told & self._atlas.pages[row].vocabulary) < SAME_STATEMENT * len(told):
+            if len(stated & self._atlas.pages[row].vocabulary) < SAME_STATEMENT * len(stated):
                 continue
             for chunk in self._atlas.pages[row].chunks:
                 if chunk.id != hop.sentence.chunk and len(
-                    told & set(words(chunk.indexed_text))
-                ) >= SAME_STATEMENT * len(told):
+                    stated & set(words(chunk.indexed_text))
+                ) >= SAME_STATEMENT * len(stated):
                     yield chunk.id
 
     def _distractors(self, draft: Draft, facts: tuple[tuple[str, ...], ...]) -> list[str]:
         """Documents that the question, or the pages it hides, bring up, and that do not hold the answer in any form."""
-        taken = {hop.page for hop in draft.hops} | {self._row[chunk] for fact in facts for chunk in fact}
+        used = {hop.page for hop in draft.hops} | {self._row[chunk] for fact in facts for chunk in fact}
         hidden = " ".join(self._atlas.pages[row].title for row in draft.hidden)
-        kept: list[str] = []
+        distractors: list[str] = []
         for row in dict.fromkeys(self._found(f"{draft.question} {hidden}")):
-            if len(kept) == self._wanted:
+            if len(distractors) == self._wanted:
                 break
-            if row not in taken and not any(
+            if row not in used and not any(
                 holds_answer(self._atlas.pages[row].padded, form) for form in answer_variants(draft.answer)
             ):
-                kept.append(self._atlas.pages[row].id)
-        return kept
+                distractors.append(self._atlas.pages[row].id)
+        return distractors
 
     def _found(self, query: str) -> list[int]:
         return [self._row[chunk] for chunk, _ in self._index.search(query, DISTRACTOR_HITS)]
@@ -316,9 +320,9 @@ def holds_answer(padded: str, answer: str) -> bool:
 
 def answer_variants(answer: str) -> list[str]:
     """The answer, a day's date in both orders, a name without its article, and a person's last name alone."""
-    found = [answer]
+    variants = [answer]
     if (match := _DAY.match(answer)) is not None:
         day, month = match["day"] or match["day2"], match["month"] or match["month2"]
-        found += [f"{day} {month} {match['year']}", f"{month} {day} {match['year']}"]
+        variants += [f"{day} {month} {match['year']}", f"{month} {day} {match['year']}"]
     parts = [word for word in words(answer) if word not in STOP]
-    return list(dict.fromkeys([*found, " ".join(parts), answer.replace(",", "")]))
+    return list(dict.fromkeys([*variants, " ".join(parts), answer.replace(",", "")]))

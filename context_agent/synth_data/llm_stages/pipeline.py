@@ -1,7 +1,7 @@
-"""All stages in a row: from documents drawn at random to verified tasks of one to four hops with their distractors.
+"""All model stages in sequence: from random documents to verified tasks of one to four hops with distractors.
 
-Each stage reads what the one before wrote, so any of them can be run by itself, looked at, and run again. What a task
-becomes depends on its own row alone: a longer run begins with the tasks of a shorter one.
+Each stage reads the output file of the previous one, so a stage can be run, inspected and repeated by itself. A task
+depends on its own row alone, so a run with a larger count starts with the tasks of a smaller one.
 """
 
 from __future__ import annotations
@@ -21,71 +21,77 @@ from context_agent.synth_data.llm_stages.writing import draw_seeds, explore, ext
 from context_agent.synth_data.stages import ProgressCallback, RowFunction, StageReport, run_stage
 
 REPLIES_FILE = "replies.jsonl"
-"""The model's answers, in the folder of the stages."""
+"""The reply cache, in the folder of the stages."""
 
 StageWatcher = Callable[[str], ProgressCallback | None]
-"""Called with a stage's name when it begins; gives what its progress is told to."""
+"""Called with the name of a stage that starts; returns its progress callback."""
 
 
 @dataclass(frozen=True, slots=True)
 class PipelinePlan:
-    """How many tasks are begun, and how long they become: evenly spread from the first to the last of `hops`."""
+    """How many documents to start from, and the range of hops over which the tasks are spread evenly."""
 
     count: int
     hops: tuple[int, int] = (1, 2)
-    mining: DistractorSettings = field(default_factory=DistractorSettings)
+    distractors: DistractorSettings = field(default_factory=DistractorSettings)
     concurrency: int = 8
 
     def __post_init__(self) -> None:
         first, last = self.hops
         if self.count < 1 or not 1 <= first <= last:
-            raise ConfigError(f"count must be at least 1, and hops a range from 1; got {self.count} and {self.hops}")
+            raise ConfigError(
+                f"count must be at least 1 and hops a range that starts at 1 or more; got {self.count} and {self.hops}"
+            )
 
     def target(self, number: int) -> int:
-        """The hops that the task of this number, from 0 and among those verified, should reach."""
+        """The hops that the verified task of this index should reach."""
         first, last = self.hops
         return first + number % (last - first + 1)
 
 
 def stages_folder(out: Path) -> Path:
-    """Where the stages of an output file leave theirs."""
+    """The folder for the files of the stages that lead to `out`."""
     return out.with_name(f"{out.name}.stages")
 
 
 async def make_tasks(
-    shop: StageContext, plan: PipelinePlan, out: Path, *, watch: StageWatcher | None = None
+    context: StageContext, plan: PipelinePlan, out: Path, *, watch: StageWatcher | None = None
 ) -> list[StageReport]:
     """Runs all stages, writes the tasks to `out`, and returns a report for each stage.
 
-    A task that cannot be made longer stays as it last passed verification. Where the cap ends a stage, the reports end
-    with it, and the same call goes on later. Raises `ConfigError`, and `DataError` for a corpus too small.
+    A task that cannot be extended stays as it last passed verification. If the spending cap halts a stage, the reports
+    end with that stage; the same call resumes it. Raises `ConfigError` for too many hops, `DataError` for a corpus that
+    is too small.
     """
     last = plan.hops[1]
-    if last > shop.domain.max_hops:
-        raise ConfigError(f"tasks of {shop.domain.name} have at most {shop.domain.max_hops} hops; got {last}")
-    line = _Pipeline(shop, plan, stages_folder(out), watch)
-    drawn = draw_seeds(shop.corpus, plan.count, shop.model.seed)
-    explored = line.single(await line.run("explore", drawn, partial(explore, shop)))
-    written = await line.run("write", explored, partial(write, shop))
-    verified = await line.run("verify", written, partial(verify, shop))
+    if last > context.domain.max_hops:
+        raise ConfigError(
+            f"tasks of domain {context.domain.name} have at most {context.domain.max_hops} hops; got {last} (--hops)"
+        )
+    pipeline = _Pipeline(context, plan, stages_folder(out), watch)
+    seeds = draw_seeds(context.corpus, plan.count, context.model.seed)
+    explored = pipeline.single(await pipeline.run("explore", seeds, partial(explore, context)))
+    written = await pipeline.run("write", explored, partial(write, context))
+    verified = await pipeline.run("verify", written, partial(verify, context))
     best = {row["id"]: row for row in verified}
     targets = {row["id"]: plan.target(number) for number, row in enumerate(verified)}
     for level in range(1, last):
         short = [row for name, row in best.items() if row["level"] == level - 1 and targets[name] > level]
-        longer = await line.run(f"extend-{level}", short, partial(extend, shop))
-        for row in await line.run(f"verify-{level}", longer, partial(verify, shop)):
+        longer = await pipeline.run(f"extend-{level}", short, partial(extend, context))
+        for row in await pipeline.run(f"verify-{level}", longer, partial(verify, context)):
             best[row["id"].removesuffix(f"-{level}")] = row
-    mining = plan.mining
-    await line.run("distract", list(best.values()), partial(distract, shop, mining), out, distractor_settings(mining))
-    return line.reports
+    settings = plan.distractors
+    work = partial(distract, context, settings)
+    await pipeline.run("distract", list(best.values()), work, out, distractor_settings(settings))
+    return pipeline.reports
 
 
 class _Pipeline:
-    """The stages one after another; those behind one that was halted do nothing."""
+    """Runs stages one after another; after a halted stage the others do nothing."""
 
-    def __init__(self, shop: StageContext, plan: PipelinePlan, folder: Path, watch: StageWatcher | None) -> None:
+    def __init__(self, context: StageContext, plan: PipelinePlan, folder: Path, watch: StageWatcher | None) -> None:
         self.reports: list[StageReport] = []
-        self._shop, self._plan, self._folder, self._watch = shop, plan, folder, watch
+        self._context, self._plan, self._folder, self._watch = context, plan, folder, watch
 
     async def run(
         self,
@@ -95,12 +101,12 @@ class _Pipeline:
         out: Path | None = None,
         settings: Mapping[str, Any] | None = None,
     ) -> list[dict[str, Any]]:
-        """The stage's output rows."""
+        """Runs a stage and returns its output rows."""
         if self.reports and self.reports[-1].halted:
             return []
         path = out or self._folder / f"{stage}.jsonl"
         report = await run_llm_stage(
-            self._shop,
+            self._context,
             stage,
             rows,
             work,
@@ -113,10 +119,10 @@ class _Pipeline:
         return load_stage_rows(path)
 
     def single(self, rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-        """The rows without those whose documents an earlier row has: two starts may lead to the same material."""
+        """The rows without those that have the same documents as an earlier row."""
         first: dict[frozenset[str], dict[str, Any]] = {}
         for row in rows:
-            first.setdefault(frozenset(one["id"] for one in row["documents"]), row)
+            first.setdefault(frozenset(document["id"] for document in row["documents"]), row)
         if len(first) < len(rows):
             dropped = {"same documents as another": len(rows) - len(first)}
             self.reports.append(
@@ -126,7 +132,7 @@ class _Pipeline:
 
 
 async def run_llm_stage(
-    shop: StageContext,
+    context: StageContext,
     stage: str,
     rows: Iterable[Mapping[str, Any]],
     work: RowFunction,
@@ -136,14 +142,16 @@ async def run_llm_stage(
     settings: Mapping[str, Any] | None = None,
     advance: ProgressCallback | None = None,
 ) -> StageReport:
-    """`stages.run` with the workshop's settings; the report has the ledger of all runs so far."""
-    told = {**shop.settings, **(settings or {})}
-    report = await run_stage(stage, rows, work, out, concurrency=concurrency, settings=told, advance=advance)
-    return replace(report, cost=shop.model.ledger.to_json())
+    """`stages.run_stage` with the context's settings; the report has the costs of all runs so far."""
+    journal_settings = {**context.settings, **(settings or {})}
+    report = await run_stage(
+        stage, rows, work, out, concurrency=concurrency, settings=journal_settings, advance=advance
+    )
+    return replace(report, cost=context.model.ledger.to_json())
 
 
 def load_stage_rows(path: Path, *, problems: list[str] | None = None) -> list[dict[str, Any]]:
-    """The rows of a stage's output, as the next one takes them; bad lines as `questions.load_rows` treats them."""
+    """The rows of a stage's output file; see `questions.load_rows` for invalid lines and `problems`."""
     return [dict(row.fields) for row in load_rows(path, _stage_row, problems=problems)]
 
 
@@ -153,12 +161,12 @@ class _StageRow:
     fields: Mapping[str, Any]
 
 
-def _stage_row(value: object, number: int, place: str) -> _StageRow:
+def _stage_row(value: object, number: int, location: str) -> _StageRow:
     if not isinstance(value, dict):
-        raise DataError(f"{place}: not an object with fields")
+        raise DataError(f"{location}: not a JSON object")
     return _StageRow(str(value.get("id") or number), value)
 
 
-def distractor_settings(mining: DistractorSettings) -> dict[str, Any]:
-    """What the journal of `distract` must agree on."""
-    return {"distractors": mining.count, "least_distractors": mining.least, "checked": mining.checked}
+def distractor_settings(settings: DistractorSettings) -> dict[str, Any]:
+    """The settings that the journal of `distract` must share."""
+    return {"distractors": settings.count, "least_distractors": settings.least, "checked": settings.checked}

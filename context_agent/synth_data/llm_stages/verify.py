@@ -1,9 +1,9 @@
-"""The third stage: a model extracts quotes, and the cascade says which of them really stand where they should.
+"""The stage that verifies tasks: a model extracts quotes, and a rule checks that each stands where it was copied from.
 
-For each supporting item a model copies quotes from the clues, from the item, and of the answer. The published rule: at
-least two thirds, rounded up, of the clue quotes stand in the clues and of the item quotes in the item, all quotes of
-the answer stand in the item, and at least one item contains the answer; up to three tries. Stricter here: an item
-contains the answer only where a quote that stands in it says the answer in some form.
+For each supporting document a model copies quotes from the clues, from the document, and of the answer. The published
+rule: at least two thirds, rounded up, of the clue quotes stand in the clues and of the document quotes in the document,
+all answer quotes stand in the document, and at least one document contains the answer; the model has three attempts.
+This stage is stricter: a document contains the answer only if a quote found in it states the answer in some form.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from context_agent.synth_data.llm_stages.context import DocumentExcerpt, StageContext, off_loop, read_excerpt
+from context_agent.synth_data.llm_stages.context import DocumentExcerpt, StageContext, read_excerpt
 from context_agent.synth_data.llm_stages.model import InvalidReply, PromptPart
 from context_agent.synth_data.matching import chunks_stating, count_quotes, find_quote, states_answer
-from context_agent.synth_data.stages import DropRow, KeptRows
-from context_agent.synth_data.task import Support, Task, aliases, task_of
+from context_agent.synth_data.stages import DropRow, KeptRows, off_loop
+from context_agent.synth_data.task import Support, Task, task_of
 
 
 class ExtractedQuotes(BaseModel):
-    """What the extractor copies."""
+    """The extractor's reply."""
 
     clue_quotes: list[str]
     item_quotes: list[str]
@@ -31,80 +31,86 @@ class ExtractedQuotes(BaseModel):
     answer_quotes: list[str] = []
 
 
-async def verify(shop: StageContext, row: Mapping[str, Any]) -> KeptRows:
-    """The task with the quotes that prove it, and its facts as chunk ids. Raises `Unfit`."""
+async def verify(context: StageContext, row: Mapping[str, Any]) -> KeptRows:
+    """The task with the quotes that prove it, and its facts as chunk ids. Raises `DropRow`."""
     task = task_of(row, f"task {row.get('id')!r}")
     if not task.supporting:
         raise DropRow("no supporting items", task.id)
-    proofs = [await _verify_document(shop, task, support) for support in task.supporting]
+    proofs = [await _verify_document(context, task, support) for support in task.supporting]
     supporting = tuple(support for support, _ in proofs)
     if not any(support.contains_truth for support in supporting):
-        raise DropRow("answer in no item", f"no quote of an item says {task.answer!r}")
+        raise DropRow("answer in no item", f"no quote of a document says {task.answer!r}")
     facts = tuple(dict.fromkeys(fact for _, fact in proofs))
     return KeptRows((replace(task, supporting=supporting, facts=facts).to_json(),))
 
 
 def quotes_needed(count: int) -> int:
-    """⌈2/3⌉ of so many quotes."""
+    """Two thirds of the count, rounded up."""
     return -(-2 * count // 3)
 
 
-async def _verify_document(shop: StageContext, task: Task, support: Support) -> tuple[Support, tuple[str, ...]]:
-    """The item with its quotes, and the fact: the chunks in which one of the item's quotes stands."""
-    shown = await read_excerpt(shop.corpus, support.id, support.chunks)
-    made = await shop.ask(
-        "verify",
-        [PromptPart("CLUES", task.clues), PromptPart("ANSWER", task.answer), shown.part("DOCUMENT")],
-        ExtractedQuotes,
-        lambda extracted: check_quotes(extracted, task, shown),
-    )
-    stated = made.contains_answer and any(
-        states_answer(quote, task.answer, aliases(task)) for quote in made.answer_quotes
-    )
-    proved = replace(
-        support,
-        clue_quotes=_quotes_in(made.clue_quotes, task.clues),
-        item_quotes=_quotes_in(made.item_quotes, shown.text),
-        contains_truth=stated,
-        truth_quotes=tuple(made.answer_quotes) if stated else (),
-    )
-    return proved, await _fact_chunks(shop, proved.item_quotes, shown)
-
-
-def check_quotes(made: ExtractedQuotes, task: Task, shown: DocumentExcerpt) -> None:
-    """The published rule for one item. Raises `Wrong`."""
-    text = shown.text
-    for name, quotes, source in (("clues", made.clue_quotes, task.clues), ("document", made.item_quotes, text)):
-        there, least = count_quotes(quotes, source), max(1, quotes_needed(len(quotes)))
-        if there < least:
-            lost = next((quote for quote in quotes if find_quote(quote, source) is None), "")
+def check_quotes(extracted: ExtractedQuotes, task: Task, excerpt: DocumentExcerpt) -> None:
+    """The published rule for one document. Raises `InvalidReply`."""
+    for name, quotes, source in (
+        ("clues", extracted.clue_quotes, task.clues),
+        ("document", extracted.item_quotes, excerpt.text),
+    ):
+        matched, required = count_quotes(quotes, source), max(1, quotes_needed(len(quotes)))
+        if matched < required:
             raise InvalidReply(
                 f"quotes not in the {name}",
-                f"{there} of {len(quotes)} quotes stand in the {name}, {least} must; not there is {lost[:200]!r}",
+                f"{matched} of {len(quotes)} quotes stand in the {name}, {required} must; not there is "
+                f"{_first_missing(quotes, source)!r}",
             )
-    lost = next((quote for quote in made.answer_quotes if find_quote(quote, text) is None), "")
-    if made.contains_answer and (lost or not made.answer_quotes):
+    missing = _first_missing(extracted.answer_quotes, excerpt.text)
+    if extracted.contains_answer and (missing or not extracted.answer_quotes):
         raise InvalidReply(
-            "answer quotes not in the document", f"answer_quotes must all stand in the document: {lost[:200]!r}"
+            "answer quotes not in the document", f"answer_quotes must all stand in the document: {missing!r}"
         )
 
 
-def _quotes_in(quotes: Sequence[str], source: str) -> tuple[str, ...]:
+async def _verify_document(context: StageContext, task: Task, support: Support) -> tuple[Support, tuple[str, ...]]:
+    """The supporting document with its quotes, and the fact: the chunks that state one of the document's quotes."""
+    excerpt = await read_excerpt(context.corpus, support.id, support.chunks)
+    extracted = await context.ask(
+        "verify",
+        [PromptPart("CLUES", task.clues), PromptPart("ANSWER", task.answer), excerpt.part("DOCUMENT")],
+        ExtractedQuotes,
+        lambda reply: check_quotes(reply, task, excerpt),
+    )
+    has_answer = extracted.contains_answer and any(
+        states_answer(quote, task.answer, task.aliases) for quote in extracted.answer_quotes
+    )
+    verified = replace(
+        support,
+        clue_quotes=_quotes_in(task.clues, extracted.clue_quotes),
+        item_quotes=_quotes_in(excerpt.text, extracted.item_quotes),
+        contains_truth=has_answer,
+        truth_quotes=tuple(extracted.answer_quotes) if has_answer else (),
+    )
+    return verified, await _fact_chunks(context, verified.item_quotes, excerpt)
+
+
+def _quotes_in(source: str, quotes: Sequence[str]) -> tuple[str, ...]:
     return tuple(quote for quote in quotes if find_quote(quote, source) is not None)
 
 
-async def _fact_chunks(shop: StageContext, quotes: Sequence[str], shown: DocumentExcerpt) -> tuple[str, ...]:
-    """The chunks that state it; all of the item's where the quotes stand in the title or across two chunks.
+def _first_missing(quotes: Sequence[str], source: str) -> str:
+    return next((quote[:200] for quote in quotes if find_quote(quote, source) is None), "")
 
-    In a domain that repeats itself, any chunk of the corpus counts that states as many of the quotes as verification
-    asks for: one that shares a name or a year with the fact states it no more than any other does.
+
+async def _fact_chunks(context: StageContext, quotes: Sequence[str], excerpt: DocumentExcerpt) -> tuple[str, ...]:
+    """The chunks that state the fact; all chunks of the excerpt if the quotes stand in the title or span two chunks.
+
+    In a domain that scores by fact, every chunk of the corpus counts that states at least two thirds of the quotes. A
+    chunk that only shares a name or a year with the fact does not.
     """
-    own = tuple(chunk.id for chunk in shown.chunks if count_quotes(quotes, chunk.text))
-    own = own or tuple(chunk.id for chunk in shown.chunks)
-    if shop.domain.positives != "fact":
-        return own
-    stated = await off_loop(
-        shop.corpus, lambda: [one for quote in quotes for one in chunks_stating(quote, shop.corpus)]
+    excerpt_chunks = tuple(chunk.id for chunk in excerpt.chunks if count_quotes(quotes, chunk.text))
+    excerpt_chunks = excerpt_chunks or tuple(chunk.id for chunk in excerpt.chunks)
+    if context.domain.positives != "fact":
+        return excerpt_chunks
+    stating = await off_loop(
+        context.corpus, lambda: [chunk for quote in quotes for chunk in chunks_stating(quote, context.corpus)]
     )
-    elsewhere = [chunk for chunk, count in Counter(stated).items() if count >= quotes_needed(len(quotes))]
-    return tuple(dict.fromkeys([*own, *elsewhere]))
+    restating = [chunk for chunk, count in Counter(stating).items() if count >= quotes_needed(len(quotes))]
+    return tuple(dict.fromkeys([*excerpt_chunks, *restating]))

@@ -1,7 +1,14 @@
-"""The first stage: an explorer starts from a document of the corpus and gathers the material of one task.
+"""The stages that write tasks: `explore` gathers documents, `write` makes a question, `extend` adds a hop.
 
-Rows in: `{id, seed}`, a document to start from. Rows out: `{id, seed, documents: [{id, chunks, fact}]}`, three
-documents (level 0 of the published format), each with the chunks that the explorer kept in view and the fact it adds.
+| stage | rows in | rows out |
+|---|---|---|
+| explore | `{id, seed}`: a document to start from | `{id, seed, documents: [{id, chunks, fact}]}`, three documents |
+| write | those rows | tasks of level 0, not verified |
+| extend | verified tasks | tasks of the next level, not verified |
+
+What a rule can check is checked at once, and the model is told what to correct: the answer stands in a document, and
+neither the answer nor a title stands in the question. The question of an extended task describes the old answer instead
+of naming it, so a searcher must find it first, and then what the bridging document connects it to.
 """
 
 from __future__ import annotations
@@ -19,68 +26,26 @@ from context_agent.synth_data.llm_stages.context import DocumentExcerpt, StageCo
 from context_agent.synth_data.llm_stages.model import InvalidReply, PromptPart
 from context_agent.synth_data.matching import answer_forms, normalize, reveals_answer, states_answer
 from context_agent.synth_data.stages import DropRow, KeptRows
-from context_agent.synth_data.task import Support, Task, aliases, task_of
+from context_agent.synth_data.task import Support, Task, task_of
 from context_agent.types import RankedDocument
 
 SUPPORTING_DOCUMENTS = 3
-"""Documents of a task at level 0 (the published pipeline's value)."""
+"""Documents of a task of level 0 (the value of the published pipeline)."""
+ADDED_DOCUMENTS = 3
+"""Documents that an extension adds: one bridging, two supporting (the values of the published pipeline)."""
 FEWEST_WORDS = 10
-"""Words a document must have to start from."""
-
-
-def draw_seeds(corpus: Corpus, count: int, seed: int) -> list[dict[str, Any]]:
-    """Rows for `explore`: documents drawn at random, each once, in an order that the seed decides.
-
-    Fewer where the corpus has fewer with enough words. Raises `DataError` for a corpus that no task can be made from.
-    """
-    words: dict[str, int] = {}
-    for chunk in corpus.walk():
-        words[chunk.document_id] = words.get(chunk.document_id, 0) + len(chunk.text.split())
-    fit = [document for document, length in words.items() if length >= FEWEST_WORDS]
-    if len(fit) < SUPPORTING_DOCUMENTS:
-        raise DataError(
-            f"the corpus is too small: a task needs {SUPPORTING_DOCUMENTS} documents of {FEWEST_WORDS} words or more, and it has "
-            f"{len(fit)}"
-        )
-    # Shuffled as a whole, so that a larger count only adds rows.
-    random.Random(seed).shuffle(fit)
-    return [{"id": f"t{number:05}", "seed": document} for number, document in enumerate(fit[:count], start=1)]
-
-
-async def explore(shop: StageContext, row: Mapping[str, Any]) -> KeptRows:
-    """The material that the explorer gathers from the row's document. Raises `Unfit`."""
-    start = await read_excerpt(shop.corpus, str(row["seed"]))
-    found = await shop.explore("explore", [start.part("DOCUMENT")], SUPPORTING_DOCUMENTS)
-    documents = distinct_documents(found, SUPPORTING_DOCUMENTS)
-    return KeptRows(({"id": row["id"], "seed": row["seed"], "documents": [_document_row(one) for one in documents]},))
-
-
-def distinct_documents(found: Sequence[RankedDocument], count: int) -> Sequence[RankedDocument]:
-    """The first `count` of the documents. Raises `Unfit` for fewer, and for facts that are missing or repeated."""
-    if len(found) < count:
-        raise DropRow("too few documents", f"the explorer named {len(found)} of {count}")
-    facts = {normalize(document.justification) for document in found[:count]} - {""}
-    if len(facts) < count:
-        raise DropRow("facts missing or repeated", f"{len(facts)} different ones for {count} documents")
-    return found[:count]
-
-
-def _document_row(document: RankedDocument) -> dict[str, Any]:
-    chunks = [chunk.id for chunk in document.chunks]
-    return {"id": document.id, "chunks": chunks, "fact": document.justification}
-
-
+"""Words that a document must have to start from."""
 LONGEST_ANSWER = 8
-"""Words."""
+"""Most words of an answer."""
 LONGEST_TEXT = 4_000
-"""Characters of a question or of clues."""
+"""Most characters of question and clues together."""
 TASK_TYPE = "clues"
-"""The `type` of these tasks: one answer that several described facts point to."""
+"""The `type` of these tasks: several described facts point to one answer."""
 ORIGIN = "model"
 
 
 class WrittenTask(BaseModel):
-    """What the writer gives."""
+    """The writer's reply."""
 
     clues: str
     question: str
@@ -89,164 +54,205 @@ class WrittenTask(BaseModel):
     aliases: list[str] = []
 
 
-async def write(shop: StageContext, row: Mapping[str, Any]) -> KeptRows:
-    """The task that the model writes from the row's documents. Raises `Unfit`."""
-    documents = _row_documents(row)
-    items = [await read_excerpt(shop.corpus, document, chunks) for document, chunks in documents]
-    made = await shop.ask(
+def draw_seeds(corpus: Corpus, count: int, seed: int) -> list[dict[str, Any]]:
+    """Input rows for `explore`: distinct random documents in an order that the seed determines.
+
+    Fewer than `count` if the corpus has fewer documents with enough words. Raises `DataError` if it is too small.
+    """
+    lengths: dict[str, int] = {}
+    for chunk in corpus.walk():
+        lengths[chunk.document_id] = lengths.get(chunk.document_id, 0) + len(chunk.text.split())
+    usable = [document for document, length in lengths.items() if length >= FEWEST_WORDS]
+    if len(usable) < SUPPORTING_DOCUMENTS:
+        raise DataError(
+            f"the corpus is too small: a task needs {SUPPORTING_DOCUMENTS} documents of {FEWEST_WORDS} words or more, "
+            f"and it has {len(usable)}"
+        )
+    # All documents are shuffled, so that a larger count only adds rows.
+    random.Random(seed).shuffle(usable)
+    return [{"id": f"t{number:05}", "seed": document} for number, document in enumerate(usable[:count], start=1)]
+
+
+async def explore(context: StageContext, row: Mapping[str, Any]) -> KeptRows:
+    """The documents that the explorer gathers from the row's document. Raises `DropRow`."""
+    start = await read_excerpt(context.corpus, str(row["seed"]))
+    ranked = await context.explore("explore", [start.part("DOCUMENT")], SUPPORTING_DOCUMENTS)
+    documents = [_document_row(document) for document in distinct_documents(ranked, SUPPORTING_DOCUMENTS)]
+    return KeptRows(({"id": row["id"], "seed": row["seed"], "documents": documents},))
+
+
+def distinct_documents(ranked: Sequence[RankedDocument], count: int) -> Sequence[RankedDocument]:
+    """The first `count` documents. Raises `DropRow` if there are fewer, or if their facts are missing or repeated."""
+    if len(ranked) < count:
+        raise DropRow("too few documents", f"the explorer named {len(ranked)} of {count}")
+    facts = {normalize(document.justification) for document in ranked[:count]} - {""}
+    if len(facts) < count:
+        raise DropRow("facts missing or repeated", f"{len(facts)} different facts for {count} documents")
+    return ranked[:count]
+
+
+def _document_row(document: RankedDocument) -> dict[str, Any]:
+    return {"id": document.id, "chunks": [chunk.id for chunk in document.chunks], "fact": document.justification}
+
+
+async def write(context: StageContext, row: Mapping[str, Any]) -> KeptRows:
+    """The task that the model writes from the row's documents. Raises `DropRow`."""
+    excerpts = [await read_excerpt(context.corpus, document, chunks) for document, chunks in _row_documents(row)]
+    written = await context.ask(
         "write",
-        [one.part(f"DOCUMENT {number}") for number, one in enumerate(items, start=1)],
+        [excerpt.part(f"DOCUMENT {number}") for number, excerpt in enumerate(excerpts, start=1)],
         WrittenTask,
-        lambda written: check_written(shop, written, items),
-        truth_types=shop.truth_types,
+        lambda reply: check_written(context, reply, excerpts),
+        truth_types=context.truth_types,
     )
-    return KeptRows((draft_task(shop, str(row["id"]), made, items).to_json(),))
+    return KeptRows((draft_task(context, str(row["id"]), written, excerpts).to_json(),))
 
 
-def draft_task(shop: StageContext, name: str, made: WrittenTask, items: Sequence[DocumentExcerpt]) -> Task:
-    """The task of level 0, with its documents as supporting items that nothing has verified yet."""
+def draft_task(context: StageContext, name: str, written: WrittenTask, excerpts: Sequence[DocumentExcerpt]) -> Task:
+    """The task of level 0; its supporting documents are not verified yet."""
     return Task(
         id=name,
-        question=made.question.strip(),
-        answer=made.answer.strip(),
-        gold=tuple(one.id for one in items),
+        question=written.question.strip(),
+        answer=written.answer.strip(),
+        gold=tuple(excerpt.id for excerpt in excerpts),
         type=TASK_TYPE,
         hops=1,
         level=0,
-        clues=made.clues.strip(),
-        truth_type=_truth_type_name(shop, made),
-        supporting=tuple(Support(one.id, tuple(chunk.id for chunk in one.chunks)) for one in items),
-        domain=shop.domain.name,
+        clues=written.clues.strip(),
+        truth_type=_truth_type_name(context, written),
+        supporting=tuple(_support(excerpt) for excerpt in excerpts),
+        domain=context.domain.name,
         origin=ORIGIN,
-        labels=with_aliases({}, made),
+        labels=with_aliases({}, written),
     )
 
 
-def with_aliases(labels: Mapping[str, Any], made: WrittenTask) -> dict[str, Any]:
-    """The labels with the answer's aliases, where there are any."""
-    aliases = [alias.strip() for alias in made.aliases if alias.strip()]
+def with_aliases(labels: Mapping[str, Any], written: WrittenTask) -> dict[str, Any]:
+    """The labels with the aliases of the new answer, if it has any."""
+    aliases = [alias.strip() for alias in written.aliases if alias.strip()]
     rest = {key: value for key, value in labels.items() if key != "aliases"}
     return {**rest, "aliases": aliases} if aliases else rest
 
 
 def check_written(
-    shop: StageContext, made: WrittenTask, items: Sequence[DocumentExcerpt], secrets: Sequence[str] = ()
+    context: StageContext, written: WrittenTask, excerpts: Sequence[DocumentExcerpt], secrets: Sequence[str] = ()
 ) -> None:
-    """What a task must fulfil before anybody reads it. Raises `Wrong`.
+    """The rules for a written task. Raises `InvalidReply`.
 
-    `items` are the documents that the answer may come from; `secrets` are words besides it that must not be said.
+    `excerpts` are the documents that may state the answer; `secrets` are further names that must not be given away.
     """
-    said = f"{made.question}\n{made.clues}"
-    if not made.question.strip() or not made.clues.strip() or len(said) > LONGEST_TEXT:
+    text = f"{written.question}\n{written.clues}"
+    if not written.question.strip() or not written.clues.strip() or len(text) > LONGEST_TEXT:
         raise InvalidReply(
             "no question", f"question and clues must not be empty, nor longer than {LONGEST_TEXT} characters"
         )
-    if not answer_forms(made.answer) or len(made.answer.split()) > LONGEST_ANSWER:
+    if not answer_forms(written.answer) or len(written.answer.split()) > LONGEST_ANSWER:
         raise InvalidReply(
-            "no answer", f"the answer must have 1 to {LONGEST_ANSWER} words; it was {made.answer[:80]!r}"
+            "no answer", f"the answer must have 1 to {LONGEST_ANSWER} words; it was {written.answer[:80]!r}"
         )
-    if shop.truth_type(made.truth_type) is None:
-        raise InvalidReply("unknown truth type", f"{made.truth_type[:40]!r} is not one of the kinds of answers listed")
-    if not any(states_answer(one.text, made.answer) for one in items):
-        raise InvalidReply("answer in no document", f"no document says {made.answer!r}")
-    for secret in (made.answer, *secrets):
-        if reveals_answer(said, secret):
+    if context.truth_type(written.truth_type) is None:
+        raise InvalidReply(
+            "unknown truth type", f"{written.truth_type[:40]!r} is not one of the kinds of answers listed"
+        )
+    if not any(states_answer(excerpt.text, written.answer) for excerpt in excerpts):
+        raise InvalidReply("answer in no document", f"no document says {written.answer!r}")
+    for secret in (written.answer, *secrets):
+        if reveals_answer(text, secret):
             raise InvalidReply("answer in the question", f"the question or the clues give {secret!r} away")
-    for one in items:
-        if _is_name(one.title) and f" {normalize(one.title)} " in f" {normalize(said)} ":
+    for excerpt in excerpts:
+        if _is_name(excerpt.title) and f" {normalize(excerpt.title)} " in f" {normalize(text)} ":
             raise InvalidReply(
-                "title in the question", f"the question or the clues name {one.title!r}; describe it instead"
+                "title in the question", f"the question or the clues name {excerpt.title!r}; describe it instead"
             )
 
 
+async def extend(context: StageContext, row: Mapping[str, Any]) -> KeptRows:
+    """The task of the next level. Raises `DropRow`."""
+    task = task_of(row, f"task {row.get('id')!r}")
+    if task.hops >= context.domain.max_hops:
+        raise DropRow("maximum hops reached", f"tasks of {context.domain.name} have at most {task.hops} hops")
+    parts = [PromptPart("QUESTION", task.question), PromptPart("CLUES", task.clues), PromptPart("ANSWER", task.answer)]
+    excerpts = await _new_excerpts(context, task, parts)
+    names = ["BRIDGING DOCUMENT", "DOCUMENT 2", "DOCUMENT 3"]
+    written = await context.ask(
+        "extend",
+        [*parts, *(excerpt.part(name) for name, excerpt in zip(names, excerpts, strict=True))],
+        WrittenTask,
+        lambda reply: _check_extension(context, task, reply, excerpts),
+        truth_types=context.truth_types,
+    )
+    return KeptRows((extended_task(context, task, written, excerpts).to_json(),))
+
+
+def extended_task(context: StageContext, task: Task, written: WrittenTask, excerpts: list[DocumentExcerpt]) -> Task:
+    """The task with one more hop; its quotes, facts and distractors are those of no verified task yet."""
+    return replace(
+        task,
+        id=f"{task.id.removesuffix(f'-{task.level}')}-{task.level + 1}",
+        question=written.question.strip(),
+        answer=written.answer.strip(),
+        gold=(*task.gold, *(excerpt.id for excerpt in excerpts)),
+        hops=task.hops + 1,
+        facts=(),
+        level=task.level + 1,
+        clues=f"{task.clues}\n{written.clues.strip()}",
+        truth_type=_truth_type_name(context, written),
+        supporting=(
+            *(Support(support.id, support.chunks) for support in task.supporting),
+            *(_support(excerpt) for excerpt in excerpts),
+        ),
+        distractors=(),
+        bridge=excerpts[0].id,
+        labels={**with_aliases(task.labels, written), "bridges": [*_bridge_answers(task), task.answer]},
+    )
+
+
+async def _new_excerpts(context: StageContext, task: Task, parts: list[PromptPart]) -> list[DocumentExcerpt]:
+    """The bridging document, which states the old answer, and two others; the task has none of them already."""
+    explored = await context.explore("bridge", parts, ADDED_DOCUMENTS)
+    ranked = distinct_documents([document for document in explored if document.id not in task.gold], ADDED_DOCUMENTS)
+    excerpts = [
+        await read_excerpt(context.corpus, document.id, [chunk.id for chunk in document.chunks]) for document in ranked
+    ]
+    bridge = next((excerpt for excerpt in excerpts if states_answer(excerpt.text, task.answer, task.aliases)), None)
+    if bridge is None:
+        raise DropRow("no bridging document", f"none of the documents named says {task.answer!r}")
+    return [bridge, *(excerpt for excerpt in excerpts if excerpt is not bridge)]
+
+
+def _check_extension(context: StageContext, task: Task, written: WrittenTask, excerpts: list[DocumentExcerpt]) -> None:
+    if normalize(written.answer) == normalize(task.answer):
+        raise InvalidReply("answer unchanged", f"the new answer is the old one, {task.answer!r}")
+    check_written(context, written, excerpts, secrets=[task.answer, *task.aliases])
+    # The old clues stay part of the task.
+    if states_answer(task.clues, written.answer, written.aliases):
+        raise InvalidReply("answer in the question", f"the old clues say {written.answer!r} already")
+
+
+def _bridge_answers(task: Task) -> list[str]:
+    """The answers of the lower levels, which the question only describes."""
+    return [str(answer) for answer in task.labels.get("bridges", ())]
+
+
+def _support(excerpt: DocumentExcerpt) -> Support:
+    return Support(excerpt.id, tuple(chunk.id for chunk in excerpt.chunks))
+
+
 def _is_name(title: str) -> bool:
-    """Whether a title says something: a date or a single small word stands in many a sentence."""
+    """Whether a title identifies its document; a date or one short word occurs in many sentences."""
     return len(normalize(title)) >= 4 and any(char.isupper() for char in title)
 
 
-def _truth_type_name(shop: StageContext, made: WrittenTask) -> str:
-    kind = shop.truth_type(made.truth_type)
+def _truth_type_name(context: StageContext, written: WrittenTask) -> str:
+    kind = context.truth_type(written.truth_type)
     return kind.name if kind else ""
 
 
 def _row_documents(row: Mapping[str, Any]) -> list[tuple[str, list[str]]]:
     """The row's documents with their chunks. Raises `DataError` for a row that `explore` did not write."""
     try:
-        return [(str(one["id"]), [str(chunk) for chunk in one["chunks"]]) for one in row["documents"]]
+        return [(str(document["id"]), [str(chunk) for chunk in document["chunks"]]) for document in row["documents"]]
     except (KeyError, TypeError) as error:
-        raise DataError(f"row {row.get('id')!r} has no documents as `explore` writes them ({error})") from None
-
-
-ADDED_DOCUMENTS = 3
-"""Documents of an extension: one bridging, two supporting (the published pipeline's values)."""
-
-
-async def extend(shop: StageContext, row: Mapping[str, Any]) -> KeptRows:
-    """The task one level higher. Raises `Unfit`."""
-    task = task_of(row, f"task {row.get('id')!r}")
-    if task.hops >= shop.domain.max_hops:
-        raise DropRow("longest already", f"{task.hops} hops are the most for {shop.domain.name}")
-    parts = [PromptPart("QUESTION", task.question), PromptPart("CLUES", task.clues), PromptPart("ANSWER", task.answer)]
-    items = await _new_excerpts(shop, task, parts)
-    names = ["BRIDGING DOCUMENT", "DOCUMENT 2", "DOCUMENT 3"]
-    made = await shop.ask(
-        "extend",
-        [*parts, *(one.part(name) for name, one in zip(names, items, strict=True))],
-        WrittenTask,
-        lambda written: _check_extension(shop, task, written, items),
-        truth_types=shop.truth_types,
-    )
-    return KeptRows((_extended_task(shop, task, made, items).to_json(),))
-
-
-async def _new_excerpts(shop: StageContext, task: Task, parts: list[PromptPart]) -> list[DocumentExcerpt]:
-    """The bridging document, which says the old answer, and the two others; none of them is the task's already."""
-    found = [one for one in await shop.explore("bridge", parts, ADDED_DOCUMENTS) if one.id not in task.gold]
-    items = [
-        await read_excerpt(shop.corpus, one.id, [chunk.id for chunk in one.chunks])
-        for one in distinct_documents(found, ADDED_DOCUMENTS)
-    ]
-    bridge = next((one for one in items if states_answer(one.text, task.answer, aliases(task))), None)
-    if bridge is None:
-        raise DropRow("no bridging document", f"none of the documents named says {task.answer!r}")
-    return [bridge, *(one for one in items if one is not bridge)]
-
-
-def _check_extension(shop: StageContext, task: Task, made: WrittenTask, items: list[DocumentExcerpt]) -> None:
-    if normalize(made.answer) == normalize(task.answer):
-        raise InvalidReply("answer unchanged", f"the new answer is the old one, {task.answer!r}")
-    check_written(shop, made, items, secrets=[task.answer, *aliases(task)])
-    if betrayed := _answer_in_old_clues(task, made):
-        raise InvalidReply("answer in the question", betrayed)
-
-
-def _answer_in_old_clues(task: Task, made: WrittenTask) -> str:
-    """Whether the old clues, which stay, say the new answer."""
-    return f"the old clues say {made.answer!r} already" if states_answer(task.clues, made.answer, made.aliases) else ""
-
-
-def _extended_task(shop: StageContext, task: Task, made: WrittenTask, items: list[DocumentExcerpt]) -> Task:
-    kind = shop.truth_type(made.truth_type)
-    added = tuple(Support(one.id, tuple(chunk.id for chunk in one.chunks)) for one in items)
-    kept = tuple(Support(one.id, one.chunks) for one in task.supporting)
-    return replace(
-        task,
-        id=f"{task.id.removesuffix(f'-{task.level}')}-{task.level + 1}",
-        question=made.question.strip(),
-        answer=made.answer.strip(),
-        gold=(*task.gold, *(one.id for one in items)),
-        hops=task.hops + 1,
-        facts=(),
-        level=task.level + 1,
-        clues=f"{task.clues}\n{made.clues.strip()}",
-        truth_type=kind.name if kind else "",
-        supporting=(*kept, *added),
-        distractors=(),
-        bridge=items[0].id,
-        labels={**with_aliases(task.labels, made), "bridges": [*_bridge_answers(task), task.answer]},
-    )
-
-
-def _bridge_answers(task: Task) -> list[str]:
-    """The answers of the levels below, which the question only describes."""
-    return [str(one) for one in task.labels.get("bridges", ())]
+        raise DataError(
+            f"row {row.get('id')!r} has no documents ({error}): it must be a row that `ctx1 synth explore` wrote"
+        ) from None

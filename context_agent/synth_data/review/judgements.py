@@ -38,21 +38,21 @@ class Judgements:
         self.problems.append(problem)
 
 
-def load_judgements(paths: Iterable[Path], known: Collection[str]) -> Judgements:
+def load_judgements(paths: Iterable[Path], task_ids: Collection[str]) -> Judgements:
     """The judgements of these files on the tasks `known`. A row without a judge's name is signed by its file's.
 
     Raises `DataError` for a file that cannot be read, and where no row of any file is a judgement on a known task.
     """
-    found = Judgements()
+    judgements = Judgements()
     names = [str(path) for path in paths]
     for name in names:
         for number, line in enumerate(_lines(Path(name)), start=1):
             if line.strip():
-                _add_judgement(found, line, f"{name}:{number}", Path(name).stem, known)
-    if not found.verdicts:
-        told = f" ({found.problems[0]})" if found.problems else ""
-        raise DataError(f"no judgement on any of these tasks in {', '.join(names)}{told}")
-    return found
+                _add_judgement(judgements, line, f"{name}:{number}", Path(name).stem, task_ids)
+    if not judgements.verdicts:
+        detail = f" ({judgements.problems[0]})" if judgements.problems else ""
+        raise DataError(f"no judgement on any of these tasks in {', '.join(names)}{detail}")
+    return judgements
 
 
 def apply_judgements(
@@ -62,16 +62,22 @@ def apply_judgements(
 
     `any`: one rejection is enough. `majority`: more than half must accept. Tasks that nobody judged stay.
     """
-    kept: list[Task] = []
+    accepted: list[Task] = []
     rejected: list[Task] = []
     for task in tasks:
-        given = {judge: own[task.id] for judge, own in sorted(judgements.verdicts.items()) if task.id in own}
-        said = {judge: own[task.id] for judge, own in sorted(judgements.comments.items()) if task.id in own}
+        verdicts = {
+            judge: by_task[task.id] for judge, by_task in sorted(judgements.verdicts.items()) if task.id in by_task
+        }
+        comments = {
+            judge: by_task[task.id] for judge, by_task in sorted(judgements.comments.items()) if task.id in by_task
+        }
         labelled = (
-            replace(task, labels={**task.labels, REVIEW_LABEL: _review_label(given, said)}) if given or said else task
+            replace(task, labels={**task.labels, REVIEW_LABEL: _review_label(verdicts, comments)})
+            if verdicts or comments
+            else task
         )
-        (kept if is_accepted(list(given.values()), rule) else rejected).append(labelled)
-    return kept, rejected
+        (accepted if is_accepted(list(verdicts.values()), rule) else rejected).append(labelled)
+    return accepted, rejected
 
 
 def is_accepted(verdicts: Sequence[bool], rule: RejectionRule) -> bool:
@@ -81,11 +87,11 @@ def is_accepted(verdicts: Sequence[bool], rule: RejectionRule) -> bool:
     return all(verdicts)
 
 
-def _review_label(given: Mapping[str, bool], said: Mapping[str, str]) -> dict[str, Any]:
+def _review_label(verdicts: Mapping[str, bool], comments: Mapping[str, str]) -> dict[str, Any]:
     return {
-        "accepted": [judge for judge, verdict in given.items() if verdict],
-        "rejected": [judge for judge, verdict in given.items() if not verdict],
-        "comments": dict(said),
+        "accepted": [judge for judge, verdict in verdicts.items() if verdict],
+        "rejected": [judge for judge, verdict in verdicts.items() if not verdict],
+        "comments": dict(comments),
     }
 
 
@@ -98,24 +104,24 @@ def _lines(path: Path) -> list[str]:
         raise DataError(f"{path}: not UTF-8: {error}") from error
 
 
-def _add_judgement(found: Judgements, line: str, place: str, signed: str, known: Collection[str]) -> None:
+def _add_judgement(judgements: Judgements, line: str, location: str, signed: str, task_ids: Collection[str]) -> None:
     row = _row(line)
     if row is None:
-        found.tell("bad", f'{place}: no judgement like {{"task": "…", "judge": "…", "verdict": "accept"}}')
+        judgements.tell("bad", f'{location}: no judgement like {{"task": "…", "judge": "…", "verdict": "accept"}}')
         return
     task, verdict = row["task"], row.get("verdict")
     judge = str(row.get("judge") or "").strip() or signed
-    if task not in known:
-        found.tell("unknown", f"{place}: task {task!r} is not among those reviewed")
+    if task not in task_ids:
+        judgements.tell("unknown", f"{location}: task {task!r} is not among those reviewed")
         return
     if comment := str(row.get("comment") or "").strip():
-        found.comments[judge][task] = comment
+        judgements.comments[judge][task] = comment
     if verdict is None:
-        found.counts["undecided"] += 1
+        judgements.counts["undecided"] += 1
         return
-    if task in found.verdicts[judge]:
-        found.tell("changed", f"{place}: {judge} judged {task!r} before; this one counts")
-    found.verdicts[judge][task] = VERDICTS[verdict]
+    if task in judgements.verdicts[judge]:
+        judgements.tell("changed", f"{location}: {judge} judged {task!r} before; this one counts")
+    judgements.verdicts[judge][task] = VERDICTS[verdict]
 
 
 def _row(line: str) -> dict[str, Any] | None:
@@ -179,18 +185,18 @@ def measure_agreement(
     verdicts: Mapping[str, Mapping[str, bool]], verified: Mapping[str, bool], *, seed: int = 0
 ) -> Agreement:
     """The figures for `verdicts[judge][task]`, True for accepted; `verified[task]` is what the verification said."""
-    judges = {name: _judge_agreement(given, verified, seed) for name, given in sorted(verdicts.items())}
+    judges = {name: _judge_agreement(by_task, verified, seed) for name, by_task in sorted(verdicts.items())}
     equal, kappas = {}, {}
-    for one, other in combinations(sorted(verdicts), 2):
+    for left, right in combinations(sorted(verdicts), 2):
         both = [
-            (verdicts[one][task], verdicts[other][task])
-            for task in _sorted_tasks(verdicts[one])
-            if task in verdicts[other]
+            (verdicts[left][task], verdicts[right][task])
+            for task in _sorted_tasks(verdicts[left])
+            if task in verdicts[right]
         ]
-        equal[f"{one}, {other}"] = estimate(both, equal_share, seed)
-        kappas[f"{one}, {other}"] = estimate(both, cohen_kappa, seed)
-    tasks = sorted({task for given in verdicts.values() for task in given})
-    units = [[given[task] for _, given in sorted(verdicts.items()) if task in given] for task in tasks]
+        equal[f"{left}, {right}"] = estimate(both, equal_share, seed)
+        kappas[f"{left}, {right}"] = estimate(both, cohen_kappa, seed)
+    tasks = sorted({task for by_task in verdicts.values() for task in by_task})
+    units = [[by_task[task] for _, by_task in sorted(verdicts.items()) if task in by_task] for task in tasks]
     return Agreement(
         judges, equal, kappas, estimate([unit for unit in units if len(unit) > 1], krippendorff_alpha, seed)
     )
@@ -198,7 +204,7 @@ def measure_agreement(
 
 def equal_share(pairs: Sequence[tuple[Hashable, Hashable]]) -> float | None:
     """The share of pairs whose two values are equal; None for no pairs."""
-    return sum(one == other for one, other in pairs) / len(pairs) if pairs else None
+    return sum(left == right for left, right in pairs) / len(pairs) if pairs else None
 
 
 def cohen_kappa(pairs: Sequence[tuple[Hashable, Hashable]]) -> float | None:
@@ -206,7 +212,7 @@ def cohen_kappa(pairs: Sequence[tuple[Hashable, Hashable]]) -> float | None:
     observed = equal_share(pairs)
     if observed is None:
         return None
-    first, second = Counter(one for one, _ in pairs), Counter(other for _, other in pairs)
+    first, second = Counter(left for left, _ in pairs), Counter(right for _, right in pairs)
     chance = sum(first[value] * second[value] for value in first) / len(pairs) ** 2
     return None if chance == 1 else (observed - chance) / (1 - chance)
 
@@ -233,23 +239,23 @@ def estimate(
     units: Sequence[UnitT], statistic: Callable[[Sequence[UnitT]], float | None], seed: int
 ) -> IntervalEstimate:
     """The statistic over the units, and its interval; resamples for which it is not defined are left out."""
-    value = statistic(units)
-    if value is None:
+    point = statistic(units)
+    if point is None:
         return IntervalEstimate(None, None, None, len(units))
     draw = random.Random(seed)
     drawn = (statistic(draw.choices(units, k=len(units))) for _ in range(RESAMPLES))
-    values = sorted(one for one in drawn if one is not None)
+    values = sorted(value for value in drawn if value is not None)
     tail = int(len(values) * (1 - CONFIDENCE) / 2)
     return (
-        IntervalEstimate(value, values[tail], values[-1 - tail], len(units))
+        IntervalEstimate(point, values[tail], values[-1 - tail], len(units))
         if values
-        else IntervalEstimate(value, None, None, len(units))
+        else IntervalEstimate(point, None, None, len(units))
     )
 
 
-def _judge_agreement(given: Mapping[str, bool], verified: Mapping[str, bool], seed: int) -> JudgeAgreement:
-    pairs = [(given[task], verified[task]) for task in _sorted_tasks(given) if task in verified]
-    accepted = [given[task] for task in _sorted_tasks(given)]
+def _judge_agreement(by_task: Mapping[str, bool], verified: Mapping[str, bool], seed: int) -> JudgeAgreement:
+    pairs = [(by_task[task], verified[task]) for task in _sorted_tasks(by_task) if task in verified]
+    accepted = [by_task[task] for task in _sorted_tasks(by_task)]
     return JudgeAgreement(
         judged=len(accepted),
         accepted=sum(accepted),
@@ -263,6 +269,6 @@ def _mean(values: Sequence[bool]) -> float | None:
     return sum(values) / len(values) if values else None
 
 
-def _sorted_tasks(given: Mapping[str, bool]) -> list[str]:
+def _sorted_tasks(by_task: Mapping[str, bool]) -> list[str]:
     """A judge's tasks in an order that does not depend on the order of judging."""
-    return sorted(given)
+    return sorted(by_task)

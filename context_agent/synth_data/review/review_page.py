@@ -47,15 +47,15 @@ def review_page(tasks: Sequence[Task], corpus: Corpus, title: str) -> str:
     """The page as text. Raises `DataError` where there is no task to show."""
     if not tasks:
         raise DataError("no task to review")
-    shown = [_task_data(task, corpus) for task in tasks]
-    key = blake2b(json.dumps(shown).encode(), digest_size=8).hexdigest()
-    own = files(__package__)
+    task_data = [_task_data(task, corpus) for task in tasks]
+    key = blake2b(json.dumps(task_data).encode(), digest_size=8).hexdigest()
+    resources = files(__package__)
     return page(
         title,
         _BODY.format(title=escape(title)),
-        data={"sheet": {"key": key, "tasks": shown}},
-        scripts=[own.joinpath("review.js").read_text(encoding="utf-8")],
-        styles=[own.joinpath("review.css").read_text(encoding="utf-8")],
+        data={"sheet": {"key": key, "tasks": task_data}},
+        scripts=[resources.joinpath("review.js").read_text(encoding="utf-8")],
+        styles=[resources.joinpath("review.css").read_text(encoding="utf-8")],
     )
 
 
@@ -81,13 +81,16 @@ def segments(text: str, quotes: Iterable[str], truths: Iterable[str] = ()) -> tu
     """The text in stretches, and the quotes that are not in it. Where a quote and the answer overlap, it is answer."""
     kinds: list[SegmentKind] = [""] * len(text)
     lost = []
-    marks: list[tuple[SegmentKind, str]] = [*(("quote", one) for one in quotes), *(("truth", one) for one in truths)]
+    marks: list[tuple[SegmentKind, str]] = [
+        *(("quote", passage) for passage in quotes),
+        *(("truth", passage) for passage in truths),
+    ]
     for kind, quote in marks:
-        found = find_quote(quote, text)
-        if found is None:
+        match = find_quote(quote, text)
+        if match is None:
             lost.append(quote)
         else:
-            kinds[found.start : found.end] = [kind] * (found.end - found.start)
+            kinds[match.start : match.end] = [kind] * (match.end - match.start)
     return _runs(text, kinds), lost
 
 

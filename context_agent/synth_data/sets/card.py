@@ -79,23 +79,25 @@ class CardDetails:
     def from_json(row: Mapping[str, Any]) -> CardDetails:
         """What `to_json` gave."""
         return CardDetails(
-            tuple(StageSummary(**one) for one in row.get("stages", ())), row.get("licence", ""), row.get("about", "")
+            tuple(StageSummary(**stage) for stage in row.get("stages", ())),
+            row.get("licence", ""),
+            row.get("about", ""),
         )
 
 
-def write_card(folder: Path, said: CardDetails) -> Path:
+def write_card(folder: Path, details: CardDetails) -> Path:
     """Writes the card of a folder of splits, and returns its path. What is not said now is as it was said before."""
     splits, path = load_splits(folder), folder / REPORT
     report: dict[str, Any] = {}
     try:
         if path.exists():
             report = json.loads(path.read_text(encoding="utf-8"))
-            said = said.over(CardDetails.from_json(report.get("said", {})))
-        text = data_card(splits, report, stages=said.stages, licence=said.licence, about=said.about)
+            details = details.over(CardDetails.from_json(report.get("said", {})))
+        text = data_card(splits, report, stages=details.stages, licence=details.licence, about=details.about)
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise DataError(f"{path}: not what a split writes ({error}); remove it, or split anew") from None
     if report:
-        write_json(path, {**report, "said": said.to_json()})
+        write_json(path, {**report, "said": details.to_json()})
     (folder / CARD).write_text(text, encoding="utf-8")
     return folder / CARD
 
@@ -104,9 +106,9 @@ def stage_of(out: Path) -> StageSummary:
     """The stage that wrote this file, from the files beside it. Raises `DataError` where they are not there."""
     try:
         head = json.loads(_lines(journal_path(out))[0])
-        kept = len(_lines(out))
+        outputs = len(_lines(out))
         dropped = Counter(json.loads(line)["reason"] for line in _lines(dropped_path(out)))
-        return StageSummary(head["stage"], kept, dict(sorted(dropped.items())), head.get("settings", {}))
+        return StageSummary(head["stage"], outputs, dict(sorted(dropped.items())), head.get("settings", {}))
     except OSError as error:
         raise DataError(f"{out}: not the output of a stage: {error.filename} cannot be read") from error
     except (ValueError, IndexError, KeyError, TypeError) as error:
@@ -161,14 +163,14 @@ def _contents_section(splits: Mapping[str, Sequence[Task]], report: Mapping[str,
 
 def _origin_section(tasks: Sequence[Task], stages: Sequence[StageSummary]) -> str:
     origins = Counter(_origin(task) for task in tasks)
-    made = ", ".join(f"{count:,} from {origin}" for origin, count in sorted(origins.items()))
+    origin_counts = ", ".join(f"{count:,} from {origin}" for origin, count in sorted(origins.items()))
     if not stages:
-        return f"## How it was made\n\n{made}. What the stages before dropped is not stated."
+        return f"## How it was made\n\n{origin_counts}. What the stages before dropped is not stated."
     rows = ["| stage | kept | dropped | reasons |", "|---|---|---|---|"]
     for stage in stages:
         reasons = "; ".join(f"{_cell(reason)} {count:,}" for reason, count in stage.dropped.items())
         rows.append(f"| {_cell(stage.name)} | {stage.kept:,} | {sum(stage.dropped.values()):,} | {reasons or 'none'} |")
-    return f"## How it was made\n\n{made}.\n\n" + "\n".join(rows)
+    return f"## How it was made\n\n{origin_counts}.\n\n" + "\n".join(rows)
 
 
 def _splits_section(report: Mapping[str, Any]) -> str:
@@ -196,11 +198,11 @@ def _difficulty_section(splits: Mapping[str, Sequence[Task]]) -> str:
         return "## Difficulty\n\nNot measured."
     rows = ["| split | score: tenth, median, nine tenths | easy | medium | hard |", "|---|---|---|---|---|"]
     for name, tasks in labelled.items():
-        found = [task.labels[difficulty.DIFFICULTY_LABEL] for task in tasks]
-        scores = np.quantile([one["score"] for one in found], [0.1, 0.5, 0.9]) if found else []
-        levels = Counter(one["level"] for one in found)
-        told = ", ".join(f"{score:.2f}" for score in scores)
-        rows.append(f"| {name} | {told} | {levels['easy']:,} | {levels['medium']:,} | {levels['hard']:,} |")
+        labels = [task.labels[difficulty.DIFFICULTY_LABEL] for task in tasks]
+        scores = np.quantile([label["score"] for label in labels], [0.1, 0.5, 0.9]) if labels else []
+        levels = Counter(label["level"] for label in labels)
+        quantiles = ", ".join(f"{score:.2f}" for score in scores)
+        rows.append(f"| {name} | {quantiles} | {levels['easy']:,} | {levels['medium']:,} | {levels['hard']:,} |")
     return (
         "## Difficulty\n\nAn estimate from hops, look-alike documents and, where attempts were made, what they missed "
         "and how many turns they took. It orders tasks; it is no probability.\n\n"
@@ -210,15 +212,15 @@ def _difficulty_section(splits: Mapping[str, Sequence[Task]]) -> str:
 
 
 def _attempts_section(splits: Mapping[str, Sequence[Task]]) -> str:
-    found = [
+    labels = [
         task.labels[passes.ATTEMPTS_LABEL]
         for tasks in splits.values()
         for task in tasks
         if passes.ATTEMPTS_LABEL in task.labels
     ]
-    if not found:
+    if not labels:
         return ""
-    counts = Counter((one["policy"], one["vary"], one["of"], one["solved"]) for one in found)
+    counts = Counter((label["policy"], label["vary"], label["of"], label["solved"]) for label in labels)
     lines = [
         f"- {policy}, attempts that differ by {vary}: {solved} of {of} solved: {count:,} tasks"
         for (policy, vary, of, solved), count in sorted(counts.items())
@@ -230,7 +232,7 @@ def _review_section(tasks: Sequence[Task]) -> str:
     judged = [task.labels[REVIEW] for task in tasks if REVIEW in task.labels]
     if not judged:
         return "## Review by hand\n\nNone."
-    judges = {name for one in judged for name in (*one["accepted"], *one["rejected"])}
+    judges = {name for label in judged for name in (*label["accepted"], *label["rejected"])}
     return (
         f"## Review by hand\n\n{len(judged):,} of {len(tasks):,} tasks in the set were judged, by {len(judges):,} "
         "judges; rejected ones are not in it."
@@ -239,12 +241,12 @@ def _review_section(tasks: Sequence[Task]) -> str:
 
 def _limits_section(tasks: Sequence[Task]) -> str:
     origins = sorted({task.origin for task in tasks})
-    told = [f"- **{origin}**: {ORIGIN_NOTES[origin]}" for origin in origins if origin in ORIGIN_NOTES]
+    notes = [f"- **{origin}**: {ORIGIN_NOTES[origin]}" for origin in origins if origin in ORIGIN_NOTES]
     unknown = [origin for origin in origins if origin not in ORIGIN_NOTES]
     if unknown:
-        named = ", ".join(origin or NOT_STATED for origin in unknown)
-        told.append(f"- Origin {named}: how these questions came about is not known here.")
-    return "## How these differ from questions that people write\n\n" + "\n".join(told)
+        origin_names = ", ".join(origin or NOT_STATED for origin in unknown)
+        notes.append(f"- Origin {origin_names}: how these questions came about is not known here.")
+    return "## How these differ from questions that people write\n\n" + "\n".join(notes)
 
 
 def _versions_section(report: Mapping[str, Any], stages: Sequence[StageSummary]) -> str:
@@ -255,7 +257,7 @@ def _versions_section(report: Mapping[str, Any], stages: Sequence[StageSummary])
 
 def _table(title: str, splits: Mapping[str, Sequence[Task]], of: Callable[[Task], str]) -> str:
     counts = {name: Counter(map(of, tasks)) for name, tasks in splits.items()}
-    values = sorted({value for found in counts.values() for value in found})
+    values = sorted({value for column in counts.values() for value in column})
     head = f"| {title} | {' | '.join(splits)} |\n|---|{'---|' * len(splits)}"
     rows = [f"| {_cell(value)} | {' | '.join(f'{counts[name][value]:,}' for name in splits)} |" for value in values]
     return "\n".join([head, *rows])

@@ -29,7 +29,6 @@ from context_agent.synth_data.task import (
     Task,
     encode_row,
     load_tasks,
-    named_documents,
     task_of,
     write_json,
     write_rows,
@@ -53,11 +52,11 @@ def queries_path(folder: Path, split: str) -> Path:
 
 def load_splits(folder: Path) -> dict[str, list[Task]]:
     """The tasks of a folder by split: train, dev and test first, others by name. Raises `DataError` where none is."""
-    found = {path.name.split(".")[1]: path for path in sorted(folder.glob("queries.*.jsonl"))}
-    if not found:
+    paths = {path.name.split(".")[1]: path for path in sorted(folder.glob("queries.*.jsonl"))}
+    if not paths:
         raise DataError(f"{folder}: no queries.<split>.jsonl in it")
-    usual = [name for name in ("train", "dev", "test") if name in found]
-    return {name: load_tasks(found[name]) for name in [*usual, *sorted(set(found) - set(usual))]}
+    usual = [name for name in ("train", "dev", "test") if name in paths]
+    return {name: load_tasks(paths[name]) for name in [*usual, *sorted(set(paths) - set(usual))]}
 
 
 def write_folder(
@@ -88,10 +87,10 @@ def check_folder(folder: Path, twins: Mapping[str, str] | None = None) -> dict[s
     """The splits of the folder, checked: no id, question or document in two of them. Raises `DataError`."""
     splits = load_splits(folder)
     check_splits(splits, twins=twins)
-    asked = {name: [task.asked for task in tasks] for name, tasks in splits.items()}
-    for (name, train), (other, test) in combinations(asked.items(), 2):
-        if found := leaks(train, test):
-            raise DataError(f"{folder}, {name} for train and {other} for test: {found}")
+    questions = {first: [task.as_question for task in tasks] for first, tasks in splits.items()}
+    for (first, train), (second, test) in combinations(questions.items(), 2):
+        if shared := leaks(train, test):
+            raise DataError(f"{folder}, {first} for train and {second} for test: {shared}")
     return splits
 
 
@@ -105,8 +104,11 @@ def write_corpus(path: Path, documents: Iterable[Document]) -> None:
         gzip.GzipFile("", "wb", fileobj=raw, mtime=0) as packed,
         io.TextIOWrapper(packed, encoding="utf-8", newline="\n") as stream,
     ):
-        for one in documents:
-            stream.write(encode_row({**one.metadata, "id": one.id, "title": one.title, "text": one.text}) + "\n")
+        for document in documents:
+            stream.write(
+                encode_row({**document.metadata, "id": document.id, "title": document.title, "text": document.text})
+                + "\n"
+            )
     partial.replace(path)
 
 
@@ -114,24 +116,24 @@ def duplicate_documents(documents: Iterable[Document]) -> dict[str, str]:
     """For each document whose title and text an earlier one has, that one's id."""
     first: dict[bytes, str] = {}
     twins = {}
-    for one in documents:
-        digest = blake2b(f"{one.title}\0{one.text}".encode("utf-8", "surrogatepass"), digest_size=16).digest()
-        if first.setdefault(digest, one.id) != one.id:
-            twins[one.id] = first[digest]
+    for document in documents:
+        digest = blake2b(f"{document.title}\0{document.text}".encode("utf-8", "surrogatepass"), digest_size=16).digest()
+        if first.setdefault(digest, document.id) != document.id:
+            twins[document.id] = first[digest]
     return twins
 
 
 def tasks_in_corpus(tasks: Iterable[Task], documents: Iterable[Document]) -> tuple[list[Task], list[tuple[Task, str]]]:
     """The tasks all of whose gold, support and bridge is there, and the others with the reason."""
-    known = {one.id for one in documents}
-    kept: list[Task] = []
-    lost: list[tuple[Task, str]] = []
+    document_ids = {document.id for document in documents}
+    present: list[Task] = []
+    absent: list[tuple[Task, str]] = []
     for task in tasks:
-        if named_documents(task) <= known:
-            kept.append(task)
+        if task.named_documents <= document_ids:
+            present.append(task)
         else:
-            lost.append((task, GOLD_ABSENT))
-    return kept, lost
+            absent.append((task, GOLD_ABSENT))
+    return present, absent
 
 
 def _report(parts: TaskSplits, settings: Mapping[str, Any], documents: int) -> dict[str, Any]:
@@ -159,23 +161,23 @@ def export(splits: Mapping[str, Sequence[Task]], out: Path, to: ExportFormat) ->
     """
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise ConfigError(f"{out} is there already and not empty: name another folder")
-    made = dataset(splits)
+    tables = dataset(splits)
     partial = out.resolve().with_name(f".{out.resolve().name}.partial")
     shutil.rmtree(partial, ignore_errors=True)
     partial.mkdir(parents=True)
-    files = _write_parquet(made, partial) if to == "parquet" else _write_datasets(made, partial)
+    files = _write_parquet(tables, partial) if to == "parquet" else _write_datasets(tables, partial)
     partial.replace(out.resolve())
     return [out / path.relative_to(partial) for path in files]
 
 
-def _write_parquet(made: DatasetDict, folder: Path) -> list[Path]:
-    for name, part in made.items():
+def _write_parquet(tables: DatasetDict, folder: Path) -> list[Path]:
+    for name, part in tables.items():
         part.to_parquet(str(folder / f"{name}.parquet"))
-    return [folder / f"{name}.parquet" for name in made]
+    return [folder / f"{name}.parquet" for name in tables]
 
 
-def _write_datasets(made: DatasetDict, folder: Path) -> list[Path]:
-    made.save_to_disk(str(folder))
+def _write_datasets(tables: DatasetDict, folder: Path) -> list[Path]:
+    tables.save_to_disk(str(folder))
     return sorted(path for path in folder.rglob("*") if path.is_file())
 
 
@@ -232,13 +234,13 @@ def push(splits: Mapping[str, Sequence[Task]], name: str, *, public: bool = Fals
     The token is the one that `hf auth login` stored, or HF_TOKEN. Raises `ConfigError` for a name or a token that the
     hub refuses, `DataError` where it cannot be reached.
     """
-    made = dataset(splits)
+    tables = dataset(splits)
     from huggingface_hub import HfApi
     from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalTokenNotFoundError
 
     hint = "log in with `hf auth login`, or set HF_TOKEN to a token that may write"
     try:
-        made.push_to_hub(name, private=not public)
+        tables.push_to_hub(name, private=not public)
         if card is not None:
             _push_card(name, card)
     except LocalTokenNotFoundError as error:
@@ -264,11 +266,11 @@ def _push_card(name: str, card: Path) -> None:
     """Puts the card's text under the front matter that the push wrote: the one of a folder names other files."""
     from huggingface_hub import DatasetCard
 
-    own = DatasetCard(card.read_text(encoding="utf-8"))
+    local = DatasetCard(card.read_text(encoding="utf-8"))
     pushed = DatasetCard.load(name)
-    pushed.text = own.text
+    pushed.text = local.text
     for key in ("license", "license_name"):
-        if (value := getattr(own.data, key, None)) is not None:
+        if (value := getattr(local.data, key, None)) is not None:
             setattr(pushed.data, key, value)
     pushed.push_to_hub(name, repo_type="dataset")
 

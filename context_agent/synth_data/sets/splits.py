@@ -18,7 +18,7 @@ from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from context_agent.errors import ConfigError, DataError
-from context_agent.synth_data.task import Task, documents_of, question_key
+from context_agent.synth_data.task import Task, question_key
 
 SHARES: Mapping[str, float] = {"train": 0.8, "dev": 0.1, "test": 0.1}
 SLACK = 0.01
@@ -61,7 +61,7 @@ def split_tasks(
     """
     _check_arguments(tasks, name, shares)
     keys = [_shared_keys(task, twins or {}) for task in tasks]
-    usable = [row for row, own in enumerate(keys) if any(kind == "document" for kind, _ in own)]
+    usable = [row for row, task_keys in enumerate(keys) if any(kind == "document" for kind, _ in task_keys)]
     groups = _components(usable, keys)
     draft = _SplitAssignment(keys, [task.hops for task in tasks], _capacities(shares, len(usable)), random.Random(seed))
     draft.place(groups, giants)
@@ -90,9 +90,9 @@ def check_splits(splits: Mapping[str, Sequence[Task]], *, twins: Mapping[str, st
                 raise DataError(f"id {task.id!r} occurs twice in the splits")
             ids.add(task.id)
             for key in _shared_keys(task, twins or {}):
-                other, first = owner.setdefault(key, (split, task.id))
-                if other != split:
-                    raise DataError(f"{key[0]} {key[1]!r} is in {first} ({other}) and in {task.id} ({split})")
+                owner_split, first = owner.setdefault(key, (split, task.id))
+                if owner_split != split:
+                    raise DataError(f"{key[0]} {key[1]!r} is in {first} ({owner_split}) and in {task.id} ({split})")
 
 
 Key = tuple[str, str]
@@ -100,7 +100,7 @@ Key = tuple[str, str]
 
 
 def _shared_keys(task: Task, twins: Mapping[str, str]) -> tuple[Key, ...]:
-    documents = sorted({twins.get(document, document) for document in documents_of(task)})
+    documents = sorted({twins.get(document, document) for document in task.documents})
     return (*(("document", document) for document in documents), ("question", question_key(task.question)))
 
 
@@ -111,9 +111,9 @@ def _check_arguments(tasks: Sequence[Task], name: str, shares: Mapping[str, floa
         raise ConfigError(f"shares must be 0 or more; got {_format_shares(shares)}")
     if abs(sum(shares.values()) - 1) > 1e-6:
         raise ConfigError(f"shares must sum to 1; {_format_shares(shares)} sum to {sum(shares.values()):g}")
-    wanted = sum(share > 0 for share in shares.values())
-    if len(tasks) < wanted:
-        raise DataError(f"{len(tasks)} tasks cannot fill {wanted} splits")
+    split_count = sum(share > 0 for share in shares.values())
+    if len(tasks) < split_count:
+        raise DataError(f"{len(tasks)} tasks cannot fill {split_count} splits")
 
 
 def _format_shares(shares: Mapping[str, float]) -> str:
@@ -136,8 +136,8 @@ def _components(rows: Sequence[int], keys: Sequence[Sequence[Key]]) -> list[list
     first: dict[Key, int] = {}
     for row in rows:
         for key in keys[row]:
-            one, other = sorted((root(first.setdefault(key, row)), root(row)))
-            parent[other] = one
+            lower, higher = sorted((root(first.setdefault(key, row)), root(row)))
+            parent[higher] = lower
     groups: dict[int, list[int]] = defaultdict(list)
     for row in rows:
         groups[root(row)].append(row)
@@ -173,32 +173,32 @@ class _SplitAssignment:
                 self._divide(group)
 
     def _take(self, name: str, rows: Iterable[int]) -> None:
-        taken = list(rows)
-        self.chosen[name] += taken
-        self._room[name] -= len(taken)
+        members = list(rows)
+        self.chosen[name] += members
+        self._room[name] -= len(members)
 
     def _divide(self, group: list[int]) -> None:
         """Cuts a group by the room left, the smallest part first; the largest gets what is left over."""
         self.cut += 1
         total = sum(max(0.0, room) for room in self._room.values())
-        wanted = {name: len(group) * max(0.0, room) / total for name, room in self._room.items()}
-        left = set(group)
-        *small, largest = sorted(wanted, key=lambda name: (wanted[name], name))
+        targets = {name: len(group) * max(0.0, room) / total for name, room in self._room.items()}
+        rest = set(group)
+        *small, largest = sorted(targets, key=lambda name: (targets[name], name))
         mix = Counter(self._kinds[row] for row in group)
         for name in small:
-            kinds = {kind: wanted[name] * count / len(group) for kind, count in sorted(mix.items())}
-            region, touched = grow_region(left, self._keys, self._kinds, kinds, self._draw)
+            kinds = {kind: targets[name] * count / len(group) for kind, count in sorted(mix.items())}
+            region, touched = grow_region(rest, self._keys, self._kinds, kinds, self._draw)
             self._take(name, sorted(region))
             self.crossing |= touched
-            left -= region | touched
-        self._take(largest, sorted(left))
+            rest -= region | touched
+        self._take(largest, sorted(rest))
 
 
 def grow_region(
     rows: Iterable[int],
     keys: Sequence[Sequence[Key]],
     kinds: Sequence[int],
-    wanted: Mapping[int, float],
+    targets: Mapping[int, float],
     draw: random.Random,
 ) -> tuple[set[int], set[int]]:
     """A region of about `wanted` rows of each kind, and the rows outside of it that share a key with it.
@@ -213,13 +213,13 @@ def grow_region(
         for key in keys[row]:
             users[key].append(row)
     cost = {row: sum(len(users[key]) for key in keys[row]) for row in order}
-    lacking = dict(wanted)
+    lacking = dict(targets)
     heaps: dict[int, list[tuple[int, int, int]]] = defaultdict(list)
     for row in order:
         heapq.heappush(heaps[kinds[row]], (cost[row], turn[row], row))
     region: set[int] = set()
     inside: set[Key] = set()
-    while (kind := max(lacking, key=lambda one: (lacking[one], one), default=None)) is not None:
+    while (kind := max(lacking, key=lambda candidate: (lacking[candidate], candidate), default=None)) is not None:
         if lacking[kind] < 0.5 or not heaps[kind]:
             del lacking[kind]
             continue
@@ -232,9 +232,9 @@ def grow_region(
             if key in inside:
                 continue
             inside.add(key)
-            for other in users[key]:
-                cost[other] -= len(users[key])
-                heapq.heappush(heaps[kinds[other]], (cost[other], turn[other], other))
+            for neighbour in users[key]:
+                cost[neighbour] -= len(users[key])
+                heapq.heappush(heaps[kinds[neighbour]], (cost[neighbour], turn[neighbour], neighbour))
     return region, {row for key in inside for row in users[key]} - region
 
 
@@ -242,18 +242,18 @@ def _renamed(tasks: Sequence[Task], chosen: Mapping[str, Iterable[int]], name: s
     """The chosen tasks, by row, with split and namespaced id. A namespace of this set is not put on twice."""
     prefix = re.compile(rf"{re.escape(name)}/(?:{'|'.join(map(re.escape, chosen))})/")
     plain = [prefix.sub("", task.id, count=1) if prefix.match(task.id) else task.id for task in tasks]
-    own = plain if len(set(plain)) == len(plain) else [task.id for task in tasks]
+    ids = plain if len(set(plain)) == len(plain) else [task.id for task in tasks]
     return {
-        row: replace(tasks[row], id=f"{name}/{split}/{own[row]}", split=split)
+        row: replace(tasks[row], id=f"{name}/{split}/{ids[row]}", split=split)
         for split, rows in chosen.items()
         for row in rows
     }
 
 
 def _document_uses(chosen: Mapping[str, Sequence[int]], keys: Sequence[Sequence[Key]]) -> dict[str, float]:
-    uses = Counter(key for own in keys for key in own if key[0] == "document")
+    uses = Counter(key for task_keys in keys for key in task_keys if key[0] == "document")
     means = {}
     for name, rows in chosen.items():
-        found = [uses[key] for row in rows for key in keys[row] if key[0] == "document"]
-        means[name] = sum(found) / len(found) if found else 0.0
+        counts = [uses[key] for row in rows for key in keys[row] if key[0] == "document"]
+        means[name] = sum(counts) / len(counts) if counts else 0.0
     return means

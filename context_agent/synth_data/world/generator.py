@@ -69,7 +69,7 @@ class ClosedWorld:
     @property
     def documents(self) -> list[Document]:
         """The corpus."""
-        return [told.document for told in self.told]
+        return [entity_document.document for entity_document in self.told]
 
     @cached_property
     def tasks(self) -> list[Task]:
@@ -78,11 +78,11 @@ class ClosedWorld:
 
     def stream(self, split: str) -> Iterator[Task]:
         """A split's tasks one by one; the same error as `tasks`, at the end."""
-        wanted, made = self._share(split), 0
-        for task in islice(self._made(split), wanted):
-            made += 1
+        target, count = self._share(split), 0
+        for task in islice(self._made(split), target):
+            count += 1
             yield task
-        if made < wanted and self.settings.tasks is not None:
+        if count < target and self.settings.tasks is not None:
             raise ConfigError(self._shortage())
 
     def _made(self, split: str) -> Iterator[Task]:
@@ -93,14 +93,14 @@ class ClosedWorld:
             split,
             seed=self.settings.seed,
             name=self.name,
-            wanted=self.settings.distractors,
+            distractors=self.settings.distractors,
         )
         return maker.tasks(range(first, last + 1))
 
     def _shortage(self) -> str:
         """How many tasks there could be, each split having its share."""
-        there = [sum(1 for _ in islice(self._made(split), self._share(split))) for split in SPLITS]
-        most = min(int(count / share) for count, share in zip(there, SPLIT_SHARES, strict=True))
+        available = [sum(1 for _ in islice(self._made(split), self._share(split))) for split in SPLITS]
+        most = min(int(count / share) for count, share in zip(available, SPLIT_SHARES, strict=True))
         first, last = self.settings.hops
         return (
             f"{self.settings.entities} entities give about {most} tasks of {first} to {last} hops, and "
@@ -110,13 +110,16 @@ class ClosedWorld:
     def _share(self, split: str) -> int:
         """How many tasks the split should have."""
         total = self.settings.tasks or TASKS_PER_ENTITY * self.settings.entities
-        small = {one: max(1, round(total * share)) for one, share in zip(SPLITS[1:], SPLIT_SHARES[1:], strict=True)}
+        small = {
+            small_split: max(1, round(total * share))
+            for small_split, share in zip(SPLITS[1:], SPLIT_SHARES[1:], strict=True)
+        }
         return small.get(split, total - sum(small.values()))
 
     def describe(self) -> dict[str, Any]:
         """Settings and counts, as `world.json` holds them but for the tasks."""
         kinds = Counter(entity.kind for entity in self.graph.entities)
-        facts = {f"{one.source}.{one.name}": 0 for one in self.graph.wording.relations}
+        facts = {f"{relation.source}.{relation.name}": 0 for relation in self.graph.wording.relations}
         for entity in self.graph.entities:
             for name in entity.objects:
                 facts[f"{entity.kind}.{name}"] += 1
@@ -154,8 +157,8 @@ def write(world: ClosedWorld, folder: Path, *, force: bool = False, report: Prog
     Raises `ConfigError`.
     """
     _check_folder(folder, force)
-    place = folder.resolve()
-    partial = place.with_name(f".{place.name}.partial")
+    target = folder.resolve()
+    partial = target.with_name(f".{target.name}.partial")
     shutil.rmtree(partial, ignore_errors=True)
     try:
         about = _write_files(world, partial, report)
@@ -193,7 +196,7 @@ def _rows(
     for task in world.stream(split):
         counted[split][f"{task.type}, {task.hops}"] += 1
         if report is not None:
-            report(sum(one.total() for one in counted.values()), world.settings.tasks)
+            report(sum(counts.total() for counts in counted.values()), world.settings.tasks)
         yield task.to_json()
 
 

@@ -54,9 +54,9 @@ class Lexicon:
         return {"trade": self.trades, "craft": self.crafts, "sort": self.sorts}[relation]
 
 
-def full_lexicon(counts: Mapping[str, int], rng: Random, taken: set[str]) -> Lexicon:
+def full_lexicon(counts: Mapping[str, int], rng: Random, excluded: set[str]) -> Lexicon:
     """Names for so many entities of each kind; no invented word is one of those `taken`."""
-    invented = _invent_words(rng, {word.lower() for word in (*taken, *_TRADES, *_CRAFTS, *_SORTS)})
+    invented = _invent_words(rng, {word.lower() for word in (*excluded, *_TRADES, *_CRAFTS, *_SORTS)})
     families = [next(invented) for _ in range(_name_part_count(counts["person"]))]
     givens = [next(invented) for _ in range(_name_part_count(counts["person"]))]
     bases = [next(invented) for _ in range(max(4, counts["town"] // 3))]
@@ -129,13 +129,13 @@ def _all_pairs(firsts: Sequence[str], seconds: Sequence[str]) -> list[str]:
 
 def _pairs(firsts: Sequence[str], seconds: Sequence[str], count: int, rng: Random) -> list[str]:
     """So many different pairs, drawn evenly."""
-    places = rng.sample(range(len(firsts) * len(seconds)), count)
-    return [f"{firsts[place // len(seconds)]} {seconds[place % len(seconds)]}" for place in places]
+    pair_numbers = rng.sample(range(len(firsts) * len(seconds)), count)
+    return [f"{firsts[pair // len(seconds)]} {seconds[pair % len(seconds)]}" for pair in pair_numbers]
 
 
-def _invent_words(rng: Random, taken: set[str]) -> Iterator[str]:
+def _invent_words(rng: Random, excluded: set[str]) -> Iterator[str]:
     """Words of two or three syllables, none of them twice."""
-    seen = set(taken)
+    seen = set(excluded)
     while True:
         syllables = [rng.choice(_ONSETS) + rng.choice(_VOWELS) for _ in range(rng.choice((2, 2, 3)))]
         word = "".join(syllables) + rng.choice(_CODAS)
@@ -201,13 +201,13 @@ class Graph:
     @cached_property
     def sources(self) -> Mapping[int, Sequence[tuple[int, str]]]:
         """For each entity the (subject, relation) that lead to it, by number."""
-        found: dict[int, list[tuple[int, str]]] = defaultdict(list)
+        sources: dict[int, list[tuple[int, str]]] = defaultdict(list)
         for entity in self.entities:
             for relation in self.wording.of(entity.kind):
                 target = entity.objects.get(relation.name)
                 if relation.to_entity and isinstance(target, int):
-                    found[target].append((entity.number, relation.name))
-        return found
+                    sources[target].append((entity.number, relation.name))
+        return sources
 
     def members(self, kind: str, split: str) -> list[Entity]:
         """The entities of a kind in one part."""
@@ -216,10 +216,10 @@ class Graph:
     @cached_property
     def by_kind(self) -> Mapping[tuple[str, str], list[Entity]]:
         """Kind and split to entities."""
-        found: dict[tuple[str, str], list[Entity]] = defaultdict(list)
+        by_kind: dict[tuple[str, str], list[Entity]] = defaultdict(list)
         for entity in self.entities:
-            found[entity.kind, entity.split].append(entity)
-        return found
+            by_kind[entity.kind, entity.split].append(entity)
+        return by_kind
 
     def written(self, entity: Entity, relation: Relation) -> str:
         """The object of a relation as texts write it."""
@@ -239,8 +239,8 @@ def build_graph(entities: int, seed: int, vocabulary: str) -> Graph:
     wording = SMALL if vocabulary == "small" else FULL
     lexicon = small_lexicon(rng) if vocabulary == "small" else full_lexicon(totals, rng, wording.words())
     _check_names(totals, lexicon, entities)
-    made = _entities(parts, lexicon, rng)
-    graph = Graph(made, wording, lexicon)
+    invented = _entities(parts, lexicon, rng)
+    graph = Graph(invented, wording, lexicon)
     for split in SPLITS:
         _Relations(graph, split, rng).draw()
     if vocabulary == "full":
@@ -282,7 +282,7 @@ def _entities(parts: Sequence[Mapping[str, int]], lexicon: Lexicon, rng: Random)
         for _ in range(counts[kind])
     ]
     rng.shuffle(drawn)
-    return [Entity(number, *one) for number, one in enumerate(drawn)]
+    return [Entity(number, *fields) for number, fields in enumerate(drawn)]
 
 
 class _Relations:
@@ -299,8 +299,10 @@ class _Relations:
         for kind in KINDS:
             for entity in self._graph.members(kind, self._split):
                 self._year(entity)
-        self._people = sorted(self._graph.members("person", self._split), key=lambda one: (self._born(one), one.number))
-        self._births = [self._born(one) for one in self._people]
+        self._people = sorted(
+            self._graph.members("person", self._split), key=lambda person: (self._born(person), person.number)
+        )
+        self._births = [self._born(person) for person in self._people]
         for kind in KINDS:
             for entity in self._graph.members(kind, self._split):
                 self._relate(entity)
@@ -337,28 +339,30 @@ class _Relations:
 
     def _older(self, entity: Entity) -> list[Entity]:
         """Up to thirty persons born in earlier years than this one, the nearest in time."""
-        place = bisect_left(self._births, self._born(entity))
-        return self._people[max(0, place - 30) : place]
+        position = bisect_left(self._births, self._born(entity))
+        return self._people[max(0, position - 30) : position]
 
     def _after(self, entity: Entity, born: int) -> None:
         """Moves the year of what someone made into that one's life."""
-        year = next(one.name for one in self._graph.wording.of(entity.kind) if one.target == YEAR)
+        year = next(relation.name for relation in self._graph.wording.of(entity.kind) if relation.target == YEAR)
         lived = max(2, len(self._years) // 10)
         entity.objects[year] = min(self._years.stop - 1, born + self._rng.randint(1 + lived // 3, lived))
 
     def _born(self, person: Entity) -> int:
-        name = next(one.name for one in self._graph.wording.of("person") if one.target == YEAR)
+        name = next(relation.name for relation in self._graph.wording.of("person") if relation.target == YEAR)
         return int(person.objects[name])
 
     def _capital(self, region: Entity) -> None:
-        own = [one for one in self._graph.members("town", self._split) if one.objects.get("region") == region.number]
-        if own:
-            region.objects["capital"] = self._rng.choice(own).number
+        towns = [
+            town for town in self._graph.members("town", self._split) if town.objects.get("region") == region.number
+        ]
+        if towns:
+            region.objects["capital"] = self._rng.choice(towns).number
 
 
 def _make_namesakes(graph: Graph, rng: Random) -> None:
     """Gives some persons the name of another one of another trade, in any part."""
-    people = [one for one in graph.entities if one.kind == "person"]
+    people = [entity for entity in graph.entities if entity.kind == "person"]
     rng.shuffle(people)
     pairs = int(len(people) * _NAMESAKE_SHARE)
     for first, second in zip(people[:pairs], people[pairs : 2 * pairs], strict=True):
@@ -370,5 +374,5 @@ def _make_namesakes(graph: Graph, rng: Random) -> None:
 def _keep_few_relations(graph: Graph, rng: Random) -> None:
     """Leaves each entity a few of its relations, so that a sentence tells them all."""
     for entity in graph.entities:
-        kept = rng.sample(list(entity.objects), min(_SHORT_RELATIONS, len(entity.objects)))
-        entity.objects = {name: value for name, value in entity.objects.items() if name in kept}
+        names = rng.sample(list(entity.objects), min(_SHORT_RELATIONS, len(entity.objects)))
+        entity.objects = {name: value for name, value in entity.objects.items() if name in names}

@@ -59,16 +59,16 @@ def evaluate(graph: Graph, query: Query) -> Answers:
         case NamedEntity(number):
             return frozenset({number})
         case Follow(of, relation):
-            found = (graph.entities[int(one)].objects.get(relation.name) for one in evaluate(graph, of))
-            return frozenset(one for one in found if one is not None)
+            objects = (graph.entities[int(value)].objects.get(relation.name) for value in evaluate(graph, of))
+            return frozenset(value for value in objects if value is not None)
         case Intersection(kind, first, second):
             return _subjects(graph, kind, *first) & _subjects(graph, kind, *second)
         case Comparison(relation, a, b):
             years = {
-                one: int(graph.entities[int(one)].objects[relation.name])
-                for one in evaluate(graph, a) | evaluate(graph, b)
+                value: int(graph.entities[int(value)].objects[relation.name])
+                for value in evaluate(graph, a) | evaluate(graph, b)
             }
-            return frozenset(one for one, year in years.items() if year == min(years.values()))
+            return frozenset(value for value, year in years.items() if year == min(years.values()))
 
 
 def _subjects(graph: Graph, kind: str, relation: Relation, query: Query) -> Answers:
@@ -111,13 +111,18 @@ def describe_query(graph: Graph, query: Query, rng: Random) -> tuple[str, list[Q
             last = QueryStep(_single_entity(graph, query), (first[0], second[0]), clues)
             return f"the {kind} that {' and '.join(clauses)}", [*before, *between, last]
         case Comparison(relation, a, b):
-            left, to_left = describe_query(graph, a, rng)
-            right, to_right = describe_query(graph, b, rng)
-            own = [
-                QueryStep(_single_entity(graph, one), (relation,), (_clue(relation, text),))
-                for one, text in ((a, left), (b, right))
+            left_phrase, to_left = describe_query(graph, a, rng)
+            right_phrase, to_right = describe_query(graph, b, rng)
+            year_steps = [
+                QueryStep(_single_entity(graph, side), (relation,), (_clue(relation, text),))
+                for side, text in ((a, left_phrase), (b, right_phrase))
             ]
-            return relation.earlier.format(a=left, b=right), [*to_left, own[0], *to_right, own[1]]
+            return relation.earlier.format(a=left_phrase, b=right_phrase), [
+                *to_left,
+                year_steps[0],
+                *to_right,
+                year_steps[1],
+            ]
 
 
 def put_question(graph: Graph, query: Query, rng: Random) -> tuple[str, list[QueryStep]]:
@@ -170,9 +175,9 @@ class QueryStreams:
         return self._meetings(hops, rng) if kind == "intersection" else self._chains(hops, rng)
 
     def _shuffled(self, kinds: tuple[str, ...], rng: Random) -> list[Entity]:
-        found = [one for kind in kinds for one in self._graph.members(kind, self._split)]
-        rng.shuffle(found)
-        return found
+        entities = [entity for kind in kinds for entity in self._graph.members(kind, self._split)]
+        rng.shuffle(entities)
+        return entities
 
     def _chains(self, hops: int, rng: Random) -> Iterator[Query]:
         """Every start with every path of relations: first each start once, then each again by another path."""
@@ -181,9 +186,9 @@ class QueryStreams:
             rng.shuffle(every)
         starts = self._shuffled(KINDS, rng)
         for turn in range(max(map(len, paths.values()))):
-            for place, start in enumerate(starts):
+            for position, start in enumerate(starts):
                 mine = paths[start.kind]
-                if turn < len(mine) and self._holds(start, path := mine[(turn + place) % len(mine)]):
+                if turn < len(mine) and self._holds(start, path := mine[(turn + position) % len(mine)]):
                     query: Query = NamedEntity(start.number)
                     for relation in path:
                         query = Follow(query, relation)
@@ -193,7 +198,9 @@ class QueryStreams:
         wording = self._graph.wording
         paths: list[tuple[Relation, ...]] = [(relation,) for relation in wording.of(kind)]
         for _ in range(hops - 1):
-            paths = [(*path, one) for path in paths if path[-1].to_entity for one in wording.of(path[-1].target)]
+            paths = [
+                (*path, relation) for path in paths if path[-1].to_entity for relation in wording.of(path[-1].target)
+            ]
         return paths
 
     def _holds(self, start: Entity, path: tuple[Relation, ...]) -> bool:
@@ -208,48 +215,48 @@ class QueryStreams:
 
     def _comparisons(self, hops: int, rng: Random) -> Iterator[Query]:
         """Two of a kind by year: both named, one named, or neither."""
-        years = [one for one in self._graph.wording.relations if one.target == YEAR]
+        years = [relation for relation in self._graph.wording.relations if relation.target == YEAR]
         streams = [self._compared(hops, relation, rng) for relation in years] if hops > 1 else []
         for row in zip_longest(*streams):
             yield from (query for query in row if query is not None)
 
     def _compared(self, hops: int, year: Relation, rng: Random) -> Iterator[Query]:
-        named = [one for one in self._shuffled((year.source,), rng) if year.name in one.objects]
-        plain: list[tuple[int, Query]] = [(one.number, NamedEntity(one.number)) for one in named]
+        dated = [entity for entity in self._shuffled((year.source,), rng) if year.name in entity.objects]
+        plain: list[tuple[int, Query]] = [(entity.number, NamedEntity(entity.number)) for entity in dated]
         described = [(number, query) for number, query in self._described(year, rng)] if hops > 2 else []
-        left, right = {2: (plain, plain), 3: (plain, described), 4: (described, described)}[hops]
+        firsts, seconds = {2: (plain, plain), 3: (plain, described), 4: (described, described)}[hops]
         for offset in range(1, COMPARED_WITH + 1):
-            for place, (first, query) in enumerate(left):
-                if not right or (left is right and offset >= len(left)):
+            for position, (first, query) in enumerate(firsts):
+                if not seconds or (firsts is seconds and offset >= len(firsts)):
                     return
-                second, other = right[(place + offset) % len(right)]
+                second, second_query = seconds[(position + offset) % len(seconds)]
                 # A pair of one list comes up from both sides when the list is short.
-                if first != second and not (left is right and 2 * offset == len(left) and place >= offset):
-                    yield Comparison(year, query, other)
+                if first != second and not (firsts is seconds and 2 * offset == len(firsts) and position >= offset):
+                    yield Comparison(year, query, second_query)
 
     def _described(self, year: Relation, rng: Random) -> list[tuple[int, Query]]:
         """Entities that have this year, each by one subject that leads to it."""
         graph = self._graph
-        found: list[tuple[int, Query]] = []
+        described: list[tuple[int, Query]] = []
         for subject in self._shuffled(KINDS, rng):
             for relation in graph.wording.of(subject.kind):
                 target = subject.objects.get(relation.name)
                 if relation.target != year.source or target is None:
                     continue
                 if year.name in graph.entities[int(target)].objects:
-                    found.append((int(target), Follow(NamedEntity(subject.number), relation)))
-        return found
+                    described.append((int(target), Follow(NamedEntity(subject.number), relation)))
+        return described
 
     def _meetings(self, hops: int, rng: Random) -> Iterator[Query]:
         """What two relations meet in, each of whose ends is named or described."""
         for depths in _DEPTHS[hops]:
             for entity in self._shuffled(KINDS, rng):
-                own = [r for r in self._graph.wording.of(entity.kind) if r.to_entity and r.name in entity.objects]
-                for place, first in enumerate(own):
-                    for second in own[place + 1 :]:
+                relations = [r for r in self._graph.wording.of(entity.kind) if r.to_entity and r.name in entity.objects]
+                for position, first in enumerate(relations):
+                    for second in relations[position + 1 :]:
                         ends = [
-                            self._end(entity, one, depth, rng)
-                            for one, depth in zip((first, second), depths, strict=True)
+                            self._end(entity, relation, depth, rng)
+                            for relation, depth in zip((first, second), depths, strict=True)
                         ]
                         if ends[0] is not None and ends[1] is not None:
                             yield Intersection(entity.kind, (first, ends[0]), (second, ends[1]))
@@ -261,10 +268,14 @@ class QueryStreams:
         """A description of an entity over so many documents, that does not pass by another one; None without any."""
         if depth == 0:
             return NamedEntity(number)
-        known = [(one, name) for one, name in self._graph.sources.get(number, ()) if one not in {without, number}]
-        if not known:
+        subjects = [
+            (subject_number, name)
+            for subject_number, name in self._graph.sources.get(number, ())
+            if subject_number not in {without, number}
+        ]
+        if not subjects:
             return None
-        subject, name = rng.choice(known)
+        subject, name = rng.choice(subjects)
         start = self._describe(subject, depth - 1, without, rng)
         return (
             None

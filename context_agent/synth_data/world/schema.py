@@ -55,12 +55,16 @@ class Wording:
 
     def named(self, source: str, name: str) -> Relation:
         """The relation of that name."""
-        return next(one for one in self.relations if one.source == source and one.name == name)
+        return next(relation for relation in self.relations if relation.source == source and relation.name == name)
 
     def words(self) -> set[str]:
         """Every lower-case word that its sentences use: no invented name may be one of them."""
-        texts = [text for one in self.relations for text in (*one.told, *one.asks, *one.noun, *one.clause, one.earlier)]
-        texts += [one.hidden for one in self.relations]
+        texts = [
+            text
+            for relation in self.relations
+            for text in (*relation.told, *relation.asks, *relation.noun, *relation.clause, relation.earlier)
+        ]
+        texts += [relation.hidden for relation in self.relations]
         return {word.strip("{}.,?").lower() for text in (*texts, *KINDS) for word in text.split()}
 
 

@@ -47,11 +47,11 @@ class TaskGenerator:
     """Makes the tasks of one part of a world. `told` are the documents by entity number."""
 
     def __init__(
-        self, graph: Graph, told: Sequence[EntityDocument], split: str, *, seed: int, name: str, wanted: int
+        self, graph: Graph, documents: Sequence[EntityDocument], split: str, *, seed: int, name: str, distractors: int
     ) -> None:
         """`name` begins every id; `wanted` is the number of distractors."""
-        self._graph, self._told, self._split, self._seed = graph, told, split, seed
-        self._name, self._wanted = name, wanted
+        self._graph, self._told, self._split, self._seed = graph, documents, split, seed
+        self._name, self._wanted = name, distractors
         self._distractors = DistractorFinder(graph)
 
     def tasks(self, hops: range) -> Iterator[Task]:
@@ -62,7 +62,7 @@ class TaskGenerator:
         numbers = count(1)
         while lanes:
             for lane in list(lanes):
-                task = next((one for one in lane if one.question not in seen), None)
+                task = next((candidate for candidate in lane if candidate.question not in seen), None)
                 if task is None:
                     lanes.remove(lane)
                     continue
@@ -76,19 +76,21 @@ class TaskGenerator:
         turns = list(TURNS)
         while turns:
             for kind in list(turns):
-                task = next((made for query in streams[kind] if (made := self.task(query, rng)) is not None), None)
+                task = next(
+                    (drafted for query in streams[kind] if (drafted := self.task(query, rng)) is not None), None
+                )
                 if task is None:
-                    turns = [one for one in turns if one != kind]
+                    turns = [other_kind for other_kind in turns if other_kind != kind]
                 else:
                     yield task
 
     def task(self, query: Query, rng: Random) -> Task | None:
         """The task of a query, without its id and distractors; None where a check fails."""
-        found = evaluate(self._graph, query)
-        if len(found) != 1:
+        matches = evaluate(self._graph, query)
+        if len(matches) != 1:
             return None
         question, way = put_question(self._graph, query, rng)
-        answer = self._answer(query, *found)
+        answer = self._answer(query, *matches)
         return (
             self._written(query, capitalize(question), way, answer)
             if self._sound(query, question, way, answer)
@@ -128,11 +130,11 @@ class TaskGenerator:
             id="",
             question=question,
             answer=answer.text,
-            gold=tuple(one.id for one in supporting),
+            gold=tuple(support.id for support in supporting),
             type="single" if kind == "bridge" and len(way) == 1 else kind,
             hops=len(way),
-            facts=tuple(one.chunks for one in supporting),
-            clues="\n".join(quote for one in supporting for quote in one.clue_quotes),
+            facts=tuple(support.chunks for support in supporting),
+            clues="\n".join(quote for support in supporting for quote in support.clue_quotes),
             truth_type=answer.kind,
             supporting=supporting,
             domain="world",
@@ -141,27 +143,27 @@ class TaskGenerator:
         )
 
     def _support(self, step: QueryStep, answer: str) -> Support:
-        told = self._told[step.number]
-        held = self._gives(step.number, answer)
+        document = self._told[step.number]
+        states_answer = self._gives(step.number, answer)
         return Support(
-            id=told.document.id,
-            chunks=(f"{told.document.id}_0",),
+            id=document.document.id,
+            chunks=(f"{document.document.id}_0",),
             clue_quotes=step.clues,
-            item_quotes=tuple(told.quotes[one.name] for one in step.relations),
-            contains_truth=held,
-            truth_quotes=(answer,) if held else (),
+            item_quotes=tuple(document.quotes[relation.name] for relation in step.relations),
+            contains_truth=states_answer,
+            truth_quotes=(answer,) if states_answer else (),
         )
 
     def _finished(self, task: Task, number: int, rng: Random) -> Task:
-        gold = [int(one.removeprefix("w-")) for one in task.gold]
+        gold = [int(document_id.removeprefix("w-")) for document_id in task.gold]
         near = self._distractors.near(gold, rng)
-        kept: list[str] = []
-        for other in near:
-            if len(kept) == self._wanted:
+        distractors: list[str] = []
+        for candidate in near:
+            if len(distractors) == self._wanted:
                 break
-            if not self._gives(other, task.answer):
-                kept.append(self._told[other].document.id)
-        return replace(task, id=f"{self._name}-{self._split}-{number:06d}", distractors=tuple(kept))
+            if not self._gives(candidate, task.answer):
+                distractors.append(self._told[candidate].document.id)
+        return replace(task, id=f"{self._name}-{self._split}-{number:06d}", distractors=tuple(distractors))
 
 
 def contains_words(text: str, answer: str) -> bool:
@@ -185,13 +187,13 @@ class EntityDocument:
 def write_document(graph: Graph, entity: Entity, seed: int) -> EntityDocument:
     """The document of an entity; the same seed tells it in the same words."""
     rng = Random(f"prose/{seed}/{entity.number}")
-    relations = [one for one in graph.wording.of(entity.kind) if one.name in entity.objects]
+    relations = [relation for relation in graph.wording.of(entity.kind) if relation.name in entity.objects]
     rng.shuffle(relations)
     if graph.wording is SMALL:
         return _in_one_sentence(graph, entity, relations)
     quotes = {
-        relation.name: capitalize(_sentence(graph, entity, relation, rng, first=place == 0))
-        for place, relation in enumerate(relations)
+        relation.name: capitalize(_sentence(graph, entity, relation, rng, first=position == 0))
+        for position, relation in enumerate(relations)
     }
     return EntityDocument(Document(entity.id, " ".join(quotes.values()), entity.title), quotes)
 
@@ -202,16 +204,16 @@ def _in_one_sentence(graph: Graph, entity: Entity, relations: Sequence[Relation]
     for relation in relations:
         predicate = relation.told[0].removeprefix("{x} ").removesuffix(" .")
         quotes[relation.name] = predicate.format(y=graph.written(entity, relation))
-    said = list(quotes.values())
-    text = f"{entity.mention} {' and '.join([' , '.join(said[:-1]), said[-1]] if said[1:] else said)} ."
+    clauses = list(quotes.values())
+    text = f"{entity.mention} {' and '.join([' , '.join(clauses[:-1]), clauses[-1]] if clauses[1:] else clauses)} ."
     return EntityDocument(Document(entity.id, text, entity.title), quotes)
 
 
 def _sentence(graph: Graph, entity: Entity, relation: Relation, rng: Random, *, first: bool) -> str:
     """The first sentence names its subject, the others mostly use a pronoun, as texts do."""
-    named = first or rng.random() < _NAME_RATE
+    by_name = first or rng.random() < _NAME_RATE
     pronoun = ("He" if entity.number % 2 else "She") if entity.kind == "person" else "It"
-    return rng.choice(relation.told).format(x=entity.mention if named else pronoun, y=graph.written(entity, relation))
+    return rng.choice(relation.told).format(x=entity.mention if by_name else pronoun, y=graph.written(entity, relation))
 
 
 RANDOM_PER_DOCUMENT = 12
@@ -238,33 +240,33 @@ class DistractorFinder:
         In turns for each document of the gold: namesakes and those that share a name's word; those of which the same
         is told (another work by that author); and last any of the same kind.
         """
-        given = set(gold)
+        excluded = set(gold)
         entities = [self._graph.entities[number] for number in gold]
-        close = [sort for one in entities for sort in (self._namesakes(one, rng), self._alike(one, rng))]
-        in_turns = (one for row in zip_longest(*close) for one in row if one is not None)
+        close = [sort for item in entities for sort in (self._namesakes(item, rng), self._alike(item, rng))]
+        in_turns = (item for row in zip_longest(*close) for item in row if item is not None)
         for number in chain(in_turns, self._any(entities, rng)):
-            if number not in given:
-                given.add(number)
+            if number not in excluded:
+                excluded.add(number)
                 yield number
 
     def _namesakes(self, entity: Entity, rng: Random) -> list[int]:
-        found = [n for word in entity.name.split() if word != "The" for n in self._few(entity.kind, word, rng)]
-        return rng.sample(found, len(found))
+        sharing = [n for word in entity.name.split() if word != "The" for n in self._few(entity.kind, word, rng)]
+        return rng.sample(sharing, len(sharing))
 
     def _few(self, kind: str, word: str, rng: Random) -> list[int]:
-        found = self._sharing[kind, word]
-        return found if len(found) <= _MOST_PER_SORT else rng.sample(found, _MOST_PER_SORT)
+        sharing = self._sharing[kind, word]
+        return sharing if len(sharing) <= _MOST_PER_SORT else rng.sample(sharing, _MOST_PER_SORT)
 
     def _alike(self, entity: Entity, rng: Random) -> list[int]:
         """Other subjects of the same relations to the same objects."""
-        found = [
+        subjects = [
             subject
             for relation in self._graph.wording.of(entity.kind)
             if relation.to_entity and relation.name in entity.objects
             for subject, name in self._graph.sources[int(entity.objects[relation.name])][:_MOST_PER_SORT]
             if name == relation.name
         ]
-        return rng.sample(found, len(found))
+        return rng.sample(subjects, len(subjects))
 
     def _any(self, entities: Sequence[Entity], rng: Random) -> Iterator[int]:
         for entity in entities:

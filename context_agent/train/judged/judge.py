@@ -106,7 +106,7 @@ class Judge:
         self.settings = settings
         self.rubric = rubric or load(settings.rubric)
         options = ModelOptions(
-            asked={
+            chat_options={
                 "model": settings.model,
                 "base_url": settings.base_url,
                 "api_key_env": settings.api_key_env,
@@ -120,7 +120,7 @@ class Judge:
             cap=settings.cap(ranks),
             backoff=backoff,
         )
-        self._model = Model(options, replies, concurrency=settings.concurrency, known=PROMPTS)
+        self._model = Model(options, replies, concurrency=settings.concurrency, placeholders=PROMPTS)
         self._runner = asyncio.Runner()
 
     def __enter__(self) -> Self:

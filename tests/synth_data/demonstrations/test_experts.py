@@ -1,4 +1,4 @@
-"""The oracle teacher: what a pupil sees of it could have been done without knowing the gold."""
+"""The oracle expert: what a policy that imitates it sees could have been done without knowing the gold."""
 
 import pytest
 
@@ -36,7 +36,7 @@ def corpus():
 def play(corpus, question=QUESTION, *, window=2048, profile=None, seed=0, **manner):
     profile = profile or default()
     gold = gold_of(question, corpus)
-    policy = OraclePolicy(BridgePolicy(), gold, manner=OracleSettings(**manner), extended=profile.extended_arguments)
+    policy = OraclePolicy(BridgePolicy(), gold, settings=OracleSettings(**manner), extended=profile.extended_arguments)
     agent = SearchAgent(corpus, policy, budget=window, profile=profile, seed=seed)
     (trajectory,) = agent.search(question.question, k=30).trajectories
     return trajectory
@@ -117,7 +117,7 @@ def test_a_title_is_searched_only_once_it_was_read(corpus):
 
 def test_where_gold_cannot_be_found_it_ends_with_a_few_candidates(corpus):
     far = Question("q", "Who painted the harbour?", gold=("bridge", "designer"))
-    trajectory = play(corpus, far, hedge=2, named=False)
+    trajectory = play(corpus, far, hedge=2, search_titles=False)
     found = [document.id for document in trajectory.end.documents]
     assert len([one for one in found if one not in far.gold]) <= 2
     assert trajectory.end.stop_reason in ("finished", "no_ranking")

@@ -36,7 +36,7 @@ def episode(task="t", rollout=0, *, seen=1.0, given=1.0, **fields):
 
 
 def reasons(episodes, **numbers):
-    return [(verdict.kept, verdict.reason) for verdict in filter_episodes(episodes, DemonstrationFilters(**numbers))]
+    return [(verdict.keep, verdict.reason) for verdict in filter_episodes(episodes, DemonstrationFilters(**numbers))]
 
 
 @pytest.mark.parametrize(
@@ -92,11 +92,11 @@ def test_at_most_a_twentieth_hands_back_nothing_and_one_a_task():
     good = [episode(f"g{number}") for number in range(95)]
     empty = [episode(f"e{number}", rollout, seen=0, given=0) for number in range(20) for rollout in range(3)]
     found = filter_episodes(good + empty, DemonstrationFilters())
-    kept = [verdict.episode for verdict in found if verdict.kept and verdict.reason == "zero"]
+    kept = [verdict.episode for verdict in found if verdict.keep and verdict.reason == "zero"]
     assert len(kept) == 5, "5 of 100"
     assert len({one.task for one in kept}) == 5
     few = filter_episodes(good[:18] + empty, DemonstrationFilters())
-    assert not any(verdict.kept for verdict in few if verdict.reason == "zero"), "1 of 19 were more than 5 %"
+    assert not any(verdict.keep for verdict in few if verdict.reason == "zero"), "1 of 19 were more than 5 %"
     both = reasons([episode("e", 0, seen=0, given=0), episode("e", 1, seen=0, given=0)], max_zero_share=1)
     assert sorted(both) == [(False, "zero"), (True, "zero")]
 
@@ -108,7 +108,7 @@ def test_the_order_of_the_episodes_changes_nothing():
         for number in range(300)
     ]
     expected = {verdict.episode.file: verdict for verdict in filter_episodes(episodes, DemonstrationFilters())}
-    assert len({(verdict.kept, verdict.reason) for verdict in expected.values()}) > 4, "the draw reaches most rules"
+    assert len({(verdict.keep, verdict.reason) for verdict in expected.values()}) > 4, "the draw reaches most rules"
     for _ in range(5):
         draw.shuffle(episodes)
         assert {

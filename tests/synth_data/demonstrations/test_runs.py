@@ -36,7 +36,7 @@ from tests.policies.chatting import serving
 from tests.retrieval.fakes import HashEmbedder
 from tests.synth_data.tasks import task
 
-SMALL = DemonstrationSettings(budget=Budget(2048), teacher="oracle")
+SMALL = DemonstrationSettings(budget=Budget(2048), expert="oracle")
 
 
 @pytest.fixture(scope="module")
@@ -52,9 +52,9 @@ def tasks(count=8):
     ]
 
 
-def play(folder, corpus, asked=None, teacher=None, settings=SMALL):
-    teacher = teacher or oracle_expert(profile=default())
-    return asyncio.run(make_demonstrations(tasks() if asked is None else asked, corpus, teacher, folder, settings))
+def play(folder, corpus, asked=None, expert=None, settings=SMALL):
+    expert = expert or oracle_expert(profile=default())
+    return asyncio.run(make_demonstrations(tasks() if asked is None else asked, corpus, expert, folder, settings))
 
 
 def files(folder):
@@ -108,17 +108,17 @@ def test_equal_runs_give_equal_bytes_whatever_the_concurrency(tmp_path, corpus):
 def test_a_run_that_failed_half_way_goes_on(tmp_path, corpus):
     play(tmp_path / "whole", corpus)
     failing = Counting(failing=5)
-    report = play(tmp_path / "broken", corpus, teacher=failing)
+    report = play(tmp_path / "broken", corpus, expert=failing)
     assert report.unplayed == {"failed: PolicyError": 4}
     assert report.episodes == 4
     second = Counting()
-    report = play(tmp_path / "broken", corpus, teacher=second)
+    report = play(tmp_path / "broken", corpus, expert=second)
     assert second.opened == 4, "no finished episode is played again"
     assert report.resumed == 4
     whole, broken = files(tmp_path / "whole"), files(tmp_path / "broken")
     assert whole == broken
     third = Counting()
-    play(tmp_path / "broken", corpus, teacher=third)
+    play(tmp_path / "broken", corpus, expert=third)
     assert third.opened == 0
 
 
@@ -130,9 +130,9 @@ def test_a_lost_or_cut_file_is_played_again(tmp_path, corpus):
     second.write_bytes(second.read_bytes()[:300])
     (tmp_path / "new").mkdir()
     (tmp_path / "new" / "t1-0.jsonl.partial").write_text("{")
-    teacher = Counting()
-    report = play(tmp_path, corpus, teacher=teacher)
-    assert teacher.opened == report.again == 2
+    expert = Counting()
+    report = play(tmp_path, corpus, expert=expert)
+    assert expert.opened == report.again == 2
     after = files(tmp_path)
     assert before == after
 
@@ -143,9 +143,9 @@ def test_other_filters_sort_the_same_episodes_anew(tmp_path, corpus):
     strict = replace(
         SMALL, filters=DemonstrationFilters(max_mistakes=0, min_output_recall=1.0, low_rate=0.0, max_zero_share=0.0)
     )
-    teacher = Counting()
-    report = play(tmp_path, corpus, teacher=teacher, settings=strict)
-    assert teacher.opened == 0
+    expert = Counting()
+    report = play(tmp_path, corpus, expert=expert, settings=strict)
+    assert expert.opened == 0
     assert sum(report.kept.values()) == 0
     assert {path.name for path in (tmp_path / "dropped").iterdir()} >= kept
     assert {row["reason"] for row in listed(tmp_path, "dropped.jsonl")} <= {"low", "zero", "lost", "malformed"}
@@ -158,11 +158,11 @@ def test_dropped_files_can_be_left_out_and_are_not_missed(tmp_path, corpus):
     settings = replace(SMALL, filters=strict, keep_dropped=False)
     play(tmp_path, corpus, settings=settings)
     assert not list((tmp_path / "dropped").iterdir())
-    teacher = Counting()
-    play(tmp_path, corpus, teacher=teacher, settings=settings)
-    assert teacher.opened == 0
-    report = play(tmp_path, corpus, teacher=teacher)
-    assert teacher.opened == report.again == sum(report.kept.values()), "what is to be kept after all is played again"
+    expert = Counting()
+    play(tmp_path, corpus, expert=expert, settings=settings)
+    assert expert.opened == 0
+    report = play(tmp_path, corpus, expert=expert)
+    assert expert.opened == report.again == sum(report.kept.values()), "what is to be kept after all is played again"
 
 
 def test_the_tasks_of_another_run_stay_in_the_folder_and_out_of_the_list(tmp_path, corpus):
@@ -170,18 +170,18 @@ def test_the_tasks_of_another_run_stay_in_the_folder_and_out_of_the_list(tmp_pat
     all_kept = {row["file"] for row in listed(tmp_path)}
     play(tmp_path, corpus, asked=tasks()[:2])
     assert {path.name for path in (tmp_path / "kept").iterdir()} == {row["file"] for row in listed(tmp_path)} < all_kept
-    teacher = Counting()
-    play(tmp_path, corpus, teacher=teacher)
-    assert teacher.opened == 0
+    expert = Counting()
+    play(tmp_path, corpus, expert=expert)
+    assert expert.opened == 0
     assert {row["file"] for row in listed(tmp_path)} == all_kept
 
 
 def test_a_task_that_changed_is_another(tmp_path, corpus):
     play(tmp_path, corpus, asked=tasks()[:2])
     changed = [replace(tasks()[0], gold=("d1", "d9")), tasks()[1]]
-    teacher = Counting()
-    play(tmp_path, corpus, asked=changed, teacher=teacher)
-    assert teacher.opened == 1
+    expert = Counting()
+    play(tmp_path, corpus, asked=changed, expert=expert)
+    assert expert.opened == 1
 
 
 def test_a_folder_begun_otherwise_is_refused(tmp_path, corpus):
@@ -207,9 +207,9 @@ def test_bad_tasks_cost_themselves_alone(tmp_path, corpus):
         play(tmp_path / "empty", corpus, asked=[])
 
 
-def test_a_teacher_that_ranks_nothing_it_saw_is_dropped_as_malformed(tmp_path, corpus):
-    teacher = instructed_expert(ScriptedPolicy([search("rivers"), Action(text="Done.")]))
-    report = play(tmp_path, corpus, teacher=teacher, settings=DemonstrationSettings(teacher="s"))
+def test_a_expert_that_ranks_nothing_it_saw_is_dropped_as_malformed(tmp_path, corpus):
+    expert = instructed_expert(ScriptedPolicy([search("rivers"), Action(text="Done.")]))
+    report = play(tmp_path, corpus, expert=expert, settings=DemonstrationSettings(expert="s"))
     assert report.dropped["malformed"] == 8
     assert {row["stop_reason"] for row in listed(tmp_path, "dropped.jsonl")} == {"no_ranking"}
 
@@ -223,7 +223,7 @@ def test_rollouts_of_a_task_compete(tmp_path, corpus):
     assert report.dropped["repeated"] == 4
 
 
-def test_a_chat_teacher_whose_server_fails_half_of_the_calls(tmp_path, corpus):
+def test_a_chat_expert_whose_server_fails_half_of_the_calls(tmp_path, corpus):
     """Two of four requests are refused. Retried, all tasks are played; without retries, reruns play the rest."""
     lock, count = threading.Lock(), iter(range(10_000))
 
@@ -240,11 +240,11 @@ def test_a_chat_teacher_whose_server_fails_half_of_the_calls(tmp_path, corpus):
     settings = DemonstrationSettings(concurrency=1, filters=DemonstrationFilters(low_rate=1.0, max_zero_share=1.0))
     with serving(*[unreliable] * 400) as server:
         patient = ChatPolicy("scripted", base_url=server.url, backoff=0.01, timeout=5.0)
-        report = play(tmp_path / "a", corpus, teacher=instructed_expert(patient), settings=settings)
+        report = play(tmp_path / "a", corpus, expert=instructed_expert(patient), settings=settings)
         assert report.unplayed == {}
         assert report.episodes == 8
         hasty = ChatPolicy("scripted", base_url=server.url, backoff=0.01, timeout=5.0, retries=0)
-        found = [play(tmp_path / "b", corpus, teacher=instructed_expert(hasty), settings=settings) for _ in range(12)]
+        found = [play(tmp_path / "b", corpus, expert=instructed_expert(hasty), settings=settings) for _ in range(12)]
     assert found[0].unplayed, "some episodes failed at first"
     assert found[-1].episodes > found[0].episodes, "and are tried again"
     for row in listed(tmp_path / "a"):
@@ -259,7 +259,7 @@ import asyncio, sys
 from pathlib import Path
 from context_agent import MemoryCorpus
 from context_agent.profiles import default
-from context_agent.synth_data.demonstrations import instructed, make, oracle
+from context_agent.synth_data.demonstrations import make_demonstrations, oracle_expert
 from tests.conftest import made_documents
 from tests.retrieval.fakes import HashEmbedder
 from tests.synth_data.demonstrations import test_runs as here
@@ -282,7 +282,7 @@ class Slow:
 
 corpus = MemoryCorpus(made_documents(), embedder=HashEmbedder())
 print("ready", flush=True)
-asyncio.run(make(here.tasks(), corpus, Slow(oracle(profile=default())), Path(sys.argv[1]), here.SMALL))
+asyncio.run(make_demonstrations(here.tasks(), corpus, Slow(oracle_expert(profile=default())), Path(sys.argv[1]), here.SMALL))
 """
 
 
@@ -300,9 +300,9 @@ def test_a_killed_run_goes_on_and_ends_with_the_same_bytes(tmp_path, corpus):
     process.wait()
     done = journal.read_bytes().count(b"\n") - 1
     assert done > 1
-    teacher = Counting()
-    play(folder, corpus, teacher=teacher)
-    assert teacher.opened == 8 - done
+    expert = Counting()
+    play(folder, corpus, expert=expert)
+    assert expert.opened == 8 - done
     whole, killed = files(tmp_path / "whole"), files(folder)
     whole.pop("report.json")
     killed.pop("report.json")
@@ -311,9 +311,9 @@ def test_a_killed_run_goes_on_and_ends_with_the_same_bytes(tmp_path, corpus):
 
 def test_the_policy_ranked_by_view_has_the_prompt_in_view(tmp_path, corpus):
     settings = DemonstrationSettings(
-        teacher="s", filters=DemonstrationFilters(low_rate=1.0, max_zero_share=1.0, max_gap=0.0)
+        expert="s", filters=DemonstrationFilters(low_rate=1.0, max_zero_share=1.0, max_gap=0.0)
     )
     quiet = ScriptedPolicy([search("SENTINEL-0001", "rivers"), rank_view], instructed=False)
-    play(tmp_path, corpus, teacher=instructed_expert(quiet), settings=settings)
+    play(tmp_path, corpus, expert=instructed_expert(quiet), settings=settings)
     (row, *_) = listed(tmp_path)
     assert "retrieval subagent" in (tmp_path / "kept" / row["file"]).read_text()

@@ -128,9 +128,9 @@ def made(name, tmp_path):
     extra = [tmp_path / file for file, _ in story.extra]
     corpus = MemoryCorpus(kind.load([SAMPLES / story.folder, *extra]), calibration=False)
     with ScriptedServer(itertools.repeat(replies(story, corpus))) as server:
-        asked = StructuredModelOptions(asked={"model": "scripted", "base_url": server.url}, backoff=0.001)
+        asked = StructuredModelOptions(chat_options={"model": "scripted", "base_url": server.url}, backoff=0.001)
         with StructuredModel(asked, tmp_path / "replies.jsonl") as model:
-            plan = PipelinePlan(3, hops=(1, 1), mining=DistractorSettings(least=0))
+            plan = PipelinePlan(3, hops=(1, 1), distractors=DistractorSettings(least=0))
             make = partial(make_tasks, StageContext(corpus, model, kind), plan, tmp_path / "tasks.jsonl")
             reports = asyncio.run(make())
     return corpus, load_tasks(tmp_path / "tasks.jsonl"), reports
@@ -145,7 +145,7 @@ def test_a_domain_makes_tasks_of_its_samples(name, tmp_path):
     assert [item.item_quotes for item in task.supporting] == [(quote,) for quote in story.quotes]
     assert len(set(task.gold)) == 3
     assert not set(task.distractors) & set(task.gold)
-    assert not gold_of(task.asked, corpus).missing
+    assert not gold_of(task.as_question, corpus).missing
 
 
 def test_gold_of_filings_is_every_chunk_that_states_the_fact(tmp_path):
@@ -157,7 +157,7 @@ def test_gold_of_filings_is_every_chunk_that_states_the_fact(tmp_path):
         ("quarter.htm/part-i-item-1_0",),
     )
     assert f"{stem}/item-7" not in task.distractors, "it states a fact"
-    gold = gold_of(task.asked, corpus)
+    gold = gold_of(task.as_question, corpus)
     assert gold.needs == 3
     assert gold.found_by(f"{stem}/item-7", (f"{stem}/item-7_0",)) == gold.found_by(
         f"{stem}/item-1", (f"{stem}/item-1_0",)

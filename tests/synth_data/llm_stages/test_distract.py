@@ -53,7 +53,7 @@ def by_words(row=ROW, **mining):
 
 def by_model(steps, tmp_path, row=ROW, **mining):
     with ScriptedServer(steps) as server:
-        options = StructuredModelOptions(asked={"model": "scripted", "base_url": server.url}, backoff=0.001)
+        options = StructuredModelOptions(chat_options={"model": "scripted", "base_url": server.url}, backoff=0.001)
         with StructuredModel(options, tmp_path / "replies.jsonl") as model:
             shop = StageContext(CORPUS, model, load_domain("documents"))
             return asyncio.run(distract(shop, DistractorSettings(**mining), row)).rows[0]["distractors"]
@@ -72,7 +72,7 @@ def test_too_few_drop_the_task():
         by_words(least=4)
     assert (caught.value.dropped.reason, caught.value.dropped.detail) == ("too few distractors", "3 found, 4 needed")
     assert by_words(least=0, count=0) == ()
-    with pytest.raises(ConfigError, match="of 2 distractors, at least 3"):
+    with pytest.raises(ConfigError, match="at least 3 of 2 distractors"):
         DistractorSettings(count=2, least=3)
 
 

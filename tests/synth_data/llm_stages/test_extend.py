@@ -43,7 +43,7 @@ def extended(tmp_path, ranking, made=MADE, row=TASK):
     """The row that comes out when the explorer searches, ranks, and the writer writes."""
     steps = [says(calls=SEARCHES), ranking, *[says(json.dumps(made))] * 3]
     with ScriptedServer(steps) as server:
-        options = StructuredModelOptions(asked={"model": "scripted", "base_url": server.url}, backoff=0.001)
+        options = StructuredModelOptions(chat_options={"model": "scripted", "base_url": server.url}, backoff=0.001)
         with StructuredModel(options, tmp_path / "replies.jsonl") as model:
             shop = StageContext(corpus(), model, load_domain("documents"))
             return asyncio.run(extend(shop, row_of(row))).rows[0]
@@ -61,14 +61,14 @@ def test_a_task_gets_a_bridge_two_documents_and_a_new_answer(tmp_path):
 
 def test_a_third_hop_keeps_its_place_in_the_name():
     from context_agent.synth_data.llm_stages.context import DocumentExcerpt
-    from context_agent.synth_data.llm_stages.writing import WrittenTask, _extended_task
+    from context_agent.synth_data.llm_stages.writing import WrittenTask, extended_task
 
     class Shop:
         def truth_type(self, name):
             return None
 
     second = task("set-7-1", "a", level=1, hops=2, labels={"bridges": ["one"], "aliases": ["old"]}, answer="two")
-    third = _extended_task(Shop(), second, WrittenTask(**MADE), [DocumentExcerpt("b", "", ())])
+    third = extended_task(Shop(), second, WrittenTask(**MADE), [DocumentExcerpt("b", "", ())])
     assert (third.id, third.level, third.hops) == ("set-7-2", 2, 3)
     assert third.labels == {"bridges": ["one", "two"]}
 
@@ -121,4 +121,4 @@ def test_what_a_writer_of_longer_questions_must_not_do(tmp_path, change, reason)
 def test_the_domain_bounds_the_hops(tmp_path):
     with pytest.raises(DropRow) as caught:
         extended(tmp_path, named(), row=task("t1", "mason0", hops=4))
-    assert caught.value.dropped.reason == "longest already"
+    assert caught.value.dropped.reason == "maximum hops reached"

@@ -39,7 +39,7 @@ class Thing(BaseModel):
 @contextmanager
 def asking(server, tmp_path, **options):
     asked = {"model": "scripted", "base_url": server.url, **options.pop("asked", {})}
-    chosen = StructuredModelOptions(asked=asked, backoff=0.001, **options)
+    chosen = StructuredModelOptions(chat_options=asked, backoff=0.001, **options)
     with StructuredModel(chosen, tmp_path / "replies.jsonl") as model:
         yield model
 
@@ -92,7 +92,7 @@ def test_three_tries_are_all_there_is(tmp_path):
         with pytest.raises(DropRow) as caught:
             thing(model, small)
         assert len(server.requests) == 3
-    assert (caught.value.dropped.reason, caught.value.dropped.detail) == ("too big", "4 is more than 2 (3 tries)")
+    assert (caught.value.dropped.reason, caught.value.dropped.detail) == ("too big", "4 is more than 2 (3 attempts)")
 
 
 def test_a_reply_that_was_cut_off_is_asked_again(tmp_path):
@@ -140,7 +140,7 @@ def test_a_stored_line_that_was_cut_is_asked_again_and_a_damaged_one_is_told(tmp
     assert len(kept) == 1
     kept.close()
     path.write_text("{}\n")
-    with pytest.raises(DataError, match=r"replies.jsonl:1: no stored reply"):
+    with pytest.raises(DataError, match=r"replies.jsonl:1: not a stored reply"):
         ReplyCache(path)
 
 
@@ -184,7 +184,7 @@ def test_fields_that_a_server_refuses_and_nobody_asked_for_are_left_out(tmp_path
 
 def test_no_model_is_told():
     with pytest.raises(ConfigError, match="name the model"):
-        StructuredModel(StructuredModelOptions(asked={"base_url": "http://localhost:1/v1"}), None)
+        StructuredModel(StructuredModelOptions(chat_options={"base_url": "http://localhost:1/v1"}), None)
 
 
 def test_the_estimate_of_a_call_is_no_less_than_it_can_take():
@@ -203,7 +203,7 @@ async def test_calls_wait_for_room_and_never_pass_the_cap():
 
     async def call():
         nonlocal most
-        async with ledger.room(300, 100) as claim:
+        async with ledger.reserve(300, 100) as claim:
             most = max(most, ledger.prompt + ledger.completion + 400)
             await asyncio.sleep(0.001)
             claim.settle(100, 20)
@@ -219,7 +219,7 @@ async def test_a_call_that_fails_gives_its_room_back():
     ledger = CostLedger(cap=SpendingCap(tokens=500))
     for _ in range(5):
         with pytest.raises(ZeroDivisionError):
-            async with ledger.room(300, 100):
+            async with ledger.reserve(300, 100):
                 raise ZeroDivisionError
     assert ledger.calls == ledger.prompt == 0
 
@@ -263,8 +263,8 @@ def test_prompts_that_are_missing_are_those_that_ship_and_the_digest_tells(tmp_p
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("$hint and $secret", r"verify.md: unknown placeholder \$secret; this prompt knows \$hint"),
-        ("costs $ 5", r"verify.md: a \$ that begins no placeholder"),
+        ("$hint and $secret", r"verify.md: unknown placeholder \$secret; this prompt has \$hint"),
+        ("costs $ 5", r"verify.md: a \$ that starts no placeholder"),
     ],
 )
 def test_a_prompt_that_cannot_work_is_refused(tmp_path, text, words):

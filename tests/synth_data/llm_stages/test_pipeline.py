@@ -186,7 +186,7 @@ def test_a_cap_on_cost_is_kept(tmp_path):
 
 
 def test_another_model_is_refused_with_the_difference(whole, tmp_path):
-    with serving(tmp_path) as server, pytest.raises(ConfigError, match="model was 'scripted' and is now 'other'"):
+    with serving(tmp_path) as server, pytest.raises(ConfigError, match="model was 'scripted' and is 'other'"):
         make(server.url, whole[0], model="other")
 
 
@@ -220,7 +220,7 @@ def test_more_seeds_begin_with_the_fewer_ones():
 def test_hops_are_spread_evenly_over_their_range():
     assert [PipelinePlan(9, hops=(2, 4)).target(number) for number in range(6)] == [2, 3, 4, 2, 3, 4]
     for count, hops in ((0, (1, 2)), (5, (0, 2)), (5, (3, 2))):
-        with pytest.raises(ConfigError, match="hops a range from 1"):
+        with pytest.raises(ConfigError, match="hops a range that starts at 1"):
             PipelinePlan(count, hops=hops)
 
 

@@ -40,7 +40,9 @@ def served(tmp_path_factory):
 def test_garbage_is_dropped_with_reasons_and_kept_and_counted(served, tmp_path):
     url, name = served
     asked = {"model": name, "base_url": url, "max_tokens": 16}
-    with StructuredModel(StructuredModelOptions(asked=asked), tmp_path / "replies.jsonl", concurrency=2) as model:
+    with StructuredModel(
+        StructuredModelOptions(chat_options=asked), tmp_path / "replies.jsonl", concurrency=2
+    ) as model:
         shop = StageContext(corpus(), model, load_domain("documents"), turns=2)
         reports = asyncio.run(everything(shop, tmp_path))
     for report in reports:

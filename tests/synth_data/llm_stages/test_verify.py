@@ -34,7 +34,8 @@ def shown(document):
 
 def workshop(server, tmp_path):
     model = StructuredModel(
-        StructuredModelOptions(asked={"model": "scripted", "base_url": server.url}, backoff=0.001), tmp_path / "r.jsonl"
+        StructuredModelOptions(chat_options={"model": "scripted", "base_url": server.url}, backoff=0.001),
+        tmp_path / "r.jsonl",
     )
     return StageContext(CORPUS, model, load_domain("documents"))
 
@@ -166,7 +167,7 @@ def test_a_task_that_cannot_be_verified_is_dropped(tmp_path, row, reason):
 def test_a_row_that_is_no_task_is_told(tmp_path):
     with ScriptedServer() as server, pytest.raises(DataError, match="no field question"):
         run(verify, server, tmp_path, {"id": "a"})
-    with ScriptedServer() as server, pytest.raises(DataError, match="has no documents as `explore` writes them"):
+    with ScriptedServer() as server, pytest.raises(DataError, match="must be a row that `ctx1 synth explore` wrote"):
         run(write, server, tmp_path, {"id": "a", "documents": [3]})
 
 

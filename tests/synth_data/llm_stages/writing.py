@@ -59,7 +59,7 @@ def corpus() -> MemoryCorpus:
 @contextmanager
 def workshop(url: str, replies: Path, *, model: str = "scripted", **options: Any) -> Iterator[StageContext]:
     """A workshop over the scripted writer's corpus that does not wait long between tries."""
-    chosen = StructuredModelOptions(asked={"model": model, "base_url": url}, backoff=0.01, **options)
+    chosen = StructuredModelOptions(chat_options={"model": model, "base_url": url}, backoff=0.01, **options)
     with StructuredModel(chosen, replies) as writer:
         yield StageContext(corpus(), writer, load_domain("documents"))
 

@@ -28,7 +28,7 @@ def tangled(count=2000, documents=1500, seed=0):
 
 
 def documents(tasks):
-    return {document for one in tasks for document in documents_of(one)}
+    return {document for one in tasks for document in one.documents}
 
 
 def test_no_document_stands_on_both_sides():

@@ -229,7 +229,7 @@ def test_a_folder_is_laid_out_as_question_data_is(tmp_path, made):
     assert [row["id"] for row in corpus] == [one.id for one in made.documents]
     assert set(corpus[0]) == {"id", "title", "text"}
     tasks = load_tasks(tmp_path / "w" / "queries.test.jsonl")
-    assert [task.asked for task in tasks] == load_questions(tmp_path / "w" / "queries.test.jsonl")
+    assert [task.as_question for task in tasks] == load_questions(tmp_path / "w" / "queries.test.jsonl")
     assert tasks == [task for task in made.tasks if task.split == "test"]
     assert about["tasks"]["test"]["all"] == len(tasks) == 120
     assert json.loads((tmp_path / "w" / "world.json").read_text())["licence"].startswith("CC0")

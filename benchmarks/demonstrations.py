@@ -1,7 +1,7 @@
-"""What the oracle teacher's episodes look like, and what the filters keep of them. No language model, no GPU.
+"""What the oracle expert's episodes look like, and what the filters keep of them. No language model, no GPU.
 
-    python benchmarks/teacher.py --data FOLDER [--set 2wiki] [--tasks 200] [--window 4096] [--rollouts 1]
-        [--pace 0] [--prune-at 0.5] [--noise 0] [--profile default] [--teacher oracle|bridge] [--seed 0] [--json]
+    python benchmarks/demonstrations.py --data FOLDER [--set 2wiki] [--tasks 200] [--window 4096] [--rollouts 1]
+        [--pace 0] [--prune-at 0.5] [--noise 0] [--profile default] [--expert oracle|bridge] [--seed 0] [--json]
 
 FOLDER/SET has `corpus.jsonl.gz` and `queries.train.jsonl`; the tasks are its train questions, drawn by the seed. Prints
 the means over the episodes played and over those kept, the counts by rule, and the episodes played a second.
@@ -41,16 +41,16 @@ def main() -> None:
     tasks = load_tasks(folder / "queries.train.jsonl")
     drawn = random.Random(options.seed).sample(tasks, min(options.tasks, len(tasks)))
     chosen = profile(options.profile)
-    manner = OracleSettings(pace=options.pace or None, prune_at=options.prune_at, noise=options.noise)
-    teacher = (
-        oracle_expert(manner=manner, profile=chosen)
-        if options.teacher == "oracle"
+    oracle = OracleSettings(pace=options.pace or None, prune_at=options.prune_at, noise=options.noise)
+    expert = (
+        oracle_expert(settings=oracle, profile=chosen)
+        if options.expert == "oracle"
         else instructed_expert(BridgePolicy())
     )
     settings = DemonstrationSettings(options.rollouts, chosen, Budget(options.window), seed=options.seed)
     with tempfile.TemporaryDirectory() as out:
         began = time.perf_counter()
-        report = asyncio.run(make_demonstrations(drawn, corpus, teacher, Path(out), settings))
+        report = asyncio.run(make_demonstrations(drawn, corpus, expert, Path(out), settings))
         rate = report.episodes / (time.perf_counter() - began)
     if options.json:
         print(json.dumps({**report.to_json(), "episodes_per_second": rate}))
@@ -69,7 +69,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--prune-at", type=float, default=0.5)
     parser.add_argument("--noise", type=float, default=0.0)
     parser.add_argument("--profile", default="default")
-    parser.add_argument("--teacher", choices=["oracle", "bridge"], default="oracle")
+    parser.add_argument("--expert", choices=["oracle", "bridge"], default="oracle")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--json", action="store_true")
     return parser.parse_args()
