@@ -79,12 +79,12 @@ def measure(folder: Path, drawn: int, show: int) -> bool:
     share, by_type = gold_needed(chunks, sample)
     rate, bound = len(tasks) / seconds, folder.name == BOUND
     print(
-        f"{folder.name}: {len(tasks):,} tasks from {links.tally.links:,} links{_least(bound, f'{LEAST_TASKS:,}')}; "
+        f"{folder.name}: {len(tasks):,} tasks from {links.counts.links:,} links{_least(bound, f'{LEAST_TASKS:,}')}; "
         f"{rate:,.0f} a second after {read:.1f} s of linking{_least(bound, LEAST_RATE)}; gold needed for {share:.0%} "
         f"of {len(sample)}{_least(bound, f'{LEAST_NEEDED:.0%}')}"
     )
     print(f"  gold needed by type and hops: {by_type}")
-    print(f"  dropped: {dict(links.tally.dropped.most_common())}")
+    print(f"  dropped: {dict(links.counts.dropped.most_common())}")
     for task in sample[:show]:
         print(f"  [{task.type}, {task.hops}] {task.question} -> {task.answer}")
     return not bound or (len(tasks) >= LEAST_TASKS and rate >= LEAST_RATE and share >= LEAST_NEEDED)

@@ -1,4 +1,4 @@
-"""`ctx1 synth`: tasks for training and measuring, from a corpus of one's own or from an invented world."""
+"""`ctx1 synth`: tasks for training and evaluation, from a corpus or from an invented world."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from context_agent.cli import console
 from context_agent.cli.group import LazyGroup
 
 LISTED_PROBLEMS = 20
-"""Rows that cannot be read which are told one by one."""
+"""Unreadable rows that are listed one by one."""
 
 COMMANDS: dict[str, str] = {
     "tasks": "context_agent.cli.synth_tasks:tasks",
@@ -32,11 +32,11 @@ COMMANDS: dict[str, str] = {
 
 @click.group(cls=LazyGroup, table=COMMANDS)
 def synth() -> None:
-    """Make tasks: questions with their answers, documents and distractors."""
+    """Make tasks: questions with answers, gold documents and distractors."""
 
 
 def report_problems(command: str, problems: list[str]) -> None:
-    """Rows that could not be read, on stderr; the first of them by name."""
+    """Reports unreadable rows on stderr, the first of them one by one."""
     for problem in problems[:LISTED_PROBLEMS]:
         console.note(f"ctx1 synth {command}: {problem}")
     if len(problems) > LISTED_PROBLEMS:

@@ -1,4 +1,4 @@
-"""`ctx1 synth trajectories`: a teacher plays tasks, and what is worth imitating is kept."""
+"""`ctx1 synth trajectories`, `from-feedback` and `replay-check`: demonstrations for imitation learning."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ LOCATION_OPTIONS = ("base_url", "api_key_env", "timeout")
 
 @dataclass(frozen=True, slots=True)
 class ExpertOptions:
-    """Who plays, how often, and within what."""
+    """The expert, its settings, and the limits of its episodes."""
 
     expert: str
     language_model: options.ModelOptions
@@ -50,7 +50,7 @@ class ExpertOptions:
 
 @dataclass(frozen=True, slots=True)
 class FilterOptions:
-    """The rules' numbers, as `synth_data.trajectories.Filters` names them."""
+    """The values of the rules, as in `DemonstrationFilters`."""
 
     min_trajectory_recall: float
     min_output_recall: float
@@ -67,7 +67,7 @@ COUNT = click.IntRange(0)
 
 
 def expert_options(command: options.Command) -> options.Command:
-    """The options of the teacher; the command gets them as `teaching: ExpertOptions`."""
+    """The options of the expert; the command gets them as `teaching: ExpertOptions`."""
     return options.together(
         options.model(options.gathered(command, "teaching", ExpertOptions)),
         click.option(
@@ -75,14 +75,14 @@ def expert_options(command: options.Command) -> options.Command:
             type=click.Choice(EXPERTS),
             default="oracle",
             show_default=True,
-            help="Who plays: the embedded policy with the gold as its judge, without it, or a language model.",
+            help="Who plays: the embedded policy with knowledge of the gold (oracle), without it, or a language model.",
         ),
         options.weights,
         click.option(
             "--pace",
             type=click.IntRange(1),
             metavar="N",
-            help="Searches that the oracle makes in a turn: fewer make more turns and prunes.  [default: all it has]",
+            help="Searches of the oracle in a turn; fewer give more turns and prunes.  [default: all]",
         ),
         click.option(
             "--prune-at",
@@ -96,14 +96,14 @@ def expert_options(command: options.Command) -> options.Command:
             type=click.FloatRange(0, 1, max_open=True),
             default=0.0,
             show_default=True,
-            help="Chance that the oracle prunes a chunk wrongly.",
+            help="Probability that the oracle prunes a chunk wrongly.",
         ),
         click.option(
             "--hedge",
             type=COUNT,
             default=3,
             show_default=True,
-            help="Candidates that end the oracle's ranking where gold is missing.",
+            help="Candidates at the end of the oracle's ranking if gold is missing.",
         ),
         click.option(
             "--profile",
@@ -119,12 +119,12 @@ def expert_options(command: options.Command) -> options.Command:
             "--time-limit",
             type=click.FloatRange(0, min_open=True),
             metavar="SECONDS",
-            help="Wall clock of an episode.",
+            help="Time limit of an episode.",
         ),
         click.option(
-            "--concurrency", type=click.IntRange(1), default=8, show_default=True, help="Episodes at the same time."
+            "--concurrency", type=click.IntRange(1), default=8, show_default=True, help="Concurrent episodes."
         ),
-        click.option("--seed", type=int, default=0, show_default=True, help="Seed of all chance."),
+        click.option("--seed", type=int, default=0, show_default=True, help="Random seed."),
     )
 
 
@@ -136,14 +136,19 @@ def filter_options(command: options.Command) -> options.Command:
 
     return options.together(
         options.gathered(command, "filtering", FilterOptions),
-        rule("--min-trajectory-recall", SHARE, 0.5, "Kept for good above this recall of all that was seen ..."),
+        rule("--min-trajectory-recall", SHARE, 0.5, "Keep episodes above this trajectory recall ..."),
         rule("--min-output-recall", SHARE, 0.4, "... and above this recall of the ranking."),
-        rule("--high-per-task", COUNT, 1, "Episodes above both that a task keeps, the best ones; 0: all."),
-        rule("--low-rate", SHARE, 0.5, "Chance of an episode just below them; it falls with the recalls."),
-        rule("--max-gap", SHARE, 0.5, "Dropped from this difference of the recalls on: found, then lost; 0: never."),
-        rule("--zero-per-task", COUNT, 1, "Episodes without any gold that a task may keep."),
-        rule("--max-zero-share", SHARE, 0.05, "Share of what is kept that may be without any gold."),
-        rule("--max-mistakes", COUNT, 2, "Dropped with more wrong calls than this."),
+        rule("--high-per-task", COUNT, 1, "Most episodes above both for each task, the best ones; 0 for all."),
+        rule("--low-rate", SHARE, 0.5, "Probability to keep an episode just below them; it falls with the recalls."),
+        rule(
+            "--max-gap",
+            SHARE,
+            0.5,
+            "Drop episodes from this difference of the recalls on (found, then lost); 0 for never.",
+        ),
+        rule("--zero-per-task", COUNT, 1, "Most episodes without any gold for each task."),
+        rule("--max-zero-share", SHARE, 0.05, "Largest share of kept episodes without any gold."),
+        rule("--max-mistakes", COUNT, 2, "Most mistakes of a kept episode."),
     )
 
 
@@ -154,9 +159,9 @@ def filter_options(command: options.Command) -> options.Command:
     type=click.Path(path_type=Path, file_okay=False),
     required=True,
     metavar="FOLDER",
-    help="Where the trajectories go; a run that was ended goes on from here.",
+    help="Folder for the trajectories; an interrupted run resumes from it.",
 )
-@click.option("--keep-dropped/--no-keep-dropped", default=True, help="Keep the files of dropped episodes, too.")
+@click.option("--keep-dropped/--no-keep-dropped", default=True, help="Keep the files of dropped episodes.")
 @expert_options
 @filter_options
 @options.index
@@ -173,10 +178,10 @@ def trajectories(
     index: options.IndexOptions,
     opening: options.OpenOptions,
 ) -> int:
-    """Let a teacher play tasks through the harness, and keep the trajectories that are worth imitating.
+    """Let an expert play tasks through the harness, and keep the trajectories that are worth imitating.
 
-    TASKS.jsonl holds tasks, or plain questions with their gold; - reads them from stdin. FOLDER gets kept/,
-    dropped/, the list trajectories.jsonl and report.json. The exit code is 1 when nothing could be played.
+    TASKS.jsonl holds tasks, or plain questions with gold; - reads stdin. FOLDER gets kept/, dropped/, the list
+    trajectories.jsonl and report.json. The exit code is 1 if no episode could be played.
     """
     from context_agent.synth_data.demonstrations import DemonstrationFilters
     from context_agent.synth_data.task import load_tasks
@@ -227,7 +232,7 @@ async def _play(
 
 
 def _expert(chosen: ExpertOptions, profile: Profile) -> tuple[Expert, str]:
-    """The teacher, and all that its decisions depend on, in words."""
+    """The expert, and a description of everything that its decisions depend on."""
     from context_agent.policies.factory import load_policy
     from context_agent.synth_data.demonstrations import instructed_expert, oracle_expert
     from context_agent.synth_data.demonstrations.experts import OracleSettings
@@ -268,19 +273,19 @@ def _show_figures(report: DemonstrationReport) -> None:
 
 
 LISTED_DIFFERENCES = 20
-"""Differences that are told one by one; all of them are in the report."""
+"""Differences that are listed one by one; the JSON report has all."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReplayOptions:
-    """What a record is held against."""
+    """What a record is compared with."""
 
     tokenizer: str | None
     recorded_profile: bool
     any_corpus: bool
 
     def terms(self) -> ReplaySettings:
-        """The same with the tokenizer loaded."""
+        """The settings of the replay, with the tokenizer loaded."""
         from context_agent.policies.tokens import PromptCounter, templated
         from context_agent.synth_data.demonstrations.replay_check import ReplaySettings
 
@@ -295,12 +300,12 @@ def replay_options(command: options.Command) -> options.Command:
         click.option(
             "--tokenizer",
             metavar="NAME_OR_FOLDER",
-            help="Counts records that a tokens policy made with a chat template.  [default: gpt-oss's vocabulary]",
+            help="Tokenizer that counts the records of a tokens policy.  [default: gpt-oss's vocabulary]",
         ),
         click.option(
-            "--recorded-profile", is_flag=True, help="Don't hold the recorded profile against the one of today."
+            "--recorded-profile", is_flag=True, help="Don't compare the recorded profile with the current one."
         ),
-        click.option("--any-corpus", is_flag=True, help="Play records of a corpus of another name, too."),
+        click.option("--any-corpus", is_flag=True, help="Also replay records of a corpus with another name."),
     )
 
 
@@ -312,7 +317,7 @@ def replay_options(command: options.Command) -> options.Command:
     "--out",
     type=click.Path(path_type=Path, file_okay=False),
     metavar="FOLDER",
-    help="Copy the episodes that are the same to FOLDER/kept, which `ctx1 train sft` reads.",
+    help="Copy the episodes without differences to FOLDER/kept, which `ctx1 train sft` reads.",
 )
 @replay_options
 @options.index
@@ -327,9 +332,9 @@ def replay_check(
     index: options.IndexOptions,
     opening: options.OpenOptions,
 ) -> int:
-    """Play recorded episodes again on today's index, and say which views are no longer the same, where and why.
+    """Replay recorded episodes on the current index, and report which views differ, where and why.
 
-    The actions are those of the record; no policy is asked. The exit code is 1 where an episode differs.
+    The actions are those of the record; no policy runs. The exit code is 1 if an episode differs.
     """
     from context_agent.synth_data.demonstrations.replay_check import ReplaySummary, check_files, trajectory_files
 
@@ -350,7 +355,7 @@ def replay_check(
 
 
 def keep_same(out: Path, checked: Sequence[ReplayResult], report: dict[str, Any]) -> None:
-    """The episodes that are the same, in a folder to train on; the others in its list of dropped ones."""
+    """Copies the episodes without differences to a folder to train on; lists the others as dropped."""
     from context_agent.synth_data.demonstrations.replay_check import TrajectoryRow, write_selection
 
     rows = [
@@ -361,7 +366,7 @@ def keep_same(out: Path, checked: Sequence[ReplayResult], report: dict[str, Any]
 
 
 def show_replays(checked: Sequence[ReplayResult], report: dict[str, Any], *, err: bool = False) -> None:
-    """How many are the same, the causes with their counts, and the first differences."""
+    """Prints the number of equal episodes, the causes with their counts, and the first differences."""
     click.echo(f"{report['same']:,} of {report['checked']:,} episodes are shown as they were recorded", err=err)
     for cause, count in report["causes"].items():
         click.echo(f"  {count:6,}  {cause}", err=err)
@@ -370,7 +375,7 @@ def show_replays(checked: Sequence[ReplayResult], report: dict[str, Any], *, err
     }
     if other_versions:
         versions = ", ".join(f"{count:,} by {version}" for version, count in other_versions.items())
-        console.note(f"recorded by another version of the harness than this one ({report['version']}): {versions}")
+        console.note(f"recorded by other versions of the harness than this one ({report['version']}): {versions}")
     differing = [result for result in checked if result.difference is not None]
     for result in differing[:LISTED_DIFFERENCES]:
         difference = result.difference
@@ -383,7 +388,7 @@ def show_replays(checked: Sequence[ReplayResult], report: dict[str, Any], *, err
 
 @dataclass(frozen=True, slots=True)
 class SftOptions:
-    """Which judged trajectories are to be imitated, and where they go."""
+    """Which judged trajectories are demonstrations, and where they are copied."""
 
     sft: Path | None
     min_rating: float
@@ -400,33 +405,33 @@ def _sft_options(command: options.Command) -> options.Command:
             "--sft",
             type=click.Path(path_type=Path, file_okay=False),
             metavar="FOLDER",
-            help="Copy the trajectories that people liked to FOLDER/kept, which `ctx1 train sft` reads.",
+            help="Copy well-rated trajectories to FOLDER/kept, which `ctx1 train sft` reads.",
         ),
         click.option(
             "--min-rating",
             type=click.FloatRange(1, 5),
             default=4.0,
             show_default=True,
-            help="Mean rating from which a trajectory is liked; below it, it is not.",
+            help="Lowest mean rating of a trajectory, if it has ratings.",
         ),
         click.option(
             "--max-bad",
             type=click.IntRange(0),
             default=0,
             show_default=True,
-            help="Documents judged irrelevant that its ranking may have.",
+            help="Most irrelevant documents in its ranking.",
         ),
         click.option(
             "--per-question",
             type=click.IntRange(0),
             default=1,
             show_default=True,
-            help="The best of a question's liked trajectories that stay; 0 for all.",
+            help="Most trajectories of a question, the best ones; 0 for all.",
         ),
         click.option(
             "--keep-changed",
             is_flag=True,
-            help="Keep those that today's index would show otherwise, too: no replay check.",
+            help="Skip the replay check: also keep trajectories that the current index shows differently.",
         ),
     )
 
@@ -438,14 +443,14 @@ def _sft_options(command: options.Command) -> options.Command:
     type=click.Path(path_type=Path, file_okay=False, exists=True),
     required=True,
     metavar="FOLDER",
-    help="Where the judged trajectories are kept.",
+    help="Folder of the judged trajectories.",
 )
 @click.option(
     "--out",
     type=click.Path(path_type=Path, dir_okay=False),
     required=True,
     metavar="FILE.jsonl",
-    help="Where the tasks go.",
+    help="File for the tasks.",
 )
 @_sft_options
 @replay_options
@@ -463,12 +468,12 @@ def from_feedback(
     index: options.IndexOptions,
     opening: options.OpenOptions,
 ) -> int:
-    """Make training tasks of judgements: a question, the documents judged relevant as gold, the others as distractors.
+    """Make tasks from judgements: a question, the documents judged relevant as gold, the others as distractors.
 
-    LOG.jsonl is the feedback.jsonl that `ctx1 serve` and `ctx1 feedback` keep beside the trajectories. Judges who
-    disagree are settled by majority. Gold must be in the index. With --sft the trajectories that people liked become
-    lessons, as far as today's index and harness would show the same views (`ctx1 synth replay-check`). The exit code
-    is 1 when a row could not be read.
+    LOG.jsonl is the feedback.jsonl that `ctx1 serve` and `ctx1 feedback` write beside the trajectories. If judges
+    disagree, the majority decides. Gold must be in the index. With --sft, well-rated trajectories become demonstrations
+    if the current index and harness reproduce their views (`ctx1 synth replay-check`). The exit code is 1 if a row
+    could not be read.
     """
     from context_agent.integrations.feedback import FeedbackLog, load_judgements
     from context_agent.synth_data.demonstrations.from_feedback import tasks_from_feedback
@@ -511,7 +516,7 @@ def _demonstrations(
     liked: SftOptions,
     replay: ReplayOptions,
 ) -> dict[str, Any]:
-    """Copies the liked trajectories, and reports what became of the others."""
+    """Copies the selected trajectories and returns a report on all."""
     from context_agent.synth_data.demonstrations.from_feedback import FeedbackFilters, demonstrations_from_feedback
     from context_agent.synth_data.demonstrations.replay_check import ReplaySummary, write_selection
 
@@ -523,7 +528,7 @@ def _demonstrations(
         report["replay"] = ReplaySummary.of(selection.checks).to_json()
     write_selection(folder, selection.kept, selection.dropped, report)
     if check is not None and selection.checks:
-        console.note("ctx1 synth from-feedback: the liked trajectories, played again:")
+        console.note("ctx1 synth from-feedback: replay of the selected trajectories:")
         show_replays(selection.checks, report["replay"], err=True)
     return report
 
@@ -531,6 +536,6 @@ def _demonstrations(
 def _show_selection(report: dict[str, Any]) -> None:
     dropped = ", ".join(f"{count:,} {rule}" for rule, count in report["dropped"].items()) or "none"
     click.echo(
-        f"{report['kept']:,} of {report['judged']:,} judged trajectories to imitate in {report['folder']}. "
+        f"{report['kept']:,} of {report['judged']:,} judged trajectories kept in {report['folder']}. "
         f"Dropped: {dropped}."
     )

@@ -1,4 +1,4 @@
-"""`ctx1 synth filter`: keeps the tasks that are worth training on, and labels them."""
+"""`ctx1 synth filter` and `ctx1 synth review`: which tasks stay, by rule and by people's judgements."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     type=click.Path(path_type=Path, dir_okay=False),
     required=True,
     metavar="FILE.jsonl",
-    help="Where the tasks that stay go; what was dropped goes to FILE.jsonl.dropped.jsonl.",
+    help="File for the tasks that stay; dropped tasks go to FILE.jsonl.dropped.jsonl.",
 )
 @click.option(
     "--passes", type=click.IntRange(0), default=0, show_default=True, help="Attempts at each task; 0 for none."
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 @click.option(
     "--vary",
     type=click.Choice(["seed", "effort", "window"]),
-    help="What differs between attempts.  [default: effort for the bridge policy, else seed]",
+    help="What varies between attempts.  [default: effort for the bridge policy, else seed]",
 )
 @click.option(
     "--drop",
@@ -46,23 +46,23 @@ if TYPE_CHECKING:
     metavar="WHICH",
     help="Tasks to drop: solved by all attempts (always), by none (never), or none.",
 )
-@click.option("--k", type=click.IntRange(1), default=10, show_default=True, help="Documents of a ranking that count.")
+@click.option("--k", type=click.IntRange(1), default=10, show_default=True, help="Ranked documents that count.")
 @click.option(
     "--recall",
     type=click.FloatRange(0, 1, min_open=True),
     default=1.0,
     show_default=True,
-    help="Share of the gold among them from which a task counts as solved.",
+    help="Recall from which an attempt solves the task.",
 )
 @click.option(
     "--likeness",
     type=click.FloatRange(0, 1, min_open=True),
     default=0.7,
     show_default=True,
-    help="Jaccard index from which two questions about the same documents are one.",
+    help="Jaccard index from which two questions about the same documents are near-duplicates.",
 )
-@click.option("--keep-duplicates", is_flag=True, help="Don't look for near-duplicates.")
-@click.option("--concurrency", type=click.IntRange(1), default=8, show_default=True, help="Tasks at once.")
+@click.option("--keep-duplicates", is_flag=True, help="Keep near-duplicates.")
+@click.option("--concurrency", type=click.IntRange(1), default=8, show_default=True, help="Concurrent tasks.")
 @options.agent
 @options.index
 @options.opening
@@ -84,12 +84,12 @@ def filter_(
     index: options.IndexOptions,
     opening: options.OpenOptions,
 ) -> int:
-    """Keep the tasks that are worth training on: gold in the index, no near-duplicates, neither trivial nor hopeless.
+    """Keep the tasks that are worth training on: gold in the index, no near-duplicates, neither trivial nor unsolvable.
 
-    With --passes N every task is attempted N times by the policy. The bridge policy decides alike for every seed, so
-    its attempts differ by effort: from one search up to all that it would spend. Each task that stays is labelled with
-    its passes and a difficulty. A run that was interrupted is resumed by running it again. The exit code is 1 when a
-    row could not be read or an attempt failed.
+    With --passes N the policy attempts every task N times. The bridge policy is deterministic, so its attempts differ
+    by effort: from one search up to all its searches. Each task that stays is labelled with its attempts and its
+    difficulty. Run the same command again to resume an interrupted run. The exit code is 1 if a row could not be read
+    or an attempt failed.
     """
     from context_agent.synth_data.quality import filter_tasks
     from context_agent.synth_data.task import load_tasks
@@ -107,7 +107,7 @@ def filter_(
                     task_list,
                     corpus,
                     out,
-                    trial=measure,
+                    pass_at_n=measure,
                     likeness=None if keep_duplicates else likeness,
                     concurrency=concurrency,
                     advance=advance,
@@ -148,21 +148,22 @@ def _show_filtered(report: StageReport, unreadable: int, out: Path, as_json: boo
         console.print_json({**report.to_json(), "unreadable": unreadable, "out": str(out)})
         return
     lost = ", ".join(f"{count:,} {reason}" for reason, count in report.dropped.items())
-    bad = f", {unreadable:,} rows not readable" if unreadable else ""
+    bad = f", {unreadable:,} unreadable rows" if unreadable else ""
     click.echo(
         console.printable(f"{report.kept:,} of {report.inputs:,} tasks kept in {out}{bad}. Dropped: {lost or 'none'}.")
     )
 
 
-REVIEW_HELP = """Judge a sample of tasks by hand, in one HTML page that needs no server; then apply the judgements.
+REVIEW_HELP = """Judge a sample of tasks in one HTML page without a server, then apply the judgements.
 
 \b
-  ctx1 synth review tasks.jsonl --out review.html                      makes the page
+  ctx1 synth review tasks.jsonl --out review.html                      write the page
   ctx1 synth review tasks.jsonl --judgements ann.jsonl ben.jsonl --out kept.jsonl
-                                               drops what they reject, and computes how far they agree
+                                               drop what they reject and measure their agreement
 
-Agreement is given between judges (equal verdicts, Cohen's kappa, Krippendorff's alpha) and with the automatic
-verification. That passed every task of the file, so only with --dropped can it be seen to err both ways.
+The report has the agreement between judges (equal verdicts, Cohen's kappa, Krippendorff's alpha) and with the automatic
+verification. The verification passed every task of the file; add tasks that it dropped with --dropped to measure both
+kinds of error.
 """
 
 
@@ -173,7 +174,7 @@ verification. That passed every task of the file, so only with --dropped can it 
     type=click.Path(path_type=Path, dir_okay=False),
     required=True,
     metavar="FILE",
-    help="Where the page goes, or, with judgements, the tasks that stay.",
+    help="File for the page or, with --judgements, for the tasks that stay.",
 )
 @click.option("--sample", type=click.IntRange(1), default=100, show_default=True, help="Tasks on the page.")
 @click.option(
@@ -181,25 +182,27 @@ verification. That passed every task of the file, so only with --dropped can it 
     type=click.Path(path_type=Path, dir_okay=False, exists=True),
     multiple=True,
     metavar="FILE.dropped.jsonl",
-    help="Tasks that verification dropped, to be judged among the others unmarked; may be repeated.",
+    help="Tasks that verification dropped, mixed in without a mark; may be repeated.",
 )
-@click.option("--dropped-sample", type=click.IntRange(1), default=20, show_default=True, help="How many of them.")
-@click.option("--seed", type=int, default=0, show_default=True, help="Seed of the sample and of the intervals.")
+@click.option(
+    "--dropped-sample", type=click.IntRange(1), default=20, show_default=True, help="Dropped tasks on the page."
+)
+@click.option("--seed", type=int, default=0, show_default=True, help="Random seed of the sample and the intervals.")
 @click.option(
     "--judgements",
     type=click.Path(path_type=Path, dir_okay=False, exists=True),
     multiple=True,
     metavar="FILE.jsonl",
-    help="What a judge downloaded from the page; may be repeated, and further files may follow TASKS.jsonl.",
+    help="A judge's download from the page; may be repeated, and further files may follow TASKS.jsonl.",
 )
 @click.option(
     "--reject-by",
     type=click.Choice(["any", "majority"]),
     default="any",
     show_default=True,
-    help="Whether one rejection drops a task, or only that not more than half accept it.",
+    help="Drop a task after one rejection (any), or unless more than half accept it (majority).",
 )
-@click.option("--judged-only", is_flag=True, help="Keep accepted tasks alone, not those that nobody judged.")
+@click.option("--judged-only", is_flag=True, help="Keep only accepted tasks, and no tasks without a verdict.")
 @click.argument("more", type=click.Path(path_type=Path, dir_okay=False, exists=True), nargs=-1, metavar="[FILE.jsonl…]")
 @options.index
 @options.opening
@@ -220,11 +223,13 @@ def review(
     index: options.IndexOptions,
     opening: options.OpenOptions,
 ) -> int:
-    """Makes the page or applies judgements; `HELP` is what a user reads."""
+    """Writes the page or applies judgements; users read `REVIEW_HELP`."""
     from context_agent.synth_data.task import load_tasks
 
     if more and not judgements:
-        raise click.UsageError(f"{more[0]}: files after TASKS.jsonl are judgements; say --judgements ahead of them")
+        raise click.UsageError(
+            f"{more[0]}: files after TASKS.jsonl are judgements and need --judgements before the first of them"
+        )
     problems: list[str] = []
     task_list = load_tasks(str(tasks), problems=problems)
     dropped_tasks = _dropped_tasks(dropped, {task.id for task in task_list}, problems)
@@ -256,7 +261,7 @@ def review(
 
 
 def _dropped_tasks(files: tuple[Path, ...], known_ids: set[str], problems: list[str]) -> list[Task]:
-    """The tasks among what stages dropped; inputs that are none (an exploration, say) are told and passed over."""
+    """The tasks among the rows that stages dropped; other rows are reported and skipped."""
     from context_agent.errors import DataError
     from context_agent.synth_data.task import task_of
 
@@ -270,10 +275,10 @@ def _dropped_tasks(files: tuple[Path, ...], known_ids: set[str], problems: list[
             try:
                 task = task_of(json.loads(line)["input"], location)
             except (DataError, ValueError, KeyError, TypeError) as error:
-                problems.append(f"{location}: no dropped task ({error})")
+                problems.append(f"{location}: not a dropped task ({error})")
                 continue
             if task.id in known_ids or task.id in tasks:
-                problems.append(f"{location}: id {task.id!r} is that of another task")
+                problems.append(f"{location}: id {task.id!r} is also the id of another task")
                 continue
             tasks[task.id] = task
     return list(tasks.values())
@@ -289,7 +294,7 @@ def _apply_judgements(
     judged_only: bool,
     seed: int,
 ) -> dict[str, Any]:
-    """Writes the tasks that stay, and reports what the judges made of them."""
+    """Writes the tasks that stay and reports the judges' agreement."""
     from context_agent.synth_data.review.judgements import (
         REVIEW_LABEL,
         apply_judgements,
@@ -316,7 +321,7 @@ def _apply_judgements(
 
 def _show_review(report: dict[str, Any]) -> None:
     if "page" in report:
-        click.echo(f"{report['tasks']:,} tasks to judge in {report['page']}: open it in a browser")
+        click.echo(f"{report['tasks']:,} tasks to judge in {report['page']}; open it in a browser")
         return
     click.echo(f"{report['kept']:,} tasks kept in {report['out']}, {len(report['rejected']):,} rejected")
     agreement = report["agreement"]

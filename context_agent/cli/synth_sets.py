@@ -1,4 +1,4 @@
-"""`ctx1 synth split`: a finished set as a folder, split by document; `card` and `check` for such a folder."""
+"""`ctx1 synth split`, `check`, `card` and `export`: task sets as folders, split by document, and their export."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def card_options(command: options.Command) -> options.Command:
-    """What a data card says that no file can tell."""
+    """The options for what a data card says besides the counts."""
     return options.together(
         command,
         click.option(
@@ -28,10 +28,10 @@ def card_options(command: options.Command) -> options.Command:
             type=click.Path(path_type=Path, dir_okay=False, exists=True),
             multiple=True,
             metavar="FILE.jsonl",
-            help="Output of a stage before, whose counts the card should give; may be repeated, in order.",
+            help="Output of an earlier stage whose counts the card reports; may be repeated, in order.",
         ),
         click.option("--licence", default="", metavar="TEXT", help="The set's licence.  [default: not stated]"),
-        click.option("--about", default="", metavar="TEXT", help="A sentence that opens the card."),
+        click.option("--about", default="", metavar="TEXT", help="First sentence of the card."),
     )
 
 
@@ -44,9 +44,9 @@ def card_options(command: options.Command) -> options.Command:
     type=click.Path(path_type=Path, file_okay=False),
     required=True,
     metavar="FOLDER",
-    help="Where the set goes.",
+    help="Folder for the set.",
 )
-@click.option("--name", metavar="SET", help="Name of the set, the head of every id.  [default: the folder's]")
+@click.option("--name", metavar="SET", help="Name of the set, the prefix of every id.  [default: the folder's name]")
 @click.option(
     "--shares",
     default="train=.8,dev=.1,test=.1",
@@ -54,19 +54,19 @@ def card_options(command: options.Command) -> options.Command:
     metavar="SPLIT=SHARE,…",
     help="The splits and their shares of the tasks, which sum to 1.",
 )
-@click.option("--seed", type=int, default=0, show_default=True, help="Seed of all chance.")
+@click.option("--seed", type=int, default=0, show_default=True, help="Random seed.")
 @click.option(
     "--giants",
     type=click.Choice(["cut", "keep"]),
     default="cut",
     show_default=True,
-    help="Tasks tied by shared documents that fit no split: cut them apart and drop what crosses, or keep them whole.",
+    help="Groups of tasks with shared documents that fit no split: cut them and drop some tasks, or keep them whole.",
 )
 @click.option(
     "--corpus",
     multiple=True,
     metavar="SOURCE",
-    help="Documents to put beside the tasks, as `ctx1 index` reads them; may be repeated. Copies then count as one.",
+    help="Documents for the set, as `ctx1 index` reads them; may be repeated. Duplicates count as one document.",
 )
 @card_options
 @options.common
@@ -84,9 +84,9 @@ def split(
     about: str,
     as_json: bool,
 ) -> int:
-    """Split tasks by document, so that nothing that proves a test task is seen in training; with a data card.
+    """Split tasks by document, so that no document that proves a test task is used in training; write a data card.
 
-    With --corpus the folder is a benchmark that `ctx1 eval` takes. The exit code is 1 when a row could not be read.
+    With --corpus the folder is a benchmark for `ctx1 eval`. The exit code is 1 if a row could not be read.
     """
     from context_agent.synth_data.sets.card import CardDetails, write_card
     from context_agent.synth_data.sets.folder import duplicate_documents, tasks_in_corpus, write_folder
@@ -125,9 +125,9 @@ def split(
 @card_options
 @options.common
 def card(*, folder: Path, stages: tuple[Path, ...], licence: str, about: str, as_json: bool) -> int:
-    """Write the data card of a folder that `ctx1 synth split` made, or of any folder of queries.<split>.jsonl, anew.
+    """Rewrite the data card of a folder made by `ctx1 synth split`, or of any folder with queries.<split>.jsonl.
 
-    What the options don't say is as the split said it.
+    Details that the options leave out stay as they were.
     """
     from context_agent.synth_data.sets.card import CardDetails, write_card
 
@@ -143,9 +143,9 @@ def card(*, folder: Path, stages: tuple[Path, ...], licence: str, about: str, as
 @click.argument("folder", type=click.Path(path_type=Path, file_okay=False, exists=True))
 @options.common
 def check(*, folder: Path, as_json: bool) -> int:
-    """Check a folder of splits: no id, question or document in two of them, and all gold in the corpus beside them.
+    """Check a folder of splits: no shared id, question or document, and all gold in the corpus, if there is one.
 
-    The exit code is 1 when anything is wrong.
+    The exit code is 1 if a check fails.
     """
     from context_agent.retrieval.loaders import load
     from context_agent.synth_data.sets.folder import CORPUS, check_folder, duplicate_documents, tasks_in_corpus
@@ -157,7 +157,7 @@ def check(*, folder: Path, as_json: bool) -> int:
         task.id for part in splits.values() for task, _ in (tasks_in_corpus(part, documents)[1] if documents else ())
     ]
     if missing:
-        raise DataError(f"{folder}: documents of {len(missing)} tasks are not in {CORPUS}, first {missing[0]!r}")
+        raise DataError(f"{folder}: {CORPUS} lacks documents of {len(missing)} tasks, first {missing[0]!r}")
     counts = {name: len(part) for name, part in splits.items()}
     if as_json:
         console.print_json({"tasks": counts, "documents": len(documents)})
@@ -170,7 +170,7 @@ def check(*, folder: Path, as_json: bool) -> int:
 
 
 def parse_shares(text: str) -> dict[str, float]:
-    """`train=.8,test=.2` as shares by split. Raises `ConfigError`; whether they sum to 1 is for the splitting."""
+    """`train=.8,test=.2` as shares by split. Raises `ConfigError`; the sum is checked later."""
     shares: dict[str, float] = {}
     for part in text.split(","):
         name, sign, share = (piece.strip() for piece in part.partition("="))
@@ -179,12 +179,12 @@ def parse_shares(text: str) -> dict[str, float]:
         except ValueError:
             sign = ""
         if not sign or not name.replace("-", "").replace("_", "").isalnum():
-            raise ConfigError(f"shares are written like train=.8,dev=.1,test=.1; got {text!r}")
+            raise ConfigError(f"--shares has the form train=.8,dev=.1,test=.1; got {text!r}")
     return shares
 
 
 def _load_tasks(files: tuple[Path, ...]) -> tuple[list[Task], list[str]]:
-    """All tasks of the files. Raises `DataError` where two files have a task of the same id."""
+    """All tasks of the files. Raises `DataError` if two files have a task with the same id."""
     from context_agent.synth_data.task import load_tasks
 
     problems: list[str] = []
@@ -193,7 +193,7 @@ def _load_tasks(files: tuple[Path, ...]) -> tuple[list[Task], list[str]]:
     for file in files:
         for task in load_tasks(str(file), problems=problems):
             if task.id in home:
-                raise DataError(f"{file}: id {task.id!r} is in {home[task.id]} already")
+                raise DataError(f"{file}: id {task.id!r} is also in {home[task.id]}; ids must be unique")
             home[task.id] = file
             tasks.append(task)
     return tasks, problems
@@ -208,7 +208,7 @@ def _documents(sources: tuple[str, ...]) -> list[Document]:
     documents = list(load(sources, report=read))
     report_problems("split", [str(notice) for notice in read.notices])
     if not documents:
-        raise DataError(f"no document in {', '.join(sources)}")
+        raise DataError(f"no document in {', '.join(sources)} (--corpus)")
     return documents
 
 
@@ -232,22 +232,22 @@ def _show_split(report: dict[str, Any], out: Path) -> None:
 @click.command()
 @click.argument("tasks", type=click.Path(path_type=Path), metavar="FOLDER|TASKS.jsonl")
 @click.option(
-    "--to", type=click.Choice(["parquet", "datasets"]), default="parquet", show_default=True, help="What to write."
+    "--to", type=click.Choice(["parquet", "datasets"]), default="parquet", show_default=True, help="Format to write."
 )
-@click.option("--out", type=click.Path(path_type=Path), metavar="FOLDER", help="Where it goes; new or empty.")
-@click.option("--push", metavar="OWNER/SET", help="Send it to the Hugging Face hub under this name, private.")
-@click.option("--public", is_flag=True, help="With --push: for everyone to see.")
+@click.option("--out", type=click.Path(path_type=Path), metavar="FOLDER", help="Folder for the export, new or empty.")
+@click.option("--push", metavar="OWNER/SET", help="Upload to the Hugging Face hub under this name, private by default.")
+@click.option("--public", is_flag=True, help="With --push: make the upload public.")
 @options.common
 def export(*, tasks: Path, to: str, out: Path | None, push: str | None, public: bool, as_json: bool) -> int:
-    """Write tasks as parquet or as a `datasets` folder; nothing leaves this machine without --push.
+    """Write tasks as parquet or as a `datasets` folder. Nothing leaves this machine without --push.
 
-    A folder is taken split by split, as `ctx1 synth split` writes it; the tasks of a file go by their field `split`,
-    those without one to train. A bad row ends it: mend the file first.
+    A folder is exported split by split, as `ctx1 synth split` writes it. The tasks of a file go by their field `split`,
+    and to train without one. An unreadable row is an error: correct the file first.
     """
     if out is None and push is None:
         raise click.UsageError("give --out FOLDER, or --push OWNER/SET, or both")
     if public and push is None:
-        raise click.UsageError("--public goes with --push")
+        raise click.UsageError("--public needs --push")
     from context_agent.synth_data.sets import folder as exporting
     from context_agent.synth_data.sets.folder import CARD
 
@@ -282,5 +282,5 @@ def _splits(path: Path) -> dict[str, list[Task]]:
     for task in load_tasks(path):
         splits.setdefault(task.split or "train", []).append(task)
     if not splits:
-        raise DataError(f"{path}: no task in it")
+        raise DataError(f"{path} has no task")
     return splits

@@ -1,6 +1,7 @@
-"""The stages by which a language model makes tasks, a command each: `ctx1 synth explore`, `write`, `verify` and so on.
+"""The stages by which a language model makes tasks, one command each: `ctx1 synth explore`, `write`, `verify` and so
+on.
 
-`ctx1 synth tasks` with a model runs all of them in a row; `by_model` is that.
+`ctx1 synth tasks --model` runs all of them by `make_with_model`.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class WriterOptions:
-    """How a language model is put to work: what it may spend, what it is told, and how many rows it does at once."""
+    """Domain, prompts, spending limits and concurrency of the language model, and the limits of an exploration."""
 
     domain: str
     prompts: Path | None
@@ -41,27 +42,25 @@ class WriterOptions:
 
 
 def writer_options(command: options.Command) -> options.Command:
-    """The options of work with a language model; the command gets them as `writer: WriterOptions`."""
+    """The options of a language model that writes tasks; the command gets them as `writer: WriterOptions`."""
     return options.together(
         options.gathered(command, "writer", WriterOptions),
-        click.option("--domain", default="documents", show_default=True, help="Kind of the corpus: answers and hints."),
+        click.option(
+            "--domain", default="documents", show_default=True, help="Domain of the corpus: its answer types and hints."
+        ),
         click.option(
             "--prompts",
             type=click.Path(path_type=Path, file_okay=False, exists=True),
             metavar="FOLDER",
-            help="Prompts of your own (explore.md, write.md …); those that are missing are the ones that ship.",
+            help="Folder with prompt files (explore.md, write.md …) that replace the shipped ones.",
         ),
         click.option("--price-in", type=click.FloatRange(0), default=0.0, help="Cost of a million input tokens."),
         click.option("--price-out", type=click.FloatRange(0), default=0.0, help="Cost of a million output tokens."),
+        click.option("--max-cost", type=click.FloatRange(0, min_open=True), help="Most that all calls may cost."),
+        click.option("--max-tokens-total", type=click.IntRange(1), help="Most tokens that all calls may use."),
+        click.option("--concurrency", type=click.IntRange(1), default=8, show_default=True, help="Concurrent rows."),
         click.option(
-            "--max-cost", type=click.FloatRange(0, min_open=True), help="Stop before the calls cost more than this."
-        ),
-        click.option("--max-tokens-total", type=click.IntRange(1), help="Stop before the calls take more than this."),
-        click.option(
-            "--concurrency", type=click.IntRange(1), default=8, show_default=True, help="Rows worked on at once."
-        ),
-        click.option(
-            "--max-turns", type=click.IntRange(1), default=16, show_default=True, help="Turns of one exploration."
+            "--max-turns", type=click.IntRange(1), default=16, show_default=True, help="Most turns of an exploration."
         ),
         click.option(
             "--window", type=int, default=32_768, show_default=True, help="Context of an exploration in tokens."
@@ -81,16 +80,16 @@ def distractor_options(command: options.Command) -> options.Command:
             type=click.IntRange(0),
             default=1,
             show_default=True,
-            help="Drop tasks with fewer.",
+            help="Drop tasks with fewer distractors.",
         ),
         click.option(
-            "--check-distractors", is_flag=True, help="Have the model judge each distractor, beside the check by rule."
+            "--check-distractors", is_flag=True, help="Let the model judge each distractor, in addition to the rule."
         ),
     )
 
 
 def _stage_options(command: options.Command) -> options.Command:
-    """What every stage takes."""
+    """The options of every stage."""
     return options.together(
         command,
         click.option(
@@ -98,15 +97,15 @@ def _stage_options(command: options.Command) -> options.Command:
             type=click.Path(path_type=Path, dir_okay=False),
             required=True,
             metavar="OUT.jsonl",
-            help="Where its rows go; beside it the dropped ones and the journal that a rerun goes on from.",
+            help="File for the rows; dropped rows and the journal, from which a rerun resumes, are written beside it.",
         ),
         click.option(
             "--replies",
             type=click.Path(path_type=Path, dir_okay=False),
             metavar="FILE.jsonl",
-            help="What keeps the model's answers; stages may share one.  [default: replies.jsonl beside OUT]",
+            help="Reply cache; stages may share one.  [default: replies.jsonl beside OUT]",
         ),
-        click.option("--seed", type=int, default=0, show_default=True, help="Seed of all chance."),
+        click.option("--seed", type=int, default=0, show_default=True, help="Random seed."),
         writer_options,
         options.model,
         options.index,
@@ -124,7 +123,7 @@ _SOURCE = click.argument(
 @click.option("--count", type=click.IntRange(1), default=100, show_default=True, help="Documents to start from.")
 @_stage_options
 def explore(*, count: int, **options: Any) -> int:
-    """Gather the documents of tasks: an explorer starts from documents of the index, drawn at random."""
+    """Gather the documents of tasks: an explorer starts from random documents of the index."""
     from context_agent.synth_data.llm_stages import writing as stage
 
     def rows(context: StageContext) -> list[dict[str, Any]]:
@@ -137,7 +136,7 @@ def explore(*, count: int, **options: Any) -> int:
 @_SOURCE
 @_stage_options
 def write(*, source: Path, **options: Any) -> int:
-    """Write questions, clues and answers from what `explore` gathered."""
+    """Write questions, clues and answers from the documents that `explore` gathered."""
     from context_agent.synth_data.llm_stages import writing as stage
 
     return _run("write", _source_rows(source), lambda context: lambda row: stage.write(context, row), **options)
@@ -165,7 +164,7 @@ def extend(*, source: Path, **options: Any) -> int:
 
 @click.command()
 @_SOURCE
-@click.option("--without-model", is_flag=True, help="Search by the question and its clues; no model is asked.")
+@click.option("--without-model", is_flag=True, help="Search by the question and its clues, without a model.")
 @distractor_options
 @_stage_options
 def distract(
@@ -184,7 +183,7 @@ def distract(
     settings = stage.DistractorSettings(distractors, least_distractors, check_distractors)
     if without_model:
         if check_distractors:
-            raise ConfigError("--check-distractors needs a model; leave out --without-model")
+            raise ConfigError("--check-distractors needs a model: omit --without-model")
         return _distract_by_words(source, settings, **options)
 
     def work(context: StageContext) -> RowFunction:
@@ -203,7 +202,7 @@ def make_with_model(
     seed: int,
     as_json: bool,
 ) -> int:
-    """All stages in a row; returns the exit code, 1 where no task came out or the cap ended it."""
+    """Runs all stages; returns the exit code: 1 if no task was made or the spending cap ended the run."""
     from context_agent.synth_data.llm_stages.pipeline import REPLIES_FILE, make_tasks, stages_folder
 
     replies = stages_folder(out) / REPLIES_FILE
@@ -220,7 +219,7 @@ def make_with_model(
 
 
 def show_report(report: StageReport, *, as_json: bool) -> None:
-    """The report: a line of JSON on stdout, or words on stderr."""
+    """Prints the report: a line of JSON on stdout, or text on stderr."""
     if as_json:
         console.print_json(report.to_json())
         return
@@ -332,7 +331,7 @@ def _source_rows(source: Path) -> Callable[[StageContext], list[dict[str, Any]]]
 
 
 def _load_rows(source: Path) -> list[dict[str, Any]]:
-    """The rows of the file; lines that are none are told and left out."""
+    """The rows of the file; unreadable lines are reported and skipped."""
     from context_agent.synth_data.llm_stages.pipeline import load_stage_rows
 
     problems: list[str] = []

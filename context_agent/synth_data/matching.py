@@ -1,13 +1,22 @@
-"""Whether a quote stands in a text: a cascade of ever looser comparisons, each of which says where it found it.
+"""Whether a text contains a quote, an answer or a fact.
 
-The steps are those of the published pipeline (Context-1, section 2): exact, whitespace folded, links stripped,
-punctuation normalised, first five long words in order. What the report leaves open is decided for precision:
+**Quotes.** `find_quote` applies the comparisons of the published pipeline (Context-1, section 2) from strict to loose:
+exact, whitespace folded, links stripped, punctuation normalised, first five long words in order. What the report leaves
+open is decided for precision:
 
-- A quote ends at the ends of words: "art" is not found in "party". Scripts without spaces are exempt.
-- Punctuation, case and Unicode forms go together; a mark between letters is dropped, any other is a space.
-- The five words must follow one another in the text with no other telling word between them, and the quote's further
-  telling words behind them, in order and nearby. So small words may differ and the quote may skip some text, but a
-  word that the text does not have makes it a paraphrase. Numbers and negations tell whatever their length.
+- A quote starts and ends at word boundaries: "art" is not found in "party". Scripts without spaces are exempt.
+- Punctuation, case and Unicode forms are normalised together. A mark between letters is dropped, others become spaces.
+- The five words must follow one another in the text without another content word between them; the quote's other
+  content words must follow in order and nearby. So function words may differ and the quote may skip text, but a word
+  that the text lacks makes it a paraphrase. Numbers and negations are content words whatever their length.
+
+**Answers.** `states_answer` is strict: the answer, its aliases, and numbers and dates in other notations; a gold
+document must pass it. `reveals_answer` is loose: a surname alone, initials, a text without accents; a distractor, a
+clue or a question must not pass it. `eval.answers` scores answers that people wrote and does not depend on this module.
+
+**Facts.** If a corpus repeats itself, a fact is found by any chunk that states it, so the gold of a fact is a list of
+chunk ids. A chunk states a quote if it has the quote's words, or if one of its sentences or table rows has every number
+of the quote and most of its other words. A quote without numbers is only restated by its words.
 """
 
 from __future__ import annotations
@@ -24,11 +33,11 @@ from context_agent.retrieval.protocol import CANDIDATES, Corpus
 from context_agent.types import Chunk
 
 TELLING_LENGTH = 4
-"""Letters from which on a word is telling."""
+"""Letters from which a word is a content word."""
 LEADING_WORDS = 5
-"""Telling words that must follow one another."""
+"""Content words that must follow one another."""
 SKIPPED_WORDS = 3
-"""How many telling words of the text may be passed over for each further word of the quote."""
+"""Content words of the text that may be skipped before each further word of the quote."""
 
 # Markdown (images too), wiki links with or without a label, HTML tags and comments, bare addresses, footnote marks.
 _LINK = re.compile(
@@ -49,7 +58,7 @@ _NEGATIONS = frozenset(["no", "not", "nor", "non", "never", "without", "none", "
 
 
 class MatchStep(StrEnum):
-    """The comparison by which a quote was found, strictest first."""
+    """The comparison that found a quote, strictest first."""
 
     EXACT = "exact"
     WHITESPACE = "whitespace"
@@ -60,7 +69,7 @@ class MatchStep(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class QuoteMatch:
-    """Where a quote was found: `text[start:end]` of the original text, in characters."""
+    """A quote's position: `text[start:end]` of the original text, in characters."""
 
     step: MatchStep
     start: int
@@ -69,16 +78,19 @@ class QuoteMatch:
 
 @dataclass(frozen=True, slots=True)
 class _FoldedText:
-    """A text in another form; `origin[i]` is where its character `i` came from, one entry more than characters."""
+    """A text in another form.
+
+    `origin[i]` is the position of character `i` in the original, with one more entry for the end.
+    """
 
     text: str
     origin: Sequence[int]
 
 
 def find_quote(quote: str, text: str) -> QuoteMatch | None:
-    """The first place where the quote stands in the text, by the strictest step that finds it; None where none does.
+    """The first match of the quote in the text by the strictest step that finds one, else None.
 
-    A quote without a letter or digit is found nowhere.
+    A quote without a letter or digit is never found.
     """
     if not any(char.isalnum() for char in quote):
         return None
@@ -94,17 +106,17 @@ def find_quote(quote: str, text: str) -> QuoteMatch | None:
 
 
 def count_quotes(quotes: Sequence[str], text: str) -> int:
-    """How many of the quotes stand in the text."""
+    """How many of the quotes the text contains."""
     return sum(find_quote(quote, text) is not None for quote in quotes)
 
 
 def normalize(text: str) -> str:
-    """The text as the fourth step compares it: no links, marks and case; words with single spaces between them."""
+    """The text as the fourth step compares it: no links, punctuation or case, single spaces between words."""
     return _fold_punctuation(text).text
 
 
 def _locate(needle: str, text: str) -> tuple[int, int] | None:
-    """The first occurrence that begins and ends where words do."""
+    """The first occurrence at word boundaries."""
     start = text.find(needle)
     while start >= 0:
         end = start + len(needle)
@@ -115,7 +127,7 @@ def _locate(needle: str, text: str) -> tuple[int, int] | None:
 
 
 def _joined(text: str, at: int) -> bool:
-    """Whether a word goes on across this place."""
+    """Whether the position is inside a word."""
     if not 0 < at < len(text):
         return False
     before, after = text[at - 1], text[at]
@@ -127,12 +139,12 @@ def _is_part(char: str) -> bool:
 
 
 def _span(source: _FoldedText, start: int, end: int) -> tuple[int, int]:
-    """The place in the original. The end is taken from the last character: what was stripped behind it stays out."""
+    """The span in the original. The end follows the last character, so stripped text after it is excluded."""
     return source.origin[start], source.origin[end - 1] + 1
 
 
 def _assembled(parts: Iterator[tuple[str, int]], length: int) -> _FoldedText:
-    """A text from characters with their origins; runs of spaces become one, and none stands at either end."""
+    """A text from characters with their positions; runs of spaces become one, and both ends are trimmed."""
     chars: list[str] = []
     origin = array("l")
     pending = -1
@@ -174,12 +186,12 @@ _FOLDS: tuple[tuple[MatchStep, Callable[[str], _FoldedText]], ...] = (
 
 
 def _visible_text(text: str) -> Iterator[tuple[str, int]]:
-    """The characters a reader sees: the labels of links, nothing of tags and addresses."""
+    """The characters that a reader sees, with positions: the labels of links, no tags and addresses."""
     yield from _visible(text, 0, len(text), depth=3)
 
 
 def _visible(text: str, start: int, end: int, *, depth: int) -> Iterator[tuple[str, int]]:
-    """As `_unlinked`, for a stretch. A label may hold a link of its own (an image in a link), `depth` levels deep."""
+    """As `_visible_text`, for a span. A label may contain links (an image in a link), nested `depth` levels."""
     done = start
     for match in _LINK.finditer(text, start, end) if depth else ():
         yield from zip(text[done : match.start()], range(done, match.start()), strict=True)
@@ -198,7 +210,7 @@ def _normalized_chars(chars: Iterator[tuple[str, int]]) -> Iterator[tuple[str, i
 
 @lru_cache(maxsize=4096)
 def _normalized_char(char: str) -> str:
-    """A character as letters, digits and spaces: decomposed and without case; marks are spaces, apostrophes nothing."""
+    """A character as letters, digits and spaces, decomposed and without case; apostrophes vanish."""
     if char in _INVISIBLE or char in _APOSTROPHES:
         return ""
     plain = unicodedata.normalize("NFKD", unicodedata.normalize("NFKD", char).casefold())
@@ -206,7 +218,7 @@ def _normalized_char(char: str) -> str:
 
 
 def _by_words(quote: str, source: _FoldedText) -> QuoteMatch | None:
-    """The last step of the cascade, on texts without punctuation and case."""
+    """The last step, on texts without punctuation and case."""
     quote_words = [word for word in quote.split() if _tells(word)]
     if len(quote_words) < LEADING_WORDS:
         return None
@@ -224,7 +236,7 @@ def _tells(word: str) -> bool:
 
 
 def _follows(rest: Sequence[str], words: Sequence[str], start: int) -> int | None:
-    """The index of the last of the `rest`, where all of them stand from `start` on, in order and nearby."""
+    """The index of the last word of `rest` if all of them stand from `start` on, in order and nearby; else None."""
     at = start
     for word in rest:
         found_at = next(
@@ -268,13 +280,13 @@ _SCALED = re.compile(rf"(\d+(?:\.\d+)?)\s*({'|'.join(SCALES)})\b", re.I)
 
 
 def states_answer(text: str, answer: str, aliases: Iterable[str] = ()) -> bool:
-    """Whether the text says the answer, or an alias of it."""
+    """Whether the text states the answer or one of its aliases."""
     accepted = [form for name in (answer, *aliases) for form in answer_forms(name)]
     return _any_stands(accepted, _canonical(text))
 
 
 def reveals_answer(text: str, answer: str, aliases: Iterable[str] = ()) -> bool:
-    """Whether the text says the answer, or enough of it to guess."""
+    """Whether the text states the answer, or enough of it to guess."""
     revealing = [
         _without_accents(form) for name in (answer, *aliases) for form in (*answer_forms(name), *_partial(name))
     ]
@@ -283,7 +295,7 @@ def reveals_answer(text: str, answer: str, aliases: Iterable[str] = ()) -> bool:
 
 @lru_cache(maxsize=1024)
 def answer_forms(answer: str) -> tuple[str, ...]:
-    """The answer's notations, as `quotes.plain` would write them."""
+    """The notations of the answer, normalised."""
     canonical = _canonical(answer)
     distinct = dict.fromkeys([canonical, *_without_article(canonical), *_numbers(canonical), *_dates(answer)])
     return tuple(form for form in distinct if form)
@@ -301,7 +313,7 @@ def _stands_unspaced(form: str, text: str) -> bool:
 
 @lru_cache(maxsize=256)
 def _canonical(text: str) -> str:
-    """Plain text with numbers in digits without grouping, dates as they stand."""
+    """Normalised text with ungrouped numbers in digits."""
     ungrouped = _GROUPED.sub("", text)
     scaled = _SCALED.sub(lambda match: _scaled(match[1], match[2]), ungrouped)
     return normalize(scaled)
@@ -319,7 +331,7 @@ def _without_article(form: str) -> Iterator[str]:
 
 
 def _numbers(form: str) -> Iterator[str]:
-    """`twelve` for `12` and `12` for `twelve`; `12th` and `twelfth`; `12 km` keeps its unit."""
+    """`twelve` for `12` and `12` for `twelve`, `12th` for `twelfth` and back; units stay."""
     first, _, rest = form.partition(" ")
     tail = f" {rest}" if rest else ""
     if first.isdigit() and int(first) in _NAMES:
@@ -340,7 +352,7 @@ def _suffix(value: int) -> str:
 
 
 def _dates(answer: str) -> Iterator[str]:
-    """A full date in the usual notations."""
+    """A full date in the common notations."""
     if match := _DAY_FIRST.search(answer):
         day, month, year = int(match[1]), _month(match[2]), match[3]
     elif match := _MONTH_FIRST.search(answer):
@@ -363,7 +375,7 @@ def _month(name: str) -> int:
 
 
 def _partial(answer: str) -> Iterator[str]:
-    """Parts that give the answer away: the last word of a name, its initials, the year of a date."""
+    """Parts that reveal the answer: the last word of a name, its initials, the year of a date."""
     words = answer.split()
     capitalized = [word for word in words if word[:1].isupper() and word.strip(".,").isalpha()]
     if 2 <= len(capitalized) == len(words) <= 4 and len(words[-1]) > 3:
@@ -375,14 +387,14 @@ def _partial(answer: str) -> Iterator[str]:
 
 
 def _without_accents(text: str) -> str:
-    """Plain text without accents."""
+    """The text without accents."""
     return "".join(char for char in unicodedata.normalize("NFKD", text) if not unicodedata.combining(char))
 
 
 SHARED_WORDS = 0.6
-"""Share of a quote's other words that a sentence must have, beside all its figures."""
+"""Share of a quote's other words that a sentence must have, besides all its numbers."""
 SHORTEST_WORD = 3
-"""Letters of a word that counts."""
+"""Letters from which a word counts."""
 _FIGURE = re.compile(
     rf"(?<![\w.])(\d{{1,3}}(?:,\d{{3}})+(?:\.\d+)?|\d+(?:\.\d+)?)\s*(%|(?:percent|{'|'.join(SCALES)})\b)?",
     re.I,
@@ -392,12 +404,12 @@ _LETTERS = re.compile(r"[^\W\d_]+")
 
 
 def chunks_stating(quote: str, corpus: Corpus, *, limit: int = CANDIDATES) -> tuple[str, ...]:
-    """Ids of the chunks that state the quote, of those that a search for it brings up, in corpus order of their ids."""
+    """Ids of the chunks that state the quote among the hits of a search for it, ordered by document and position."""
     return chunks_restating(quote, (hit.chunk for hit in corpus.search(quote, limit=limit)))
 
 
 def chunks_restating(quote: str, chunks: Iterable[Chunk]) -> tuple[str, ...]:
-    """Ids of those chunks that state the quote, ordered by document and place."""
+    """Ids of the chunks that state the quote, ordered by document and position."""
     stating = {(chunk.document_id, chunk.index, chunk.id) for chunk in chunks if states_fact(chunk.text, quote)}
     return tuple(chunk_id for _, _, chunk_id in sorted(stating))
 
@@ -417,7 +429,7 @@ def states_fact(text: str, quote: str) -> bool:
 
 
 def numbers_in(text: str) -> frozenset[str]:
-    """The numbers in a text as they compare: `$1.2 million` is `1,200,000`; a percentage is no plain number."""
+    """The numbers of a text in comparable form: `$1.2 million` is `1200000`; a percentage keeps its sign."""
     numbers = set()
     for match in _FIGURE.finditer(text):
         value, unit = float(match[1].replace(",", "")), (match[2] or "").lower()
@@ -433,7 +445,7 @@ def _joined_words(text: str) -> str:
 
 
 def _content_words(text: str) -> frozenset[str]:
-    """Words that say something, cut short so that inflections agree; units are in the figures already."""
+    """The words that carry meaning, cut to six letters so that inflections agree; units belong to the numbers."""
     folded = (word.casefold() for word in _LETTERS.findall(text))
     return frozenset(word[:6] for word in folded if len(word) >= SHORTEST_WORD and word not in _UNCOUNTED)
 

@@ -1,10 +1,11 @@
-"""pass@N: how many of N attempts find a task's gold. What always or never succeeds teaches a policy nothing.
+"""pass@N: how many of N attempts find a task's gold. A task that is always or never solved teaches a policy nothing.
 
-An attempt is a search by the same policy under one setting. What differs between the N has to make a difference:
+An attempt is a search by the same policy with other settings. What varies between the N attempts must make a
+difference:
 
-- `seed`: seeds 0 to N-1, for a policy that samples (a language model at a temperature).
-- `effort`: from one search up to the policy's own number of them, for the embedded policy, which decides alike whatever
-  the seed. Always solved then means solved by one search, never means not solved by all that it would spend.
+- `seed`: seeds 0 to N-1, for a policy that samples (a language model with a temperature).
+- `effort`: from one search up to the policy's own number of searches, for the embedded policy, which is deterministic.
+  Always solved then means solved by one search; never solved means not solved by all its searches.
 - `window`: windows halved N-1 times, for any policy.
 """
 
@@ -29,13 +30,13 @@ from context_agent.synth_data.task import Task
 Vary = Literal["seed", "effort", "window"]
 Extreme = Literal["always", "never"]
 SMALLEST_WINDOW = 2048
-"""Windows are not halved below this many tokens."""
+"""Windows are not halved below this number of tokens."""
 ATTEMPTS_LABEL = "passes"
 
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """A setting, and the agent that searches under it."""
+    """The label of the settings, and the agent that searches with them."""
 
     label: str
     agent: SearchAgent
@@ -43,19 +44,22 @@ class Attempt:
 
 @dataclass(frozen=True, slots=True)
 class AttemptResults:
-    """What the attempts at one task came to, in their order: the share of its gold that was found, and the turns."""
+    """The recall and the turns of each attempt at a task, in order of the attempts."""
 
     recalls: tuple[float, ...]
     turns: tuple[int, ...]
 
     def solved(self, threshold: float) -> int:
-        """Attempts that reached this recall."""
+        """How many attempts reached this recall."""
         return sum(recall >= threshold for recall in self.recalls)
 
 
 @dataclass(frozen=True, slots=True)
 class PassAtN:
-    """N attempts at any task: a task counts as solved by an attempt whose top `k` reach the recall `threshold`."""
+    """N attempts at each task.
+
+    An attempt solves the task if the recall of its top `k` documents reaches the threshold.
+    """
 
     attempts: tuple[Attempt, ...]
     vary: Vary
@@ -65,10 +69,10 @@ class PassAtN:
 
     def __post_init__(self) -> None:
         if not 0 < self.threshold <= 1:
-            raise ConfigError(f"the recall that counts as solved must be above 0 and at most 1; got {self.threshold}")
+            raise ConfigError(f"the recall threshold must be above 0 and at most 1; got {self.threshold}")
 
     async def run(self, task: Task) -> AttemptResults:
-        """The attempts, one after another. Raises what a search raises, and `PolicyError` for one that broke off."""
+        """Runs the attempts one after another. Raises what a search raises, and `PolicyError` for a failed search."""
         gold = gold_of(task.as_question, self.attempts[0].agent.corpus)
         results = []
         for attempt in self.attempts:
@@ -81,14 +85,14 @@ class PassAtN:
         )
 
     def extreme(self, passes: AttemptResults) -> Extreme | None:
-        """Whether the task is one to drop, and which kind."""
+        """Whether the task is always or never solved and should be dropped for it; None to keep it."""
         solved = passes.solved(self.threshold)
         kind: Extreme | None = "never" if not solved else "always" if solved == len(self.attempts) else None
         return kind if kind in self.drop else None
 
     @property
     def settings(self) -> dict[str, Any]:
-        """What decides how tasks fare, as plain data."""
+        """The settings that the results depend on, as plain data."""
         first = self.attempts[0].agent
         return {
             "policy": first.policy.name,
@@ -102,7 +106,7 @@ class PassAtN:
             "drop": sorted(self.drop),
         }
 
-    def labelled(self, task: Task, passes: AttemptResults) -> Task:
+    def label(self, task: Task, passes: AttemptResults) -> Task:
         """The task with what the attempts came to among its labels."""
         label = {
             "policy": self.attempts[0].agent.policy.name,
@@ -117,13 +121,13 @@ class PassAtN:
         }
         return replace(task, labels={**task.labels, ATTEMPTS_LABEL: label})
 
-    def told(self, passes: AttemptResults) -> str:
+    def describe(self, passes: AttemptResults) -> str:
         """The recall of each attempt, in words."""
         pairs = zip(self.attempts, passes.recalls, strict=True)
         return ", ".join(f"{attempt.label}: recall {recall:.2f}" for attempt, recall in pairs)
 
     def close(self) -> None:
-        """Ends the agents' threads."""
+        """Closes the agents."""
         for attempt in self.attempts:
             attempt.agent.close()
 
@@ -140,9 +144,9 @@ def build_attempts(
     rollouts: int = 1,
     trajectories: Path | None = None,
 ) -> tuple[Attempt, ...]:
-    """`count` attempts that differ in what `vary` names; the rest is what `SearchAgent` takes.
+    """`count` attempts that differ in what `vary` names; the other arguments are those of `SearchAgent`.
 
-    Raises `ConfigError` where they would be the same search again.
+    Raises `ConfigError` if the attempts would repeat the same search.
     """
     if count < 1:
         raise ConfigError(f"passes must be at least 1; got {count}")
@@ -166,7 +170,7 @@ def build_attempts(
 
 
 def default_vary(policy: Policy) -> Vary:
-    """What makes attempts of this policy differ: the seed, but for the embedded one."""
+    """What makes attempts of this policy differ: effort for the embedded policy, else the seed."""
     return "effort" if isinstance(policy, BridgePolicy) else "seed"
 
 
@@ -182,13 +186,15 @@ AttemptSetting = tuple[str, Policy, int, int]
 
 def _seeds(policy: Policy, count: int, window: int) -> list[AttemptSetting]:
     if count > 1 and isinstance(policy, BridgePolicy):
-        raise ConfigError("the bridge policy decides alike for every seed: vary its effort, or the window")
+        raise ConfigError(
+            "the bridge policy is deterministic and ignores the seed: vary its effort or the window (--vary)"
+        )
     return [(f"seed {seed}", policy, seed, window) for seed in range(count)]
 
 
 def _efforts(policy: Policy, count: int, window: int) -> list[AttemptSetting]:
     if not isinstance(policy, BridgePolicy):
-        raise ConfigError(f"{policy.name} has no effort to vary: vary the seed, or the window")
+        raise ConfigError(f"{policy.name} has no effort to vary: vary the seed or the window (--vary)")
     return [
         (f"searches {searches}", _with_fewer_searches(policy, searches), 0, window)
         for searches in _search_counts(policy.effort.searches, count)
@@ -196,16 +202,16 @@ def _efforts(policy: Policy, count: int, window: int) -> list[AttemptSetting]:
 
 
 def _with_fewer_searches(policy: BridgePolicy, searches: int) -> BridgePolicy:
-    """The policy with fewer searches."""
+    """The policy with a smaller number of searches."""
     effort = replace(policy.effort, searches=searches)
     return BridgePolicy(policy.scorer, effort=effort, untrained=policy.scorer is None)
 
 
 def _search_counts(most: int, count: int) -> Sequence[int]:
-    """`count` numbers of searches up to `most`, each about the same multiple of the one before."""
+    """`count` numbers of searches up to `most`, in a geometric progression."""
     rungs = [round(most ** (at / (count - 1))) for at in range(count)] if count > 1 else [most]
     if len(set(rungs)) < count:
-        raise ConfigError(f"{count} attempts cannot differ within {most} searches: ask for fewer passes")
+        raise ConfigError(f"{count} attempts cannot differ within {most} searches: use fewer passes")
     return rungs
 
 
@@ -214,6 +220,6 @@ def _windows(policy: Policy, count: int, window: int) -> list[AttemptSetting]:
     if sizes[-1] < SMALLEST_WINDOW:
         raise ConfigError(
             f"a window of {window:,} halved {count - 1} times is {sizes[-1]:,} tokens, below {SMALLEST_WINDOW:,}: "
-            "ask for fewer passes or a larger window"
+            "use fewer passes or a larger window"
         )
     return [(f"window {size}", policy, 0, size) for size in sizes]

@@ -1,7 +1,21 @@
-"""The quality stage: tasks in, those worth training on out, each with its labels; what goes, goes with its reason.
+"""The quality stage: drops tasks that are not worth training on, and labels the others with their difficulty.
 
-In this order a task is dropped for gold that the index lacks, as a near-duplicate of an earlier one, and, where
-attempts are made, for being solved always or never. It is a stage like the others: resumable, a row at a time.
+A task is dropped if the index lacks its gold, if it is a near-duplicate of an earlier task, or, with pass@N, if it is
+always or never solved. The stage is resumable, see `stages`.
+
+**Near-duplicates** have the same gold documents and nearly the same question. Similarity is the exact Jaccard index of
+the questions' character n-grams. Only tasks with the same gold are compared, so questions of a template about different
+documents stay; the prefix filter (Chaudhuri, Ganti and Kaushik 2006) leaves few pairs to compare. Two tasks with the
+same question are duplicates whatever their gold: they cannot both be right.
+
+**Difficulty** is the mean of the known parts, each between 0 (easy) and 1. It orders tasks for a curriculum; it is not
+a probability.
+
+- `hops`: 0 for one hop, 1 for four and more.
+- `rivals`: the cosine with the question of the nearest wrong document minus that of the farthest gold document; 0 for
+  -0.5 and below, 1 for 0.5 and above. Wrong documents are the distractors and the hits of a search for the question.
+- `misses`: the share of the gold that the attempts missed; `turns`: their mean number of turns, relative to twelve.
+  Both need pass@N.
 """
 
 from __future__ import annotations
@@ -25,14 +39,14 @@ from context_agent.synth_data.stages import DroppedRow, KeptRows, ProgressCallba
 from context_agent.synth_data.task import Task, question_key
 
 LIKENESS = 0.7
-"""Jaccard index from which two questions about the same documents are one."""
+"""Jaccard index from which two questions about the same documents are near-duplicates."""
 SHINGLE = 4
 """Characters of an n-gram."""
 
 
 @dataclass(frozen=True, slots=True)
 class Duplicate:
-    """A task that repeats an earlier one, with the id of that one and their likeness, 0 to 1."""
+    """A task that repeats an earlier one, with that task's id and their similarity, 0 to 1."""
 
     task: Task
     of: str
@@ -40,12 +54,12 @@ class Duplicate:
 
     @property
     def reason(self) -> str:
-        """Why it is dropped, in words."""
+        """Why the task is dropped."""
         return f"asks what {self.of} asks (likeness {self.likeness:.2f})"
 
 
 def find_duplicates(tasks: Sequence[Task], *, likeness: float = LIKENESS) -> list[Duplicate]:
-    """The tasks that repeat an earlier one that is kept, in order. A task without gold is compared word for word alone.
+    """The tasks that repeat an earlier, kept task, in order. A task without gold is only compared word for word.
 
     Raises `ConfigError` for a likeness outside (0, 1].
     """
@@ -76,13 +90,13 @@ def find_duplicates(tasks: Sequence[Task], *, likeness: float = LIKENESS) -> lis
 
 
 def shingles(text: str) -> frozenset[str]:
-    """The text's n-grams, spaces at both ends included; never empty."""
+    """The n-grams of the text, padded with a space at both ends; never empty."""
     padded = f" {question_key(text)} "
     return frozenset(padded[at : at + SHINGLE] for at in range(max(1, len(padded) - SHINGLE + 1)))
 
 
 class _QuestionIndex:
-    """Questions about the same documents, found again by the rare n-grams that likeness makes two of them share."""
+    """Questions about the same documents, indexed by the rare n-grams that similar questions must share."""
 
     def __init__(self, likeness: float) -> None:
         self._likeness = likeness
@@ -90,7 +104,10 @@ class _QuestionIndex:
         self._postings: dict[str, list[int]] = defaultdict(list)
 
     def nearest(self, grams: frozenset[str], ordered: Sequence[str]) -> tuple[str, float] | None:
-        """The id and likeness of the likest member, the earliest of equals; None where none is like enough."""
+        """The id and similarity of the most similar question, the earliest of equals.
+
+        None if none is similar enough.
+        """
         rows = sorted({row for gram in self._prefix(ordered) for row in self._postings.get(gram, ())})
         scored = ((self._members[row][0], _jaccard(grams, self._members[row][1])) for row in rows)
         return max(
@@ -105,7 +122,7 @@ class _QuestionIndex:
         self._members.append((name, grams))
 
     def _prefix(self, ordered: Sequence[str]) -> Sequence[str]:
-        """Of sets at least this alike, the prefixes share an n-gram: |x| - ceil(likeness * |x|) + 1 rarest ones."""
+        """The |x| - ceil(likeness * |x|) + 1 rarest n-grams: similar sets share an n-gram in their prefixes."""
         # A hair less than the exact product: rounding up must not shorten the prefix.
         return ordered[: len(ordered) - math.ceil(self._likeness * len(ordered) - 1e-9) + 1]
 
@@ -116,7 +133,7 @@ def _jaccard(left: frozenset[str], right: frozenset[str]) -> float:
 
 
 def _by_rarity(shingled: Iterable[frozenset[str]]) -> dict[str, int]:
-    """A rank for each n-gram, the rarest first, equals by spelling: one order for all sets."""
+    """A rank for each n-gram, the rarest first, equals in alphabetical order: one order for all sets."""
     counts = Counter(gram for grams in shingled for gram in grams)
     return {gram: rank for rank, (gram, _) in enumerate(sorted(counts.items(), key=lambda item: (item[1], item[0])))}
 
@@ -124,33 +141,33 @@ def _by_rarity(shingled: Iterable[frozenset[str]]) -> dict[str, int]:
 Level = Literal["easy", "medium", "hard"]
 DIFFICULTY_LABEL = "difficulty"
 RIVAL_HITS = 10
-"""Hits of the question among which wrong documents are sought."""
+"""Hits of the question that are examined for wrong documents."""
 MANY_TURNS = 12
-"""Turns that count as many."""
+"""Turns from which the part `turns` is 1."""
 EASY_BELOW, HARD_FROM = 0.35, 0.55
-"""Scores below and from which a task is easy and hard."""
+"""A task is easy below the first score, and hard from the second on."""
 
 
 @dataclass(frozen=True, slots=True)
 class Difficulty:
-    """The score, and its parts by name."""
+    """The score and its parts by name."""
 
     score: float
     parts: dict[str, float]
 
     @property
     def level(self) -> Level:
-        """The score in a word."""
+        """The score as easy, medium or hard."""
         return "easy" if self.score < EASY_BELOW else "hard" if self.score >= HARD_FROM else "medium"
 
     def to_json(self) -> dict[str, Any]:
-        """What is written into the task's labels."""
+        """The task's label."""
         parts = {name: round(value, 4) for name, value in self.parts.items()}
         return {"score": round(self.score, 4), "level": self.level, **parts}
 
 
 def estimate_difficulty(task: Task, corpus: Corpus) -> Difficulty:
-    """The estimate for a task in a corpus."""
+    """The difficulty of a task in a corpus."""
     parts = {"hops": _clipped((max(1, task.hops or len(task.gold)) - 1) / 3)}
     margin = rival_margin(task, corpus)
     if margin is not None:
@@ -163,14 +180,14 @@ def estimate_difficulty(task: Task, corpus: Corpus) -> Difficulty:
 
 
 def label_difficulty(task: Task, corpus: Corpus) -> Task:
-    """The task with its difficulty among its labels."""
+    """The task with its difficulty as a label."""
     return replace(task, labels={**task.labels, DIFFICULTY_LABEL: estimate_difficulty(task, corpus).to_json()})
 
 
 def rival_margin(task: Task, corpus: Corpus) -> float | None:
-    """Cosine with the question of the nearest wrong document, less that of the farthest gold one.
+    """The cosine with the question of the nearest wrong document minus that of the farthest gold document.
 
-    None where the corpus has no gold of the task or nothing beside it, or cannot tell similarities.
+    None if the corpus has no gold of the task or no wrong document, or cannot compute similarities.
     """
     right = task.documents
     hits = corpus.search(task.question, limit=RIVAL_HITS)
@@ -181,7 +198,7 @@ def rival_margin(task: Task, corpus: Corpus) -> float | None:
 
 
 def _cosines(question: str, documents: Sequence[str], corpus: Corpus) -> list[float]:
-    """For each document that is there, the cosine of its nearest chunk."""
+    """For each document in the corpus the cosine of its nearest chunk."""
     best = []
     for document in documents:
         chunks = corpus.read(document)
@@ -205,23 +222,28 @@ async def filter_tasks(
     corpus: Corpus,
     out: Path,
     *,
-    trial: PassAtN | None = None,
+    pass_at_n: PassAtN | None = None,
     likeness: float | None = LIKENESS,
     concurrency: int = 8,
     advance: ProgressCallback | None = None,
 ) -> StageReport:
-    """Writes the tasks that stay to `out`; see `stages.run` for the files beside it, and for what it raises.
+    """Writes the tasks that stay to `out`; see `stages.run_stage` for the files beside it and the errors.
 
-    `likeness=None` keeps near-duplicates. A task whose attempts broke off is dropped as failed, and tried again by the
-    next run. So is one that has become a near-duplicate, or is none any more, because the other tasks have changed.
+    `likeness=None` keeps near-duplicates. A task with a failed attempt is dropped as failed and tried again by the next
+    run. A task is also processed again if it becomes a near-duplicate, or ceases to be one, because other tasks
+    changed.
     """
     repeated = (
         {}
         if likeness is None
         else {duplicate.task.id: duplicate for duplicate in find_duplicates(tasks, likeness=likeness)}
     )
-    sieve = _TaskFilter({task.id: task for task in tasks}, corpus, repeated, trial)
-    settings = {"corpus": corpus.name, "likeness": likeness, "passes": None if trial is None else trial.settings}
+    sieve = _TaskFilter({task.id: task for task in tasks}, corpus, repeated, pass_at_n)
+    settings = {
+        "corpus": corpus.name,
+        "likeness": likeness,
+        "passes": None if pass_at_n is None else pass_at_n.settings,
+    }
     rows = [task.to_json() for task in tasks]
     return await run_stage(
         STAGE,
@@ -236,12 +258,12 @@ async def filter_tasks(
 
 
 class _TaskFilter:
-    """What becomes of one row."""
+    """Filters and labels one row."""
 
     def __init__(
-        self, tasks: Mapping[str, Task], corpus: Corpus, repeated: Mapping[str, Duplicate], trial: PassAtN | None
+        self, tasks: Mapping[str, Task], corpus: Corpus, repeated: Mapping[str, Duplicate], pass_at_n: PassAtN | None
     ) -> None:
-        self._tasks, self._corpus, self._repeated, self._trial = tasks, corpus, repeated, trial
+        self._tasks, self._corpus, self._repeated, self._pass_at_n = tasks, corpus, repeated, pass_at_n
 
     async def work(self, row: Mapping[str, Any]) -> KeptRows | DroppedRow:
         task = self._tasks[row["id"]]
@@ -251,11 +273,11 @@ class _TaskFilter:
             return DroppedRow(MISSING, ", ".join(missing.ids))
         if task.id in self._repeated:
             return DroppedRow(REPEATED, self._repeated[task.id].reason)
-        if self._trial is not None:
-            passes = await self._trial.run(task)
-            if kind := self._trial.extreme(passes):
-                return DroppedRow(f"{kind} solved", self._trial.told(passes))
-            task = self._trial.labelled(task, passes)
+        if self._pass_at_n is not None:
+            passes = await self._pass_at_n.run(task)
+            if kind := self._pass_at_n.extreme(passes):
+                return DroppedRow(f"{kind} solved", self._pass_at_n.describe(passes))
+            task = self._pass_at_n.label(task, passes)
         return KeptRows(((await self._aside(label_difficulty, task, self._corpus)).to_json(),))
 
     async def _aside(self, work: Any, *arguments: Any) -> Any:

@@ -170,7 +170,7 @@ def test_what_people_liked_becomes_lessons(inside, index, found, amended, tmp_pa
     assert [path.stem for path in (tmp_path / "lessons" / "kept").iterdir()] == [name]
     changed = inside(*told, "--path", amended, "--sft", "lessons")
     assert changed.returncode == 0, changed.stderr
-    assert "0 of 2 judged trajectories to imitate in lessons. Dropped: 1 unknown, 1 changed." in changed.stdout
+    assert "0 of 2 judged trajectories kept in lessons. Dropped: 1 unknown, 1 changed." in changed.stdout
     assert "text changed" in changed.stderr
     assert list((tmp_path / "lessons" / "kept").iterdir()) == []
     unchecked = inside(*told, "--path", amended, "--sft", "lessons", "--keep-changed")

@@ -85,7 +85,7 @@ def test_what_is_solved_by_one_search_goes(inside, tmp_path, tasks, corpus):
 @pytest.mark.parametrize(
     ("flags", "told"),
     [
-        (("--passes", 2, "--vary", "seed"), "alike for every seed"),
+        (("--passes", 2, "--vary", "seed"), "deterministic and ignores the seed"),
         (("--passes", 99), "cannot differ"),
         (("--recall", 0), "recall"),
         (("--drop", "sometimes"), "--drop"),
@@ -144,7 +144,7 @@ def test_dropped_tasks_are_among_them(inside, tmp_path, six, index, dropped):
     done = inside("synth", "review", six, "--path", index, "--dropped", dropped, "--out", "p.html", "--json")
     assert json.loads(done.stdout)["tasks"] == 7
     assert done.returncode == 1
-    assert "dropped.jsonl:2: no dropped task" in done.stderr
+    assert "dropped.jsonl:2: not a dropped task" in done.stderr
 
 
 def test_judgements_are_applied_and_compared(inside, tmp_path, six, dropped):
@@ -193,7 +193,7 @@ def test_what_cannot_work_is_refused(inside, tmp_path, six, index):
     judged(tmp_path / "ann.jsonl", unknown="accept")
     done = inside("synth", "review", six, "--judgements", "ann.jsonl", "--out", "kept.jsonl")
     assert done.returncode == 1
-    assert "no judgement on any of these tasks" in done.stderr
+    assert "none of these tasks has a judgement" in done.stderr
     assert not (tmp_path / "kept.jsonl").exists()
     done = inside("synth", "review", six, "ann.jsonl", "--out", "kept.jsonl")
     assert done.returncode == 2

@@ -69,7 +69,7 @@ def test_a_card_written_anew_still_says_what_it_said(inside, tmp_path, tasks):
     (tmp_path / "set" / "split.json").write_text('{"set": "x"}')
     done = inside("synth", "card", "set")
     assert done.returncode == 1
-    assert "split.json: not what a split writes" in done.stderr
+    assert "split.json: not a report of" in done.stderr
 
 
 def test_what_nobody_said_is_not_stated(inside, tmp_path, tasks):
@@ -91,10 +91,10 @@ def test_a_leak_fails_the_check(inside, tmp_path, tasks):
     ("flags", "code", "told"),
     [
         (("--shares", "train=.8,test=.1"), 2, "shares must sum to 1"),
-        (("--shares", ".8,.1,.1"), 2, "written like train=.8"),
-        (("--shares", "train=.8,test=x"), 2, "written like train=.8"),
-        (("--shares", "../train=1"), 2, "written like train=.8"),
-        (("--name", "a/b"), 2, "without spaces and slashes"),
+        (("--shares", ".8,.1,.1"), 2, "--shares has the form train=.8"),
+        (("--shares", "train=.8,test=x"), 2, "--shares has the form train=.8"),
+        (("--shares", "../train=1"), 2, "--shares has the form train=.8"),
+        (("--name", "a/b"), 2, "must not have spaces or slashes"),
         (("--stage", "tasks.jsonl"), 1, "not the output of a stage"),
         (("--corpus", "nowhere.jsonl"), 1, "nowhere.jsonl"),
     ],
@@ -110,9 +110,9 @@ def test_fewer_tasks_than_splits_and_an_empty_file_are_refused(inside, tmp_path)
     write_tasks(tmp_path / "two.jsonl", [task("a", "d1"), task("b", "d2")])
     done = inside("synth", "split", "two.jsonl", "--out", "set")
     assert done.returncode == 1
-    assert "2 tasks cannot fill 3 splits" in done.stderr
+    assert "2 tasks are too few for 3 splits" in done.stderr
     (tmp_path / "empty.jsonl").write_text("")
-    assert "0 tasks cannot fill" in inside("synth", "split", "empty.jsonl", "--out", "set").stderr
+    assert "0 tasks are too few" in inside("synth", "split", "empty.jsonl", "--out", "set").stderr
     assert not (tmp_path / "set").exists()
 
 
@@ -157,7 +157,7 @@ def sources(monkeypatch, tmp_path):
 @pytest.mark.parametrize(
     ("line", "code", "told"),
     [
-        ("empty.jsonl --out o", 1, "no task in it"),
+        ("empty.jsonl --out o", 1, "has no task"),
         ("bad.jsonl --out o", 1, "bad.jsonl:1"),
         ("none --out o", 1, "no queries"),
         ("empty.jsonl", 2, "--out"),

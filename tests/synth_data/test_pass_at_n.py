@@ -37,7 +37,7 @@ async def test_seeds_make_a_sampling_policy_differ(corpus):
     assert [one >= 1 for one in passes.recalls] == [True, False, True, False]
     assert passes.solved(1.0) == 2
     assert trial.extreme(passes) is None
-    label = trial.labelled(ENTRY, passes).labels["passes"]
+    label = trial.label(ENTRY, passes).labels["passes"]
     assert (label["solved"], label["of"], label["policy"]) == (2, 4, "wavering")
     assert label["attempts"] == ["seed 0", "seed 1", "seed 2", "seed 3"]
 
@@ -65,7 +65,7 @@ async def test_windows_are_halved(corpus):
 
 
 def test_attempts_that_would_be_the_same_search_are_refused(corpus):
-    with pytest.raises(ConfigError, match="alike for every seed"):
+    with pytest.raises(ConfigError, match="deterministic and ignores the seed"):
         build_attempts(corpus, BridgePolicy(), 2, "seed")
     with pytest.raises(ConfigError, match="cannot differ within 28 searches"):
         build_attempts(corpus, BridgePolicy(), 30, "effort")
@@ -75,7 +75,7 @@ def test_attempts_that_would_be_the_same_search_are_refused(corpus):
         build_attempts(corpus, BridgePolicy(), 6, "window")
     with pytest.raises(ConfigError, match="at least 1"):
         build_attempts(corpus, BridgePolicy(), 0, "effort")
-    with pytest.raises(ConfigError, match="counts as solved"):
+    with pytest.raises(ConfigError, match="recall threshold"):
         PassAtN(build_attempts(corpus, BridgePolicy(), 1, "effort"), "effort", threshold=0)
     assert default_vary(BridgePolicy()) == "effort"
     assert default_vary(Wavering()) == "seed"

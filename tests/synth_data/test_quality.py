@@ -62,10 +62,10 @@ async def test_duplicates_stay_where_asked(corpus, tmp_path):
 async def test_attempts_drop_the_trivial_and_the_hopeless(corpus, tmp_path):
     trial = PassAtN(build_attempts(corpus, BridgePolicy(), 2, "effort"), "effort", k=1)
     out = tmp_path / "kept.jsonl"
-    await filter_tasks([EASY, HARD], corpus, out, trial=trial)
+    await filter_tasks([EASY, HARD], corpus, out, pass_at_n=trial)
     assert reasons(out) == {"easy": "always solved", "hard": "never solved"}
     trial = PassAtN(trial.attempts, "effort", k=1, drop=frozenset({"never"}))
-    await filter_tasks([EASY, HARD], corpus, tmp_path / "other.jsonl", trial=trial)
+    await filter_tasks([EASY, HARD], corpus, tmp_path / "other.jsonl", pass_at_n=trial)
     (kept,) = load_tasks(tmp_path / "other.jsonl")
     assert kept.labels["passes"]["solved"] == 2
     assert kept.labels["difficulty"]["misses"] == 0
@@ -86,11 +86,11 @@ async def test_a_rerun_asks_again_only_where_the_policy_failed(corpus, tmp_path)
     policy = Faulty([actions.search("entry"), actions.rank_all])
     trial = PassAtN(build_attempts(corpus, policy, 1, "seed"), "seed", drop=frozenset())
     out = tmp_path / "kept.jsonl"
-    report = await filter_tasks([EASY, HARD], corpus, out, trial=trial)
+    report = await filter_tasks([EASY, HARD], corpus, out, pass_at_n=trial)
     assert report.dropped == {"failed: PolicyError": 1}
     assert [one.id for one in load_tasks(out)] == ["easy"]
     policy.down = False
-    report = await filter_tasks([EASY, HARD], corpus, out, trial=trial)
+    report = await filter_tasks([EASY, HARD], corpus, out, pass_at_n=trial)
     assert (report.kept, report.resumed) == (2, 1)
     assert asked == [EASY.question, HARD.question, HARD.question]
 

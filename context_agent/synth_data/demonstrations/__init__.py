@@ -1,6 +1,6 @@
-"""Trajectories to imitate: a teacher plays tasks through the production harness, and filters keep what teaches.
+"""Demonstrations: an expert plays tasks through the production harness, and filters keep what is worth imitating.
 
-The filters are those of Context-1's supervised stage (the report, section 3), each of them an option.
+The filters are those of Context-1's supervised stage (the report, section 3); each is an option.
 """
 
 from context_agent.synth_data.demonstrations.episodes import ExpertEpisode

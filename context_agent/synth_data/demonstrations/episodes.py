@@ -1,4 +1,4 @@
-"""One episode of a teacher: played through the production harness, scored, and written as a trajectory file."""
+"""One episode of an expert: played through the production harness, scored, and written as a trajectory file."""
 
 from __future__ import annotations
 
@@ -38,9 +38,9 @@ FIELD_KEYS = {"expert": "teacher"}
 
 @dataclass(frozen=True, slots=True)
 class ExpertEpisode:
-    """What is known of an episode without its file. Recalls and precision are of its output and of all it saw.
+    """The figures of an episode. Recalls and precision are those of its output and of all that it saw.
 
-    `pruned` counts chunks, `prunes` and `restores` the turns with such an edit, `bytes` the size of the file.
+    `pruned` counts chunks, `prunes` and `restores` the turns with such an edit, `bytes` is the size of the file.
     """
 
     task: str
@@ -75,7 +75,7 @@ class ExpertEpisode:
 
 
 class EpisodePlayer:
-    """Plays tasks for a stage: `work` takes a row that `rows` made."""
+    """Plays tasks for a stage: `work` takes a row of `episode_rows`."""
 
     def __init__(
         self,
@@ -88,7 +88,7 @@ class EpisodePlayer:
         limits: Limits,
         seed: int = 0,
     ) -> None:
-        """`folder` gets the trajectory files."""
+        """`folder` receives the trajectory files."""
         self._corpus = corpus
         self._expert = expert
         self._folder = folder
@@ -98,7 +98,7 @@ class EpisodePlayer:
         self._seed = seed
 
     async def work(self, row: Mapping[str, Any]) -> KeptRows:
-        """Plays the row's task. Raises `Unfit` for what no rerun would change, else the policy's or corpus's error."""
+        """Plays the row's task. Raises `DropRow` for what no rerun would change, else the error of policy or corpus."""
         task, rollout = task_of(row["task"], "task"), int(row["rollout"])
         gold = await self._gold(task.as_question)
         result = await self._search(task, gold, rollout)
@@ -113,13 +113,13 @@ class EpisodePlayer:
 
     async def _gold(self, question: Question) -> Gold:
         if not question.gold and not question.facts:
-            raise DropRow("no gold", "the task names neither documents nor facts, so nothing can be recalled")
+            raise DropRow("no gold", "the task has neither gold documents nor facts")
         shelf = cast("Shelf", self._corpus)
         blocking = self._corpus.blocking
         gold = await asyncio.to_thread(gold_of, question, shelf) if blocking else gold_of(question, shelf)
         reachable = frozenset().union(*gold.documents.values(), *gold.chunks.values())
         if len(reachable) < gold.needs:
-            raise DropRow("gold not in the index", f"unknown there: {', '.join(gold.missing[:5])}")
+            raise DropRow("gold not in the index", f"missing: {', '.join(gold.missing[:5])}")
         return gold
 
     async def _search(self, task: Task, gold: Gold, rollout: int) -> SearchResult:
@@ -138,19 +138,19 @@ class EpisodePlayer:
 
 
 def episode_rows(tasks: Iterable[Task], rollouts: int) -> list[dict[str, Any]]:
-    """The stage's inputs: each task as often as it is to be played."""
+    """The input rows of the stage: each task once for each rollout."""
     plain = [json.loads(encode_row(task.to_json())) for task in tasks]
     return [{"task": task, "rollout": number} for task in plain for number in range(rollouts)]
 
 
 def file_name(task: Task, rollout: int) -> str:
-    """The episode's file: the task's id as far as a file name may hold it, a digest of all of it, and the rollout."""
+    """The episode's file name: the task's id as far as it is safe, the digest of the task, and the rollout."""
     digest = blake2b(encode_row(task.to_json()).encode(), digest_size=6).hexdigest()
     return f"{_UNSAFE.sub('-', task.id)[:LONGEST_NAME].strip('.')}-{digest}-{rollout}.jsonl"
 
 
 def _without_timestamps(trajectory: Trajectory, name: str) -> Trajectory:
-    """Without clock readings, and with a name for an id: playing it again gives the same bytes."""
+    """Without clock readings and with a fixed id: playing the episode again gives the same bytes."""
     plain = trajectory.essence()
     return replace(plain, header=replace(plain.header, id=name))
 

@@ -1,4 +1,10 @@
-"""Who plays the tasks: a policy for each task, since the oracle's knows its gold."""
+"""Experts that play tasks: the oracle, which knows the gold, and any other policy with the profile's prompt in view.
+
+The oracle explores as another policy does, and edits, stops and ranks with hindsight. A policy that reads well could do
+the same: the oracle prunes only what is in view, in batches, names no id that was not shown, and searches for a gold
+document's title only if that title stands in the question or in text that was shown. What it knows beyond its view is
+which of the chunks matter, and when it has seen all of them.
+"""
 
 from __future__ import annotations
 
@@ -19,13 +25,13 @@ from context_agent.tools import EDITS
 from context_agent.types import Action, RankedId, ToolCall
 
 Expert = Callable[[Gold], Policy]
-"""Gives the policy that plays a task with this gold."""
+"""Returns the policy that plays a task with this gold."""
 
 
 def oracle_expert(
     explorer: Policy | None = None, *, settings: OracleSettings | None = None, profile: Profile
 ) -> Expert:
-    """The teacher that knows the gold; it explores as `explorer` does, by default as the embedded policy."""
+    """The expert that knows the gold. It explores like `explorer`, by default the embedded policy."""
     if explorer is None:
         from context_agent.policies.bridge import BridgePolicy
 
@@ -35,29 +41,29 @@ def oracle_expert(
 
 
 def instructed_expert(policy: Policy) -> Expert:
-    """The policy as it is, with the profile's prompt in view even where it reads none."""
+    """The policy itself, with the profile's prompt in view even if it reads none."""
     instructed = InstructedPolicy(policy)
     return lambda gold: instructed
 
 
 class InstructedPolicy:
-    """Another policy, in whose view the profile's prompt stands: whoever imitates the episode will have it in view."""
+    """A policy with the profile's prompt in its view, as a policy that imitates the episode will have it."""
 
     def __init__(self, inner: Policy) -> None:
         self._inner = inner
 
     @property
     def name(self) -> str:
-        """The inner policy's."""
+        """The name of the inner policy."""
         return self._inner.name
 
     @property
     def counter(self) -> TokenCounter | None:
-        """The inner policy's."""
+        """The token counter of the inner policy."""
         return self._inner.counter
 
     def instructions(self, profile: Profile) -> str:
-        """The inner policy's, or the profile's prompt where that is empty."""
+        """The inner policy's instructions, or the profile's prompt if they are empty."""
         return self._inner.instructions(profile) or profile.instructions()
 
     def open(self, question: str, corpus: Corpus, *, seed: int = 0) -> Actor:
@@ -67,19 +73,22 @@ class InstructedPolicy:
 
 SEARCH, PRUNE, RESTORE = "search_corpus", "prune_chunks", "restore_chunks"
 SHORTEST_TITLE = 4
-"""Characters of a title that is looked for in texts: shorter ones stand in texts by chance."""
+"""Characters from which a title is searched for in texts: shorter ones occur by coincidence."""
 
 
 @dataclass(frozen=True, slots=True)
 class OracleSettings:
-    """How the oracle behaves where it has a choice.
+    """The choices of the oracle.
 
-    `pace` is how many of the explorer's searches it makes in a turn; the others follow in the next ones, so episodes
-    get longer and stop at a smaller view. None: all at once. `prune_at` is the share of the soft threshold from which
-    it prunes, `batch` the fewest chunks it prunes while there is room, `streak` the most turns in a row with a prune
-    then (the published reward punishes longer ones). `hedge` is how many of the explorer's candidates end a ranking in
-    which gold is missing. `noise` is the chance, for each chunk in a prune, that waste stays or gold goes; gold that
-    went is restored in the end. `search_titles` searches titles of gold that stand in what was read.
+    - `pace`: how many of the explorer's searches it makes in a turn; the others follow in the next turns, which makes
+      episodes longer. None: all at once.
+    - `prune_at`: the share of the soft threshold from which it prunes.
+    - `batch`: the fewest chunks of a prune while there is room.
+    - `streak`: the most turns in a row with a prune while there is room; the published reward punishes longer ones.
+    - `hedge`: how many of the explorer's candidates end a ranking that lacks gold.
+    - `noise`: the probability, for each chunk in a prune, that waste stays or gold is pruned. Pruned gold is restored
+      before the end.
+    - `search_titles`: whether it searches for titles of gold documents that were mentioned in shown text.
     """
 
     pace: int | None = None
@@ -101,7 +110,7 @@ class OracleSettings:
     def __post_init__(self) -> None:
         if not 0 <= self.prune_at <= 1 or not 0 <= self.noise < 1:
             raise ConfigError(
-                f"prune_at must lie in 0..1 and noise in 0..1, below 1; got {self.prune_at} and {self.noise}"
+                f"prune_at must be in 0..1 and noise at least 0 and below 1; got {self.prune_at} and {self.noise}"
             )
         if min(self.batch, self.streak) < 1 or self.hedge < 0:
             raise ConfigError(
@@ -113,12 +122,12 @@ class OracleSettings:
 
 
 class OraclePolicy:
-    """The explorer with gold as its judge; for one task, any number of episodes."""
+    """The explorer with the gold as its judge; for one task and any number of episodes."""
 
     def __init__(
         self, explorer: Policy, gold: Gold, *, settings: OracleSettings | None = None, extended: bool = True
     ) -> None:
-        """`extended` says whether the profile declares `limit` and `all_but`: what is not declared is not used."""
+        """`extended` says whether the profile has the arguments `limit` and `all_but`; if not, they are not used."""
         self.name = f"oracle+{explorer.name}"
         self._explorer = explorer
         self._gold = gold
@@ -127,21 +136,21 @@ class OraclePolicy:
 
     @property
     def counter(self) -> TokenCounter | None:
-        """The explorer's."""
+        """The explorer's token counter."""
         return self._explorer.counter
 
     def instructions(self, profile: Profile) -> str:
-        """The profile's prompt, whatever the explorer reads: whoever imitates the episode will have it in view."""
+        """The profile's prompt, since a policy that imitates the episode will have it in view."""
         return profile.instructions()
 
     def open(self, question: str, corpus: Corpus, *, seed: int = 0) -> OracleActor:
-        """An actor for one episode; `seed` draws the noise."""
+        """An actor for one episode; `seed` determines the noise."""
         explorer = self._explorer.open(question, corpus, seed=seed)
         return OracleActor(question, corpus, explorer, self._gold, self._settings, seed=seed, extended=self._extended)
 
 
 class OracleActor:
-    """One episode."""
+    """The oracle in one episode."""
 
     def __init__(
         self,
@@ -162,14 +171,14 @@ class OracleActor:
         self._extended = extended
         self._draw = random.Random(f"{seed}:{question}")
         self._titles: dict[str, frozenset[int]] | None = None
-        """Titles of gold documents that were not searched for yet, folded, and the needs that each meets."""
+        """Normalised titles of gold documents that were not searched for yet, with the needs that each meets."""
         self._waiting: tuple[ToolCall, ...] = ()
-        """Searches of the explorer's that the pace has put off."""
+        """Searches of the explorer that `pace` has deferred."""
         self._pruned_in_a_row = 0
         self._ending = False
 
     async def act(self, view: View) -> Action:
-        """The explorer's searches with the oracle's edits; the ranking where nothing is missing or nothing is left."""
+        """The explorer's searches with the oracle's edits; the ranking if no gold is missing or no search is left."""
         if not self._ending:
             searches, pressed = await self._searches(view)
             if searches:
@@ -184,11 +193,11 @@ class OracleActor:
         return Action(ranking=self._ranking(view))
 
     def partial(self, view: View) -> tuple[RankedId, ...]:
-        """The ranking for this view, where a limit ends the episode."""
+        """The ranking for this view if a limit ends the episode."""
         return self._ranking(view)
 
     async def _searches(self, view: View) -> tuple[tuple[ToolCall, ...], bool]:
-        """The next searches, none where all is found, and whether the explorer needed room for its own."""
+        """The next searches, none if all gold was seen, and whether the explorer needed room for its own."""
         if len(self._met((*view.blocks, *view.pruned))) == self._gold.needs:
             return (), False
         searches, pressed = self._waiting, False
@@ -211,7 +220,7 @@ class OracleActor:
         return ToolCall(call.name, {key: value for key, value in call.arguments.items() if key != "limit"}, call.id)
 
     async def _named(self, view: View) -> list[str]:
-        """Titles of missing gold documents that stand in the question or in view, each given once."""
+        """Titles of missing gold documents that stand in the question or in view, each returned once."""
         if not self._settings.search_titles:
             return []
         if self._titles is None:
@@ -224,7 +233,7 @@ class OracleActor:
         return titles
 
     def _look_up(self) -> dict[str, frozenset[int]]:
-        """Title without its bracketed part, folded, to the needs that documents of that title meet."""
+        """Normalised titles without brackets, with the needs that documents of that title meet."""
         title_needs = [
             (chunk.title, met)
             for document, met in self._gold.documents.items()
@@ -239,7 +248,7 @@ class OracleActor:
         return titles
 
     def _prune(self, view: View, pressed: bool) -> tuple[ToolCall, ...]:
-        """A prune of the waste in view, where it is due."""
+        """A prune of the waste in view, if one is due."""
         soft, settings = view.budget.soft, self._settings
         pressed = pressed or view.tier is not Tier.OPEN
         waste = [block for block in view.blocks if not self._meets(block)]
@@ -255,12 +264,12 @@ class OracleActor:
         return (ToolCall(PRUNE, {"chunk_ids": [block.id for block in view.blocks if block.id in dropped]}),)
 
     def _goes(self, block: Block, view: View) -> bool:
-        """Whether a block is pruned: waste, and at times, by noise, the other one. Gold only where it can come back."""
+        """Whether a block is pruned: waste, and by noise sometimes gold, but only if it can be restored."""
         wrong = self._draw.random() < self._settings.noise
         return (wrong and RESTORE in view.tools) if self._meets(block) else not wrong
 
     def _last_edits(self, view: View) -> tuple[ToolCall, ...]:
-        """Brings back the gold that noise pruned, in place of what is waste."""
+        """Restores the gold that noise pruned, in place of waste."""
         hidden = [block for block in view.pruned if self._meets(block) and not view.shows(block.id)]
         if not hidden or RESTORE not in view.tools:
             return ()
@@ -269,7 +278,7 @@ class OracleActor:
         return (*prune, ToolCall(RESTORE, {"chunk_ids": list(dict.fromkeys(block.id for block in hidden))}))
 
     def _ranking(self, view: View) -> tuple[RankedId, ...]:
-        """One chunk of each gold document in view, in the order of the needs; with gold missing, a few candidates."""
+        """One chunk of each gold document in view, in the order of the needs; if gold is missing, a few candidates."""
         best: dict[str, str] = {}
         for block in sorted((b for b in view.blocks if self._meets(b)), key=lambda b: (min(self._meets(b)), b.key)):
             best.setdefault(block.document_id, block.id)

@@ -1,19 +1,19 @@
-"""Which episodes are worth imitating: the rules of Context-1's supervised stage (the report), each one an option.
+"""Which episodes are worth imitating: the rules of Context-1's supervised stage, each one an option.
 
-Rules in their order; an episode is dropped by the first that it breaks.
+An episode is dropped by the first rule that it breaks.
 
-1. `malformed`: it did not end by a ranking of its own, or made more mistakes than `max_mistakes`.
-2. `lost`: it found what it then did not hand back: trajectory recall - output recall >= `max_gap`.
+1. `malformed`: it did not end with its own ranking, or made more than `max_mistakes` mistakes.
+2. `lost`: it saw gold that it did not return: trajectory recall - output recall >= `max_gap`.
 3. `repeated`: of a task's episodes above both thresholds (trajectory recall > `min_trajectory_recall` and output recall
-   > `min_output_recall`; all of these would be kept) only the best `high_per_task` stay.
-4. `low`: below a threshold, with something found, it is kept by chance, the less likely the less was found:
+   > `min_output_recall`) only the best `high_per_task` stay.
+4. `low`: below a threshold, with some gold returned, it is kept at random with probability
    p = `low_rate` * mean(min(1, trajectory recall / its threshold), min(1, output recall / its threshold)).
-5. `zero`: of the episodes that handed back no gold at all one a task (`zero_per_task`) is a candidate, and at most
-   a share of `max_zero_share` of what is kept consists of them.
+5. `zero`: of the episodes that returned no gold, `zero_per_task` of each task are candidates, and at most a share of
+   `max_zero_share` of the kept episodes are of this kind.
 
-Chance is a digest of seed and episode, never an order: an episode's lot does not depend on which others there are, but
-for the rules that compare. The report publishes the thresholds 0.5 and 0.4, the 5 %, the "one per query" of zero and
-high-recall episodes; the rate, its shape, the gap and the count of mistakes are this project's.
+Randomness is a digest of seed and episode, so the draw for an episode does not depend on the other episodes or on their
+order. The report publishes the thresholds 0.5 and 0.4, the 5 %, and the one zero-recall and one high-recall episode for
+each query. The rate, its formula, the gap and the number of mistakes are this project's.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ from context_agent.errors import ConfigError
 from context_agent.synth_data.demonstrations.episodes import ExpertEpisode
 
 DROP_RULES = ("malformed", "lost", "repeated", "low", "zero")
-"""What an episode can be dropped for, in the order of judgement."""
+"""The rules that drop an episode, in order."""
 KEPT_KINDS = ("high", "low", "zero")
-"""What an episode can be kept as: above both thresholds, sampled from below them, without any gold."""
+"""The kinds of kept episodes: above both thresholds, sampled from below them, without any gold."""
 
 
 @dataclass(frozen=True, slots=True)
 class DemonstrationFilters:
-    """The rules' numbers; the module's docstring says what each does."""
+    """The values of the rules, described in the module's docstring."""
 
     min_trajectory_recall: float = 0.5
     min_output_recall: float = 0.4
@@ -54,7 +54,7 @@ class DemonstrationFilters:
     def __post_init__(self) -> None:
         for name in ("min_trajectory_recall", "min_output_recall", "low_rate", "max_zero_share", "max_gap"):
             if not 0 <= getattr(self, name) <= 1:
-                raise ConfigError(f"filter {name} must lie in 0..1; got {getattr(self, name)}")
+                raise ConfigError(f"filter {name} must be in 0..1; got {getattr(self, name)}")
         for name in ("zero_per_task", "high_per_task", "max_mistakes"):
             if getattr(self, name) < 0:
                 raise ConfigError(f"filter {name} must not be negative; got {getattr(self, name)}")
@@ -62,7 +62,7 @@ class DemonstrationFilters:
 
 @dataclass(frozen=True, slots=True)
 class FilterVerdict:
-    """What becomes of an episode: kept as one of `KEPT`, or dropped by one of the `RULES`."""
+    """The verdict on an episode: kept as one of `KEPT_KINDS`, or dropped by one of the `DROP_RULES`."""
 
     episode: ExpertEpisode
     keep: bool
@@ -70,7 +70,7 @@ class FilterVerdict:
 
 
 def filter_episodes(episodes: Sequence[ExpertEpisode], filters: DemonstrationFilters) -> list[FilterVerdict]:
-    """A verdict for each episode, in their order. Whatever the order, the verdicts are the same."""
+    """A verdict for each episode, in their order. The verdicts do not depend on the order."""
     verdicts = {episode.file: _verdict_alone(episode, filters) for episode in episodes}
     _drop_repeated(verdicts, filters)
     _drop_zero(verdicts, filters)
@@ -84,7 +84,7 @@ def uniform_draw(seed: int, rule: str, file: str) -> float:
 
 
 def _verdict_alone(episode: ExpertEpisode, filters: DemonstrationFilters) -> FilterVerdict:
-    """The verdict by the rules that look at one episode."""
+    """The verdict by the rules for a single episode."""
     seen, returned = episode.trajectory_recall, episode.output_recall
     if episode.stop_reason != StopReason.FINISHED or episode.mistakes > filters.max_mistakes:
         return FilterVerdict(episode, False, "malformed")
@@ -107,7 +107,7 @@ def _threshold_share(value: float, threshold: float) -> float:
 
 
 def _drop_repeated(verdicts: dict[str, FilterVerdict], filters: DemonstrationFilters) -> None:
-    """Drops the episodes of a task beyond the best ones: highest recalls, then fewest mistakes, turns and tokens."""
+    """Drops a task's episodes after the best: highest recalls, then fewest mistakes, turns and tokens."""
     if not filters.high_per_task:
         return
 
@@ -126,7 +126,7 @@ def _drop_repeated(verdicts: dict[str, FilterVerdict], filters: DemonstrationFil
 
 
 def _drop_zero(verdicts: dict[str, FilterVerdict], filters: DemonstrationFilters) -> None:
-    """Drops the episodes without gold beyond one a task, then beyond their share of what is kept."""
+    """Drops the episodes without gold beyond those allowed for a task, then beyond their share of the kept ones."""
 
     def order(episode: ExpertEpisode) -> tuple[float, ...]:
         return (uniform_draw(filters.seed, "zero", episode.file),)
@@ -158,9 +158,9 @@ def _beyond(
 
 @dataclass(frozen=True, slots=True)
 class EpisodeMeans:
-    """Means over episodes, but `hops`, which counts them. None where nothing says.
+    """Means over episodes, except `hops`, which counts them. None if nothing was measured.
 
-    `prune_accuracy` is over the episodes that pruned; `chunks_per_prune` divides all chunks pruned by all prunes.
+    `prune_accuracy` is over the episodes with a prune; `chunks_per_prune` divides all pruned chunks by all prunes.
     """
 
     episodes: int
@@ -178,7 +178,7 @@ class EpisodeMeans:
 
     @staticmethod
     def of(episodes: Sequence[ExpertEpisode]) -> EpisodeMeans:
-        """The figures of these episodes."""
+        """The means of these episodes."""
         prunes = sum(episode.prunes for episode in episodes)
         return EpisodeMeans(
             episodes=len(episodes),
@@ -203,10 +203,10 @@ _MEANS = (
 
 @dataclass(frozen=True, slots=True)
 class DemonstrationReport:
-    """What a run did. `unplayed` counts by reason the episodes that were not finished: no gold, a server that failed.
+    """The result of a run. `unplayed` counts the unfinished episodes by reason: no gold, a server that failed.
 
-    `dropped` counts by rule, in the order of the rules; `kept` by what an episode was kept as. `resumed` were finished
-    in earlier runs, `again` were played once more because their files were gone or cut.
+    `dropped` counts by rule, in the order of the rules; `kept` by kind. `resumed` episodes were finished in earlier
+    runs, `again` episodes were played again because their files were missing or cut.
     """
 
     tasks: int
@@ -243,15 +243,15 @@ class DemonstrationReport:
         )
 
     def to_json(self) -> dict[str, Any]:
-        """Plain data, in a fixed order of keys."""
+        """The report as plain data, with its keys in a fixed order."""
         return asdict(self)
 
     def settled(self) -> dict[str, Any]:
-        """The same without what only the last run did, so that a resumed run leaves what an undisturbed one does."""
+        """The report without `resumed` and `again`, so that a resumed run writes the same file."""
         return {key: value for key, value in self.to_json().items() if key not in ("resumed", "again")}
 
     def figures(self) -> list[tuple[str, str, str]]:
-        """Lines of a table: a figure's name, its value over what was played, and over what was kept."""
+        """The rows of a table: a measure, its value over the played episodes, and over the kept ones."""
         both = asdict(self.played_figures), asdict(self.kept_figures)
         return [(name.replace("_", " "), _cell(both[0][name]), _cell(both[1][name])) for name in both[0]]
 

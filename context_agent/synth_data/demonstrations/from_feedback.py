@@ -1,8 +1,20 @@
-"""Training tasks from judgements on served searches.
+"""Tasks and demonstrations from user feedback on served searches.
 
-A task is a question that was asked; its gold are the documents that were judged relevant to it, its distractors those
-that were judged irrelevant. All searches with the same words asked count together. A judge's later word on a document
-replaces the former; where judges disagree the majority decides, and a tie leaves the document out.
+**Tasks.** A task is a question that was asked. Its gold are the documents judged relevant to it, its distractors those
+judged irrelevant. All searches with the same question count together. A judge's later verdict on a document replaces
+the earlier one. If judges disagree the majority decides, and a tie leaves the document out.
+
+**Demonstrations.** A judged trajectory is scored by the verdicts on its question: `helpful` and `bad` count the
+relevant and irrelevant documents of its ranking, `missed` the relevant documents that it does not rank. A trajectory is
+dropped by the first of these rules:
+
+1. `unknown`: its file does not exist. `torn`, `unsound`: the file is cut, or does not replay.
+2. `unfinished`: it did not end with its own ranking. `mistakes`: it made more than `mistakes` mistakes.
+3. `poor rating`: the mean of its ratings, if it has any, is below `rating`.
+4. `bad documents`: its ranking has more than `bad` irrelevant documents.
+5. `nothing good`: no document of its ranking was judged relevant, and nobody rated it.
+6. `changed`: the replay check found a difference, if one is requested.
+7. `another is better`: only the best `per_question` trajectories of each question stay.
 """
 
 from __future__ import annotations
@@ -36,15 +48,15 @@ NOT_RELEVANT = "no document judged relevant"
 NOT_IN_INDEX = "no relevant document is in the index"
 
 DocumentOf = Callable[[str], str | None]
-"""The document of a document's or a passage's id; None where the index has neither."""
+"""The document of a document's or passage's id; None if the index has neither."""
 
 
 @dataclass(slots=True)
 class FeedbackReport:
-    """What became of a log. `judgements` and `questions` say by reason how many were dropped.
+    """Counts of a feedback log. `judgements` and `questions` count the dropped ones by reason.
 
-    `conflicts` are documents on which judges disagreed, `ties` those of them left out for it, `missing` the judged
-    ids that the index does not have, `replaced` the verdicts that their own judge took back later.
+    `conflicts` counts the documents on which judges disagreed, `ties` those of them that were left out, `missing` the
+    judged ids that the index lacks, `replaced` the verdicts that their judge changed later.
     """
 
     read: int = 0
@@ -72,21 +84,21 @@ class FeedbackReport:
 
 @dataclass(slots=True)
 class _JudgedQuestion:
-    """A question, and what each judge last said of each document: True for relevant."""
+    """A question, and each judge's last verdict on each document: True for relevant."""
 
     question: str
-    said: dict[str, dict[str, bool]] = field(default_factory=lambda: defaultdict(dict))
+    votes: dict[str, dict[str, bool]] = field(default_factory=lambda: defaultdict(dict))
     trajectories: dict[str, None] = field(default_factory=dict)
     ratings: list[int] = field(default_factory=list)
     conflicts: int = 0
     lost: bool = False
-    """Whether something relevant is not in the index."""
+    """Whether a relevant document is not in the index."""
 
 
 def tasks_from_feedback(
     judgements: Iterable[Judgement], trajectories: FeedbackLog, corpus: Corpus
 ) -> tuple[list[Task], FeedbackReport]:
-    """The tasks, in the order in which their questions were first judged, and what became of the rest."""
+    """The tasks in the order in which their questions were first judged, and the report."""
     cases, report = _judged_questions(judgements, trajectories, corpus)
     tasks = [task for case in cases.values() if (task := _task(case, report)) is not None]
     report.tasks = len(tasks)
@@ -95,21 +107,21 @@ def tasks_from_feedback(
 
 @dataclass(frozen=True, slots=True)
 class QuestionVerdicts:
-    """What was settled on, document by document, of each question that was judged."""
+    """The settled verdicts on the documents of each judged question."""
 
     by_question: Mapping[str, Mapping[str, bool]]
 
     def key(self, question: str) -> str:
-        """The same for questions that count as one."""
+        """A key that equal questions share."""
         return _question_key(question)
 
     def of(self, question: str) -> Mapping[str, bool]:
-        """True for a relevant document, False for an irrelevant one; nothing of ties and of what nobody judged."""
+        """True for a relevant document, False for an irrelevant one; ties and unjudged documents are missing."""
         return self.by_question.get(_question_key(question), {})
 
 
 def question_verdicts(judgements: Iterable[Judgement], trajectories: FeedbackLog, corpus: Corpus) -> QuestionVerdicts:
-    """The verdicts that tasks are made of, over all searches for a question and all judges."""
+    """The settled verdicts over all searches and judges."""
     cases, _ = _judged_questions(judgements, trajectories, corpus)
     return QuestionVerdicts({key: _majority(case)[0] for key, case in cases.items()})
 
@@ -139,7 +151,7 @@ def _judged_questions(
 def _add_judgement(
     case: _JudgedQuestion, judgement: Judgement, document_of: DocumentOf, report: FeedbackReport
 ) -> None:
-    """Adds a judgement. One that has no judge's name is a judge of its own."""
+    """Adds a judgement. A judgement without a user counts as a judge of its own."""
     judge = f"user:{judgement.user}" if judgement.user else f"judgement:{judgement.id}"
     case.trajectories[judgement.trajectory] = None
     if judgement.rating is not None:
@@ -155,8 +167,8 @@ def _add_judgement(
             else:
                 verdicts[document] = verdict
     for document, verdict in verdicts.items():
-        report.replaced += case.said[document].get(judge, verdict) != verdict
-        case.said[document][judge] = verdict
+        report.replaced += case.votes[document].get(judge, verdict) != verdict
+        case.votes[document][judge] = verdict
 
 
 def _task(case: _JudgedQuestion, report: FeedbackReport) -> Task | None:
@@ -183,20 +195,20 @@ def _task(case: _JudgedQuestion, report: FeedbackReport) -> Task | None:
 
 
 def _majority(case: _JudgedQuestion) -> tuple[dict[str, bool], int]:
-    """The verdict on each document by majority, and how many ties have none. Notes the conflicts in the case."""
+    """The majority verdict on each document, and the number of ties. Stores the number of conflicts in the case."""
     verdicts: dict[str, bool] = {}
     case.conflicts = 0
-    for document, votes in case.said.items():
+    for document, votes in case.votes.items():
         relevant = sum(votes.values())
         irrelevant = len(votes) - relevant
         case.conflicts += bool(relevant and irrelevant)
         if relevant != irrelevant:
             verdicts[document] = relevant > irrelevant
-    return verdicts, len(case.said) - len(verdicts)
+    return verdicts, len(case.votes) - len(verdicts)
 
 
 def _label(case: _JudgedQuestion) -> Mapping[str, Any]:
-    judges = {judge for votes in case.said.values() for judge in votes}
+    judges = {judge for votes in case.votes.values() for judge in votes}
     return {
         "trajectories": list(case.trajectories),
         "judges": len(judges),
@@ -222,7 +234,7 @@ def _owner(corpus: Corpus, chunk_id: str) -> str | None:
 
 
 def _question_key(question: str) -> str:
-    """Questions that differ by case and spaces alone are one."""
+    """Questions that differ only in case and spacing are equal."""
     return " ".join(question.split()).casefold()
 
 
@@ -238,12 +250,12 @@ FEEDBACK_RULES = (
     "changed",
     "another is better",
 )
-"""What a judged trajectory can be dropped for, in the order of judgement."""
+"""The rules that drop a judged trajectory, in order."""
 
 
 @dataclass(frozen=True, slots=True)
 class FeedbackFilters:
-    """The rules' numbers; the module's docstring says what each does. `per_question` of 0 keeps all."""
+    """The values of the rules, described in the module's docstring. `per_question=0` keeps all."""
 
     rating: float = 4.0
     bad: int = 0
@@ -253,13 +265,13 @@ class FeedbackFilters:
     def __post_init__(self) -> None:
         if not 1 <= self.rating <= 5 or min(self.bad, self.mistakes, self.per_question) < 0:
             raise ConfigError(
-                f"rating must lie in 1..5, and bad, mistakes and per_question must not be negative; got {self}"
+                f"rating must be in 1..5, and bad, mistakes and per_question must not be negative; got {self}"
             )
 
 
 @dataclass(frozen=True, slots=True)
 class FeedbackScores:
-    """What people made of a trajectory. Counts of documents; `rating` is the mean of its own, None for none."""
+    """The feedback on a trajectory. Counts of documents; `rating` is the mean of its ratings, None without any."""
 
     trajectory: str
     question: str = ""
@@ -272,22 +284,22 @@ class FeedbackScores:
 
     @property
     def order(self) -> tuple[float, ...]:
-        """Smaller is better: more of the relevant handed back, fewer bad, rated higher; then the cheaper one."""
+        """A sort key, smaller is better: higher recall, fewer bad documents, higher rating; then cheaper."""
         relevant = self.helpful + self.missed
         recall = self.helpful / relevant if relevant else 0.0
         return (-recall, self.bad, -(self.rating or 0.0), self.missed, self.mistakes, self.tokens)
 
     def to_json(self) -> dict[str, Any]:
-        """The line of an index, but for the file."""
+        """The row of an index, without the file."""
         names = ("trajectory", "question", "helpful", "bad", "missed", "rating", "mistakes", "tokens")
         return {name: getattr(self, name) for name in names}
 
 
 @dataclass(slots=True)
 class FeedbackSelection:
-    """What becomes of the judged trajectories: those to imitate and the others, each with its row.
+    """The selected and the dropped trajectories, each with its row.
 
-    `reasons` counts the dropped by rule; `checks` are those of the replay check, where it was asked for.
+    `reasons` counts the dropped ones by rule; `checks` are the results of the replay check, if there was one.
     """
 
     kept: list[TrajectoryRow] = field(default_factory=list)
@@ -296,12 +308,12 @@ class FeedbackSelection:
     checks: list[ReplayResult] = field(default_factory=list)
 
     def drop(self, path: Path, standing: FeedbackScores, reason: str, **more: Any) -> None:
-        """Counts one out."""
+        """Adds a dropped trajectory."""
         self.reasons[reason] += 1
         self.dropped.append(TrajectoryRow(path, {"reason": reason, **standing.to_json(), **more}))
 
     def counts(self) -> dict[str, Any]:
-        """How many were judged, kept, and dropped by which rule."""
+        """The number of judged and kept trajectories, and of the dropped ones by rule."""
         dropped = {rule: self.reasons[rule] for rule in FEEDBACK_RULES if self.reasons[rule]}
         return {"judged": len(self.kept) + len(self.dropped), "kept": len(self.kept), "dropped": dropped}
 
@@ -314,9 +326,9 @@ async def demonstrations_from_feedback(
     *,
     check: ReplaySettings | None = None,
 ) -> FeedbackSelection:
-    """Sorts the judged trajectories, in the order in which they were first judged.
+    """Selects the judged trajectories that are worth imitating, in the order in which they were first judged.
 
-    With `check` each that is liked is played again, and dropped where a view differs. Raises `CorpusError`.
+    With `check` each candidate is replayed, and dropped if a view differs. Raises `CorpusError`.
     """
     filters, selection = filters or FeedbackFilters(), FeedbackSelection()
     verdicts_by_question = question_verdicts(judgements, log, corpus)
@@ -346,7 +358,7 @@ async def demonstrations_from_feedback(
 def _keep_best(
     group: list[tuple[FeedbackScores, Path]], filters: FeedbackFilters, selection: FeedbackSelection
 ) -> None:
-    """Keeps the best of a question; each of the others names the one that was preferred to it."""
+    """Keeps the best candidates of a question; each of the others names the best one."""
     ordered = sorted(group, key=lambda candidate: (candidate[0].order, candidate[0].trajectory))
     most = filters.per_question or len(ordered)
     selection.kept += [TrajectoryRow(path, scores.to_json()) for scores, path in ordered[:most]]
@@ -357,7 +369,7 @@ def _keep_best(
 def _score_and_rule(
     path: Path, name: str, verdicts: Mapping[str, bool], judgements: Sequence[Judgement], filters: FeedbackFilters
 ) -> tuple[FeedbackScores, str | None, str]:
-    """The standing, and by which rule it is out, None for none; with what there is to say of it."""
+    """The scores, the rule that drops the trajectory or None, and a detail."""
     trajectory = read_or_problem(path)
     if isinstance(trajectory, str):
         return FeedbackScores(name), "unsound", trajectory
@@ -395,7 +407,7 @@ def _feedback_scores(
 
 
 def _ratings(judgements: Iterable[Judgement]) -> list[int]:
-    """What each judge last rated; one without a name is a judge of its own."""
+    """The last rating of each judge; a judgement without a user counts as a judge of its own."""
     ratings = {
         judgement.user or f"judgement:{judgement.id}": judgement.rating
         for judgement in judgements

@@ -1,4 +1,4 @@
-"""Which recorded episodes the harness and the corpus of today would still show: `eval.rerun` over many files."""
+"""Which recorded episodes the harness and corpus of today still reproduce: `eval.rerun` over many files."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from context_agent.version import __version__
 
 @dataclass(frozen=True, slots=True)
 class ReplaySettings:
-    """What a record is held against; see `eval.rerun.rerun`."""
+    """What a record is compared with; see `eval.rerun.rerun`."""
 
     counter: TokenCounter | None = None
     profile: Profile | None = None
@@ -34,9 +34,9 @@ class ReplaySettings:
 
 @dataclass(frozen=True, slots=True)
 class ReplayResult:
-    """A file and how its episode differs today; None for one whose views are all the same.
+    """A file and the first difference of its replay; None if all views are equal.
 
-    `question` and `version`, that of the harness which recorded it, are empty for a file that cannot be read.
+    `question`, and the `version` of the harness that recorded it, are empty for a file that cannot be read.
     """
 
     path: Path
@@ -46,7 +46,7 @@ class ReplayResult:
     turns: int = 0
 
     def to_json(self) -> dict[str, Any]:
-        """A line of a report."""
+        """The row of a report."""
         row: dict[str, Any] = {"file": str(self.path), "question": self.question, "version": self.version}
         if self.difference is None:
             return {**row, "same": True, "turns": self.turns}
@@ -62,7 +62,7 @@ class ReplayResult:
 
 @dataclass(frozen=True, slots=True)
 class ReplaySummary:
-    """How many are the same, and how many differ by which cause. `versions` are those of the records, with counts."""
+    """Counts of equal and different episodes, the latter by cause, and of the versions that recorded them."""
 
     checked: int
     same: int
@@ -72,14 +72,14 @@ class ReplaySummary:
 
     @staticmethod
     def of(results: Sequence[ReplayResult]) -> ReplaySummary:
-        """The counts; causes in the order of `Cause`."""
+        """The counts of these results, with causes in the order of `Cause`."""
         counted = Counter(result.difference.cause for result in results if result.difference is not None)
         causes = {cause.value: counted[cause] for cause in Cause if counted[cause]}
         versions = Counter(result.version or "unknown" for result in results)
         return ReplaySummary(len(results), len(results) - counted.total(), causes, dict(sorted(versions.items())))
 
     def to_json(self) -> dict[str, Any]:
-        """Plain data."""
+        """The summary as plain data."""
         return {
             "checked": self.checked,
             "same": self.same,
@@ -97,7 +97,7 @@ async def check_files(
     *,
     advance: Callable[[int, int | None], None] = lambda done, total: None,
 ) -> list[ReplayResult]:
-    """Each file's episode, played again. One that cannot be read is a difference like any other and stops nothing."""
+    """Replays each file's episode. A file that cannot be read counts as a difference."""
     files = list(paths)
     results = []
     for number, path in enumerate(files, start=1):
@@ -107,7 +107,7 @@ async def check_files(
 
 
 async def check_file(path: Path, corpus: Corpus, terms: ReplaySettings) -> ReplayResult:
-    """One file's episode, played again. Raises `CorpusError` for a corpus that cannot be used."""
+    """Replays a file's episode. Raises `CorpusError` for a corpus that cannot be used."""
     trajectory = read_or_problem(path)
     if isinstance(trajectory, str):
         return ReplayResult(path, Difference(Cause.UNSOUND, -1, trajectory))
@@ -125,7 +125,7 @@ async def check_file(path: Path, corpus: Corpus, terms: ReplaySettings) -> Repla
 
 
 def read_or_problem(path: Path) -> Trajectory | str:
-    """The trajectory of a file, or why there is none in it."""
+    """The trajectory of a file, or the reason why it cannot be read."""
     try:
         return read(path)
     except (TrajectoryError, RecursionError, AttributeError, ConfigError) as error:
@@ -133,14 +133,16 @@ def read_or_problem(path: Path) -> Trajectory | str:
 
 
 def trajectory_files(paths: Sequence[Path]) -> list[Path]:
-    """The trajectory files among these files and, with their folders, in these folders; each once, in order of path.
+    """The trajectory files among these files and in these folders, each once, ordered by path.
 
-    Files named by themselves are taken as they are. Raises `DataError` for a path that is not there, or where no
-    trajectory is.
+    Files that are named themselves are not examined. Raises `DataError` for a path that does not exist, and if there is
+    no trajectory.
     """
     files = dict.fromkeys(file for path in paths for file in _files_in(path))
     if not files:
-        raise DataError(f"no trajectory in {', '.join(map(str, paths))}: `ctx1 serve --trajectories FOLDER` keeps them")
+        raise DataError(
+            f"no trajectory in {', '.join(map(str, paths))}: record some with `ctx1 serve --trajectories FOLDER`"
+        )
     return list(files)
 
 
@@ -155,7 +157,7 @@ def _files_in(path: Path) -> Iterator[Path]:
 
 @dataclass(frozen=True, slots=True)
 class TrajectoryRow:
-    """A file that is to be kept, with what its line in the index says; or one that is dropped, with the reason."""
+    """A trajectory file, with its row in the list of kept or dropped ones."""
 
     path: Path
     row: dict[str, Any]
@@ -164,16 +166,17 @@ class TrajectoryRow:
 def write_selection(
     folder: Path, selected: Sequence[TrajectoryRow], dropped: Sequence[TrajectoryRow], report: dict[str, Any]
 ) -> None:
-    """Copies what is kept to `folder`, as `ctx1 train sft` reads it, with an index, the dropped ones and a report.
+    """Copies the kept files to `folder`, as `ctx1 train sft` reads it, with lists of kept and dropped ones and a
+    report.
 
-    What an earlier call kept there, and this one does not, is taken away. Raises `ConfigError` for a folder of
-    `ctx1 synth trajectories`, whose own files these would mix with, and for two files of the same name.
+    Files that an earlier call kept and this one does not are deleted. Raises `ConfigError` for a folder of `ctx1 synth
+    trajectories`, and for two files of the same name.
     """
     if (folder / EPISODES).exists():
         raise ConfigError(f"{folder} holds the episodes of `ctx1 synth trajectories`: name another folder")
     names = Counter(row.path.name for row in selected)
     if (twice := next((name for name, count in names.items() if count > 1), None)) is not None:
-        raise ConfigError(f"{twice} is the name of {names[twice]} files: check their folders one by one")
+        raise ConfigError(f"{names[twice]} files have the name {twice}: check their folders one at a time")
     target = folder / KEPT
     target.mkdir(parents=True, exist_ok=True)
     for row in selected:
@@ -188,7 +191,7 @@ def write_selection(
 
 
 def _indexed_names(index: Path) -> set[str]:
-    """The names that an earlier index has: of those files and no others it is known that they were put there."""
+    """The file names in an earlier list: only those files were copied by an earlier call."""
     from context_agent.questions import load_rows
 
     if not index.exists():
@@ -205,5 +208,5 @@ class _IndexedFile:
 def _indexed_file(row: object, number: int, location: str) -> _IndexedFile:
     name = row.get("file") if isinstance(row, dict) else None
     if not isinstance(name, str) or Path(name).name != name:
-        raise DataError(f"{location}: names no file")
+        raise DataError(f"{location}: the row names no file")
     return _IndexedFile(str(number), name)

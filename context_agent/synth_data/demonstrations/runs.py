@@ -1,14 +1,14 @@
-"""Tasks to a folder of trajectories to imitate, resumable at any moment.
+"""Runs that turn tasks into a folder of demonstrations; a killed run resumes.
 
-    FOLDER/kept/*.jsonl        the trajectories that the filters kept: what supervised training reads
-    FOLDER/trajectories.jsonl  a line for each of them: task, file, recalls, turns, tokens, teacher
-    FOLDER/dropped/*.jsonl     the others, and in FOLDER/dropped.jsonl the rule that each broke
-    FOLDER/report.json         the counts by rule, and the figures of both
-    FOLDER/episodes.jsonl      a line for each episode played, with its journal: what a rerun goes on from
+    FOLDER/kept/*.jsonl        the trajectories that the filters kept: the input of supervised training
+    FOLDER/trajectories.jsonl  a line for each of them: task, file, recalls, turns, tokens, expert (key `teacher`)
+    FOLDER/dropped/*.jsonl     the other trajectories; FOLDER/dropped.jsonl has the rule that each broke
+    FOLDER/report.json         the counts by rule, and the means of both
+    FOLDER/episodes.jsonl      a line for each episode, with its journal, from which a rerun resumes
 
-An episode's file appears whole or not at all. A rerun plays what is not in the journal and what is lost: an episode
-that is to be kept, but whose file is gone or is not as long as it was. The filters are applied anew each time, to all
-episodes, so a rerun with other filters plays nothing again.
+An episode's file appears whole or not at all. A rerun plays the episodes that are not in the journal, and those to be
+kept whose file is missing or has another length. The filters are applied to all episodes in each run, so a rerun with
+other filters plays no episode again.
 """
 
 from __future__ import annotations
@@ -38,14 +38,14 @@ from context_agent.synth_data.task import Task, write_json, write_rows
 STAGE = "trajectories"
 EPISODES, INDEX, DROPPED, REPORT = "episodes.jsonl", "trajectories.jsonl", "dropped.jsonl", "report.json"
 NEW, KEPT, REJECTED = "new", "kept", "dropped"
-"""Folders of trajectory files: played and not yet judged, kept, dropped."""
+"""Folders of trajectory files: not judged yet, kept, dropped."""
 MOST_ROUNDS = 3
-"""Times that lost episodes are played again, before the folder is taken for one that loses files."""
+"""Rounds in which lost episodes are played again before the run fails."""
 
 
 @dataclass(frozen=True, slots=True)
 class DemonstrationSettings:
-    """How tasks are played and what is kept. `expert` describes the expert's options, for the journal to compare."""
+    """How tasks are played and what is kept. `expert` describes the expert's options, for the journal."""
 
     rollouts: int = 1
     profile: Profile = field(default_factory=default)
@@ -58,7 +58,7 @@ class DemonstrationSettings:
     expert: str = ""
 
     def journaled(self, corpus: Corpus) -> dict[str, object]:
-        """What must be equal for a run to go on from another: all that an episode depends on, beside its task."""
+        """What must be equal for a run to resume another: all that an episode depends on besides its task."""
         return {
             "teacher": self.expert,
             "corpus": corpus.name,
@@ -78,10 +78,10 @@ async def make_demonstrations(
     *,
     advance: Callable[[int, int | None], None] | None = None,
 ) -> DemonstrationReport:
-    """Plays every task, judges the episodes and settles their files. Raises `DataError` where there is no task.
+    """Plays every task, filters the episodes and sorts their files. Raises `DataError` without tasks.
 
-    What fails (a server, a task whose gold is not in the corpus, a question too long for the window) costs its own
-    episode alone, and is counted in the report. Raises `ConfigError` for a folder begun with other settings.
+    A failure (a server, a task whose gold is not in the corpus, a question too long for the window) only affects its
+    own episode and is counted in the report. Raises `ConfigError` for a folder that was started with other settings.
     """
     if not tasks:
         raise DataError("there are no tasks to play")
@@ -118,7 +118,10 @@ async def make_demonstrations(
         again += len(lost)
         stages.redo_inputs(out, lambda row: row["file"] in lost)  # noqa: B023 (called before the next round)
     else:
-        raise DataError(f"{folder}: {len(lost)} trajectory files vanish as soon as they are written")
+        raise DataError(
+            f"{folder}: {len(lost)} trajectory files disappeared after they were written: check the disk, or use "
+            "another folder"
+        )
     _sort_files(folder, verdicts, keep_dropped=settings.keep_dropped)
     report = DemonstrationReport.of(
         verdicts,
@@ -143,7 +146,7 @@ def _unplayed(out: Path) -> Mapping[str, int]:
 
 
 def _episode_path(folder: Path, episode: ExpertEpisode) -> Path | None:
-    """Where the episode's file lies, whole; None where it is gone or was cut."""
+    """The path of the episode's complete file; None if it is missing or cut."""
     for name in (NEW, KEPT, REJECTED):
         path = folder / name / episode.file
         if path.is_file() and path.stat().st_size == episode.bytes:
@@ -152,7 +155,7 @@ def _episode_path(folder: Path, episode: ExpertEpisode) -> Path | None:
 
 
 def _sort_files(folder: Path, verdicts: Iterable[FilterVerdict], *, keep_dropped: bool) -> None:
-    """Moves every file to where its verdict sends it, and writes the two lists. Done twice, it changes nothing."""
+    """Moves each file to the folder of its verdict and writes the two lists. Repeating it changes nothing."""
     selected, rest = _sorted(verdicts)
     for name in (KEPT, REJECTED):
         (folder / name).mkdir(parents=True, exist_ok=True)
@@ -177,9 +180,9 @@ def _sorted(verdicts: Iterable[FilterVerdict]) -> tuple[list[FilterVerdict], lis
 
 
 def _move_unlisted(folder: Path, selected: set[str]) -> None:
-    """Leaves nothing but what is listed among the kept: half-written files go for good, the rest to the dropped ones.
+    """Moves files that are not in `selected` to the dropped ones and deletes incomplete files.
 
-    Episodes of tasks that this run was not given stay in the journal, so they come back when their tasks do.
+    Episodes of tasks that this run was not given stay in the journal and return with their tasks.
     """
     for path in (*(folder / NEW).glob("*"), *(folder / KEPT).glob("*")):
         if path.suffix == ".partial":

@@ -1,8 +1,9 @@
-"""E-mail: `.eml` files, mbox files and maildir folders; a document a thread (`email`) or a message (`email-messages`).
+"""E-mail: `.eml` files, mbox files and maildir folders; a document for each thread (`email`) or message
+(`email-messages`).
 
-Replies are read without what they quote. Attachments are listed by name and not read. Messages belong to one thread
-where one refers to the other (`References`, `In-Reply-To`), also through a message that is not there. Threads need all
-messages at once, so their text is held in memory; message by message it is not.
+Replies are read without the text that they quote. Attachments are listed by name and not read. Messages belong to one
+thread if one refers to the other (`References`, `In-Reply-To`), also through a missing message. Threads need all
+messages at once, so their text is held in memory; single messages are streamed.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ _REPLY = re.compile(r"^(?:\s*(?:re|fw|fwd|aw|wg|sv|antw)\s*(?:\[\d+\])?\s*:)+\s*
 
 
 def read_mail(reading: Reading) -> Iterator[Document]:
-    """The messages of a file, a document each: an mbox where it begins with a `From ` line, else one message."""
+    """The messages of a file as documents: of an mbox if it starts with a `From ` line, else of one message."""
     head = reading.stream.read(5)
     reading.stream.seek(0)
     messages = 0
@@ -51,11 +52,11 @@ def read_mail(reading: Reading) -> Iterator[Document]:
             messages += 1
             yield _document(mail, raw)
     if head == b"From " and not messages:
-        raise DataError("no e-mail message in it")
+        raise DataError("the file has no e-mail message")
 
 
 def _messages(reading: Reading) -> Iterator[bytes]:
-    """The messages of an mbox, read line by line. Both ways of quoting `From ` are undone (mboxo as mboxrd)."""
+    """The messages of an mbox, read line by line. Both ways of quoting `From ` are undone (mboxo and mboxrd)."""
     lines: list[bytes] = []
     blank, started = True, False
     for line in reading.stream:
@@ -70,7 +71,7 @@ def _messages(reading: Reading) -> Iterator[bytes]:
 
 
 def _document(mail: MailMessage, raw: bytes) -> Document:
-    """A message as a document. Its id is made of the Message-ID, so copies in several folders are one."""
+    """A message as a document. Its id is made from the Message-ID, so copies in several folders are one."""
     identifier = mail.id or blake2b(raw, digest_size=16).hexdigest()
     head = {
         "From": mail.sender,
@@ -98,7 +99,7 @@ def _document(mail: MailMessage, raw: bytes) -> Document:
 def load_threads(
     sources: Readable | Iterable[Readable], *, options: LoadOptions | None = None, report: LoadReport | None = None
 ) -> Iterator[Document]:
-    """A document for each thread, its messages by date; `report.documents` counts threads when all are drawn."""
+    """A document for each thread with its messages by date; `report.documents` counts threads."""
     report = report if report is not None else LoadReport()
     before = report.documents
     threads = _threads(list(load(sources, options=options, report=report, readers=READERS)))
@@ -109,7 +110,7 @@ def load_threads(
 
 
 def _threads(messages: list[Document]) -> list[list[Document]]:
-    """The messages by thread: those that name each other, or the same one, are together. In order of first arrival."""
+    """The messages by thread, in order of first arrival: messages that refer to each other belong together."""
     parent: dict[str, str] = {}
 
     def root(message_id: str) -> str:
@@ -153,7 +154,7 @@ def _thread_document(thread: list[Document]) -> Document:
 
 
 def _timestamp(date: str) -> float:
-    """Seconds since 1970, of a date without a zone as if in UTC; messages without a date come last."""
+    """Seconds since 1970; a date without a zone counts as UTC, and messages without a date come last."""
     if not date:
         return float("inf")
     moment = datetime.fromisoformat(date)
@@ -165,7 +166,7 @@ def _digest(message_id: str) -> str:
 
 
 READERS: dict[str, Reader] = {".eml": read_mail, ".mbox": read_mail, ".mbx": read_mail, "": read_mail}
-"""Maildir names its files without a telling extension, so every other file is tried as a message."""
+"""Maildir file names have no known extension, so every other file is tried as a message."""
 _TRUTH_TYPES = (
     TruthType("person", "who wrote, decided, asked or is to do something"),
     TruthType("date", "a date, time or deadline"),
@@ -204,9 +205,9 @@ _IDENTIFIER = re.compile(r"<([^<>\s]+)>")
 
 @dataclass(frozen=True, slots=True)
 class MailMessage:
-    """One message. `id` and `references` are Message-IDs without their brackets; `date` is ISO 8601, "" where unknown.
+    """One message. `id` and `references` are Message-IDs without brackets; `date` is ISO 8601, "" if unknown.
 
-    `text` is what it says itself, `people` are sender and recipients, the sender first.
+    `text` is the message's own text, `people` are sender and recipients, the sender first.
     """
 
     id: str
@@ -220,10 +221,10 @@ class MailMessage:
 
 
 def parse_message(data: bytes) -> MailMessage:
-    """The message of its bytes. Raises `DataError` for what has no header of a message."""
+    """The message in these bytes. Raises `DataError` if it has no message header."""
     parsed = message_from_bytes(data)
     if not any(parsed[name] for name in ("From", "Date", "Subject", "Message-ID", "To")):
-        raise DataError("no e-mail message: it has none of the fields From, Date, Subject and Message-ID")
+        raise DataError("not an e-mail message: it has none of the fields From, Date, Subject and Message-ID")
     texts, attachments = _contents(parsed)
     sender = _people(parsed, "From")
     references = _identifiers(parsed, "References") + _identifiers(parsed, "In-Reply-To")
@@ -240,7 +241,7 @@ def parse_message(data: bytes) -> MailMessage:
 
 
 def without_quoted_replies(text: str) -> str:
-    """The text without quoted lines and what they hang on; all of it where nothing else is left (a bare forward)."""
+    """The text without quoted lines and their attribution; all of it if nothing else is left (a bare forward)."""
     words = text
     if cut := _ORIGINAL.search(words):
         words = words[: cut.start()]
@@ -250,7 +251,7 @@ def without_quoted_replies(text: str) -> str:
 
 
 def _without_attributions(text: str) -> str:
-    """Without the lines that announce a quote, where one follows."""
+    """Without the lines that introduce a quote, if a quote follows."""
     parts, position = [], 0
     for match in _ATTRIBUTION.finditer(text):
         if match.start() >= position and text[match.end() :].lstrip().startswith(">"):
@@ -262,7 +263,7 @@ def _without_attributions(text: str) -> str:
 
 
 def _contents(parsed: Parsed) -> tuple[list[str], tuple[str, ...]]:
-    """The texts of the message and the names of what is attached."""
+    """The texts of the message and the names of its attachments."""
     texts: list[str] = []
     attached: list[str] = []
     for part in _leaves(parsed):
@@ -277,7 +278,7 @@ def _contents(parsed: Parsed) -> tuple[list[str], tuple[str, ...]]:
 
 
 def _leaves(part: Parsed) -> Iterator[Parsed]:
-    """The parts that hold something; of alternatives the plain text, else the last one. A message in it is one part."""
+    """The parts with content; of alternatives the plain text, else the last one. A contained message is one part."""
     if not part.is_multipart() or part.get_content_maintype() == "message":
         yield part
         return
@@ -297,7 +298,7 @@ def _part_text(part: Parsed) -> str:
 
 
 def _decode_bytes(data: bytes, charset: str | None) -> str:
-    """By the charset that the part names, where that works; else by what the bytes look like, else what can be read."""
+    """Decoded with the part's charset if that works, else by detection, else with replacement characters."""
     try:
         return data.decode(charset or "utf-8")
     except (LookupError, UnicodeError):
@@ -309,7 +310,7 @@ def _decode_bytes(data: bytes, charset: str | None) -> str:
 
 
 def _without_blockquotes(page: str) -> str:
-    """An HTML message without its `<blockquote>`s, which hold what is answered to."""
+    """An HTML message without its `<blockquote>`s, which hold quoted replies."""
     parts, position, depth = [], 0, 0
     for tag in tags(page):
         if tag.name != "blockquote":
@@ -329,7 +330,7 @@ def _field(parsed: Parsed, name: str) -> str:
 
 
 def _field_values(parsed: Parsed, name: str) -> list[str]:
-    """The field's values as they stand; bytes beyond ASCII, which no header should have, read as the text is."""
+    """The field's values; bytes beyond ASCII are decoded as text is."""
     values = [str(value) for key, value in parsed.raw_items() if key.lower() == name.lower()]
     return [
         value if value.isascii() else _decode_bytes(value.encode("utf-8", "surrogateescape"), None) for value in values
@@ -337,7 +338,7 @@ def _field_values(parsed: Parsed, name: str) -> list[str]:
 
 
 def _decode_header(raw: str) -> str:
-    """A header's words, encoded ones decoded where they can be."""
+    """The words of a header; encoded words are decoded if possible."""
     try:
         text = str(make_header(decode_header(raw)))
     except (LookupError, UnicodeError, ValueError):
@@ -346,7 +347,7 @@ def _decode_header(raw: str) -> str:
 
 
 def _people(parsed: Parsed, name: str) -> list[str]:
-    """Who a field names: `Name <address>`, or what there is of it."""
+    """The people in a field: `Name <address>`, or the part that is there."""
     pairs = [(_decode_header(person), address) for person, address in getaddresses(_field_values(parsed, name))]
     return [
         f"{person} <{address}>" if person and address else person or address

@@ -1,9 +1,9 @@
 """Company filings: EDGAR's full submission text files, and single forms as HTML or text.
 
-A full submission is a header between `<SEC-HEADER>` tags and a `<DOCUMENT>` for each part. The header's fields go into
-the metadata: `company`, `cik`, `form`, `period`, `filed`, `accession`. Of the parts the readable ones are kept;
-graphics, XBRL data, archives and spreadsheets are not. A form is split at its items, a document each, since a whole
-annual report is too long to be read at once. A form without header fields takes them from its inline XBRL.
+A full submission has a header between `<SEC-HEADER>` tags and a `<DOCUMENT>` for each part. The header's fields become
+metadata: `company`, `cik`, `form`, `period`, `filed`, `accession`. Readable parts are kept; graphics, XBRL data,
+archives and spreadsheets are not. A form is split at its items, one document each, since a whole annual report is too
+long to be read at once. A form without header fields takes them from its inline XBRL.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ _PARTS = re.compile(r"^[#\s]*PART\s+(?P<part>I{1,3}|IV)\b[^a-z]{0,40}$", re.I | 
 
 @dataclass(frozen=True, slots=True)
 class FormSection:
-    """A stretch of a form: its item ("" for what comes before the first), the heading's words, and the text."""
+    """A section of a form: its item ("" before the first), the heading, and the text."""
 
     item: str
     title: str
@@ -68,7 +68,7 @@ def read_filing(reading: Reading) -> Iterator[Document]:
     data = reading.stream.read()
     text = unix_lines(decoded(reading, data, declared_charset(data)).text)
     if not text.strip():
-        raise DataError("empty: holds no text")
+        raise DataError("the file has no text")
     starts = [match.end() for match in _PART.finditer(text)]
     if not starts:
         yield from _form(reading, text, _inline_fields(text), "")
@@ -81,7 +81,7 @@ def read_filing(reading: Reading) -> Iterator[Document]:
 
 
 def _part(reading: Reading, part: str, fields: Mapping[str, str]) -> Iterator[Document]:
-    """One `<DOCUMENT>`: tags of a line each, then its text."""
+    """One `<DOCUMENT>`: tags on a line each, then its text."""
     kind, sequence = _tagged(part, "TYPE"), _tagged(part, "SEQUENCE")
     body = _BODY.search(part)
     if body is None or _UNREADABLE.match(kind) or body[1].lstrip().startswith(("begin 6", "<PDF>", "<ZIP>")):
@@ -114,16 +114,16 @@ def _form(
 
 
 def _item_label(item: str) -> str:
-    """`Item 7`, or `Part II, Item 1` where the number alone does not tell."""
+    """`Item 7`, or `Part II, Item 1` if the number alone is ambiguous."""
     part, _, number = item.rpartition("-")
     return ", ".join(filter(None, (part and f"Part {part}", number and f"Item {number}")))
 
 
 def split_items(text: str) -> list[FormSection]:
-    """The text at its items. Of headings that repeat (a table of contents, a reference) the one with most text counts.
+    """The text split at its items. Of repeated headings (table of contents, references) the one with most text counts.
 
-    Items of different parts that share a number (10-Q) are told apart as `II-1`. What comes before the first item, the
-    table of contents included, is a section without an item; no text is lost.
+    Items of different parts with the same number (10-Q) are labelled like `II-1`. The text before the first item, with
+    the table of contents, is a section without an item; no text is lost.
     """
     chosen: dict[str, re.Match[str]] = {}
     matches = list(_ITEM.finditer(text))
@@ -147,7 +147,7 @@ def split_items(text: str) -> list[FormSection]:
 
 
 def _item_names(matches: list[re.Match[str]], parts: list[tuple[int, str]]) -> list[str]:
-    """Each heading's item, with its part where two parts of the text number alike."""
+    """The item of each heading, with its part if two parts use the same numbers."""
     starts = [start for start, _ in parts]
     items = []
     of_item: dict[str, set[str]] = {}
@@ -170,7 +170,7 @@ def _header_fields(head: str) -> dict[str, str]:
 
 
 def _inline_fields(page: str) -> dict[str, str]:
-    """Of a form in inline XBRL: what its `dei:` elements say."""
+    """The fields of a form in inline XBRL, from its `dei:` elements."""
     fields = {}
     for name, label in _INLINE_FIELDS.items():
         if match := re.search(rf'<ix:non\w+\b[^>]*\bname="dei:{label}"[^>]*>(.*?)</ix:non', page, re.S | re.I):

@@ -1,7 +1,7 @@
-"""Patents: grants and applications as XML of the United States office, and plain text of patents and office actions.
+"""Patents: grants and applications as XML of the US patent office, and plain text of patents and office actions.
 
-A bulk file holds one XML document after another; each is read by itself, so a broken one costs only itself. A patent is
-one document: abstract, claims and description under headings, and in the metadata `number`, `date`, `application`,
+A bulk file is a series of XML documents; each is parsed by itself, so a broken one does not affect the others. A patent
+is one document with headings for abstract, claims and description. Its metadata has `number`, `date`, `application`,
 `inventors`, `assignee` and `citations` (JSON, a list of cited patents). Tags are those of the grant DTDs since 2005:
 `us-references-cited/us-citation`, before 2012 `references-cited/citation`.
 """
@@ -61,11 +61,11 @@ def read_xml(reading: Reading) -> Iterator[Document]:
         patents += 1
         yield _patent(root, f"{reading.path}-{number}")
     if not patents:
-        raise DataError(f"no patent in it: looked for {' or '.join(f'<{root}>' for root in _ROOTS)}")
+        raise DataError(f"the file has no patent: expected {' or '.join(f'<{root}>' for root in _ROOTS)}")
 
 
 def read_patent_text(reading: Reading) -> Iterator[Document]:
-    """A patent or an office action as plain text, its number, kind and the patents it cites in the metadata."""
+    """A patent or office action as plain text, with number, kind and cited patents in the metadata."""
     text = unix_lines(decoded(reading, reading.stream.read()).text)
     action = bool(_REJECTED.search(text))
     own_number = None if action else _OWN_NUMBER.search(text[:4000])
@@ -83,12 +83,12 @@ def read_patent_text(reading: Reading) -> Iterator[Document]:
 
 
 def _undeclared(part: str) -> str:
-    """Without the declaration, whose encoding no longer holds; entities that a DTD declared as their characters."""
+    """Without the declaration, whose encoding is no longer valid; entities from a DTD become characters."""
     return _ENTITY.sub(_character, re.sub(r"^\s*<\?xml[^>]*\?>", "", part))
 
 
 def _character(entity: re.Match[str]) -> str:
-    """The entity's character where HTML has it too; else its name, which says more than nothing."""
+    """The entity's character if HTML has it, else its name."""
     character = unescape(entity[0])
     return entity[0][1:-1] if character == entity[0] else escape(character)
 
@@ -142,7 +142,7 @@ def _cited_numbers(head: ET.Element) -> Iterator[str]:
 
 
 def _party_names(head: ET.Element, kinds: Iterable[str]) -> list[str]:
-    """Names of the parties of the first kind that there is, as a person's or an organization's."""
+    """Names of the parties of the first kind that is present, as a person or an organization."""
     for kind in kinds:
         names = []
         for book in (book for party in head.iter(kind) for book in party.iter("addressbook")):
@@ -154,7 +154,7 @@ def _party_names(head: ET.Element, kinds: Iterable[str]) -> list[str]:
 
 
 def _text(element: ET.Element | None) -> str:
-    """The element's text, its blocks set apart by blank lines, headings marked."""
+    """The element's text with blank lines between blocks and marked headings."""
     if element is None:
         return ""
     parts: list[str] = []
@@ -198,7 +198,7 @@ def _citations(text: str) -> list[str]:
 
 
 def _text_title(text: str) -> str:
-    """What follows a `Title:`, else the first line."""
+    """The text after `Title:`, else the first line."""
     match = re.search(r"^\s*(?:Title(?: of Invention)?)\s*:\s*(.+)$", text[:4000], re.I | re.M)
     return match[1] if match else next((line for line in text.splitlines() if line.strip()), "")[:120]
 

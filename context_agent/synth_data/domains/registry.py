@@ -1,4 +1,11 @@
-"""What a domain is: data and one function. The stages that make tasks read these fields and nothing else."""
+"""What a domain is, the domains that ship, and those that installed packages register.
+
+A domain is data and one function; the stages read its fields. A package registers one by an entry point in its
+`pyproject.toml`, which names a `Domain` or a function without arguments that returns one:
+
+    [project.entry-points."context_agent.domains"]
+    recipes = "my_package.recipes:RECIPES"
+"""
 
 from __future__ import annotations
 
@@ -16,11 +23,11 @@ from context_agent.types import Document
 Positives = Literal["document", "fact"]
 """What counts as found: each gold document, or each fact by any chunk that states it."""
 HINTED_STEPS = ("explore", "write", "verify", "distract", "extend")
-"""The steps that a domain may give hints for."""
+"""The steps for which a domain may give hints."""
 
 
 class Loader(Protocol):
-    """Draws documents from files, folders and streams, as `retrieval.loaders.load` does."""
+    """Loads documents from files, folders and streams, as `retrieval.loaders.load` does."""
 
     def __call__(
         self,
@@ -29,12 +36,12 @@ class Loader(Protocol):
         options: LoadOptions | None = None,
         report: LoadReport | None = None,
     ) -> Iterator[Document]:
-        """The documents; what cannot be read is a notice in the report, never an exception."""
+        """The documents; what cannot be read becomes a notice in the report, never an exception."""
 
 
 @dataclass(frozen=True, slots=True)
 class TruthType:
-    """A kind of answer that questions of the domain may ask for: its name in tasks, and what it is, for the writer."""
+    """An answer type that questions of the domain may ask for: its name in tasks, and a description for the writer."""
 
     name: str
     description: str
@@ -42,10 +49,10 @@ class TruthType:
 
 @dataclass(frozen=True, slots=True)
 class Domain:
-    """A kind of corpus: how it is read, what may be asked of it, how far questions go, and what counts as found.
+    """A kind of corpus: its loader, its answer types, its longest questions, and what counts as found.
 
-    `hints` holds for some of the `STEPS` a few sentences that the prompt of that step gets. `max_hops` bounds the
-    documents that a question leads through.
+    `hints` gives some of the `HINTED_STEPS` a few sentences for their prompts. `max_hops` limits the documents that a
+    question leads through.
     """
 
     name: str
@@ -61,12 +68,12 @@ class Domain:
             raise ConfigError(f"domain {self.name!r} must have a name and at least one truth type")
         if self.max_hops < 1 or self.positives not in ("document", "fact"):
             raise ConfigError(
-                f"domain {self.name!r}: max_hops is at least 1 and positives is 'document' or 'fact'; "
+                f"domain {self.name!r}: max_hops must be at least 1 and positives 'document' or 'fact'; "
                 f"got {self.max_hops} and {self.positives!r}"
             )
         if unknown := [step for step in self.hints if step not in HINTED_STEPS]:
             raise ConfigError(
-                f"domain {self.name!r}: no step {unknown[0]!r} to hint at; they are {', '.join(HINTED_STEPS)}"
+                f"domain {self.name!r}: unknown step {unknown[0]!r} in hints; the steps are {', '.join(HINTED_STEPS)}"
             )
 
 
@@ -81,11 +88,14 @@ SHIPPED: Mapping[str, str] = {
     "email": f"{PACKAGE}.email:EMAIL",
     "email-messages": f"{PACKAGE}.email:MESSAGES",
 }
-"""Where the domains that ship live; imported when one is named."""
+"""Where the shipped domains are defined; each is imported on first use."""
 
 
 def load_domain(name: str) -> Domain:
-    """The domain of that name. Raises `ConfigError` for a name nobody has, or an entry point that gives no domain."""
+    """The domain of that name.
+
+    Raises `ConfigError` for an unknown name, and for an entry point that gives no domain.
+    """
     if name in SHIPPED:
         module, attribute = SHIPPED[name].split(":")
         shipped: Domain = getattr(import_module(module), attribute)
@@ -99,7 +109,7 @@ def load_domain(name: str) -> Domain:
 
 
 def domain_names() -> tuple[str, ...]:
-    """All names: those that ship, then the registered ones in alphabetical order."""
+    """All names: the shipped ones, then the registered ones in alphabetical order."""
     return (*SHIPPED, *sorted(name for name in _entry_points() if name not in SHIPPED))
 
 

@@ -1,8 +1,8 @@
 """Web pages from saved HTML: the main text without menus and footers, with address, date and links.
 
-What is left out: elements that are no text of the page by their name (nav, aside, form ...), by their role, or by a
-class or id that says so, and lists of links outside the main text. A `<main>` or `<article>` that holds a fair share of
-the text is the page. Where all this leaves nothing, the whole page is kept: a wrong guess must not lose a document.
+Left out are elements that are not part of the text by name (nav, aside, form ...), role, class or id, and lists of
+links outside the main text. A `<main>` or `<article>` with enough of the text is the page. If nothing remains, the
+whole page is kept: a wrong guess must not lose a document.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from context_agent.types import Document, MetadataValue
 LINKS = 100
 """Links of a page that are kept: they are stored with every chunk."""
 MAIN_SHARE = 0.25
-"""Share of the page's text that a main element must hold to be taken for the page."""
+"""Share of the page's text that a main element must have to count as the page."""
 CANDIDATES = 50
 """Main elements of a page that are compared."""
 LONGEST_MENU = 20_000
-"""Characters of HTML of a list that is looked at as a menu."""
+"""Characters of HTML up to which a list is examined as a menu."""
 LINKED_SHARE = 0.7
-"""Share of a list's text that is links, from which it is a menu."""
+"""Share of link text from which a list is a menu."""
 _BOILERPLATE = frozenset("nav aside footer form button dialog select menu".split())
 _ROLES = frozenset("navigation banner contentinfo search complementary dialog menu menubar".split())
 _BOILERPLATE_NAMES = re.compile(
@@ -55,7 +55,7 @@ _DAY = re.compile(r"\d{4}-\d{2}-\d{2}")
 
 
 def read_page(reading: Reading) -> Iterator[Document]:
-    """The page's main text; `url`, `date` and `links` (JSON, a list of addresses) in the metadata where it has them."""
+    """The page's main text; `url`, `date` and `links` (JSON, a list of addresses) are metadata if the page has them."""
     data = reading.stream.read()
     page = unix_lines(decoded(reading, data, declared_charset(data)).text)
     page_tags = list(tags(page))
@@ -71,7 +71,7 @@ def read_page(reading: Reading) -> Iterator[Document]:
 
 
 def _main(page: str, page_tags: list[Tag]) -> str:
-    """The page without what is no text of it: as HTML again."""
+    """The page as HTML without the parts that are not text."""
     main_elements = [span for span in _elements(page_tags) if _is_main(span[0])][:CANDIDATES]
     size = len(page_text(page)[1])
     best = max(main_elements, key=lambda span: len(page_text(page[span[0].start : span[1]])[1]), default=None)
@@ -88,7 +88,7 @@ def _main(page: str, page_tags: list[Tag]) -> str:
 
 
 def _elements(page_tags: list[Tag]) -> list[tuple[Tag, int]]:
-    """Each element that is closed, with the place behind its end tag. One that is never closed is no element here."""
+    """Each closed element with the position after its end tag, ordered by start. Unclosed elements are ignored."""
     open_: dict[str, list[Tag]] = {}
     closed = []
     for tag in page_tags:
@@ -113,7 +113,7 @@ def _is_boilerplate(tag: Tag) -> bool:
 
 
 def _is_menu(tag: Tag, end: int, page: str) -> bool:
-    """Whether a list is mostly links."""
+    """Whether a list consists mostly of links."""
     if tag.name not in ("ul", "ol") or end - tag.start > LONGEST_MENU:
         return False
     inside = page[tag.start : end]
@@ -123,7 +123,7 @@ def _is_menu(tag: Tag, end: int, page: str) -> bool:
 
 
 def _cut_spans(page: str, spans: Iterable[tuple[int, int]]) -> str:
-    """The page without these stretches, which may lie in each other; a paragraph's break stays where one was."""
+    """The page without these spans, which may be nested; each leaves a paragraph break."""
     parts, position = [], 0
     for start, end in sorted(spans):
         if start >= position:
@@ -133,7 +133,7 @@ def _cut_spans(page: str, spans: Iterable[tuple[int, int]]) -> str:
 
 
 def _url(page: str, page_tags: Iterable[Tag]) -> str:
-    """The canonical link, else og:url, else where a browser says it saved the page from."""
+    """The canonical link, else og:url, else the address from which a browser saved the page."""
     tagged = list(page_tags)
     canonical = (tag.get("href") for tag in tagged if tag.name == "link" and "canonical" in tag.get("rel").lower())
     saved = _SAVED_FROM.search(page[:4096])
@@ -152,7 +152,7 @@ def _meta(page_tags: Iterable[Tag], names: Iterable[str]) -> str:
 
 
 def _date(page_tags: list[Tag]) -> str:
-    """The day it was published, ISO 8601, where the page says so in a form that can be read."""
+    """The day of publication, ISO 8601, if the page gives it in a known form."""
     times = (tag.get("datetime") for tag in page_tags if tag.name == "time" and not tag.closing)
     for stamp in (*(_meta(page_tags, (name,)) for name in _DATES), *times):
         if day := _DAY.search(stamp):
@@ -161,7 +161,7 @@ def _date(page_tags: list[Tag]) -> str:
 
 
 def _links(page_tags: Iterable[Tag], url: str) -> list[str]:
-    """Addresses that the main text links to, absolute, each once, without the page's own."""
+    """Absolute addresses that the main text links to, each once, without the page itself."""
     links: dict[str, None] = {}
     for tag in page_tags:
         target = tag.get("href") if tag.name == "a" and not tag.closing else ""

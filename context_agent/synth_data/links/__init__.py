@@ -1,4 +1,4 @@
-"""Tasks from a corpus's own links, without a language model: one document names another, and a question hides it."""
+"""Tasks from the links between documents, without a language model. A question hides the name of a linked document."""
 
 from context_agent.synth_data.links.tasks import DraftCounts, LinkTasks, LinkTaskSettings
 

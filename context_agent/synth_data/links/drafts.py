@@ -1,8 +1,8 @@
-"""Ways through the links, put into words: descriptions that name where they start and hide all else.
+"""Draft questions over the links of a corpus: bridge, comparison and intersection, before they are checked.
 
-A described page is a phrase (`the director of Alpha`, `that village`) and the sentences that must stand before it for
-the phrase to mean anything. Each hop adds either a relation's noun around the phrase, or a sentence of the page before,
-with the next page's name replaced by what it is (`a certain village`).
+A page is described by a phrase (`the director of Alpha`, `that village`) and by the sentences that must precede the
+phrase. Descriptions name the page where they start and hide all others. Each hop puts the noun of a relation around the
+phrase, or adds a sentence of the previous page with the next page's name replaced by its kind (`a certain village`).
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ from context_agent.synth_data.links.pages import LONGEST_SENTENCE, Sentence
 from context_agent.synth_data.links.relations import EARLIER_QUESTIONS, SHARED_OBJECT, year_of
 
 MOST_CONTEXT = 2
-"""Sentences before a question."""
+"""Most sentences before a question."""
 
 
 @dataclass(frozen=True, slots=True)
 class Hop:
-    """A page on the way: the sentence of it that leads on, and the hint at that sentence."""
+    """A page on the path: its sentence that leads on, and the clue that describes the sentence."""
 
     page: int
     sentence: Sentence
@@ -43,7 +43,7 @@ class Hop:
 
 @dataclass(frozen=True, slots=True)
 class DescribedPage:
-    """A page in words that do not name it, and the pages that had to be read to know which it is."""
+    """A page in words that do not name it, and the pages that a reader must read to identify it."""
 
     page: int
     phrase: str
@@ -52,18 +52,18 @@ class DescribedPage:
 
     @property
     def seen(self) -> set[int]:
-        """The pages on the way and this one."""
+        """The pages on the path and this one."""
         return {self.page, *(hop.page for hop in self.hops)}
 
 
 def named_page(graph: LinkGraph, row: int) -> DescribedPage:
-    """A page by its name; by its whole title where the bare one is another's too."""
+    """A page by its bare title, or by its whole title if the bare title is ambiguous."""
     page = graph.pages[row]
-    return DescribedPage(row, page.bare if page.name in graph.named else page.title)
+    return DescribedPage(row, page.bare if page.name in graph.rows_by_name else page.title)
 
 
 def describe_pages(graph: LinkGraph, row: int, hops: int, rng: Random) -> Iterator[DescribedPage]:
-    """Descriptions that begin at a page and lead over so many links, in a random order."""
+    """Descriptions that start at a page and follow this many links, in random order."""
     yield from _follow_links(graph, named_page(graph, row), hops, rng)
 
 
@@ -71,7 +71,7 @@ def _follow_links(graph: LinkGraph, page: DescribedPage, hops: int, rng: Random)
     if hops == 0:
         yield page
         return
-    links = graph.ways(page.page)
+    links = graph.usable_links(page.page)
     for link in rng.sample(links, len(links)):
         if link.target not in page.seen and (target_page := _follow_link(graph, page, link)) is not None:
             yield from _follow_links(graph, target_page, hops - 1, rng)
@@ -87,7 +87,7 @@ def _follow_link(graph: LinkGraph, page: DescribedPage, link: Link) -> Described
 
 
 def _follow_sentence(graph: LinkGraph, page: DescribedPage, link: Link) -> DescribedPage | None:
-    """Through a sentence about the page at hand. `that village` must not have a second meaning."""
+    """Follows a link by a sentence about the current page. `that village` must have one meaning only."""
     target, plain = graph.pages[link.target], link.sentence.plain
     if len(page.context) >= MOST_CONTEXT or len(plain.split()) > LONGEST_SENTENCE or ". " in plain:
         return None
@@ -106,7 +106,7 @@ def _follow_sentence(graph: LinkGraph, page: DescribedPage, link: Link) -> Descr
 
 
 def _kind_without_name(graph: LinkGraph, link: Link) -> str:
-    """What the target is, without words of its name."""
+    """The target's kind without words of its name."""
     page = graph.pages[link.target]
     kind = page.kind
     return page.head if set(words(kind)) - {page.head} & set(page.name.split()) else kind
@@ -128,27 +128,27 @@ def capitalize(text: str) -> str:
 
 
 FACTS_PER_PAGE = 3
-"""Facts of one page that are asked over one way to it."""
+"""Facts of one page that are asked for each description."""
 PAIRS_PER_PAGE = 3
-"""Others that one page is compared with."""
+"""Pages that one page is compared with."""
 PATHS_PER_PAGE = 12
-"""Ways that one page is looked at to begin."""
+"""Paths that are tried from one page."""
 FEWEST_CONTENT_WORDS = 2
-"""Words that an intersection must tell of its answer, beside the page it is met by."""
+"""Content words that an intersection must say of its answer, besides the linked page."""
 
 
 @dataclass(frozen=True, slots=True)
 class IntersectionClues:
-    """What an intersection tells of its answer: words of its first sentence, the page that names, and a fact."""
+    """What an intersection says of its answer: words of its first sentence, the linked page, and that page's fact."""
 
-    told: frozenset[str]
+    content: frozenset[str]
     via: int
     answer: str
 
 
 @dataclass(frozen=True, slots=True)
 class Draft:
-    """A question with what it was built from. `hidden` are the pages whose names it must not tell."""
+    """A question with its material. `hidden` are the pages that the question must not name."""
 
     type: str
     question: str
@@ -157,12 +157,12 @@ class Draft:
     hops: tuple[Hop, ...]
     hidden: tuple[int, ...]
     fact: Fact
-    """What the answer is stated by."""
-    meeting: IntersectionClues | None = None
+    """The statement of the answer."""
+    clues: IntersectionClues | None = None
 
 
 def bridge_drafts(graph: LinkGraph, rows: Sequence[int], hops: int, rng: Random) -> Iterator[Draft]:
-    """A fact of a page that is only described, the last of so many; over two pages also what they have in common."""
+    """Questions for a fact of a page described over `hops` pages; for two pages also by a shared object."""
     for row in rows:
         if hops == 2:
             yield from _shared_object_drafts(graph, row, rng)
@@ -190,7 +190,7 @@ def _bridge(described: DescribedPage, fact: Fact) -> Draft:
 
 
 def _shared_object_drafts(graph: LinkGraph, row: int, rng: Random) -> Iterator[Draft]:
-    """The only other page of its kind that has the same object of a relation, itself a page or not."""
+    """Questions for the only other page of its kind with the same object of a relation."""
     page = named_page(graph, row)
     for fact in graph.facts(row):
         if fact.pattern is None or fact.pattern.name not in SHARED_OBJECT:
@@ -198,7 +198,7 @@ def _shared_object_drafts(graph: LinkGraph, row: int, rng: Random) -> Iterator[D
         name = " ".join(words(fact.answer))
         candidates = [
             (other_row, its)
-            for other_row in sorted(graph.naming.get(name, ()))
+            for other_row in sorted(graph.mentioned_in.get(name, ()))
             if other_row != row and graph.pages[other_row].kind
             for its in graph.facts(other_row)
             if its.pattern is fact.pattern and " ".join(words(its.answer)) == name
@@ -209,7 +209,7 @@ def _shared_object_drafts(graph: LinkGraph, row: int, rng: Random) -> Iterator[D
         target = graph.pages[other_row]
         rivals = [
             named_row
-            for named_row in graph.naming[name]
+            for named_row in graph.mentioned_in[name]
             if named_row not in {row, other_row} and graph.pages[named_row].head == target.head
         ]
         if rivals or target.name == graph.pages[row].name:
@@ -230,7 +230,7 @@ def _shared_object_drafts(graph: LinkGraph, row: int, rng: Random) -> Iterator[D
 
 
 def comparison_drafts(graph: LinkGraph, rows: Sequence[int], hops: int, rng: Random) -> Iterator[Draft]:
-    """Two pages by a date: both named (2), one described (3), or both (4)."""
+    """Questions that compare two pages by a date: both named (2 hops), one described (3), or both described (4)."""
     left_size, right_size = {2: (1, 1), 3: (1, 2), 4: (2, 2)}[hops]
     ends = {size: _dated_pages(graph, rows, size, rng) for size in {left_size, right_size}}
     for name, question in EARLIER_QUESTIONS.items():
@@ -250,7 +250,7 @@ def comparison_drafts(graph: LinkGraph, rows: Sequence[int], hops: int, rng: Ran
 def _dated_pages(
     graph: LinkGraph, rows: Sequence[int], size: int, rng: Random
 ) -> dict[tuple[str, str], list[tuple[DescribedPage, Fact]]]:
-    """Descriptions over so many pages with a date each, by the date's relation and the last noun of the description."""
+    """Descriptions over `size` pages with a date each, by the date's relation and the kind of the page."""
     dated: dict[tuple[str, str], list[tuple[DescribedPage, Fact]]] = defaultdict(list)
     for row in rows:
         for described in describe_pages(graph, row, size - 1, rng):
@@ -290,19 +290,19 @@ def _comparison(
 
 
 def intersection_drafts(graph: LinkGraph, rows: Sequence[int], hops: int, rng: Random) -> Iterator[Draft]:
-    """The page whose first sentence names a page that is described: by a fact (2), or by a link on (3) and a fact."""
+    """Questions for a page whose first sentence names a page that is described: by a fact, or by a link and a fact."""
     for row in rows:
         page = graph.pages[row]
         if not page.kind or not page.sentences:
             continue
         for link in graph.links(row):
-            if link.sentence.place == 0 and (before := _first_sentence_opening(graph, row, link.target)):
+            if link.sentence.index == 0 and (before := _first_sentence_opening(graph, row, link.target)):
                 for clause in islice(_clauses(graph, link.target, hops, rng), FACTS_PER_PAGE):
                     yield _intersection(graph, row, link.target, before, clause)
 
 
 def _first_sentence_opening(graph: LinkGraph, row: int, via: int) -> str:
-    """What the first sentence says its page is, up to where it names the other: `1929 American film directed by`."""
+    """What the first sentence says the page is, up to the linked name: `1929 American film directed by`."""
     page, target = graph.pages[row], graph.pages[via]
     match = re.search(r"\b(?:is|was|are|were) (?:an?|the) (?P<rest>.+)$", page.sentences[0].plain.rstrip("."))
     if match is None or not target.kind:
@@ -327,12 +327,12 @@ def _intersection(graph: LinkGraph, row: int, via: int, before: str, clause: _Pa
         hops=(*clause.hops, Hop(row, page.sentences[0], f"The one asked for is the {before}{kind}.")),
         hidden=(row, *(hop.page for hop in clause.hops)),
         fact=Fact(row, page.bare, page.sentences[0], "", "name"),
-        meeting=IntersectionClues(frozenset(content_words(before)), via, clause.answer),
+        clues=IntersectionClues(frozenset(content_words(before)), via, clause.answer),
     )
 
 
 class _PageClause(NamedTuple):
-    """What is told of a page: in words, the pages it takes, and the answer it could be looked up by."""
+    """A relative clause about a page, the pages that it needs, and the answer by which the page can be looked up."""
 
     clause: str
     hops: tuple[Hop, ...]
@@ -340,7 +340,7 @@ class _PageClause(NamedTuple):
 
 
 def _clauses(graph: LinkGraph, row: int, hops: int, rng: Random) -> Iterator[_PageClause]:
-    """What can be told of a page by facts of its own (2), or by a relation to another one and a fact of that (3)."""
+    """Clauses about a page by its own facts (2 hops), or by a relation to another page and a fact of that page (3)."""
     kind = f"{capitalize(article(graph.pages[row].kind))} {graph.pages[row].kind}"
     if hops == 2:
         facts = [fact for fact in graph.facts(row) if fact.clause]

@@ -1,4 +1,4 @@
-"""Who names whom in a corpus, and what is stated of whom: the material that questions are built from."""
+"""The links between the documents of a corpus and the facts they state: the material for questions."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from context_agent.types import Chunk
 
 FEWEST_PAGES = 3
 LONGEST_QUESTION = 24
-"""Words of a sentence that is turned into a question as it stands."""
+"""Most words of a sentence that is turned into a question."""
 LONGEST_MATCHED = 700
-"""Characters of a sentence that the patterns are tried on."""
+"""Most characters of a sentence that is matched against the patterns."""
 _LIST_CONTINUES = re.compile(r"\s*(?:,|and|&|or)\s+(?:(?:and|the|by)\s+)?[A-Z]")
 _NAME_CONTINUES = re.compile(
     r" (?!(?:and|or|in|on|at|of|near|by|to|from|with|for|who|which|that|when|where|as|is|was|after|during|into|until|"
@@ -28,15 +28,15 @@ _NAME_CONTINUES = re.compile(
 _TITLE_BEFORE = re.compile(
     r"(?:\b[Tt]he (?:(?!(?:of|in|by|and|to|for|with|from|on|at|as|or)\b)[\w-]+ ){0,4})?[\"“”]?\s*$"
 )
-"""What stands before a name and goes with it: `the poet`, an opening quotation mark."""
+"""What stands before a name and belongs to it: `the poet`, an opening quotation mark."""
 _NAME_MAY_FOLLOW = re.compile(
     r"(?:^|[^\w\s]|\b(?:of|in|by|and|to|for|with|from|on|at|as|or|near|is|was|are|were|be|starring|featuring|called|named|"
     r"titled|married|including|like|between|against|under|than|after|before|that|where|when|who|via|through|joined|met|"
     r"playing|into|over|during|since|until|toward|towards|about|without|within|among))\s*$"
 )
-"""What a name can follow without being a title's or a noun's second half."""
+"""What may stand before a name that is not the second half of a title or noun."""
 _WORD_MISSING = re.compile(r"\b(?:of|in|by|and|the|an?|to|for|with|from)\s*[,.;]")
-"""Where a text lost a word: formulas and foreign names often go missing on the way to plain text."""
+"""Where a text lacks a word: formulas and foreign names are often lost in conversion to plain text."""
 _PREPOSITION = re.compile(r"\b(?:in|at|near|from|to)\s+$")
 _CLOSING = ("", *",.;:!?'’")
 _PRONOUN = re.compile(r"(He|She|It|They|His|Her|Its|Their)\b")
@@ -50,7 +50,7 @@ _UNITS = frozenset("years months days weeks hours minutes seconds times was has 
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """A sentence of one page that names another; `relation` where set words say how they are related."""
+    """A sentence of one page that names another page; `relation` if a fixed phrase states how they are related."""
 
     source: int
     target: int
@@ -61,9 +61,9 @@ class Link:
 
 @dataclass(frozen=True, slots=True)
 class Fact:
-    """Something a page states of its subject. `asks` has {x} for the subject; `clause` is empty where none reads well.
+    """A statement of a page about its subject. `asks` has {x} for the subject; `clause` is empty if none reads well.
 
-    Without a `pattern` the sentence itself is asked, with {x} for its subject and a question word for the answer.
+    Without a `pattern` the sentence itself becomes the question, with a question word for the answer.
     """
 
     page: int
@@ -76,38 +76,38 @@ class Fact:
 
 
 class LinkGraph:
-    """The pages of a corpus, the links between them, and the facts they state; both worked out when asked for."""
+    """The pages of a corpus, their links and their facts. Links and facts are computed on first use."""
 
     def __init__(self, chunks: Iterable[Chunk], report: Callable[[int, int | None], None] | None = None) -> None:
-        """Raises `CorpusError` for a corpus of too few documents, or whose documents have no titles."""
+        """Raises `CorpusError` if the corpus has too few documents, or if its documents have no titles."""
         self.pages: list[Page] = []
         for page in read_pages(chunks):
             self.pages.append(page)
             if report is not None:
                 report(len(self.pages), None)
         if len(self.pages) < FEWEST_PAGES:
-            raise CorpusError(f"{len(self.pages)} documents are too few to link: at least {FEWEST_PAGES} are needed")
+            raise CorpusError(f"{len(self.pages)} documents are too few: tasks from links need at least {FEWEST_PAGES}")
         self.rows = {page.id: row for row, page in enumerate(self.pages)}
-        self.named = self._index()
-        if not self.named:
-            raise CorpusError("no document has a title, and links are found by titles: index with titles")
-        self.linking: dict[int, set[int]] = defaultdict(set)
-        self.naming: dict[str, set[int]] = defaultdict(set)
-        """Folded names to the pages whose text has them, whether or not they are titles."""
-        self._common = {word for page in self.pages for word in _LOWER.findall(page.text) if word in self.named}
+        self.rows_by_name = self._index()
+        if not self.rows_by_name:
+            raise CorpusError("no document has a title, and links are found by titles: index documents with titles")
+        self.linked_from: dict[int, set[int]] = defaultdict(set)
+        self.mentioned_in: dict[str, set[int]] = defaultdict(set)
+        """Normalised names, titles or not, to the pages whose text has them."""
+        self._common = {word for page in self.pages for word in _LOWER.findall(page.text) if word in self.rows_by_name}
         self._links: dict[int, list[Link]] = {}
-        self._ways: dict[int, list[Link]] = {}
+        self._usable_links: dict[int, list[Link]] = {}
         self._facts: dict[int, list[Fact]] = {}
 
     def link_all(self) -> int:
-        """Finds the links of every page and returns how many there are."""
+        """Computes the links of every page and returns how many there are."""
         for row in range(len(self.pages)):
             for link in self.links(row):
-                self.linking[link.target].add(row)
+                self.linked_from[link.target].add(row)
         return sum(map(len, self._links.values()))
 
     def _index(self) -> dict[str, list[int]]:
-        """Bare folded titles to pages, but for those that different titles share (`Get Low`, `Get Low (song)`)."""
+        """Normalised bare titles to pages, without those that different titles share (`Get Low`, `Get Low (song)`)."""
         rows_by_name: dict[str, list[int]] = defaultdict(list)
         for row, page in enumerate(self.pages):
             if page.name:
@@ -115,50 +115,50 @@ class LinkGraph:
         return {name: rows for name, rows in rows_by_name.items() if len({self.pages[row].title for row in rows}) == 1}
 
     def links(self, row: int) -> list[Link]:
-        """The links from a page, one for each page it names, those by a relation before others."""
+        """The links of a page, at most one with and one without a relation for each target."""
         if row not in self._links:
             links: dict[tuple[int, bool], Link] = {}
             for sentence in self.pages[row].sentences:
-                for link in self._linked(row, sentence):
+                for link in self._sentence_links(row, sentence):
                     links.setdefault((link.target, link.relation is not None), link)
             self._links[row] = list(links.values())
         return self._links[row]
 
-    def _linked(self, row: int, sentence: Sentence) -> list[Link]:
+    def _sentence_links(self, row: int, sentence: Sentence) -> list[Link]:
         own_name, links = self.pages[row].name, []
-        related = self._related(row, sentence)
+        related = self._sentence_relations(row, sentence)
         for mention in mentions(sentence.text):
-            rows = self.named.get(mention.name, [])
-            self.naming[mention.name].add(row)
+            rows = self.rows_by_name.get(mention.name, [])
+            self.mentioned_in[mention.name].add(row)
             if not rows or mention.name == own_name or row in rows:
                 continue
-            if self._mistaken(mention, rows[0], sentence.text):
+            if self._is_ambiguous(mention, rows[0], sentence.text):
                 continue
             pattern = related.get(mention.name)
             links += [Link(row, target, sentence, mention.surface, pattern) for target in rows]
         return links
 
-    def _mistaken(self, mention: Mention, row: int, text: str) -> bool:
-        """Whether the name likely means something else: a place that a film is called after, or a common word."""
+    def _is_ambiguous(self, mention: Mention, row: int, text: str) -> bool:
+        """Whether the name probably means something else: the place in a film's title, or a common word."""
         single, work = " " not in mention.name, self.pages[row].head in WORK_HEADS
         if single and mention.name in self._common:
             return True
         quoted = text[max(0, mention.start - 2) : mention.start].strip()[-1:] in {*"\"“«'‘"}
         return work and not quoted and (single or _PREPOSITION.search(text[: mention.start]) is not None)
 
-    def ways(self, row: int) -> list[Link]:
-        """The links by which a question can go on: to pages that say what they are, and with no rival beside them."""
-        if row not in self._ways:
-            self._ways[row] = [
+    def usable_links(self, row: int) -> list[Link]:
+        """The links that a question can follow: to pages with a kind, without a rival in the same sentence."""
+        if row not in self._usable_links:
+            self._usable_links[row] = [
                 link for link in self.links(row) if self.pages[link.target].kind and not self._has_rival(link)
             ]
-        return self._ways[row]
+        return self._usable_links[row]
 
     def _has_rival(self, link: Link) -> bool:
         """Whether the sentence names another page of the same kind, which a description could mean as well."""
         page = self.pages[link.target]
         return any(
-            rival.sentence.place == link.sentence.place
+            rival.sentence.index == link.sentence.index
             and rival.target != link.target
             and self.pages[rival.target].name != page.name
             and self.pages[rival.target].head == page.head
@@ -166,8 +166,8 @@ class LinkGraph:
             for rival in self.links(link.source)
         )
 
-    def _related(self, row: int, sentence: Sentence) -> dict[str, RelationPattern]:
-        """Folded object to the relation that the sentence states of the page's subject."""
+    def _sentence_relations(self, row: int, sentence: Sentence) -> dict[str, RelationPattern]:
+        """Normalised object to the relation that the sentence states of the page's subject."""
         page, relations = self.pages[row], {}
         for pattern in PATTERNS:
             if not pattern.noun:
@@ -177,12 +177,12 @@ class LinkGraph:
         return relations
 
     def facts(self, row: int) -> list[Fact]:
-        """What the page states of its subject: by set words first, then by any sentence with a year or a count."""
+        """The facts of a page: from the patterns first, then from sentences with one year or one count."""
         if row not in self._facts:
-            self._facts[row] = [*self._patterned(row), *self._plain(row)]
+            self._facts[row] = [*self._pattern_facts(row), *self._sentence_facts(row)]
         return self._facts[row]
 
-    def _patterned(self, row: int) -> list[Fact]:
+    def _pattern_facts(self, row: int) -> list[Fact]:
         page = self.pages[row]
         facts: dict[str, Fact] = {}
         twice: Counter[str] = Counter()
@@ -199,8 +199,8 @@ class LinkGraph:
                 )
         return [fact for name, fact in facts.items() if not twice[name]]
 
-    def _plain(self, row: int) -> list[Fact]:
-        """Sentences about the subject that hold one year or one count, with a question word in its place."""
+    def _sentence_facts(self, row: int) -> list[Fact]:
+        """Facts from sentences about the subject with one year or one count; a question word replaces it."""
         page = self.pages[row]
         facts = []
         for sentence in page.sentences[1:]:
@@ -226,12 +226,12 @@ class LinkGraph:
 
 
 def match_relation(page: Page, sentence: Sentence, pattern: RelationPattern) -> re.Match[str] | None:
-    """Where the sentence states the relation of the page's subject, of one object alone."""
-    if len(sentence.text) > LONGEST_MATCHED or (pattern.first and sentence.place):
+    """The match of a sentence that states the relation of the page's subject with a single object."""
+    if len(sentence.text) > LONGEST_MATCHED or (pattern.first and sentence.index):
         return None
     if pattern.of and page.head not in pattern.of:
         return None
-    if sentence.place and not _PRONOUN.match(sentence.text) and words(sentence.text)[:2] != page.name.split()[:2]:
+    if sentence.index and not _PRONOUN.match(sentence.text) and words(sentence.text)[:2] != page.name.split()[:2]:
         return None
     match = pattern.stated.search(sentence.text)
     if match is None or (pattern.truth in {"name", "place"} and _continues(pattern, sentence.text, match)):
@@ -242,16 +242,16 @@ def match_relation(page: Page, sentence: Sentence, pattern: RelationPattern) -> 
 
 
 def _continues(pattern: RelationPattern, text: str, match: re.Match[str]) -> bool:
-    """Whether the object is the first of a list, or only the beginning of a longer name (`the Canadian singer …`)."""
+    """Whether the object is the first of a list, or the start of a longer name (`the Canadian singer …`)."""
     if pattern.truth == "name" and _LIST_CONTINUES.match(text, match.end()):
         return True
     return match["y"].endswith("-based") or _NAME_CONTINUES.match(text, match.end()) is not None
 
 
 def with_subject_slot(page: Page, plain: str) -> str:
-    """The sentence with {x} for its subject; empty where it is not about it.
+    """The sentence with {x} for its subject; empty if it is not about the page's subject.
 
-    A sentence begins with it by the bare title, by a person's last name, or by a pronoun; or it holds the title.
+    The sentence starts with the bare title, a person's last name or a pronoun, or contains the title.
     """
     plain = plain.replace("{", "(").replace("}", ")")
     if _WORD_MISSING.search(plain):
@@ -269,7 +269,7 @@ def with_subject_slot(page: Page, plain: str) -> str:
 
 
 def _find_words(text: str, name: str) -> int:
-    """Where the name stands in the text as whole words, else -1."""
+    """The position of the name in the text at word boundaries, else -1."""
     at = text.find(name) if name else -1
     while at >= 0:
         end = at + len(name)
@@ -280,19 +280,19 @@ def _find_words(text: str, name: str) -> int:
 
 
 def before_name(before: str) -> str:
-    """What stands before a name, without what goes with it (`the poet`); empty where that cannot be told apart."""
+    """The text before a name without what belongs to the name (`the poet`); empty if the two cannot be separated."""
     titled = _TITLE_BEFORE.search(before)
     prefix = before[: titled.start()] if titled else before
     return prefix.rstrip() + " " if _NAME_MAY_FOLLOW.search(prefix) else ""
 
 
 def content_words(text: str) -> set[str]:
-    """The folded words that tell something."""
+    """The normalised words that are not stop words."""
     return {word for word in words(text) if word not in STOP}
 
 
 def without_name(plain: str, target: Page, by: str) -> str:
-    """The sentence with the target's name, and what is left of it, put in other words; empty where a part stays."""
+    """The sentence with `by` in place of the target's name; empty if a part of the name remains."""
     if (at := _find_words(plain, target.bare)) < 0:
         return ""
     before, after = plain[:at], plain[at + len(target.bare) :].lstrip('"“” ')

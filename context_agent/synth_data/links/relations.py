@@ -1,7 +1,7 @@
-"""Relations that English text states in set words: `directed by`, `born in`, a date of birth in brackets.
+"""Relations that English text states in fixed phrases: `directed by`, `born in`, a date of birth in brackets.
 
-Each says how a question asks for its object, how the object is described by its subject, and how it stands in a
-relative clause. They name kinds of facts, nothing of any corpus.
+Each relation has a question for its object, a description of the object by its subject, and a relative clause. The
+patterns name kinds of facts and nothing of any corpus.
 """
 
 from __future__ import annotations
@@ -12,17 +12,17 @@ from dataclasses import dataclass
 MONTH = "(?:January|February|March|April|May|June|July|August|September|October|November|December)"
 DATE = rf"(?:\d{{1,2}}(?:st|nd|rd|th)? {MONTH},? \d{{3,4}}|{MONTH} \d{{1,2}},? \d{{3,4}}|{MONTH} \d{{4}}|\d{{4}})"
 _OPENS = r"^[^(]{0,90}\("
-"""Up to the brackets of a first sentence."""
+"""The start of a first sentence up to its brackets."""
 _WORD = r"[A-Z][\w.'’&-]*"
 _NAME = rf"(?P<y>(?:the )?{_WORD}(?: (?:{_WORD}|of|the|de|la|von|van|and(?= {_WORD} (?:University|College|County))))*)"
 
 
 @dataclass(frozen=True, slots=True)
 class RelationPattern:
-    """A way of stating a relation. `y` is the object in the expression; {x} and {y} stand for both in the words.
+    """A phrase that states a relation. Group `y` of the expression is the object.
 
-    `of` holds heads of the subjects' kinds that it is true of; empty means any. `first` limits it to the document's
-    first sentence.
+    The texts have {x} for the subject and {y} for the object. `of` holds the kinds of subject for which the relation is
+    valid; empty means any. `first` limits it to the document's first sentence.
     """
 
     name: str
@@ -45,7 +45,7 @@ WORK_HEADS = frozenset(
     """film movie drama comedy thriller series novel book play song single album opera documentary musical western
     episode magazine newspaper game poem painting sitcom soundtrack ep mixtape track journal""".split()
 )
-"""Kinds of things that one is not born in."""
+"""Kinds of works: nobody is born in one."""
 WORKS = "film movie drama comedy thriller series novel book play song single album opera documentary musical western"
 PLACES = frozenset(
     """village town city commune municipality river lake mountain school university settlement suburb hospital college
@@ -143,7 +143,7 @@ SHARED_OBJECT = {
     "deathplace": "place of death",
     "school": "place of study",
 }
-"""What two subjects of a relation to one object have in common."""
+"""What two subjects with the same object of a relation have in common."""
 
 EARLIER_QUESTIONS = {
     "born": "Who was born earlier, {a} or {b}?",
@@ -152,7 +152,7 @@ EARLIER_QUESTIONS = {
     "released": "Which was released earlier, {a} or {b}?",
     "founded": "Which was founded earlier, {a} or {b}?",
 }
-"""How two subjects are compared by the date of a relation."""
+"""The question that compares two subjects by the date of a relation."""
 
 
 def date_preposition(date: str) -> str:

@@ -1,4 +1,8 @@
-"""Tasks from the links of a corpus, as a stream that is always the same for the same corpus and settings."""
+"""Tasks from the links of a corpus: a stream of checked drafts, the same for the same corpus and settings.
+
+A draft is dropped, with a reason, if it names what it should describe, contains its answer, reveals it before the last
+document, has a quote that is not in its document, or fits another document as well. The checks use the corpus alone.
+"""
 
 from __future__ import annotations
 
@@ -24,13 +28,13 @@ from context_agent.types import Chunk
 
 TYPES = ("bridge", "comparison", "intersection")
 HOPS = {"bridge": range(2, 5), "comparison": range(2, 5), "intersection": range(2, 4)}
-"""Documents that a type's questions can need."""
+"""Documents that questions of a type can need."""
 TASKS_PER_TURN = {"bridge": 4, "comparison": 1, "intersection": 2}
-"""How many tasks of a type follow each other while all types last."""
+"""Consecutive tasks of a type, while all types last."""
 COMPARISON_SHARES = {2: 0.1, 3: 0.2, 4: 0.2}
-"""Comparisons for each task of another type at most, by hops: named pages are easily found, and there are plenty."""
+"""Most comparisons for each task of another type, by hops: named pages are easy to find, and there are many."""
 TASKS_PER_DOCUMENT = 5
-"""Tasks that end in the same document."""
+"""Most tasks that end in the same document."""
 
 Progress = Callable[[int, int | None], None]
 _DRAFTERS = {"bridge": bridge_drafts, "comparison": comparison_drafts, "intersection": intersection_drafts}
@@ -38,9 +42,9 @@ _DRAFTERS = {"bridge": bridge_drafts, "comparison": comparison_drafts, "intersec
 
 @dataclass(frozen=True, slots=True)
 class LinkTaskSettings:
-    """What determines the tasks of a corpus, whose kind `domain` tells.
+    """The settings that determine the tasks of a corpus, together with the corpus itself.
 
-    `count=None` makes all that pass; `name` begins their ids.
+    `count=None` makes all tasks that pass; `name` starts their ids; `domain` is the kind of corpus.
     """
 
     count: int | None = None
@@ -52,14 +56,12 @@ class LinkTaskSettings:
     domain: str = "documents"
 
     def check(self) -> None:
-        """Raises `ConfigError` for what cannot be."""
+        """Raises `ConfigError` for invalid settings."""
         unknown = [kind for kind in self.types if kind not in TYPES]
         if unknown or not self.types:
-            raise ConfigError(
-                f"no type of question {', '.join(unknown) or '(none given)'}: choose of {', '.join(TYPES)}"
-            )
+            raise ConfigError(f"no question type {', '.join(unknown) or '(empty)'}: choose from {', '.join(TYPES)}")
         if not 2 <= self.hops[0] <= self.hops[1] <= 4:
-            raise ConfigError(f"hops must lie within 2-4; got {self.hops[0]}-{self.hops[1]}")
+            raise ConfigError(f"hops must be within 2-4; got {self.hops[0]}-{self.hops[1]}")
         if self.count is not None and self.count < 1:
             raise ConfigError(f"count must be at least 1; got {self.count}")
         if self.distractors < 0:
@@ -68,7 +70,7 @@ class LinkTaskSettings:
 
 @dataclass(slots=True)
 class DraftCounts:
-    """What became of the drafts."""
+    """Counts of the accepted and dropped drafts."""
 
     documents: int
     links: int
@@ -76,7 +78,7 @@ class DraftCounts:
     dropped: Counter[str] = field(default_factory=Counter)
 
     def to_json(self) -> dict[str, Any]:
-        """Plain data: kept by type and hops, dropped by reason."""
+        """The counts as plain data: kept by type and hops, dropped by reason."""
         return {
             "documents": self.documents,
             "links": self.links,
@@ -87,37 +89,37 @@ class DraftCounts:
 
 
 class LinkTasks:
-    """The tasks of one corpus. Reading and linking it happens here; `tasks` then makes them one by one."""
+    """The tasks of one corpus. The constructor reads and links the corpus; `tasks` makes the tasks one by one."""
 
     def __init__(
         self, chunks: Iterable[Chunk], settings: LinkTaskSettings | None = None, report: Progress | None = None
     ) -> None:
-        """`chunks` come document by document. Raises `ConfigError`, and `CorpusError` where nothing links."""
+        """`chunks` come document by document. Raises `ConfigError`, and `CorpusError` if nothing links."""
         self.settings = settings or LinkTaskSettings()
         self.settings.check()
-        self._atlas = LinkGraph(chunks, report)
-        links = self._atlas.link_all()
+        self._graph = LinkGraph(chunks, report)
+        links = self._graph.link_all()
         if not links and self.settings.types != ("comparison",):
             raise CorpusError(
-                f"none of the {len(self._atlas.pages)} documents names another one's title: there are no links to "
-                "build questions from; let a language model write them instead"
+                f"none of the {len(self._graph.pages)} documents names the title of another one, so there are no links "
+                "for questions: let a language model write them (--model)"
             )
-        self._checks = DraftChecks(self._atlas, self.settings.distractors)
-        self.tally = DraftCounts(len(self._atlas.pages), links)
+        self._checks = DraftChecks(self._graph, self.settings.distractors)
+        self.counts = DraftCounts(len(self._graph.pages), links)
         self._asked: set[str] = set()
         self._ends: Counter[int] = Counter()
         self._made: Counter[tuple[str, int]] = Counter()
 
     def tasks(self) -> Iterator[Task]:
-        """The tasks in order, at most `count`; types and hops take turns as long as they last."""
-        self.tally = DraftCounts(self.tally.documents, self.tally.links)
+        """At most `count` tasks; types and hops take turns as long as they last."""
+        self.counts = DraftCounts(self.counts.documents, self.counts.links)
         self._asked, self._ends, self._made = set[str](), Counter[int](), Counter[tuple[str, int]]()
         for number, task in enumerate(islice(self._all(), self.settings.count), 1):
-            self.tally.kept[f"{task.type}, {task.hops}"] += 1
+            self.counts.kept[f"{task.type}, {task.hops}"] += 1
             yield replace(task, id=f"{self.settings.name}-{number:06d}", domain=self.settings.domain)
 
     def _all(self) -> Iterator[Task]:
-        """Types and hops in turns until they have run dry, and comparisons up to their share."""
+        """Types and hops in turns until they are exhausted, with a limited share of comparisons."""
         lanes = {(kind, hops): self._lane(kind, hops) for hops in self._hops() for kind in self._types(hops)}
         while lanes:
             for (kind, hops), lane in list(lanes.items()):
@@ -143,7 +145,7 @@ class LinkTasks:
                 self._check_new(draft)
                 task = self._checks.task(draft)
             except DropRow as unfit:
-                self.tally.dropped[unfit.dropped.reason] += 1
+                self.counts.dropped[unfit.dropped.reason] += 1
                 continue
             self._asked.add(draft.question)
             self._ends[draft.hops[-1].page] += 1
@@ -157,9 +159,9 @@ class LinkTasks:
 
     def _drafts(self, kind: str, hops: int) -> Iterator[Draft]:
         rng = Random(f"links/{self.settings.seed}/{kind}/{hops}")
-        rows = list(range(len(self._atlas.pages)))
+        rows = list(range(len(self._graph.pages)))
         rng.shuffle(rows)
-        return _DRAFTERS[kind](self._atlas, rows, hops, rng)
+        return _DRAFTERS[kind](self._graph, rows, hops, rng)
 
     def _hops(self) -> range:
         return range(self.settings.hops[0], self.settings.hops[1] + 1)
@@ -169,11 +171,11 @@ class LinkTasks:
 
 
 SAME_STATEMENT = 0.85
-"""Share of a sentence's telling words that another chunk must hold to state the same."""
+"""Share of a sentence's content words that another chunk must have to state the same."""
 NEIGHBOURS = 40
-"""Pages around one that are looked at for the same statement."""
+"""Linking pages that are searched for the same statement."""
 DISTRACTOR_HITS = 24
-"""Hits from which distractors are taken, a query."""
+"""Hits of a query that are candidates for distractors."""
 _DAY = re.compile(
     rf"(?:(?P<day>\d{{1,2}})(?:st|nd|rd|th)? (?P<month>{MONTH})|(?P<month2>{MONTH}) (?P<day2>\d{{1,2}}))"
     r",? (?P<year>\d{3,4})$"
@@ -181,22 +183,22 @@ _DAY = re.compile(
 
 
 class DraftChecks:
-    """The checks over one corpus. Its BM25 index finds distractors and documents that a clue might fit as well."""
+    """The checks over one corpus. Its BM25 index finds distractors, and documents that a clue might fit as well."""
 
     def __init__(self, graph: LinkGraph, distractors: int) -> None:
-        self._atlas, self._wanted = graph, distractors
+        self._graph, self._distractor_count = graph, distractors
         chunks = [(chunk, row) for row, page in enumerate(graph.pages) for chunk in page.chunks]
         self._row = {chunk.id: row for chunk, row in chunks}
         self._index = Bm25Index.of(Bm25Entry(chunk.id, chunk.title, chunk.text) for chunk, _ in chunks)
 
     def task(self, draft: Draft) -> Task:
-        """The task of a draft, without its id. Raises `Unfit` with the reason where a check fails."""
-        pages = [self._atlas.pages[hop.page] for hop in draft.hops]
+        """The task of a draft, without an id. Raises `DropRow` with the reason if a check fails."""
+        pages = [self._graph.pages[hop.page] for hop in draft.hops]
         self._check_words(draft)
-        self._check_way(draft, pages)
+        self._check_path(draft, pages)
         self._check_unique(draft)
         supporting = tuple(self._support(hop, draft.answer) for hop in draft.hops)
-        facts = tuple((hop.sentence.chunk, *self._repeated(hop)) for hop in draft.hops)
+        facts = tuple((hop.sentence.chunk, *self._restating_chunks(hop)) for hop in draft.hops)
         clues = "\n".join(dict.fromkeys(hop.clue for hop in draft.hops))
         self._check_quotes(supporting, clues)
         return Task(
@@ -219,11 +221,11 @@ class DraftChecks:
         if draft.type != "comparison" and holds_answer(question, draft.answer):
             raise DropRow("answer in the question")
         for row in draft.hidden:
-            page = self._atlas.pages[row]
+            page = self._graph.pages[row]
             if f" {page.name} " in question or page.telling & set(question.split()):
                 raise DropRow("names what it hides")
 
-    def _check_way(self, draft: Draft, pages: list[Page]) -> None:
+    def _check_path(self, draft: Draft, pages: list[Page]) -> None:
         if len({page.id for page in pages}) < len(pages):
             raise DropRow("one document twice")
         names = [page.name for page in pages]
@@ -234,29 +236,29 @@ class DraftChecks:
 
     def _check_unique(self, draft: Draft) -> None:
         if draft.fact.pattern is not None and draft.type == "bridge":
-            for row in self._atlas.named.get(self._atlas.pages[draft.fact.page].name, ()):
-                for fact in self._atlas.facts(row):
+            for row in self._graph.rows_by_name.get(self._graph.pages[draft.fact.page].name, ()):
+                for fact in self._graph.facts(row):
                     if fact.pattern is draft.fact.pattern and fact.answer != draft.fact.answer:
                         raise DropRow("another document of that title says otherwise")
-        if draft.meeting is None:
+        if draft.clues is None:
             return
-        if any(self._fits(draft, row) for row in self._found(" ".join(sorted(draft.meeting.told)))):
+        if any(self._fits(draft, row) for row in self._search(" ".join(sorted(draft.clues.content)))):
             raise DropRow("fits another document")
 
     def _fits(self, draft: Draft, row: int) -> bool:
-        """Whether another page has what an intersection tells, and names the page between or one with its fact."""
-        assert draft.meeting is not None
-        page, clues = self._atlas.pages[row], draft.meeting
-        if row == draft.fact.page or not clues.told <= page.vocabulary:
+        """Whether another page fits what an intersection says: it names the same page, or one with the same fact."""
+        assert draft.clues is not None
+        page, clues = self._graph.pages[row], draft.clues
+        if row == draft.fact.page or not clues.content <= page.vocabulary:
             return False
-        targets = [link.target for link in self._atlas.links(row)]
+        targets = [link.target for link in self._graph.links(row)]
         return clues.via in targets or any(
-            holds_answer(self._atlas.pages[target].padded, clues.answer) for target in targets
+            holds_answer(self._graph.pages[target].padded, clues.answer) for target in targets
         )
 
     def _check_quotes(self, supporting: Iterable[Support], clues: str) -> None:
         for item in supporting:
-            text = self._atlas.pages[self._atlas.rows[item.id]]
+            text = self._graph.pages[self._graph.rows[item.id]]
             page_text = f"{text.title}\n{text.text}"
             if not all(find_quote(quote, clues) for quote in item.clue_quotes):
                 raise DropRow("a clue's quote is missing")
@@ -266,7 +268,7 @@ class DraftChecks:
             raise DropRow("no document holds the answer")
 
     def _support(self, hop: Hop, answer: str) -> Support:
-        page = self._atlas.pages[hop.page]
+        page = self._graph.pages[hop.page]
         # Folded words first: the cascade takes its time to say that something is not there.
         states_answer = (
             holds_answer(page.padded, answer) and find_quote(answer, f"{page.title}\n{page.text}") is not None
@@ -280,46 +282,49 @@ class DraftChecks:
             truth_quotes=(answer,) if states_answer else (),
         )
 
-    def _repeated(self, hop: Hop) -> Iterator[str]:
-        """Chunks of pages of the same title, or that name it, which state the same as the sentence."""
-        page = self._atlas.pages[hop.page]
-        near = [*self._atlas.named.get(page.name, ()), *sorted(self._atlas.linking.get(hop.page, ()))[:NEIGHBOURS]]
+    def _restating_chunks(self, hop: Hop) -> Iterator[str]:
+        """Chunks that state the same as the sentence, on pages of the same title or pages that link to it."""
+        page = self._graph.pages[hop.page]
+        near = [
+            *self._graph.rows_by_name.get(page.name, ()),
+            *sorted(self._graph.linked_from.get(hop.page, ()))[:NEIGHBOURS],
+        ]
         stated = content_words(hop.sentence.plain)
         for row in dict.fromkeys(near):
-            if len(stated & self._atlas.pages[row].vocabulary) < SAME_STATEMENT * len(stated):
+            if len(stated & self._graph.pages[row].vocabulary) < SAME_STATEMENT * len(stated):
                 continue
-            for chunk in self._atlas.pages[row].chunks:
+            for chunk in self._graph.pages[row].chunks:
                 if chunk.id != hop.sentence.chunk and len(
                     stated & set(words(chunk.indexed_text))
                 ) >= SAME_STATEMENT * len(stated):
                     yield chunk.id
 
     def _distractors(self, draft: Draft, facts: tuple[tuple[str, ...], ...]) -> list[str]:
-        """Documents that the question, or the pages it hides, bring up, and that do not hold the answer in any form."""
+        """Documents that the question and the hidden titles bring up, and that lack the answer in every form."""
         used = {hop.page for hop in draft.hops} | {self._row[chunk] for fact in facts for chunk in fact}
-        hidden = " ".join(self._atlas.pages[row].title for row in draft.hidden)
+        hidden = " ".join(self._graph.pages[row].title for row in draft.hidden)
         distractors: list[str] = []
-        for row in dict.fromkeys(self._found(f"{draft.question} {hidden}")):
-            if len(distractors) == self._wanted:
+        for row in dict.fromkeys(self._search(f"{draft.question} {hidden}")):
+            if len(distractors) == self._distractor_count:
                 break
             if row not in used and not any(
-                holds_answer(self._atlas.pages[row].padded, form) for form in answer_variants(draft.answer)
+                holds_answer(self._graph.pages[row].padded, form) for form in answer_variants(draft.answer)
             ):
-                distractors.append(self._atlas.pages[row].id)
+                distractors.append(self._graph.pages[row].id)
         return distractors
 
-    def _found(self, query: str) -> list[int]:
+    def _search(self, query: str) -> list[int]:
         return [self._row[chunk] for chunk, _ in self._index.search(query, DISTRACTOR_HITS)]
 
 
 def holds_answer(padded: str, answer: str) -> bool:
-    """Whether the answer's folded words stand in the padded ones."""
+    """Whether the padded words contain the answer's words."""
     sought = " ".join(words(answer))
     return bool(sought) and f" {sought} " in padded
 
 
 def answer_variants(answer: str) -> list[str]:
-    """The answer, a day's date in both orders, a name without its article, and a person's last name alone."""
+    """The answer, a date in both orders, a name without stop words, and a number without separators."""
     variants = [answer]
     if (match := _DAY.match(answer)) is not None:
         day, month = match["day"] or match["day2"], match["month"] or match["month2"]

@@ -1,4 +1,9 @@
-"""Judgements by hand: read from the page's downloads, counted, and applied to a file of tasks."""
+"""Judgements by people: loaded from the review page's downloads, applied to tasks, and measured for agreement.
+
+Agreement is between judges, and between a judge and the automatic verification. Every value has a percentile bootstrap
+interval over tasks. Sources: J. Cohen, A coefficient of agreement for nominal scales (1960); K. Krippendorff, Computing
+Krippendorff's alpha-reliability (2011), nominal metric.
+"""
 
 from __future__ import annotations
 
@@ -21,10 +26,10 @@ VERDICTS = {"accept": True, "reject": False}
 
 @dataclass(slots=True)
 class Judgements:
-    """`verdicts[judge][task]` is True for accepted; `comments` likewise; `problems` tells each line not taken as it is.
+    """`verdicts[judge][task]` is True for accepted; `comments` likewise; `problems` describes the lines with a problem.
 
-    `counts` says how often: `unknown` (a task that is not among those reviewed), `changed` (a judge's second verdict on
-    a task; the later counts), `undecided` (a comment alone), `bad` (a line that is no judgement).
+    `counts` counts lines: `unknown` (the task is not under review), `changed` (a second verdict of a judge on a task;
+    the later one counts), `undecided` (a comment without a verdict), `bad` (not a judgement).
     """
 
     verdicts: dict[str, dict[str, bool]] = field(default_factory=lambda: defaultdict(dict))
@@ -32,16 +37,16 @@ class Judgements:
     counts: Counter[str] = field(default_factory=Counter)
     problems: list[str] = field(default_factory=list)
 
-    def tell(self, kind: str, problem: str) -> None:
+    def add_problem(self, kind: str, problem: str) -> None:
         """Counts a problem and keeps it in words."""
         self.counts[kind] += 1
         self.problems.append(problem)
 
 
 def load_judgements(paths: Iterable[Path], task_ids: Collection[str]) -> Judgements:
-    """The judgements of these files on the tasks `known`. A row without a judge's name is signed by its file's.
+    """The judgements of these files on these tasks. In a row without a judge's name, the file name is the judge.
 
-    Raises `DataError` for a file that cannot be read, and where no row of any file is a judgement on a known task.
+    Raises `DataError` for a file that cannot be read, and if no file has a judgement on one of the tasks.
     """
     judgements = Judgements()
     names = [str(path) for path in paths]
@@ -51,16 +56,16 @@ def load_judgements(paths: Iterable[Path], task_ids: Collection[str]) -> Judgeme
                 _add_judgement(judgements, line, f"{name}:{number}", Path(name).stem, task_ids)
     if not judgements.verdicts:
         detail = f" ({judgements.problems[0]})" if judgements.problems else ""
-        raise DataError(f"no judgement on any of these tasks in {', '.join(names)}{detail}")
+        raise DataError(f"none of these tasks has a judgement in {', '.join(names)}{detail}")
     return judgements
 
 
 def apply_judgements(
     tasks: Sequence[Task], judgements: Judgements, rule: RejectionRule = "any"
 ) -> tuple[list[Task], list[Task]]:
-    """The tasks that stay and those rejected, the judged ones labelled with who said what.
+    """The tasks that stay and the rejected ones; judged tasks get a label with the verdicts and comments.
 
-    `any`: one rejection is enough. `majority`: more than half must accept. Tasks that nobody judged stay.
+    `any`: one rejection is enough. `majority`: more than half must accept. Tasks without a verdict stay.
     """
     accepted: list[Task] = []
     rejected: list[Task] = []
@@ -81,7 +86,7 @@ def apply_judgements(
 
 
 def is_accepted(verdicts: Sequence[bool], rule: RejectionRule) -> bool:
-    """Whether a task with these verdicts stays; one with none does."""
+    """Whether a task with these verdicts stays; a task without verdicts does."""
     if rule == "majority":
         return not verdicts or 2 * sum(verdicts) > len(verdicts)
     return all(verdicts)
@@ -107,12 +112,14 @@ def _lines(path: Path) -> list[str]:
 def _add_judgement(judgements: Judgements, line: str, location: str, signed: str, task_ids: Collection[str]) -> None:
     row = _row(line)
     if row is None:
-        judgements.tell("bad", f'{location}: no judgement like {{"task": "…", "judge": "…", "verdict": "accept"}}')
+        judgements.add_problem(
+            "bad", f'{location}: not a judgement like {{"task": "…", "judge": "…", "verdict": "accept"}}'
+        )
         return
     task, verdict = row["task"], row.get("verdict")
     judge = str(row.get("judge") or "").strip() or signed
     if task not in task_ids:
-        judgements.tell("unknown", f"{location}: task {task!r} is not among those reviewed")
+        judgements.add_problem("unknown", f"{location}: task {task!r} is not among those reviewed")
         return
     if comment := str(row.get("comment") or "").strip():
         judgements.comments[judge][task] = comment
@@ -120,12 +127,12 @@ def _add_judgement(judgements: Judgements, line: str, location: str, signed: str
         judgements.counts["undecided"] += 1
         return
     if task in judgements.verdicts[judge]:
-        judgements.tell("changed", f"{location}: {judge} judged {task!r} before; this one counts")
+        judgements.add_problem("changed", f"{location}: {judge} judged {task!r} twice; the later verdict counts")
     judgements.verdicts[judge][task] = VERDICTS[verdict]
 
 
 def _row(line: str) -> dict[str, Any] | None:
-    """The decoded line, where it names a task and a verdict there is, or none yet."""
+    """The decoded line, if it names a task and has a valid verdict or none."""
     try:
         row = json.loads(line)
     except (ValueError, RecursionError):
@@ -143,7 +150,7 @@ CONFIDENCE = 0.95
 
 @dataclass(frozen=True, slots=True)
 class IntervalEstimate:
-    """A value over `n` tasks and its 95 % interval. None where it is not defined (nothing to vary, nothing judged)."""
+    """A value over `n` tasks with its 95 % interval. None if the value is undefined."""
 
     value: float | None
     low: float | None
@@ -159,9 +166,9 @@ class IntervalEstimate:
 
 @dataclass(frozen=True, slots=True)
 class JudgeAgreement:
-    """One judge: how many of the tasks they accepted, and how often that is what the verification said.
+    """One judge: how many tasks they judged and accepted, and how often the verification said the same.
 
-    `kappa` corrects that agreement for chance. It is undefined where the verification passed every task judged.
+    `kappa` corrects that share for chance agreement. It is undefined if the verification passed every judged task.
     """
 
     judged: int
@@ -173,7 +180,10 @@ class JudgeAgreement:
 
 @dataclass(frozen=True, slots=True)
 class Agreement:
-    """All judges by name; each pair's share of equal verdicts and Cohen's kappa; Krippendorff's alpha over all."""
+    """All judges by name; for each pair the share of equal verdicts and Cohen's kappa.
+
+    Krippendorff's alpha over all.
+    """
 
     judges: dict[str, JudgeAgreement]
     equal: dict[str, IntervalEstimate]
@@ -184,7 +194,7 @@ class Agreement:
 def measure_agreement(
     verdicts: Mapping[str, Mapping[str, bool]], verified: Mapping[str, bool], *, seed: int = 0
 ) -> Agreement:
-    """The figures for `verdicts[judge][task]`, True for accepted; `verified[task]` is what the verification said."""
+    """The agreement of `verdicts[judge][task]`, True for accepted, and the verification's `verified[task]`."""
     judges = {name: _judge_agreement(by_task, verified, seed) for name, by_task in sorted(verdicts.items())}
     equal, kappas = {}, {}
     for left, right in combinations(sorted(verdicts), 2):
@@ -203,12 +213,12 @@ def measure_agreement(
 
 
 def equal_share(pairs: Sequence[tuple[Hashable, Hashable]]) -> float | None:
-    """The share of pairs whose two values are equal; None for no pairs."""
+    """The share of pairs with two equal values; None without pairs."""
     return sum(left == right for left, right in pairs) / len(pairs) if pairs else None
 
 
 def cohen_kappa(pairs: Sequence[tuple[Hashable, Hashable]]) -> float | None:
-    """kappa = (p_o - p_e) / (1 - p_e) for two judges; None where chance alone would agree always, or for no pairs."""
+    """kappa = (p_o - p_e) / (1 - p_e) for two judges; None without pairs, or if the expected agreement is 1."""
     observed = equal_share(pairs)
     if observed is None:
         return None
@@ -218,9 +228,9 @@ def cohen_kappa(pairs: Sequence[tuple[Hashable, Hashable]]) -> float | None:
 
 
 def krippendorff_alpha(units: Sequence[Sequence[Hashable]]) -> float | None:
-    """alpha = 1 - D_o / D_e, nominal, for any number of judges a unit; units with one value count for nothing.
+    """alpha = 1 - D_o / D_e, nominal, for any number of judges a unit; units with one value are ignored.
 
-    None where there is no pair of values, or all values are equal.
+    None without pairs of values, or if all values are equal.
     """
     paired = [Counter(unit) for unit in units if len(unit) > 1]
     totals = sum(paired, Counter[Hashable]())
@@ -238,7 +248,7 @@ def krippendorff_alpha(units: Sequence[Sequence[Hashable]]) -> float | None:
 def estimate(
     units: Sequence[UnitT], statistic: Callable[[Sequence[UnitT]], float | None], seed: int
 ) -> IntervalEstimate:
-    """The statistic over the units, and its interval; resamples for which it is not defined are left out."""
+    """The statistic over the units with its interval; resamples for which it is undefined are ignored."""
     point = statistic(units)
     if point is None:
         return IntervalEstimate(None, None, None, len(units))

@@ -1,6 +1,6 @@
-"""The page on which tasks are judged: question, answer, clues, and the documents with their quotes marked.
+"""The page on which people judge tasks: question, answer, clues, and the documents with their quotes marked.
 
-It is one file that asks no network. It doesn't say what the automatic verification thought of a task: judges are blind.
+The page is one file without network requests. It hides the verdict of the automatic verification from the judges.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from context_agent.synth_data.task import Support, Task
 from context_agent.types import Chunk
 
 LONGEST_DOCUMENT = 20_000
-"""Characters of a document that the page carries; a longer one is cut, and says so."""
+"""Characters of a document on the page; a longer document is cut, with a note."""
 
 SegmentKind = Literal["", "quote", "truth"]
 Segment = tuple[str, SegmentKind]
-"""A stretch of text, and whether it is a quote, the answer, or neither."""
+"""A piece of text, and whether it is a quote, the answer, or neither."""
 
 _BODY = """<header>
 <h1>{title}</h1>
@@ -35,37 +35,37 @@ _BODY = """<header>
 <span id="count"></span>
 </div>
 <p class="muted"><kbd>j</kbd> next, <kbd>k</kbd> back, <kbd>a</kbd> accept, <kbd>r</kbd> reject, <kbd>c</kbd> comment,
-<kbd>Esc</kbd> leave the comment. Accept a task when the documents prove the answer, and no other answer is right.</p>
-<p id="said" role="status"></p>
-<ol id="places"></ol>
+<kbd>Esc</kbd> leave the comment. Accept a task if the documents prove the answer and no other answer is right.</p>
+<p id="status" role="status"></p>
+<ol id="tasks"></ol>
 </header>
 <main id="task"></main>
 <noscript><p>This page needs JavaScript. It makes no request.</p></noscript>"""
 
 
 def review_page(tasks: Sequence[Task], corpus: Corpus, title: str) -> str:
-    """The page as text. Raises `DataError` where there is no task to show."""
+    """The page as HTML. Raises `DataError` without tasks."""
     if not tasks:
-        raise DataError("no task to review")
+        raise DataError("there is no task to review: the file is empty")
     task_data = [_task_data(task, corpus) for task in tasks]
     key = blake2b(json.dumps(task_data).encode(), digest_size=8).hexdigest()
     resources = files(__package__)
     return page(
         title,
         _BODY.format(title=escape(title)),
-        data={"sheet": {"key": key, "tasks": task_data}},
+        data={"review": {"key": key, "tasks": task_data}},
         scripts=[resources.joinpath("review.js").read_text(encoding="utf-8")],
         styles=[resources.joinpath("review.css").read_text(encoding="utf-8")],
     )
 
 
 def draw_sample(tasks: Sequence[Task], count: int | None, seed: int) -> list[Task]:
-    """At most `count` tasks (None for all) in an order drawn: a judge who stops early has seen a fair sample too."""
+    """At most `count` tasks (None for all) in random order: judges who stop early have seen a fair sample."""
     return random.Random(seed).sample(tasks, len(tasks) if count is None else min(count, len(tasks)))
 
 
 def document_text(chunks: Iterable[Chunk]) -> str:
-    """A document's text from its chunks, what they share once; a gap between two is a line break."""
+    """A document's text from its chunks; overlaps appear once, and a gap between two chunks is a line break."""
     text, end = "", 0
     for chunk in chunks:
         text += (
@@ -78,7 +78,7 @@ def document_text(chunks: Iterable[Chunk]) -> str:
 
 
 def segments(text: str, quotes: Iterable[str], truths: Iterable[str] = ()) -> tuple[list[Segment], list[str]]:
-    """The text in stretches, and the quotes that are not in it. Where a quote and the answer overlap, it is answer."""
+    """The text in segments, and the quotes that it lacks. Where a quote and the answer overlap, the answer wins."""
     kinds: list[SegmentKind] = [""] * len(text)
     lost = []
     marks: list[tuple[SegmentKind, str]] = [
@@ -105,7 +105,7 @@ def _runs(text: str, kinds: Sequence[SegmentKind]) -> list[Segment]:
 
 
 def _task_data(task: Task, corpus: Corpus) -> dict[str, Any]:
-    """What the page holds of a task."""
+    """The data of a task for the page."""
     supporting = task.supporting or tuple(Support(document) for document in task.gold)
     clues, _ = segments(task.clues, (quote for item in supporting for quote in item.clue_quotes))
     return {
@@ -145,7 +145,7 @@ def _distractor_data(document: str, answer: str, corpus: Corpus) -> dict[str, An
 
 
 def _title_and_text(document: str, corpus: Corpus) -> tuple[str, str]:
-    """Its title and text, cut where it is long; empty where the corpus has no such document."""
+    """Title and text of a document, cut if long; empty if the corpus lacks the document."""
     chunks = corpus.read(document)
     text = document_text(chunks)
     if len(text) > LONGEST_DOCUMENT:

@@ -1,6 +1,6 @@
-"""The data card: what a set holds, how it was made and checked, what it is not. All of it is counted from the files.
+"""The data card: what a set contains, how it was made and verified, and its limits. All counts come from the files.
 
-Markdown with the front matter that the `datasets` hub reads. What nobody said, such as a licence, is "not stated".
+Markdown with the front matter of the `datasets` hub. Missing information, such as a licence, is "not stated".
 """
 
 from __future__ import annotations
@@ -46,12 +46,12 @@ ORIGIN_NOTES = {
         "incomplete: a document that nobody was shown could not be marked."
     ),
 }
-"""How the questions of each origin differ from those that people write."""
+"""How the questions of each origin differ from questions that people write."""
 
 
 @dataclass(frozen=True, slots=True)
 class StageSummary:
-    """What a stage that ran before kept and dropped, and under which settings."""
+    """Counts and settings of an earlier stage."""
 
     name: str
     kept: int
@@ -61,23 +61,23 @@ class StageSummary:
 
 @dataclass(frozen=True, slots=True)
 class CardDetails:
-    """What a card says that the tasks do not: kept in split.json, so that a card written anew still says it."""
+    """What the card says besides the counts. It is stored in split.json, so that a rewritten card still says it."""
 
     stages: tuple[StageSummary, ...] = ()
     licence: str = ""
     about: str = ""
 
     def over(self, before: CardDetails) -> CardDetails:
-        """This, and what was said before where this says nothing."""
+        """These details, with missing ones taken from `before`."""
         return CardDetails(self.stages or before.stages, self.licence or before.licence, self.about or before.about)
 
     def to_json(self) -> dict[str, Any]:
-        """Plain data."""
+        """The details as plain data."""
         return asdict(self)
 
     @staticmethod
     def from_json(row: Mapping[str, Any]) -> CardDetails:
-        """What `to_json` gave."""
+        """The details of `to_json`."""
         return CardDetails(
             tuple(StageSummary(**stage) for stage in row.get("stages", ())),
             row.get("licence", ""),
@@ -86,7 +86,7 @@ class CardDetails:
 
 
 def write_card(folder: Path, details: CardDetails) -> Path:
-    """Writes the card of a folder of splits, and returns its path. What is not said now is as it was said before."""
+    """Writes the card of a folder of splits and returns its path. Missing details are taken from split.json."""
     splits, path = load_splits(folder), folder / REPORT
     report: dict[str, Any] = {}
     try:
@@ -95,7 +95,7 @@ def write_card(folder: Path, details: CardDetails) -> Path:
             details = details.over(CardDetails.from_json(report.get("said", {})))
         text = data_card(splits, report, stages=details.stages, licence=details.licence, about=details.about)
     except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise DataError(f"{path}: not what a split writes ({error}); remove it, or split anew") from None
+        raise DataError(f"{path}: not a report of `ctx1 synth split` ({error}); delete it, or split again") from None
     if report:
         write_json(path, {**report, "said": details.to_json()})
     (folder / CARD).write_text(text, encoding="utf-8")
@@ -103,7 +103,10 @@ def write_card(folder: Path, details: CardDetails) -> Path:
 
 
 def stage_of(out: Path) -> StageSummary:
-    """The stage that wrote this file, from the files beside it. Raises `DataError` where they are not there."""
+    """The summary of the stage that wrote this file, from the files beside it.
+
+    Raises `DataError` if they are missing.
+    """
     try:
         head = json.loads(_lines(journal_path(out))[0])
         outputs = len(_lines(out))
@@ -112,11 +115,11 @@ def stage_of(out: Path) -> StageSummary:
     except OSError as error:
         raise DataError(f"{out}: not the output of a stage: {error.filename} cannot be read") from error
     except (ValueError, IndexError, KeyError, TypeError) as error:
-        raise DataError(f"{out}: the files of its stage are damaged ({error})") from error
+        raise DataError(f"{out}: the files of its stage are damaged ({error}); run the stage again") from error
 
 
 def _lines(path: Path) -> list[str]:
-    """The lines that are not empty. Not `splitlines`, which also ends them at separators that stand inside of texts."""
+    """The lines that are not empty. `splitlines` would also split at separators inside texts."""
     return [line for line in path.read_text(encoding="utf-8").split("\n") if line.strip()]
 
 
@@ -128,7 +131,7 @@ def data_card(
     licence: str = "",
     about: str = "",
 ) -> str:
-    """The card as Markdown. `report` is what split.json holds; empty where the set was split by other means."""
+    """The card as Markdown. `report` is the content of split.json; empty if the set was split by other means."""
     tasks = [task for part in splits.values() for task in part]
     sections = [
         _front_matter(splits, licence),
@@ -264,7 +267,7 @@ def _table(title: str, splits: Mapping[str, Sequence[Task]], of: Callable[[Task]
 
 
 def _cell(text: str) -> str:
-    """Text of the data's own in a table: on one line, and ending no cell."""
+    """Text from the data for a table cell: on one line, and escaped."""
     return " ".join(text.split()).replace("\\", "\\\\").replace("|", "\\|").replace("<", "&lt;")
 
 

@@ -1,12 +1,13 @@
-"""A finished set as a folder: a question file a split, the corpus where it is given, and what the data card needs.
+"""A task set on disk: a folder with splits, corpus and data card; export as parquet or `datasets`; upload to the hub.
 
     corpus.jsonl.gz         {"id", "title", "text"} a line
-    queries.<split>.jsonl   tasks, a line each
+    queries.<split>.jsonl   tasks, one a line
     dropped.jsonl           {"reason", "input"}: the tasks that no split could take
-    split.json              how it was split: settings and counts; and what the card says beside them
+    split.json              settings and counts of the split, and what the card adds
     README.md               the data card
 
-`ctx1 eval` takes such a folder for a benchmark.
+`ctx1 eval --benchmark` takes such a folder. Exported columns have fixed types even if a list is empty in every row;
+`labels` differ from set to set and are a column of JSON text.
 """
 
 from __future__ import annotations
@@ -51,10 +52,13 @@ def queries_path(folder: Path, split: str) -> Path:
 
 
 def load_splits(folder: Path) -> dict[str, list[Task]]:
-    """The tasks of a folder by split: train, dev and test first, others by name. Raises `DataError` where none is."""
+    """The tasks of a folder by split: train, dev and test first, others by name.
+
+    Raises `DataError` if it has no split.
+    """
     paths = {path.name.split(".")[1]: path for path in sorted(folder.glob("queries.*.jsonl"))}
     if not paths:
-        raise DataError(f"{folder}: no queries.<split>.jsonl in it")
+        raise DataError(f"{folder} has no queries.<split>.jsonl")
     usual = [name for name in ("train", "dev", "test") if name in paths]
     return {name: load_tasks(paths[name]) for name in [*usual, *sorted(set(paths) - set(usual))]}
 
@@ -62,16 +66,14 @@ def load_splits(folder: Path) -> dict[str, list[Task]]:
 def write_folder(
     folder: Path, parts: TaskSplits, settings: Mapping[str, Any], *, documents: Sequence[Document] = ()
 ) -> dict[str, Any]:
-    """Writes the splits, reads them back and checks them, and returns the report that stands in split.json.
+    """Writes the splits, reads them back, checks them, and returns the report in split.json.
 
-    Raises `DataError` where a split of an earlier run would stay beside these, and where what is on disk fails the
-    checks.
+    Raises `DataError` if the folder has splits of an earlier run that this one would leave behind, and if the written
+    splits fail the checks.
     """
     stale = [path.name for path in folder.glob("queries.*.jsonl") if path.name.split(".")[1] not in parts.splits]
     if stale:
-        raise DataError(
-            f"{folder} holds {', '.join(sorted(stale))} of another split: remove it, or name another folder"
-        )
+        raise DataError(f"{folder} holds {', '.join(sorted(stale))} of another split: delete it, or use another folder")
     for split, tasks in parts.splits.items():
         write_tasks(queries_path(folder, split), tasks)
     write_rows(folder / DROPPED, ({"reason": reason, "input": task.to_json()} for task, reason in parts.dropped))
@@ -84,7 +86,7 @@ def write_folder(
 
 
 def check_folder(folder: Path, twins: Mapping[str, str] | None = None) -> dict[str, list[Task]]:
-    """The splits of the folder, checked: no id, question or document in two of them. Raises `DataError`."""
+    """The splits of the folder. Raises `DataError` if two of them share an id, a question or a document."""
     splits = load_splits(folder)
     check_splits(splits, twins=twins)
     questions = {first: [task.as_question for task in tasks] for first, tasks in splits.items()}
@@ -95,7 +97,7 @@ def check_folder(folder: Path, twins: Mapping[str, str] | None = None) -> dict[s
 
 
 def write_corpus(path: Path, documents: Iterable[Document]) -> None:
-    """The documents as gzipped JSONL; equal documents give equal bytes."""
+    """Writes the documents as gzipped JSONL; equal documents give equal bytes."""
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_name(f".{path.name}.partial")
     # Neither a name nor a time in the gzip header, so that the bytes depend on the documents alone.
@@ -113,7 +115,7 @@ def write_corpus(path: Path, documents: Iterable[Document]) -> None:
 
 
 def duplicate_documents(documents: Iterable[Document]) -> dict[str, str]:
-    """For each document whose title and text an earlier one has, that one's id."""
+    """Maps each document with the title and text of an earlier one to the earlier one's id."""
     first: dict[bytes, str] = {}
     twins = {}
     for document in documents:
@@ -124,7 +126,7 @@ def duplicate_documents(documents: Iterable[Document]) -> dict[str, str]:
 
 
 def tasks_in_corpus(tasks: Iterable[Task], documents: Iterable[Document]) -> tuple[list[Task], list[tuple[Task, str]]]:
-    """The tasks all of whose gold, support and bridge is there, and the others with the reason."""
+    """The tasks whose gold, supporting and bridging documents are all in the corpus, and the others with the reason."""
     document_ids = {document.id for document in documents}
     present: list[Task] = []
     absent: list[tuple[Task, str]] = []
@@ -154,13 +156,13 @@ ExportFormat = Literal["parquet", "datasets"]
 
 
 def export(splits: Mapping[str, Sequence[Task]], out: Path, to: ExportFormat) -> list[Path]:
-    """Writes `<out>/<split>.parquet` for each split, or `out` as `datasets.load_from_disk` reads it; returns the files.
+    """Writes `<out>/<split>.parquet` for each split, or `out` for `datasets.load_from_disk`; returns the files.
 
-    The folder appears whole or not at all. One that holds anything is refused with `ConfigError`, so that no old split
-    stays beside the new ones.
+    The folder appears whole or not at all. Raises `ConfigError` if it exists and is not empty, so that no old split
+    stays.
     """
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
-        raise ConfigError(f"{out} is there already and not empty: name another folder")
+        raise ConfigError(f"{out} exists and is not empty: use another folder")
     tables = dataset(splits)
     partial = out.resolve().with_name(f".{out.resolve().name}.partial")
     shutil.rmtree(partial, ignore_errors=True)
@@ -182,7 +184,7 @@ def _write_datasets(tables: DatasetDict, folder: Path) -> list[Path]:
 
 
 def dataset(splits: Mapping[str, Sequence[Task]]) -> DatasetDict:
-    """The splits in memory. Raises `ConfigError` for a split's name that `datasets` refuses."""
+    """The splits in memory. Raises `ConfigError` for text that UTF-8 cannot encode."""
     datasets = _datasets()
     columns = features()
     try:
@@ -195,7 +197,7 @@ def dataset(splits: Mapping[str, Sequence[Task]]) -> DatasetDict:
             }
         )
     except UnicodeEncodeError as error:
-        raise ConfigError(f"a text that UTF-8 cannot hold: {error}") from error
+        raise ConfigError(f"a text cannot be encoded as UTF-8: {error}") from error
 
 
 def features() -> Features:
@@ -229,10 +231,10 @@ def task_in(row: Mapping[str, Any]) -> Task:
 
 
 def push(splits: Mapping[str, Sequence[Task]], name: str, *, public: bool = False, card: Path | None = None) -> str:
-    """Sends the splits to the hub as `owner/set`, private unless asked otherwise, and returns the address.
+    """Uploads the splits to the hub as `owner/set`, private by default, and returns the address.
 
-    The token is the one that `hf auth login` stored, or HF_TOKEN. Raises `ConfigError` for a name or a token that the
-    hub refuses, `DataError` where it cannot be reached.
+    The token is the one that `hf auth login` stored, or HF_TOKEN. Raises `ConfigError` if the hub refuses the name or
+    the token, `DataError` if it cannot be reached.
     """
     tables = dataset(splits)
     from huggingface_hub import HfApi
@@ -246,24 +248,24 @@ def push(splits: Mapping[str, Sequence[Task]], name: str, *, public: bool = Fals
     except LocalTokenNotFoundError as error:
         raise ConfigError(f"no token for the hub: {hint}") from error
     except HFValidationError as error:
-        raise ConfigError(f"{name!r} is no name for the hub: it is like owner/set") from error
+        raise ConfigError(f"{name!r} is not a valid name for the hub: use the form owner/set") from error
     except HfHubHTTPError as error:
         status = error.response.status_code
         advice = f": {hint}" if status in {401, 403} else ""
         raise ConfigError(f"the hub refused {name} (status {status}){advice}") from error
     except Exception as error:
         # The client's own errors of connection: which library they are of changes with its versions.
-        raise DataError(f"{name} was not sent to the hub: {_first_line(error)}") from error
+        raise DataError(f"{name} was not uploaded to the hub: {_first_line(error)}") from error
     return f"{HfApi().endpoint}/datasets/{name}"
 
 
 def disable_progress_bars() -> None:
-    """Turns off the progress bars of `datasets`, for this process."""
+    """Disables the progress bars of `datasets` in this process."""
     _datasets().disable_progress_bars()
 
 
 def _push_card(name: str, card: Path) -> None:
-    """Puts the card's text under the front matter that the push wrote: the one of a folder names other files."""
+    """Uploads the card's text below the front matter of the push; that of the folder names other files."""
     from huggingface_hub import DatasetCard
 
     local = DatasetCard(card.read_text(encoding="utf-8"))

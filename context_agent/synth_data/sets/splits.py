@@ -1,9 +1,8 @@
-"""Splits by document: what proves a test task, no training task has as gold, support or bridge.
+"""Splits by document: no gold, supporting or bridging document of a test task is one of a training task.
 
-Tasks that share a document, or ask the same question, hang together. Such a component goes whole into a split that is
-drawn by the room left. One that fits nowhere is cut: each held-out split grows in it by the tasks whose documents the
-fewest others use, with the component's mix of hops, and the tasks that would then stand on both sides are dropped and
-counted.
+Tasks that share a document or a question form a component, which goes into one split, drawn by the remaining capacity.
+A component that fits no split is cut: each held-out split grows in it by tasks whose documents few others use, with the
+component's mix of hops. Tasks that would then stand on both sides of the cut are dropped and counted.
 """
 
 from __future__ import annotations
@@ -22,18 +21,18 @@ from context_agent.synth_data.task import Task, question_key
 
 SHARES: Mapping[str, float] = {"train": 0.8, "dev": 0.1, "test": 0.1}
 SLACK = 0.01
-"""How far, as a share of all tasks, a component may overfill a split."""
+"""How far a component may overfill a split, as a share of all tasks."""
 CROSSING = "its documents are needed in two splits"
 NO_DOCUMENT = "names no document"
 
 
 @dataclass(frozen=True, slots=True)
 class TaskSplits:
-    """Tasks by split, in the order of the file and with their new ids, and what was dropped, with the reason.
+    """Tasks by split, in file order and with new ids, and the dropped tasks with their reasons.
 
-    `components` counts the groups of tasks that share documents, `largest` is the size of the biggest, `cut` how many
-    had to be cut. `spread[split]` is the mean number of tasks that use a document of that split's tasks: cutting
-    favours rare documents in the held-out splits, and this shows how much.
+    `components` counts the groups of tasks that share documents, `largest` is the size of the largest, `cut` how many
+    were cut. `spread[split]` is the mean number of tasks that use a document of that split: cutting prefers rare
+    documents for the held-out splits, and this shows how much.
     """
 
     splits: dict[str, tuple[Task, ...]]
@@ -55,9 +54,9 @@ def split_tasks(
 ) -> TaskSplits:
     """The tasks in splits, with ids `<name>/<split>/<id>`.
 
-    `giants="keep"` puts a component that fits nowhere whole into the split with the most room: nothing is dropped, and
-    the shares are missed. `twins` names for a document the one it repeats, so that copies count as one. Raises
-    `ConfigError` for a name or shares that cannot work, `DataError` for tasks too few to fill every split.
+    `giants="keep"` puts a component that fits no split into the one with the most capacity: nothing is dropped, and the
+    shares are not met. `twins` maps a document to the one that it duplicates. Raises `ConfigError` for an invalid name
+    or shares, `DataError` for too few tasks to fill every split.
     """
     _check_arguments(tasks, name, shares)
     keys = [_shared_keys(task, twins or {}) for task in tasks]
@@ -79,12 +78,12 @@ def split_tasks(
 
 
 def check_splits(splits: Mapping[str, Sequence[Task]], *, twins: Mapping[str, str] | None = None) -> None:
-    """Raises `DataError` where an id repeats, a split is empty, or two splits share a document or a question."""
+    """Raises `DataError` if an id repeats, a split is empty, or two splits share a document or a question."""
     owner: dict[tuple[str, str], tuple[str, str]] = {}
     ids: set[str] = set()
     for split, tasks in splits.items():
         if not tasks:
-            raise DataError(f"split {split} got no task: give it a larger share, more tasks, or another seed")
+            raise DataError(f"split {split} has no task: use a larger share, more tasks, or another seed")
         for task in tasks:
             if task.id in ids:
                 raise DataError(f"id {task.id!r} occurs twice in the splits")
@@ -96,7 +95,7 @@ def check_splits(splits: Mapping[str, Sequence[Task]], *, twins: Mapping[str, st
 
 
 Key = tuple[str, str]
-"""What ties tasks together: a document or a question."""
+"""What two tasks may share: a document or a question."""
 
 
 def _shared_keys(task: Task, twins: Mapping[str, str]) -> tuple[Key, ...]:
@@ -106,14 +105,16 @@ def _shared_keys(task: Task, twins: Mapping[str, str]) -> tuple[Key, ...]:
 
 def _check_arguments(tasks: Sequence[Task], name: str, shares: Mapping[str, float]) -> None:
     if not re.fullmatch(r"[^\s/]+", name):
-        raise ConfigError(f"the set's name {name!r} becomes part of every id: give one without spaces and slashes")
+        raise ConfigError(
+            f"the set's name {name!r} becomes part of every id and must not have spaces or slashes (--name)"
+        )
     if any(share < 0 or not math.isfinite(share) for share in shares.values()):
         raise ConfigError(f"shares must be 0 or more; got {_format_shares(shares)}")
     if abs(sum(shares.values()) - 1) > 1e-6:
         raise ConfigError(f"shares must sum to 1; {_format_shares(shares)} sum to {sum(shares.values()):g}")
     split_count = sum(share > 0 for share in shares.values())
     if len(tasks) < split_count:
-        raise DataError(f"{len(tasks)} tasks cannot fill {split_count} splits")
+        raise DataError(f"{len(tasks)} tasks are too few for {split_count} splits")
 
 
 def _format_shares(shares: Mapping[str, float]) -> str:
@@ -125,7 +126,7 @@ def _capacities(shares: Mapping[str, float], count: int) -> dict[str, float]:
 
 
 def _components(rows: Sequence[int], keys: Sequence[Sequence[Key]]) -> list[list[int]]:
-    """Rows that share keys, directly or by others between; the largest first, each in file order."""
+    """Rows that share keys, directly or through other rows; the largest component first, each in file order."""
     parent = {row: row for row in rows}
 
     def root(row: int) -> int:
@@ -145,7 +146,7 @@ def _components(rows: Sequence[int], keys: Sequence[Sequence[Key]]) -> list[list
 
 
 class _SplitAssignment:
-    """Rows on their way into splits. `room` is how many tasks a split still takes."""
+    """Assigns rows to splits. `room` is the number of tasks that each split still takes."""
 
     def __init__(
         self, keys: Sequence[Sequence[Key]], kinds: Sequence[int], room: dict[str, float], draw: random.Random
@@ -159,7 +160,7 @@ class _SplitAssignment:
         self._draw = draw
 
     def place(self, groups: Sequence[list[int]], giants: Literal["cut", "keep"]) -> None:
-        """Puts every group somewhere, the largest first and those of a size in an order drawn."""
+        """Assigns every component, the largest first and those of equal size in random order."""
         order = sorted(self._draw.sample(groups, len(groups)), key=len, reverse=True)
         for group in order:
             # What fits is drawn by room, so that a split's small and large components are a fair sample of all.
@@ -178,7 +179,10 @@ class _SplitAssignment:
         self._room[name] -= len(members)
 
     def _divide(self, group: list[int]) -> None:
-        """Cuts a group by the room left, the smallest part first; the largest gets what is left over."""
+        """Cuts a component in proportion to the remaining capacity, the smallest part first.
+
+        The largest gets the rest.
+        """
         self.cut += 1
         total = sum(max(0.0, room) for room in self._room.values())
         targets = {name: len(group) * max(0.0, room) / total for name, room in self._room.items()}
@@ -201,10 +205,10 @@ def grow_region(
     targets: Mapping[int, float],
     draw: random.Random,
 ) -> tuple[set[int], set[int]]:
-    """A region of about `wanted` rows of each kind, and the rows outside of it that share a key with it.
+    """A region of about `targets` rows of each kind, and the rows outside that share a key with it.
 
-    Greedy: next is a row of the kind that lacks most, the one whose new keys the fewest rows use, equals in an order
-    drawn. Each key enters once, so the work is linear in the uses of keys, but for the heaps.
+    Greedy: the next row has the kind that lacks most rows, and its new keys have the fewest users; ties are random.
+    Each key enters once, so the work is linear in the uses of keys, apart from the heaps.
     """
     order = draw.sample(sorted(rows), len(set(rows)))
     turn = {row: at for at, row in enumerate(order)}
@@ -239,7 +243,7 @@ def grow_region(
 
 
 def _renamed(tasks: Sequence[Task], chosen: Mapping[str, Iterable[int]], name: str) -> dict[int, Task]:
-    """The chosen tasks, by row, with split and namespaced id. A namespace of this set is not put on twice."""
+    """The assigned tasks by row, with split and namespaced id. A namespace of this set is not added twice."""
     prefix = re.compile(rf"{re.escape(name)}/(?:{'|'.join(map(re.escape, chosen))})/")
     plain = [prefix.sub("", task.id, count=1) if prefix.match(task.id) else task.id for task in tasks]
     ids = plain if len(set(plain)) == len(plain) else [task.id for task in tasks]

@@ -1,4 +1,4 @@
-"""A closed world of invented people, places and works: a gymnasium whose every answer is known to be unique."""
+"""A closed world of invented people, places and works: a toy environment in which every answer is provably unique."""
 
 from context_agent.synth_data.world.generator import ClosedWorld, WorldSettings, make, write
 

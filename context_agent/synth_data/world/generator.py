@@ -1,4 +1,7 @@
-"""A world as a value: its documents and its tasks, made on demand and always the same for the same settings."""
+"""A world as a value, its documents and tasks made on demand, and the folder that it is written to.
+
+corpus.jsonl.gz, queries.<split>.jsonl, world.json with settings and counts, README.md
+"""
 
 from __future__ import annotations
 
@@ -24,7 +27,10 @@ MOST_HOPS = 4
 
 @dataclass(frozen=True, slots=True)
 class WorldSettings:
-    """What determines a world, byte for byte. `tasks=None` makes two an entity, or as many as there are."""
+    """The settings that determine a world byte for byte.
+
+    `tasks=None` makes two for each entity, or as many as possible.
+    """
 
     entities: int
     seed: int = 0
@@ -34,20 +40,20 @@ class WorldSettings:
     vocabulary: str = "full"
 
     def check(self) -> None:
-        """Raises `ConfigError` for a range of hops, or numbers, that cannot be."""
+        """Raises `ConfigError` for invalid hops or numbers."""
         first, last = self.hops
         if not 1 <= first <= last <= MOST_HOPS:
             raise ConfigError(
-                f"hops must lie within 1-{MOST_HOPS}, the first no greater than the last; got {first}-{last}"
+                f"hops must be within 1-{MOST_HOPS}, the first no greater than the last; got {first}-{last}"
             )
         if self.tasks is not None and self.tasks < len(SPLITS):
-            raise ConfigError(f"tasks must be at least {len(SPLITS)}, one a split; got {self.tasks}")
+            raise ConfigError(f"tasks must be at least {len(SPLITS)}, one for each split; got {self.tasks}")
         if self.distractors < 0:
             raise ConfigError(f"distractors must not be negative; got {self.distractors}")
 
 
 class ClosedWorld:
-    """Invented entities, what is true of them, the documents that tell it and the tasks that ask for it."""
+    """Invented entities with their relations, documents and tasks."""
 
     def __init__(self, settings: WorldSettings) -> None:
         """Raises `ConfigError` for settings that no world can meet."""
@@ -57,39 +63,39 @@ class ClosedWorld:
 
     @property
     def name(self) -> str:
-        """What prefixes the tasks' ids."""
+        """The prefix of the tasks' ids."""
         small = "-small" if self.settings.vocabulary == "small" else ""
         return f"world{small}-{self.settings.entities}-{self.settings.seed}"
 
     @cached_property
-    def told(self) -> list[EntityDocument]:
-        """Each entity's document and the parts of it that tell its relations, by the entity's number."""
+    def entity_documents(self) -> list[EntityDocument]:
+        """The document of each entity with its quotes, by the entity's number."""
         return [write_document(self.graph, entity, self.settings.seed) for entity in self.graph.entities]
 
     @property
     def documents(self) -> list[Document]:
         """The corpus."""
-        return [entity_document.document for entity_document in self.told]
+        return [entity_document.document for entity_document in self.entity_documents]
 
     @cached_property
     def tasks(self) -> list[Task]:
-        """The tasks of all splits. Raises `ConfigError` when fewer can be made than the settings ask for."""
+        """The tasks of all splits. Raises `ConfigError` if fewer can be made than the settings require."""
         return [task for split in SPLITS for task in self.stream(split)]
 
     def stream(self, split: str) -> Iterator[Task]:
-        """A split's tasks one by one; the same error as `tasks`, at the end."""
+        """A split's tasks one by one; raises the error of `tasks` at the end."""
         target, count = self._share(split), 0
-        for task in islice(self._made(split), target):
+        for task in islice(self._generate(split), target):
             count += 1
             yield task
         if count < target and self.settings.tasks is not None:
             raise ConfigError(self._shortage())
 
-    def _made(self, split: str) -> Iterator[Task]:
+    def _generate(self, split: str) -> Iterator[Task]:
         first, last = self.settings.hops
         maker = TaskGenerator(
             self.graph,
-            self.told,
+            self.entity_documents,
             split,
             seed=self.settings.seed,
             name=self.name,
@@ -98,17 +104,17 @@ class ClosedWorld:
         return maker.tasks(range(first, last + 1))
 
     def _shortage(self) -> str:
-        """How many tasks there could be, each split having its share."""
-        available = [sum(1 for _ in islice(self._made(split), self._share(split))) for split in SPLITS]
+        """The error message, with the number of tasks that could be made if each split had its share."""
+        available = [sum(1 for _ in islice(self._generate(split), self._share(split))) for split in SPLITS]
         most = min(int(count / share) for count, share in zip(available, SPLIT_SHARES, strict=True))
         first, last = self.settings.hops
         return (
             f"{self.settings.entities} entities give about {most} tasks of {first} to {last} hops, and "
-            f"{self.settings.tasks} were asked for: ask for fewer, or for more entities"
+            f"{self.settings.tasks} are requested: request fewer tasks, or more entities"
         )
 
     def _share(self, split: str) -> int:
-        """How many tasks the split should have."""
+        """The number of tasks of a split."""
         total = self.settings.tasks or TASKS_PER_ENTITY * self.settings.entities
         small = {
             small_split: max(1, round(total * share))
@@ -117,7 +123,7 @@ class ClosedWorld:
         return small.get(split, total - sum(small.values()))
 
     def describe(self) -> dict[str, Any]:
-        """Settings and counts, as `world.json` holds them but for the tasks."""
+        """Settings and counts, without those of the tasks."""
         kinds = Counter(entity.kind for entity in self.graph.entities)
         facts = {f"{relation.source}.{relation.name}": 0 for relation in self.graph.wording.relations}
         for entity in self.graph.entities:
@@ -137,8 +143,8 @@ def make(
 ) -> ClosedWorld:
     """A closed world of invented entities. Equal arguments give equal documents and tasks, byte for byte.
 
-    `hops` is the first and the last number of documents a question needs; `vocabulary="small"` keeps to some two
-    hundred words and to documents of one sentence. Raises `ConfigError`.
+    `hops` is the smallest and the largest number of documents that a question needs. `vocabulary="small"` uses about
+    two hundred words and documents of one sentence. Raises `ConfigError`.
     """
     return ClosedWorld(WorldSettings(entities, seed, tasks, hops, distractors, vocabulary))
 
@@ -150,10 +156,10 @@ Progress = Callable[[int, int | None], None]
 
 
 def write(world: ClosedWorld, folder: Path, *, force: bool = False, report: Progress | None = None) -> dict[str, Any]:
-    """Writes the world and returns what `world.json` says. `report` is called with (tasks written, of how many).
+    """Writes the world and returns the content of `world.json`. `report` is called with (tasks written, total).
 
-    A folder that holds anything is refused without `force`, which replaces a world's files and leaves others alone. It
-    is made beside the folder and put there when it is whole, so a run that was killed leaves nothing in the way.
+    A folder that is not empty is refused without `force`, which replaces a world's files and leaves other files alone.
+    The files are written beside the folder and moved when they are complete, so a killed run leaves nothing behind.
     Raises `ConfigError`.
     """
     _check_folder(folder, force)
@@ -184,15 +190,15 @@ def _write_files(world: ClosedWorld, folder: Path, report: Progress | None) -> d
 
 def _check_folder(folder: Path, force: bool) -> None:
     if folder.exists() and not folder.is_dir():
-        raise ConfigError(f"{folder} is a file: name a folder for the world")
+        raise ConfigError(f"{folder} is a file: give a folder for the world")
     if not force and folder.is_dir() and any(folder.iterdir()):
-        raise ConfigError(f"{folder} is not empty: name another folder, or replace the world in it with --force")
+        raise ConfigError(f"{folder} is not empty: use another folder, or replace the world in it with --force")
 
 
 def _rows(
     world: ClosedWorld, split: str, counted: Mapping[str, Counter[str]], report: Progress | None
 ) -> Iterator[dict[str, Any]]:
-    """A split's tasks as rows, counted by type and hops as they go by."""
+    """A split's tasks as rows, counted by type and hops."""
     for task in world.stream(split):
         counted[split][f"{task.type}, {task.hops}"] += 1
         if report is not None:
@@ -205,7 +211,7 @@ def _world_info(world: ClosedWorld, counted: dict[str, Counter[str]]) -> dict[st
     return {
         "name": world.name,
         **world.describe(),
-        "documents": len(world.told),
+        "documents": len(world.entity_documents),
         "tasks": {split: {"all": sum(counts.values()), **counts} for split, counts in tasks.items()},
         "split": "by document: no relation leads from an entity of one split to one of another",
         "licence": LICENCE,

@@ -1,7 +1,9 @@
-"""Names for invented entities: drawn from syllables, or from short lists when the vocabulary must stay small.
+"""Entities of an invented world with their names and relations. The graph answers queries exactly.
 
-No name contains another whole one of its kind. Persons share given and family names with others, towns and works a
-word, institutions and prizes a family name: the near-namesakes that make a search by name return more than one thing.
+A world has three parts, one for each split, and no relation crosses between them, so no test question needs a training
+document. All parts share one corpus and one vocabulary, and therefore near-namesakes. No name contains another whole
+name of its kind. Persons share given and family names, towns and works share a word, institutions and prizes share a
+family name, so a search by name returns several documents.
 """
 
 from __future__ import annotations
@@ -41,7 +43,7 @@ _NOUNS = """Anchor Barge Bell Bridge Cloister Compass Crown Door Ferry Fountain 
 
 @dataclass(frozen=True, slots=True)
 class Lexicon:
-    """The words of a world: possible names by kind, in an order that the seed gave, and what else an object can be."""
+    """The words of a world: possible names by kind in random order, and words for trades, crafts and sorts of works."""
 
     names: Mapping[str, Sequence[str]]
     trades: Sequence[str]
@@ -50,12 +52,12 @@ class Lexicon:
     years: range
 
     def words(self, relation: str) -> Sequence[str]:
-        """What a relation to a word can say."""
+        """The words that can be the object of a relation."""
         return {"trade": self.trades, "craft": self.crafts, "sort": self.sorts}[relation]
 
 
 def full_lexicon(counts: Mapping[str, int], rng: Random, excluded: set[str]) -> Lexicon:
-    """Names for so many entities of each kind; no invented word is one of those `taken`."""
+    """Names for this many entities of each kind; no invented word is one of the excluded ones."""
     invented = _invent_words(rng, {word.lower() for word in (*excluded, *_TRADES, *_CRAFTS, *_SORTS)})
     families = [next(invented) for _ in range(_name_part_count(counts["person"]))]
     givens = [next(invented) for _ in range(_name_part_count(counts["person"]))]
@@ -93,11 +95,11 @@ SMALL_WORDS = {
     "house": "Guild School Bank".split(),
     "prize": "Medal Cup".split(),
 }
-"""The parts of names in a small vocabulary."""
+"""The parts of names in the small vocabulary."""
 
 
 def small_lexicon(rng: Random) -> Lexicon:
-    """Every name that the short lists allow; how many there are bounds the size of such a world."""
+    """Every name that the short lists allow, which limits the size of such a world."""
     part = SMALL_WORDS
     every = {
         "person": _all_pairs(part["given"], part["family"]),
@@ -119,7 +121,7 @@ def small_lexicon(rng: Random) -> Lexicon:
 
 
 def _name_part_count(count: int) -> int:
-    """How many given or family names make each shared by several, with a third of the pairs used."""
+    """The number of given or family names for which each is shared and a third of the pairs is used."""
     return max(8, math.ceil(math.sqrt(3 * count)))
 
 
@@ -128,13 +130,13 @@ def _all_pairs(firsts: Sequence[str], seconds: Sequence[str]) -> list[str]:
 
 
 def _pairs(firsts: Sequence[str], seconds: Sequence[str], count: int, rng: Random) -> list[str]:
-    """So many different pairs, drawn evenly."""
+    """Distinct random pairs."""
     pair_numbers = rng.sample(range(len(firsts) * len(seconds)), count)
     return [f"{firsts[pair // len(seconds)]} {seconds[pair % len(seconds)]}" for pair in pair_numbers]
 
 
 def _invent_words(rng: Random, excluded: set[str]) -> Iterator[str]:
-    """Words of two or three syllables, none of them twice."""
+    """Distinct words of two or three syllables."""
     seen = set(excluded)
     while True:
         syllables = [rng.choice(_ONSETS) + rng.choice(_VOWELS) for _ in range(rng.choice((2, 2, 3)))]
@@ -152,17 +154,17 @@ FEWEST_ENTITIES = 50
 """Entities of the smallest world."""
 VOCABULARIES = ("full", "small")
 _RELATION_RATE = 0.92
-"""Chance that a relation holds of an entity at all."""
+"""Probability that an entity has a relation."""
 _PRIZE_RATE = 0.5
 _SHORT_RELATIONS = 3
-"""Relations that an entity keeps where documents are short."""
+"""Relations of an entity in a world of short documents."""
 _NAMESAKE_SHARE = 0.02
-"""Share of persons who bear another's whole name, where the vocabulary is free."""
+"""Share of persons with the same name as another person, in a world with the full vocabulary."""
 
 
 @dataclass(slots=True)
 class Entity:
-    """One invented thing. `objects` maps a relation's name to an entity's number, a year or a word."""
+    """An invented entity. `objects` maps a relation's name to an entity's number, a year or a word."""
 
     number: int
     kind: str
@@ -170,16 +172,16 @@ class Entity:
     split: str
     objects: dict[str, int | str] = field(default_factory=dict)
     ambiguous: bool = False
-    """Whether another entity has the same name; its trade then stands beside it wherever it is named."""
+    """Whether another entity has the same name; texts then add its trade."""
 
     @property
     def id(self) -> str:
-        """Its document's id."""
+        """The id of its document."""
         return f"w-{self.number:06d}"
 
     @property
     def title(self) -> str:
-        """Its document's title."""
+        """The title of its document."""
         return f"{self.name} ({self.objects['trade']})" if self.ambiguous else self.name
 
     @property
@@ -192,7 +194,7 @@ class Entity:
 
 @dataclass(frozen=True)
 class Graph:
-    """Entities by number, and the words for what is true of them."""
+    """Entities by number, and the wording of their relations."""
 
     entities: Sequence[Entity]
     wording: Wording
@@ -200,7 +202,7 @@ class Graph:
 
     @cached_property
     def sources(self) -> Mapping[int, Sequence[tuple[int, str]]]:
-        """For each entity the (subject, relation) that lead to it, by number."""
+        """For each entity the (subject, relation) pairs that lead to it."""
         sources: dict[int, list[tuple[int, str]]] = defaultdict(list)
         for entity in self.entities:
             for relation in self.wording.of(entity.kind):
@@ -228,9 +230,9 @@ class Graph:
 
 
 def build_graph(entities: int, seed: int, vocabulary: str) -> Graph:
-    """A world of so many entities. Raises `ConfigError` for a size or a vocabulary that cannot be."""
+    """A world of this many entities. Raises `ConfigError` for an invalid size or vocabulary."""
     if vocabulary not in VOCABULARIES:
-        raise ConfigError(f"no vocabulary {vocabulary!r}: choose {' or '.join(VOCABULARIES)}")
+        raise ConfigError(f"unknown vocabulary {vocabulary!r}: choose {' or '.join(VOCABULARIES)}")
     if entities < FEWEST_ENTITIES:
         raise ConfigError(f"a world needs at least {FEWEST_ENTITIES} entities; got {entities}")
     rng = Random(f"world/{seed}/{entities}/{vocabulary}")
@@ -251,29 +253,29 @@ def build_graph(entities: int, seed: int, vocabulary: str) -> Graph:
 
 
 def _sizes(entities: int) -> list[int]:
-    """Entities of each part."""
+    """The number of entities of each part."""
     small = [max(SMALLEST_PART, round(entities * share)) for share in SPLIT_SHARES[1:]]
     return [entities - sum(small), *small]
 
 
 def _counts(size: int) -> dict[str, int]:
-    """How many of each kind; at least one of each, and most of them persons."""
+    """The number of entities of each kind: at least one of each, most of them persons."""
     counts = {kind: max(1, int(size * share)) for kind, share in SHARES.items()}
     return {"person": size - sum(counts.values()), **counts}
 
 
 def _check_names(totals: Mapping[str, int], lexicon: Lexicon, entities: int) -> None:
-    """Raises `ConfigError` where the lexicon has too few names; the smallest share of a kind names the bound."""
+    """Raises `ConfigError` if the lexicon has too few names, with the largest possible world."""
     most, kind = min((entities * len(lexicon.names[kind]) // count, kind) for kind, count in totals.items())
     if most < entities:
         raise ConfigError(
             f"the small vocabulary has {len(lexicon.names[kind])} names for the kind {kind}, of which {entities} "
-            f"entities need {totals[kind]}: ask for about {most}, or for the full vocabulary"
+            f"entities need {totals[kind]}: use about {most} entities, or the full vocabulary"
         )
 
 
 def _entities(parts: Sequence[Mapping[str, int]], lexicon: Lexicon, rng: Random) -> list[Entity]:
-    """Entities in a shuffled order, so that a number tells neither kind nor split."""
+    """The entities in random order, so that a number reveals neither kind nor split."""
     names = {kind: iter(every) for kind, every in lexicon.names.items()}
     drawn = [
         (kind, next(names[kind]), split)
@@ -286,7 +288,7 @@ def _entities(parts: Sequence[Mapping[str, int]], lexicon: Lexicon, rng: Random)
 
 
 class _Relations:
-    """Draws what is true of the entities of one part."""
+    """Draws the relations of the entities of one part."""
 
     def __init__(self, graph: Graph, split: str, rng: Random) -> None:
         self._graph, self._split, self._rng = graph, split, rng
@@ -295,7 +297,7 @@ class _Relations:
         self._births: list[int] = []
 
     def draw(self) -> None:
-        """Years first: a teacher is older than a pupil, a work younger than its maker."""
+        """Draws years first: a teacher is older than a pupil, a work is younger than its maker."""
         for kind in KINDS:
             for entity in self._graph.members(kind, self._split):
                 self._year(entity)
@@ -310,7 +312,7 @@ class _Relations:
             self._capital(region)
 
     def _year(self, entity: Entity) -> None:
-        """Persons stand in the first four fifths of time, so that what they make fits in."""
+        """Draws a year. Persons are born in the first four fifths of the period, so that their works fit in."""
         years = self._years
         latest = years.start + len(years) * 4 // 5 if entity.kind == "person" else years.stop
         for relation in self._graph.wording.of(entity.kind):
@@ -343,7 +345,7 @@ class _Relations:
         return self._people[max(0, position - 30) : position]
 
     def _after(self, entity: Entity, born: int) -> None:
-        """Moves the year of what someone made into that one's life."""
+        """Moves the year of a work or institution into the life of its maker."""
         year = next(relation.name for relation in self._graph.wording.of(entity.kind) if relation.target == YEAR)
         lived = max(2, len(self._years) // 10)
         entity.objects[year] = min(self._years.stop - 1, born + self._rng.randint(1 + lived // 3, lived))
@@ -361,7 +363,7 @@ class _Relations:
 
 
 def _make_namesakes(graph: Graph, rng: Random) -> None:
-    """Gives some persons the name of another one of another trade, in any part."""
+    """Gives some persons the name of a person with another trade, in any part."""
     people = [entity for entity in graph.entities if entity.kind == "person"]
     rng.shuffle(people)
     pairs = int(len(people) * _NAMESAKE_SHARE)
@@ -372,7 +374,7 @@ def _make_namesakes(graph: Graph, rng: Random) -> None:
 
 
 def _keep_few_relations(graph: Graph, rng: Random) -> None:
-    """Leaves each entity a few of its relations, so that a sentence tells them all."""
+    """Leaves each entity a few of its relations, so that one sentence can state them."""
     for entity in graph.entities:
         names = rng.sample(list(entity.objects), min(_SHORT_RELATIONS, len(entity.objects)))
         entity.objects = {name: value for name, value in entity.objects.items() if name in names}

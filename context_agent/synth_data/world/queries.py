@@ -1,7 +1,8 @@
-"""What can be asked of a world, as expressions that the graph evaluates and that words can be found for.
+"""Queries over a world: expressions that the graph evaluates and that can be put into words.
 
-An expression describes entities (or a year, a word). `answers` gives everything that fits it, by the graph alone;
-`gold` the documents that lead to it, in hop order; `phrase` a description that names only where it starts.
+`evaluate` gives everything that fits an expression, `put_question` the question with the documents that answer it in
+hop order. `QueryStreams` enumerates all queries over one part: each stream is finite and yields no query twice, so the
+number of possible tasks is known when the streams are exhausted.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ class NamedEntity:
 
 @dataclass(frozen=True, slots=True)
 class Follow:
-    """The object of a relation of what is described."""
+    """The object of a relation whose subject is described."""
 
     of: Query
     relation: Relation
@@ -34,7 +35,7 @@ class Follow:
 
 @dataclass(frozen=True, slots=True)
 class Intersection:
-    """The entities of one kind that two relations lead from: to one described thing each."""
+    """The entities of one kind with two relations, each to a described entity."""
 
     kind: str
     first: tuple[Relation, Query]
@@ -43,7 +44,7 @@ class Intersection:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """The one of two whose year is the smaller."""
+    """The one of two entities whose year is smaller."""
 
     relation: Relation
     a: Query
@@ -54,7 +55,7 @@ Query = NamedEntity | Follow | Intersection | Comparison
 
 
 def evaluate(graph: Graph, query: Query) -> Answers:
-    """Everything that fits, by number for entities; more than one where the description is ambiguous."""
+    """Everything that fits, by number for entities; more than one if the description is ambiguous."""
     match query:
         case NamedEntity(number):
             return frozenset({number})
@@ -72,7 +73,7 @@ def evaluate(graph: Graph, query: Query) -> Answers:
 
 
 def _subjects(graph: Graph, kind: str, relation: Relation, query: Query) -> Answers:
-    """The subjects of a relation to what is described."""
+    """The subjects of a relation to the described entities."""
     return frozenset(
         subject
         for target in evaluate(graph, query)
@@ -83,7 +84,7 @@ def _subjects(graph: Graph, kind: str, relation: Relation, query: Query) -> Answ
 
 @dataclass(frozen=True, slots=True)
 class QueryStep:
-    """A document on the way to the answer: its entity, what it is read for, and the hints at each of that."""
+    """A document on the path to the answer: its entity, the relations it is read for, and their clues."""
 
     number: int
     relations: tuple[Relation, ...]
@@ -91,7 +92,7 @@ class QueryStep:
 
 
 def describe_query(graph: Graph, query: Query, rng: Random) -> tuple[str, list[QueryStep]]:
-    """A description of what the query asks for (of one whose answer is unique), and the documents in hop order."""
+    """A description of the query's unique answer that names only where it starts, and the documents in hop order."""
     match query:
         case NamedEntity(number):
             return graph.entities[number].mention, []
@@ -107,7 +108,7 @@ def describe_query(graph: Graph, query: Query, rng: Random) -> tuple[str, list[Q
             other_end, between = describe_query(graph, second[1], rng)
             ends = ((first[0], one_end), (second[0], other_end))
             clauses = [rng.choice(relation.clause).format(y=end) for relation, end in ends]
-            clues = tuple(capitalize(relation.told[0].format(x=f"some {kind}", y=end)) for relation, end in ends)
+            clues = tuple(capitalize(relation.says[0].format(x=f"some {kind}", y=end)) for relation, end in ends)
             last = QueryStep(_single_entity(graph, query), (first[0], second[0]), clues)
             return f"the {kind} that {' and '.join(clauses)}", [*before, *between, last]
         case Comparison(relation, a, b):
@@ -142,8 +143,8 @@ def put_question(graph: Graph, query: Query, rng: Random) -> tuple[str, list[Que
 
 
 def _clue(relation: Relation, subject: str) -> str:
-    """What is told of the subject, without its object."""
-    return capitalize(relation.told[0].format(x=subject, y=relation.hidden))
+    """The statement about the subject, without its object."""
+    return capitalize(relation.says[0].format(x=subject, y=relation.hidden))
 
 
 def capitalize(text: str) -> str:
@@ -156,23 +157,23 @@ def _single_entity(graph: Graph, query: Query) -> int:
 
 
 COMPARED_WITH = 8
-"""Others that one subject is compared with at most."""
+"""Most entities that one entity is compared with."""
 _DEPTHS = {1: ((0, 0),), 2: ((0, 1), (1, 0)), 3: ((1, 1), (0, 2)), 4: ((1, 2), (2, 1))}
-"""For an intersection of so many documents, how many lead to each of its two ends."""
+"""For an intersection over this many documents: how many documents lead to each of its two ends."""
 
 
 class QueryStreams:
-    """The streams of queries over one part."""
+    """The streams of queries over one part, in the order that the seed determines."""
 
     def __init__(self, graph: Graph, split: str, seed: int) -> None:
         self._graph, self._split, self._seed = graph, split, seed
 
     def stream(self, kind: str, hops: int) -> Iterator[Query]:
-        """Queries of a type (`single`, `bridge`, `comparison`, `intersection`) over so many documents."""
+        """Queries of a type (`single`, `bridge`, `comparison`, `intersection`) over this many documents."""
         rng = Random(f"candidates/{self._seed}/{self._split}/{kind}/{hops}")
         if kind == "comparison":
             return self._comparisons(hops, rng)
-        return self._meetings(hops, rng) if kind == "intersection" else self._chains(hops, rng)
+        return self._intersections(hops, rng) if kind == "intersection" else self._chains(hops, rng)
 
     def _shuffled(self, kinds: tuple[str, ...], rng: Random) -> list[Entity]:
         entities = [entity for kind in kinds for entity in self._graph.members(kind, self._split)]
@@ -180,7 +181,7 @@ class QueryStreams:
         return entities
 
     def _chains(self, hops: int, rng: Random) -> Iterator[Query]:
-        """Every start with every path of relations: first each start once, then each again by another path."""
+        """Every start with every path of relations: first each start once, then each again with another path."""
         paths = {kind: self._paths(kind, hops) for kind in KINDS}
         for every in paths.values():
             rng.shuffle(every)
@@ -188,7 +189,7 @@ class QueryStreams:
         for turn in range(max(map(len, paths.values()))):
             for position, start in enumerate(starts):
                 mine = paths[start.kind]
-                if turn < len(mine) and self._holds(start, path := mine[(turn + position) % len(mine)]):
+                if turn < len(mine) and self._path_exists(start, path := mine[(turn + position) % len(mine)]):
                     query: Query = NamedEntity(start.number)
                     for relation in path:
                         query = Follow(query, relation)
@@ -203,8 +204,8 @@ class QueryStreams:
             ]
         return paths
 
-    def _holds(self, start: Entity, path: tuple[Relation, ...]) -> bool:
-        """Whether the path leads anywhere."""
+    def _path_exists(self, start: Entity, path: tuple[Relation, ...]) -> bool:
+        """Whether the entity has every relation of the path."""
         here = start
         for relation in path:
             if relation.name not in here.objects:
@@ -214,7 +215,7 @@ class QueryStreams:
         return True
 
     def _comparisons(self, hops: int, rng: Random) -> Iterator[Query]:
-        """Two of a kind by year: both named, one named, or neither."""
+        """Two entities of a kind compared by year: both named, one named, or none."""
         years = [relation for relation in self._graph.wording.relations if relation.target == YEAR]
         streams = [self._compared(hops, relation, rng) for relation in years] if hops > 1 else []
         for row in zip_longest(*streams):
@@ -235,7 +236,7 @@ class QueryStreams:
                     yield Comparison(year, query, second_query)
 
     def _described(self, year: Relation, rng: Random) -> list[tuple[int, Query]]:
-        """Entities that have this year, each by one subject that leads to it."""
+        """Entities with this year, each described by one subject that leads to it."""
         graph = self._graph
         described: list[tuple[int, Query]] = []
         for subject in self._shuffled(KINDS, rng):
@@ -247,8 +248,8 @@ class QueryStreams:
                     described.append((int(target), Follow(NamedEntity(subject.number), relation)))
         return described
 
-    def _meetings(self, hops: int, rng: Random) -> Iterator[Query]:
-        """What two relations meet in, each of whose ends is named or described."""
+    def _intersections(self, hops: int, rng: Random) -> Iterator[Query]:
+        """Entities with two relations, each of whose objects is named or described."""
         for depths in _DEPTHS[hops]:
             for entity in self._shuffled(KINDS, rng):
                 relations = [r for r in self._graph.wording.of(entity.kind) if r.to_entity and r.name in entity.objects]
@@ -265,7 +266,7 @@ class QueryStreams:
         return self._describe(int(entity.objects[relation.name]), depth, entity.number, rng)
 
     def _describe(self, number: int, depth: int, without: int, rng: Random) -> Query | None:
-        """A description of an entity over so many documents, that does not pass by another one; None without any."""
+        """A description of an entity over `depth` documents that avoids the entity `without`; None if there is none."""
         if depth == 0:
             return NamedEntity(number)
         subjects = [
@@ -280,5 +281,5 @@ class QueryStreams:
         return (
             None
             if start is None
-            else Follow(start, self._graph.wording.named(self._graph.entities[subject].kind, name))
+            else Follow(start, self._graph.wording.relation(self._graph.entities[subject].kind, name))
         )

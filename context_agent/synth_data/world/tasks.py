@@ -1,8 +1,8 @@
-"""Tasks of a world: queries put into words, checked against the graph, with gold, quotes and distractors.
+"""Documents and tasks of a world: queries in words, checked against the graph, with gold, quotes and distractors.
 
-A candidate becomes a task only if the graph gives exactly one answer, all documents on the way differ, the answer is
-not in the question (but as an option of a comparison), no document before the last one gives it away, and no other
-entity has the answer's name.
+A query becomes a task only if the graph gives exactly one answer, all documents on the path differ, the answer is not
+in the question (except as an option of a comparison), no document before the last one states it, and no other entity
+has the answer's name.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ from context_agent.synth_data.world.schema import SMALL, Relation
 from context_agent.types import Document
 
 TURNS = ("bridge", "comparison", "bridge", "intersection")
-"""Types in the order they take turns; over one document a chain is of type `single`."""
+"""The order in which the types take turns; a chain over one document has the type `single`."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Answer:
-    """An answer as text, its kind (an entity's, `year` or `word`), and its entity's number where it is one."""
+    """An answer as text, its kind (an entity's kind, `year` or `word`), and the entity's number if it is one."""
 
     text: str
     kind: str
@@ -44,18 +44,18 @@ class _Answer:
 
 
 class TaskGenerator:
-    """Makes the tasks of one part of a world. `told` are the documents by entity number."""
+    """Makes the tasks of one part of a world from its documents, which are indexed by entity number."""
 
     def __init__(
         self, graph: Graph, documents: Sequence[EntityDocument], split: str, *, seed: int, name: str, distractors: int
     ) -> None:
-        """`name` begins every id; `wanted` is the number of distractors."""
-        self._graph, self._told, self._split, self._seed = graph, documents, split, seed
-        self._name, self._wanted = name, distractors
+        """`name` starts every id; `distractors` is their number for each task."""
+        self._graph, self._documents, self._split, self._seed = graph, documents, split, seed
+        self._name, self._distractor_count = name, distractors
         self._distractors = DistractorFinder(graph)
 
     def tasks(self, hops: range) -> Iterator[Task]:
-        """Tasks as long as there are any: hops take turns, and within them the types."""
+        """Tasks until no more can be made: hops take turns, and within them the types."""
         rng = Random(f"tasks/{self._seed}/{self._split}")
         lanes = [self._lane(n, rng) for n in hops]
         seen: set[str] = set()
@@ -67,10 +67,10 @@ class TaskGenerator:
                     lanes.remove(lane)
                     continue
                 seen.add(task.question)
-                yield self._finished(task, next(numbers), rng)
+                yield self._finish(task, next(numbers), rng)
 
     def _lane(self, hops: int, rng: Random) -> Iterator[Task]:
-        """The tasks over so many documents, the types in turns until each has run dry."""
+        """The tasks over this many documents; the types take turns until each is exhausted."""
         candidates = QueryStreams(self._graph, self._split, self._seed)
         streams = {kind: candidates.stream(kind, hops) for kind in TURNS}
         turns = list(TURNS)
@@ -85,15 +85,15 @@ class TaskGenerator:
                     yield task
 
     def task(self, query: Query, rng: Random) -> Task | None:
-        """The task of a query, without its id and distractors; None where a check fails."""
+        """The task of a query, without id and distractors; None if a check fails."""
         matches = evaluate(self._graph, query)
         if len(matches) != 1:
             return None
         question, way = put_question(self._graph, query, rng)
         answer = self._answer(query, *matches)
         return (
-            self._written(query, capitalize(question), way, answer)
-            if self._sound(query, question, way, answer)
+            self._build(query, capitalize(question), way, answer)
+            if self._is_valid(query, question, way, answer)
             else None
         )
 
@@ -103,7 +103,7 @@ class TaskGenerator:
         entity = self._graph.entities[int(value)]
         return _Answer(entity.name, entity.kind, entity.number)
 
-    def _sound(self, query: Query, question: str, way: Sequence[QueryStep], answer: _Answer) -> bool:
+    def _is_valid(self, query: Query, question: str, way: Sequence[QueryStep], answer: _Answer) -> bool:
         numbers = [step.number for step in way]
         if len(set(numbers)) < len(numbers):
             return False
@@ -111,13 +111,13 @@ class TaskGenerator:
             return False
         if isinstance(query, Comparison):
             return True
-        return not contains_words(question, answer.text) and not any(self._gives(n, answer.text) for n in numbers[:-1])
+        return not contains_words(question, answer.text) and not any(self._states(n, answer.text) for n in numbers[:-1])
 
-    def _gives(self, number: int, answer: str) -> bool:
-        document = self._told[number].document
+    def _states(self, number: int, answer: str) -> bool:
+        document = self._documents[number].document
         return contains_words(document.title, answer) or contains_words(document.text, answer)
 
-    def _written(self, query: Query, question: str, way: Sequence[QueryStep], answer: _Answer) -> Task:
+    def _build(self, query: Query, question: str, way: Sequence[QueryStep], answer: _Answer) -> Task:
         supporting = tuple(self._support(step, answer.text) for step in way)
         kind = (
             "comparison"
@@ -143,8 +143,8 @@ class TaskGenerator:
         )
 
     def _support(self, step: QueryStep, answer: str) -> Support:
-        document = self._told[step.number]
-        states_answer = self._gives(step.number, answer)
+        document = self._documents[step.number]
+        states_answer = self._states(step.number, answer)
         return Support(
             id=document.document.id,
             chunks=(f"{document.document.id}_0",),
@@ -154,43 +154,43 @@ class TaskGenerator:
             truth_quotes=(answer,) if states_answer else (),
         )
 
-    def _finished(self, task: Task, number: int, rng: Random) -> Task:
+    def _finish(self, task: Task, number: int, rng: Random) -> Task:
         gold = [int(document_id.removeprefix("w-")) for document_id in task.gold]
         near = self._distractors.near(gold, rng)
         distractors: list[str] = []
         for candidate in near:
-            if len(distractors) == self._wanted:
+            if len(distractors) == self._distractor_count:
                 break
-            if not self._gives(candidate, task.answer):
-                distractors.append(self._told[candidate].document.id)
+            if not self._states(candidate, task.answer):
+                distractors.append(self._documents[candidate].document.id)
         return replace(task, id=f"{self._name}-{self._split}-{number:06d}", distractors=tuple(distractors))
 
 
 def contains_words(text: str, answer: str) -> bool:
-    """Whether the answer stands in the text as whole words, in any case."""
+    """Whether the text contains the answer at word boundaries, in any case."""
     low, sought = text.lower(), answer.lower()
     return sought in low and re.search(rf"(?<!\w){re.escape(sought)}(?!\w)", low) is not None
 
 
 _NAME_RATE = 0.2
-"""Chance that a later sentence repeats its subject's name."""
+"""Probability that a later sentence repeats the subject's name."""
 
 
 @dataclass(frozen=True, slots=True)
 class EntityDocument:
-    """A document, and the part of it that tells each relation."""
+    """A document, and the part of it that states each relation."""
 
     document: Document
     quotes: Mapping[str, str]
 
 
 def write_document(graph: Graph, entity: Entity, seed: int) -> EntityDocument:
-    """The document of an entity; the same seed tells it in the same words."""
+    """The document of an entity; the same seed gives the same words."""
     rng = Random(f"prose/{seed}/{entity.number}")
     relations = [relation for relation in graph.wording.of(entity.kind) if relation.name in entity.objects]
     rng.shuffle(relations)
     if graph.wording is SMALL:
-        return _in_one_sentence(graph, entity, relations)
+        return _write_one_sentence(graph, entity, relations)
     quotes = {
         relation.name: capitalize(_sentence(graph, entity, relation, rng, first=position == 0))
         for position, relation in enumerate(relations)
@@ -198,11 +198,11 @@ def write_document(graph: Graph, entity: Entity, seed: int) -> EntityDocument:
     return EntityDocument(Document(entity.id, " ".join(quotes.values()), entity.title), quotes)
 
 
-def _in_one_sentence(graph: Graph, entity: Entity, relations: Sequence[Relation]) -> EntityDocument:
+def _write_one_sentence(graph: Graph, entity: Entity, relations: Sequence[Relation]) -> EntityDocument:
     """`Ada Burr has the home Old Elm , has the prize Cole Cup and has the house the Abel Bank .`"""
     quotes = {}
     for relation in relations:
-        predicate = relation.told[0].removeprefix("{x} ").removesuffix(" .")
+        predicate = relation.says[0].removeprefix("{x} ").removesuffix(" .")
         quotes[relation.name] = predicate.format(y=graph.written(entity, relation))
     clauses = list(quotes.values())
     text = f"{entity.mention} {' and '.join([' , '.join(clauses[:-1]), clauses[-1]] if clauses[1:] else clauses)} ."
@@ -210,20 +210,20 @@ def _in_one_sentence(graph: Graph, entity: Entity, relations: Sequence[Relation]
 
 
 def _sentence(graph: Graph, entity: Entity, relation: Relation, rng: Random, *, first: bool) -> str:
-    """The first sentence names its subject, the others mostly use a pronoun, as texts do."""
+    """A sentence that names its subject, or mostly uses a pronoun if it is not the first."""
     by_name = first or rng.random() < _NAME_RATE
     pronoun = ("He" if entity.number % 2 else "She") if entity.kind == "person" else "It"
-    return rng.choice(relation.told).format(x=entity.mention if by_name else pronoun, y=graph.written(entity, relation))
+    return rng.choice(relation.says).format(x=entity.mention if by_name else pronoun, y=graph.written(entity, relation))
 
 
 RANDOM_PER_DOCUMENT = 12
-"""Documents of the same kind that are offered when nothing closer is left."""
+"""Random documents of the same kind, offered after all closer ones."""
 _MOST_PER_SORT = 30
-"""Offered of one sort for one document."""
+"""Candidates of one sort for one document."""
 
 
 class DistractorFinder:
-    """Who resembles whom in a world."""
+    """Finds entities that resemble others in a world."""
 
     def __init__(self, graph: Graph) -> None:
         self._graph = graph
@@ -235,10 +235,10 @@ class DistractorFinder:
                 self._sharing[entity.kind, word].append(entity.number)
 
     def near(self, gold: Sequence[int], rng: Random) -> Iterator[int]:
-        """Numbers of other entities, the likest first, each once.
+        """Numbers of other entities, the most similar first, each once.
 
-        In turns for each document of the gold: namesakes and those that share a name's word; those of which the same
-        is told (another work by that author); and last any of the same kind.
+        For each gold document in turn: namesakes and entities that share a word of the name, then entities with the
+        same object of a relation (another work by that author); last, any entities of the same kind.
         """
         excluded = set(gold)
         entities = [self._graph.entities[number] for number in gold]

@@ -282,7 +282,8 @@ class Slow:
 
 corpus = MemoryCorpus(made_documents(), embedder=HashEmbedder())
 print("ready", flush=True)
-asyncio.run(make_demonstrations(here.tasks(), corpus, Slow(oracle_expert(profile=default())), Path(sys.argv[1]), here.SMALL))
+expert = Slow(oracle_expert(profile=default()))
+asyncio.run(make_demonstrations(here.tasks(), corpus, expert, Path(sys.argv[1]), here.SMALL))
 """
 
 

@@ -63,7 +63,7 @@ def made(documents, **settings):
 @pytest.fixture(scope="module")
 def built():
     links = made(films())
-    return list(links.tasks()), links.tally, {one.id: one for one in films()}
+    return list(links.tasks()), links.counts, {one.id: one for one in films()}
 
 
 def test_tasks_of_every_type_are_built(built):
@@ -171,7 +171,7 @@ def test_an_answer_that_the_first_document_gives_away_is_no_task():
     ]
     links = made(told, types=("bridge",))
     assert not [task for task in links.tasks() if task.answer == "3 May 1920"]
-    assert links.tally.dropped["answer before the last document"] == 1
+    assert links.counts.dropped["answer before the last document"] == 1
 
 
 def test_documents_of_one_title_that_disagree_give_no_task():
@@ -182,7 +182,7 @@ def test_documents_of_one_title_that_disagree_give_no_task():
     ]
     links = made(told, types=("bridge",))
     assert not [task for task in links.tasks() if task.truth_type == "date" and "born" in task.question]
-    assert links.tally.dropped["another document of that title says otherwise"]
+    assert links.counts.dropped["another document of that title says otherwise"]
 
 
 def test_a_fact_told_twice_is_one_fact_of_two_chunks():

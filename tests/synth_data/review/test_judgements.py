@@ -76,7 +76,7 @@ def test_a_comment_alone_decides_nothing(tmp_path):
 def test_files_without_a_judgement_on_these_tasks_are_refused(tmp_path):
     with pytest.raises(DataError, match="not among those reviewed"):
         load_judgements([written(tmp_path / "ann.jsonl", said("gone"))], {"a"})
-    with pytest.raises(DataError, match="no judgement"):
+    with pytest.raises(DataError, match="none of these tasks has a judgement"):
         load_judgements([written(tmp_path / "empty.jsonl")], {"a"})
     with pytest.raises(DataError, match="cannot be read"):
         load_judgements([tmp_path / "none.jsonl"], {"a"})

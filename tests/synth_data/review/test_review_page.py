@@ -77,8 +77,8 @@ def test_a_task_is_shown_with_its_quotes_marked(browser, sheet):
     assert browser.texts("article mark.truth") == ["Norden"]
     shown = "\n".join(browser.texts("#task"))
     assert "Quote not found in it: won a prize" in shown
-    assert "Ilse Brandt (painter), said to hold the answer" in shown
-    assert "Harbour at Dusk (rival): holds the answer" in shown
+    assert "Ilse Brandt (painter), marked as stating the answer" in shown
+    assert "Harbour at Dusk (rival): states the answer" in shown
     assert "Not in the index." in browser.run("return document.querySelector('#task').textContent")
 
 
@@ -148,7 +148,7 @@ def test_judgements_are_downloaded_and_continued_elsewhere(browser, sheet, tmp_p
     file.write_text("\n".join([*map(encode_row, rows), *extra]), encoding="utf-8")
     browser.driver.find_element("id", "import").send_keys(str(file))
     browser.wait("document.getElementById('said').textContent.includes('2 judgements')")
-    assert browser.texts("#said") == ["2 judgements taken over, 3 lines passed over."]
+    assert browser.texts("#status") == ["2 judgements imported, 3 lines skipped."]
     assert browser.texts("#count") == ["1 accepted, 1 rejected, 1 left"]
     assert browser.run("return document.getElementById('judge').value") == "Ann B."
 
@@ -157,7 +157,7 @@ def test_damaged_progress_is_told_and_the_page_works(browser, sheet):
     browser.press("a")
     browser.run("for (const key of Object.keys(localStorage)) localStorage.setItem(key, '{broken')")
     browser.open(sheet)
-    assert "No progress could be read" in browser.texts("#said")[0]
+    assert "no stored progress" in browser.texts("#status")[0]
     browser.press("r")
     assert browser.texts("#count") == ["0 accepted, 1 rejected, 2 left"]
 

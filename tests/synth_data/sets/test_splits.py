@@ -168,7 +168,7 @@ def test_a_name_that_would_break_the_ids_is_refused(name):
 
 
 def test_too_few_tasks_are_refused():
-    with pytest.raises(DataError, match="2 tasks cannot fill 3 splits"):
+    with pytest.raises(DataError, match="2 tasks are too few for 3 splits"):
         split_tasks([task("a", "d1"), task("b", "d2")], "set")
     with pytest.raises(DataError, match="0 tasks"):
         split_tasks([], "set")
@@ -176,7 +176,7 @@ def test_too_few_tasks_are_refused():
 
 def test_a_split_that_stays_empty_is_told():
     hub = [task(str(at), "hub") for at in range(50)]
-    with pytest.raises(DataError, match="got no task"):
+    with pytest.raises(DataError, match="has no task"):
         split_tasks(hub, "set")
 
 
@@ -188,5 +188,5 @@ def test_the_last_check_finds_what_it_is_for():
         check_splits({"train": [one], "test": [replace(task("b", "d2"), question=one.question)]})
     with pytest.raises(DataError, match="twice"):
         check_splits({"train": [one], "test": [task("a", "d2")]})
-    with pytest.raises(DataError, match="test got no task"):
+    with pytest.raises(DataError, match="test has no task"):
         check_splits({"train": [one], "test": []})

@@ -89,7 +89,7 @@ def facts_by_reading(made):
     found = defaultdict(set)
     for document in made.documents:
         for relation in FULL.relations:
-            for told in relation.told:
+            for told in relation.says:
                 pattern = re.escape(told).replace(r"\{y\}", r"(?P<y>[\w' -]+?)").replace(r"\{x\}", r"[\w' ()-]+?")
                 for match in re.finditer(rf"(?:^|(?<=\. )){pattern}(?= |$)", document.text):
                     found[document.title, relation.name].add(match["y"])
@@ -119,7 +119,8 @@ def test_an_intersection_has_one_member(made):
         names = {
             name
             for name, value in entity.objects.items()
-            if made.told[entity.number].quotes[name] in task.supporting[-1].item_quotes and isinstance(value, int)
+            if made.entity_documents[entity.number].quotes[name] in task.supporting[-1].item_quotes
+            and isinstance(value, int)
         }
         assert len(names) == 2
         alike = [
