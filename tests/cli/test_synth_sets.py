@@ -6,10 +6,9 @@ from pathlib import Path
 import pytest
 
 from context_agent.cli.app import run
-from context_agent.synth_data.sets.folder import task_in
 from context_agent.synth_data.task import load_tasks, write_tasks
 from tests.synth_data.sets.test_splits import chained
-from tests.synth_data.tasks import task
+from tests.synth_data.tasks import task, task_in
 
 
 @pytest.fixture

@@ -30,7 +30,6 @@ from context_agent.synth_data.task import (
     Task,
     encode_row,
     load_tasks,
-    task_of,
     write_json,
     write_rows,
     write_tasks,
@@ -223,11 +222,6 @@ def features() -> Features:
 def table_row(task: Task) -> dict[str, Any]:
     """The task as a row of the table."""
     return {**task.to_json(), "labels": json.dumps(task.labels, sort_keys=True)}
-
-
-def task_in(row: Mapping[str, Any]) -> Task:
-    """The task of a row of the table. Raises `DataError`."""
-    return task_of({**row, "labels": json.loads(row["labels"])}, f"row {row.get('id')!r}")
 
 
 def push(splits: Mapping[str, Sequence[Task]], name: str, *, public: bool = False, card: Path | None = None) -> str:
