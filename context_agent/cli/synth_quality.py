@@ -240,15 +240,15 @@ def review(
         )
         problems += report.pop("problems")
     else:
-        from context_agent.synth_data.review import review_page as sheet
+        from context_agent.synth_data.review.review_page import draw_sample, review_page
 
-        drawn = sheet.draw_sample(
-            [*sheet.draw_sample(task_list, sample, seed), *sheet.draw_sample(dropped_tasks, dropped_sample, seed)],
+        drawn = draw_sample(
+            [*draw_sample(task_list, sample, seed), *draw_sample(dropped_tasks, dropped_sample, seed)],
             None,
             seed,
         )
         with options.open_corpus(index, opening) as corpus:
-            page = sheet.review_page(drawn, corpus, f"Review of {tasks.name}")
+            page = review_page(drawn, corpus, f"Review of {tasks.name}")
         out.parent.mkdir(parents=True, exist_ok=True)
         out.write_text(page, encoding="utf-8")
         report = {"page": str(out), "tasks": len(drawn)}

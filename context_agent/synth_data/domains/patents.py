@@ -56,7 +56,7 @@ def read_xml(reading: Reading) -> Iterator[Document]:
             reading.skip(f"patent {number}: no well-formed XML ({error})")
             continue
         if root.tag not in _ROOTS:
-            reading.note_once(f"<{root.tag}> is no patent: passed over")
+            reading.note_once(f"<{root.tag}> is not a patent: skipped")
             continue
         patents += 1
         yield _patent(root, f"{reading.path}-{number}")

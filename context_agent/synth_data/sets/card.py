@@ -23,27 +23,26 @@ from context_agent.synth_data.stages import dropped_path, journal_path
 from context_agent.synth_data.task import Task, write_json
 
 NOT_STATED = "not stated"
-ABOUT = "Multi-hop retrieval tasks: a question, its answer, the documents that prove it."
+ABOUT = "Multi-hop retrieval tasks: a question, its answer, and the documents that prove it."
 ORIGIN_NOTES = {
     "links": (
         "Questions are filled into templates from links between documents: no person and no language model wrote "
-        "them. They name their entities outright where a person would hint, repeat a few sentence patterns, and ask "
-        "only for relations that the linking sentences state. Scores on them can't be compared with scores on written "
-        "questions."
+        "them. They name entities where a person would hint, repeat a few sentence patterns, and ask only for "
+        "relations that the linking sentences state. Scores on them can't be compared with scores on written questions."
     ),
     "world": (
         "Documents and questions come from a generated world of invented entities: nothing in them is true, the "
         "language is that of templates, and every relation is stated plainly. Good for training and for tests of the "
-        "machinery; no evidence of how a system does on real text."
+        "machinery; no evidence of a system's quality on real text."
     ),
     "model": (
         "Questions were written by a language model and verified by extraction with quotes. They are more uniform than "
-        "what people ask, tend to hold several hints at once, and carry the writer's errors where verification missed "
-        "them. The agreement of human judges, where measured, stands below."
+        "what people ask, tend to combine several hints, and keep the writer's errors that verification missed. The "
+        "agreement of human judges, if measured, is given below."
     ),
     "feedback": (
-        "Questions are those that users asked, with the documents that they marked as useful. Gold is therefore "
-        "incomplete: a document that nobody was shown could not be marked."
+        "Users asked these questions and marked the useful documents. Gold is therefore incomplete: a document "
+        "that no user saw could not be marked."
     ),
 }
 """How the questions of each origin differ from questions that people write."""
@@ -143,7 +142,7 @@ def data_card(
         _review_section(tasks),
         _limits_section(tasks),
         f"## Licence\n\n{licence or NOT_STATED}"
-        + ("" if licence else ". Whoever passes the set on has to find out what the corpus it was made from allows."),
+        + ("" if licence else ". Check what the licence of the source corpus allows before you share the set."),
         _versions_section(report, stages),
     ]
     return "\n\n".join(section for section in sections if section) + "\n"
@@ -160,7 +159,7 @@ def _contents_section(splits: Mapping[str, Sequence[Task]], report: Mapping[str,
     for title, of in (("Type", _type), ("Hops", _hops), ("Origin", _origin), ("Domain", _domain)):
         tables.append(_table(title, splits, of))
     documents = report.get("documents")
-    corpus = f"\n\nThe corpus beside them (corpus.jsonl.gz) has {documents:,} documents." if documents else ""
+    corpus = f"\n\nThe corpus (corpus.jsonl.gz) has {documents:,} documents." if documents else ""
     return "## Contents\n\n" + "\n\n".join(tables) + corpus
 
 
@@ -168,7 +167,7 @@ def _origin_section(tasks: Sequence[Task], stages: Sequence[StageSummary]) -> st
     origins = Counter(_origin(task) for task in tasks)
     origin_counts = ", ".join(f"{count:,} from {origin}" for origin, count in sorted(origins.items()))
     if not stages:
-        return f"## How it was made\n\n{origin_counts}. What the stages before dropped is not stated."
+        return f"## How it was made\n\n{origin_counts}. What earlier stages dropped is not stated."
     rows = ["| stage | kept | dropped | reasons |", "|---|---|---|---|"]
     for stage in stages:
         reasons = "; ".join(f"{_cell(reason)} {count:,}" for reason, count in stage.dropped.items())
@@ -185,11 +184,11 @@ def _splits_section(report: Mapping[str, Any]) -> str:
     return (
         "## Splits\n\n"
         "By document: no document that is gold, support or bridge of a task in one split is any of these in another, "
-        f"no question is asked in two, and ids carry set and split. Shares asked for: {shares}; seed {report['seed']}. "
+        f"no question is in two splits, and ids contain set and split. Target shares: {shares}; seed {report['seed']}. "
         f"Of {report['components']:,} groups of tasks that share documents the largest had {report['largest']:,} "
-        f"tasks; {report['cut']:,} had to be cut. Dropped: {lost}. "
-        f"Tasks that use a document of a split, on average: {spread}. Where groups were cut, the held-out splits hold "
-        "rarer documents than training does."
+        f"tasks; {report['cut']:,} were cut. Dropped: {lost}. "
+        f"Tasks that use a document of a split, on average: {spread}. If groups were cut, the held-out splits have "
+        "rarer documents than the training split."
     )
 
 
@@ -207,8 +206,8 @@ def _difficulty_section(splits: Mapping[str, Sequence[Task]]) -> str:
         quantiles = ", ".join(f"{score:.2f}" for score in scores)
         rows.append(f"| {name} | {quantiles} | {levels['easy']:,} | {levels['medium']:,} | {levels['hard']:,} |")
     return (
-        "## Difficulty\n\nAn estimate from hops, look-alike documents and, where attempts were made, what they missed "
-        "and how many turns they took. It orders tasks; it is no probability.\n\n"
+        "## Difficulty\n\nAn estimate from hops, similar wrong documents and, if attempts were made, the gold that "
+        "they missed and the turns they took. It orders tasks; it is not a probability.\n\n"
         + "\n".join(rows)
         + _attempts_section(splits)
     )
@@ -228,7 +227,7 @@ def _attempts_section(splits: Mapping[str, Sequence[Task]]) -> str:
         f"- {policy}, attempts that differ by {vary}: {solved} of {of} solved: {count:,} tasks"
         for (policy, vary, of, solved), count in sorted(counts.items())
     ]
-    return "\n\nAttempts that reached the gold asked for:\n\n" + "\n".join(lines)
+    return "\n\nAttempts that reached the recall threshold:\n\n" + "\n".join(lines)
 
 
 def _review_section(tasks: Sequence[Task]) -> str:
@@ -238,7 +237,7 @@ def _review_section(tasks: Sequence[Task]) -> str:
     judges = {name for label in judged for name in (*label["accepted"], *label["rejected"])}
     return (
         f"## Review by hand\n\n{len(judged):,} of {len(tasks):,} tasks in the set were judged, by {len(judges):,} "
-        "judges; rejected ones are not in it."
+        "judges; rejected tasks are not in it."
     )
 
 
@@ -248,8 +247,8 @@ def _limits_section(tasks: Sequence[Task]) -> str:
     unknown = [origin for origin in origins if origin not in ORIGIN_NOTES]
     if unknown:
         origin_names = ", ".join(origin or NOT_STATED for origin in unknown)
-        notes.append(f"- Origin {origin_names}: how these questions came about is not known here.")
-    return "## How these differ from questions that people write\n\n" + "\n".join(notes)
+        notes.append(f"- Origin {origin_names}: how these questions were made is not known.")
+    return "## How these questions differ from questions that people write\n\n" + "\n".join(notes)
 
 
 def _versions_section(report: Mapping[str, Any], stages: Sequence[StageSummary]) -> str:
