@@ -119,7 +119,7 @@ def test_one_id_in_two_files_is_refused(inside, tmp_path, tasks):
     write_tasks(tmp_path / "more.jsonl", chained()[:1])
     done = inside("synth", "split", tasks, "more.jsonl", "--out", "set")
     assert done.returncode == 1
-    assert "'0-0' is in" in done.stderr
+    assert "'0-0' is also in" in done.stderr
 
 
 datasets = pytest.importorskip("datasets")

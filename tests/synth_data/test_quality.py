@@ -2,13 +2,13 @@
 
 import json
 import random
-import time
 from itertools import combinations
 
 import pytest
 
 from context_agent import BridgePolicy, Document, MemoryCorpus, ScriptedPolicy
 from context_agent.errors import ConfigError, PolicyError
+from context_agent.synth_data import quality
 from context_agent.synth_data.pass_at_n import PassAtN, build_attempts
 from context_agent.synth_data.quality import (
     estimate_difficulty,
@@ -168,13 +168,21 @@ def test_the_filter_loses_no_pair(likeness):
     assert {one.task.id for one in find_duplicates(tasks, likeness=likeness)} == dropped
 
 
-def test_ten_thousand_tasks_take_seconds():
+def test_few_pairs_of_questions_are_compared(monkeypatch):
+    compared = 0
+
+    def counted(left, right):
+        nonlocal compared
+        compared += 1
+        return similarity(left, right)
+
+    similarity = quality._jaccard
+    monkeypatch.setattr(quality, "_jaccard", counted)
     draw = random.Random(0)
     words = [f"word{at}" for at in range(5000)]
-    tasks = [task(str(at), f"d{at % 100}", question=" ".join(draw.choices(words, k=14))) for at in range(10_000)]
-    started = time.perf_counter()
+    tasks = [task(str(at), f"d{at % 20}", question=" ".join(draw.choices(words, k=14))) for at in range(2_000)]
     assert len(find_duplicates(tasks)) < 10
-    assert time.perf_counter() - started < 20
+    assert compared < 20_000, "of 99,000 pairs about the same documents"
 
 
 def test_questions_of_signs_alone_do_not_fall_together():

@@ -265,3 +265,16 @@ async def test_a_row_is_worked_on_again_where_what_stands_dependency_it_has_chan
         await run_stage("count", ROWS, work, out, depends_on=lambda row: dependency.get(row["id"], ""))
         assert worked == expected
         dependency["3"] = "a" if worked else "b"
+
+
+async def test_a_journal_of_an_earlier_version_is_resumed(tmp_path):
+    out = tmp_path / "out.jsonl"
+    await run_stage("double", ROWS, doubled, out, settings={"seed": 1})
+    expected = out.read_bytes()
+    entries = read(journal_path(out))
+    # Earlier versions wrote spaces between the items, and characters beyond ASCII as they are.
+    lines = [json.dumps({**entry, "note": "é"}, ensure_ascii=False) for entry in entries[:7]]
+    journal_path(out).write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    report = await run_stage("double", ROWS, doubled, out, settings={"seed": 1})
+    assert report.resumed == 6
+    assert out.read_bytes() == expected

@@ -14,7 +14,7 @@ def episode(task="t", rollout=0, *, seen=1.0, given=1.0, **fields):
         "task": task,
         "rollout": rollout,
         "file": f"{task}-{rollout}.jsonl",
-        "teacher": "scripted",
+        "expert": "scripted",
         "type": "",
         "hops": 2,
         "trajectory_recall": seen,

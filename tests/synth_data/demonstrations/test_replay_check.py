@@ -102,7 +102,7 @@ def test_a_folder_of_something_else_is_refused(served: Path, tmp_path: Path) -> 
     twin = tmp_path / "twin" / one.name
     twin.parent.mkdir()
     twin.write_bytes(one.read_bytes())
-    with pytest.raises(ConfigError, match="the name of 2 files"):
+    with pytest.raises(ConfigError, match="2 files have the name"):
         write_selection(tmp_path / "lessons", [TrajectoryRow(one, {}), TrajectoryRow(twin, {})], [], {})
     (tmp_path / "teacher").mkdir()
     (tmp_path / "teacher" / "episodes.jsonl").write_text("")

@@ -186,7 +186,7 @@ def test_a_task_that_changed_is_another(tmp_path, corpus):
 
 def test_a_folder_begun_otherwise_is_refused(tmp_path, corpus):
     play(tmp_path, corpus, asked=tasks()[:1])
-    with pytest.raises(ConfigError, match="seed was 0 and is now 5"):
+    with pytest.raises(ConfigError, match="seed was 0 and is 5"):
         play(tmp_path, corpus, asked=tasks()[:1], settings=replace(SMALL, seed=5))
 
 

@@ -252,10 +252,10 @@ def test_a_cut_submission_says_so(tmp_path):
     ],
 )
 def test_a_huge_file_is_read_in_time(tmp_path, name, file, unit):
-    began = time.perf_counter()
+    began = time.process_time()
     found, _ = alone(name, tmp_path / file, unit * (500_000 // len(unit)))
     assert found
-    assert time.perf_counter() - began < 20
+    assert time.process_time() - began < 20
 
 
 @pytest.mark.parametrize("name", sorted(set(domain_names()) - {"patents"}))

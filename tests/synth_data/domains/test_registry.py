@@ -75,7 +75,7 @@ def test_an_entry_point_that_gives_no_domain_is_named(name, words):
         ({"truth_types": ()}, "at least one truth type"),
         ({"max_hops": 0}, "max_hops"),
         ({"positives": "chunk"}, "positives"),
-        ({"hints": {"cook": "x"}}, "no step 'cook'"),
+        ({"hints": {"cook": "x"}}, "unknown step 'cook'"),
     ],
 )
 def test_a_domain_that_cannot_work_is_refused(fields, words):

@@ -227,7 +227,7 @@ async def test_a_call_that_fails_gives_its_room_back():
 def test_a_cap_on_cost_needs_prices():
     with pytest.raises(ConfigError, match="needs prices"):
         CostLedger(cap=SpendingCap(cost=1.0))
-    with pytest.raises(ConfigError, match="cannot be negative"):
+    with pytest.raises(ConfigError, match="must not be negative"):
         CostLedger(TokenPrices(-1.0, 0.0))
 
 
@@ -271,7 +271,7 @@ def test_a_prompt_that_cannot_work_is_refused(tmp_path, text, words):
     (tmp_path / "verify.md").write_text(text)
     with pytest.raises(ConfigError, match=words):
         PromptTemplates(tmp_path)
-    with pytest.raises(ConfigError, match="no folder of prompts"):
+    with pytest.raises(ConfigError, match="there is no folder"):
         PromptTemplates(tmp_path / "none")
 
 
@@ -282,3 +282,13 @@ def test_stored_replies_hold_no_key(tmp_path, monkeypatch):
     stored = (tmp_path / "replies.jsonl").read_text()
     assert "sesame" not in stored
     assert json.loads(stored)["events"]
+
+
+def test_the_cache_of_an_earlier_version_is_read(tmp_path):
+    path = tmp_path / "replies.jsonl"
+    row = {"key": "a", "prompt": 3, "completion": 4, "events": [{"text": "é"}]}
+    path.write_text(json.dumps(row, ensure_ascii=False) + "\n", encoding="utf-8")
+    cache = ReplyCache(path)
+    assert cache.get("a") == [{"text": "é"}]
+    assert cache.token_counts() == [(3, 4)]
+    cache.close()

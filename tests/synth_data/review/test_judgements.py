@@ -49,7 +49,7 @@ def test_a_judge_who_judges_twice_changed_their_mind(tmp_path):
     found = load_judgements([first, second], {"a", "b"})
     assert found.verdicts == {"ann": {"a": False, "b": True}, "ben": {"a": True}}
     assert found.counts == {"changed": 1}
-    assert "ann judged 'a' before; this one counts" in found.problems[0]
+    assert "ann judged 'a' twice; the later verdict counts" in found.problems[0]
 
 
 def test_what_is_no_judgement_is_told_with_its_line(tmp_path):

@@ -147,7 +147,7 @@ def test_judgements_are_downloaded_and_continued_elsewhere(browser, sheet, tmp_p
     ]
     file.write_text("\n".join([*map(encode_row, rows), *extra]), encoding="utf-8")
     browser.driver.find_element("id", "import").send_keys(str(file))
-    browser.wait("document.getElementById('said').textContent.includes('2 judgements')")
+    browser.wait("document.getElementById('status').textContent.includes('2 judgements')")
     assert browser.texts("#status") == ["2 judgements imported, 3 lines skipped."]
     assert browser.texts("#count") == ["1 accepted, 1 rejected, 1 left"]
     assert browser.run("return document.getElementById('judge').value") == "Ann B."

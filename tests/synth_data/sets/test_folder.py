@@ -149,14 +149,14 @@ def test_the_card_invents_no_licence_and_repeats_the_one_it_is_told():
     assert 'license: other\nlicense_name: "CC BY-SA 4.0 \\"adapted\\""' in card
     assert '## Licence\n\nCC BY-SA 4.0 "adapted"\n' in card
     assert "## Splits" not in card
-    assert "What the stages before dropped is not stated." in card
+    assert "What earlier stages dropped is not stated." in card
 
 
 def test_texts_of_the_data_end_no_table():
     splits = {"train": [task("a", "d", type="x | y\n| z <b>", origin="")]}
     card = data_card(splits, {})
     assert "| x \\| y \\| z &lt;b> | 1 |" in card
-    assert "Origin not stated: how these questions came about is not known here." in card
+    assert "Origin not stated: how these questions were made is not known." in card
 
 
 def test_a_file_of_no_stage_is_refused(tmp_path):

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from context_agent.errors import ConfigError, DataError
-from context_agent.synth_data.sets.splits import CROSSING, NO_DOCUMENT, check_splits, documents_of, split_tasks
+from context_agent.synth_data.sets.splits import CROSSING, NO_DOCUMENT, check_splits, split_tasks
 from context_agent.synth_data.task import Support
 from tests.synth_data.tasks import task
 
@@ -101,7 +101,7 @@ def test_what_is_only_a_bridge_or_a_support_counts_too():
 
 
 def test_a_fact_stands_for_the_documents_of_its_chunks():
-    assert documents_of(task("a", facts=(("d_1_0", "d_2_12"), ("own-id", "left_right")))) == {
+    assert task("a", facts=(("d_1_0", "d_2_12"), ("own-id", "left_right"))).documents == {
         "d_1",
         "d_2",
         "own-id",
