@@ -16,7 +16,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
-from context_agent.synth_data.quotes import find
+from context_agent.synth_data.matching import find_quote
 from tests.synth_data.planted_quotes import COUNTS, planted
 
 BOUND = 0.99
@@ -29,7 +29,7 @@ def main() -> int:
     seeds = parser.parse_args().seeds
     cases = [case for seed in range(seeds) for case in planted(seed)]
     started = time.perf_counter()
-    matches = [find(case.quote, case.text) for case in cases]
+    matches = [find_quote(case.quote, case.text) for case in cases]
     seconds = time.perf_counter() - started
     steps = Counter(
         (case.kind, str(match.step) if match else "none") for case, match in zip(cases, matches, strict=True)

@@ -30,7 +30,7 @@ from pathlib import Path
 
 from context_agent.retrieval.bm25 import Bm25Entry, Bm25Index
 from context_agent.retrieval.chunker import SIZE, chunk
-from context_agent.synth_data.links import LinkTasks, Settings
+from context_agent.synth_data.links import LinkTasks, LinkTaskSettings
 from context_agent.synth_data.task import Task
 from context_agent.tokens import HarmonyCounter
 from context_agent.types import Chunk, Document
@@ -70,7 +70,7 @@ def measure(folder: Path, drawn: int, show: int) -> bool:
     """Prints one set's figures; returns whether they reach what they should."""
     chunks = chunks_of(folder)
     began = time.perf_counter()
-    links = LinkTasks(chunks, Settings())
+    links = LinkTasks(chunks, LinkTaskSettings())
     read = time.perf_counter() - began
     began = time.perf_counter()
     tasks = list(links.tasks())
@@ -79,12 +79,12 @@ def measure(folder: Path, drawn: int, show: int) -> bool:
     share, by_type = gold_needed(chunks, sample)
     rate, bound = len(tasks) / seconds, folder.name == BOUND
     print(
-        f"{folder.name}: {len(tasks):,} tasks from {links.tally.links:,} links{_least(bound, f'{LEAST_TASKS:,}')}; "
+        f"{folder.name}: {len(tasks):,} tasks from {links.counts.links:,} links{_least(bound, f'{LEAST_TASKS:,}')}; "
         f"{rate:,.0f} a second after {read:.1f} s of linking{_least(bound, LEAST_RATE)}; gold needed for {share:.0%} "
         f"of {len(sample)}{_least(bound, f'{LEAST_NEEDED:.0%}')}"
     )
     print(f"  gold needed by type and hops: {by_type}")
-    print(f"  dropped: {dict(links.tally.dropped.most_common())}")
+    print(f"  dropped: {dict(links.counts.dropped.most_common())}")
     for task in sample[:show]:
         print(f"  [{task.type}, {task.hops}] {task.question} -> {task.answer}")
     return not bound or (len(tasks) >= LEAST_TASKS and rate >= LEAST_RATE and share >= LEAST_NEEDED)
@@ -117,7 +117,7 @@ def world() -> bool:
 
 PROGRAM = """
 import pathlib, sys
-from tests.synth_data.test_pipeline import make
+from tests.synth_data.llm_stages.test_pipeline import make
 
 make(sys.argv[1], pathlib.Path(sys.argv[2]))
 """
@@ -144,7 +144,7 @@ def resume() -> bool:
 
 def _run(folder: Path, moment: int | None) -> tuple[dict[str, bytes], int]:
     """The pipeline's tasks and dropped rows, killed at that moment and resumed; and the calls that had two answers."""
-    from tests.synth_data.writing import environment, serving
+    from tests.synth_data.llm_stages.writing import environment, serving
 
     out = folder / "tasks.jsonl"
     options = ("--troubled",) if moment is None else ("--troubled", "--hold", str(moment))

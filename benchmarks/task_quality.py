@@ -17,15 +17,14 @@ import numpy as np
 
 from context_agent import BridgePolicy, MemoryCorpus
 from context_agent.retrieval.loaders import load
-from context_agent.synth_data.difficulty import difficulty
-from context_agent.synth_data.passes import Passes, Trial, attempts
-from context_agent.synth_data.task import Task
-from context_agent.synth_data.task_file import load_tasks
+from context_agent.synth_data.pass_at_n import AttemptResults, PassAtN, build_attempts
+from context_agent.synth_data.quality import estimate_difficulty
+from context_agent.synth_data.task import Task, load_tasks
 
 PASSES = 4
 
 
-async def attempted(trial: Trial, tasks: list[Task]) -> list[Passes]:
+async def attempted(trial: PassAtN, tasks: list[Task]) -> list[AttemptResults]:
     """What the attempts at each task came to."""
     return [await trial.run(task) for task in tasks]
 
@@ -39,7 +38,7 @@ def main() -> None:
     given = parser.parse_args()
     corpus = MemoryCorpus(load(given.corpus))
     tasks = load_tasks(given.questions)[: given.limit]
-    trial = Trial(attempts(corpus, BridgePolicy(), PASSES, "effort"), "effort")
+    trial = PassAtN(build_attempts(corpus, BridgePolicy(), PASSES, "effort"), "effort")
     passes = asyncio.run(attempted(trial, tasks))
     recalls = np.array([one.recalls for one in passes])
     solved = Counter(one.solved(trial.threshold) for one in passes)
@@ -47,7 +46,7 @@ def main() -> None:
     for attempt, mean in zip(trial.attempts, recalls.mean(axis=0), strict=True):
         print(f"  {attempt.label}: recall@{trial.k} {mean:.3f}")
     print(f"  solved by 0 to {PASSES} attempts: {', '.join(str(solved[count]) for count in range(PASSES + 1))}")
-    scores = [difficulty(task, corpus).score for task in tasks]
+    scores = [estimate_difficulty(task, corpus).score for task in tasks]
     print(f"  correlation of the estimate with mean recall: {np.corrcoef(scores, recalls.mean(axis=1))[0, 1]:.2f}")
     trial.close()
 

@@ -58,10 +58,10 @@ assert "<svg" in (pathlib.Path("run") / "report.html").read_text()
 """
 DATASETS = """
 from pathlib import Path
-from context_agent.synth_data.export import export
+from context_agent.synth_data.sets.folder import export
 from context_agent.synth_data.task import task_of
 row = {"id": "t1", "question": "Who directed Rope?", "answer": "Hitchcock", "gold": ["d1"]}
-files = export({"train": [task_of(row, 1, "row")]}, Path("out"), "parquet")
+files = export({"train": [task_of(row, "row")]}, Path("out"), "parquet")
 import datasets
 assert datasets.load_dataset("parquet", data_files=str(files[0]), split="train")["question"] == [row["question"]]
 """

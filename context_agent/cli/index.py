@@ -120,7 +120,7 @@ def _loader(domain: str | None) -> Loader:
         return load
     from context_agent.synth_data import domains
 
-    return domains.domain(domain).load
+    return domains.load_domain(domain).load
 
 
 def add_documents(

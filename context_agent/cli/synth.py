@@ -1,10 +1,14 @@
-"""`ctx1 synth`: tasks for training and measuring, from a corpus of one's own or from an invented world."""
+"""`ctx1 synth`: tasks for training and evaluation, from a corpus or from an invented world."""
 
 from __future__ import annotations
 
 import click
 
+from context_agent.cli import console
 from context_agent.cli.group import LazyGroup
+
+LISTED_PROBLEMS = 20
+"""Unreadable rows that are listed one by one."""
 
 COMMANDS: dict[str, str] = {
     "tasks": "context_agent.cli.synth_tasks:tasks",
@@ -13,19 +17,27 @@ COMMANDS: dict[str, str] = {
     "verify": "context_agent.cli.synth_stages:verify",
     "distract": "context_agent.cli.synth_stages:distract",
     "extend": "context_agent.cli.synth_stages:extend",
-    "world": "context_agent.cli.synth_world:world",
-    "trajectories": "context_agent.cli.synth_trajectories:trajectories",
-    "from-feedback": "context_agent.cli.synth_from_feedback:from_feedback",
-    "replay-check": "context_agent.cli.synth_replay_check:replay_check",
-    "filter": "context_agent.cli.synth_filter:filter_",
-    "review": "context_agent.cli.synth_review:review",
-    "split": "context_agent.cli.synth_split:split",
-    "check": "context_agent.cli.synth_split:check",
-    "card": "context_agent.cli.synth_split:card",
-    "export": "context_agent.cli.synth_export:export",
+    "world": "context_agent.cli.synth_tasks:world",
+    "trajectories": "context_agent.cli.synth_demonstrations:trajectories",
+    "from-feedback": "context_agent.cli.synth_demonstrations:from_feedback",
+    "replay-check": "context_agent.cli.synth_demonstrations:replay_check",
+    "filter": "context_agent.cli.synth_quality:filter_",
+    "review": "context_agent.cli.synth_quality:review",
+    "split": "context_agent.cli.synth_sets:split",
+    "check": "context_agent.cli.synth_sets:check",
+    "card": "context_agent.cli.synth_sets:card",
+    "export": "context_agent.cli.synth_sets:export",
 }
 
 
 @click.group(cls=LazyGroup, table=COMMANDS)
 def synth() -> None:
-    """Make tasks: questions with their answers, documents and distractors."""
+    """Make tasks: questions with answers, gold documents and distractors."""
+
+
+def report_problems(command: str, problems: list[str]) -> None:
+    """Reports unreadable rows on stderr, the first of them one by one."""
+    for problem in problems[:LISTED_PROBLEMS]:
+        console.note(f"ctx1 synth {command}: {problem}")
+    if len(problems) > LISTED_PROBLEMS:
+        console.note(f"ctx1 synth {command}: and {len(problems) - LISTED_PROBLEMS:,} more")

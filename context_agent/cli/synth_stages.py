@@ -1,6 +1,7 @@
-"""The stages by which a language model makes tasks, a command each: `ctx1 synth explore`, `write`, `verify` and so on.
+"""The stages by which a language model makes tasks, one command each: `ctx1 synth explore`, `write`, `verify` and so
+on.
 
-`ctx1 synth tasks` with a model runs all of them in a row; `by_model` is that.
+`ctx1 synth tasks --model` runs all of them by `make_with_model`.
 """
 
 from __future__ import annotations
@@ -19,15 +20,15 @@ from context_agent.errors import ConfigError
 
 if TYPE_CHECKING:
     from context_agent.retrieval.protocol import Corpus
-    from context_agent.synth_data.model import Model
-    from context_agent.synth_data.pipeline import Plan
-    from context_agent.synth_data.stages import Report, Work
-    from context_agent.synth_data.workshop import Workshop
+    from context_agent.synth_data.llm_stages.context import StageContext
+    from context_agent.synth_data.llm_stages.model import StructuredModel
+    from context_agent.synth_data.llm_stages.pipeline import PipelinePlan
+    from context_agent.synth_data.stages import RowFunction, StageReport
 
 
 @dataclass(frozen=True, slots=True)
 class WriterOptions:
-    """How a language model is put to work: what it may spend, what it is told, and how many rows it does at once."""
+    """Domain, prompts, spending limits and concurrency of the language model, and the limits of an exploration."""
 
     domain: str
     prompts: Path | None
@@ -40,28 +41,26 @@ class WriterOptions:
     window: int
 
 
-def writer(command: options.Command) -> options.Command:
-    """The options of work with a language model; the command gets them as `writer: WriterOptions`."""
+def writer_options(command: options.Command) -> options.Command:
+    """The options of a language model that writes tasks; the command gets them as `writer: WriterOptions`."""
     return options.together(
         options.gathered(command, "writer", WriterOptions),
-        click.option("--domain", default="documents", show_default=True, help="Kind of the corpus: answers and hints."),
+        click.option(
+            "--domain", default="documents", show_default=True, help="Domain of the corpus: its answer types and hints."
+        ),
         click.option(
             "--prompts",
             type=click.Path(path_type=Path, file_okay=False, exists=True),
             metavar="FOLDER",
-            help="Prompts of your own (explore.md, write.md …); those that are missing are the ones that ship.",
+            help="Folder with prompt files (explore.md, write.md …) that replace the shipped ones.",
         ),
         click.option("--price-in", type=click.FloatRange(0), default=0.0, help="Cost of a million input tokens."),
         click.option("--price-out", type=click.FloatRange(0), default=0.0, help="Cost of a million output tokens."),
+        click.option("--max-cost", type=click.FloatRange(0, min_open=True), help="Most that all calls may cost."),
+        click.option("--max-tokens-total", type=click.IntRange(1), help="Most tokens that all calls may use."),
+        click.option("--concurrency", type=click.IntRange(1), default=8, show_default=True, help="Concurrent rows."),
         click.option(
-            "--max-cost", type=click.FloatRange(0, min_open=True), help="Stop before the calls cost more than this."
-        ),
-        click.option("--max-tokens-total", type=click.IntRange(1), help="Stop before the calls take more than this."),
-        click.option(
-            "--concurrency", type=click.IntRange(1), default=8, show_default=True, help="Rows worked on at once."
-        ),
-        click.option(
-            "--max-turns", type=click.IntRange(1), default=16, show_default=True, help="Turns of one exploration."
+            "--max-turns", type=click.IntRange(1), default=16, show_default=True, help="Most turns of an exploration."
         ),
         click.option(
             "--window", type=int, default=32_768, show_default=True, help="Context of an exploration in tokens."
@@ -69,7 +68,7 @@ def writer(command: options.Command) -> options.Command:
     )
 
 
-def mining(command: options.Command) -> options.Command:
+def distractor_options(command: options.Command) -> options.Command:
     """The options of distractors, as `distractors`, `least_distractors` and `check_distractors`."""
     return options.together(
         command,
@@ -81,16 +80,16 @@ def mining(command: options.Command) -> options.Command:
             type=click.IntRange(0),
             default=1,
             show_default=True,
-            help="Drop tasks with fewer.",
+            help="Drop tasks with fewer distractors.",
         ),
         click.option(
-            "--check-distractors", is_flag=True, help="Have the model judge each distractor, beside the check by rule."
+            "--check-distractors", is_flag=True, help="Let the model judge each distractor, in addition to the rule."
         ),
     )
 
 
-def _stage(command: options.Command) -> options.Command:
-    """What every stage takes."""
+def _stage_options(command: options.Command) -> options.Command:
+    """The options of every stage."""
     return options.together(
         command,
         click.option(
@@ -98,16 +97,16 @@ def _stage(command: options.Command) -> options.Command:
             type=click.Path(path_type=Path, dir_okay=False),
             required=True,
             metavar="OUT.jsonl",
-            help="Where its rows go; beside it the dropped ones and the journal that a rerun goes on from.",
+            help="File for the rows; dropped rows and the journal, from which a rerun resumes, are written beside it.",
         ),
         click.option(
             "--replies",
             type=click.Path(path_type=Path, dir_okay=False),
             metavar="FILE.jsonl",
-            help="What keeps the model's answers; stages may share one.  [default: replies.jsonl beside OUT]",
+            help="Reply cache; stages may share one.  [default: replies.jsonl beside OUT]",
         ),
-        click.option("--seed", type=int, default=0, show_default=True, help="Seed of all chance."),
-        writer,
+        click.option("--seed", type=int, default=0, show_default=True, help="Random seed."),
+        writer_options,
         options.model,
         options.index,
         options.opening,
@@ -122,52 +121,52 @@ _SOURCE = click.argument(
 
 @click.command()
 @click.option("--count", type=click.IntRange(1), default=100, show_default=True, help="Documents to start from.")
-@_stage
-def explore(*, count: int, **given: Any) -> int:
-    """Gather the documents of tasks: an explorer starts from documents of the index, drawn at random."""
-    from context_agent.synth_data import explore as stage
+@_stage_options
+def explore(*, count: int, **options: Any) -> int:
+    """Gather the documents of tasks: an explorer starts from random documents of the index."""
+    from context_agent.synth_data.llm_stages import writing as stage
 
-    def rows(shop: Workshop) -> list[dict[str, Any]]:
-        return stage.seeds(shop.corpus, count, shop.model.seed)
+    def rows(context: StageContext) -> list[dict[str, Any]]:
+        return stage.draw_seeds(context.corpus, count, context.model.seed)
 
-    return _run("explore", rows, lambda shop: lambda row: stage.explore(shop, row), **given)
-
-
-@click.command()
-@_SOURCE
-@_stage
-def write(*, source: Path, **given: Any) -> int:
-    """Write questions, clues and answers from what `explore` gathered."""
-    from context_agent.synth_data import write as stage
-
-    return _run("write", _rows(source), lambda shop: lambda row: stage.write(shop, row), **given)
+    return _run("explore", rows, lambda context: lambda row: stage.explore(context, row), **options)
 
 
 @click.command()
 @_SOURCE
-@_stage
-def verify(*, source: Path, **given: Any) -> int:
+@_stage_options
+def write(*, source: Path, **options: Any) -> int:
+    """Write questions, clues and answers from the documents that `explore` gathered."""
+    from context_agent.synth_data.llm_stages import writing as stage
+
+    return _run("write", _source_rows(source), lambda context: lambda row: stage.write(context, row), **options)
+
+
+@click.command()
+@_SOURCE
+@_stage_options
+def verify(*, source: Path, **options: Any) -> int:
     """Verify tasks by quotes that a model extracts and a rule finds again."""
-    from context_agent.synth_data import verify as stage
+    from context_agent.synth_data.llm_stages import verify as stage
 
-    return _run("verify", _rows(source), lambda shop: lambda row: stage.verify(shop, row), **given)
+    return _run("verify", _source_rows(source), lambda context: lambda row: stage.verify(context, row), **options)
 
 
 @click.command()
 @_SOURCE
-@_stage
-def extend(*, source: Path, **given: Any) -> int:
+@_stage_options
+def extend(*, source: Path, **options: Any) -> int:
     """Make verified tasks one hop longer; verify them again afterwards."""
-    from context_agent.synth_data import extend as stage
+    from context_agent.synth_data.llm_stages import writing as stage
 
-    return _run("extend", _rows(source), lambda shop: lambda row: stage.extend(shop, row), **given)
+    return _run("extend", _source_rows(source), lambda context: lambda row: stage.extend(context, row), **options)
 
 
 @click.command()
 @_SOURCE
-@click.option("--without-model", is_flag=True, help="Search by the question and its clues; no model is asked.")
-@mining
-@_stage
+@click.option("--without-model", is_flag=True, help="Search by the question and its clues, without a model.")
+@distractor_options
+@_stage_options
 def distract(
     *,
     source: Path,
@@ -175,27 +174,27 @@ def distract(
     distractors: int,
     least_distractors: int,
     check_distractors: bool,
-    **given: Any,
+    **options: Any,
 ) -> int:
     """Find distractors for tasks: documents that look relevant and do not contain the answer."""
-    from context_agent.synth_data import distract as stage
-    from context_agent.synth_data.pipeline import mining_settings
+    from context_agent.synth_data.llm_stages import distract as stage
+    from context_agent.synth_data.llm_stages.pipeline import distractor_settings
 
-    mined = stage.Mining(distractors, least_distractors, check_distractors)
+    settings = stage.DistractorSettings(distractors, least_distractors, check_distractors)
     if without_model:
         if check_distractors:
-            raise ConfigError("--check-distractors needs a model; leave out --without-model")
-        return _distract_by_words(source, mined, **given)
+            raise ConfigError("--check-distractors needs a model: omit --without-model")
+        return _distract_by_words(source, settings, **options)
 
-    def work(shop: Workshop) -> Work:
-        return lambda row: stage.distract(shop, mined, row)
+    def work(context: StageContext) -> RowFunction:
+        return lambda row: stage.distract(context, settings, row)
 
-    return _run("distract", _rows(source), work, settings=mining_settings(mined), **given)
+    return _run("distract", _source_rows(source), work, settings=distractor_settings(settings), **options)
 
 
-def by_model(
+def make_with_model(
     corpus: Corpus,
-    plan: Plan,
+    plan: PipelinePlan,
     out: Path,
     *,
     writer: WriterOptions,
@@ -203,24 +202,24 @@ def by_model(
     seed: int,
     as_json: bool,
 ) -> int:
-    """All stages in a row; returns the exit code, 1 where no task came out or the cap ended it."""
-    from context_agent.synth_data.pipeline import REPLIES, make_tasks, stages_folder
+    """Runs all stages; returns the exit code: 1 if no task was made or the spending cap ended the run."""
+    from context_agent.synth_data.llm_stages.pipeline import REPLIES_FILE, make_tasks, stages_folder
 
-    replies = stages_folder(out) / REPLIES
+    replies = stages_folder(out) / REPLIES_FILE
     with _model(writer, language_model, replies, seed) as model, ExitStack() as bars:
 
         def watch(stage: str) -> Callable[[int, int | None], None]:
             bars.close()
             return bars.enter_context(console.progress(stage, "rows"))
 
-        reports = asyncio.run(make_tasks(_shop(corpus, model, writer), plan, out, watch=watch))
+        reports = asyncio.run(make_tasks(_context(corpus, model, writer), plan, out, watch=watch))
     for report in reports:
-        tell(report, as_json=as_json)
+        show_report(report, as_json=as_json)
     return 1 if reports[-1].halted or not reports[-1].kept else 0
 
 
-def tell(report: Report, *, as_json: bool) -> None:
-    """The report: a line of JSON on stdout, or words on stderr."""
+def show_report(report: StageReport, *, as_json: bool) -> None:
+    """Prints the report: a line of JSON on stdout, or text on stderr."""
     if as_json:
         console.print_json(report.to_json())
         return
@@ -233,8 +232,8 @@ def tell(report: Report, *, as_json: bool) -> None:
 
 def _run(
     stage: str,
-    rows: Callable[[Workshop], list[dict[str, Any]]],
-    work: Callable[[Workshop], Work],
+    rows: Callable[[StageContext], list[dict[str, Any]]],
+    work: Callable[[StageContext], RowFunction],
     *,
     out: Path,
     replies: Path | None,
@@ -246,35 +245,35 @@ def _run(
     as_json: bool,
     settings: dict[str, Any] | None = None,
 ) -> int:
-    from context_agent.synth_data.pipeline import REPLIES, run_stage
+    from context_agent.synth_data.llm_stages.pipeline import REPLIES_FILE, run_llm_stage
 
-    kept = replies or out.with_name(REPLIES)
+    cache = replies or out.with_name(REPLIES_FILE)
     with (
         options.open_corpus(index, opening) as corpus,
-        _model(writer, language_model, kept, seed) as model,
+        _model(writer, language_model, cache, seed) as model,
         console.progress(stage, "rows") as advance,
     ):
-        shop = _shop(corpus, model, writer)
-        begun = rows(shop)
+        context = _context(corpus, model, writer)
+        inputs = rows(context)
         report = asyncio.run(
-            run_stage(
-                shop,
+            run_llm_stage(
+                context,
                 stage,
-                begun,
-                work(shop),
+                inputs,
+                work(context),
                 out,
                 concurrency=writer.concurrency,
                 settings=settings,
                 advance=advance,
             )
         )
-    tell(report, as_json=as_json)
+    show_report(report, as_json=as_json)
     return 1 if report.halted or (report.inputs and not report.kept) else 0
 
 
 def _distract_by_words(
     source: Path,
-    mined: Any,
+    settings: Any,
     *,
     out: Path,
     index: options.IndexOptions,
@@ -283,58 +282,60 @@ def _distract_by_words(
     as_json: bool,
     **_: Any,
 ) -> int:
-    from context_agent.synth_data.distract import distract_by_words
-    from context_agent.synth_data.pipeline import mining_settings
-    from context_agent.synth_data.stages import run
+    from context_agent.synth_data.llm_stages.distract import distract_by_words
+    from context_agent.synth_data.llm_stages.pipeline import distractor_settings
+    from context_agent.synth_data.stages import run_stage
 
     with options.open_corpus(index, opening) as corpus, console.progress("distract", "rows") as advance:
-        settings = {"corpus": corpus.name, "model": None, **mining_settings(mined)}
-        work = run(
+        journal_settings = {"corpus": corpus.name, "model": None, **distractor_settings(settings)}
+        work = run_stage(
             "distract",
-            _loaded(source),
-            lambda row: distract_by_words(corpus, mined, row),
+            _load_rows(source),
+            lambda row: distract_by_words(corpus, settings, row),
             out,
             concurrency=writer.concurrency,
-            settings=settings,
+            settings=journal_settings,
             advance=advance,
         )
         report = asyncio.run(work)
-    tell(report, as_json=as_json)
+    show_report(report, as_json=as_json)
     return 1 if report.inputs and not report.kept else 0
 
 
 @contextmanager
-def _model(writer: WriterOptions, language_model: options.ModelOptions, replies: Path, seed: int) -> Iterator[Model]:
-    from context_agent.synth_data.ledger import Cap, Prices
-    from context_agent.synth_data.model import Model, ModelOptions
+def _model(
+    writer: WriterOptions, language_model: options.ModelOptions, replies: Path, seed: int
+) -> Iterator[StructuredModel]:
+    from context_agent.synth_data.llm_stages.cached_model import SpendingCap, TokenPrices
+    from context_agent.synth_data.llm_stages.model import StructuredModel, StructuredModelOptions
 
-    chosen = ModelOptions(
-        asked=asdict(language_model),
-        prices=Prices(writer.price_in, writer.price_out),
-        cap=Cap(writer.max_cost, writer.max_tokens_total),
+    chosen = StructuredModelOptions(
+        chat_options=asdict(language_model),
+        prices=TokenPrices(writer.price_in, writer.price_out),
+        cap=SpendingCap(writer.max_cost, writer.max_tokens_total),
         prompts=writer.prompts,
     )
-    with Model(chosen, replies, concurrency=writer.concurrency, seed=seed) as model:
+    with StructuredModel(chosen, replies, concurrency=writer.concurrency, seed=seed) as model:
         yield model
 
 
-def _shop(corpus: Corpus, model: Model, writer: WriterOptions) -> Workshop:
-    from context_agent.synth_data.domains import domain
-    from context_agent.synth_data.workshop import Workshop
+def _context(corpus: Corpus, model: StructuredModel, writer: WriterOptions) -> StageContext:
+    from context_agent.synth_data.domains import load_domain
+    from context_agent.synth_data.llm_stages.context import StageContext
 
-    return Workshop(corpus, model, domain(writer.domain), writer.window, writer.max_turns)
-
-
-def _rows(source: Path) -> Callable[[Workshop], list[dict[str, Any]]]:
-    return lambda _: _loaded(source)
+    return StageContext(corpus, model, load_domain(writer.domain), writer.window, writer.max_turns)
 
 
-def _loaded(source: Path) -> list[dict[str, Any]]:
-    """The rows of the file; lines that are none are told and left out."""
-    from context_agent.synth_data.pipeline import load
+def _source_rows(source: Path) -> Callable[[StageContext], list[dict[str, Any]]]:
+    return lambda _: _load_rows(source)
+
+
+def _load_rows(source: Path) -> list[dict[str, Any]]:
+    """The rows of the file; unreadable lines are reported and skipped."""
+    from context_agent.synth_data.llm_stages.pipeline import load_stage_rows
 
     problems: list[str] = []
-    rows = load(source, problems=problems)
+    rows = load_stage_rows(source, problems=problems)
     for problem in problems:
         console.note(problem)
     return rows

@@ -114,7 +114,7 @@ def _note(text: str) -> None:
 
 def _rankings(trajectories: tuple[Path, ...], material: Material, run: Run, *, count: int, seed: int) -> list[Labelled]:
     """The rankings to ask about, without the answers where the judge is not shown them."""
-    from context_agent.synth_data.replay_check import recorded
+    from context_agent.synth_data.demonstrations.replay_check import trajectory_files as recorded
     from context_agent.train.judged.labelled import made_up, played
 
     asked: list[Question] = list(material.dev)[:count]

@@ -1,1 +1,1 @@
-"""Tasks from a corpus: multi-hop questions with verified gold, their trajectories, and a closed world to train in."""
+"""Synthetic data: multi-hop tasks with verified gold, demonstrations for imitation learning, and a closed world."""

@@ -1,23 +1,217 @@
-"""The quality stage: tasks in, those worth training on out, each with its labels; what goes, goes with its reason.
+"""The quality stage: drops tasks that are not worth training on, and labels the others with their difficulty.
 
-In this order a task is dropped for gold that the index lacks, as a near-duplicate of an earlier one, and, where
-attempts are made, for being solved always or never. It is a stage like the others: resumable, a row at a time.
+A task is dropped if the index lacks its gold, if it is a near-duplicate of an earlier task, or, with pass@N, if it is
+always or never solved. The stage is resumable, see `stages`.
+
+**Near-duplicates** have the same gold documents and nearly the same question. Similarity is the exact Jaccard index of
+the questions' character n-grams. Only tasks with the same gold are compared, so questions of a template about different
+documents stay; the prefix filter (Chaudhuri, Ganti and Kaushik 2006) leaves few pairs to compare. Two tasks with the
+same question are duplicates whatever their gold: they cannot both be right.
+
+**Difficulty** is the mean of the known parts, each between 0 (easy) and 1. It orders tasks for a curriculum; it is not
+a probability.
+
+- `hops`: 0 for one hop, 1 for four and more.
+- `rivals`: the cosine with the question of the nearest wrong document minus that of the farthest gold document; 0 for
+  -0.5 and below, 1 for 0.5 and above. Wrong documents are the distractors and the hits of a search for the question.
+- `misses`: the share of the gold that the attempts missed; `turns`: their mean number of turns, relative to twelve.
+  Both need pass@N.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+import math
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
-from context_agent.eval.gold import missing_gold
+import numpy as np
+
+from context_agent.errors import ConfigError
+from context_agent.eval.checks import missing_gold
 from context_agent.retrieval.protocol import Corpus
-from context_agent.synth_data import difficulty
-from context_agent.synth_data.duplicates import LIKENESS, Duplicate, duplicates
-from context_agent.synth_data.passes import Trial
-from context_agent.synth_data.stages import Advance, Dropped, Kept, Report, run
-from context_agent.synth_data.task import Task
+from context_agent.synth_data.pass_at_n import ATTEMPTS_LABEL as PASSES
+from context_agent.synth_data.pass_at_n import PassAtN
+from context_agent.synth_data.stages import DroppedRow, KeptRows, ProgressCallback, StageReport, run_stage
+from context_agent.synth_data.task import Task, question_key
+
+LIKENESS = 0.7
+"""Jaccard index from which two questions about the same documents are near-duplicates."""
+SHINGLE = 4
+"""Characters of an n-gram."""
+
+
+@dataclass(frozen=True, slots=True)
+class Duplicate:
+    """A task that repeats an earlier one, with that task's id and their similarity, 0 to 1."""
+
+    task: Task
+    of: str
+    likeness: float
+
+    @property
+    def reason(self) -> str:
+        """Why the task is dropped."""
+        return f"asks what {self.of} asks (likeness {self.likeness:.2f})"
+
+
+def find_duplicates(tasks: Sequence[Task], *, likeness: float = LIKENESS) -> list[Duplicate]:
+    """The tasks that repeat an earlier, kept task, in order. A task without gold is only compared word for word.
+
+    Raises `ConfigError` for a likeness outside (0, 1].
+    """
+    if not 0 < likeness <= 1:
+        raise ConfigError(f"likeness must be above 0 and at most 1; got {likeness}")
+    shingled = [shingles(task.question) for task in tasks]
+    ranks = _by_rarity(shingled)
+    first_ids: dict[str, str] = {}
+    blocks: dict[frozenset[str], _QuestionIndex] = defaultdict(lambda: _QuestionIndex(likeness))
+    repeated = []
+    for task, grams in zip(tasks, shingled, strict=True):
+        text = question_key(task.question)
+        if text in first_ids:
+            repeated.append(Duplicate(task, first_ids[text], 1.0))
+            continue
+        first_ids[text] = task.id
+        if not task.gold:
+            continue
+        block = blocks[frozenset(task.gold)]
+        ordered = sorted(grams, key=ranks.__getitem__)
+        nearest = block.nearest(grams, ordered)
+        if nearest is not None:
+            repeated.append(Duplicate(task, *nearest))
+            del first_ids[text]
+            continue
+        block.add(task.id, grams, ordered)
+    return repeated
+
+
+def shingles(text: str) -> frozenset[str]:
+    """The n-grams of the text, padded with a space at both ends; never empty."""
+    padded = f" {question_key(text)} "
+    return frozenset(padded[at : at + SHINGLE] for at in range(max(1, len(padded) - SHINGLE + 1)))
+
+
+class _QuestionIndex:
+    """Questions about the same documents, indexed by the rare n-grams that similar questions must share."""
+
+    def __init__(self, likeness: float) -> None:
+        self._likeness = likeness
+        self._members: list[tuple[str, frozenset[str]]] = []
+        self._postings: dict[str, list[int]] = defaultdict(list)
+
+    def nearest(self, grams: frozenset[str], ordered: Sequence[str]) -> tuple[str, float] | None:
+        """The id and similarity of the most similar question, the earliest of equals.
+
+        None if none is similar enough.
+        """
+        rows = sorted({row for gram in self._prefix(ordered) for row in self._postings.get(gram, ())})
+        scored = ((self._members[row][0], _jaccard(grams, self._members[row][1])) for row in rows)
+        return max(
+            (candidate for candidate in scored if candidate[1] >= self._likeness),
+            key=lambda candidate: candidate[1],
+            default=None,
+        )
+
+    def add(self, name: str, grams: frozenset[str], ordered: Sequence[str]) -> None:
+        for gram in self._prefix(ordered):
+            self._postings[gram].append(len(self._members))
+        self._members.append((name, grams))
+
+    def _prefix(self, ordered: Sequence[str]) -> Sequence[str]:
+        """The |x| - ceil(likeness * |x|) + 1 rarest n-grams: similar sets share an n-gram in their prefixes."""
+        # A hair less than the exact product: rounding up must not shorten the prefix.
+        return ordered[: len(ordered) - math.ceil(self._likeness * len(ordered) - 1e-9) + 1]
+
+
+def _jaccard(left: frozenset[str], right: frozenset[str]) -> float:
+    shared = len(left & right)
+    return shared / (len(left) + len(right) - shared)
+
+
+def _by_rarity(shingled: Iterable[frozenset[str]]) -> dict[str, int]:
+    """A rank for each n-gram, the rarest first, equals in alphabetical order: one order for all sets."""
+    counts = Counter(gram for grams in shingled for gram in grams)
+    return {gram: rank for rank, (gram, _) in enumerate(sorted(counts.items(), key=lambda item: (item[1], item[0])))}
+
+
+Level = Literal["easy", "medium", "hard"]
+DIFFICULTY_LABEL = "difficulty"
+RIVAL_HITS = 10
+"""Hits of the question that are examined for wrong documents."""
+MANY_TURNS = 12
+"""Turns from which the part `turns` is 1."""
+EASY_BELOW, HARD_FROM = 0.35, 0.55
+"""A task is easy below the first score, and hard from the second on."""
+
+
+@dataclass(frozen=True, slots=True)
+class Difficulty:
+    """The score and its parts by name."""
+
+    score: float
+    parts: dict[str, float]
+
+    @property
+    def level(self) -> Level:
+        """The score as easy, medium or hard."""
+        return "easy" if self.score < EASY_BELOW else "hard" if self.score >= HARD_FROM else "medium"
+
+    def to_json(self) -> dict[str, Any]:
+        """The task's label."""
+        parts = {name: round(value, 4) for name, value in self.parts.items()}
+        return {"score": round(self.score, 4), "level": self.level, **parts}
+
+
+def estimate_difficulty(task: Task, corpus: Corpus) -> Difficulty:
+    """The difficulty of a task in a corpus."""
+    parts = {"hops": _clipped((max(1, task.hops or len(task.gold)) - 1) / 3)}
+    margin = rival_margin(task, corpus)
+    if margin is not None:
+        parts["rivals"] = _clipped(margin + 0.5)
+    passes = task.labels.get(PASSES)
+    if isinstance(passes, dict) and passes.get("recalls"):
+        parts["misses"] = 1 - float(np.mean(passes["recalls"]))
+        parts["turns"] = _clipped(float(np.mean(passes["turns"])) / MANY_TURNS)
+    return Difficulty(float(np.mean(list(parts.values()))), parts)
+
+
+def label_difficulty(task: Task, corpus: Corpus) -> Task:
+    """The task with its difficulty as a label."""
+    return replace(task, labels={**task.labels, DIFFICULTY_LABEL: estimate_difficulty(task, corpus).to_json()})
+
+
+def rival_margin(task: Task, corpus: Corpus) -> float | None:
+    """The cosine with the question of the nearest wrong document minus that of the farthest gold document.
+
+    None if the corpus has no gold of the task or no wrong document, or cannot compute similarities.
+    """
+    right = task.documents
+    hits = corpus.search(task.question, limit=RIVAL_HITS)
+    wrong = {*task.distractors, *(hit.chunk.document_id for hit in hits)} - right
+    gold = _cosines(task.question, task.gold, corpus)
+    rivals = _cosines(task.question, sorted(wrong), corpus)
+    return max(rivals) - min(gold) if gold and rivals else None
+
+
+def _cosines(question: str, documents: Sequence[str], corpus: Corpus) -> list[float]:
+    """For each document in the corpus the cosine of its nearest chunk."""
+    best = []
+    for document in documents:
+        chunks = corpus.read(document)
+        cosines = corpus.similarity(question, [chunk.id for chunk in chunks]) if chunks else np.zeros(0)
+        defined = cosines[~np.isnan(cosines)]
+        if len(defined):
+            best.append(float(defined.max()))
+    return best
+
+
+def _clipped(value: float) -> float:
+    return min(1.0, max(0.0, value))
+
 
 STAGE = "filter"
 NO_GOLD, MISSING, REPEATED = "no gold", "gold not in the index", "near-duplicate"
@@ -28,54 +222,63 @@ async def filter_tasks(
     corpus: Corpus,
     out: Path,
     *,
-    trial: Trial | None = None,
+    pass_at_n: PassAtN | None = None,
     likeness: float | None = LIKENESS,
     concurrency: int = 8,
-    advance: Advance | None = None,
-) -> Report:
-    """Writes the tasks that stay to `out`; see `stages.run` for the files beside it, and for what it raises.
+    advance: ProgressCallback | None = None,
+) -> StageReport:
+    """Writes the tasks that stay to `out`; see `stages.run_stage` for the files beside it and the errors.
 
-    `likeness=None` keeps near-duplicates. A task whose attempts broke off is dropped as failed, and tried again by the
-    next run. So is one that has become a near-duplicate, or is none any more, because the other tasks have changed.
+    `likeness=None` keeps near-duplicates. A task with a failed attempt is dropped as failed and tried again by the next
+    run. A task is also processed again if it becomes a near-duplicate, or ceases to be one, because other tasks
+    changed.
     """
-    repeated = {} if likeness is None else {one.task.id: one for one in duplicates(tasks, likeness=likeness)}
-    sieve = _Sieve({task.id: task for task in tasks}, corpus, repeated, trial)
-    settings = {"corpus": corpus.name, "likeness": likeness, "passes": None if trial is None else trial.settings}
+    repeated = (
+        {}
+        if likeness is None
+        else {duplicate.task.id: duplicate for duplicate in find_duplicates(tasks, likeness=likeness)}
+    )
+    sieve = _TaskFilter({task.id: task for task in tasks}, corpus, repeated, pass_at_n)
+    settings = {
+        "corpus": corpus.name,
+        "likeness": likeness,
+        "passes": None if pass_at_n is None else pass_at_n.settings,
+    }
     rows = [task.to_json() for task in tasks]
-    return await run(
+    return await run_stage(
         STAGE,
         rows,
         sieve.work,
         out,
         concurrency=concurrency,
         settings=settings,
-        beside=lambda row: repeated[row["id"]].reason if row["id"] in repeated else "",
+        depends_on=lambda row: repeated[row["id"]].reason if row["id"] in repeated else "",
         advance=advance,
     )
 
 
-class _Sieve:
-    """What becomes of one row."""
+class _TaskFilter:
+    """Filters and labels one row."""
 
     def __init__(
-        self, tasks: Mapping[str, Task], corpus: Corpus, repeated: Mapping[str, Duplicate], trial: Trial | None
+        self, tasks: Mapping[str, Task], corpus: Corpus, repeated: Mapping[str, Duplicate], pass_at_n: PassAtN | None
     ) -> None:
-        self._tasks, self._corpus, self._repeated, self._trial = tasks, corpus, repeated, trial
+        self._tasks, self._corpus, self._repeated, self._pass_at_n = tasks, corpus, repeated, pass_at_n
 
-    async def work(self, row: Mapping[str, Any]) -> Kept | Dropped:
+    async def work(self, row: Mapping[str, Any]) -> KeptRows | DroppedRow:
         task = self._tasks[row["id"]]
         if not task.gold and not task.facts:
-            return Dropped(NO_GOLD)
-        if missing := await self._aside(missing_gold, self._corpus, [task.asked]):
-            return Dropped(MISSING, ", ".join(missing.ids))
+            return DroppedRow(NO_GOLD)
+        if missing := await self._aside(missing_gold, self._corpus, [task.as_question]):
+            return DroppedRow(MISSING, ", ".join(missing.ids))
         if task.id in self._repeated:
-            return Dropped(REPEATED, self._repeated[task.id].reason)
-        if self._trial is not None:
-            passes = await self._trial.run(task)
-            if kind := self._trial.extreme(passes):
-                return Dropped(f"{kind} solved", self._trial.told(passes))
-            task = self._trial.labelled(task, passes)
-        return Kept(((await self._aside(difficulty.labelled, task, self._corpus)).to_json(),))
+            return DroppedRow(REPEATED, self._repeated[task.id].reason)
+        if self._pass_at_n is not None:
+            passes = await self._pass_at_n.run(task)
+            if kind := self._pass_at_n.extreme(passes):
+                return DroppedRow(f"{kind} solved", self._pass_at_n.describe(passes))
+            task = self._pass_at_n.label(task, passes)
+        return KeptRows(((await self._aside(label_difficulty, task, self._corpus)).to_json(),))
 
     async def _aside(self, work: Any, *arguments: Any) -> Any:
         """In a thread where the corpus waits for disk or network, so that other rows go on."""

@@ -1,15 +1,14 @@
-"""A stage: rows in, rows out, each row worked on by itself; killed at any moment and resumed without doing it twice.
+"""Resumable stages: a function is applied to each input row, and a killed run resumes without repeating work.
 
-Beside the output stand two files. `<out>.dropped.jsonl` has the inputs that came to nothing, each with its reason.
-`<out>.journal` has what became of every input so far, in the order of completion, and is what a rerun goes on from;
-output and dropped rows are written from it at the end, in the order of the inputs. An input is known by its content,
-and by what beside it decides its fate, so one that is added to the file later is all that a rerun works on.
+A stage keeps two files beside its output OUT. `OUT.dropped.jsonl` has the inputs that gave no output, each with the
+reason. `OUT.journal` has the outcome of every finished input in order of completion; a rerun reads it. The output and
+the dropped rows are written from the journal at the end, in input order. An input is identified by its content, so a
+rerun after rows were added to the input file processes only the new rows.
 """
 
 from __future__ import annotations
 
 import asyncio
-import fcntl
 import json
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
@@ -17,53 +16,58 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from hashlib import blake2b
 from pathlib import Path
-from typing import IO, Any
+from typing import Any, TypeVar
 
-from context_agent._support.files import open_private, private_folder
+from context_agent._support.journal import AppendLog, LogContents
+from context_agent._support.suggest import differing_settings
 from context_agent.errors import ConfigError, DataError
-from context_agent.synth_data.task_file import encode, write_rows
+from context_agent.retrieval.protocol import Corpus
+from context_agent.synth_data.task import write_rows
 
+T = TypeVar("T")
 SCHEMA = 1
-"""Of the journal."""
+"""Version of the journal's format."""
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
-    """What an input row became: one row or several."""
+class KeptRows:
+    """The output rows of an input, one or several."""
 
     rows: tuple[dict[str, Any], ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Dropped:
-    """Why an input came to nothing: short, stable words that reports count; `detail` is for the reader of the row."""
+class DroppedRow:
+    """Why an input gave no output. Reports count the short, stable `reason`; `detail` describes the single row."""
 
     reason: str
     detail: str = ""
 
 
-class Unfit(Exception):
-    """Raised inside a stage's work, the same as returning `Dropped`."""
+class DropRow(Exception):
+    """Raised by a stage's function to drop its row; the same as returning a `DroppedRow`."""
 
     def __init__(self, reason: str, detail: str = "") -> None:
         super().__init__(reason, detail)
-        self.dropped = Dropped(reason, detail)
+        self.dropped = DroppedRow(reason, detail)
 
 
-class Halted(Exception):
-    """Raised inside a stage's work: no row can go on (the cap is reached). The stage ends, to be resumed later."""
+class StageHalted(Exception):
+    """Raised by a stage's function if no further row can be processed (spending cap, server down). Ends the stage."""
 
 
-Work = Callable[[Mapping[str, Any]], Awaitable[Kept | Dropped]]
-Advance = Callable[[int, int | None], None]
+RowOutcome = KeptRows | DroppedRow
+RowFunction = Callable[[Mapping[str, Any]], Awaitable[RowOutcome]]
+ProgressCallback = Callable[[int, int | None], None]
+"""Called with the number of finished items and the total, None if unknown."""
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
-    """What a stage did. `kept` counts output rows, `dropped` inputs by reason, `resumed` inputs done in earlier runs.
+class StageReport:
+    """Counts of a stage: `kept` output rows, `dropped` inputs by reason, inputs `resumed` from earlier runs.
 
-    `halted` says why the stage ended before all inputs were worked on; empty where none is left. `cost` is the ledger
-    of the calls to a model, where there were any.
+    `halted` says why the stage ended before all inputs were processed; empty if none is left. `cost` is the cost ledger
+    of the model calls, if there were any.
     """
 
     stage: str
@@ -87,91 +91,92 @@ class Report:
         }
 
 
-async def run(
+async def run_stage(
     stage: str,
     inputs: Iterable[Mapping[str, Any]],
-    work: Work,
+    function: RowFunction,
     out: Path,
     *,
     concurrency: int = 8,
     settings: Mapping[str, Any] | None = None,
-    beside: Callable[[Mapping[str, Any]], str] | None = None,
-    advance: Advance | None = None,
-) -> Report:
-    """Works on every input that the journal does not have, and writes the outputs in the order of the inputs.
+    depends_on: Callable[[Mapping[str, Any]], str] | None = None,
+    advance: ProgressCallback | None = None,
+) -> StageReport:
+    """Applies the function to every input that the journal does not have, and writes the outputs in input order.
 
-    Whatever the concurrency, and however often it was killed on the way, the files are the same bytes. An exception
-    drops its row, with the exception as the reason, and is not journaled: the next run tries that row again. `Halted`
-    ends the stage; what is done by then is written. `beside` says of a row what its outcome depends on beside the row
-    and the settings, such as the other rows: where that has changed, the row is worked on anew. Raises `ConfigError`
-    for settings (plain JSON data) other than the journal's and `DataError` where the journal is damaged or another
-    process is writing.
+    The files have the same bytes whatever the concurrency, and whether or not the run was interrupted. An exception
+    drops its row with the exception's type as the reason; it is not journaled, so the next run tries the row again.
+    `StageHalted` ends the stage, and the outputs so far are written. `depends_on` gives what a row's outcome depends on
+    besides the row and the settings, for example on other rows: a row is processed again if that changes.
+
+    Raises `ConfigError` if the settings (plain JSON data) differ from the journal's, and `DataError` if the journal is
+    damaged or another process is writing it.
     """
     if concurrency < 1:
         raise ConfigError(f"concurrency must be at least 1; got {concurrency}")
     rows = list(inputs)
-    keys = _keys(rows, beside)
-    with _journal(out, stage, settings or {}) as (done, note):
-        known = {key: done[key] for key in keys if key in done}
-        shift = _Shift(rows, keys, work, known=known, note=note, advance=advance)
-        await shift.work(concurrency)
-        _write(out, rows, keys, shift.outcomes)
-    return _report(stage, rows, keys, shift)
+    keys = _row_keys(rows, depends_on)
+    with _open_journal(out, stage, settings or {}) as (journaled, record):
+        finished = {key: journaled[key] for key in keys if key in journaled}
+        run = _StageRun(rows, keys, function, finished=finished, record=record, advance=advance)
+        await run.process(concurrency)
+        _write_outputs(out, rows, keys, run.outcomes)
+    return _report(stage, rows, keys, run)
 
 
 def dropped_path(out: Path) -> Path:
-    """Where the inputs that came to nothing are written."""
+    """The file of the dropped inputs."""
     return out.with_name(f"{out.name}.dropped.jsonl")
 
 
 def journal_path(out: Path) -> Path:
-    """Where the stage notes what is done."""
+    """The journal of the stage that writes `out`."""
     return out.with_name(f"{out.name}.journal")
 
 
-def forget(out: Path, lost: Callable[[Mapping[str, Any]], bool]) -> int:
-    """Strikes the inputs from the journal of which an output row is lost, so that the next run works on them anew.
+def redo_inputs(out: Path, is_lost: Callable[[Mapping[str, Any]], bool]) -> int:
+    """Removes the inputs with a lost output row from the journal, so that the next run processes them again.
 
-    Returns how many. For stages whose rows stand for files of their own. Raises `DataError` as `run` does.
+    Returns how many. For stages whose output rows refer to files. Raises `DataError` as `run_stage` does.
     """
     path = journal_path(out)
     if not path.exists():
         return 0
-    with path.open("rb") as stream:
-        lock(stream, path)
-        try:
-            lines = [(line, json.loads(line)) for line in stream.read().splitlines(keepends=True)]
-        except ValueError as error:
-            raise DataError(f"{path}: damaged ({error}); delete it to begin the stage anew") from None
-        kept = [line for line, row in lines if not any(lost(made) for made in row.get("kept", ()))]
-        partial = path.with_name(f".{path.name}.partial")
-        partial.write_bytes(b"".join(kept))
-        partial.replace(path)
-    return len(lines) - len(kept)
+    with _open_log(path) as log:
+        entries = list(zip(log.contents.lines, log.contents.records, strict=True))
+        remaining = [line for line, row in entries if not any(is_lost(output) for output in row.get("kept", ()))]
+        if len(remaining) < len(entries):
+            log.replace(remaining)
+    return len(entries) - len(remaining)
 
 
-class _Shift:
-    """The work of one run: what is left to do, shared by its workers, and what became of it."""
+async def off_loop(corpus: Corpus, call: Callable[[], T]) -> T:
+    """The value of the call, which runs in a thread if the corpus waits for disk or network."""
+    return await asyncio.to_thread(call) if corpus.blocking else call()
+
+
+class _StageRun:
+    """One run of a stage: the rows to process, shared by the workers, and their outcomes."""
 
     def __init__(
         self,
         rows: Sequence[Mapping[str, Any]],
         keys: Sequence[str],
-        work: Work,
+        function: RowFunction,
         *,
-        known: Mapping[str, Kept | Dropped],
-        note: Callable[[str, Kept | Dropped], None],
-        advance: Advance | None,
+        finished: Mapping[str, RowOutcome],
+        record: Callable[[str, RowOutcome], None],
+        advance: ProgressCallback | None,
     ) -> None:
-        self.outcomes: dict[str, Kept | Dropped] = dict(known)
-        self.resumed = len(known)
+        self.outcomes: dict[str, RowOutcome] = dict(finished)
+        self.resumed = len(finished)
         self.halted = ""
-        self._left = iter([(key, row) for key, row in zip(keys, rows, strict=True) if key not in known])
-        self._work, self._note, self._advance, self._total = work, note, advance, len(rows)
+        self._pending = iter([(key, row) for key, row in zip(keys, rows, strict=True) if key not in finished])
+        self._function, self._record, self._advance, self._total = function, record, advance, len(rows)
 
-    async def work(self, concurrency: int) -> None:
-        self._tell()
-        workers = [asyncio.create_task(self._serve()) for _ in range(concurrency)]
+    async def process(self, concurrency: int) -> None:
+        self._report_progress()
+        workers = [asyncio.create_task(self._process_pending()) for _ in range(concurrency)]
         try:
             await asyncio.gather(*workers)
         finally:
@@ -179,138 +184,121 @@ class _Shift:
                 worker.cancel()
             await asyncio.gather(*workers, return_exceptions=True)
 
-    async def _serve(self) -> None:
-        for key, row in self._left:
+    async def _process_pending(self) -> None:
+        for key, row in self._pending:
             try:
                 outcome = await self._outcome(row)
-            except Halted as halt:
+            except StageHalted as halt:
                 self.halted = self.halted or str(halt)
                 return
-            except Exception as error:  # noqa: BLE001 (one row stops no other)
-                self.outcomes[key] = Dropped(f"failed: {type(error).__name__}", str(error))
+            except Exception as error:  # noqa: BLE001 (a failing row must not stop the others)
+                self.outcomes[key] = DroppedRow(f"failed: {type(error).__name__}", str(error))
             else:
-                self._note(key, outcome)
+                self._record(key, outcome)
                 self.outcomes[key] = outcome
-            self._tell()
+            self._report_progress()
             if self.halted:
                 return
 
-    async def _outcome(self, row: Mapping[str, Any]) -> Kept | Dropped:
+    async def _outcome(self, row: Mapping[str, Any]) -> RowOutcome:
         try:
-            return await self._work(row)
-        except Unfit as unfit:
-            return unfit.dropped
+            return await self._function(row)
+        except DropRow as drop:
+            return drop.dropped
 
-    def _tell(self) -> None:
+    def _report_progress(self) -> None:
         if self._advance is not None:
             self._advance(len(self.outcomes), self._total)
 
 
-def _keys(rows: Sequence[Mapping[str, Any]], beside: Callable[[Mapping[str, Any]], str] | None) -> list[str]:
-    """What each row is known by: the digest of its content and `beside`, and for equal ones the how-manieth it is."""
-    seen: Counter[str] = Counter()
+def _row_keys(rows: Sequence[Mapping[str, Any]], depends_on: Callable[[Mapping[str, Any]], str] | None) -> list[str]:
+    """A key for each row: the digest of its content and dependencies, and a counter for equal rows."""
+    counts: Counter[str] = Counter()
     keys = []
     for row in rows:
-        text = json.dumps(row, sort_keys=True) + (beside(row) if beside is not None else "")
+        text = json.dumps(row, sort_keys=True) + (depends_on(row) if depends_on is not None else "")
         digest = blake2b(text.encode(), digest_size=12).hexdigest()
-        keys.append(f"{digest}-{seen[digest]}")
-        seen[digest] += 1
+        keys.append(f"{digest}-{counts[digest]}")
+        counts[digest] += 1
     return keys
 
 
-def _write(
-    out: Path, rows: Sequence[Mapping[str, Any]], keys: Sequence[str], outcomes: Mapping[str, Kept | Dropped]
+def _write_outputs(
+    out: Path, rows: Sequence[Mapping[str, Any]], keys: Sequence[str], outcomes: Mapping[str, RowOutcome]
 ) -> None:
-    ended = [(row, outcomes[key]) for row, key in zip(rows, keys, strict=True) if key in outcomes]
-    write_rows(out, (made for _, outcome in ended if isinstance(outcome, Kept) for made in outcome.rows))
+    finished = [(row, outcomes[key]) for row, key in zip(rows, keys, strict=True) if key in outcomes]
+    write_rows(out, (output for _, outcome in finished if isinstance(outcome, KeptRows) for output in outcome.rows))
     write_rows(
         dropped_path(out),
         (
             {"reason": outcome.reason, "detail": outcome.detail, "input": row}
-            for row, outcome in ended
-            if isinstance(outcome, Dropped)
+            for row, outcome in finished
+            if isinstance(outcome, DroppedRow)
         ),
     )
 
 
-def _report(stage: str, rows: Sequence[Mapping[str, Any]], keys: Sequence[str], shift: _Shift) -> Report:
-    outcomes = [shift.outcomes[key] for key in keys if key in shift.outcomes]
-    reasons = Counter(outcome.reason for outcome in outcomes if isinstance(outcome, Dropped))
-    return Report(
+def _report(stage: str, rows: Sequence[Mapping[str, Any]], keys: Sequence[str], run: _StageRun) -> StageReport:
+    outcomes = [run.outcomes[key] for key in keys if key in run.outcomes]
+    reasons = Counter(outcome.reason for outcome in outcomes if isinstance(outcome, DroppedRow))
+    return StageReport(
         stage=stage,
         inputs=len(rows),
-        kept=sum(len(outcome.rows) for outcome in outcomes if isinstance(outcome, Kept)),
+        kept=sum(len(outcome.rows) for outcome in outcomes if isinstance(outcome, KeptRows)),
         dropped=dict(sorted(reasons.items())),
-        resumed=shift.resumed,
-        halted=shift.halted,
+        resumed=run.resumed,
+        halted=run.halted,
     )
 
 
+def _open_log(path: Path) -> AppendLog:
+    # Records are not synced one by one: that would cost more than most stages, and a killed process loses none of them.
+    # The model's replies, which cost money, are synced by their own cache.
+    busy = DataError(f"another process is writing {path}: wait until it ends, or write to another file")
+    return AppendLog(path, sync=False, busy=busy)
+
+
 @contextmanager
-def _journal(
+def _open_journal(
     out: Path, stage: str, settings: Mapping[str, Any]
-) -> Iterator[tuple[dict[str, Kept | Dropped], Callable[[str, Kept | Dropped], None]]]:
-    """What earlier runs finished, and a function that notes one more. The file is locked while it is open."""
+) -> Iterator[tuple[dict[str, RowOutcome], Callable[[str, RowOutcome], None]]]:
+    """The outcomes of earlier runs, and a function that records another one. The journal is locked meanwhile."""
     path = journal_path(out)
-    private_folder(path.parent)
-    with open_private(path, "a+b") as stream:
-        lock(stream, path)
-        head = {"schema": SCHEMA, "stage": stage, "settings": json.loads(json.dumps(settings))}
-        done = _read(stream, path, head)
-
-        def note(key: str, outcome: Kept | Dropped) -> None:
-            stream.write(f"{encode({'key': key, **_noted(outcome)})}\n".encode())
-            # Handed to the system, so it outlives the process; a sync to the disk each time would cost more than most
-            # stages. What a model was paid for is synced by its own cache.
-            stream.flush()
-
-        yield done, note
+    header = {"schema": SCHEMA, "stage": stage, "settings": json.loads(json.dumps(settings))}
+    with _open_log(path) as log:
+        if not log.contents.records:
+            log.append(header)
+        yield _journaled(log.contents, path, header), lambda key, outcome: log.append({"key": key, **_entry(outcome)})
 
 
-def lock(stream: IO[bytes], path: Path) -> None:
-    """Locks an open file until it is closed. Raises `DataError` where another process holds it."""
-    try:
-        fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        raise DataError(f"{path}: another process is at work on it") from None
-
-
-def _read(stream: IO[bytes], path: Path, head: Mapping[str, Any]) -> dict[str, Kept | Dropped]:
-    """The journal's outcomes. A last line that a kill cut off is cut away; a new journal begins with its head."""
-    stream.seek(0)
-    data = stream.read()
-    whole = data[: data.rfind(b"\n") + 1]
-    if len(whole) < len(data):
-        stream.truncate(len(whole))
-    lines = whole.splitlines()
-    if not lines:
-        stream.write(f"{encode(head)}\n".encode())
-        stream.flush()
+def _journaled(contents: LogContents, path: Path, header: Mapping[str, Any]) -> dict[str, RowOutcome]:
+    """The outcomes in a journal, by key. Raises `ConfigError` for another stage's journal or other settings."""
+    if not contents.records:
         return {}
+    _check_header(path, contents.records[0], header)
     try:
-        first, *rest = (json.loads(line) for line in lines)
-        outcomes = {row["key"]: _outcome(row) for row in rest}
-    except (ValueError, KeyError, TypeError) as error:
-        raise DataError(f"{path}: damaged ({error}); delete it to begin the stage anew") from None
-    _check(path, first, head)
-    return outcomes
+        return {row["key"]: _outcome_of(row) for row in contents.records[1:]}
+    except (KeyError, TypeError) as error:
+        raise DataError(f"{path} is damaged ({error}): delete it to start the stage again") from None
 
 
-def _check(path: Path, found: Mapping[str, Any], head: Mapping[str, Any]) -> None:
-    if (found.get("schema"), found.get("stage")) != (head["schema"], head["stage"]):
-        raise ConfigError(f"{path}: the journal of stage {found.get('stage')!r}, not of {head['stage']!r}")
-    before, now = found.get("settings", {}), head["settings"]
-    other = [key for key in sorted({*before, *now}) if before.get(key) != now.get(key)]
-    if other:
-        said = ", ".join(f"{key} was {before.get(key)!r} and is now {now.get(key)!r}" for key in other)
-        raise ConfigError(f"{path} was begun with other settings: {said}. Use those, or write to another file")
+def _check_header(path: Path, before: Mapping[str, Any], now: Mapping[str, Any]) -> None:
+    if (before.get("schema"), before.get("stage")) != (now["schema"], now["stage"]):
+        raise ConfigError(
+            f"{path} is the journal of stage {before.get('stage')!r}, not of {now['stage']!r}: write to another file"
+        )
+    if changes := differing_settings(before.get("settings", {}), now["settings"]):
+        raise ConfigError(
+            f"{path} was started with other settings: {', '.join(changes)}. Use the same settings, or write to another "
+            "file"
+        )
 
 
-def _noted(outcome: Kept | Dropped) -> dict[str, Any]:
-    if isinstance(outcome, Kept):
+def _entry(outcome: RowOutcome) -> dict[str, Any]:
+    if isinstance(outcome, KeptRows):
         return {"kept": list(outcome.rows)}
     return {"dropped": outcome.reason, "detail": outcome.detail}
 
 
-def _outcome(row: Mapping[str, Any]) -> Kept | Dropped:
-    return Kept(tuple(row["kept"])) if "kept" in row else Dropped(row["dropped"], row["detail"])
+def _outcome_of(row: Mapping[str, Any]) -> RowOutcome:
+    return KeptRows(tuple(row["kept"])) if "kept" in row else DroppedRow(row["dropped"], row["detail"])

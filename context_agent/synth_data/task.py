@@ -1,23 +1,27 @@
-"""A synthetic task: a query row as everywhere else, and beside it how it was made and verified.
+"""A synthetic task: a question, and how it was made and verified. Task files, and other JSONL and JSON files.
 
-In JSON a task is one object whose fields `id, question, answer, gold, type, hops, facts` are those of a question, so
-that every file of tasks is a file of questions. The other fields carry the names of the published format where it has
-one (Context-1, section 2: level, clues, truth type, supporting items, distractors, bridging item).
+In JSON a task is one object. Its fields `id, question, answer, gold, type, hops, facts` are those of a question, so
+every task file is a question file. The other fields have the names of the published format (Context-1, section 2:
+level, clues, truth type, supporting items, distractors, bridging item).
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import json
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from pathlib import Path
+from typing import Any, cast
 
+from context_agent._support.journal import replace_file, replacing
 from context_agent.errors import DataError
-from context_agent.questions import Question, question_of
+from context_agent.eval.checks import normalised
+from context_agent.questions import Question, Source, load_rows, question_of
 
 
 @dataclass(frozen=True, slots=True)
 class Support:
-    """A supporting document, with the quotes that prove it: from the clues, from itself, and of the answer."""
+    """A supporting document with its quotes: from the clues, from the document, and of the answer."""
 
     id: str
     chunks: tuple[str, ...] = ()
@@ -29,11 +33,11 @@ class Support:
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """One task. `level` counts extensions (0 for none), `hops` the documents that must be found one after another.
+    """One task. `level` counts the extensions, `hops` the documents that must be found one after another.
 
-    `clues` are the obfuscated hints the question was written from. `distractors` are ids of documents that look
-    relevant and do not contain the answer; `bridge` is the document by which the last extension was joined on.
-    `origin` says what made it (`links`, `world`, `model`, `feedback`), `labels` holds what later stages measured.
+    `clues` are the obfuscated hints that the question was written from. `distractors` are ids of documents that look
+    relevant and do not contain the answer. `bridge` is the document that connects the last extension. `origin` says
+    how the task was made (`links`, `world`, `model`, `feedback`). `labels` holds what later stages measured.
     """
 
     id: str
@@ -55,30 +59,46 @@ class Task:
     labels: Mapping[str, Any] = field(default_factory=dict)
 
     @property
-    def asked(self) -> Question:
-        """The task as the question it is."""
+    def as_question(self) -> Question:
+        """The task as a `Question`."""
         return Question(self.id, self.question, self.answer, self.gold, self.type, self.hops, self.facts)
 
+    @property
+    def aliases(self) -> Sequence[str]:
+        """Other ways to write the answer."""
+        aliases = self.labels.get("aliases", ())
+        return [str(alias) for alias in aliases] if isinstance(aliases, list | tuple) else []
+
+    @property
+    def named_documents(self) -> frozenset[str]:
+        """The ids of gold, supporting and bridging documents."""
+        return frozenset({*self.gold, *(support.id for support in self.supporting), self.bridge} - {""})
+
+    @property
+    def documents(self) -> frozenset[str]:
+        """Every document that proves the task: the named ones, and those of the chunks in its facts."""
+        return self.named_documents | {document_of_chunk(chunk) for fact in self.facts for chunk in fact}
+
     def to_json(self) -> dict[str, Any]:
-        """Plain data, in a fixed order of keys."""
+        """The task as plain data, with its keys in a fixed order."""
         return asdict(self)
 
 
-def task_of(row: Mapping[str, Any], place: str, number: int = 0) -> Task:
-    """The task of a decoded row; fields it does not know are passed over. Raises `DataError` naming the `place`.
+def task_of(row: Mapping[str, Any], location: str, number: int = 0) -> Task:
+    """The task of a decoded row; unknown fields are ignored. Raises `DataError` that names the location.
 
-    A plain query row is a task too, one that says nothing of its making.
+    A plain question is a task, too.
     """
-    asked = question_of(row, number, place)
+    question = question_of(row, number, location)
     try:
         return Task(
-            id=asked.id,
-            question=asked.question,
-            answer=asked.answer,
-            gold=asked.gold,
-            type=asked.type,
-            hops=asked.hops,
-            facts=asked.facts,
+            id=question.id,
+            question=question.question,
+            answer=question.answer,
+            gold=question.gold,
+            type=question.type,
+            hops=question.hops,
+            facts=question.facts,
             level=int(row.get("level") or 0),
             clues=str(row.get("clues") or ""),
             truth_type=str(row.get("truth_type") or ""),
@@ -91,9 +111,64 @@ def task_of(row: Mapping[str, Any], place: str, number: int = 0) -> Task:
             labels=dict(row.get("labels") or {}),
         )
     except (AttributeError, KeyError, TypeError, ValueError) as error:
-        raise DataError(f"{place}: not a task ({error})") from None
+        raise DataError(f"{location}: not a task ({error})") from None
 
 
 def _support(item: Mapping[str, Any]) -> Support:
     lists = {key: tuple(item.get(key) or ()) for key in ("chunks", "clue_quotes", "item_quotes", "truth_quotes")}
     return Support(id=str(item["id"]), contains_truth=bool(item.get("contains_truth")), **lists)
+
+
+def document_of_chunk(chunk_id: str) -> str:
+    """The document in a chunk's id; an id of another form counts as a document of its own."""
+    document, _, index = chunk_id.rpartition("_")
+    return document if document and index.isdigit() else chunk_id
+
+
+def question_key(text: str) -> str:
+    """What equal questions share: the normalised words; the text itself if it has no words."""
+    return normalised(text) or text.strip()
+
+
+def load_tasks(source: Source, *, problems: list[str] | None = None) -> list[Task]:
+    """The tasks of a JSONL file (`.gz` or not), an open stream, or standard input (`-`), in order.
+
+    Raises `DataError` with the line's number for an invalid row or a repeated id. With a list of `problems`, such rows
+    are skipped and their errors are added to the list.
+    """
+    return load_rows(source, _task_row, problems=problems)
+
+
+def write_tasks(path: Path, tasks: Iterable[Task]) -> int:
+    """Replaces the file by these tasks, all or nothing, and returns how many. Equal tasks give equal bytes."""
+    return write_rows(path, (task.to_json() for task in tasks))
+
+
+def write_rows(path: Path, rows: Iterable[Mapping[str, Any]]) -> int:
+    """Replaces a JSONL file by these rows, all or nothing, and returns how many. Creates missing parent folders."""
+    count = 0
+    with replacing(path) as file:
+        for row in rows:
+            file.write(f"{encode_row(row)}\n".encode())
+            count += 1
+    return count
+
+
+def write_json(path: Path, data: Mapping[str, Any]) -> None:
+    """Replaces the file by this object, all or nothing."""
+    replace_file(path, json.dumps(data, indent=2, ensure_ascii=False) + "\n")
+
+
+def encode_row(row: Mapping[str, Any]) -> str:
+    """The row as one line of JSON. Text that UTF-8 cannot encode (a lone surrogate) is escaped."""
+    line = json.dumps(row, ensure_ascii=False)
+    try:
+        line.encode()
+    except UnicodeEncodeError:
+        return json.dumps(row)
+    return line
+
+
+def _task_row(row: object, number: int, location: str) -> Task:
+    # `task_of` rejects a value that is not an object, with the message for question files.
+    return task_of(cast("Mapping[str, Any]", row), location, number)

@@ -8,7 +8,7 @@ from context_agent.harness.trajectory_file import read
 from context_agent.policies.renderers.harmony import HarmonyRenderer
 from context_agent.questions import load_questions
 from context_agent.train.rows import taught
-from tests.synth_data.test_links import films
+from tests.synth_data.links.test_tasks import films
 
 RUN = ("--cache", "cache", "--out", "run")
 

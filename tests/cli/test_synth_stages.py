@@ -8,8 +8,8 @@ import pytest
 from context_agent.cli.app import run
 from context_agent.questions import load_questions
 from tests.cli import process
-from tests.synth_data.scripted_writer import documents
-from tests.synth_data.writing import serving
+from tests.synth_data.llm_stages.scripted_writer import documents
+from tests.synth_data.llm_stages.writing import serving
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,7 +138,7 @@ def test_the_cap_is_told_and_the_exit_code_says_it(desk, synth):
         (("--prompts", "prompts"), "unknown placeholder $nonsense"),
         (("--domain", "document"), "did you mean 'documents'?"),
         (("--max-cost", "1"), "needs prices"),
-        (("--seed", "9"), "seed was 0 and is now 9"),
+        (("--seed", "9"), "seed was 0 and is 9"),
     ],
 )
 def test_what_cannot_work_is_told_in_a_line(desk, synth, arguments, words):

@@ -6,10 +6,10 @@ import asyncio
 import json
 from typing import Any
 
-from context_agent.policies.http import Broken
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from context_agent._support.http import MalformedResponse
 from context_agent.errors import PolicyError
 from context_agent.harness.episode import Episode
 from context_agent.harness.rendering import MOST_RANKED, parse_ranking
@@ -104,7 +104,7 @@ EVENT = merged(field("choices", st.lists(CHOICE, max_size=2) | VALUES), field("u
 def test_native_replies(events: list[dict[str, Any]]) -> None:
     try:
         reply = read_reply(events)
-    except Broken:
+    except MalformedResponse:
         return
     sound(reply.calls)
     assert max(len(reply.text), len(reply.reasoning)) <= LONGEST_TEXT

@@ -1,15 +1,25 @@
 """The quality stage: what goes says why, what stays is labelled, and a rerun does nothing twice."""
 
 import json
+import random
+from itertools import combinations
 
 import pytest
 
-from context_agent import BridgePolicy, MemoryCorpus, ScriptedPolicy
+from context_agent import BridgePolicy, Document, MemoryCorpus, ScriptedPolicy
 from context_agent.errors import ConfigError, PolicyError
-from context_agent.synth_data.passes import Trial, attempts
-from context_agent.synth_data.quality import filter_tasks
+from context_agent.synth_data import quality
+from context_agent.synth_data.pass_at_n import PassAtN, build_attempts
+from context_agent.synth_data.quality import (
+    estimate_difficulty,
+    filter_tasks,
+    find_duplicates,
+    label_difficulty,
+    rival_margin,
+    shingles,
+)
 from context_agent.synth_data.stages import dropped_path
-from context_agent.synth_data.task_file import load_tasks
+from context_agent.synth_data.task import load_tasks, question_key
 from tests import actions
 from tests.conftest import made_documents
 from tests.synth_data.tasks import task
@@ -50,12 +60,12 @@ async def test_duplicates_stay_where_asked(corpus, tmp_path):
 
 
 async def test_attempts_drop_the_trivial_and_the_hopeless(corpus, tmp_path):
-    trial = Trial(attempts(corpus, BridgePolicy(), 2, "effort"), "effort", k=1)
+    trial = PassAtN(build_attempts(corpus, BridgePolicy(), 2, "effort"), "effort", k=1)
     out = tmp_path / "kept.jsonl"
-    await filter_tasks([EASY, HARD], corpus, out, trial=trial)
+    await filter_tasks([EASY, HARD], corpus, out, pass_at_n=trial)
     assert reasons(out) == {"easy": "always solved", "hard": "never solved"}
-    trial = Trial(trial.attempts, "effort", k=1, drop=frozenset({"never"}))
-    await filter_tasks([EASY, HARD], corpus, tmp_path / "other.jsonl", trial=trial)
+    trial = PassAtN(trial.attempts, "effort", k=1, drop=frozenset({"never"}))
+    await filter_tasks([EASY, HARD], corpus, tmp_path / "other.jsonl", pass_at_n=trial)
     (kept,) = load_tasks(tmp_path / "other.jsonl")
     assert kept.labels["passes"]["solved"] == 2
     assert kept.labels["difficulty"]["misses"] == 0
@@ -74,13 +84,13 @@ async def test_a_rerun_asks_again_only_where_the_policy_failed(corpus, tmp_path)
             return super().open(question, corpus, profile=profile, seed=seed)
 
     policy = Faulty([actions.search("entry"), actions.rank_all])
-    trial = Trial(attempts(corpus, policy, 1, "seed"), "seed", drop=frozenset())
+    trial = PassAtN(build_attempts(corpus, policy, 1, "seed"), "seed", drop=frozenset())
     out = tmp_path / "kept.jsonl"
-    report = await filter_tasks([EASY, HARD], corpus, out, trial=trial)
+    report = await filter_tasks([EASY, HARD], corpus, out, pass_at_n=trial)
     assert report.dropped == {"failed: PolicyError": 1}
     assert [one.id for one in load_tasks(out)] == ["easy"]
     policy.down = False
-    report = await filter_tasks([EASY, HARD], corpus, out, trial=trial)
+    report = await filter_tasks([EASY, HARD], corpus, out, pass_at_n=trial)
     assert (report.kept, report.resumed) == (2, 1)
     assert asked == [EASY.question, HARD.question, HARD.question]
 
@@ -103,3 +113,155 @@ async def test_near_duplicates_are_those_of_the_rows_as_they_stand_now(corpus, t
     await filter_tasks(again, corpus, fresh)
     assert out.read_bytes() == fresh.read_bytes()
     assert dropped_path(out).read_bytes() == dropped_path(fresh).read_bytes()
+
+
+def test_the_same_words_about_the_same_documents_are_one_task():
+    tasks = [
+        task("a", "d1", "d2", question="What is the place of birth of the director of the film Zone?"),
+        task("b", "d2", "d1", question="What is the birth place of the director of the film “Zone”?"),
+        task("c", "d2", "d1", question="In which year did the first bridge over that river fall?"),
+    ]
+    (found,) = find_duplicates(tasks)
+    assert (found.task.id, found.of) == ("b", "a")
+    assert 0.7 <= found.likeness < 1
+    assert "asks what a asks" in found.reason
+
+
+def test_a_template_about_other_documents_is_kept():
+    tasks = [task(name, name, question=f"Where was the director of the film {name} born?") for name in ("Zone", "Zona")]
+    assert find_duplicates(tasks) == []
+
+
+def test_word_for_word_is_a_duplicate_whatever_the_gold():
+    tasks = [task("a", "d1", question="Who built it?"), task("b", "d2", question="who BUILT it")]
+    assert [(one.task.id, one.of, one.likeness) for one in find_duplicates(tasks)] == [("b", "a", 1.0)]
+
+
+def test_tasks_without_gold_are_compared_word_for_word_alone():
+    tasks = [task("a", question="Where was Ann of Ely born?"), task("b", question="Where was Ann of Eli born?")]
+    assert find_duplicates(tasks) == []
+
+
+def test_a_dropped_task_drops_no_other():
+    """b is like a, c is like b but not like a: only b goes."""
+    words = "one two three four five six seven eight nine ten eleven twelve".split()
+    texts = [" ".join(words), " ".join([*words[:10], "x1", "x2"]), " ".join([*words[:8], "y1", "y2", "x1", "x2"])]
+    tasks = [task(name, "d", question=text) for name, text in zip("abc", texts, strict=True)]
+    a, b, c = (shingles(text) for text in texts)
+    assert len(a & b) / len(a | b) >= 0.6 <= len(b & c) / len(b | c)
+    assert len(a & c) / len(a | c) < 0.6
+    assert [one.task.id for one in find_duplicates(tasks, likeness=0.6)] == ["b"]
+
+
+@pytest.mark.parametrize("likeness", [0.3, 0.5, 0.7, 0.9, 1.0])
+def test_the_filter_loses_no_pair(likeness):
+    """Against comparing all with all."""
+    draw = random.Random(0)
+    words = [f"w{at}" for at in range(12)]
+    tasks = [task(str(at), "d", question=" ".join(draw.choices(words, k=6))) for at in range(150)]
+    grams = {one.id: shingles(one.question) for one in tasks}
+    dropped: set[str] = set()
+    for one, other in combinations(tasks, 2):
+        alike = len(grams[one.id] & grams[other.id]) / len(grams[one.id] | grams[other.id]) >= likeness
+        if one.id not in dropped and (alike or question_key(one.question) == question_key(other.question)):
+            dropped.add(other.id)
+    assert {one.task.id for one in find_duplicates(tasks, likeness=likeness)} == dropped
+
+
+def test_few_pairs_of_questions_are_compared(monkeypatch):
+    compared = 0
+
+    def counted(left, right):
+        nonlocal compared
+        compared += 1
+        return similarity(left, right)
+
+    similarity = quality._jaccard
+    monkeypatch.setattr(quality, "_jaccard", counted)
+    draw = random.Random(0)
+    words = [f"word{at}" for at in range(5000)]
+    tasks = [task(str(at), f"d{at % 20}", question=" ".join(draw.choices(words, k=14))) for at in range(2_000)]
+    assert len(find_duplicates(tasks)) < 10
+    assert compared < 20_000, "of 99,000 pairs about the same documents"
+
+
+def test_questions_of_signs_alone_do_not_fall_together():
+    assert find_duplicates([task("a", "d", question="?!"), task("b", "d", question="...")]) == []
+
+
+@pytest.mark.parametrize("likeness", [0, 1.5, -1])
+def test_a_likeness_that_cannot_be_is_refused(likeness):
+    with pytest.raises(ConfigError, match="likeness"):
+        find_duplicates([], likeness=likeness)
+
+
+QUESTION = "Where was the painter of the Harbour at Dawn born?"
+
+
+@pytest.fixture(scope="module")
+def rivals():
+    return MemoryCorpus(
+        [
+            Document("painting", "Harbour at Dawn was painted by Ilse Brandt.", "Harbour at Dawn"),
+            Document("painter", "Ilse Brandt came into the world in Norden.", "Ilse Brandt"),
+            Document("rival", "Harbour at Dusk: the painter of the harbour was born at dawn.", "Harbour at Dusk"),
+            *(
+                Document(f"x{at}", f"Notes on steam engine number {at} and its boiler.", f"Engine {at}")
+                for at in range(20)
+            ),
+        ]
+    )
+
+
+@pytest.fixture(scope="module")
+def plain(rivals):
+    """The rivals without the look-alike."""
+    kept = [one for one in rivals.chunks if one.document_id != "rival"]
+    return MemoryCorpus([Document(one.document_id, one.text, one.title) for one in kept])
+
+
+def test_a_look_alike_makes_it_harder(rivals, plain):
+    one = task("a", "painting", "painter", question=QUESTION, hops=2)
+    assert rival_margin(one, rivals) > rival_margin(one, plain)
+    assert estimate_difficulty(one, rivals).score > estimate_difficulty(one, plain).score
+
+
+def test_a_distractor_named_by_the_task_is_a_rival_wherever_search_ranks_it(rivals):
+    one = task("a", "painting", question=QUESTION)
+    near = task("a", "painting", question=QUESTION, distractors=("painting-copy", "rival"))
+    assert rival_margin(near, rivals) >= rival_margin(one, rivals)
+    assert rival_margin(near, rivals) is not None
+
+
+def test_what_proves_the_task_is_no_rival(plain):
+    both = task("a", "painting", "painter", question=QUESTION)
+    lone = task("a", "painter", question=QUESTION)
+    assert rival_margin(both, plain) < rival_margin(lone, plain)
+
+
+def test_more_hops_are_harder(rivals):
+    scores = [
+        estimate_difficulty(task("a", "painting", question=QUESTION, hops=hops), rivals).score
+        for hops in (1, 2, 3, 4, 5)
+    ]
+    assert scores[:4] == sorted(set(scores[:4]))
+    assert scores[3] == scores[4]
+
+
+def test_what_attempts_needed_counts_where_it_was_measured(rivals):
+    def passed(recalls, turns, hops):
+        labels = {"passes": {"recalls": recalls, "turns": turns}, "other": 1}
+        return label_difficulty(task("a", "painting", question=QUESTION, labels=labels, hops=hops), rivals).labels
+
+    easy, hard = passed([1, 1], [2, 2], 1), passed([0, 0.5], [9, 12], 4)
+    assert easy["other"] == 1
+    assert easy["difficulty"]["score"] < hard["difficulty"]["score"]
+    assert easy["difficulty"]["misses"] == 0
+    assert hard["difficulty"]["turns"] == 0.875
+    assert (easy["difficulty"]["level"], hard["difficulty"]["level"]) == ("easy", "hard")
+
+
+def test_gold_that_is_not_there_leaves_the_part_out(rivals):
+    found = estimate_difficulty(task("a", "nowhere", question=QUESTION, hops=3), rivals)
+    assert set(found.parts) == {"hops"}
+    assert found.score == pytest.approx(2 / 3)

@@ -9,8 +9,18 @@ import textwrap
 
 import pytest
 
+from context_agent._support.journal import file_lock
 from context_agent.errors import ConfigError, DataError
-from context_agent.synth_data.stages import Dropped, Halted, Kept, Unfit, dropped_path, forget, journal_path, lock, run
+from context_agent.synth_data.stages import (
+    DroppedRow,
+    DropRow,
+    KeptRows,
+    StageHalted,
+    dropped_path,
+    journal_path,
+    redo_inputs,
+    run_stage,
+)
 
 ROWS = [{"id": str(number)} for number in range(12)]
 
@@ -20,8 +30,8 @@ async def doubled(row):
     number = int(row["id"])
     await asyncio.sleep(0.001 * (12 - number))
     if number % 2:
-        return Dropped("odd", f"{number} is")
-    return Kept(({"id": f"{number}a"}, {"id": f"{number}b"}))
+        return DroppedRow("odd", f"{number} is")
+    return KeptRows(({"id": f"{number}a"}, {"id": f"{number}b"}))
 
 
 def read(path):
@@ -30,7 +40,7 @@ def read(path):
 
 async def test_outputs_come_in_the_order_of_the_inputs_whatever_the_concurrency(tmp_path):
     for concurrency in (1, 5, 50):
-        report = await run("double", ROWS, doubled, tmp_path / f"{concurrency}.jsonl", concurrency=concurrency)
+        report = await run_stage("double", ROWS, doubled, tmp_path / f"{concurrency}.jsonl", concurrency=concurrency)
         assert (report.inputs, report.kept, report.dropped, report.halted) == (12, 12, {"odd": 6}, "")
     written = [(tmp_path / f"{one}.jsonl").read_bytes() for one in (1, 5, 50)]
     assert len(set(written)) == 1
@@ -48,9 +58,9 @@ async def test_at_most_so_many_rows_are_worked_on_at_once(tmp_path):
         most = max(most, running)
         await asyncio.sleep(0.002)
         running -= 1
-        return Kept((dict(row),))
+        return KeptRows((dict(row),))
 
-    await run("count", ROWS, work, tmp_path / "out.jsonl", concurrency=3)
+    await run_stage("count", ROWS, work, tmp_path / "out.jsonl", concurrency=3)
     assert most == 3
 
 
@@ -61,15 +71,15 @@ async def test_what_raises_drops_its_row_and_is_tried_again(tmp_path):
         if row["id"] in broken:
             raise ZeroDivisionError("by nothing")
         if row["id"] == "5":
-            raise Unfit("too small", "of 5")
-        return Kept((dict(row),))
+            raise DropRow("too small", "of 5")
+        return KeptRows((dict(row),))
 
     out = tmp_path / "out.jsonl"
-    first = await run("risky", ROWS, work, out)
+    first = await run_stage("risky", ROWS, work, out)
     assert (first.kept, first.dropped) == (9, {"failed: ZeroDivisionError": 2, "too small": 1})
     assert read(dropped_path(out))[0]["detail"] == "by nothing"
     broken.clear()
-    second = await run("risky", ROWS, work, out)
+    second = await run_stage("risky", ROWS, work, out)
     assert (second.kept, second.dropped, second.resumed) == (11, {"too small": 1}, 10)
     assert [row["id"] for row in read(out)] == [str(number) for number in range(12) if number != 5]
 
@@ -79,11 +89,11 @@ async def test_a_rerun_does_only_what_is_new(tmp_path):
 
     async def work(row):
         worked.append(row["id"])
-        return Kept((dict(row),))
+        return KeptRows((dict(row),))
 
     out = tmp_path / "out.jsonl"
-    await run("grow", ROWS[:5], work, out)
-    report = await run("grow", [ROWS[7], *ROWS[:5], ROWS[0]], work, out)
+    await run_stage("grow", ROWS[:5], work, out)
+    report = await run_stage("grow", [ROWS[7], *ROWS[:5], ROWS[0]], work, out)
     assert worked == ["0", "1", "2", "3", "4", "7", "0"]
     assert report.resumed == 5
     assert [row["id"] for row in read(out)] == ["7", "0", "1", "2", "3", "4", "0"]
@@ -95,66 +105,66 @@ async def test_a_halt_keeps_what_is_done_and_the_next_run_goes_on(tmp_path):
 
     async def work(row):
         if len(worked) >= most:
-            raise Halted("the cap is reached")
+            raise StageHalted("the cap is reached")
         worked.append(row["id"])
         return await doubled(row)
 
     out, whole = tmp_path / "out.jsonl", tmp_path / "whole.jsonl"
-    halted = await run("cap", ROWS, work, out, concurrency=2)
+    halted = await run_stage("cap", ROWS, work, out, concurrency=2)
     assert halted.halted == "the cap is reached"
     assert halted.kept == 4
     assert [row["id"] for row in read(out)] == ["0a", "0b", "2a", "2b"]
     most = 100
-    assert (await run("cap", ROWS, work, out)).halted == ""
+    assert (await run_stage("cap", ROWS, work, out)).halted == ""
     assert sorted(worked, key=int) == [row["id"] for row in ROWS]
-    await run("cap", ROWS, doubled, whole)
+    await run_stage("cap", ROWS, doubled, whole)
     assert out.read_bytes() == whole.read_bytes()
 
 
 async def test_other_settings_are_refused_with_the_difference(tmp_path):
     out = tmp_path / "out.jsonl"
-    await run("set", ROWS, doubled, out, settings={"seed": 1, "model": "a"})
-    await run("set", ROWS, doubled, out, settings={"model": "a", "seed": 1})
-    with pytest.raises(ConfigError, match="seed was 1 and is now 2") as caught:
-        await run("set", ROWS, doubled, out, settings={"seed": 2, "model": "a"})
+    await run_stage("set", ROWS, doubled, out, settings={"seed": 1, "model": "a"})
+    await run_stage("set", ROWS, doubled, out, settings={"model": "a", "seed": 1})
+    with pytest.raises(ConfigError, match="seed was 1 and is 2") as caught:
+        await run_stage("set", ROWS, doubled, out, settings={"seed": 2, "model": "a"})
     assert "model was" not in str(caught.value)
     with pytest.raises(ConfigError, match="journal of stage 'set', not of 'other'"):
-        await run("other", ROWS, doubled, out, settings={"seed": 1, "model": "a"})
+        await run_stage("other", ROWS, doubled, out, settings={"seed": 1, "model": "a"})
 
 
 @pytest.mark.parametrize("rest", [b'{"key": "x"', b'{"key": "x", "kept": [{}', b"\xff"])
 async def test_a_line_that_was_cut_is_worked_on_again(tmp_path, rest):
     out = tmp_path / "out.jsonl"
-    await run("cut", ROWS, doubled, out)
+    await run_stage("cut", ROWS, doubled, out)
     before = out.read_bytes()
     lines = journal_path(out).read_bytes().splitlines(keepends=True)
     journal_path(out).write_bytes(b"".join(lines[:-1]) + rest)
-    report = await run("cut", ROWS, doubled, out)
+    report = await run_stage("cut", ROWS, doubled, out)
     assert report.resumed == 11
     assert out.read_bytes() == before
 
 
 async def test_a_damaged_journal_is_told(tmp_path):
     out = tmp_path / "out.jsonl"
-    await run("bad", ROWS, doubled, out)
+    await run_stage("bad", ROWS, doubled, out)
     with journal_path(out).open("a") as stream:
         stream.write("[]\n")
     with pytest.raises(DataError, match=r"damaged.*delete it"):
-        await run("bad", ROWS, doubled, out)
+        await run_stage("bad", ROWS, doubled, out)
 
 
 async def test_two_runs_at_once_are_refused(tmp_path):
     out = tmp_path / "out.jsonl"
-    first = asyncio.create_task(run("twice", ROWS, doubled, out, concurrency=1))
+    first = asyncio.create_task(run_stage("twice", ROWS, doubled, out, concurrency=1))
     await asyncio.sleep(0.005)
-    with pytest.raises(DataError, match="another process is at work"):
-        await run("twice", ROWS, doubled, out)
+    with pytest.raises(DataError, match="another process is writing"):
+        await run_stage("twice", ROWS, doubled, out)
     assert (await first).kept == 12
 
 
 KILLED = """
     import asyncio, pathlib, sys
-    from context_agent.synth_data.stages import Dropped, Kept, run
+    from context_agent.synth_data.stages import DroppedRow, KeptRows, run_stage
 
     folder = pathlib.Path(sys.argv[1])
 
@@ -163,9 +173,9 @@ KILLED = """
         with (folder / "worked").open("a") as log:
             log.write(row["id"] + "\\n")
         number = int(row["id"])
-        return Dropped("odd") if number % 2 else Kept(({"id": row["id"], "text": "x" * number},))
+        return DroppedRow("odd") if number % 2 else KeptRows(({"id": row["id"], "text": "x" * number},))
 
-    asyncio.run(run("kill", [{"id": str(n)} for n in range(200)], work, folder / "out.jsonl", concurrency=4))
+    asyncio.run(run_stage("kill", [{"id": str(n)} for n in range(200)], work, folder / "out.jsonl", concurrency=4))
 """
 
 
@@ -196,7 +206,9 @@ def test_a_killed_run_resumed_gives_the_same_bytes_and_repeats_nothing_it_noted(
 
 async def test_progress_counts_up_to_the_inputs(tmp_path):
     told = []
-    await run("tell", ROWS, doubled, tmp_path / "out.jsonl", advance=lambda done, total: told.append((done, total)))
+    await run_stage(
+        "tell", ROWS, doubled, tmp_path / "out.jsonl", advance=lambda done, total: told.append((done, total))
+    )
     assert told == [(number, 12) for number in range(13)]
 
 
@@ -208,47 +220,61 @@ async def test_what_is_forgotten_is_worked_on_again_and_nothing_else(tmp_path):
         return await doubled(row)
 
     out = tmp_path / "out.jsonl"
-    await run("double", ROWS, work, out)
+    await run_stage("double", ROWS, work, out)
     before = out.read_bytes()
     worked.clear()
-    assert forget(out, lambda row: row["id"] in {"4b", "8a", "8b"}) == 2
-    report = await run("double", ROWS, work, out)
+    assert redo_inputs(out, lambda row: row["id"] in {"4b", "8a", "8b"}) == 2
+    report = await run_stage("double", ROWS, work, out)
     assert sorted(worked) == ["4", "8"]
     assert (report.resumed, report.kept) == (10, 12)
     assert out.read_bytes() == before
-    assert forget(out, lambda _: False) == 0
+    assert redo_inputs(out, lambda _: False) == 0
 
 
 def test_there_is_nothing_to_forget_before_the_first_run(tmp_path):
-    assert forget(tmp_path / "out.jsonl", lambda _: True) == 0
+    assert redo_inputs(tmp_path / "out.jsonl", lambda _: True) == 0
     assert not list(tmp_path.iterdir())
 
 
 async def test_a_journal_that_is_damaged_or_in_use_is_not_forgotten_from(tmp_path):
     out = tmp_path / "out.jsonl"
-    await run("double", ROWS, doubled, out)
-    with journal_path(out).open("a+b") as stream:
-        lock(stream, journal_path(out))
-        with pytest.raises(DataError, match="another process"):
-            forget(out, lambda _: True)
+    await run_stage("double", ROWS, doubled, out)
+    with (
+        file_lock(journal_path(out).with_name(f"{journal_path(out).name}.lock")),
+        pytest.raises(DataError, match="another process"),
+    ):
+        redo_inputs(out, lambda _: True)
     with journal_path(out).open("ab") as stream:
-        stream.write(b"{cut")
+        stream.write(b"{cut\n")
     damaged = journal_path(out).read_bytes()
     with pytest.raises(DataError, match="damaged"):
-        forget(out, lambda _: True)
+        redo_inputs(out, lambda _: True)
     assert journal_path(out).read_bytes() == damaged
 
 
-async def test_a_row_is_worked_on_again_where_what_stands_beside_it_has_changed(tmp_path):
+async def test_a_row_is_worked_on_again_where_what_stands_dependency_it_has_changed(tmp_path):
     worked = []
 
     async def work(row):
         worked.append(row["id"])
-        return Kept((dict(row),))
+        return KeptRows((dict(row),))
 
-    out, beside = tmp_path / "out.jsonl", {"3": "a"}
+    out, dependency = tmp_path / "out.jsonl", {"3": "a"}
     for expected in ([row["id"] for row in ROWS], [], ["3"]):
         worked.clear()
-        await run("count", ROWS, work, out, beside=lambda row: beside.get(row["id"], ""))
+        await run_stage("count", ROWS, work, out, depends_on=lambda row: dependency.get(row["id"], ""))
         assert worked == expected
-        beside["3"] = "a" if worked else "b"
+        dependency["3"] = "a" if worked else "b"
+
+
+async def test_a_journal_of_an_earlier_version_is_resumed(tmp_path):
+    out = tmp_path / "out.jsonl"
+    await run_stage("double", ROWS, doubled, out, settings={"seed": 1})
+    expected = out.read_bytes()
+    entries = read(journal_path(out))
+    # Earlier versions wrote spaces between the items, and characters beyond ASCII as they are.
+    lines = [json.dumps({**entry, "note": "é"}, ensure_ascii=False) for entry in entries[:7]]
+    journal_path(out).write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    report = await run_stage("double", ROWS, doubled, out, settings={"seed": 1})
+    assert report.resumed == 6
+    assert out.read_bytes() == expected

@@ -1,6 +1,5 @@
-"""Domains: kinds of corpora, each with a loader of its own and the answers that questions may ask for."""
+"""Domains: kinds of corpora, each with its own loader and the answer types that questions may ask for."""
 
-from context_agent.synth_data.domains.protocol import Domain, Loader, Positives, TruthType
-from context_agent.synth_data.domains.registry import domain, names
+from context_agent.synth_data.domains.registry import Domain, Loader, Positives, TruthType, domain_names, load_domain
 
-__all__ = ["Domain", "Loader", "Positives", "TruthType", "domain", "names"]
+__all__ = ["Domain", "Loader", "Positives", "TruthType", "domain_names", "load_domain"]

@@ -1,9 +1,9 @@
 """Company filings: EDGAR's full submission text files, and single forms as HTML or text.
 
-A full submission is a header between `<SEC-HEADER>` tags and a `<DOCUMENT>` for each part. The header's fields go into
-the metadata: `company`, `cik`, `form`, `period`, `filed`, `accession`. Of the parts the readable ones are kept;
-graphics, XBRL data, archives and spreadsheets are not. A form is split at its items, a document each, since a whole
-annual report is too long to be read at once. A form without header fields takes them from its inline XBRL.
+A full submission has a header between `<SEC-HEADER>` tags and a `<DOCUMENT>` for each part. The header's fields become
+metadata: `company`, `cik`, `form`, `period`, `filed`, `accession`. Readable parts are kept; graphics, XBRL data,
+archives and spreadsheets are not. A form is split at its items, one document each, since a whole annual report is too
+long to be read at once. A form without header fields takes them from its inline XBRL.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from context_agent.retrieval.loaders.files import decoded
 from context_agent.retrieval.loaders.markup import declared_charset, page_text
 from context_agent.retrieval.loaders.report import Reading
 from context_agent.retrieval.loaders.sources import identifier
-from context_agent.synth_data.domains.protocol import Domain, TruthType
+from context_agent.synth_data.domains.registry import Domain, TruthType
 from context_agent.types import Document, MetadataValue
 
 _HEADER_FIELDS = {
@@ -55,8 +55,8 @@ _PARTS = re.compile(r"^[#\s]*PART\s+(?P<part>I{1,3}|IV)\b[^a-z]{0,40}$", re.I | 
 
 
 @dataclass(frozen=True, slots=True)
-class Section:
-    """A stretch of a form: its item ("" for what comes before the first), the heading's words, and the text."""
+class FormSection:
+    """A section of a form: its item ("" before the first), the heading, and the text."""
 
     item: str
     title: str
@@ -68,8 +68,8 @@ def read_filing(reading: Reading) -> Iterator[Document]:
     data = reading.stream.read()
     text = unix_lines(decoded(reading, data, declared_charset(data)).text)
     if not text.strip():
-        raise DataError("empty: holds no text")
-    starts = [found.end() for found in _PART.finditer(text)]
+        raise DataError("the file has no text")
+    starts = [match.end() for match in _PART.finditer(text)]
     if not starts:
         yield from _form(reading, text, _inline_fields(text), "")
         return
@@ -81,14 +81,14 @@ def read_filing(reading: Reading) -> Iterator[Document]:
 
 
 def _part(reading: Reading, part: str, fields: Mapping[str, str]) -> Iterator[Document]:
-    """One `<DOCUMENT>`: tags of a line each, then its text."""
+    """One `<DOCUMENT>`: tags on a line each, then its text."""
     kind, sequence = _tagged(part, "TYPE"), _tagged(part, "SEQUENCE")
     body = _BODY.search(part)
     if body is None or _UNREADABLE.match(kind) or body[1].lstrip().startswith(("begin 6", "<PDF>", "<ZIP>")):
         return
-    own = {**_inline_fields(body[1]), **fields}
+    part_fields = {**_inline_fields(body[1]), **fields}
     main = kind.upper() == fields.get("form", "").upper() or sequence == "1"
-    yield from _form(reading, body[1], own, "" if main else kind, split=main)
+    yield from _form(reading, body[1], part_fields, "" if main else kind, split=main)
 
 
 def _form(
@@ -100,8 +100,8 @@ def _form(
         return
     stem = fields.get("accession") or identifier(reading.path)
     name = " ".join(filter(None, (fields.get("company"), fields.get("form"), fields.get("period")))) or title or stem
-    for section in sections(text) if split else [Section("", "", text)]:
-        about = exhibit or _called(section.item)
+    for section in split_items(text) if split else [FormSection("", "", text)]:
+        about = exhibit or _item_label(section.item)
         part = re.sub(r"[^\w.]+", "-", about.lower())
         heading = ": ".join(filter(None, (about, section.title)))
         metadata: dict[str, MetadataValue] = {**fields, "item": section.item, "exhibit": exhibit}
@@ -113,50 +113,50 @@ def _form(
         )
 
 
-def _called(item: str) -> str:
-    """`Item 7`, or `Part II, Item 1` where the number alone does not tell."""
+def _item_label(item: str) -> str:
+    """`Item 7`, or `Part II, Item 1` if the number alone is ambiguous."""
     part, _, number = item.rpartition("-")
     return ", ".join(filter(None, (part and f"Part {part}", number and f"Item {number}")))
 
 
-def sections(text: str) -> list[Section]:
-    """The text at its items. Of headings that repeat (a table of contents, a reference) the one with most text counts.
+def split_items(text: str) -> list[FormSection]:
+    """The text split at its items. Of repeated headings (table of contents, references) the one with most text counts.
 
-    Items of different parts that share a number (10-Q) are told apart as `II-1`. What comes before the first item, the
-    table of contents included, is a section without an item; no text is lost.
+    Items of different parts with the same number (10-Q) are labelled like `II-1`. The text before the first item, with
+    the table of contents, is a section without an item; no text is lost.
     """
     chosen: dict[str, re.Match[str]] = {}
-    found = list(_ITEM.finditer(text))
-    if not found:
-        return [Section("", "", text.strip())]
+    matches = list(_ITEM.finditer(text))
+    if not matches:
+        return [FormSection("", "", text.strip())]
     parts = [(match.start(), match["part"].upper()) for match in _PARTS.finditer(text)]
-    ends = [*(match.start() for match in found[1:]), len(text)]
-    lengths = {match.start(): end - match.end() for match, end in zip(found, ends, strict=True)}
-    names = _names(found, parts)
-    for match, item in zip(found, names, strict=True):
+    ends = [*(match.start() for match in matches[1:]), len(text)]
+    lengths = {match.start(): end - match.end() for match, end in zip(matches, ends, strict=True)}
+    names = _item_names(matches, parts)
+    for match, item in zip(matches, names, strict=True):
         if item not in chosen or lengths[match.start()] > lengths[chosen[item].start()]:
             chosen[item] = match
     heads = sorted(((match.start(), item, match["title"]) for item, match in chosen.items()), key=lambda head: head[0])
     stops = [*(start for start, _, _ in heads[1:]), len(text)]
     split = [
-        Section(item, title.strip(" .|\t"), text[start:stop].strip())
+        FormSection(item, title.strip(" .|\t"), text[start:stop].strip())
         for (start, item, title), stop in zip(heads, stops, strict=True)
     ]
     cover = text[: heads[0][0]].strip()
-    return [Section("", "", cover), *split] if cover else split
+    return [FormSection("", "", cover), *split] if cover else split
 
 
-def _names(found: list[re.Match[str]], parts: list[tuple[int, str]]) -> list[str]:
-    """Each heading's item, with its part where two parts of the text number alike."""
+def _item_names(matches: list[re.Match[str]], parts: list[tuple[int, str]]) -> list[str]:
+    """The item of each heading, with its part if two parts use the same numbers."""
     starts = [start for start, _ in parts]
-    named = []
+    items = []
     of_item: dict[str, set[str]] = {}
-    for match in found:
+    for match in matches:
         before = bisect_right(starts, match.start())
         part = (match["with"] or (parts[before - 1][1] if before else "")).upper()
-        named.append((part, match["item"].upper()))
+        items.append((part, match["item"].upper()))
         of_item.setdefault(match["item"].upper(), set()).add(part)
-    return [f"{part}-{item}" if part and {"I", "II"} <= of_item[item] else item for part, item in named]
+    return [f"{part}-{item}" if part and {"I", "II"} <= of_item[item] else item for part, item in items]
 
 
 def _plain_text(raw: str) -> str:
@@ -165,16 +165,16 @@ def _plain_text(raw: str) -> str:
 
 
 def _header_fields(head: str) -> dict[str, str]:
-    found = {name: re.search(rf"^[ \t]*{label}:[ \t]*(.+)$", head, re.M) for name, label in _HEADER_FIELDS.items()}
-    return {name: _value(name, match[1]) for name, match in found.items() if match}
+    matches = {name: re.search(rf"^[ \t]*{label}:[ \t]*(.+)$", head, re.M) for name, label in _HEADER_FIELDS.items()}
+    return {name: _value(name, match[1]) for name, match in matches.items() if match}
 
 
 def _inline_fields(page: str) -> dict[str, str]:
-    """Of a form in inline XBRL: what its `dei:` elements say."""
+    """The fields of a form in inline XBRL, from its `dei:` elements."""
     fields = {}
     for name, label in _INLINE_FIELDS.items():
-        if found := re.search(rf'<ix:non\w+\b[^>]*\bname="dei:{label}"[^>]*>(.*?)</ix:non', page, re.S | re.I):
-            fields[name] = _value(name, page_text(found[1])[1])
+        if match := re.search(rf'<ix:non\w+\b[^>]*\bname="dei:{label}"[^>]*>(.*?)</ix:non', page, re.S | re.I):
+            fields[name] = _value(name, page_text(match[1])[1])
     return {name: value for name, value in fields.items() if value}
 
 
@@ -189,8 +189,8 @@ def _value(name: str, raw: str) -> str:
 
 
 def _tagged(part: str, tag: str) -> str:
-    found = re.search(rf"^<{tag}>(.*)$", part[:4000], re.M | re.I)
-    return found[1].strip() if found else ""
+    match = re.search(rf"^<{tag}>(.*)$", part[:4000], re.M | re.I)
+    return match[1].strip() if match else ""
 
 
 FILINGS = Domain(

@@ -1,7 +1,7 @@
-"""Patents: grants and applications as XML of the United States office, and plain text of patents and office actions.
+"""Patents: grants and applications as XML of the US patent office, and plain text of patents and office actions.
 
-A bulk file holds one XML document after another; each is read by itself, so a broken one costs only itself. A patent is
-one document: abstract, claims and description under headings, and in the metadata `number`, `date`, `application`,
+A bulk file is a series of XML documents; each is parsed by itself, so a broken one does not affect the others. A patent
+is one document with headings for abstract, claims and description. Its metadata has `number`, `date`, `application`,
 `inventors`, `assignee` and `citations` (JSON, a list of cited patents). Tags are those of the grant DTDs since 2005:
 `us-references-cited/us-citation`, before 2012 `references-cited/citation`.
 """
@@ -20,7 +20,7 @@ from context_agent.retrieval.loaders import READERS, load
 from context_agent.retrieval.loaders.decoding import storable, unix_lines
 from context_agent.retrieval.loaders.files import decoded, document
 from context_agent.retrieval.loaders.report import Reading
-from context_agent.synth_data.domains.protocol import Domain, TruthType
+from context_agent.synth_data.domains.registry import Domain, TruthType
 from context_agent.types import Document, MetadataValue
 
 CITATIONS = 200
@@ -48,34 +48,34 @@ _STATUTE = re.compile(r"35\s+U\.?\s?S\.?\s?C\.?\s*(?:§\s*)?(10[1-3]|112)", re.I
 def read_xml(reading: Reading) -> Iterator[Document]:
     """The patents of an XML file, one or many."""
     text = decoded(reading, reading.stream.read()).text
-    found = 0
-    for number, part in enumerate((one for one in _DECLARATION.split(text) if one.strip()), start=1):
+    patents = 0
+    for number, part in enumerate((xml for xml in _DECLARATION.split(text) if xml.strip()), start=1):
         try:
             root = ET.fromstring(_DOCTYPE.sub("", _undeclared(part)).encode())  # noqa: S314 (no DTD is left to expand)
         except ET.ParseError as error:
             reading.skip(f"patent {number}: no well-formed XML ({error})")
             continue
         if root.tag not in _ROOTS:
-            reading.note_once(f"<{root.tag}> is no patent: passed over")
+            reading.note_once(f"<{root.tag}> is not a patent: skipped")
             continue
-        found += 1
+        patents += 1
         yield _patent(root, f"{reading.path}-{number}")
-    if not found:
-        raise DataError(f"no patent in it: looked for {' or '.join(f'<{root}>' for root in _ROOTS)}")
+    if not patents:
+        raise DataError(f"the file has no patent: expected {' or '.join(f'<{root}>' for root in _ROOTS)}")
 
 
 def read_patent_text(reading: Reading) -> Iterator[Document]:
-    """A patent or an office action as plain text, its number, kind and the patents it cites in the metadata."""
+    """A patent or office action as plain text, with number, kind and cited patents in the metadata."""
     text = unix_lines(decoded(reading, reading.stream.read()).text)
     action = bool(_REJECTED.search(text))
-    own = None if action else _OWN_NUMBER.search(text[:4000])
+    own_number = None if action else _OWN_NUMBER.search(text[:4000])
     application = _APPLICATION.search(text[:8000])
-    cited = [one for one in _citations(text) if not own or one != f"US{_plain(own[1])}"]
-    statutes = sorted({found[1] for found in _STATUTE.finditer(text)})
+    cited = [number for number in _citations(text) if not own_number or number != f"US{_bare_number(own_number[1])}"]
+    statutes = sorted({match[1] for match in _STATUTE.finditer(text)})
     metadata: dict[str, MetadataValue] = {
         "kind": "office action" if action else "patent",
-        "number": f"US{_plain(own[1])}" if own else "",
-        "application": _plain(application[1]) if application else "",
+        "number": f"US{_bare_number(own_number[1])}" if own_number else "",
+        "application": _bare_number(application[1]) if application else "",
         "statutes": ", ".join(statutes) if action else "",
         "citations": json.dumps(cited[:CITATIONS]) if cited else "",
     }
@@ -83,18 +83,18 @@ def read_patent_text(reading: Reading) -> Iterator[Document]:
 
 
 def _undeclared(part: str) -> str:
-    """Without the declaration, whose encoding no longer holds; entities that a DTD declared as their characters."""
+    """Without the declaration, whose encoding is no longer valid; entities from a DTD become characters."""
     return _ENTITY.sub(_character, re.sub(r"^\s*<\?xml[^>]*\?>", "", part))
 
 
 def _character(entity: re.Match[str]) -> str:
-    """The entity's character where HTML has it too; else its name, which says more than nothing."""
-    found = unescape(entity[0])
-    return entity[0][1:-1] if found == entity[0] else escape(found)
+    """The entity's character if HTML has it, else its name."""
+    character = unescape(entity[0])
+    return entity[0][1:-1] if character == entity[0] else escape(character)
 
 
 def _patent(root: ET.Element, fallback: str) -> Document:
-    head = next((root.find(name) for name in _heads() if root.find(name) is not None), None)
+    head = next((root.find(name) for name in _bibliography_tags() if root.find(name) is not None), None)
     head = root if head is None else head
     number = _document_number(head.find("publication-reference/document-id"))
     title = _line(head.find("invention-title"))
@@ -104,14 +104,14 @@ def _patent(root: ET.Element, fallback: str) -> Document:
         ("Description", _text(root.find("description"))),
     )
     text = "\n\n".join(f"# {name}\n\n{body}" for name, body in sections if body)
-    cited = list(dict.fromkeys(_cited(head)))
+    cited = list(dict.fromkeys(_cited_numbers(head)))
     metadata: dict[str, MetadataValue] = {
         "kind": "application" if root.tag.endswith("application") else "grant",
         "number": number,
         "date": _day(_line(head.find("publication-reference/document-id/date"))),
         "application": _line(head.find("application-reference/document-id/doc-number")),
-        "inventors": "; ".join(_names(head, ("inventor", "applicant"))),
-        "assignee": "; ".join(_names(head, ("assignee",))),
+        "inventors": "; ".join(_party_names(head, ("inventor", "applicant"))),
+        "assignee": "; ".join(_party_names(head, ("assignee",))),
         "citations": json.dumps(cited[:CITATIONS]) if cited else "",
     }
     return Document(
@@ -122,39 +122,39 @@ def _patent(root: ET.Element, fallback: str) -> Document:
     )
 
 
-def _heads() -> tuple[str, str]:
+def _bibliography_tags() -> tuple[str, str]:
     return "us-bibliographic-data-grant", "us-bibliographic-data-application"
 
 
-def _document_number(found: ET.Element | None) -> str:
+def _document_number(element: ET.Element | None) -> str:
     """Country, number without leading zeros, and kind: `US10123456B2`."""
-    if found is None:
+    if element is None:
         return ""
-    number = _plain(_line(found.find("doc-number")))
-    return f"{_line(found.find('country'))}{number}{_line(found.find('kind'))}" if number else ""
+    number = _bare_number(_line(element.find("doc-number")))
+    return f"{_line(element.find('country'))}{number}{_line(element.find('kind'))}" if number else ""
 
 
-def _cited(head: ET.Element) -> Iterator[str]:
+def _cited_numbers(head: ET.Element) -> Iterator[str]:
     for path in ("us-references-cited/us-citation", "references-cited/citation"):
         for citation in head.iterfind(f"{path}/patcit/document-id"):
             if number := _document_number(citation):
                 yield number
 
 
-def _names(head: ET.Element, kinds: Iterable[str]) -> list[str]:
-    """Names of the parties of the first kind that there is, as a person's or an organization's."""
+def _party_names(head: ET.Element, kinds: Iterable[str]) -> list[str]:
+    """Names of the parties of the first kind that is present, as a person or an organization."""
     for kind in kinds:
         names = []
         for book in (book for party in head.iter(kind) for book in party.iter("addressbook")):
             person = " ".join(filter(None, (_line(book.find("first-name")), _line(book.find("last-name")))))
             names.append(_line(book.find("orgname")) or person)
-        if kept := [name for name in dict.fromkeys(names) if name]:
-            return kept
+        if distinct := [name for name in dict.fromkeys(names) if name]:
+            return distinct
     return []
 
 
 def _text(element: ET.Element | None) -> str:
-    """The element's text, its blocks set apart by blank lines, headings marked."""
+    """The element's text with blank lines between blocks and marked headings."""
     if element is None:
         return ""
     parts: list[str] = []
@@ -167,16 +167,16 @@ def _gather(element: ET.Element, parts: list[str]) -> None:
     # By hand and not by recursion: nesting is the file's, the stack is ours.
     stack: list[tuple[ET.Element, bool]] = [(element, False)]
     while stack:
-        one, done = stack.pop()
+        node, done = stack.pop()
         if done:
-            parts.append("\0" if one.tag in _BLOCKS else "")
-            parts.append((one.tail or "") if one is not element else "")
+            parts.append("\0" if node.tag in _BLOCKS else "")
+            parts.append((node.tail or "") if node is not element else "")
             continue
-        if one.tag in _BLOCKS:
-            parts.append("\0" + ("## " if one.tag == "heading" else ""))
-        parts.append(one.text or "")
-        stack.append((one, True))
-        stack += [(child, False) for child in reversed(one)]
+        if node.tag in _BLOCKS:
+            parts.append("\0" + ("## " if node.tag == "heading" else ""))
+        parts.append(node.text or "")
+        stack.append((node, True))
+        stack += [(child, False) for child in reversed(node)]
 
 
 def _line(element: ET.Element | None) -> str:
@@ -187,20 +187,20 @@ def _day(date: str) -> str:
     return f"{date[:4]}-{date[4:6]}-{date[6:]}" if re.fullmatch(r"\d{8}", date) else date
 
 
-def _plain(number: str) -> str:
+def _bare_number(number: str) -> str:
     return number.replace(",", "").replace("/", "").lstrip("0")
 
 
 def _citations(text: str) -> list[str]:
-    grants = (f"US{_plain(found[1]).upper()}{(found[2] or '').upper()}" for found in _CITED.finditer(text))
-    publications = (re.sub(r"[\s/]", "", found[0]).upper() for found in _PUBLICATION.finditer(text))
+    grants = (f"US{_bare_number(match[1]).upper()}{(match[2] or '').upper()}" for match in _CITED.finditer(text))
+    publications = (re.sub(r"[\s/]", "", match[0]).upper() for match in _PUBLICATION.finditer(text))
     return list(dict.fromkeys((*grants, *publications)))
 
 
 def _text_title(text: str) -> str:
-    """What follows a `Title:`, else the first line."""
-    named = re.search(r"^\s*(?:Title(?: of Invention)?)\s*:\s*(.+)$", text[:4000], re.I | re.M)
-    return named[1] if named else next((line for line in text.splitlines() if line.strip()), "")[:120]
+    """The text after `Title:`, else the first line."""
+    match = re.search(r"^\s*(?:Title(?: of Invention)?)\s*:\s*(.+)$", text[:4000], re.I | re.M)
+    return match[1] if match else next((line for line in text.splitlines() if line.strip()), "")[:120]
 
 
 PATENTS = Domain(

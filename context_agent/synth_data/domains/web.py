@@ -1,8 +1,8 @@
 """Web pages from saved HTML: the main text without menus and footers, with address, date and links.
 
-What is left out: elements that are no text of the page by their name (nav, aside, form ...), by their role, or by a
-class or id that says so, and lists of links outside the main text. A `<main>` or `<article>` that holds a fair share of
-the text is the page. Where all this leaves nothing, the whole page is kept: a wrong guess must not lose a document.
+Left out are elements that are not part of the text by name (nav, aside, form ...), role, class or id, and lists of
+links outside the main text. A `<main>` or `<article>` with enough of the text is the page. If nothing remains, the
+whole page is kept: a wrong guess must not lose a document.
 """
 
 from __future__ import annotations
@@ -18,22 +18,22 @@ from context_agent.retrieval.loaders.decoding import unix_lines
 from context_agent.retrieval.loaders.files import decoded, document
 from context_agent.retrieval.loaders.markup import Tag, declared_charset, page_text, tags
 from context_agent.retrieval.loaders.report import Reading
-from context_agent.synth_data.domains.protocol import Domain, TruthType
+from context_agent.synth_data.domains.registry import Domain, TruthType
 from context_agent.types import Document, MetadataValue
 
 LINKS = 100
 """Links of a page that are kept: they are stored with every chunk."""
 MAIN_SHARE = 0.25
-"""Share of the page's text that a main element must hold to be taken for the page."""
+"""Share of the page's text that a main element must have to count as the page."""
 CANDIDATES = 50
 """Main elements of a page that are compared."""
 LONGEST_MENU = 20_000
-"""Characters of HTML of a list that is looked at as a menu."""
-LINKED = 0.7
-"""Share of a list's text that is links, from which it is a menu."""
+"""Characters of HTML up to which a list is examined as a menu."""
+LINKED_SHARE = 0.7
+"""Share of link text from which a list is a menu."""
 _BOILERPLATE = frozenset("nav aside footer form button dialog select menu".split())
 _ROLES = frozenset("navigation banner contentinfo search complementary dialog menu menubar".split())
-_TELLING = re.compile(
+_BOILERPLATE_NAMES = re.compile(
     r"(?:^|[\s_-])(?:nav(?:bar|igation)?|menu|side-?bar|foot(?:er)?|cookies?|consent|banner|breadcrumbs?|share|sharing"
     r"|social|related|promo(?:tion)?|advert(?:isement)?s?|ads?|newsletter|subscribe|pagination|skip-?link|toolbar|popup"
     r"|comments?)(?:$|[\s_-])",
@@ -55,43 +55,43 @@ _DAY = re.compile(r"\d{4}-\d{2}-\d{2}")
 
 
 def read_page(reading: Reading) -> Iterator[Document]:
-    """The page's main text; `url`, `date` and `links` (JSON, a list of addresses) in the metadata where it has them."""
+    """The page's main text; `url`, `date` and `links` (JSON, a list of addresses) are metadata if the page has them."""
     data = reading.stream.read()
     page = unix_lines(decoded(reading, data, declared_charset(data)).text)
-    found = list(tags(page))
-    main = _main(page, found)
-    whole_title, whole = page_text(page)
-    text = page_text(main)[1] or whole
-    url = _url(page, found)
-    day = _date(found)
+    page_tags = list(tags(page))
+    main = _main(page, page_tags)
+    whole_title, whole_text = page_text(page)
+    text = page_text(main)[1] or whole_text
+    url = _url(page, page_tags)
+    day = _date(page_tags)
     links = json.dumps(_links(tags(main), url)[:LINKS])
     metadata: dict[str, MetadataValue] = {"url": url, "date": day, "links": "" if links == "[]" else links}
-    title = _meta(found, ("og:title", "twitter:title")) or whole_title
+    title = _meta(page_tags, ("og:title", "twitter:title")) or whole_title
     yield document(reading, text, title, {key: value for key, value in metadata.items() if value})
 
 
-def _main(page: str, found: list[Tag]) -> str:
-    """The page without what is no text of it: as HTML again."""
-    whole = [span for span in _elements(found) if _is_main(span[0])][:CANDIDATES]
+def _main(page: str, page_tags: list[Tag]) -> str:
+    """The page as HTML without the parts that are not text."""
+    main_elements = [span for span in _elements(page_tags) if _is_main(span[0])][:CANDIDATES]
     size = len(page_text(page)[1])
-    best = max(whole, key=lambda span: len(page_text(page[span[0].start : span[1]])[1]), default=None)
+    best = max(main_elements, key=lambda span: len(page_text(page[span[0].start : span[1]])[1]), default=None)
     start, end = 0, len(page)
     if best is not None and len(page_text(page[best[0].start : best[1]])[1]) >= MAIN_SHARE * size:
         start, end = best[0].start, best[1]
     inside = best is not None and (start, end) != (0, len(page))
     dropped = [
         (tag.start, after)
-        for tag, after in _elements(found)
+        for tag, after in _elements(page_tags)
         if start <= tag.start and after <= end and (_is_boilerplate(tag) or (not inside and _is_menu(tag, after, page)))
     ]
-    return _without(page[start:end], [(a - start, b - start) for a, b in dropped])
+    return _cut_spans(page[start:end], [(a - start, b - start) for a, b in dropped])
 
 
-def _elements(found: list[Tag]) -> list[tuple[Tag, int]]:
-    """Each element that is closed, with the place behind its end tag. One that is never closed is no element here."""
+def _elements(page_tags: list[Tag]) -> list[tuple[Tag, int]]:
+    """Each closed element with the position after its end tag, ordered by start. Unclosed elements are ignored."""
     open_: dict[str, list[Tag]] = {}
     closed = []
-    for tag in found:
+    for tag in page_tags:
         if tag.closing:
             if same := open_.get(tag.name):
                 closed.append((same.pop(), tag.end))
@@ -109,21 +109,21 @@ def _is_boilerplate(tag: Tag) -> bool:
         return True
     if tag.name in ("html", "body", "main", "article"):
         return False
-    return bool(_TELLING.search(f"{tag.get('class')} {tag.get('id')}"))
+    return bool(_BOILERPLATE_NAMES.search(f"{tag.get('class')} {tag.get('id')}"))
 
 
 def _is_menu(tag: Tag, end: int, page: str) -> bool:
-    """Whether a list is mostly links."""
+    """Whether a list consists mostly of links."""
     if tag.name not in ("ul", "ol") or end - tag.start > LONGEST_MENU:
         return False
     inside = page[tag.start : end]
     linked = [page_text(inside[a.start : after])[1] for a, after in _elements(list(tags(inside))) if a.name == "a"]
     text = page_text(inside)[1]
-    return len(linked) >= 3 and sum(map(len, linked)) >= LINKED * len(text)
+    return len(linked) >= 3 and sum(map(len, linked)) >= LINKED_SHARE * len(text)
 
 
-def _without(page: str, spans: Iterable[tuple[int, int]]) -> str:
-    """The page without these stretches, which may lie in each other; a paragraph's break stays where one was."""
+def _cut_spans(page: str, spans: Iterable[tuple[int, int]]) -> str:
+    """The page without these spans, which may be nested; each leaves a paragraph break."""
     parts, position = [], 0
     for start, end in sorted(spans):
         if start >= position:
@@ -132,38 +132,38 @@ def _without(page: str, spans: Iterable[tuple[int, int]]) -> str:
     return "".join((*parts, page[position:]))
 
 
-def _url(page: str, found: Iterable[Tag]) -> str:
-    """The canonical link, else og:url, else where a browser says it saved the page from."""
-    tagged = list(found)
+def _url(page: str, page_tags: Iterable[Tag]) -> str:
+    """The canonical link, else og:url, else the address from which a browser saved the page."""
+    tagged = list(page_tags)
     canonical = (tag.get("href") for tag in tagged if tag.name == "link" and "canonical" in tag.get("rel").lower())
     saved = _SAVED_FROM.search(page[:4096])
     candidates = (*canonical, _meta(tagged, ("og:url",)), saved[1] if saved else "")
-    return next((one for one in candidates if urlsplit(one).scheme in ("http", "https")), "")
+    return next((address for address in candidates if urlsplit(address).scheme in ("http", "https")), "")
 
 
-def _meta(found: Iterable[Tag], names: Iterable[str]) -> str:
+def _meta(page_tags: Iterable[Tag], names: Iterable[str]) -> str:
     """The content of the first of these names that the page has, by name, property or itemprop."""
-    given: dict[str, str] = {}
-    for tag in found:
+    contents: dict[str, str] = {}
+    for tag in page_tags:
         if tag.name == "meta" and not tag.closing:
             for key in ("property", "name", "itemprop"):
-                given.setdefault(tag.get(key).lower(), tag.get("content"))
-    return next((given[name] for name in names if given.get(name)), "")
+                contents.setdefault(tag.get(key).lower(), tag.get("content"))
+    return next((contents[name] for name in names if contents.get(name)), "")
 
 
-def _date(found: list[Tag]) -> str:
-    """The day it was published, ISO 8601, where the page says so in a form that can be read."""
-    times = (tag.get("datetime") for tag in found if tag.name == "time" and not tag.closing)
-    for said in (*(_meta(found, (name,)) for name in _DATES), *times):
-        if day := _DAY.search(said):
+def _date(page_tags: list[Tag]) -> str:
+    """The day of publication, ISO 8601, if the page gives it in a known form."""
+    times = (tag.get("datetime") for tag in page_tags if tag.name == "time" and not tag.closing)
+    for stamp in (*(_meta(page_tags, (name,)) for name in _DATES), *times):
+        if day := _DAY.search(stamp):
             return day[0]
     return ""
 
 
-def _links(found: Iterable[Tag], url: str) -> list[str]:
-    """Addresses that the main text links to, absolute, each once, without the page's own."""
+def _links(page_tags: Iterable[Tag], url: str) -> list[str]:
+    """Absolute addresses that the main text links to, each once, without the page itself."""
     links: dict[str, None] = {}
-    for tag in found:
+    for tag in page_tags:
         target = tag.get("href") if tag.name == "a" and not tag.closing else ""
         if not target or target.startswith("#"):
             continue

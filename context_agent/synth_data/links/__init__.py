@@ -1,5 +1,5 @@
-"""Tasks from a corpus's own links, without a language model: one document names another, and a question hides it."""
+"""Tasks from the links between documents, without a language model. A question hides the name of a linked document."""
 
-from context_agent.synth_data.links.making import LinkTasks, Settings, Tally
+from context_agent.synth_data.links.tasks import DraftCounts, LinkTasks, LinkTaskSettings
 
-__all__ = ["LinkTasks", "Settings", "Tally"]
+__all__ = ["DraftCounts", "LinkTaskSettings", "LinkTasks"]

@@ -1,43 +1,154 @@
-"""Bridge, comparison and intersection questions over the links of a corpus, before they are checked."""
+"""Draft questions over the links of a corpus: bridge, comparison and intersection, before they are checked.
+
+A page is described by a phrase (`the director of Alpha`, `that village`) and by the sentences that must precede the
+phrase. Descriptions name the page where they start and hide all others. Each hop puts the noun of a relation around the
+phrase, or adds a sentence of the previous page with the next page's name replaced by its kind (`a certain village`).
+"""
 
 from __future__ import annotations
 
 import re
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice, product
 from random import Random
 from typing import NamedTuple
 
 from context_agent.policies.bridge.words import words
-from context_agent.synth_data.links.atlas import Atlas, Fact, content, introduction
-from context_agent.synth_data.links.pages import LONGEST_SENTENCE
-from context_agent.synth_data.links.paths import Described, Hop, article, asked, capital, described, start
-from context_agent.synth_data.links.relations import EARLIER, SAME, year
+from context_agent.synth_data.links.link_graph import (
+    Fact,
+    Link,
+    LinkGraph,
+    before_name,
+    content_words,
+    with_subject_slot,
+    without_name,
+)
+from context_agent.synth_data.links.pages import LONGEST_SENTENCE, Sentence
+from context_agent.synth_data.links.relations import EARLIER_QUESTIONS, SHARED_OBJECT, year_of
 
-FACTS = 3
-"""Facts of one page that are asked over one way to it."""
-PAIRS = 3
-"""Others that one page is compared with."""
-WAYS = 12
-"""Ways that one page is looked at to begin."""
-LEAST_TELLING = 2
-"""Words that an intersection must tell of its answer, beside the page it is met by."""
+MOST_CONTEXT = 2
+"""Most sentences before a question."""
 
 
 @dataclass(frozen=True, slots=True)
-class Meeting:
-    """What an intersection tells of its answer: words of its first sentence, the page that names, and a fact."""
+class Hop:
+    """A page on the path: its sentence that leads on, and the clue that describes the sentence."""
 
-    told: frozenset[str]
+    page: int
+    sentence: Sentence
+    clue: str
+
+
+@dataclass(frozen=True, slots=True)
+class DescribedPage:
+    """A page in words that do not name it, and the pages that a reader must read to identify it."""
+
+    page: int
+    phrase: str
+    context: tuple[str, ...] = ()
+    hops: tuple[Hop, ...] = ()
+
+    @property
+    def seen(self) -> set[int]:
+        """The pages on the path and this one."""
+        return {self.page, *(hop.page for hop in self.hops)}
+
+
+def named_page(graph: LinkGraph, row: int) -> DescribedPage:
+    """A page by its bare title, or by its whole title if the bare title is ambiguous."""
+    page = graph.pages[row]
+    return DescribedPage(row, page.bare if page.name in graph.rows_by_name else page.title)
+
+
+def describe_pages(graph: LinkGraph, row: int, hops: int, rng: Random) -> Iterator[DescribedPage]:
+    """Descriptions that start at a page and follow this many links, in random order."""
+    yield from _follow_links(graph, named_page(graph, row), hops, rng)
+
+
+def _follow_links(graph: LinkGraph, page: DescribedPage, hops: int, rng: Random) -> Iterator[DescribedPage]:
+    if hops == 0:
+        yield page
+        return
+    links = graph.usable_links(page.page)
+    for link in rng.sample(links, len(links)):
+        if link.target not in page.seen and (target_page := _follow_link(graph, page, link)) is not None:
+            yield from _follow_links(graph, target_page, hops - 1, rng)
+
+
+def _follow_link(graph: LinkGraph, page: DescribedPage, link: Link) -> DescribedPage | None:
+    target = graph.pages[link.target]
+    if link.relation is not None:
+        phrase = link.relation.noun.format(x=page.phrase)
+        clue = f"{capitalize(phrase)} is {article(target.kind)} {target.kind}."
+        return replace(page, page=link.target, phrase=phrase, hops=(*page.hops, Hop(page.page, link.sentence, clue)))
+    return _follow_sentence(graph, page, link)
+
+
+def _follow_sentence(graph: LinkGraph, page: DescribedPage, link: Link) -> DescribedPage | None:
+    """Follows a link by a sentence about the current page. `that village` must have one meaning only."""
+    target, plain = graph.pages[link.target], link.sentence.plain
+    if len(page.context) >= MOST_CONTEXT or len(plain.split()) > LONGEST_SENTENCE or ". " in plain:
+        return None
+    sentence = without_name(
+        with_subject_slot(graph.pages[page.page], plain), target, f"a certain {_kind_without_name(graph, link)}"
+    )
+    phrase = f"that {target.head}"
+    if not sentence or phrase == page.phrase or any(target.head in words(context) for context in page.context):
+        return None
+    if len(words(sentence)) < 6 or target.head in words(sentence.replace(f"a certain {target.kind}", "")):
+        return None
+    sentence_text = capitalize(sentence.replace("{x}", page.phrase)).rstrip(" .") + "."
+    return DescribedPage(
+        link.target, phrase, (*page.context, sentence_text), (*page.hops, Hop(page.page, link.sentence, sentence_text))
+    )
+
+
+def _kind_without_name(graph: LinkGraph, link: Link) -> str:
+    """The target's kind without words of its name."""
+    page = graph.pages[link.target]
+    kind = page.kind
+    return page.head if set(words(kind)) - {page.head} & set(page.name.split()) else kind
+
+
+def question_for(page: DescribedPage, fact: Fact) -> str:
+    """The question for a fact of the described page."""
+    return " ".join([*page.context, capitalize(fact.asks.replace("{x}", page.phrase))])
+
+
+def article(kind: str) -> str:
+    """`a` or `an`."""
+    return "an" if kind[:1].lower() in "aeio" else "a"
+
+
+def capitalize(text: str) -> str:
+    """The text with a capital first letter."""
+    return text[:1].upper() + text[1:]
+
+
+FACTS_PER_PAGE = 3
+"""Facts of one page that are asked for each description."""
+PAIRS_PER_PAGE = 3
+"""Pages that one page is compared with."""
+PATHS_PER_PAGE = 12
+"""Paths that are tried from one page."""
+FEWEST_CONTENT_WORDS = 2
+"""Content words that an intersection must say of its answer, besides the linked page."""
+
+
+@dataclass(frozen=True, slots=True)
+class IntersectionClues:
+    """What an intersection says of its answer: words of its first sentence, the linked page, and that page's fact."""
+
+    content: frozenset[str]
     via: int
     answer: str
 
 
 @dataclass(frozen=True, slots=True)
 class Draft:
-    """A question with what it was built from. `hidden` are the pages whose names it must not tell."""
+    """A question with its material. `hidden` are the pages that the question must not name."""
 
     type: str
     question: str
@@ -46,119 +157,131 @@ class Draft:
     hops: tuple[Hop, ...]
     hidden: tuple[int, ...]
     fact: Fact
-    """What the answer is stated by."""
-    meeting: Meeting | None = None
+    """The statement of the answer."""
+    clues: IntersectionClues | None = None
 
 
-def bridges(atlas: Atlas, rows: Sequence[int], hops: int, rng: Random) -> Iterator[Draft]:
-    """A fact of a page that is only described, the last of so many; over two pages also what they have in common."""
+def bridge_drafts(graph: LinkGraph, rows: Sequence[int], hops: int, rng: Random) -> Iterator[Draft]:
+    """Questions for a fact of a page described over `hops` pages; for two pages also by a shared object."""
     for row in rows:
         if hops == 2:
-            yield from _in_common(atlas, row, rng)
-        for number, there in enumerate(described(atlas, row, hops - 1, rng)):
-            if number == WAYS:
+            yield from _shared_object_drafts(graph, row, rng)
+        for number, described in enumerate(describe_pages(graph, row, hops - 1, rng)):
+            if number == PATHS_PER_PAGE:
                 break
-            facts = atlas.facts(there.page)
-            known = [fact for fact in facts if fact.pattern is not None] or facts
-            for fact in rng.sample(known, min(FACTS, len(known))):
-                yield _bridge(there, fact)
+            facts = graph.facts(described.page)
+            stated_facts = [fact for fact in facts if fact.pattern is not None] or facts
+            for fact in rng.sample(stated_facts, min(FACTS_PER_PAGE, len(stated_facts))):
+                yield _bridge(described, fact)
 
 
-def _bridge(there: Described, fact: Fact) -> Draft:
-    question = asked(there, fact)
-    clue = capital(fact.asks.replace("{x}", there.phrase))
+def _bridge(described: DescribedPage, fact: Fact) -> Draft:
+    question = question_for(described, fact)
+    clue = capitalize(fact.asks.replace("{x}", described.phrase))
     return Draft(
         type="bridge",
         question=question,
         answer=fact.answer,
         truth=fact.truth,
-        hops=(*there.hops, Hop(there.page, fact.sentence, clue)),
-        hidden=(there.page, *(hop.page for hop in there.hops[1:])),
+        hops=(*described.hops, Hop(described.page, fact.sentence, clue)),
+        hidden=(described.page, *(hop.page for hop in described.hops[1:])),
         fact=fact,
     )
 
 
-def _in_common(atlas: Atlas, row: int, rng: Random) -> Iterator[Draft]:
-    """The only other page of its kind that has the same object of a relation, itself a page or not."""
-    page = start(atlas, row)
-    for fact in atlas.facts(row):
-        if fact.pattern is None or fact.pattern.name not in SAME:
+def _shared_object_drafts(graph: LinkGraph, row: int, rng: Random) -> Iterator[Draft]:
+    """Questions for the only other page of its kind with the same object of a relation."""
+    page = named_page(graph, row)
+    for fact in graph.facts(row):
+        if fact.pattern is None or fact.pattern.name not in SHARED_OBJECT:
             continue
         name = " ".join(words(fact.answer))
-        others = [
-            (other, its)
-            for other in sorted(atlas.naming.get(name, ()))
-            if other != row and atlas.pages[other].kind
-            for its in atlas.facts(other)
+        candidates = [
+            (other_row, its)
+            for other_row in sorted(graph.mentioned_in.get(name, ()))
+            if other_row != row and graph.pages[other_row].kind
+            for its in graph.facts(other_row)
             if its.pattern is fact.pattern and " ".join(words(its.answer)) == name
         ]
-        if not others:
+        if not candidates:
             continue
-        other, its = rng.choice(others)
-        target = atlas.pages[other]
-        alike = [one for one in atlas.naming[name] if one not in {row, other} and atlas.pages[one].head == target.head]
-        if alike or target.name == atlas.pages[row].name:
+        other_row, its = rng.choice(candidates)
+        target = graph.pages[other_row]
+        rivals = [
+            named_row
+            for named_row in graph.mentioned_in[name]
+            if named_row not in {row, other_row} and graph.pages[named_row].head == target.head
+        ]
+        if rivals or target.name == graph.pages[row].name:
             continue
-        clue = f"It has the same {SAME[fact.pattern.name]} as {page.phrase}."
+        clue = f"It has the same {SHARED_OBJECT[fact.pattern.name]} as {page.phrase}."
         yield Draft(
             type="bridge",
-            question=f"Which {target.kind} has the same {SAME[fact.pattern.name]} as {page.phrase}?",
+            question=f"Which {target.kind} has the same {SHARED_OBJECT[fact.pattern.name]} as {page.phrase}?",
             answer=target.bare,
             truth="name",
             hops=(
-                Hop(row, fact.sentence, capital(fact.asks.replace("{x}", page.phrase))),
-                Hop(other, its.sentence, f"{clue} It is {article(target.kind)} {target.kind}."),
+                Hop(row, fact.sentence, capitalize(fact.asks.replace("{x}", page.phrase))),
+                Hop(other_row, its.sentence, f"{clue} It is {article(target.kind)} {target.kind}."),
             ),
-            hidden=(other,),
-            fact=Fact(other, target.bare, its.sentence, "", "name"),
+            hidden=(other_row,),
+            fact=Fact(other_row, target.bare, its.sentence, "", "name"),
         )
 
 
-def comparisons(atlas: Atlas, rows: Sequence[int], hops: int, rng: Random) -> Iterator[Draft]:
-    """Two pages by a date: both named (2), one described (3), or both (4)."""
-    left, right = {2: (1, 1), 3: (1, 2), 4: (2, 2)}[hops]
-    ends = {size: _dated(atlas, rows, size, rng) for size in {left, right}}
-    for name, question in EARLIER.items():
-        for key in sorted(ends[left]):
+def comparison_drafts(graph: LinkGraph, rows: Sequence[int], hops: int, rng: Random) -> Iterator[Draft]:
+    """Questions that compare two pages by a date: both named (2 hops), one described (3), or both described (4)."""
+    left_size, right_size = {2: (1, 1), 3: (1, 2), 4: (2, 2)}[hops]
+    ends = {size: _dated_pages(graph, rows, size, rng) for size in {left_size, right_size}}
+    for name, question in EARLIER_QUESTIONS.items():
+        for key in sorted(ends[left_size]):
             if key[0] != name:
                 continue
-            ones, others = ends[left][key], ends[right].get(key, [])
-            for turn, place in product(range(PAIRS if others else 0), range(len(ones))):
-                (one, its), (other, that) = ones[place], others[(place + 1 + turn + len(others) // 2) % len(others)]
-                if not one.seen & other.seen and year(its.answer) != year(that.answer):
-                    yield _comparison(atlas, question, (one, its), (other, that))
+            left_pages, right_pages = ends[left_size][key], ends[right_size].get(key, [])
+            for turn, index in product(range(PAIRS_PER_PAGE if right_pages else 0), range(len(left_pages))):
+                (left, left_fact), (right, right_fact) = (
+                    left_pages[index],
+                    right_pages[(index + 1 + turn + len(right_pages) // 2) % len(right_pages)],
+                )
+                if not left.seen & right.seen and year_of(left_fact.answer) != year_of(right_fact.answer):
+                    yield _comparison(graph, question, (left, left_fact), (right, right_fact))
 
 
-def _dated(
-    atlas: Atlas, rows: Sequence[int], size: int, rng: Random
-) -> dict[tuple[str, str], list[tuple[Described, Fact]]]:
-    """Descriptions over so many pages with a date each, by the date's relation and the last noun of the description."""
-    found: dict[tuple[str, str], list[tuple[Described, Fact]]] = defaultdict(list)
+def _dated_pages(
+    graph: LinkGraph, rows: Sequence[int], size: int, rng: Random
+) -> dict[tuple[str, str], list[tuple[DescribedPage, Fact]]]:
+    """Descriptions over `size` pages with a date each, by the date's relation and the kind of the page."""
+    dated: dict[tuple[str, str], list[tuple[DescribedPage, Fact]]] = defaultdict(list)
     for row in rows:
-        for there in described(atlas, row, size - 1, rng):
-            page = atlas.pages[there.page]
-            if there.context or not page.kind:
+        for described in describe_pages(graph, row, size - 1, rng):
+            page = graph.pages[described.page]
+            if described.context or not page.kind:
                 continue
-            for fact in atlas.facts(there.page):
-                if fact.pattern is not None and fact.pattern.name in EARLIER:
+            for fact in graph.facts(described.page):
+                if fact.pattern is not None and fact.pattern.name in EARLIER_QUESTIONS:
                     people = fact.pattern.name in {"born", "died"}
-                    found[fact.pattern.name, "person" if people else page.head].append((there, fact))
-    return found
+                    dated[fact.pattern.name, "person" if people else page.head].append((described, fact))
+    return dated
 
 
-def _comparison(atlas: Atlas, question: str, one: tuple[Described, Fact], other: tuple[Described, Fact]) -> Draft:
-    sides = sorted((one, other), key=lambda side: year(side[1].answer))
+def _comparison(
+    graph: LinkGraph, question: str, left: tuple[DescribedPage, Fact], right: tuple[DescribedPage, Fact]
+) -> Draft:
+    sides = sorted((left, right), key=lambda side: year_of(side[1].answer))
     first, fact = sides[0]
     hops = [
         hop
-        for there, dated in (one, other)
-        for hop in (*there.hops, Hop(there.page, dated.sentence, capital(dated.asks.replace("{x}", there.phrase))))
+        for described, dated in (left, right)
+        for hop in (
+            *described.hops,
+            Hop(described.page, dated.sentence, capitalize(dated.asks.replace("{x}", described.phrase))),
+        )
     ]
-    described_ones = [there.page for there, _ in (one, other) if there.hops]
+    described_ones = [described.page for described, _ in (left, right) if described.hops]
     return Draft(
         type="comparison",
-        question=question.format(a=one[0].phrase, b=other[0].phrase),
-        answer=atlas.pages[first.page].bare,
+        question=question.format(a=left[0].phrase, b=right[0].phrase),
+        answer=graph.pages[first.page].bare,
         truth="name",
         hops=tuple(hops),
         hidden=tuple(described_ones),
@@ -166,71 +289,71 @@ def _comparison(atlas: Atlas, question: str, one: tuple[Described, Fact], other:
     )
 
 
-def intersections(atlas: Atlas, rows: Sequence[int], hops: int, rng: Random) -> Iterator[Draft]:
-    """The page whose first sentence names a page that is described: by a fact (2), or by a link on (3) and a fact."""
+def intersection_drafts(graph: LinkGraph, rows: Sequence[int], hops: int, rng: Random) -> Iterator[Draft]:
+    """Questions for a page whose first sentence names a page that is described: by a fact, or by a link and a fact."""
     for row in rows:
-        page = atlas.pages[row]
+        page = graph.pages[row]
         if not page.kind or not page.sentences:
             continue
-        for link in atlas.links(row):
-            if link.sentence.place == 0 and (before := _opening(atlas, row, link.target)):
-                for told in islice(_clauses(atlas, link.target, hops, rng), FACTS):
-                    yield _intersection(atlas, row, link.target, before, told)
+        for link in graph.links(row):
+            if link.sentence.index == 0 and (before := _first_sentence_opening(graph, row, link.target)):
+                for clause in islice(_clauses(graph, link.target, hops, rng), FACTS_PER_PAGE):
+                    yield _intersection(graph, row, link.target, before, clause)
 
 
-def _opening(atlas: Atlas, row: int, via: int) -> str:
-    """What the first sentence says its page is, up to where it names the other: `1929 American film directed by`."""
-    page, target = atlas.pages[row], atlas.pages[via]
+def _first_sentence_opening(graph: LinkGraph, row: int, via: int) -> str:
+    """What the first sentence says the page is, up to the linked name: `1929 American film directed by`."""
+    page, target = graph.pages[row], graph.pages[via]
     match = re.search(r"\b(?:is|was|are|were) (?:an?|the) (?P<rest>.+)$", page.sentences[0].plain.rstrip("."))
     if match is None or not target.kind:
         return ""
     before, name, after = match["rest"].partition(target.bare)
-    before = introduction(before)
+    before = before_name(before)
     if not before.strip() or before.rstrip()[-1] in ",:;" or len(before.split()) > LONGEST_SENTENCE // 2:
         return ""
     if not name or re.match(r"['’\w-]", after):
         return ""
-    return before if len(content(before)) >= LEAST_TELLING else ""
+    return before if len(content_words(before)) >= FEWEST_CONTENT_WORDS else ""
 
 
-def _intersection(atlas: Atlas, row: int, via: int, before: str, told: _Told) -> Draft:
-    page, target = atlas.pages[row], atlas.pages[via]
+def _intersection(graph: LinkGraph, row: int, via: int, before: str, clause: _PageClause) -> Draft:
+    page, target = graph.pages[row], graph.pages[via]
     kind = f"{article(target.kind)} {target.kind}"
     return Draft(
         type="intersection",
-        question=f"What is the name of the {before}{kind} {told.clause}?",
+        question=f"What is the name of the {before}{kind} {clause.clause}?",
         answer=page.bare,
         truth="name",
-        hops=(*told.hops, Hop(row, page.sentences[0], f"The one asked for is the {before}{kind}.")),
-        hidden=(row, *(hop.page for hop in told.hops)),
+        hops=(*clause.hops, Hop(row, page.sentences[0], f"The one asked for is the {before}{kind}.")),
+        hidden=(row, *(hop.page for hop in clause.hops)),
         fact=Fact(row, page.bare, page.sentences[0], "", "name"),
-        meeting=Meeting(frozenset(content(before)), via, told.answer),
+        clues=IntersectionClues(frozenset(content_words(before)), via, clause.answer),
     )
 
 
-class _Told(NamedTuple):
-    """What is told of a page: in words, the pages it takes, and the answer it could be looked up by."""
+class _PageClause(NamedTuple):
+    """A relative clause about a page, the pages that it needs, and the answer by which the page can be looked up."""
 
     clause: str
     hops: tuple[Hop, ...]
     answer: str
 
 
-def _clauses(atlas: Atlas, row: int, hops: int, rng: Random) -> Iterator[_Told]:
-    """What can be told of a page by facts of its own (2), or by a relation to another one and a fact of that (3)."""
-    kind = f"{capital(article(atlas.pages[row].kind))} {atlas.pages[row].kind}"
+def _clauses(graph: LinkGraph, row: int, hops: int, rng: Random) -> Iterator[_PageClause]:
+    """Clauses about a page by its own facts (2 hops), or by a relation to another page and a fact of that page (3)."""
+    kind = f"{capitalize(article(graph.pages[row].kind))} {graph.pages[row].kind}"
     if hops == 2:
-        facts = [fact for fact in atlas.facts(row) if fact.clause]
+        facts = [fact for fact in graph.facts(row) if fact.clause]
         for fact in rng.sample(facts, len(facts)):
-            yield _Told(fact.clause, (Hop(row, fact.sentence, f"{kind} {fact.clause}."),), fact.answer)
+            yield _PageClause(fact.clause, (Hop(row, fact.sentence, f"{kind} {fact.clause}."),), fact.answer)
         return
-    for link in atlas.links(row):
-        target = atlas.pages[link.target]
+    for link in graph.links(row):
+        target = graph.pages[link.target]
         if link.relation is None or not link.relation.clause or not target.kind:
             continue
-        other = f"{article(target.kind)} {target.kind}"
-        hop = Hop(row, link.sentence, f"{kind} {link.relation.clause.format(y=other)}.")
-        for further in _clauses(atlas, link.target, hops - 1, rng):
-            yield _Told(
-                link.relation.clause.format(y=f"{other} {further.clause}"), (*further.hops, hop), further.answer
+        target_kind = f"{article(target.kind)} {target.kind}"
+        hop = Hop(row, link.sentence, f"{kind} {link.relation.clause.format(y=target_kind)}.")
+        for further in _clauses(graph, link.target, hops - 1, rng):
+            yield _PageClause(
+                link.relation.clause.format(y=f"{target_kind} {further.clause}"), (*further.hops, hop), further.answer
             )

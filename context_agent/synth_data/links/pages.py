@@ -1,7 +1,7 @@
-"""Documents as the link-built tasks see them: sentences, what the document calls its subject, and names of other ones.
+"""Documents as the link tasks see them: sentences, what a document calls its subject, and the names in it.
 
-English heuristics without a model. A document whose first sentence does not say what its subject is (`X is a Y`) has
-no class; it can be where a chain begins, never a bridge, since a bridge is named by its class alone.
+English heuristics without a model. A document whose first sentence does not say what its subject is (`X is a Y`) has no
+kind. A chain can start at it, but it cannot be a bridge, since a bridge is described by its kind.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from context_agent.policies.bridge.words import STOP, without_brackets, words
 from context_agent.types import Chunk
 
 LONGEST_SENTENCE = 34
-"""Words; longer sentences are no clues that a person would read."""
+"""Most words of a sentence used as a clue."""
 MOST_SENTENCES = 40
-"""Of one chunk that are looked at."""
+"""Sentences of a chunk that are examined."""
 
 _END = re.compile(r"(?<=[.!?])[\"”']?\s+(?=[A-Z\"“'(])")
 _ABBREVIATED = re.compile(
@@ -39,33 +39,33 @@ _EMPTY_CLASSES = frozenset(
     kind list form number series set group first second third last son daughter child brother sister wife husband father
     mother most only same result use way time site home area former""".split()
 )
-_LASTED = frozenset(
+_NOT_PERSONS = frozenset(
     """war battle rebellion siege revolution campaign conflict uprising ship steamer dynasty kingdom empire state
     republic period era company band club team newspaper magazine school expedition railway league competition
     tournament event movement organization organisation party crisis strike locomotive series programme program show
     season station ferry aircraft festival government ministry""".split()
 )
-"""What has years from and to in brackets without being a person."""
+"""Kinds with years in brackets that are no persons."""
 _LISTED_ADJECTIVES = re.compile(
     r"\b(?:film|television|stage|radio|screen|theatre|theater|opera|voice|record|club|political|social|cultural|economic|"
     r"administrative|licensed|best[\w-]*)(?:,| and) (?=(?:\w+ and )?\w+ \w+)"
 )
 _SUPERLATIVE = re.compile(r"^(?:most \w+|[\w-]+est|first|last|only|second|third) ")
 _PERSON = re.compile(r"\(\s*[^()]*\bborn\b")
-_LIFE = re.compile(r"\([^()]*\d{3,4}[^()]*[–—-][^()]*\d{3,4}[^()]*\)[^.]{0,40}\b(?:was|were)\b")
+_LIFE_YEARS = re.compile(r"\([^()]*\d{3,4}[^()]*[–—-][^()]*\d{3,4}[^()]*\)[^.]{0,40}\b(?:was|were)\b")
 
 
 @dataclass(frozen=True, slots=True)
 class Sentence:
-    """A sentence of a chunk, as it stands there; `place` counts from 0 in the document."""
+    """A sentence of a chunk, unchanged; `index` counts from 0 in the document."""
 
     text: str
     chunk: str
-    place: int
+    index: int
 
     @property
     def plain(self) -> str:
-        """Without brackets, spaces mended: what a question can quote."""
+        """Without bracketed text and with clean spacing: the form that a question quotes."""
         text = _BRACKETS.sub("", _BRACKETS.sub("", self.text))
         text = re.sub(r"\s+([,.;:!?'’])", r"\1", re.sub(r"\s+", " ", text))
         return text.strip().rstrip("\"”'").strip()
@@ -81,7 +81,7 @@ class Page:
 
     @cached_property
     def text(self) -> str:
-        """All its chunks."""
+        """All chunks."""
         return "\n".join(chunk.text for chunk in self.chunks)
 
     @cached_property
@@ -91,44 +91,44 @@ class Page:
 
     @cached_property
     def name(self) -> str:
-        """The bare title's folded words; empty where it names nothing."""
+        """The normalised words of the bare title; empty if the title is no name."""
         name = "" if self.title.startswith("List of ") else " ".join(words(self.bare))
         return "" if len(name) < 3 or name in STOP or name.isdigit() else name
 
     @cached_property
     def vocabulary(self) -> frozenset[str]:
-        """All folded words, the title's too."""
+        """All normalised words, with those of the title."""
         return frozenset(words(self.text)) | frozenset(words(self.title))
 
     @cached_property
     def padded(self) -> str:
-        """Title and text as folded words between blanks, for names to be looked for."""
+        """Title and text as normalised words between spaces, for the search of names."""
         return f" {' '.join(words(self.title))} | {' '.join(words(self.text))} "
 
     @cached_property
     def sentences(self) -> list[Sentence]:
-        """The sentences, chunk by chunk; what an overlap repeats is there twice."""
-        found = [(text, chunk.id) for chunk in self.chunks for text in _sentences(chunk.text)]
-        return [Sentence(text, chunk, place) for place, (text, chunk) in enumerate(found)]
+        """The sentences, chunk by chunk; the overlap of two chunks appears twice."""
+        located = [(text, chunk.id) for chunk in self.chunks for text in _sentences(chunk.text)]
+        return [Sentence(text, chunk, index) for index, (text, chunk) in enumerate(located)]
 
     @cached_property
     def mentions(self) -> list[Mention]:
-        """The names in the first chunk and those after it."""
+        """The names in the text."""
         return mentions(self.text)
 
     @cached_property
     def kind(self) -> str:
-        """What the first sentence calls the subject, e.g. `American film director`; empty where it does not."""
+        """What the first sentence calls the subject, for example `American film director`; empty if it does not say."""
         if not self.sentences or not self.name:
             return ""
         first = self.sentences[0].plain
         if not set(words(first.partition(" is ")[0].partition(" was ")[0])) & set(self.name.split()):
             return ""
         match = _IS_A.search(_LISTED_ADJECTIVES.sub("", first))
-        found = _CLASS_ENDS.split(match["class"], maxsplit=1)[0].strip() if match else ""
-        found = _SUPERLATIVE.sub("", found)
-        if _is_class(found):
-            return found
+        kind = _CLASS_ENDS.split(match["class"], maxsplit=1)[0].strip() if match else ""
+        kind = _SUPERLATIVE.sub("", kind)
+        if _is_class(kind):
+            return kind
         return "person" if _PERSON.search(self.sentences[0].text) else ""
 
     @cached_property
@@ -136,7 +136,7 @@ class Page:
         """Whether the first sentence gives a birth, or the years of a life, in brackets."""
         return bool(self.sentences) and (
             _PERSON.search(self.sentences[0].text) is not None
-            or (_LIFE.search(self.sentences[0].text) is not None and self.head not in _LASTED)
+            or (_LIFE_YEARS.search(self.sentences[0].text) is not None and self.head not in _NOT_PERSONS)
         )
 
     @property
@@ -146,15 +146,15 @@ class Page:
 
     @cached_property
     def telling(self) -> frozenset[str]:
-        """The words of its name that give it away: not those of its kind."""
+        """The words of the name that identify it: those that its kind does not have."""
         return frozenset(word for word in self.name.split() if word not in STOP) - frozenset(words(self.kind))
 
 
-def pages_of(chunks: Iterable[Chunk]) -> Iterator[Page]:
-    """The documents of a corpus, whose chunks come one document after another."""
+def read_pages(chunks: Iterable[Chunk]) -> Iterator[Page]:
+    """The documents of a corpus, whose chunks come document by document."""
     for document, group in groupby(chunks, key=lambda chunk: chunk.document_id):
-        kept = list(group)
-        yield Page(document, kept[0].title, kept)
+        document_chunks = list(group)
+        yield Page(document, document_chunks[0].title, document_chunks)
 
 
 def _is_class(text: str) -> bool:
@@ -170,13 +170,13 @@ def _is_class(text: str) -> bool:
 
 
 def _sentences(text: str) -> list[str]:
-    """Sentences as they stand; what looks like an abbreviation does not end one."""
-    found: list[str] = []
+    """The sentences, unchanged; an abbreviation does not end a sentence."""
+    sentences: list[str] = []
     start = 0
     for match in _END.finditer(text):
         if _ABBREVIATED.search(text[start : match.start()]):
             continue
-        found.append(text[start : match.start()].strip())
+        sentences.append(text[start : match.start()].strip())
         start = match.end()
-    found.append(text[start:].strip())
-    return [one for one in found if one][:MOST_SENTENCES]
+    sentences.append(text[start:].strip())
+    return [sentence for sentence in sentences if sentence][:MOST_SENTENCES]

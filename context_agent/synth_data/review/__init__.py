@@ -1,1 +1,1 @@
-"""Review by hand: a page to judge a sample on, and what the judgements then decide."""
+"""Review by people: an HTML page to judge a sample on, and what the judgements decide."""

@@ -1,85 +1,85 @@
-// A sheet of tasks to accept or reject. Everything foreign goes through `element(…, { text })`, never into HTML.
+// The page on which a judge accepts or rejects tasks. Foreign text goes through `element(…, { text })`, never into HTML.
 "use strict";
 
 (async () => {
-  const sheet = await pageData("sheet");
-  const key = `ctx1-review:${sheet.key}`;
-  const known = new Set(sheet.tasks.map((task) => task.id));
+  const review = await pageData("review");
+  const key = `ctx1-review:${review.key}`;
+  const taskIds = new Set(review.tasks.map((task) => task.id));
   const at = (id) => document.getElementById(id);
   /** Task id to { verdict: "accept" | "reject" | null, comment }. A Map: an id may be any string. */
-  const given = new Map();
-  let place = 0;
+  const judgements = new Map();
+  let position = 0;
 
-  // What survives closing the page; a browser that keeps nothing for files is told about, and the rest works.
+  // Progress survives closing the page. If the browser stores nothing for files, a message says so and the rest works.
   function load() {
     try {
       const kept = JSON.parse(localStorage.getItem(key) ?? "null");
       if (kept === null) return;
       at("judge").value = kept.judge;
-      place = Math.min(Math.max(0, kept.place), sheet.tasks.length - 1);
-      for (const [id, judgement] of kept.given) if (known.has(id)) given.set(id, judgement);
+      position = Math.min(Math.max(0, kept.position), review.tasks.length - 1);
+      for (const [id, judgement] of kept.judgements) if (taskIds.has(id)) judgements.set(id, judgement);
     } catch {
-      tell("No progress could be read from this browser. Download your judgements before you close the page.");
+      showStatus("This browser has no stored progress for the page. Download your judgements before you close it.");
     }
   }
 
   function save() {
     try {
-      localStorage.setItem(key, JSON.stringify({ judge: at("judge").value, place, given: [...given] }));
+      localStorage.setItem(key, JSON.stringify({ judge: at("judge").value, position, judgements: [...judgements] }));
     } catch {
-      tell("This browser keeps no progress for the page. Download your judgements before you close it.");
+      showStatus("This browser does not store progress for the page. Download your judgements before you close it.");
     }
   }
 
-  function tell(text) {
-    at("said").textContent = plain(text);
+  function showStatus(text) {
+    at("status").textContent = plain(text);
   }
 
-  const judged = (id) => given.get(id) ?? { verdict: null, comment: "" };
+  const judged = (id) => judgements.get(id) ?? { verdict: null, comment: "" };
 
   function judge(verdict) {
-    const id = sheet.tasks[place].id;
+    const id = review.tasks[position].id;
     const before = judged(id);
-    given.set(id, { ...before, verdict: before.verdict === verdict ? null : verdict });
+    judgements.set(id, { ...before, verdict: before.verdict === verdict ? null : verdict });
     save();
-    marked();
+    updateMarks();
   }
 
   function go(to) {
-    if (to < 0 || to >= sheet.tasks.length) return;
-    place = to;
+    if (to < 0 || to >= review.tasks.length) return;
+    position = to;
     save();
     show();
     window.scrollTo(0, 0);
   }
 
-  /** Places, buttons and counts as the judgements stand. */
-  function marked() {
-    const verdicts = sheet.tasks.map((task) => judged(task.id).verdict);
-    [...at("places").children].forEach((item, index) => {
+  /** Updates the task list, the buttons and the counts. */
+  function updateMarks() {
+    const verdicts = review.tasks.map((task) => judged(task.id).verdict);
+    [...at("tasks").children].forEach((item, index) => {
       const button = item.firstChild;
       button.dataset.verdict = verdicts[index] ?? "";
-      button.setAttribute("aria-current", String(index === place));
+      button.setAttribute("aria-current", String(index === position));
       button.setAttribute("aria-label", `Task ${index + 1}${verdicts[index] ? `, ${verdicts[index]}ed` : ""}`);
     });
     for (const button of document.querySelectorAll(".verdict button")) {
-      button.setAttribute("aria-pressed", String(button.dataset.verdict === verdicts[place]));
+      button.setAttribute("aria-pressed", String(button.dataset.verdict === verdicts[position]));
     }
-    const count = (verdict) => verdicts.filter((one) => one === verdict).length;
-    const left = count(null);
-    at("count").textContent = `${count("accept")} accepted, ${count("reject")} rejected, ${left} left`;
+    const count = (verdict) => verdicts.filter((item) => item === verdict).length;
+    const remaining = count(null);
+    at("count").textContent = `${count("accept")} accepted, ${count("reject")} rejected, ${remaining} left`;
   }
 
   const parts = (segments) =>
     segments.map(([text, kind]) => (kind ? element("mark", { class: kind, text }) : element("span", { text })));
 
-  const named = (item) => (item.title && item.title !== item.id ? `${item.title} (${item.id})` : item.id);
+  const label = (item) => (item.title && item.title !== item.id ? `${item.title} (${item.id})` : item.id);
 
   function supporting(item) {
     return element(
       "article",
       {},
-      element("h4", { text: named(item) + (item.truth ? ", said to hold the answer" : "") }),
+      element("h4", { text: label(item) + (item.truth ? ", marked as stating the answer" : "") }),
       item.found ? element("p", { class: "text" }, parts(item.segments)) : element("p", { class: "bad", text: "Not in the index." }),
       item.lost.map((quote) => element("p", { class: "bad", text: `Quote not found in it: ${quote}` })),
     );
@@ -89,26 +89,26 @@
     return element(
       "details",
       { open: item.answer },
-      element("summary", { class: item.answer ? "bad" : null, text: named(item) + (item.answer ? ": holds the answer" : "") }),
+      element("summary", { class: item.answer ? "bad" : null, text: label(item) + (item.answer ? ": states the answer" : "") }),
       item.found ? element("p", { class: "text" }, parts(item.segments)) : element("p", { class: "bad", text: "Not in the index." }),
     );
   }
 
   function show() {
-    const task = sheet.tasks[place];
+    const task = review.tasks[position];
     const kinds = [task.type, task.hops ? `${task.hops} hops` : "", task.domain, task.origin].filter(Boolean).join(", ");
     const comment = element("textarea", { id: "comment", "aria-label": "Comment", placeholder: "Comment (c)" });
     comment.value = judged(task.id).comment;
     comment.addEventListener("input", () => {
-      given.set(task.id, { ...judged(task.id), comment: comment.value });
+      judgements.set(task.id, { ...judged(task.id), comment: comment.value });
       save();
     });
     const button = (verdict, label) =>
       element("button", { type: "button", data: { verdict }, on: { click: () => judge(verdict) }, text: label });
-    const shown = element(
+    const content = element(
       "div",
       {},
-      element("p", { class: "muted", text: `Task ${place + 1} of ${sheet.tasks.length}: ${task.id}${kinds ? ` (${kinds})` : ""}` }),
+      element("p", { class: "muted", text: `Task ${position + 1} of ${review.tasks.length}: ${task.id}${kinds ? ` (${kinds})` : ""}` }),
       element("p", { class: "question", text: task.question }),
       element("p", {}, element("strong", { text: "Answer: " }), element("span", { text: task.answer || "none given" })),
       element("p", { class: "verdict" }, button("accept", "Accept (a)"), " ", button("reject", "Reject (r)")),
@@ -119,15 +119,15 @@
       task.distractors.length ? element("h3", { text: "Distractors" }) : null,
       task.distractors.map(distractor),
     );
-    at("task").replaceChildren(shown);
-    marked();
+    at("task").replaceChildren(content);
+    updateMarks();
   }
 
-  /** The judgements as JSONL, in the sheet's order. */
+  /** The judgements as JSONL, in the page's order. */
   function lines() {
     const judge = at("judge").value.trim();
-    const rows = sheet.tasks.filter((task) => judged(task.id).verdict || judged(task.id).comment);
-    return rows.map((task) => `${JSON.stringify({ task: task.id, judge, ...judged(task.id), sheet: sheet.key })}\n`).join("");
+    const rows = review.tasks.filter((task) => judged(task.id).verdict || judged(task.id).comment);
+    return rows.map((task) => `${JSON.stringify({ task: task.id, judge, ...judged(task.id), sheet: review.key })}\n`).join("");
   }
 
   function download() {
@@ -135,39 +135,39 @@
     const who = at("judge").value.trim().replace(/[^\p{L}\p{N}._-]+/gu, "-") || "judgements";
     element("a", { href: address, download: `${who}.jsonl` }).click();
     setTimeout(() => URL.revokeObjectURL(address), 10_000);
-    tell(`Written: ${who}.jsonl`);
+    showStatus(`Written: ${who}.jsonl`);
   }
 
-  async function take(file) {
-    let taken = 0;
-    let passed = 0;
-    for (const line of (await file.text()).split("\n").filter((one) => one.trim())) {
+  async function importFile(file) {
+    let imported = 0;
+    let skipped = 0;
+    for (const line of (await file.text()).split("\n").filter((item) => item.trim())) {
       let row = null;
       try {
         row = JSON.parse(line);
       } catch {
-        // Counted below, like a row that is no judgement.
+        // Counted below as a line that is not a judgement.
       }
-      const fits = known.has(row?.task) && [null, "accept", "reject"].includes(row.verdict ?? null);
-      if (fits) given.set(row.task, { verdict: row.verdict ?? null, comment: String(row.comment ?? "") });
+      const fits = taskIds.has(row?.task) && [null, "accept", "reject"].includes(row.verdict ?? null);
+      if (fits) judgements.set(row.task, { verdict: row.verdict ?? null, comment: String(row.comment ?? "") });
       if (fits && !at("judge").value && typeof row.judge === "string") at("judge").value = row.judge;
-      if (fits) taken += 1;
-      else passed += 1;
+      if (fits) imported += 1;
+      else skipped += 1;
     }
     save();
     show();
-    tell(`${taken} judgements taken over${passed ? `, ${passed} lines passed over` : ""}.`);
+    showStatus(`${imported} judgements imported${skipped ? `, ${skipped} lines skipped` : ""}.`);
   }
 
-  function pressed(event) {
+  function onKey(event) {
     if (event.ctrlKey || event.metaKey || event.altKey) return;
     if (["INPUT", "TEXTAREA"].includes(event.target.tagName)) {
       if (event.key === "Escape") event.target.blur();
       return;
     }
     const acts = {
-      j: () => go(place + 1),
-      k: () => go(place - 1),
+      j: () => go(position + 1),
+      k: () => go(position - 1),
       a: () => judge("accept"),
       r: () => judge("reject"),
       c: () => at("comment").focus(),
@@ -179,18 +179,18 @@
   }
 
   load();
-  at("places").append(
-    ...sheet.tasks.map((_, index) =>
+  at("tasks").append(
+    ...review.tasks.map((_, index) =>
       element("li", {}, element("button", { type: "button", on: { click: () => go(index) }, text: String(index + 1) })),
     ),
   );
   at("judge").addEventListener("input", save);
   at("download").addEventListener("click", download);
   at("import").addEventListener("change", async (event) => {
-    for (const file of event.target.files) await take(file);
+    for (const file of event.target.files) await importFile(file);
     event.target.value = "";
   });
-  document.addEventListener("keydown", pressed);
+  document.addEventListener("keydown", onKey);
   show();
   document.documentElement.dataset.ready = "";
 })();

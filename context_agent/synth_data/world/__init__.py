@@ -1,6 +1,5 @@
-"""A closed world of invented people, places and works: a gymnasium whose every answer is known to be unique."""
+"""A closed world of invented people, places and works: a toy environment in which every answer is provably unique."""
 
-from context_agent.synth_data.world.folder import write
-from context_agent.synth_data.world.making import Settings, World, make
+from context_agent.synth_data.world.generator import ClosedWorld, WorldSettings, make, write
 
-__all__ = ["Settings", "World", "make", "write"]
+__all__ = ["ClosedWorld", "WorldSettings", "make", "write"]

@@ -1,41 +1,170 @@
-"""The world itself: entities and what is true of them. It answers queries exactly, so every task can be checked.
+"""Entities of an invented world with their names and relations. The graph answers queries exactly.
 
-A world falls into three parts, one a split, and no relation crosses from one to another: what a test question needs is
-never what a training question needed. All parts share one corpus and one stock of words, and so near-namesakes.
+A world has three parts, one for each split, and no relation crosses between them, so no test question needs a training
+document. All parts share one corpus and one vocabulary, and therefore near-namesakes. No name contains another whole
+name of its kind. Persons share given and family names, towns and works share a word, institutions and prizes share a
+family name, so a search by name returns several documents.
 """
 
 from __future__ import annotations
 
+import math
 from bisect import bisect_left
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import product
 from random import Random
 
 from context_agent.errors import ConfigError
-from context_agent.synth_data.world.names import Lexicon, full_lexicon, small_lexicon
 from context_agent.synth_data.world.schema import FULL, KINDS, SHARES, SMALL, YEAR, Relation, Wording
+
+_ONSETS = "b br d dr f fl g gr h j k kl kr l m n p pl r s sk st t tr v w z".split()
+_VOWELS = "a e i o u ai ei ou".split()
+_CODAS = ["", "", "", "l", "n", "r", "s", "m", "k", "th", "nd", "rt"]
+_TRADES = """baker bookbinder botanist brewer carpenter cartographer clockmaker cooper dyer farrier
+ gardener glazier jeweller locksmith mason miller painter physician poet potter printer sailor sculptor surveyor tailor
+ weaver""".split()
+_CRAFTS = """amber baskets bells bricks candles carpets cheese cider combs cutlery dried-fish felt flutes gloves honey
+ kites lace lamps linen mustard paper pewter ropes saffron salt soap tiles vinegar""".split()
+_SORTS = """ballad ballet chronicle comedy elegy fable fresco mosaic novel opera oratorio romance satire sonata
+ symphony tapestry tragedy travelogue""".split()
+_PLACES = "Upper Lower Old New East West North South Great Little".split()
+_HOUSES = "Guild College Foundry Society Museum Observatory Bank Library Academy Theatre".split()
+_PRIZES = "Medal Prize Cup Ribbon Garland".split()
+_ADJECTIVES = """Amber Ashen Bitter Blind Bright Broken Copper Crooked Distant Dusty Empty Fading Fallen Frozen Gentle
+ Gilded Golden Hidden Hollow Iron Ivory Laughing Lonely Lost Midnight Narrow Painted Pale Patient Quiet Restless Scarlet
+ Secret Silent Silver Sleeping Slender Stolen Sunken Velvet Wandering Weary Winter Wooden""".split()
+_NOUNS = """Anchor Barge Bell Bridge Cloister Compass Crown Door Ferry Fountain Garden Gate Harbour Heron Hour Island
+ Key Ladder Lantern Letter Map Mirror Moth Nail Needle Oak Orchard Owl Parade Pilgrim Quarry Ring River Road Sail
+ Sparrow Stair Stone Thread Tower Valley Veil Voyage Well Whistle Window""".split()
+
+
+@dataclass(frozen=True, slots=True)
+class Lexicon:
+    """The words of a world: possible names by kind in random order, and words for trades, crafts and sorts of works."""
+
+    names: Mapping[str, Sequence[str]]
+    trades: Sequence[str]
+    crafts: Sequence[str]
+    sorts: Sequence[str]
+    years: range
+
+    def words(self, relation: str) -> Sequence[str]:
+        """The words that can be the object of a relation."""
+        return {"trade": self.trades, "craft": self.crafts, "sort": self.sorts}[relation]
+
+
+def full_lexicon(counts: Mapping[str, int], rng: Random, excluded: set[str]) -> Lexicon:
+    """Names for this many entities of each kind; no invented word is one of the excluded ones."""
+    invented = _invent_words(rng, {word.lower() for word in (*excluded, *_TRADES, *_CRAFTS, *_SORTS)})
+    families = [next(invented) for _ in range(_name_part_count(counts["person"]))]
+    givens = [next(invented) for _ in range(_name_part_count(counts["person"]))]
+    bases = [next(invented) for _ in range(max(4, counts["town"] // 3))]
+    nouns = [*_NOUNS, *(next(invented) for _ in range(max(0, counts["work"] // 10)))]
+    prize_names = [*families, *(next(invented) for _ in range(counts["prize"] // len(_PRIZES)))]
+    house_names = [*families, *(next(invented) for _ in range(counts["institution"] // len(_HOUSES)))]
+    return Lexicon(
+        names={
+            "person": _pairs(givens, families, counts["person"], rng),
+            "town": _pairs(_PLACES, bases, counts["town"], rng),
+            "work": [f"The {name}" for name in _pairs(_ADJECTIVES, nouns, counts["work"], rng)],
+            "institution": _pairs(house_names, _HOUSES, counts["institution"], rng),
+            "region": [next(invented) for _ in range(counts["region"])],
+            "prize": _pairs(prize_names, _PRIZES, counts["prize"], rng),
+        },
+        trades=_TRADES,
+        crafts=_CRAFTS,
+        sorts=_SORTS,
+        years=range(1400, 2000),
+    )
+
+
+SMALL_WORDS = {
+    "given": "Ada Bo Cid Dor Eli Fay Gus Hal Ida Jon Kit Lou Mia Ned Oda Pia Ray Sol Tom Una Vic Wim Xan Yma".split(),
+    "family": "Abel Burr Cole Dunn Ekker Frost Gale Holt Innes Judd Kerr Lamb Moss Nash Ott Pike Quist Reed Stone "
+    "Tate Urban Voss Webb Yorke".split(),
+    "side": "Upper Lower Old New East West".split(),
+    "base": "Arden Birch Crail Dove Elm Fenn Glen Heath Isle Kemp Loch Marsh "
+    "Nook Orme Pell Rook Stow Thorn Usk Vale Wick Yew Zeal Brook".split(),
+    "realm": "Avon Brae Cray Dene Esk Forth Garth Holm Ives Kent Lorne Mourne".split(),
+    "land": "Coast Hills Plain Shore".split(),
+    "adjective": "Amber Blue Cold Dark Empty First Gold High Iron Last Pale Quiet".split(),
+    "noun": "Bell Boat Crown Door Field Gate House Key Lamp Moon Nail Path Rose Sail Ship Star Tower Well".split(),
+    "house": "Guild School Bank".split(),
+    "prize": "Medal Cup".split(),
+}
+"""The parts of names in the small vocabulary."""
+
+
+def small_lexicon(rng: Random) -> Lexicon:
+    """Every name that the short lists allow, which limits the size of such a world."""
+    part = SMALL_WORDS
+    every = {
+        "person": _all_pairs(part["given"], part["family"]),
+        "town": _all_pairs(part["side"], part["base"]),
+        "work": _all_pairs(part["adjective"], part["noun"]),
+        "institution": _all_pairs(part["family"], part["house"]),
+        "region": _all_pairs(part["realm"], part["land"]),
+        "prize": _all_pairs(part["family"], part["prize"]),
+    }
+    for names in every.values():
+        rng.shuffle(names)
+    return Lexicon(
+        names=every,
+        trades="baker cooper miller painter poet smith".split(),
+        crafts="bricks cheese honey lace paper salt".split(),
+        sorts="novel opera play poem song tale".split(),
+        years=range(1900, 1924),
+    )
+
+
+def _name_part_count(count: int) -> int:
+    """The number of given or family names for which each is shared and a third of the pairs is used."""
+    return max(8, math.ceil(math.sqrt(3 * count)))
+
+
+def _all_pairs(firsts: Sequence[str], seconds: Sequence[str]) -> list[str]:
+    return [f"{first} {second}" for first, second in product(firsts, seconds)]
+
+
+def _pairs(firsts: Sequence[str], seconds: Sequence[str], count: int, rng: Random) -> list[str]:
+    """Distinct random pairs."""
+    pair_numbers = rng.sample(range(len(firsts) * len(seconds)), count)
+    return [f"{firsts[pair // len(seconds)]} {seconds[pair % len(seconds)]}" for pair in pair_numbers]
+
+
+def _invent_words(rng: Random, excluded: set[str]) -> Iterator[str]:
+    """Distinct words of two or three syllables."""
+    seen = set(excluded)
+    while True:
+        syllables = [rng.choice(_ONSETS) + rng.choice(_VOWELS) for _ in range(rng.choice((2, 2, 3)))]
+        word = "".join(syllables) + rng.choice(_CODAS)
+        if len(word) > 4 and word not in seen:
+            seen.add(word)
+            yield word.capitalize()
+
 
 SPLITS = ("train", "dev", "test")
 SPLIT_SHARES = (0.8, 0.1, 0.1)
-LEAST_PART = 12
+SMALLEST_PART = 12
 """Entities of the smallest part: fewer hold no chain of four hops."""
-LEAST = 50
+FEWEST_ENTITIES = 50
 """Entities of the smallest world."""
 VOCABULARIES = ("full", "small")
-_TOLD = 0.92
-"""Chance that a relation holds of an entity at all."""
-_PRIZED = 0.5
-_SHORT = 3
-"""Relations that an entity keeps where documents are short."""
-_NAMESAKES = 0.02
-"""Share of persons who bear another's whole name, where the vocabulary is free."""
+_RELATION_RATE = 0.92
+"""Probability that an entity has a relation."""
+_PRIZE_RATE = 0.5
+_SHORT_RELATIONS = 3
+"""Relations of an entity in a world of short documents."""
+_NAMESAKE_SHARE = 0.02
+"""Share of persons with the same name as another person, in a world with the full vocabulary."""
 
 
 @dataclass(slots=True)
 class Entity:
-    """One invented thing. `objects` maps a relation's name to an entity's number, a year or a word."""
+    """An invented entity. `objects` maps a relation's name to an entity's number, a year or a word."""
 
     number: int
     kind: str
@@ -43,16 +172,16 @@ class Entity:
     split: str
     objects: dict[str, int | str] = field(default_factory=dict)
     ambiguous: bool = False
-    """Whether another entity has the same name; its trade then stands beside it wherever it is named."""
+    """Whether another entity has the same name; texts then add its trade."""
 
     @property
     def id(self) -> str:
-        """Its document's id."""
+        """The id of its document."""
         return f"w-{self.number:06d}"
 
     @property
     def title(self) -> str:
-        """Its document's title."""
+        """The title of its document."""
         return f"{self.name} ({self.objects['trade']})" if self.ambiguous else self.name
 
     @property
@@ -65,7 +194,7 @@ class Entity:
 
 @dataclass(frozen=True)
 class Graph:
-    """Entities by number, and the words for what is true of them."""
+    """Entities by number, and the wording of their relations."""
 
     entities: Sequence[Entity]
     wording: Wording
@@ -73,14 +202,14 @@ class Graph:
 
     @cached_property
     def sources(self) -> Mapping[int, Sequence[tuple[int, str]]]:
-        """For each entity the (subject, relation) that lead to it, by number."""
-        found: dict[int, list[tuple[int, str]]] = defaultdict(list)
+        """For each entity the (subject, relation) pairs that lead to it."""
+        sources: dict[int, list[tuple[int, str]]] = defaultdict(list)
         for entity in self.entities:
             for relation in self.wording.of(entity.kind):
                 target = entity.objects.get(relation.name)
                 if relation.to_entity and isinstance(target, int):
-                    found[target].append((entity.number, relation.name))
-        return found
+                    sources[target].append((entity.number, relation.name))
+        return sources
 
     def members(self, kind: str, split: str) -> list[Entity]:
         """The entities of a kind in one part."""
@@ -89,10 +218,10 @@ class Graph:
     @cached_property
     def by_kind(self) -> Mapping[tuple[str, str], list[Entity]]:
         """Kind and split to entities."""
-        found: dict[tuple[str, str], list[Entity]] = defaultdict(list)
+        by_kind: dict[tuple[str, str], list[Entity]] = defaultdict(list)
         for entity in self.entities:
-            found[entity.kind, entity.split].append(entity)
-        return found
+            by_kind[entity.kind, entity.split].append(entity)
+        return by_kind
 
     def written(self, entity: Entity, relation: Relation) -> str:
         """The object of a relation as texts write it."""
@@ -100,53 +229,53 @@ class Graph:
         return self.entities[int(value)].mention if relation.to_entity else str(value)
 
 
-def build(entities: int, seed: int, vocabulary: str) -> Graph:
-    """A world of so many entities. Raises `ConfigError` for a size or a vocabulary that cannot be."""
+def build_graph(entities: int, seed: int, vocabulary: str) -> Graph:
+    """A world of this many entities. Raises `ConfigError` for an invalid size or vocabulary."""
     if vocabulary not in VOCABULARIES:
-        raise ConfigError(f"no vocabulary {vocabulary!r}: choose {' or '.join(VOCABULARIES)}")
-    if entities < LEAST:
-        raise ConfigError(f"a world needs at least {LEAST} entities; got {entities}")
+        raise ConfigError(f"unknown vocabulary {vocabulary!r}: choose {' or '.join(VOCABULARIES)}")
+    if entities < FEWEST_ENTITIES:
+        raise ConfigError(f"a world needs at least {FEWEST_ENTITIES} entities; got {entities}")
     rng = Random(f"world/{seed}/{entities}/{vocabulary}")
     parts = [_counts(size) for size in _sizes(entities)]
     totals = {kind: sum(part[kind] for part in parts) for kind in KINDS}
     wording = SMALL if vocabulary == "small" else FULL
     lexicon = small_lexicon(rng) if vocabulary == "small" else full_lexicon(totals, rng, wording.words())
     _check_names(totals, lexicon, entities)
-    made = _entities(parts, lexicon, rng)
-    graph = Graph(made, wording, lexicon)
+    invented = _entities(parts, lexicon, rng)
+    graph = Graph(invented, wording, lexicon)
     for split in SPLITS:
         _Relations(graph, split, rng).draw()
     if vocabulary == "full":
         _make_namesakes(graph, rng)
     else:
-        _shorten(graph, rng)
+        _keep_few_relations(graph, rng)
     return graph
 
 
 def _sizes(entities: int) -> list[int]:
-    """Entities of each part."""
-    small = [max(LEAST_PART, round(entities * share)) for share in SPLIT_SHARES[1:]]
+    """The number of entities of each part."""
+    small = [max(SMALLEST_PART, round(entities * share)) for share in SPLIT_SHARES[1:]]
     return [entities - sum(small), *small]
 
 
 def _counts(size: int) -> dict[str, int]:
-    """How many of each kind; at least one of each, and most of them persons."""
+    """The number of entities of each kind: at least one of each, most of them persons."""
     counts = {kind: max(1, int(size * share)) for kind, share in SHARES.items()}
     return {"person": size - sum(counts.values()), **counts}
 
 
 def _check_names(totals: Mapping[str, int], lexicon: Lexicon, entities: int) -> None:
-    """Raises `ConfigError` where the lexicon has too few names; the smallest share of a kind names the bound."""
+    """Raises `ConfigError` if the lexicon has too few names, with the largest possible world."""
     most, kind = min((entities * len(lexicon.names[kind]) // count, kind) for kind, count in totals.items())
     if most < entities:
         raise ConfigError(
             f"the small vocabulary has {len(lexicon.names[kind])} names for the kind {kind}, of which {entities} "
-            f"entities need {totals[kind]}: ask for about {most}, or for the full vocabulary"
+            f"entities need {totals[kind]}: use about {most} entities, or the full vocabulary"
         )
 
 
 def _entities(parts: Sequence[Mapping[str, int]], lexicon: Lexicon, rng: Random) -> list[Entity]:
-    """Entities in a shuffled order, so that a number tells neither kind nor split."""
+    """The entities in random order, so that a number reveals neither kind nor split."""
     names = {kind: iter(every) for kind, every in lexicon.names.items()}
     drawn = [
         (kind, next(names[kind]), split)
@@ -155,11 +284,11 @@ def _entities(parts: Sequence[Mapping[str, int]], lexicon: Lexicon, rng: Random)
         for _ in range(counts[kind])
     ]
     rng.shuffle(drawn)
-    return [Entity(number, *one) for number, one in enumerate(drawn)]
+    return [Entity(number, *fields) for number, fields in enumerate(drawn)]
 
 
 class _Relations:
-    """Draws what is true of the entities of one part."""
+    """Draws the relations of the entities of one part."""
 
     def __init__(self, graph: Graph, split: str, rng: Random) -> None:
         self._graph, self._split, self._rng = graph, split, rng
@@ -168,12 +297,14 @@ class _Relations:
         self._births: list[int] = []
 
     def draw(self) -> None:
-        """Years first: a teacher is older than a pupil, a work younger than its maker."""
+        """Draws years first: a teacher is older than a pupil, a work is younger than its maker."""
         for kind in KINDS:
             for entity in self._graph.members(kind, self._split):
                 self._year(entity)
-        self._people = sorted(self._graph.members("person", self._split), key=lambda one: (self._born(one), one.number))
-        self._births = [self._born(one) for one in self._people]
+        self._people = sorted(
+            self._graph.members("person", self._split), key=lambda person: (self._born(person), person.number)
+        )
+        self._births = [self._born(person) for person in self._people]
         for kind in KINDS:
             for entity in self._graph.members(kind, self._split):
                 self._relate(entity)
@@ -181,7 +312,7 @@ class _Relations:
             self._capital(region)
 
     def _year(self, entity: Entity) -> None:
-        """Persons stand in the first four fifths of time, so that what they make fits in."""
+        """Draws a year. Persons are born in the first four fifths of the period, so that their works fit in."""
         years = self._years
         latest = years.start + len(years) * 4 // 5 if entity.kind == "person" else years.stop
         for relation in self._graph.wording.of(entity.kind):
@@ -194,7 +325,7 @@ class _Relations:
                 continue
             if not relation.to_entity:
                 entity.objects[relation.name] = self._rng.choice(self._graph.lexicon.words(relation.name))
-            elif self._rng.random() < (_PRIZED if relation.target == "prize" else _TOLD):
+            elif self._rng.random() < (_PRIZE_RATE if relation.target == "prize" else _RELATION_RATE):
                 self._point(entity, relation)
 
     def _point(self, entity: Entity, relation: Relation) -> None:
@@ -210,38 +341,40 @@ class _Relations:
 
     def _older(self, entity: Entity) -> list[Entity]:
         """Up to thirty persons born in earlier years than this one, the nearest in time."""
-        place = bisect_left(self._births, self._born(entity))
-        return self._people[max(0, place - 30) : place]
+        position = bisect_left(self._births, self._born(entity))
+        return self._people[max(0, position - 30) : position]
 
     def _after(self, entity: Entity, born: int) -> None:
-        """Moves the year of what someone made into that one's life."""
-        year = next(one.name for one in self._graph.wording.of(entity.kind) if one.target == YEAR)
+        """Moves the year of a work or institution into the life of its maker."""
+        year = next(relation.name for relation in self._graph.wording.of(entity.kind) if relation.target == YEAR)
         lived = max(2, len(self._years) // 10)
         entity.objects[year] = min(self._years.stop - 1, born + self._rng.randint(1 + lived // 3, lived))
 
     def _born(self, person: Entity) -> int:
-        name = next(one.name for one in self._graph.wording.of("person") if one.target == YEAR)
+        name = next(relation.name for relation in self._graph.wording.of("person") if relation.target == YEAR)
         return int(person.objects[name])
 
     def _capital(self, region: Entity) -> None:
-        own = [one for one in self._graph.members("town", self._split) if one.objects.get("region") == region.number]
-        if own:
-            region.objects["capital"] = self._rng.choice(own).number
+        towns = [
+            town for town in self._graph.members("town", self._split) if town.objects.get("region") == region.number
+        ]
+        if towns:
+            region.objects["capital"] = self._rng.choice(towns).number
 
 
 def _make_namesakes(graph: Graph, rng: Random) -> None:
-    """Gives some persons the name of another one of another trade, in any part."""
-    people = [one for one in graph.entities if one.kind == "person"]
+    """Gives some persons the name of a person with another trade, in any part."""
+    people = [entity for entity in graph.entities if entity.kind == "person"]
     rng.shuffle(people)
-    pairs = int(len(people) * _NAMESAKES)
+    pairs = int(len(people) * _NAMESAKE_SHARE)
     for first, second in zip(people[:pairs], people[pairs : 2 * pairs], strict=True):
         if first.objects["trade"] != second.objects["trade"]:
             second.name = first.name
             first.ambiguous = second.ambiguous = True
 
 
-def _shorten(graph: Graph, rng: Random) -> None:
-    """Leaves each entity a few of its relations, so that a sentence tells them all."""
+def _keep_few_relations(graph: Graph, rng: Random) -> None:
+    """Leaves each entity a few of its relations, so that one sentence can state them."""
     for entity in graph.entities:
-        kept = rng.sample(list(entity.objects), min(_SHORT, len(entity.objects)))
-        entity.objects = {name: value for name, value in entity.objects.items() if name in kept}
+        names = rng.sample(list(entity.objects), min(_SHORT_RELATIONS, len(entity.objects)))
+        entity.objects = {name: value for name, value in entity.objects.items() if name in names}

@@ -1,84 +1,100 @@
-"""Tasks of a world: queries put into words, checked against the graph, with gold, quotes and distractors.
+"""Documents and tasks of a world: queries in words, checked against the graph, with gold, quotes and distractors.
 
-A candidate becomes a task only if the graph gives exactly one answer, all documents on the way differ, the answer is
-not in the question (but as an option of a comparison), no document before the last one gives it away, and no other
-entity has the answer's name.
+A query becomes a task only if the graph gives exactly one answer, all documents on the path differ, the answer is not
+in the question (except as an option of a comparison), no document before the last one states it, and no other entity
+has the answer's name.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import count
+from itertools import chain, count, zip_longest
 from random import Random
 
 from context_agent.synth_data.task import Support, Task
-from context_agent.synth_data.world.candidates import Candidates
-from context_agent.synth_data.world.distractors import Distractors
-from context_agent.synth_data.world.graph import Graph
-from context_agent.synth_data.world.prose import Told
-from context_agent.synth_data.world.queries import Both, Earlier, Follow, Query, Step, answers, asked, capital
+from context_agent.synth_data.world.graph import Entity, Graph
+from context_agent.synth_data.world.queries import (
+    Comparison,
+    Follow,
+    Intersection,
+    Query,
+    QueryStep,
+    QueryStreams,
+    capitalize,
+    evaluate,
+    put_question,
+)
+from context_agent.synth_data.world.schema import SMALL, Relation
+from context_agent.types import Document
 
 TURNS = ("bridge", "comparison", "bridge", "intersection")
-"""Types in the order they take turns; over one document a chain is of type `single`."""
+"""The order in which the types take turns; a chain over one document has the type `single`."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Answer:
-    """An answer as text, its kind (an entity's, `year` or `word`), and its entity's number where it is one."""
+    """An answer as text, its kind (an entity's kind, `year` or `word`), and the entity's number if it is one."""
 
     text: str
     kind: str
     number: int | None = None
 
 
-class Maker:
-    """Makes the tasks of one part of a world. `told` are the documents by entity number."""
+class TaskGenerator:
+    """Makes the tasks of one part of a world from its documents, which are indexed by entity number."""
 
-    def __init__(self, graph: Graph, told: Sequence[Told], split: str, *, seed: int, name: str, wanted: int) -> None:
-        """`name` begins every id; `wanted` is the number of distractors."""
-        self._graph, self._told, self._split, self._seed = graph, told, split, seed
-        self._name, self._wanted = name, wanted
-        self._distractors = Distractors(graph)
+    def __init__(
+        self, graph: Graph, documents: Sequence[EntityDocument], split: str, *, seed: int, name: str, distractors: int
+    ) -> None:
+        """`name` starts every id; `distractors` is their number for each task."""
+        self._graph, self._documents, self._split, self._seed = graph, documents, split, seed
+        self._name, self._distractor_count = name, distractors
+        self._distractors = DistractorFinder(graph)
 
     def tasks(self, hops: range) -> Iterator[Task]:
-        """Tasks as long as there are any: hops take turns, and within them the types."""
+        """Tasks until no more can be made: hops take turns, and within them the types."""
         rng = Random(f"tasks/{self._seed}/{self._split}")
         lanes = [self._lane(n, rng) for n in hops]
         seen: set[str] = set()
         numbers = count(1)
         while lanes:
             for lane in list(lanes):
-                task = next((one for one in lane if one.question not in seen), None)
+                task = next((candidate for candidate in lane if candidate.question not in seen), None)
                 if task is None:
                     lanes.remove(lane)
                     continue
                 seen.add(task.question)
-                yield self._finished(task, next(numbers), rng)
+                yield self._finish(task, next(numbers), rng)
 
     def _lane(self, hops: int, rng: Random) -> Iterator[Task]:
-        """The tasks over so many documents, the types in turns until each has run dry."""
-        candidates = Candidates(self._graph, self._split, self._seed)
+        """The tasks over this many documents; the types take turns until each is exhausted."""
+        candidates = QueryStreams(self._graph, self._split, self._seed)
         streams = {kind: candidates.stream(kind, hops) for kind in TURNS}
         turns = list(TURNS)
         while turns:
             for kind in list(turns):
-                task = next((made for query in streams[kind] if (made := self.task(query, rng)) is not None), None)
+                task = next(
+                    (drafted for query in streams[kind] if (drafted := self.task(query, rng)) is not None), None
+                )
                 if task is None:
-                    turns = [one for one in turns if one != kind]
+                    turns = [other_kind for other_kind in turns if other_kind != kind]
                 else:
                     yield task
 
     def task(self, query: Query, rng: Random) -> Task | None:
-        """The task of a query, without its id and distractors; None where a check fails."""
-        found = answers(self._graph, query)
-        if len(found) != 1:
+        """The task of a query, without id and distractors; None if a check fails."""
+        matches = evaluate(self._graph, query)
+        if len(matches) != 1:
             return None
-        question, way = asked(self._graph, query, rng)
-        answer = self._answer(query, *found)
+        question, way = put_question(self._graph, query, rng)
+        answer = self._answer(query, *matches)
         return (
-            self._written(query, capital(question), way, answer) if self._sound(query, question, way, answer) else None
+            self._build(query, capitalize(question), way, answer)
+            if self._is_valid(query, question, way, answer)
+            else None
         )
 
     def _answer(self, query: Query, value: int | str) -> _Answer:
@@ -87,32 +103,38 @@ class Maker:
         entity = self._graph.entities[int(value)]
         return _Answer(entity.name, entity.kind, entity.number)
 
-    def _sound(self, query: Query, question: str, way: Sequence[Step], answer: _Answer) -> bool:
+    def _is_valid(self, query: Query, question: str, way: Sequence[QueryStep], answer: _Answer) -> bool:
         numbers = [step.number for step in way]
         if len(set(numbers)) < len(numbers):
             return False
         if answer.number is not None and self._graph.entities[answer.number].ambiguous:
             return False
-        if isinstance(query, Earlier):
+        if isinstance(query, Comparison):
             return True
-        return not holds(question, answer.text) and not any(self._gives(n, answer.text) for n in numbers[:-1])
+        return not contains_words(question, answer.text) and not any(self._states(n, answer.text) for n in numbers[:-1])
 
-    def _gives(self, number: int, answer: str) -> bool:
-        document = self._told[number].document
-        return holds(document.title, answer) or holds(document.text, answer)
+    def _states(self, number: int, answer: str) -> bool:
+        document = self._documents[number].document
+        return contains_words(document.title, answer) or contains_words(document.text, answer)
 
-    def _written(self, query: Query, question: str, way: Sequence[Step], answer: _Answer) -> Task:
+    def _build(self, query: Query, question: str, way: Sequence[QueryStep], answer: _Answer) -> Task:
         supporting = tuple(self._support(step, answer.text) for step in way)
-        kind = "comparison" if isinstance(query, Earlier) else "intersection" if isinstance(query, Both) else "bridge"
+        kind = (
+            "comparison"
+            if isinstance(query, Comparison)
+            else "intersection"
+            if isinstance(query, Intersection)
+            else "bridge"
+        )
         return Task(
             id="",
             question=question,
             answer=answer.text,
-            gold=tuple(one.id for one in supporting),
+            gold=tuple(support.id for support in supporting),
             type="single" if kind == "bridge" and len(way) == 1 else kind,
             hops=len(way),
-            facts=tuple(one.chunks for one in supporting),
-            clues="\n".join(quote for one in supporting for quote in one.clue_quotes),
+            facts=tuple(support.chunks for support in supporting),
+            clues="\n".join(quote for support in supporting for quote in support.clue_quotes),
             truth_type=answer.kind,
             supporting=supporting,
             domain="world",
@@ -120,31 +142,133 @@ class Maker:
             split=self._split,
         )
 
-    def _support(self, step: Step, answer: str) -> Support:
-        told = self._told[step.number]
-        held = self._gives(step.number, answer)
+    def _support(self, step: QueryStep, answer: str) -> Support:
+        document = self._documents[step.number]
+        states_answer = self._states(step.number, answer)
         return Support(
-            id=told.document.id,
-            chunks=(f"{told.document.id}_0",),
+            id=document.document.id,
+            chunks=(f"{document.document.id}_0",),
             clue_quotes=step.clues,
-            item_quotes=tuple(told.quotes[one.name] for one in step.relations),
-            contains_truth=held,
-            truth_quotes=(answer,) if held else (),
+            item_quotes=tuple(document.quotes[relation.name] for relation in step.relations),
+            contains_truth=states_answer,
+            truth_quotes=(answer,) if states_answer else (),
         )
 
-    def _finished(self, task: Task, number: int, rng: Random) -> Task:
-        gold = [int(one.removeprefix("w-")) for one in task.gold]
+    def _finish(self, task: Task, number: int, rng: Random) -> Task:
+        gold = [int(document_id.removeprefix("w-")) for document_id in task.gold]
         near = self._distractors.near(gold, rng)
-        kept: list[str] = []
-        for other in near:
-            if len(kept) == self._wanted:
+        distractors: list[str] = []
+        for candidate in near:
+            if len(distractors) == self._distractor_count:
                 break
-            if not self._gives(other, task.answer):
-                kept.append(self._told[other].document.id)
-        return replace(task, id=f"{self._name}-{self._split}-{number:06d}", distractors=tuple(kept))
+            if not self._states(candidate, task.answer):
+                distractors.append(self._documents[candidate].document.id)
+        return replace(task, id=f"{self._name}-{self._split}-{number:06d}", distractors=tuple(distractors))
 
 
-def holds(text: str, answer: str) -> bool:
-    """Whether the answer stands in the text as whole words, in any case."""
+def contains_words(text: str, answer: str) -> bool:
+    """Whether the text contains the answer at word boundaries, in any case."""
     low, sought = text.lower(), answer.lower()
     return sought in low and re.search(rf"(?<!\w){re.escape(sought)}(?!\w)", low) is not None
+
+
+_NAME_RATE = 0.2
+"""Probability that a later sentence repeats the subject's name."""
+
+
+@dataclass(frozen=True, slots=True)
+class EntityDocument:
+    """A document, and the part of it that states each relation."""
+
+    document: Document
+    quotes: Mapping[str, str]
+
+
+def write_document(graph: Graph, entity: Entity, seed: int) -> EntityDocument:
+    """The document of an entity; the same seed gives the same words."""
+    rng = Random(f"prose/{seed}/{entity.number}")
+    relations = [relation for relation in graph.wording.of(entity.kind) if relation.name in entity.objects]
+    rng.shuffle(relations)
+    if graph.wording is SMALL:
+        return _write_one_sentence(graph, entity, relations)
+    quotes = {
+        relation.name: capitalize(_sentence(graph, entity, relation, rng, first=position == 0))
+        for position, relation in enumerate(relations)
+    }
+    return EntityDocument(Document(entity.id, " ".join(quotes.values()), entity.title), quotes)
+
+
+def _write_one_sentence(graph: Graph, entity: Entity, relations: Sequence[Relation]) -> EntityDocument:
+    """`Ada Burr has the home Old Elm , has the prize Cole Cup and has the house the Abel Bank .`"""
+    quotes = {}
+    for relation in relations:
+        predicate = relation.says[0].removeprefix("{x} ").removesuffix(" .")
+        quotes[relation.name] = predicate.format(y=graph.written(entity, relation))
+    clauses = list(quotes.values())
+    text = f"{entity.mention} {' and '.join([' , '.join(clauses[:-1]), clauses[-1]] if clauses[1:] else clauses)} ."
+    return EntityDocument(Document(entity.id, text, entity.title), quotes)
+
+
+def _sentence(graph: Graph, entity: Entity, relation: Relation, rng: Random, *, first: bool) -> str:
+    """A sentence that names its subject, or mostly uses a pronoun if it is not the first."""
+    by_name = first or rng.random() < _NAME_RATE
+    pronoun = ("He" if entity.number % 2 else "She") if entity.kind == "person" else "It"
+    return rng.choice(relation.says).format(x=entity.mention if by_name else pronoun, y=graph.written(entity, relation))
+
+
+RANDOM_PER_DOCUMENT = 12
+"""Random documents of the same kind, offered after all closer ones."""
+_MOST_PER_SORT = 30
+"""Candidates of one sort for one document."""
+
+
+class DistractorFinder:
+    """Finds entities that resemble others in a world."""
+
+    def __init__(self, graph: Graph) -> None:
+        self._graph = graph
+        self._sharing: dict[tuple[str, str], list[int]] = defaultdict(list)
+        self._kinds: dict[str, list[int]] = defaultdict(list)
+        for entity in graph.entities:
+            self._kinds[entity.kind].append(entity.number)
+            for word in entity.name.split():
+                self._sharing[entity.kind, word].append(entity.number)
+
+    def near(self, gold: Sequence[int], rng: Random) -> Iterator[int]:
+        """Numbers of other entities, the most similar first, each once.
+
+        For each gold document in turn: namesakes and entities that share a word of the name, then entities with the
+        same object of a relation (another work by that author); last, any entities of the same kind.
+        """
+        excluded = set(gold)
+        entities = [self._graph.entities[number] for number in gold]
+        close = [sort for item in entities for sort in (self._namesakes(item, rng), self._alike(item, rng))]
+        in_turns = (item for row in zip_longest(*close) for item in row if item is not None)
+        for number in chain(in_turns, self._any(entities, rng)):
+            if number not in excluded:
+                excluded.add(number)
+                yield number
+
+    def _namesakes(self, entity: Entity, rng: Random) -> list[int]:
+        sharing = [n for word in entity.name.split() if word != "The" for n in self._few(entity.kind, word, rng)]
+        return rng.sample(sharing, len(sharing))
+
+    def _few(self, kind: str, word: str, rng: Random) -> list[int]:
+        sharing = self._sharing[kind, word]
+        return sharing if len(sharing) <= _MOST_PER_SORT else rng.sample(sharing, _MOST_PER_SORT)
+
+    def _alike(self, entity: Entity, rng: Random) -> list[int]:
+        """Other subjects of the same relations to the same objects."""
+        subjects = [
+            subject
+            for relation in self._graph.wording.of(entity.kind)
+            if relation.to_entity and relation.name in entity.objects
+            for subject, name in self._graph.sources[int(entity.objects[relation.name])][:_MOST_PER_SORT]
+            if name == relation.name
+        ]
+        return rng.sample(subjects, len(subjects))
+
+    def _any(self, entities: Sequence[Entity], rng: Random) -> Iterator[int]:
+        for entity in entities:
+            pool = self._kinds[entity.kind]
+            yield from rng.sample(pool, min(RANDOM_PER_DOCUMENT, len(pool)))

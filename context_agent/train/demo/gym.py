@@ -61,7 +61,7 @@ def gym(
     for split in SPLITS:
         for task in made.stream(split):
             if task.type in types:
-                question = replace(task.asked, gold=tuple(ids[one] for one in task.gold), facts=())
+                question = replace(task.as_question, gold=tuple(ids[one] for one in task.gold), facts=())
                 asked[split].append(question)
         if branches > 1:
             asked[split] = joined(asked[split], branches, seed=seed)

@@ -20,8 +20,10 @@ from numpy.typing import NDArray
 
 from context_agent.errors import ConfigError, DataError
 from context_agent.eval.metrics import f_beta
-from context_agent.synth_data.agreement import Figure, cohen_kappa, equal_share, figure
-from context_agent.synth_data.folder import write_json
+from context_agent.synth_data.review.judgements import IntervalEstimate as Figure
+from context_agent.synth_data.review.judgements import cohen_kappa, equal_share
+from context_agent.synth_data.review.judgements import estimate as figure
+from context_agent.synth_data.task import write_json
 from context_agent.train.judged.judge import Judge, Ranking, Verdict, reasons
 from context_agent.train.judged.terms import YES
 

@@ -18,10 +18,13 @@ from typing import Any, Protocol, Self
 from pydantic import BaseModel, Field, model_validator
 
 from context_agent.errors import PolicyError
-from context_agent.synth_data.instructions import Part
-from context_agent.synth_data.ledger import CapReached
-from context_agent.synth_data.model import Model, ModelOptions, Wrong
-from context_agent.synth_data.stages import Halted, Unfit
+from context_agent.synth_data.llm_stages.cached_model import CapReached
+from context_agent.synth_data.llm_stages.model import InvalidReply as Wrong
+from context_agent.synth_data.llm_stages.model import PromptPart as Part
+from context_agent.synth_data.llm_stages.model import StructuredModel as Model
+from context_agent.synth_data.llm_stages.model import StructuredModelOptions as ModelOptions
+from context_agent.synth_data.stages import DropRow as Unfit
+from context_agent.synth_data.stages import StageHalted as Halted
 from context_agent.train.judged.rubric import Rubric, load
 from context_agent.train.judged.settings import SHARED, JudgeSettings
 from context_agent.types import RankedDocument
@@ -103,7 +106,7 @@ class Judge:
         self.settings = settings
         self.rubric = rubric or load(settings.rubric)
         options = ModelOptions(
-            asked={
+            chat_options={
                 "model": settings.model,
                 "base_url": settings.base_url,
                 "api_key_env": settings.api_key_env,
@@ -117,7 +120,7 @@ class Judge:
             cap=settings.cap(ranks),
             backoff=backoff,
         )
-        self._model = Model(options, replies, concurrency=settings.concurrency, known=PROMPTS)
+        self._model = Model(options, replies, concurrency=settings.concurrency, placeholders=PROMPTS)
         self._runner = asyncio.Runner()
 
     def __enter__(self) -> Self:

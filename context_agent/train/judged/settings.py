@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 from context_agent.errors import ConfigError
-from context_agent.synth_data.ledger import Cap, Prices
+from context_agent.synth_data.llm_stages.cached_model import SpendingCap as Cap
+from context_agent.synth_data.llm_stages.cached_model import TokenPrices as Prices
 
 SHARED = ("model", "reference", "passages", "characters", "temperature", "max_tokens", "reasoning_effort")
 """What a calibration must have in common with the judge that it vouches for, beside the rubric."""

@@ -12,12 +12,12 @@ import pytest
 from context_agent import MemoryCorpus
 from context_agent.eval.gold import gold_of
 from context_agent.policies.scripted_server import ScriptedServer, says
-from context_agent.synth_data.distract import Mining
-from context_agent.synth_data.domains import domain
-from context_agent.synth_data.model import Model, ModelOptions
-from context_agent.synth_data.pipeline import Plan, make_tasks
-from context_agent.synth_data.task_file import load_tasks
-from context_agent.synth_data.workshop import Workshop
+from context_agent.synth_data.domains import load_domain
+from context_agent.synth_data.llm_stages.context import StageContext
+from context_agent.synth_data.llm_stages.distract import DistractorSettings
+from context_agent.synth_data.llm_stages.model import StructuredModel, StructuredModelOptions
+from context_agent.synth_data.llm_stages.pipeline import PipelinePlan, make_tasks
+from context_agent.synth_data.task import load_tasks
 
 SAMPLES = Path(__file__).parent / "samples"
 
@@ -122,16 +122,16 @@ def replies(story, corpus):
 
 def made(name, tmp_path):
     """The corpus of a domain's samples and the tasks that its story gives."""
-    story, kind = STORIES[name], domain(name)
+    story, kind = STORIES[name], load_domain(name)
     for file, text in story.extra:
         (tmp_path / file).write_text(text, encoding="utf-8")
     extra = [tmp_path / file for file, _ in story.extra]
     corpus = MemoryCorpus(kind.load([SAMPLES / story.folder, *extra]), calibration=False)
     with ScriptedServer(itertools.repeat(replies(story, corpus))) as server:
-        asked = ModelOptions(asked={"model": "scripted", "base_url": server.url}, backoff=0.001)
-        with Model(asked, tmp_path / "replies.jsonl") as model:
-            plan = Plan(3, hops=(1, 1), mining=Mining(least=0))
-            make = partial(make_tasks, Workshop(corpus, model, kind), plan, tmp_path / "tasks.jsonl")
+        asked = StructuredModelOptions(chat_options={"model": "scripted", "base_url": server.url}, backoff=0.001)
+        with StructuredModel(asked, tmp_path / "replies.jsonl") as model:
+            plan = PipelinePlan(3, hops=(1, 1), distractors=DistractorSettings(least=0))
+            make = partial(make_tasks, StageContext(corpus, model, kind), plan, tmp_path / "tasks.jsonl")
             reports = asyncio.run(make())
     return corpus, load_tasks(tmp_path / "tasks.jsonl"), reports
 
@@ -145,7 +145,7 @@ def test_a_domain_makes_tasks_of_its_samples(name, tmp_path):
     assert [item.item_quotes for item in task.supporting] == [(quote,) for quote in story.quotes]
     assert len(set(task.gold)) == 3
     assert not set(task.distractors) & set(task.gold)
-    assert not gold_of(task.asked, corpus).missing
+    assert not gold_of(task.as_question, corpus).missing
 
 
 def test_gold_of_filings_is_every_chunk_that_states_the_fact(tmp_path):
@@ -157,7 +157,7 @@ def test_gold_of_filings_is_every_chunk_that_states_the_fact(tmp_path):
         ("quarter.htm/part-i-item-1_0",),
     )
     assert f"{stem}/item-7" not in task.distractors, "it states a fact"
-    gold = gold_of(task.asked, corpus)
+    gold = gold_of(task.as_question, corpus)
     assert gold.needs == 3
     assert gold.found_by(f"{stem}/item-7", (f"{stem}/item-7_0",)) == gold.found_by(
         f"{stem}/item-1", (f"{stem}/item-1_0",)

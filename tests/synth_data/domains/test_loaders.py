@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from context_agent.retrieval.loaders import LoadOptions, LoadReport
-from context_agent.synth_data.domains import domain, names
-from context_agent.synth_data.domains.filings import sections
-from context_agent.synth_data.domains.mail_text import own_words
+from context_agent.synth_data.domains import domain_names, load_domain
+from context_agent.synth_data.domains.email import without_quoted_replies
+from context_agent.synth_data.domains.filings import split_items
 
 SAMPLES = Path(__file__).parent / "samples"
 FOLDERS = {"web": "web", "filings": "filings", "patents": "patents", "email": "mail", "email-messages": "mail"}
@@ -19,7 +19,7 @@ FILES = {"web": "p.html", "filings": "s.txt", "patents": "p.xml", "email": "m.mb
 
 def read(name, *sources):
     report = LoadReport()
-    found = {document.id: document for document in domain(name).load(list(sources), report=report)}
+    found = {document.id: document for document in load_domain(name).load(list(sources), report=report)}
     assert report.documents == len(found)
     return found, report
 
@@ -107,10 +107,10 @@ def test_no_text_is_lost_between_sections():
     text = (
         "Cover\nItem 1. Business 3\nItem 2. Property 4\nItem 1. Business\nWe make cranes.\nItem 2. Property\nA yard.\n"
     )
-    found = sections(text)
+    found = split_items(text)
     assert [section.item for section in found] == ["", "1", "2"]
     assert "".join("".join(section.text.split()) for section in found) == "".join(text.split())
-    assert [section.item for section in sections("No items at all")] == [""]
+    assert [section.item for section in split_items("No items at all")] == [""]
 
 
 def test_patents_have_numbers_claims_and_citations():
@@ -208,7 +208,7 @@ def test_one_thread_through_a_message_that_is_not_there(tmp_path):
     ],
 )
 def test_own_words(text, kept):
-    assert own_words(text) == kept
+    assert without_quoted_replies(text) == kept
 
 
 def test_an_mbox_line_that_only_looks_like_a_boundary(tmp_path):
@@ -252,19 +252,19 @@ def test_a_cut_submission_says_so(tmp_path):
     ],
 )
 def test_a_huge_file_is_read_in_time(tmp_path, name, file, unit):
-    began = time.perf_counter()
+    began = time.process_time()
     found, _ = alone(name, tmp_path / file, unit * (500_000 // len(unit)))
     assert found
-    assert time.perf_counter() - began < 20
+    assert time.process_time() - began < 20
 
 
-@pytest.mark.parametrize("name", sorted(set(names()) - {"patents"}))
+@pytest.mark.parametrize("name", sorted(set(domain_names()) - {"patents"}))
 def test_a_stream_is_read_too(name):
     stream = io.BytesIO(b"From: a@b\nSubject: s\n\n<p>Words</p>\n")
-    assert len(list(domain(name).load(stream))) == 1
+    assert len(list(load_domain(name).load(stream))) == 1
 
 
 def test_the_encoding_that_is_asked_for_is_used(tmp_path):
     (tmp_path / "p.html").write_bytes("<p>грузовик</p>".encode("koi8-r"))
-    (page,) = domain("web").load(tmp_path / "p.html", options=LoadOptions(encoding="koi8-r"))
+    (page,) = load_domain("web").load(tmp_path / "p.html", options=LoadOptions(encoding="koi8-r"))
     assert page.text == "грузовик"

@@ -1,0 +1,296 @@
+"""Experts that play tasks: the oracle, which knows the gold, and any other policy with the profile's prompt in view.
+
+The oracle explores as another policy does, and edits, stops and ranks with hindsight. A policy that reads well could do
+the same: the oracle prunes only what is in view, in batches, names no id that was not shown, and searches for a gold
+document's title only if that title stands in the question or in text that was shown. What it knows beyond its view is
+which of the chunks matter, and when it has seen all of them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from context_agent.errors import ConfigError
+from context_agent.eval.gold import Gold
+from context_agent.harness.policy import Actor, Instructions, PartialRanker, Policy
+from context_agent.harness.profile import Profile
+from context_agent.harness.tools import EDITS
+from context_agent.pruning.budget import Tier
+from context_agent.pruning.view import Block, View
+from context_agent.retrieval.protocol import Corpus
+from context_agent.tokens import TokenCounter
+from context_agent.types import Action, RankedId, ToolCall
+
+Expert = Callable[[Gold], Policy]
+"""Returns the policy that plays a task with this gold."""
+
+
+def oracle_expert(
+    explorer: Policy | None = None, *, settings: OracleSettings | None = None, profile: Profile
+) -> Expert:
+    """The expert that knows the gold. It explores like `explorer`, by default the embedded policy."""
+    if explorer is None:
+        from context_agent.policies.bridge import BridgePolicy
+
+        explorer = BridgePolicy()
+    explores: Policy = explorer
+    return lambda gold: OraclePolicy(explores, gold, settings=settings, extended=profile.extended_arguments)
+
+
+def instructed_expert(policy: Policy) -> Expert:
+    """The policy itself, with the profile's prompt in view even if it reads none."""
+    instructed = InstructedPolicy(policy)
+    return lambda gold: instructed
+
+
+class InstructedPolicy:
+    """A policy with the profile's prompt in its view, as a policy that imitates the episode will have it."""
+
+    def __init__(self, inner: Policy) -> None:
+        self._inner = inner
+
+    @property
+    def name(self) -> str:
+        """The name of the inner policy."""
+        return self._inner.name
+
+    @property
+    def counter(self) -> TokenCounter | None:
+        """The token counter of the inner policy."""
+        return self._inner.counter
+
+    def instructions(self, profile: Profile) -> str | Instructions:
+        """The inner policy's instructions, or the profile's prompt if they are empty."""
+        return self._inner.instructions(profile) or profile.instructions()
+
+    def open(self, question: str, corpus: Corpus, *, profile: Profile, seed: int = 0) -> Actor:
+        """The inner policy's actor."""
+        return self._inner.open(question, corpus, profile=profile, seed=seed)
+
+
+SEARCH, PRUNE, RESTORE = "search_corpus", "prune_chunks", "restore_chunks"
+SHORTEST_TITLE = 4
+"""Characters from which a title is searched for in texts: shorter ones occur by coincidence."""
+
+
+@dataclass(frozen=True, slots=True)
+class OracleSettings:
+    """The choices of the oracle.
+
+    - `pace`: how many of the explorer's searches it makes in a turn; the others follow in the next turns, which makes
+      episodes longer. None: all at once.
+    - `prune_at`: the share of the soft threshold from which it prunes.
+    - `batch`: the fewest chunks of a prune while there is room.
+    - `streak`: the most turns in a row with a prune while there is room; the published reward punishes longer ones.
+    - `hedge`: how many of the explorer's candidates end a ranking that lacks gold.
+    - `noise`: the probability, for each chunk in a prune, that waste stays or gold is pruned. Pruned gold is restored
+      before the end.
+    - `search_titles`: whether it searches for titles of gold documents that were mentioned in shown text.
+    """
+
+    pace: int | None = None
+    prune_at: float = 0.5
+    batch: int = 3
+    streak: int = 3
+    hedge: int = 3
+    noise: float = 0.0
+    search_titles: bool = True
+
+    @property
+    def description(self) -> str:
+        """All settings as text, for the journal of a run."""
+        return (
+            f"pace={self.pace}, prune_at={self.prune_at}, batch={self.batch}, streak={self.streak}, "
+            f"hedge={self.hedge}, noise={self.noise}, named={self.search_titles}"
+        )
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.prune_at <= 1 or not 0 <= self.noise < 1:
+            raise ConfigError(
+                f"prune_at must be in 0..1 and noise at least 0 and below 1; got {self.prune_at} and {self.noise}"
+            )
+        if min(self.batch, self.streak) < 1 or self.hedge < 0:
+            raise ConfigError(
+                "batch and streak must be at least 1 and hedge at least 0; "
+                f"got {self.batch}, {self.streak} and {self.hedge}"
+            )
+        if self.pace is not None and self.pace < 1:
+            raise ConfigError(f"pace must be at least 1; got {self.pace}")
+
+
+class OraclePolicy:
+    """The explorer with the gold as its judge; for one task and any number of episodes."""
+
+    def __init__(
+        self, explorer: Policy, gold: Gold, *, settings: OracleSettings | None = None, extended: bool = True
+    ) -> None:
+        """`extended` says whether the profile has the arguments `limit` and `all_but`; if not, they are not used."""
+        self.name = f"oracle+{explorer.name}"
+        self._explorer = explorer
+        self._gold = gold
+        self._settings = settings or OracleSettings()
+        self._extended = extended
+
+    @property
+    def counter(self) -> TokenCounter | None:
+        """The explorer's token counter."""
+        return self._explorer.counter
+
+    def instructions(self, profile: Profile) -> str | Instructions:
+        """The profile's prompt, since a policy that imitates the episode will have it in view."""
+        return profile.instructions()
+
+    def open(self, question: str, corpus: Corpus, *, profile: Profile, seed: int = 0) -> OracleActor:
+        """An actor for one episode; `seed` determines the noise."""
+        explorer = self._explorer.open(question, corpus, profile=profile, seed=seed)
+        return OracleActor(question, corpus, explorer, self._gold, self._settings, seed=seed, extended=self._extended)
+
+
+class OracleActor:
+    """The oracle in one episode."""
+
+    def __init__(
+        self,
+        question: str,
+        corpus: Corpus,
+        explorer: Actor,
+        gold: Gold,
+        settings: OracleSettings,
+        *,
+        seed: int = 0,
+        extended: bool = True,
+    ) -> None:
+        self._question = question
+        self._corpus = corpus
+        self._explorer = explorer
+        self._gold = gold
+        self._settings = settings
+        self._extended = extended
+        self._draw = random.Random(f"{seed}:{question}")
+        self._titles: dict[str, frozenset[int]] | None = None
+        """Normalised titles of gold documents that were not searched for yet, with the needs that each meets."""
+        self._waiting: tuple[ToolCall, ...] = ()
+        """Searches of the explorer that `pace` has deferred."""
+        self._pruned_in_a_row = 0
+        self._ending = False
+
+    async def act(self, view: View) -> Action:
+        """The explorer's searches with the oracle's edits; the ranking if no gold is missing or no search is left."""
+        if not self._ending:
+            searches, pressed = await self._searches(view)
+            if searches:
+                edit = self._prune(view, pressed)
+                self._pruned_in_a_row = self._pruned_in_a_row + 1 if edit else 0
+                # An edit of the explorer's that is replaced keeps its place, so that it knows its calls by their index.
+                calls = (*edit, *searches) if pressed else (*searches, *edit)
+                return Action(calls=calls)
+            self._ending = True
+            if edits := self._last_edits(view):
+                return Action(calls=edits)
+        return Action(ranking=self._ranking(view))
+
+    def partial(self, view: View) -> tuple[RankedId, ...]:
+        """The ranking for this view if a limit ends the episode."""
+        return self._ranking(view)
+
+    async def _searches(self, view: View) -> tuple[tuple[ToolCall, ...], bool]:
+        """The next searches, none if all gold was seen, and whether the explorer needed room for its own."""
+        if len(self._met((*view.blocks, *view.pruned))) == self._gold.needs:
+            return (), False
+        searches, pressed = self._waiting, False
+        if not searches:
+            action = await self._explorer.act(view)
+            searches = tuple(call for call in action.calls if call.name not in EDITS)
+            pressed = len(searches) < len(action.calls)
+        queries = {str(call.arguments["query"]).casefold() for call in searches if isinstance(call.arguments, dict)}
+        titles = [title for title in await self._named(view) if not any(title in query for query in queries)]
+        # A name takes the place of the explorer's least promising search, whose room it needs.
+        explored = searches[: max(0, len(searches) - len(titles))]
+        pace = max(1, len(explored) if self._settings.pace is None else self._settings.pace - len(titles))
+        self._waiting = explored[pace:]
+        calls = (*explored[:pace], *(ToolCall(SEARCH, {"query": title, "limit": 4}) for title in titles))
+        return tuple(self._declared(call) for call in calls), pressed
+
+    def _declared(self, call: ToolCall) -> ToolCall:
+        if self._extended or not isinstance(call.arguments, dict):
+            return call
+        return ToolCall(call.name, {key: value for key, value in call.arguments.items() if key != "limit"}, call.id)
+
+    async def _named(self, view: View) -> list[str]:
+        """Titles of missing gold documents that stand in the question or in view, each returned once."""
+        if not self._settings.search_titles:
+            return []
+        if self._titles is None:
+            self._titles = await asyncio.to_thread(self._look_up) if self._corpus.blocking else self._look_up()
+        met = self._met((*view.blocks, *view.pruned))
+        read = "\n".join((self._question, *(block.text for block in view.blocks))).casefold()
+        titles = [title for title, needs in self._titles.items() if not needs <= met and title in read]
+        for title in titles:
+            del self._titles[title]
+        return titles
+
+    def _look_up(self) -> dict[str, frozenset[int]]:
+        """Normalised titles without brackets, with the needs that documents of that title meet."""
+        title_needs = [
+            (chunk.title, met)
+            for document, met in self._gold.documents.items()
+            for chunk in self._corpus.read(document)[:1]
+        ]
+        chunks = self._corpus.get(list(self._gold.chunks))
+        titles: dict[str, frozenset[int]] = {}
+        for title, met in (*title_needs, *((chunk.title, self._gold.chunks[chunk.id]) for chunk in chunks)):
+            plain = title.split(" (")[0].strip().casefold()
+            if len(plain) >= SHORTEST_TITLE:
+                titles[plain] = titles.get(plain, frozenset()) | met
+        return titles
+
+    def _prune(self, view: View, pressed: bool) -> tuple[ToolCall, ...]:
+        """A prune of the waste in view, if one is due."""
+        soft, settings = view.budget.soft, self._settings
+        pressed = pressed or view.tier is not Tier.OPEN
+        waste = [block for block in view.blocks if not self._meets(block)]
+        due = len(waste) >= settings.batch and view.tokens >= settings.prune_at * soft
+        if not pressed and not (due and self._pruned_in_a_row < settings.streak):
+            return ()
+        dropped = {block.id for block in view.blocks if self._goes(block, view)}
+        staying = [block.id for block in view.blocks if block.id not in dropped]
+        if not dropped:
+            return ()
+        if self._extended and 0 < len(staying) < len(dropped):
+            return (ToolCall(PRUNE, {"all_but": list(dict.fromkeys(staying))}),)
+        return (ToolCall(PRUNE, {"chunk_ids": [block.id for block in view.blocks if block.id in dropped]}),)
+
+    def _goes(self, block: Block, view: View) -> bool:
+        """Whether a block is pruned: waste, and by noise sometimes gold, but only if it can be restored."""
+        wrong = self._draw.random() < self._settings.noise
+        return (wrong and RESTORE in view.tools) if self._meets(block) else not wrong
+
+    def _last_edits(self, view: View) -> tuple[ToolCall, ...]:
+        """Restores the gold that noise pruned, in place of waste."""
+        hidden = [block for block in view.pruned if self._meets(block) and not view.shows(block.id)]
+        if not hidden or RESTORE not in view.tools:
+            return ()
+        waste = [block.id for block in view.blocks if not self._meets(block)]
+        prune = (ToolCall(PRUNE, {"chunk_ids": list(dict.fromkeys(waste))}),) if waste else ()
+        return (*prune, ToolCall(RESTORE, {"chunk_ids": list(dict.fromkeys(block.id for block in hidden))}))
+
+    def _ranking(self, view: View) -> tuple[RankedId, ...]:
+        """One chunk of each gold document in view, in the order of the needs; if gold is missing, a few candidates."""
+        best: dict[str, str] = {}
+        for block in sorted((b for b in view.blocks if self._meets(b)), key=lambda b: (min(self._meets(b)), b.key)):
+            best.setdefault(block.document_id, block.id)
+        ranking = [RankedId(ranked) for ranked in best.values()]
+        if len(self._met(view.blocks)) < self._gold.needs and isinstance(self._explorer, PartialRanker):
+            owner = {block.id: block.document_id for block in view.blocks}
+            rest = [ranked for ranked in self._explorer.partial(view) if owner.get(ranked.id, ranked.id) not in best]
+            ranking += [RankedId(ranked.id) for ranked in rest[: self._settings.hedge]]
+        return tuple(ranking)
+
+    def _meets(self, block: Block) -> frozenset[int]:
+        return self._gold.found_by(block.document_id, (block.id,))
+
+    def _met(self, blocks: Iterable[Block]) -> frozenset[int]:
+        return frozenset().union(*(self._meets(block) for block in blocks))

@@ -1,0 +1,282 @@
+"""Which episodes are worth imitating: the rules of Context-1's supervised stage, each one an option.
+
+An episode is dropped by the first rule that it breaks.
+
+1. `malformed`: it did not end with its own ranking, or made more than `max_mistakes` mistakes.
+2. `lost`: it saw gold that it did not return: trajectory recall - output recall >= `max_gap`.
+3. `repeated`: of a task's episodes above both thresholds (trajectory recall > `min_trajectory_recall` and output recall
+   > `min_output_recall`) only the best `high_per_task` stay.
+4. `low`: below a threshold, with some gold returned, it is kept at random with probability
+   p = `low_rate` * mean(min(1, trajectory recall / its threshold), min(1, output recall / its threshold)).
+5. `zero`: of the episodes that returned no gold, `zero_per_task` of each task are candidates, and at most a share of
+   `max_zero_share` of the kept episodes are of this kind.
+
+Randomness is a digest of seed and episode, so the draw for an episode does not depend on the other episodes or on their
+order. The report publishes the thresholds 0.5 and 0.4, the 5 %, and the one zero-recall and one high-recall episode for
+each query. The rate, its formula, the gap and the number of mistakes are this project's.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from hashlib import blake2b
+from typing import Any
+
+from context_agent.errors import ConfigError
+from context_agent.harness.episode import StopReason
+from context_agent.synth_data.demonstrations.episodes import ExpertEpisode
+
+DROP_RULES = ("malformed", "lost", "repeated", "low", "zero")
+"""The rules that drop an episode, in order."""
+KEPT_KINDS = ("high", "low", "zero")
+"""The kinds of kept episodes: above both thresholds, sampled from below them, without any gold."""
+
+
+@dataclass(frozen=True, slots=True)
+class DemonstrationFilters:
+    """The values of the rules, described in the module's docstring."""
+
+    min_trajectory_recall: float = 0.5
+    min_output_recall: float = 0.4
+    low_rate: float = 0.5
+    max_zero_share: float = 0.05
+    zero_per_task: int = 1
+    high_per_task: int = 1
+    """0 for all."""
+    max_gap: float = 0.5
+    """0 for any."""
+    max_mistakes: int = 2
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        for name in ("min_trajectory_recall", "min_output_recall", "low_rate", "max_zero_share", "max_gap"):
+            if not 0 <= getattr(self, name) <= 1:
+                raise ConfigError(f"filter {name} must be in 0..1; got {getattr(self, name)}")
+        for name in ("zero_per_task", "high_per_task", "max_mistakes"):
+            if getattr(self, name) < 0:
+                raise ConfigError(f"filter {name} must not be negative; got {getattr(self, name)}")
+
+
+@dataclass(frozen=True, slots=True)
+class FilterVerdict:
+    """The verdict on an episode: kept as one of `KEPT_KINDS`, or dropped by one of the `DROP_RULES`."""
+
+    episode: ExpertEpisode
+    keep: bool
+    reason: str
+
+
+def filter_episodes(episodes: Sequence[ExpertEpisode], filters: DemonstrationFilters) -> list[FilterVerdict]:
+    """A verdict for each episode, in their order. The verdicts do not depend on the order."""
+    verdicts = {episode.file: _verdict_alone(episode, filters) for episode in episodes}
+    _drop_repeated(verdicts, filters)
+    _drop_zero(verdicts, filters)
+    return [verdicts[episode.file] for episode in episodes]
+
+
+def uniform_draw(seed: int, rule: str, file: str) -> float:
+    """A number in [0, 1) that depends on seed, rule and episode alone."""
+    digest = blake2b(f"{seed}:{rule}:{file}".encode(), digest_size=8).digest()
+    return int.from_bytes(digest, "big") / 2**64
+
+
+def _verdict_alone(episode: ExpertEpisode, filters: DemonstrationFilters) -> FilterVerdict:
+    """The verdict by the rules for a single episode."""
+    seen, returned = episode.trajectory_recall, episode.output_recall
+    if episode.stop_reason != StopReason.FINISHED or episode.mistakes > filters.max_mistakes:
+        return FilterVerdict(episode, False, "malformed")
+    if filters.max_gap and seen - returned >= filters.max_gap:
+        return FilterVerdict(episode, False, "lost")
+    if returned == 0:
+        return FilterVerdict(episode, True, "zero")
+    if seen > filters.min_trajectory_recall and returned > filters.min_output_recall:
+        return FilterVerdict(episode, True, "high")
+    shares = (
+        _threshold_share(seen, filters.min_trajectory_recall),
+        _threshold_share(returned, filters.min_output_recall),
+    )
+    drawn = uniform_draw(filters.seed, "low", episode.file)
+    return FilterVerdict(episode, drawn < filters.low_rate * sum(shares) / 2, "low")
+
+
+def _threshold_share(value: float, threshold: float) -> float:
+    return min(1.0, value / threshold) if threshold else 1.0
+
+
+def _drop_repeated(verdicts: dict[str, FilterVerdict], filters: DemonstrationFilters) -> None:
+    """Drops a task's episodes after the best: highest recalls, then fewest mistakes, turns and tokens."""
+    if not filters.high_per_task:
+        return
+
+    def order(episode: ExpertEpisode) -> tuple[float, ...]:
+        recalls = (-episode.output_recall, -episode.trajectory_recall)
+        return (
+            *recalls,
+            episode.mistakes,
+            episode.turns,
+            episode.tokens,
+            uniform_draw(filters.seed, "repeated", episode.file),
+        )
+
+    for file in _beyond(_kept_as("high", verdicts), order, filters.high_per_task):
+        verdicts[file] = FilterVerdict(verdicts[file].episode, False, "repeated")
+
+
+def _drop_zero(verdicts: dict[str, FilterVerdict], filters: DemonstrationFilters) -> None:
+    """Drops the episodes without gold beyond those allowed for a task, then beyond their share of the kept ones."""
+
+    def order(episode: ExpertEpisode) -> tuple[float, ...]:
+        return (uniform_draw(filters.seed, "zero", episode.file),)
+
+    for file in _beyond(_kept_as("zero", verdicts), order, filters.zero_per_task):
+        verdicts[file] = FilterVerdict(verdicts[file].episode, False, "zero")
+    candidates = sorted(_kept_as("zero", verdicts), key=order)
+    other_count = sum(verdict.keep for verdict in verdicts.values()) - len(candidates)
+    share = filters.max_zero_share
+    # z <= share * (others + z); a hair more, since 0.05 * 20 must be 1 after rounding.
+    most = len(candidates) if share == 1 else int(share * other_count / (1 - share) + 1e-9)
+    for episode in candidates[most:]:
+        verdicts[episode.file] = FilterVerdict(episode, False, "zero")
+
+
+def _kept_as(reason: str, verdicts: dict[str, FilterVerdict]) -> list[ExpertEpisode]:
+    return [verdict.episode for verdict in verdicts.values() if verdict.keep and verdict.reason == reason]
+
+
+def _beyond(
+    episodes: Iterable[ExpertEpisode], order: Callable[[ExpertEpisode], tuple[float, ...]], most: int
+) -> list[str]:
+    """The files of each task's episodes after the first `most` in that order."""
+    by_task: dict[str, list[ExpertEpisode]] = defaultdict(list)
+    for episode in episodes:
+        by_task[episode.task].append(episode)
+    return [extra.file for group in by_task.values() for extra in sorted(group, key=order)[most:]]
+
+
+@dataclass(frozen=True, slots=True)
+class EpisodeMeans:
+    """Means over episodes, except `hops`, which counts them. None if nothing was measured.
+
+    `prune_accuracy` is over the episodes with a prune; `chunks_per_prune` divides all pruned chunks by all prunes.
+    """
+
+    episodes: int
+    trajectory_recall: float | None
+    output_recall: float | None
+    precision: float | None
+    prune_accuracy: float | None
+    turns: float | None
+    tokens: float | None
+    searches: float | None
+    prunes: float | None
+    chunks_per_prune: float | None
+    restores: float | None
+    hops: Mapping[str, int] = field(default_factory=dict)
+
+    @staticmethod
+    def of(episodes: Sequence[ExpertEpisode]) -> EpisodeMeans:
+        """The means of these episodes."""
+        prunes = sum(episode.prunes for episode in episodes)
+        return EpisodeMeans(
+            episodes=len(episodes),
+            **{name: _mean(episodes, _field_of(name)) for name in _MEANS},
+            chunks_per_prune=sum(episode.pruned for episode in episodes) / prunes if prunes else None,
+            hops={str(hops): count for hops, count in sorted(Counter(episode.hops for episode in episodes).items())},
+        )
+
+
+_MEANS = (
+    "trajectory_recall",
+    "output_recall",
+    "precision",
+    "prune_accuracy",
+    "turns",
+    "tokens",
+    "searches",
+    "prunes",
+    "restores",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class DemonstrationReport:
+    """The result of a run. `unplayed` counts the unfinished episodes by reason: no gold, a server that failed.
+
+    `dropped` counts by rule, in the order of the rules; `kept` by kind. `resumed` episodes were finished in earlier
+    runs, `again` episodes were played again because their files were missing or cut.
+    """
+
+    tasks: int
+    episodes: int
+    unplayed: Mapping[str, int]
+    kept: Mapping[str, int]
+    dropped: Mapping[str, int]
+    played_figures: EpisodeMeans
+    kept_figures: EpisodeMeans
+    filters: DemonstrationFilters
+    resumed: int = 0
+    again: int = 0
+
+    @staticmethod
+    def of(
+        verdicts: Sequence[FilterVerdict],
+        *,
+        tasks: int,
+        unplayed: Mapping[str, int],
+        filters: DemonstrationFilters,
+        **counts: int,
+    ) -> DemonstrationReport:
+        """The report of these verdicts."""
+        return DemonstrationReport(
+            tasks=tasks,
+            episodes=len(verdicts),
+            unplayed=dict(unplayed),
+            kept=_counts_by_name(KEPT_KINDS, (verdict.reason for verdict in verdicts if verdict.keep)),
+            dropped=_counts_by_name(DROP_RULES, (verdict.reason for verdict in verdicts if not verdict.keep)),
+            played_figures=EpisodeMeans.of([verdict.episode for verdict in verdicts]),
+            kept_figures=EpisodeMeans.of([verdict.episode for verdict in verdicts if verdict.keep]),
+            filters=filters,
+            **counts,
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        """The report as plain data, with its keys in a fixed order."""
+        return asdict(self)
+
+    def settled(self) -> dict[str, Any]:
+        """The report without `resumed` and `again`, so that a resumed run writes the same file."""
+        return {key: value for key, value in self.to_json().items() if key not in ("resumed", "again")}
+
+    def figures(self) -> list[tuple[str, str, str]]:
+        """The rows of a table: a measure, its value over the played episodes, and over the kept ones."""
+        both = asdict(self.played_figures), asdict(self.kept_figures)
+        return [(name.replace("_", " "), _cell(both[0][name]), _cell(both[1][name])) for name in both[0]]
+
+
+def _counts_by_name(names: Iterable[str], values: Iterable[str]) -> dict[str, int]:
+    counts = Counter(values)
+    return {name: counts[name] for name in names}
+
+
+def _field_of(name: str) -> Callable[[ExpertEpisode], float | None]:
+    def value(episode: ExpertEpisode) -> float | None:
+        number: float | None = getattr(episode, name)
+        return number
+
+    return value
+
+
+def _mean(episodes: Iterable[ExpertEpisode], value: Callable[[ExpertEpisode], float | None]) -> float | None:
+    values = [number for episode in episodes if (number := value(episode)) is not None]
+    return statistics.fmean(values) if values else None
+
+
+def _cell(value: float | Mapping[str, int] | None) -> str:
+    if value is None:
+        return "-"
+    if isinstance(value, Mapping):
+        return ", ".join(f"{key}: {count:,}" for key, count in value.items()) or "-"
+    return f"{value:,}" if isinstance(value, int) else f"{value:,.3f}"

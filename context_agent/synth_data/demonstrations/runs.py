@@ -1,0 +1,193 @@
+"""Runs that turn tasks into a folder of demonstrations; a killed run resumes.
+
+    FOLDER/kept/*.jsonl        the trajectories that the filters kept: the input of supervised training
+    FOLDER/trajectories.jsonl  a line for each of them: task, file, recalls, turns, tokens, expert (key `teacher`)
+    FOLDER/dropped/*.jsonl     the other trajectories; FOLDER/dropped.jsonl has the rule that each broke
+    FOLDER/report.json         the counts by rule, and the means of both
+    FOLDER/episodes.jsonl      a line for each episode, with its journal, from which a rerun resumes
+
+An episode's file appears whole or not at all. A rerun plays the episodes that are not in the journal, and those to be
+kept whose file is missing or has another length. The filters are applied to all episodes in each run, so a rerun with
+other filters plays no episode again.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+from context_agent.errors import DataError
+from context_agent.harness.episode import Limits
+from context_agent.harness.profile import Profile, default
+from context_agent.pruning.budget import Budget
+from context_agent.retrieval.protocol import Corpus
+from context_agent.synth_data import stages
+from context_agent.synth_data.demonstrations.episodes import EpisodePlayer, ExpertEpisode, episode_rows
+from context_agent.synth_data.demonstrations.experts import Expert
+from context_agent.synth_data.demonstrations.filters import (
+    DemonstrationFilters,
+    DemonstrationReport,
+    FilterVerdict,
+    filter_episodes,
+)
+from context_agent.synth_data.task import Task, write_json, write_rows
+
+STAGE = "trajectories"
+EPISODES, INDEX, DROPPED, REPORT = "episodes.jsonl", "trajectories.jsonl", "dropped.jsonl", "report.json"
+NEW, KEPT, REJECTED = "new", "kept", "dropped"
+"""Folders of trajectory files: not judged yet, kept, dropped."""
+MOST_ROUNDS = 3
+"""Rounds in which lost episodes are played again before the run fails."""
+
+
+@dataclass(frozen=True, slots=True)
+class DemonstrationSettings:
+    """How tasks are played and what is kept. `expert` describes the expert's options, for the journal."""
+
+    rollouts: int = 1
+    profile: Profile = field(default_factory=default)
+    budget: Budget = field(default_factory=Budget)
+    limits: Limits = field(default_factory=Limits)
+    seed: int = 0
+    concurrency: int = 8
+    filters: DemonstrationFilters = field(default_factory=DemonstrationFilters)
+    keep_dropped: bool = True
+    expert: str = ""
+
+    def journaled(self, corpus: Corpus) -> dict[str, object]:
+        """What must be equal for a run to resume another: all that an episode depends on besides its task."""
+        return {
+            "teacher": self.expert,
+            "corpus": corpus.name,
+            "profile": self.profile.to_json(),
+            "budget": asdict(self.budget),
+            "limits": asdict(self.limits),
+            "seed": self.seed,
+        }
+
+
+async def make_demonstrations(
+    tasks: Sequence[Task],
+    corpus: Corpus,
+    expert: Expert,
+    folder: Path,
+    settings: DemonstrationSettings,
+    *,
+    advance: Callable[[int, int | None], None] | None = None,
+) -> DemonstrationReport:
+    """Plays every task, filters the episodes and sorts their files. Raises `DataError` without tasks.
+
+    A failure (a server, a task whose gold is not in the corpus, a question too long for the window) only affects its
+    own episode and is counted in the report. Raises `ConfigError` for a folder that was started with other settings.
+    """
+    if not tasks:
+        raise DataError("there are no tasks to play")
+    player = EpisodePlayer(
+        corpus,
+        expert,
+        folder / NEW,
+        profile=settings.profile,
+        budget=settings.budget,
+        limits=settings.limits,
+        seed=settings.seed,
+    )
+    out, inputs = folder / EPISODES, episode_rows(tasks, settings.rollouts)
+    resumed, again = None, 0
+    for _ in range(MOST_ROUNDS):
+        done = await stages.run_stage(
+            STAGE,
+            inputs,
+            player.work,
+            out,
+            concurrency=settings.concurrency,
+            settings=settings.journaled(corpus),
+            advance=advance,
+        )
+        resumed = done.resumed if resumed is None else resumed
+        verdicts = filter_episodes(_episodes(out), settings.filters)
+        lost = {
+            verdict.episode.file
+            for verdict in verdicts
+            if verdict.keep and _episode_path(folder, verdict.episode) is None
+        }
+        if not lost:
+            break
+        again += len(lost)
+        stages.redo_inputs(out, lambda row: row["file"] in lost)  # noqa: B023 (called before the next round)
+    else:
+        raise DataError(
+            f"{folder}: {len(lost)} trajectory files disappeared after they were written: check the disk, or use "
+            "another folder"
+        )
+    _sort_files(folder, verdicts, keep_dropped=settings.keep_dropped)
+    report = DemonstrationReport.of(
+        verdicts,
+        tasks=len(tasks),
+        unplayed=_unplayed(out),
+        filters=settings.filters,
+        resumed=max(0, (resumed or 0) - again),
+        again=again,
+    )
+    write_json(folder / REPORT, report.settled())
+    return report
+
+
+def _episodes(out: Path) -> list[ExpertEpisode]:
+    with out.open(encoding="utf-8") as stream:
+        return [ExpertEpisode.from_json(json.loads(line)) for line in stream]
+
+
+def _unplayed(out: Path) -> Mapping[str, int]:
+    with stages.dropped_path(out).open(encoding="utf-8") as stream:
+        return dict(sorted(Counter(json.loads(line)["reason"] for line in stream).items()))
+
+
+def _episode_path(folder: Path, episode: ExpertEpisode) -> Path | None:
+    """The path of the episode's complete file; None if it is missing or cut."""
+    for name in (NEW, KEPT, REJECTED):
+        path = folder / name / episode.file
+        if path.is_file() and path.stat().st_size == episode.bytes:
+            return path
+    return None
+
+
+def _sort_files(folder: Path, verdicts: Iterable[FilterVerdict], *, keep_dropped: bool) -> None:
+    """Moves each file to the folder of its verdict and writes the two lists. Repeating it changes nothing."""
+    selected, rest = _sorted(verdicts)
+    for name in (KEPT, REJECTED):
+        (folder / name).mkdir(parents=True, exist_ok=True)
+    for verdict in (*selected, *rest):
+        path = _episode_path(folder, verdict.episode)
+        target = folder / (KEPT if verdict.keep else REJECTED) / verdict.episode.file
+        if path is not None and path != target:
+            path.replace(target)
+        if path is not None and not verdict.keep and not keep_dropped:
+            target.unlink()
+    _move_unlisted(folder, {verdict.episode.file for verdict in selected})
+    write_rows(folder / INDEX, ({"kept_as": verdict.reason, **verdict.episode.to_json()} for verdict in selected))
+    write_rows(folder / DROPPED, ({"reason": verdict.reason, **verdict.episode.to_json()} for verdict in rest))
+
+
+def _sorted(verdicts: Iterable[FilterVerdict]) -> tuple[list[FilterVerdict], list[FilterVerdict]]:
+    selected: list[FilterVerdict] = []
+    rest: list[FilterVerdict] = []
+    for verdict in verdicts:
+        (selected if verdict.keep else rest).append(verdict)
+    return selected, rest
+
+
+def _move_unlisted(folder: Path, selected: set[str]) -> None:
+    """Moves files that are not in `selected` to the dropped ones and deletes incomplete files.
+
+    Episodes of tasks that this run was not given stay in the journal and return with their tasks.
+    """
+    for path in (*(folder / NEW).glob("*"), *(folder / KEPT).glob("*")):
+        if path.suffix == ".partial":
+            path.unlink()
+        elif path.parent.name == NEW or path.name not in selected:
+            path.replace(folder / REJECTED / path.name)
+    if (folder / NEW).is_dir():
+        (folder / NEW).rmdir()

@@ -1,0 +1,1 @@
+"""Tasks written by a language model, in five resumable stages: explore, write, verify, extend, distract."""

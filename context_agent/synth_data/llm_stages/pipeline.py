@@ -1,0 +1,172 @@
+"""All model stages in sequence: from random documents to verified tasks of one to four hops with distractors.
+
+Each stage reads the output file of the previous one, so a stage can be run, inspected and repeated by itself. A task
+depends on its own row alone, so a run with a larger count starts with the tasks of a smaller one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from context_agent.errors import ConfigError, DataError
+from context_agent.questions import load_rows
+from context_agent.synth_data.llm_stages.context import StageContext
+from context_agent.synth_data.llm_stages.distract import DistractorSettings, distract
+from context_agent.synth_data.llm_stages.verify import verify
+from context_agent.synth_data.llm_stages.writing import draw_seeds, explore, extend, write
+from context_agent.synth_data.stages import ProgressCallback, RowFunction, StageReport, run_stage
+
+REPLIES_FILE = "replies.jsonl"
+"""The reply cache, in the folder of the stages."""
+
+StageWatcher = Callable[[str], ProgressCallback | None]
+"""Called with the name of a stage that starts; returns its progress callback."""
+
+
+@dataclass(frozen=True, slots=True)
+class PipelinePlan:
+    """How many documents to start from, and the range of hops over which the tasks are spread evenly."""
+
+    count: int
+    hops: tuple[int, int] = (1, 2)
+    distractors: DistractorSettings = field(default_factory=DistractorSettings)
+    concurrency: int = 8
+
+    def __post_init__(self) -> None:
+        first, last = self.hops
+        if self.count < 1 or not 1 <= first <= last:
+            raise ConfigError(
+                f"count must be at least 1 and hops a range that starts at 1 or more; got {self.count} and {self.hops}"
+            )
+
+    def target(self, number: int) -> int:
+        """The hops that the verified task of this index should reach."""
+        first, last = self.hops
+        return first + number % (last - first + 1)
+
+
+def stages_folder(out: Path) -> Path:
+    """The folder for the files of the stages that lead to `out`."""
+    return out.with_name(f"{out.name}.stages")
+
+
+async def make_tasks(
+    context: StageContext, plan: PipelinePlan, out: Path, *, watch: StageWatcher | None = None
+) -> list[StageReport]:
+    """Runs all stages, writes the tasks to `out`, and returns a report for each stage.
+
+    A task that cannot be extended stays as it last passed verification. If the spending cap halts a stage, the reports
+    end with that stage; the same call resumes it. Raises `ConfigError` for too many hops, `DataError` for a corpus that
+    is too small.
+    """
+    last = plan.hops[1]
+    if last > context.domain.max_hops:
+        raise ConfigError(
+            f"tasks of domain {context.domain.name} have at most {context.domain.max_hops} hops; got {last} (--hops)"
+        )
+    pipeline = _Pipeline(context, plan, stages_folder(out), watch)
+    seeds = draw_seeds(context.corpus, plan.count, context.model.seed)
+    explored = pipeline.single(await pipeline.run("explore", seeds, partial(explore, context)))
+    written = await pipeline.run("write", explored, partial(write, context))
+    verified = await pipeline.run("verify", written, partial(verify, context))
+    best = {row["id"]: row for row in verified}
+    targets = {row["id"]: plan.target(number) for number, row in enumerate(verified)}
+    for level in range(1, last):
+        short = [row for name, row in best.items() if row["level"] == level - 1 and targets[name] > level]
+        longer = await pipeline.run(f"extend-{level}", short, partial(extend, context))
+        for row in await pipeline.run(f"verify-{level}", longer, partial(verify, context)):
+            best[row["id"].removesuffix(f"-{level}")] = row
+    settings = plan.distractors
+    work = partial(distract, context, settings)
+    await pipeline.run("distract", list(best.values()), work, out, distractor_settings(settings))
+    return pipeline.reports
+
+
+class _Pipeline:
+    """Runs stages one after another; after a halted stage the others do nothing."""
+
+    def __init__(self, context: StageContext, plan: PipelinePlan, folder: Path, watch: StageWatcher | None) -> None:
+        self.reports: list[StageReport] = []
+        self._context, self._plan, self._folder, self._watch = context, plan, folder, watch
+
+    async def run(
+        self,
+        stage: str,
+        rows: Sequence[Mapping[str, Any]],
+        work: RowFunction,
+        out: Path | None = None,
+        settings: Mapping[str, Any] | None = None,
+    ) -> list[dict[str, Any]]:
+        """Runs a stage and returns its output rows."""
+        if self.reports and self.reports[-1].halted:
+            return []
+        path = out or self._folder / f"{stage}.jsonl"
+        report = await run_llm_stage(
+            self._context,
+            stage,
+            rows,
+            work,
+            path,
+            concurrency=self._plan.concurrency,
+            settings=settings,
+            advance=self._watch(stage) if self._watch else None,
+        )
+        self.reports.append(report)
+        return load_stage_rows(path)
+
+    def single(self, rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+        """The rows without those that have the same documents as an earlier row."""
+        first: dict[frozenset[str], dict[str, Any]] = {}
+        for row in rows:
+            first.setdefault(frozenset(document["id"] for document in row["documents"]), row)
+        if len(first) < len(rows):
+            dropped = {"same documents as another": len(rows) - len(first)}
+            self.reports.append(
+                replace(self.reports[-1], stage="single", inputs=len(rows), kept=len(first), dropped=dropped)
+            )
+        return list(first.values())
+
+
+async def run_llm_stage(
+    context: StageContext,
+    stage: str,
+    rows: Iterable[Mapping[str, Any]],
+    work: RowFunction,
+    out: Path,
+    *,
+    concurrency: int,
+    settings: Mapping[str, Any] | None = None,
+    advance: ProgressCallback | None = None,
+) -> StageReport:
+    """`stages.run_stage` with the context's settings; the report has the costs of all runs so far."""
+    journal_settings = {**context.settings, **(settings or {})}
+    report = await run_stage(
+        stage, rows, work, out, concurrency=concurrency, settings=journal_settings, advance=advance
+    )
+    return replace(report, cost=context.model.ledger.to_json())
+
+
+def load_stage_rows(path: Path, *, problems: list[str] | None = None) -> list[dict[str, Any]]:
+    """The rows of a stage's output file; see `questions.load_rows` for invalid lines and `problems`."""
+    return [dict(row.fields) for row in load_rows(path, _stage_row, problems=problems)]
+
+
+@dataclass(frozen=True, slots=True)
+class _StageRow:
+    id: str
+    fields: Mapping[str, Any]
+
+
+def _stage_row(value: object, number: int, location: str) -> _StageRow:
+    if not isinstance(value, dict):
+        raise DataError(f"{location}: not a JSON object")
+    return _StageRow(str(value.get("id") or number), value)
+
+
+def distractor_settings(settings: DistractorSettings) -> dict[str, Any]:
+    """The settings that the journal of `distract` must share."""
+    return {"distractors": settings.count, "least_distractors": settings.least, "checked": settings.checked}

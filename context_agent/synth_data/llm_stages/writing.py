@@ -1,0 +1,258 @@
+"""The stages that write tasks: `explore` gathers documents, `write` makes a question, `extend` adds a hop.
+
+| stage | rows in | rows out |
+|---|---|---|
+| explore | `{id, seed}`: a document to start from | `{id, seed, documents: [{id, chunks, fact}]}`, three documents |
+| write | those rows | tasks of level 0, not verified |
+| extend | verified tasks | tasks of the next level, not verified |
+
+What a rule can check is checked at once, and the model is told what to correct: the answer stands in a document, and
+neither the answer nor a title stands in the question. The question of an extended task describes the old answer instead
+of naming it, so a searcher must find it first, and then what the bridging document connects it to.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from pydantic import BaseModel
+
+from context_agent.errors import DataError
+from context_agent.retrieval.protocol import Corpus
+from context_agent.synth_data.llm_stages.context import DocumentExcerpt, StageContext, read_excerpt
+from context_agent.synth_data.llm_stages.model import InvalidReply, PromptPart
+from context_agent.synth_data.matching import answer_forms, normalize, reveals_answer, states_answer
+from context_agent.synth_data.stages import DropRow, KeptRows
+from context_agent.synth_data.task import Support, Task, task_of
+from context_agent.types import RankedDocument
+
+SUPPORTING_DOCUMENTS = 3
+"""Documents of a task of level 0 (the value of the published pipeline)."""
+ADDED_DOCUMENTS = 3
+"""Documents that an extension adds: one bridging, two supporting (the values of the published pipeline)."""
+FEWEST_WORDS = 10
+"""Words that a document must have to start from."""
+LONGEST_ANSWER = 8
+"""Most words of an answer."""
+LONGEST_TEXT = 4_000
+"""Most characters of question and clues together."""
+TASK_TYPE = "clues"
+"""The `type` of these tasks: several described facts point to one answer."""
+ORIGIN = "model"
+
+
+class WrittenTask(BaseModel):
+    """The writer's reply."""
+
+    clues: str
+    question: str
+    answer: str
+    truth_type: str
+    aliases: list[str] = []
+
+
+def draw_seeds(corpus: Corpus, count: int, seed: int) -> list[dict[str, Any]]:
+    """Input rows for `explore`: distinct random documents in an order that the seed determines.
+
+    Fewer than `count` if the corpus has fewer documents with enough words. Raises `DataError` if it is too small.
+    """
+    lengths: dict[str, int] = {}
+    for chunk in corpus.walk():
+        lengths[chunk.document_id] = lengths.get(chunk.document_id, 0) + len(chunk.text.split())
+    usable = [document for document, length in lengths.items() if length >= FEWEST_WORDS]
+    if len(usable) < SUPPORTING_DOCUMENTS:
+        raise DataError(
+            f"the corpus is too small: a task needs {SUPPORTING_DOCUMENTS} documents of {FEWEST_WORDS} words or more, "
+            f"and it has {len(usable)}"
+        )
+    # All documents are shuffled, so that a larger count only adds rows.
+    random.Random(seed).shuffle(usable)
+    return [{"id": f"t{number:05}", "seed": document} for number, document in enumerate(usable[:count], start=1)]
+
+
+async def explore(context: StageContext, row: Mapping[str, Any]) -> KeptRows:
+    """The documents that the explorer gathers from the row's document. Raises `DropRow`."""
+    start = await read_excerpt(context.corpus, str(row["seed"]))
+    ranked = await context.explore("explore", [start.part("DOCUMENT")], SUPPORTING_DOCUMENTS)
+    documents = [_document_row(document) for document in distinct_documents(ranked, SUPPORTING_DOCUMENTS)]
+    return KeptRows(({"id": row["id"], "seed": row["seed"], "documents": documents},))
+
+
+def distinct_documents(ranked: Sequence[RankedDocument], count: int) -> Sequence[RankedDocument]:
+    """The first `count` documents. Raises `DropRow` if there are fewer, or if their facts are missing or repeated."""
+    if len(ranked) < count:
+        raise DropRow("too few documents", f"the explorer named {len(ranked)} of {count}")
+    facts = {normalize(document.justification) for document in ranked[:count]} - {""}
+    if len(facts) < count:
+        raise DropRow("facts missing or repeated", f"{len(facts)} different facts for {count} documents")
+    return ranked[:count]
+
+
+def _document_row(document: RankedDocument) -> dict[str, Any]:
+    return {"id": document.id, "chunks": [chunk.id for chunk in document.chunks], "fact": document.justification}
+
+
+async def write(context: StageContext, row: Mapping[str, Any]) -> KeptRows:
+    """The task that the model writes from the row's documents. Raises `DropRow`."""
+    excerpts = [await read_excerpt(context.corpus, document, chunks) for document, chunks in _row_documents(row)]
+    written = await context.ask(
+        "write",
+        [excerpt.part(f"DOCUMENT {number}") for number, excerpt in enumerate(excerpts, start=1)],
+        WrittenTask,
+        lambda reply: check_written(context, reply, excerpts),
+        truth_types=context.truth_types,
+    )
+    return KeptRows((draft_task(context, str(row["id"]), written, excerpts).to_json(),))
+
+
+def draft_task(context: StageContext, name: str, written: WrittenTask, excerpts: Sequence[DocumentExcerpt]) -> Task:
+    """The task of level 0; its supporting documents are not verified yet."""
+    return Task(
+        id=name,
+        question=written.question.strip(),
+        answer=written.answer.strip(),
+        gold=tuple(excerpt.id for excerpt in excerpts),
+        type=TASK_TYPE,
+        hops=1,
+        level=0,
+        clues=written.clues.strip(),
+        truth_type=_truth_type_name(context, written),
+        supporting=tuple(_support(excerpt) for excerpt in excerpts),
+        domain=context.domain.name,
+        origin=ORIGIN,
+        labels=with_aliases({}, written),
+    )
+
+
+def with_aliases(labels: Mapping[str, Any], written: WrittenTask) -> dict[str, Any]:
+    """The labels with the aliases of the new answer, if it has any."""
+    aliases = [alias.strip() for alias in written.aliases if alias.strip()]
+    rest = {key: value for key, value in labels.items() if key != "aliases"}
+    return {**rest, "aliases": aliases} if aliases else rest
+
+
+def check_written(
+    context: StageContext, written: WrittenTask, excerpts: Sequence[DocumentExcerpt], secrets: Sequence[str] = ()
+) -> None:
+    """The rules for a written task. Raises `InvalidReply`.
+
+    `excerpts` are the documents that may state the answer; `secrets` are further names that must not be given away.
+    """
+    text = f"{written.question}\n{written.clues}"
+    if not written.question.strip() or not written.clues.strip() or len(text) > LONGEST_TEXT:
+        raise InvalidReply(
+            "no question", f"question and clues must not be empty, nor longer than {LONGEST_TEXT} characters"
+        )
+    if not answer_forms(written.answer) or len(written.answer.split()) > LONGEST_ANSWER:
+        raise InvalidReply(
+            "no answer", f"the answer must have 1 to {LONGEST_ANSWER} words; it was {written.answer[:80]!r}"
+        )
+    if context.truth_type(written.truth_type) is None:
+        raise InvalidReply(
+            "unknown truth type", f"{written.truth_type[:40]!r} is not one of the kinds of answers listed"
+        )
+    if not any(states_answer(excerpt.text, written.answer) for excerpt in excerpts):
+        raise InvalidReply("answer in no document", f"no document says {written.answer!r}")
+    for secret in (written.answer, *secrets):
+        if reveals_answer(text, secret):
+            raise InvalidReply("answer in the question", f"the question or the clues give {secret!r} away")
+    for excerpt in excerpts:
+        if _is_name(excerpt.title) and f" {normalize(excerpt.title)} " in f" {normalize(text)} ":
+            raise InvalidReply(
+                "title in the question", f"the question or the clues name {excerpt.title!r}; describe it instead"
+            )
+
+
+async def extend(context: StageContext, row: Mapping[str, Any]) -> KeptRows:
+    """The task of the next level. Raises `DropRow`."""
+    task = task_of(row, f"task {row.get('id')!r}")
+    if task.hops >= context.domain.max_hops:
+        raise DropRow("maximum hops reached", f"tasks of {context.domain.name} have at most {task.hops} hops")
+    parts = [PromptPart("QUESTION", task.question), PromptPart("CLUES", task.clues), PromptPart("ANSWER", task.answer)]
+    excerpts = await _new_excerpts(context, task, parts)
+    names = ["BRIDGING DOCUMENT", "DOCUMENT 2", "DOCUMENT 3"]
+    written = await context.ask(
+        "extend",
+        [*parts, *(excerpt.part(name) for name, excerpt in zip(names, excerpts, strict=True))],
+        WrittenTask,
+        lambda reply: _check_extension(context, task, reply, excerpts),
+        truth_types=context.truth_types,
+    )
+    return KeptRows((extended_task(context, task, written, excerpts).to_json(),))
+
+
+def extended_task(context: StageContext, task: Task, written: WrittenTask, excerpts: list[DocumentExcerpt]) -> Task:
+    """The task with one more hop; its quotes, facts and distractors are those of no verified task yet."""
+    return replace(
+        task,
+        id=f"{task.id.removesuffix(f'-{task.level}')}-{task.level + 1}",
+        question=written.question.strip(),
+        answer=written.answer.strip(),
+        gold=(*task.gold, *(excerpt.id for excerpt in excerpts)),
+        hops=task.hops + 1,
+        facts=(),
+        level=task.level + 1,
+        clues=f"{task.clues}\n{written.clues.strip()}",
+        truth_type=_truth_type_name(context, written),
+        supporting=(
+            *(Support(support.id, support.chunks) for support in task.supporting),
+            *(_support(excerpt) for excerpt in excerpts),
+        ),
+        distractors=(),
+        bridge=excerpts[0].id,
+        labels={**with_aliases(task.labels, written), "bridges": [*_bridge_answers(task), task.answer]},
+    )
+
+
+async def _new_excerpts(context: StageContext, task: Task, parts: list[PromptPart]) -> list[DocumentExcerpt]:
+    """The bridging document, which states the old answer, and two others; the task has none of them already."""
+    explored = await context.explore("bridge", parts, ADDED_DOCUMENTS)
+    ranked = distinct_documents([document for document in explored if document.id not in task.gold], ADDED_DOCUMENTS)
+    excerpts = [
+        await read_excerpt(context.corpus, document.id, [chunk.id for chunk in document.chunks]) for document in ranked
+    ]
+    bridge = next((excerpt for excerpt in excerpts if states_answer(excerpt.text, task.answer, task.aliases)), None)
+    if bridge is None:
+        raise DropRow("no bridging document", f"none of the documents named says {task.answer!r}")
+    return [bridge, *(excerpt for excerpt in excerpts if excerpt is not bridge)]
+
+
+def _check_extension(context: StageContext, task: Task, written: WrittenTask, excerpts: list[DocumentExcerpt]) -> None:
+    if normalize(written.answer) == normalize(task.answer):
+        raise InvalidReply("answer unchanged", f"the new answer is the old one, {task.answer!r}")
+    check_written(context, written, excerpts, secrets=[task.answer, *task.aliases])
+    # The old clues stay part of the task.
+    if states_answer(task.clues, written.answer, written.aliases):
+        raise InvalidReply("answer in the question", f"the old clues say {written.answer!r} already")
+
+
+def _bridge_answers(task: Task) -> list[str]:
+    """The answers of the lower levels, which the question only describes."""
+    return [str(answer) for answer in task.labels.get("bridges", ())]
+
+
+def _support(excerpt: DocumentExcerpt) -> Support:
+    return Support(excerpt.id, tuple(chunk.id for chunk in excerpt.chunks))
+
+
+def _is_name(title: str) -> bool:
+    """Whether a title identifies its document; a date or one short word occurs in many sentences."""
+    return len(normalize(title)) >= 4 and any(char.isupper() for char in title)
+
+
+def _truth_type_name(context: StageContext, written: WrittenTask) -> str:
+    kind = context.truth_type(written.truth_type)
+    return kind.name if kind else ""
+
+
+def _row_documents(row: Mapping[str, Any]) -> list[tuple[str, list[str]]]:
+    """The row's documents with their chunks. Raises `DataError` for a row that `explore` did not write."""
+    try:
+        return [(str(document["id"]), [str(chunk) for chunk in document["chunks"]]) for document in row["documents"]]
+    except (KeyError, TypeError) as error:
+        raise DataError(
+            f"row {row.get('id')!r} has no documents ({error}): it must be a row that `ctx1 synth explore` wrote"
+        ) from None

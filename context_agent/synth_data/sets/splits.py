@@ -1,0 +1,263 @@
+"""Splits by document: no gold, supporting or bridging document of a test task is one of a training task.
+
+Tasks that share a document or a question form a component, which goes into one split, drawn by the remaining capacity.
+A component that fits no split is cut: each held-out split grows in it by tasks whose documents few others use, with the
+component's mix of hops. Tasks that would then stand on both sides of the cut are dropped and counted.
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+import random
+import re
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Literal
+
+from context_agent.errors import ConfigError, DataError
+from context_agent.synth_data.task import Task, question_key
+
+SHARES: Mapping[str, float] = {"train": 0.8, "dev": 0.1, "test": 0.1}
+SLACK = 0.01
+"""How far a component may overfill a split, as a share of all tasks."""
+CROSSING = "its documents are needed in two splits"
+NO_DOCUMENT = "names no document"
+
+
+@dataclass(frozen=True, slots=True)
+class TaskSplits:
+    """Tasks by split, in file order and with new ids, and the dropped tasks with their reasons.
+
+    `components` counts the groups of tasks that share documents, `largest` is the size of the largest, `cut` how many
+    were cut. `spread[split]` is the mean number of tasks that use a document of that split: cutting prefers rare
+    documents for the held-out splits, and this shows how much.
+    """
+
+    splits: dict[str, tuple[Task, ...]]
+    dropped: tuple[tuple[Task, str], ...] = ()
+    components: int = 0
+    largest: int = 0
+    cut: int = 0
+    spread: dict[str, float] = field(default_factory=dict)
+
+
+def split_tasks(
+    tasks: Sequence[Task],
+    name: str,
+    *,
+    shares: Mapping[str, float] = SHARES,
+    seed: int = 0,
+    giants: Literal["cut", "keep"] = "cut",
+    twins: Mapping[str, str] | None = None,
+) -> TaskSplits:
+    """The tasks in splits, with ids `<name>/<split>/<id>`.
+
+    `giants="keep"` puts a component that fits no split into the one with the most capacity: nothing is dropped, and the
+    shares are not met. `twins` maps a document to the one that it duplicates. Raises `ConfigError` for an invalid name
+    or shares, `DataError` for too few tasks to fill every split.
+    """
+    _check_arguments(tasks, name, shares)
+    keys = [_shared_keys(task, twins or {}) for task in tasks]
+    usable = [row for row, task_keys in enumerate(keys) if any(kind == "document" for kind, _ in task_keys)]
+    groups = _components(usable, keys)
+    draft = _SplitAssignment(keys, [task.hops for task in tasks], _capacities(shares, len(usable)), random.Random(seed))
+    draft.place(groups, giants)
+    placed = _renamed(tasks, draft.chosen, name)
+    lost = [
+        (task, CROSSING if row in draft.crossing else NO_DOCUMENT)
+        for row, task in enumerate(tasks)
+        if row not in placed
+    ]
+    splits = {split: tuple(placed[row] for row in sorted(rows)) for split, rows in draft.chosen.items()}
+    check_splits(splits, twins=twins)
+    return TaskSplits(
+        splits, tuple(lost), len(groups), len(groups[0]) if groups else 0, draft.cut, _document_uses(draft.chosen, keys)
+    )
+
+
+def check_splits(splits: Mapping[str, Sequence[Task]], *, twins: Mapping[str, str] | None = None) -> None:
+    """Raises `DataError` if an id repeats, a split is empty, or two splits share a document or a question."""
+    owner: dict[tuple[str, str], tuple[str, str]] = {}
+    ids: set[str] = set()
+    for split, tasks in splits.items():
+        if not tasks:
+            raise DataError(f"split {split} has no task: use a larger share, more tasks, or another seed")
+        for task in tasks:
+            if task.id in ids:
+                raise DataError(f"id {task.id!r} occurs twice in the splits")
+            ids.add(task.id)
+            for key in _shared_keys(task, twins or {}):
+                owner_split, first = owner.setdefault(key, (split, task.id))
+                if owner_split != split:
+                    raise DataError(f"{key[0]} {key[1]!r} is in {first} ({owner_split}) and in {task.id} ({split})")
+
+
+Key = tuple[str, str]
+"""What two tasks may share: a document or a question."""
+
+
+def _shared_keys(task: Task, twins: Mapping[str, str]) -> tuple[Key, ...]:
+    documents = sorted({twins.get(document, document) for document in task.documents})
+    return (*(("document", document) for document in documents), ("question", question_key(task.question)))
+
+
+def _check_arguments(tasks: Sequence[Task], name: str, shares: Mapping[str, float]) -> None:
+    if not re.fullmatch(r"[^\s/]+", name):
+        raise ConfigError(
+            f"the set's name {name!r} becomes part of every id and must not have spaces or slashes (--name)"
+        )
+    if any(share < 0 or not math.isfinite(share) for share in shares.values()):
+        raise ConfigError(f"shares must be 0 or more; got {_format_shares(shares)}")
+    if abs(sum(shares.values()) - 1) > 1e-6:
+        raise ConfigError(f"shares must sum to 1; {_format_shares(shares)} sum to {sum(shares.values()):g}")
+    split_count = sum(share > 0 for share in shares.values())
+    if len(tasks) < split_count:
+        raise DataError(f"{len(tasks)} tasks are too few for {split_count} splits")
+
+
+def _format_shares(shares: Mapping[str, float]) -> str:
+    return ", ".join(f"{name} {share:g}" for name, share in shares.items())
+
+
+def _capacities(shares: Mapping[str, float], count: int) -> dict[str, float]:
+    return {name: share * count for name, share in shares.items() if share > 0}
+
+
+def _components(rows: Sequence[int], keys: Sequence[Sequence[Key]]) -> list[list[int]]:
+    """Rows that share keys, directly or through other rows; the largest component first, each in file order."""
+    parent = {row: row for row in rows}
+
+    def root(row: int) -> int:
+        while parent[row] != row:
+            parent[row] = row = parent[parent[row]]
+        return row
+
+    first: dict[Key, int] = {}
+    for row in rows:
+        for key in keys[row]:
+            lower, higher = sorted((root(first.setdefault(key, row)), root(row)))
+            parent[higher] = lower
+    groups: dict[int, list[int]] = defaultdict(list)
+    for row in rows:
+        groups[root(row)].append(row)
+    return sorted(groups.values(), key=lambda group: (-len(group), group[0]))
+
+
+class _SplitAssignment:
+    """Assigns rows to splits. `room` is the number of tasks that each split still takes."""
+
+    def __init__(
+        self, keys: Sequence[Sequence[Key]], kinds: Sequence[int], room: dict[str, float], draw: random.Random
+    ) -> None:
+        self.chosen: dict[str, list[int]] = {name: [] for name in room}
+        self.crossing: set[int] = set()
+        self.cut = 0
+        self._keys, self._kinds = keys, kinds
+        self._room = room
+        self._slack = max(1.0, SLACK * sum(room.values()))
+        self._draw = draw
+
+    def place(self, groups: Sequence[list[int]], giants: Literal["cut", "keep"]) -> None:
+        """Assigns every component, the largest first and those of equal size in random order."""
+        order = sorted(self._draw.sample(groups, len(groups)), key=len, reverse=True)
+        for group in order:
+            # What fits is drawn by room, so that a split's small and large components are a fair sample of all.
+            fitting = {name: room for name, room in self._room.items() if len(group) <= room + self._slack}
+            weights = [max(room, 1e-9) for room in fitting.values()]
+            if fitting:
+                self._take(self._draw.choices(list(fitting), weights)[0], group)
+            elif giants == "keep":
+                self._take(max(self._room, key=self._room.__getitem__), group)
+            else:
+                self._divide(group)
+
+    def _take(self, name: str, rows: Iterable[int]) -> None:
+        members = list(rows)
+        self.chosen[name] += members
+        self._room[name] -= len(members)
+
+    def _divide(self, group: list[int]) -> None:
+        """Cuts a component in proportion to the remaining capacity, the smallest part first.
+
+        The largest gets the rest.
+        """
+        self.cut += 1
+        total = sum(max(0.0, room) for room in self._room.values())
+        targets = {name: len(group) * max(0.0, room) / total for name, room in self._room.items()}
+        rest = set(group)
+        *small, largest = sorted(targets, key=lambda name: (targets[name], name))
+        mix = Counter(self._kinds[row] for row in group)
+        for name in small:
+            kinds = {kind: targets[name] * count / len(group) for kind, count in sorted(mix.items())}
+            region, touched = grow_region(rest, self._keys, self._kinds, kinds, self._draw)
+            self._take(name, sorted(region))
+            self.crossing |= touched
+            rest -= region | touched
+        self._take(largest, sorted(rest))
+
+
+def grow_region(
+    rows: Iterable[int],
+    keys: Sequence[Sequence[Key]],
+    kinds: Sequence[int],
+    targets: Mapping[int, float],
+    draw: random.Random,
+) -> tuple[set[int], set[int]]:
+    """A region of about `targets` rows of each kind, and the rows outside that share a key with it.
+
+    Greedy: the next row has the kind that lacks most rows, and its new keys have the fewest users; ties are random.
+    Each key enters once, so the work is linear in the uses of keys, apart from the heaps.
+    """
+    order = draw.sample(sorted(rows), len(set(rows)))
+    turn = {row: at for at, row in enumerate(order)}
+    users: dict[Key, list[int]] = defaultdict(list)
+    for row in order:
+        for key in keys[row]:
+            users[key].append(row)
+    cost = {row: sum(len(users[key]) for key in keys[row]) for row in order}
+    lacking = dict(targets)
+    heaps: dict[int, list[tuple[int, int, int]]] = defaultdict(list)
+    for row in order:
+        heapq.heappush(heaps[kinds[row]], (cost[row], turn[row], row))
+    region: set[int] = set()
+    inside: set[Key] = set()
+    while (kind := max(lacking, key=lambda candidate: (lacking[candidate], candidate), default=None)) is not None:
+        if lacking[kind] < 0.5 or not heaps[kind]:
+            del lacking[kind]
+            continue
+        price, _, row = heapq.heappop(heaps[kind])
+        if row in region or price != cost[row]:
+            continue
+        region.add(row)
+        lacking[kind] -= 1
+        for key in keys[row]:
+            if key in inside:
+                continue
+            inside.add(key)
+            for neighbour in users[key]:
+                cost[neighbour] -= len(users[key])
+                heapq.heappush(heaps[kinds[neighbour]], (cost[neighbour], turn[neighbour], neighbour))
+    return region, {row for key in inside for row in users[key]} - region
+
+
+def _renamed(tasks: Sequence[Task], chosen: Mapping[str, Iterable[int]], name: str) -> dict[int, Task]:
+    """The assigned tasks by row, with split and namespaced id. A namespace of this set is not added twice."""
+    prefix = re.compile(rf"{re.escape(name)}/(?:{'|'.join(map(re.escape, chosen))})/")
+    plain = [prefix.sub("", task.id, count=1) if prefix.match(task.id) else task.id for task in tasks]
+    ids = plain if len(set(plain)) == len(plain) else [task.id for task in tasks]
+    return {
+        row: replace(tasks[row], id=f"{name}/{split}/{ids[row]}", split=split)
+        for split, rows in chosen.items()
+        for row in rows
+    }
+
+
+def _document_uses(chosen: Mapping[str, Sequence[int]], keys: Sequence[Sequence[Key]]) -> dict[str, float]:
+    uses = Counter(key for task_keys in keys for key in task_keys if key[0] == "document")
+    means = {}
+    for name, rows in chosen.items():
+        counts = [uses[key] for row in rows for key in keys[row] if key[0] == "document"]
+        means[name] = sum(counts) / len(counts) if counts else 0.0
+    return means

@@ -1,0 +1,177 @@
+"""`ctx1 synth trajectories`, as a user runs it."""
+
+import json
+from dataclasses import asdict
+
+import pytest
+
+from context_agent.cli.synth_demonstrations import trajectories
+from context_agent.policies.scripted_server import rank_seen, says
+from context_agent.synth_data.demonstrations import DemonstrationFilters
+from tests.cli.conftest import passages
+from tests.policies.chatting import serving
+
+
+@pytest.fixture
+def tasks(tmp_path):
+    """Questions about a passage and one that its text names, under the ids that the notes have in their index."""
+    pairs = [(a, b) for a in passages() for b in passages() if a is not b and b["title"] in a["text"]][:6]
+    rows = [
+        {"id": f"q{n}", "question": f"What is told of {a['title']}?", "gold": [f"{a['id']}.md", f"{b['id']}.md"]}
+        for n, (a, b) in enumerate(pairs)
+    ]
+    path = tmp_path / "tasks.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    return path
+
+
+def test_the_oracle_plays_and_a_second_run_plays_nothing(inside, tmp_path, tasks, index):
+    command = ("synth", "trajectories", tasks, "--path", index, "--out", "out", "--window", 4096, "--json")
+    done = inside(*command)
+    assert done.returncode == 0, done.stderr
+    report = json.loads(done.stdout)
+    assert report["episodes"] == 6
+    assert sum(report["kept"].values()) >= 4
+    assert len(list((tmp_path / "out" / "kept").iterdir())) == sum(report["kept"].values())
+    again = json.loads(inside(*command).stdout)
+    assert again["resumed"] == 6
+    assert again["kept"] == report["kept"]
+
+
+def test_the_pace_is_the_oracles_and_another_one_is_another_run(inside, tasks, index):
+    command = ("synth", "trajectories", tasks, "--path", index, "--out", "out", "--json")
+    slow = json.loads(inside(*command, "--pace", 1, "--prune-at", 0.1).stdout)
+    assert slow["episodes"] == 6
+    other = inside(*command, "--pace", 2, "--prune-at", 0.1)
+    assert other.returncode == 2
+    assert "pace=1" in other.stderr
+
+
+def test_people_get_a_table(inside, tasks, index):
+    done = inside("synth", "trajectories", tasks, "--path", index, "--out", "out", "--noise", 0.2)
+    assert done.returncode == 0, done.stderr
+    assert "6 tasks, 6 episodes (0 from earlier runs)" in done.stdout
+    assert "chunks per prune" in done.stdout
+
+
+def test_rules_come_from_a_file(inside, tmp_path, tasks, index):
+    (tmp_path / "own.toml").write_text("[synth.trajectories]\nmin-output-recall = 1.0\nlow-rate = 0.0\n")
+    done = inside(
+        "synth", "trajectories", tasks, "--path", index, "--out", "out", "--json", "--config", tmp_path / "own.toml"
+    )
+    assert done.returncode == 0, done.stderr
+    report = json.loads(done.stdout)
+    assert report["filters"]["min_output_recall"] == 1.0
+    assert report["kept"]["high"] == report["kept"]["low"] == 0
+
+
+def test_a_language_model_teaches(inside, tasks, index):
+    def model(body):
+        if any(message["role"] == "tool" for message in body["messages"]):
+            return rank_seen(body)
+        return says(calls=[("search_corpus", {"query": str(body["messages"][-1]["content"])[-80:]})])
+
+    with serving(*[model] * 40) as server:
+        options = ("--expert", "chat", "--base-url", server.url, "--model", "scripted")
+        done = inside("synth", "trajectories", tasks, "--path", index, "--out", "out", "--json", *options)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["episodes"] == 6
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [("", "there are no tasks"), ('{"id": "a"}\n', "no field question")],
+)
+def test_a_file_without_tasks_is_told_in_a_line(inside, tmp_path, index, text, words):
+    (tmp_path / "empty.jsonl").write_text(text)
+    done = inside("synth", "trajectories", "empty.jsonl", "--path", index, "--out", "out")
+    assert done.returncode == 1
+    assert words in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_tasks_that_cannot_be_played_fail_the_command(inside, tmp_path, index):
+    (tmp_path / "far.jsonl").write_text('{"id": "a", "question": "Who?", "gold": ["nowhere"]}\n')
+    done = inside("synth", "trajectories", "far.jsonl", "--path", index, "--out", "out")
+    assert done.returncode == 1
+    assert "gold not in the index 1" in done.stdout
+
+
+def test_the_numbers_on_the_command_line_are_those_of_the_filters():
+    flags = {option.name: option.default for option in trajectories.params}
+    shown = {name: value for name, value in asdict(DemonstrationFilters()).items() if name != "seed"}
+    assert {name: flags[name] for name in shown} == shown
+
+
+QUESTION = "Which river flows past the birthplace of the engineer who designed Orm Skerry Light?"
+
+
+@pytest.fixture
+def found(inside, index):
+    """A search whose trajectory was kept in `kept`."""
+    done = inside("search", QUESTION, "--path", index, "--json", "--save", "kept")
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+@pytest.fixture
+def amended(inside, notes, found, tmp_path):
+    """Another index of the notes, in which the best document of the search is worded otherwise."""
+    folder = tmp_path / "amended"
+    folder.mkdir()
+    best = found["documents"][0]["id"]
+    for path in notes.iterdir():
+        text = path.read_text(encoding="utf-8")
+        (folder / path.name).write_text(text + "\nAmended.\n" if path.name in best else text, encoding="utf-8")
+    assert inside("index", folder, "--path", "amended-index").returncode == 0
+    return tmp_path / "amended-index"
+
+
+def test_the_same_index_shows_the_same(inside, index, found):
+    done = inside("synth", "replay-check", "kept", "--path", index, "--out", "lessons", "--json")
+    report = json.loads(done.stdout)
+    assert (done.returncode, report["checked"], report["same"], report["causes"]) == (0, 1, 1, {})
+    again = inside("synth", "replay-check", "lessons/kept", "--path", index)
+    assert (again.returncode, "1 of 1 episodes are shown as they were recorded" in again.stdout) == (0, True)
+
+
+def test_what_changed_is_said_and_left_out(inside, found, amended, tmp_path):
+    done = inside("synth", "replay-check", "kept", "--path", amended, "--out", "lessons")
+    assert done.returncode == 1
+    assert "0 of 1 episodes" in done.stdout
+    assert "1  text changed" in done.stdout
+    assert ": text changed, turn " in done.stdout
+    assert list((tmp_path / "lessons" / "kept").iterdir()) == []
+    assert json.loads((tmp_path / "lessons" / "dropped.jsonl").read_text())["cause"] == "text changed"
+    assert json.loads((tmp_path / "lessons" / "report.json").read_text())["differ"] == 1
+
+
+def test_an_index_of_another_name_is_not_played_on(inside, notes, found):
+    assert inside("index", notes, "--path", "other", "--collection", "memos").returncode == 0
+    told = ("synth", "replay-check", "kept", "--path", "other", "--collection", "memos")
+    refused, played = inside(*told), inside(*told, "--any-corpus")
+    assert (refused.returncode, "other corpus, before the first turn" in refused.stdout) == (1, True)
+    assert (played.returncode, "1 of 1 episodes" in played.stdout) == (0, True)
+
+
+def test_what_people_liked_becomes_lessons(inside, index, found, amended, tmp_path):
+    ids = [one["id"] for one in found["documents"]]
+    name = found["trajectory"].rpartition("/")[2].removesuffix(".jsonl")
+    judged = inside("feedback", name, "--trajectories", "kept", "--relevant", ids[0], "--rating", 5)
+    assert judged.returncode == 0, judged.stderr
+    with (tmp_path / "kept" / "feedback.jsonl").open("a") as log:
+        log.write('{"id": "x", "trajectory": "absent", "rating": 5}\n')
+    told = ("synth", "from-feedback", "kept/feedback.jsonl", "--trajectories", "kept", "--out", "tasks.jsonl")
+    done = inside(*told, "--path", index, "--sft", "lessons", "--json")
+    report = json.loads(done.stdout)
+    assert done.returncode == 0, done.stderr
+    assert (report["sft"]["judged"], report["sft"]["kept"], report["sft"]["dropped"]) == (2, 1, {"unknown": 1})
+    assert report["sft"]["replay"]["same"] == 1
+    assert [path.stem for path in (tmp_path / "lessons" / "kept").iterdir()] == [name]
+    changed = inside(*told, "--path", amended, "--sft", "lessons")
+    assert changed.returncode == 0, changed.stderr
+    assert "0 of 2 judged trajectories kept in lessons. Dropped: 1 unknown, 1 changed." in changed.stdout
+    assert "text changed" in changed.stderr
+    assert list((tmp_path / "lessons" / "kept").iterdir()) == []
+    unchecked = inside(*told, "--path", amended, "--sft", "lessons", "--keep-changed")
+    assert "1 of 2 judged trajectories" in unchecked.stdout

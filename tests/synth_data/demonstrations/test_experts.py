@@ -1,0 +1,167 @@
+"""The oracle expert: what a policy that imitates it sees could have been done without knowing the gold."""
+
+import pytest
+
+from context_agent import BridgePolicy, Document, MemoryCorpus, SearchAgent
+from context_agent.errors import ConfigError
+from context_agent.eval.gold import gold_of
+from context_agent.harness.profile import context_1, default
+from context_agent.harness.trajectory import ActionTaken, EditApplied
+from context_agent.policies.renderers.harmony import HarmonyRenderer
+from context_agent.pruning.view import Block
+from context_agent.questions import Question
+from context_agent.synth_data.demonstrations.experts import OraclePolicy, OracleSettings
+from context_agent.train.rows import taught
+from tests.retrieval.fakes import HashEmbedder
+
+QUESTION = Question("q", "In which town was the designer of the Almar Bridge born?", gold=("bridge", "designer"))
+
+
+def documents():
+    """A bridge, its designer, and two dozen others that look alike."""
+    yield Document(
+        "bridge", "The Almar Bridge crosses the Oste. It was designed by Ilka Verdun in 1911.", "Almar Bridge"
+    )
+    yield Document("designer", "Ilka Verdun was born in Prell and studied engines there.", "Ilka Verdun")
+    for number in range(24):
+        text = f"The Bridge of Town {number} was designed by a designer born in town number {number}. " * 3
+        yield Document(f"d{number}", text, f"Bridge {number}")
+
+
+@pytest.fixture(scope="module")
+def corpus():
+    return MemoryCorpus(documents(), embedder=HashEmbedder())
+
+
+def play(corpus, question=QUESTION, *, window=2048, profile=None, seed=0, **manner):
+    profile = profile or default()
+    gold = gold_of(question, corpus)
+    policy = OraclePolicy(BridgePolicy(), gold, settings=OracleSettings(**manner), extended=profile.extended_arguments)
+    agent = SearchAgent(corpus, policy, budget=window, profile=profile, seed=seed)
+    (trajectory,) = agent.search(question.question, k=30).trajectories
+    return trajectory
+
+
+def actions(trajectory):
+    return [event.action for event in trajectory.events if isinstance(event, ActionTaken)]
+
+
+def shown_before(trajectory):
+    """The views before each action."""
+    return list(trajectory.views())[:-1]
+
+
+def test_it_finds_all_gold_ranks_it_first_and_stops(corpus):
+    trajectory = play(corpus)
+    assert [document.id for document in trajectory.end.documents] == ["bridge", "designer"]
+    assert trajectory.end.stop_reason == "finished"
+    assert trajectory.end.mistakes == 0
+    *_, final = trajectory.views()
+    met = {block.document_id for block in final.blocks}
+    assert {"bridge", "designer"} <= met
+    searched = [
+        view for view, action in zip(shown_before(trajectory), actions(trajectory), strict=True) if action.calls
+    ]
+    for view in searched[1:]:
+        assert not {"bridge", "designer"} <= {block.document_id for block in view.blocks}, (
+            "it goes on only while needed"
+        )
+
+
+@pytest.mark.parametrize("noise", [0.0, 0.4])
+@pytest.mark.parametrize("profile", [default(), context_1()])
+def test_no_id_is_named_that_was_not_shown(corpus, profile, noise):
+    trajectory = play(corpus, profile=profile, noise=noise, prune_at=0.0)
+    for view, action in zip(shown_before(trajectory), actions(trajectory), strict=True):
+        seen = {segment.id for segment in view.segments if isinstance(segment, Block)}
+        named = {one.id for one in action.ranking or ()}
+        for call in action.calls:
+            named |= {*call.arguments.get("chunk_ids", ()), *call.arguments.get("all_but", ())}
+        assert named <= seen
+    assert trajectory.end.dropped == {}
+
+
+def test_it_prunes_in_batches_and_never_gold(corpus):
+    trajectory = play(corpus, prune_at=0.0)
+    edits = [event.edit for event in trajectory.events if isinstance(event, EditApplied)]
+    assert edits, "an episode in a small window prunes"
+    assert max(len(edit.pruned) for edit in edits) >= 3
+    *_, final = trajectory.views()
+    assert not any(block.document_id in QUESTION.gold for block in final.pruned)
+
+
+def test_by_noise_gold_goes_and_comes_back(corpus):
+    restored = 0
+    for seed in range(8):
+        trajectory = play(corpus, noise=0.5, prune_at=0.0, seed=seed)
+        restored += any(event.edit.restored for event in trajectory.events if isinstance(event, EditApplied))
+        assert {document.id for document in trajectory.end.documents} >= {"bridge", "designer"}
+    assert restored
+    assert play(corpus, noise=0.5, seed=1).without_timestamps() == play(corpus, noise=0.5, seed=1).without_timestamps()
+
+
+def test_what_a_profile_does_not_declare_is_not_used(corpus):
+    trajectory = play(corpus, profile=context_1(), prune_at=0.0)
+    arguments = {name for action in actions(trajectory) for call in action.calls for name in call.arguments}
+    assert arguments <= {"query", "chunk_ids"}
+
+
+def test_a_title_is_searched_only_once_it_was_read(corpus):
+    trajectory = play(corpus)
+    for view, action in zip(shown_before(trajectory), actions(trajectory), strict=True):
+        read = (view.question + view.text()).casefold()
+        for call in action.calls:
+            if "verdun" in str(call.arguments.get("query", "")).casefold():
+                assert "verdun" in read
+
+
+def test_where_gold_cannot_be_found_it_ends_with_a_few_candidates(corpus):
+    far = Question("q", "Who painted the harbour?", gold=("bridge", "designer"))
+    trajectory = play(corpus, far, hedge=2, search_titles=False)
+    found = [document.id for document in trajectory.end.documents]
+    assert len([one for one in found if one not in far.gold]) <= 2
+    assert trajectory.end.stop_reason in ("finished", "no_ranking")
+
+
+def test_gold_by_fact_is_met_by_any_of_its_chunks(corpus):
+    facts = Question("q", QUESTION.question, facts=(("bridge_0", "d0_0"), ("designer_0",)))
+    trajectory = play(corpus, facts)
+    ranked = [document.id for document in trajectory.end.documents]
+    assert "designer" in ranked
+    assert {"bridge", "d0"} & set(ranked)
+
+
+def test_its_episodes_make_rows_to_train_on(corpus):
+    renderer = HarmonyRenderer()
+    trajectory = play(corpus, prune_at=0.0)
+    rows = taught(trajectory, renderer)
+    edits = sum(isinstance(event, EditApplied) for event in trajectory.events)
+    assert 1 <= len(rows) <= edits + 1
+    told = renderer.decode(rows[0].input_ids)
+    assert "You are a retrieval subagent" in told, "the prompt that a pupil will have is in view"
+    trained = renderer.decode([t for t, keep in zip(rows[-1].input_ids, rows[-1].loss_mask, strict=True) if keep])
+    assert "<Document id=bridge_0>" in trained
+
+
+@pytest.mark.parametrize("wrong", [{"noise": 1.0}, {"prune_at": 2.0}, {"batch": 0}, {"hedge": -1}])
+def test_a_manner_that_cannot_work_is_refused(wrong):
+    with pytest.raises(ConfigError, match=next(iter(wrong))):
+        OracleSettings(**wrong)
+
+
+def test_a_slower_pace_makes_more_turns_of_fewer_searches(corpus):
+    hasty, slow = play(corpus, window=4096), play(corpus, window=4096, pace=1)
+    at_once = [sum(call.name == "search_corpus" for call in action.calls) for action in actions(slow)]
+    assert max(at_once) == 1
+    assert len(actions(slow)) > len(actions(hasty))
+    assert [document.id for document in slow.end.documents] == ["bridge", "designer"]
+    with pytest.raises(ConfigError, match="pace"):
+        OracleSettings(pace=0)
+
+
+def test_pruning_begins_where_it_is_told_to(corpus):
+    late, early = (play(corpus, window=4096, pace=1, prune_at=share, batch=1) for share in (1.0, 0.0))
+    prunes = [
+        sum(bool(event.edit.pruned) for event in one.events if isinstance(event, EditApplied)) for one in (late, early)
+    ]
+    assert prunes[0] < prunes[1]

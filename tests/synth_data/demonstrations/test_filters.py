@@ -1,0 +1,131 @@
+"""The rules that keep an episode or drop it."""
+
+import random
+
+import pytest
+
+from context_agent.errors import ConfigError
+from context_agent.synth_data.demonstrations import DemonstrationFilters, ExpertEpisode, filter_episodes
+from context_agent.synth_data.demonstrations.filters import uniform_draw
+
+
+def episode(task="t", rollout=0, *, seen=1.0, given=1.0, **fields):
+    values = {
+        "task": task,
+        "rollout": rollout,
+        "file": f"{task}-{rollout}.jsonl",
+        "expert": "scripted",
+        "type": "",
+        "hops": 2,
+        "trajectory_recall": seen,
+        "output_recall": given,
+        "precision": given,
+        "prune_accuracy": None,
+        "turns": 3,
+        "tokens": 900,
+        "searches": 4,
+        "prunes": 1,
+        "pruned": 5,
+        "restores": 0,
+        "mistakes": 0,
+        "stop_reason": "finished",
+        "bytes": 10,
+        **fields,
+    }
+    return ExpertEpisode(**values)
+
+
+def reasons(episodes, **numbers):
+    return [(verdict.keep, verdict.reason) for verdict in filter_episodes(episodes, DemonstrationFilters(**numbers))]
+
+
+@pytest.mark.parametrize(
+    ("one", "expected"),
+    [
+        (episode(), (True, "high")),
+        (episode(seen=0.75, given=0.5), (True, "high")),
+        (episode(stop_reason="window"), (False, "malformed")),
+        (episode(stop_reason="no_ranking"), (False, "malformed")),
+        (episode(mistakes=3), (False, "malformed")),
+        (episode(mistakes=2), (True, "high")),
+        (episode(seen=1.0, given=0.5), (False, "lost")),
+        (episode(seen=0.5, given=0.0), (False, "lost")),
+        (episode(seen=0.9, given=0.45), (True, "high")),
+    ],
+)
+def test_an_episode_by_itself(one, expected):
+    assert reasons([one]) == [expected]
+
+
+def test_both_thresholds_must_be_passed_not_met():
+    at = [episode("a", seen=0.5, given=0.45), episode("b", seen=0.6, given=0.4)]
+    assert [reason for _, reason in reasons(at)] == ["low", "low"]
+
+
+def test_low_episodes_are_sampled_the_less_the_less_they_found():
+    def kept(seen, given, **numbers):
+        drawn = [episode(f"t{number}", seen=seen, given=given) for number in range(2000)]
+        return sum(ok for ok, _ in reasons(drawn, **numbers)) / len(drawn)
+
+    assert kept(0.5, 0.4) == pytest.approx(0.5, abs=0.04)
+    assert kept(0.25, 0.2) == pytest.approx(0.25, abs=0.04)
+    assert kept(0.1, 0.1) == pytest.approx(0.5 * (0.2 + 0.25) / 2, abs=0.03)
+    assert kept(0.5, 0.4, low_rate=0) == 0
+    assert kept(0.5, 0.4, low_rate=1) == 1
+
+
+def test_of_a_task_s_good_episodes_the_best_stays():
+    good = [
+        episode("t", 0, given=0.75),
+        episode("t", 1, turns=5),
+        episode("t", 2, turns=4),
+        episode("t", 3, turns=4, tokens=2000),
+        episode("u", 0),
+    ]
+    assert [ok for ok, _ in reasons(good)] == [False, False, True, False, True]
+    assert [reason for ok, reason in reasons(good) if not ok] == ["repeated"] * 3
+    assert [ok for ok, _ in reasons(good, high_per_task=2)] == [False, False, True, True, True]
+    assert all(ok for ok, _ in reasons(good, high_per_task=0))
+
+
+def test_at_most_a_twentieth_hands_back_nothing_and_one_a_task():
+    good = [episode(f"g{number}") for number in range(95)]
+    empty = [episode(f"e{number}", rollout, seen=0, given=0) for number in range(20) for rollout in range(3)]
+    found = filter_episodes(good + empty, DemonstrationFilters())
+    kept = [verdict.episode for verdict in found if verdict.keep and verdict.reason == "zero"]
+    assert len(kept) == 5, "5 of 100"
+    assert len({one.task for one in kept}) == 5
+    few = filter_episodes(good[:18] + empty, DemonstrationFilters())
+    assert not any(verdict.keep for verdict in few if verdict.reason == "zero"), "1 of 19 were more than 5 %"
+    both = reasons([episode("e", 0, seen=0, given=0), episode("e", 1, seen=0, given=0)], max_zero_share=1)
+    assert sorted(both) == [(False, "zero"), (True, "zero")]
+
+
+def test_the_order_of_the_episodes_changes_nothing():
+    draw = random.Random(3)
+    episodes = [
+        episode(f"t{number % 40}", number, seen=draw.choice([0, 0.3, 0.5, 1]), given=draw.choice([0, 0.3, 0.5, 1]))
+        for number in range(300)
+    ]
+    expected = {verdict.episode.file: verdict for verdict in filter_episodes(episodes, DemonstrationFilters())}
+    assert len({(verdict.keep, verdict.reason) for verdict in expected.values()}) > 4, "the draw reaches most rules"
+    for _ in range(5):
+        draw.shuffle(episodes)
+        assert {
+            verdict.episode.file: verdict for verdict in filter_episodes(episodes, DemonstrationFilters())
+        } == expected
+    other = {verdict.episode.file: verdict for verdict in filter_episodes(episodes, DemonstrationFilters(seed=1))}
+    assert other != expected
+
+
+def test_chance_is_even_and_of_the_seed():
+    drawn = [uniform_draw(0, "low", f"t{number}") for number in range(5000)]
+    assert sum(drawn) / len(drawn) == pytest.approx(0.5, abs=0.02)
+    assert all(0 <= value < 1 for value in drawn)
+    assert uniform_draw(0, "low", "a") != uniform_draw(1, "low", "a") != uniform_draw(1, "zero", "a")
+
+
+@pytest.mark.parametrize("numbers", [{"low_rate": 1.5}, {"max_gap": -0.1}, {"max_mistakes": -1}])
+def test_a_number_out_of_range_is_named(numbers):
+    with pytest.raises(ConfigError, match=next(iter(numbers))):
+        DemonstrationFilters(**numbers)

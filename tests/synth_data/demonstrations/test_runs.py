@@ -1,0 +1,320 @@
+"""A folder of trajectories: whole, resumable, and the same bytes whatever happened on the way."""
+
+import asyncio
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from context_agent import Action, MemoryCorpus, ScriptedPolicy
+from context_agent.errors import ConfigError, DataError, PolicyError
+from context_agent.harness.profile import default
+from context_agent.harness.trajectory_file import read
+from context_agent.policies.chat import ChatPolicy
+from context_agent.policies.renderers.harmony import HarmonyRenderer
+from context_agent.policies.scripted import rank_view
+from context_agent.policies.scripted_server import fails, rank_seen, says
+from context_agent.pruning.budget import Budget
+from context_agent.synth_data.demonstrations import (
+    DemonstrationFilters,
+    DemonstrationSettings,
+    instructed_expert,
+    make_demonstrations,
+    oracle_expert,
+)
+from context_agent.train.rows import taught
+from tests.actions import search
+from tests.conftest import made_documents
+from tests.policies.chatting import serving
+from tests.retrieval.fakes import HashEmbedder
+from tests.synth_data.tasks import task
+
+SMALL = DemonstrationSettings(budget=Budget(2048), expert="oracle")
+
+
+@pytest.fixture(scope="module")
+def corpus():
+    return MemoryCorpus(made_documents(), embedder=HashEmbedder())
+
+
+def tasks(count=8):
+    """Each asks for an entry and the one that it cites."""
+    return [
+        task(f"t{n}", f"d{n}", f"d{n * 7 % 60}", question=f"What does the entry cited by SENTINEL-{n:04d} tell?")
+        for n in range(1, count + 1)
+    ]
+
+
+def play(folder, corpus, asked=None, expert=None, settings=SMALL):
+    expert = expert or oracle_expert(profile=default())
+    return asyncio.run(make_demonstrations(tasks() if asked is None else asked, corpus, expert, folder, settings))
+
+
+def files(folder):
+    """What a run leaves for others, by path; the journal's order is the order of completion."""
+    names = (path for path in folder.rglob("*") if path.is_file() and not path.name.endswith(".journal"))
+    return {str(path.relative_to(folder)): path.read_bytes() for path in names}
+
+
+def listed(folder, name="trajectories.jsonl"):
+    return [json.loads(line) for line in (folder / name).read_text().splitlines()]
+
+
+class Counting:
+    """The oracle, counting the episodes that it opens; from the `failing`th on it fails."""
+
+    def __init__(self, failing=None):
+        self.opened = 0
+        self._failing = failing
+        self._oracle = oracle_expert(profile=default())
+
+    def __call__(self, gold):
+        self.opened += 1
+        if self._failing is not None and self.opened >= self._failing:
+            raise PolicyError("the server is gone")
+        return self._oracle(gold)
+
+
+def test_what_is_kept_is_listed_and_can_be_taught(tmp_path, corpus):
+    report = play(tmp_path, corpus)
+    rows = listed(tmp_path)
+    assert report.episodes == 8
+    assert len(rows) == sum(report.kept.values()) > 4
+    assert {row["file"] for row in rows} == {path.name for path in (tmp_path / "kept").iterdir()}
+    for row in rows:
+        trajectory = read(tmp_path / "kept" / row["file"])
+        trajectory.verify()
+        assert trajectory.header.question_id == row["task"]
+        assert trajectory.header.policy == row["teacher"]
+        assert trajectory.end.turns == row["turns"]
+        assert taught(trajectory, HarmonyRenderer())
+        assert {"trajectory_recall", "output_recall", "tokens"} <= set(row)
+    assert json.loads((tmp_path / "report.json").read_text())["kept"] == report.kept
+
+
+def test_equal_runs_give_equal_bytes_whatever_the_concurrency(tmp_path, corpus):
+    play(tmp_path / "a", corpus)
+    play(tmp_path / "b", corpus, settings=replace(SMALL, concurrency=1))
+    assert files(tmp_path / "a") == files(tmp_path / "b")
+
+
+def test_a_run_that_failed_half_way_goes_on(tmp_path, corpus):
+    play(tmp_path / "whole", corpus)
+    failing = Counting(failing=5)
+    report = play(tmp_path / "broken", corpus, expert=failing)
+    assert report.unplayed == {"failed: PolicyError": 4}
+    assert report.episodes == 4
+    second = Counting()
+    report = play(tmp_path / "broken", corpus, expert=second)
+    assert second.opened == 4, "no finished episode is played again"
+    assert report.resumed == 4
+    whole, broken = files(tmp_path / "whole"), files(tmp_path / "broken")
+    assert whole == broken
+    third = Counting()
+    play(tmp_path / "broken", corpus, expert=third)
+    assert third.opened == 0
+
+
+def test_a_lost_or_cut_file_is_played_again(tmp_path, corpus):
+    play(tmp_path, corpus)
+    before = files(tmp_path)
+    first, second, *_ = sorted((tmp_path / "kept").iterdir())
+    first.unlink()
+    second.write_bytes(second.read_bytes()[:300])
+    (tmp_path / "new").mkdir()
+    (tmp_path / "new" / "t1-0.jsonl.partial").write_text("{")
+    expert = Counting()
+    report = play(tmp_path, corpus, expert=expert)
+    assert expert.opened == report.again == 2
+    after = files(tmp_path)
+    assert before == after
+
+
+def test_other_filters_sort_the_same_episodes_anew(tmp_path, corpus):
+    play(tmp_path, corpus)
+    kept = {row["file"] for row in listed(tmp_path)}
+    strict = replace(
+        SMALL, filters=DemonstrationFilters(max_mistakes=0, min_output_recall=1.0, low_rate=0.0, max_zero_share=0.0)
+    )
+    expert = Counting()
+    report = play(tmp_path, corpus, expert=expert, settings=strict)
+    assert expert.opened == 0
+    assert sum(report.kept.values()) == 0
+    assert {path.name for path in (tmp_path / "dropped").iterdir()} >= kept
+    assert {row["reason"] for row in listed(tmp_path, "dropped.jsonl")} <= {"low", "zero", "lost", "malformed"}
+    play(tmp_path, corpus)
+    assert {row["file"] for row in listed(tmp_path)} == kept
+
+
+def test_dropped_files_can_be_left_out_and_are_not_missed(tmp_path, corpus):
+    strict = DemonstrationFilters(min_output_recall=1.0, low_rate=0.0)
+    settings = replace(SMALL, filters=strict, keep_dropped=False)
+    play(tmp_path, corpus, settings=settings)
+    assert not list((tmp_path / "dropped").iterdir())
+    expert = Counting()
+    play(tmp_path, corpus, expert=expert, settings=settings)
+    assert expert.opened == 0
+    report = play(tmp_path, corpus, expert=expert)
+    assert expert.opened == report.again == sum(report.kept.values()), "what is to be kept after all is played again"
+
+
+def test_the_tasks_of_another_run_stay_in_the_folder_and_out_of_the_list(tmp_path, corpus):
+    play(tmp_path, corpus)
+    all_kept = {row["file"] for row in listed(tmp_path)}
+    play(tmp_path, corpus, asked=tasks()[:2])
+    assert {path.name for path in (tmp_path / "kept").iterdir()} == {row["file"] for row in listed(tmp_path)} < all_kept
+    expert = Counting()
+    play(tmp_path, corpus, expert=expert)
+    assert expert.opened == 0
+    assert {row["file"] for row in listed(tmp_path)} == all_kept
+
+
+def test_a_task_that_changed_is_another(tmp_path, corpus):
+    play(tmp_path, corpus, asked=tasks()[:2])
+    changed = [replace(tasks()[0], gold=("d1", "d9")), tasks()[1]]
+    expert = Counting()
+    play(tmp_path, corpus, asked=changed, expert=expert)
+    assert expert.opened == 1
+
+
+def test_a_folder_begun_otherwise_is_refused(tmp_path, corpus):
+    play(tmp_path, corpus, asked=tasks()[:1])
+    with pytest.raises(ConfigError, match="seed was 0 and is 5"):
+        play(tmp_path, corpus, asked=tasks()[:1], settings=replace(SMALL, seed=5))
+
+
+def test_bad_tasks_cost_themselves_alone(tmp_path, corpus):
+    asked = [
+        tasks()[0],
+        task("none"),
+        task("elsewhere", "d1", "nowhere"),
+        task("long", "d1", question="What is told of rivers and bridges? " * 400),
+        task("blank", "d1", question="  "),
+    ]
+    report = play(tmp_path, corpus, asked=asked)
+    assert report.episodes == 1
+    assert report.unplayed == {"gold not in the index": 1, "no gold": 1, "question does not fit": 2}
+    dropped = listed(tmp_path, "episodes.jsonl.dropped.jsonl")
+    assert any("nowhere" in row["detail"] for row in dropped)
+    with pytest.raises(DataError, match="no tasks"):
+        play(tmp_path / "empty", corpus, asked=[])
+
+
+def test_a_expert_that_ranks_nothing_it_saw_is_dropped_as_malformed(tmp_path, corpus):
+    expert = instructed_expert(ScriptedPolicy([search("rivers"), Action(text="Done.")]))
+    report = play(tmp_path, corpus, expert=expert, settings=DemonstrationSettings(expert="s"))
+    assert report.dropped["malformed"] == 8
+    assert {row["stop_reason"] for row in listed(tmp_path, "dropped.jsonl")} == {"no_ranking"}
+
+
+def test_rollouts_of_a_task_compete(tmp_path, corpus):
+    everything = DemonstrationFilters(min_trajectory_recall=0, min_output_recall=0, max_gap=0)
+    settings = replace(SMALL, rollouts=3, filters=everything)
+    report = play(tmp_path, corpus, asked=tasks()[:2], settings=settings)
+    assert report.episodes == 6
+    assert report.kept["high"] == 2
+    assert report.dropped["repeated"] == 4
+
+
+def test_a_chat_expert_whose_server_fails_half_of_the_calls(tmp_path, corpus):
+    """Two of four requests are refused. Retried, all tasks are played; without retries, reruns play the rest."""
+    lock, count = threading.Lock(), iter(range(10_000))
+
+    def unreliable(body):
+        with lock:
+            number = next(count)
+        if number % 4 > 1:
+            return fails(503, "overloaded", headers={"Retry-After": "0"})
+        if not any(message["role"] == "tool" for message in body["messages"]):
+            asked = " ".join(str(message.get("content")) for message in body["messages"]).split("SENTINEL")[-1][:5]
+            return says(calls=[("search_corpus", {"query": f"SENTINEL{asked}"}), ("search_corpus", {"query": "sea"})])
+        return rank_seen(body)
+
+    settings = DemonstrationSettings(concurrency=1, filters=DemonstrationFilters(low_rate=1.0, max_zero_share=1.0))
+    with serving(*[unreliable] * 400) as server:
+        patient = ChatPolicy("scripted", base_url=server.url, backoff=0.01, timeout=5.0)
+        report = play(tmp_path / "a", corpus, expert=instructed_expert(patient), settings=settings)
+        assert report.unplayed == {}
+        assert report.episodes == 8
+        hasty = ChatPolicy("scripted", base_url=server.url, backoff=0.01, timeout=5.0, retries=0)
+        found = [play(tmp_path / "b", corpus, expert=instructed_expert(hasty), settings=settings) for _ in range(12)]
+    assert found[0].unplayed, "some episodes failed at first"
+    assert found[-1].episodes > found[0].episodes, "and are tried again"
+    for row in listed(tmp_path / "a"):
+        trajectory = read(tmp_path / "a" / "kept" / row["file"])
+        (*_, last) = taught(trajectory, HarmonyRenderer())
+        told = HarmonyRenderer().decode([t for t, keep in zip(last.input_ids, last.loss_mask, strict=True) if keep])
+        assert "<Document id=" in told
+
+
+SCRIPT = """
+import asyncio, sys
+from pathlib import Path
+from context_agent import MemoryCorpus
+from context_agent.harness.profile import default
+from context_agent.synth_data.demonstrations import make_demonstrations, oracle_expert
+from tests.conftest import made_documents
+from tests.retrieval.fakes import HashEmbedder
+from tests.synth_data.demonstrations import test_runs as here
+
+class Slow:
+    def __init__(self, inner): self.inner = inner
+    def __call__(self, gold):
+        policy = self.inner(gold)
+        opened = policy.open
+        def slow(*args, **options):
+            actor = opened(*args, **options)
+            act = actor.act
+            async def late(view):
+                await asyncio.sleep(0.1)
+                return await act(view)
+            actor.act = late
+            return actor
+        policy.open = slow
+        return policy
+
+corpus = MemoryCorpus(made_documents(), embedder=HashEmbedder())
+print("ready", flush=True)
+expert = Slow(oracle_expert(profile=default()))
+asyncio.run(make_demonstrations(here.tasks(), corpus, expert, Path(sys.argv[1]), here.SMALL))
+"""
+
+
+def test_a_killed_run_goes_on_and_ends_with_the_same_bytes(tmp_path, corpus):
+    play(tmp_path / "whole", corpus)
+    folder = tmp_path / "killed"
+    settings = {**os.environ, "PYTHONPATH": str(Path.cwd())}
+    process = subprocess.Popen([sys.executable, "-c", SCRIPT, folder], stdout=subprocess.PIPE, env=settings)
+    process.stdout.readline()
+    journal = folder / "episodes.jsonl.journal"
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline and not (journal.exists() and journal.read_bytes().count(b"\n") > 2):
+        time.sleep(0.01)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    done = journal.read_bytes().count(b"\n") - 1
+    assert done > 1
+    expert = Counting()
+    play(folder, corpus, expert=expert)
+    assert expert.opened == 8 - done
+    whole, killed = files(tmp_path / "whole"), files(folder)
+    whole.pop("report.json")
+    killed.pop("report.json")
+    assert whole == killed
+
+
+def test_the_policy_ranked_by_view_has_the_prompt_in_view(tmp_path, corpus):
+    settings = DemonstrationSettings(
+        expert="s", filters=DemonstrationFilters(low_rate=1.0, max_zero_share=1.0, max_gap=0.0)
+    )
+    quiet = ScriptedPolicy([search("SENTINEL-0001", "rivers"), rank_view], instructed=False)
+    play(tmp_path, corpus, expert=instructed_expert(quiet), settings=settings)
+    (row, *_) = listed(tmp_path)
+    assert "retrieval subagent" in (tmp_path / "kept" / row["file"]).read_text()

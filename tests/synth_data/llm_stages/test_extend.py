@@ -1,0 +1,124 @@
+"""Extension: one bridging document that says the old answer and two more; all else is dropped with its reason."""
+
+import asyncio
+import json
+
+import pytest
+
+from context_agent.policies.scripted_server import ScriptedServer, says
+from context_agent.synth_data.domains import load_domain
+from context_agent.synth_data.llm_stages.context import StageContext
+from context_agent.synth_data.llm_stages.model import StructuredModel, StructuredModelOptions
+from context_agent.synth_data.llm_stages.writing import extend
+from context_agent.synth_data.stages import DropRow
+from tests.synth_data.llm_stages.writing import corpus, row_of
+from tests.synth_data.tasks import task
+
+TASK = task(
+    "t1",
+    "mason0",
+    "tower0",
+    "town0",
+    question="Which stream flows past the old walls?",
+    clues="A stream flows past old walls.",
+    answer="Barlume",
+    hops=1,
+)
+MADE = {
+    "clues": "It ends in a water that somebody sounded.",
+    "question": "Who sounded the water in which the stream by the old walls ends?",
+    "answer": "Barstein",
+    "truth_type": "person",
+}
+SEARCHES = [("search_corpus", {"query": query, "limit": 3}) for query in ("Barlume river", "Barmere", "Barfin ferry")]
+
+
+def named(*ids, fact="{} has it"):
+    return says(
+        "\n".join(f"<Document id={one}><Justification>{fact.format(one)}</Justification></Document>" for one in ids)
+    )
+
+
+def extended(tmp_path, ranking, made=MADE, row=TASK):
+    """The row that comes out when the explorer searches, ranks, and the writer writes."""
+    steps = [says(calls=SEARCHES), ranking, *[says(json.dumps(made))] * 3]
+    with ScriptedServer(steps) as server:
+        options = StructuredModelOptions(chat_options={"model": "scripted", "base_url": server.url}, backoff=0.001)
+        with StructuredModel(options, tmp_path / "replies.jsonl") as model:
+            shop = StageContext(corpus(), model, load_domain("documents"))
+            return asyncio.run(extend(shop, row_of(row))).rows[0]
+
+
+def test_a_task_gets_a_bridge_two_documents_and_a_new_answer(tmp_path):
+    row = extended(tmp_path, named("lake0_0", "boat0_0", "bridge0_0"))
+    assert (row["id"], row["level"], row["hops"], row["answer"]) == ("t1-1", 1, 2, "Barstein")
+    assert row["gold"] == ("mason0", "tower0", "town0", "bridge0", "lake0", "boat0")
+    assert row["bridge"] == "bridge0"
+    assert row["clues"] == f"{TASK.clues}\n{MADE['clues']}"
+    assert row["labels"]["bridges"] == ["Barlume"]
+    assert [item["id"] for item in row["supporting"]] == list(row["gold"])
+
+
+def test_a_third_hop_keeps_its_place_in_the_name():
+    from context_agent.synth_data.llm_stages.context import DocumentExcerpt
+    from context_agent.synth_data.llm_stages.writing import WrittenTask, extended_task
+
+    class Shop:
+        def truth_type(self, name):
+            return None
+
+    second = task("set-7-1", "a", level=1, hops=2, labels={"bridges": ["one"], "aliases": ["old"]}, answer="two")
+    third = extended_task(Shop(), second, WrittenTask(**MADE), [DocumentExcerpt("b", "", ())])
+    assert (third.id, third.level, third.hops) == ("set-7-2", 2, 3)
+    assert third.labels == {"bridges": ["one", "two"]}
+
+
+@pytest.mark.parametrize(
+    ("ids", "reason"),
+    [
+        (("lake0_0", "boat0_0"), "too few documents"),
+        (("town0_0", "lake0_0", "boat0_0"), "too few documents"),
+        ((), "explorer named nothing"),
+    ],
+)
+def test_what_an_explorer_must_find(tmp_path, ids, reason):
+    ranking = named(*ids) if ids else says("I found nothing.")
+    with pytest.raises(DropRow) as caught:
+        extended(tmp_path, ranking)
+    assert caught.value.dropped.reason == reason
+
+
+def test_the_bridge_must_say_the_old_answer(tmp_path):
+    with pytest.raises(DropRow) as caught:
+        extended(tmp_path, named("lake0_0", "boat0_0", "bridge0_0"), row=task("t1", "mason0", answer="Holm", clues="x"))
+    assert caught.value.dropped.reason == "no bridging document"
+
+
+def test_facts_must_differ(tmp_path):
+    with pytest.raises(DropRow) as caught:
+        extended(tmp_path, named("lake0_0", "boat0_0", "bridge0_0", fact="the same"))
+    assert caught.value.dropped.reason == "facts missing or repeated"
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"answer": "Barlume"}, "answer unchanged"),
+        ({"question": "Who sounded the water in which the Barlume ends?"}, "answer in the question"),
+        ({"answer": "old walls"}, "answer in no document"),
+        ({"answer": "water", "question": "What is it?", "clues": "A deep one."}, None),
+    ],
+)
+def test_what_a_writer_of_longer_questions_must_not_do(tmp_path, change, reason):
+    if reason is None:
+        assert extended(tmp_path, named("lake0_0", "boat0_0", "bridge0_0"), {**MADE, **change})["answer"] == "water"
+        return
+    with pytest.raises(DropRow) as caught:
+        extended(tmp_path, named("lake0_0", "boat0_0", "bridge0_0"), {**MADE, **change})
+    assert caught.value.dropped.reason == reason
+
+
+def test_the_domain_bounds_the_hops(tmp_path):
+    with pytest.raises(DropRow) as caught:
+        extended(tmp_path, named(), row=task("t1", "mason0", hops=4))
+    assert caught.value.dropped.reason == "maximum hops reached"

@@ -1,0 +1,69 @@
+"""The stages against a real server process, `transformers serve`, on a tiny model with random weights.
+
+Its words are garbage: every row must be dropped with its reason, every call be kept and counted, and nothing crash.
+"""
+
+import asyncio
+from functools import partial
+
+import pytest
+
+from context_agent.synth_data.domains import load_domain
+from context_agent.synth_data.llm_stages.context import StageContext
+from context_agent.synth_data.llm_stages.distract import DistractorSettings, distract
+from context_agent.synth_data.llm_stages.model import StructuredModel, StructuredModelOptions
+from context_agent.synth_data.llm_stages.pipeline import PipelinePlan, make_tasks, run_llm_stage
+from context_agent.synth_data.llm_stages.verify import verify
+from context_agent.synth_data.llm_stages.writing import extend, write
+from tests.policies.test_chat_real_server import need_serving, serving_model
+from tests.synth_data.llm_stages.writing import corpus, row_of
+from tests.synth_data.tasks import task
+
+pytestmark = pytest.mark.slow
+
+MATERIAL = {"id": "t1", "documents": [{"id": one, "chunks": [], "fact": one} for one in ("mason0", "tower0", "town0")]}
+TASK = row_of(task("t1", "mason0", "tower0", "town0", clues="A stream by old walls.", answer="Barlume", hops=1))
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory):
+    """Address and name of the model."""
+    need_serving()
+    from context_agent.train.tiny import tiny_gpt_oss
+
+    folder = tmp_path_factory.mktemp("garbage")
+    model = tiny_gpt_oss(folder / "tiny")
+    with serving_model(model, folder) as url:
+        yield url, str(model)
+
+
+def test_garbage_is_dropped_with_reasons_and_kept_and_counted(served, tmp_path):
+    url, name = served
+    asked = {"model": name, "base_url": url, "max_tokens": 16}
+    with StructuredModel(
+        StructuredModelOptions(chat_options=asked), tmp_path / "replies.jsonl", concurrency=2
+    ) as model:
+        shop = StageContext(corpus(), model, load_domain("documents"), turns=2)
+        reports = asyncio.run(everything(shop, tmp_path))
+    for report in reports:
+        assert (report.kept, report.halted) == (0, "")
+        assert sum(report.dropped.values()) == report.inputs
+        assert not [reason for reason in report.dropped if reason.startswith("failed")]
+    ledger = reports[-1].cost
+    assert ledger["calls"] == len((tmp_path / "replies.jsonl").read_text().splitlines()) >= 12
+    assert 0 < ledger["completion_tokens"] <= 16 * ledger["calls"]
+    assert ledger["prompt_tokens"] > 100 * ledger["calls"]
+
+
+async def everything(shop, folder):
+    """The pipeline from the start, and each later stage on a row that it would get."""
+    reports = await make_tasks(shop, PipelinePlan(3, concurrency=2), folder / "tasks.jsonl")
+    stages = (
+        ("write", MATERIAL, partial(write, shop)),
+        ("verify", TASK, partial(verify, shop)),
+        ("extend", TASK, partial(extend, shop)),
+        ("distract", TASK, partial(distract, shop, DistractorSettings())),
+    )
+    for stage, row, work in stages:
+        reports.append(await run_llm_stage(shop, stage, [row], work, folder / f"{stage}.jsonl", concurrency=1))
+    return reports

@@ -1,0 +1,75 @@
+"""The server process of `scripted_writer`, and workshops that work with it."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from context_agent import MemoryCorpus
+from context_agent.synth_data.domains import load_domain
+from context_agent.synth_data.llm_stages.context import StageContext
+from context_agent.synth_data.llm_stages.model import StructuredModel, StructuredModelOptions
+from context_agent.synth_data.task import Task
+from tests.synth_data.llm_stages.scripted_writer import documents
+
+ROOT = Path(__file__).parents[3]
+
+
+@dataclass(frozen=True, slots=True)
+class Served:
+    """A server's address, and the file that it notes requests in."""
+
+    url: str
+    log: Path
+
+    def fates(self, fate: str) -> Counter[str]:
+        """How often each request met this fate."""
+        lines = [json.loads(line) for line in self.log.read_text().splitlines()]
+        return Counter(line["request"] for line in lines if line["fate"] == fate)
+
+
+@contextmanager
+def serving(folder: Path, *options: str) -> Iterator[Served]:
+    """A server in a process of its own."""
+    log = folder / "server.log"
+    log.touch()
+    command = [sys.executable, "-m", "tests.synth_data.llm_stages.scripted_writer", str(log), *options]
+    with subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as child:
+        try:
+            yield Served(child.stdout.readline().strip(), log)
+        finally:
+            child.kill()
+
+
+@cache
+def corpus() -> MemoryCorpus:
+    """The scripted writer's documents."""
+    return MemoryCorpus(documents())
+
+
+@contextmanager
+def workshop(url: str, replies: Path, *, model: str = "scripted", **options: Any) -> Iterator[StageContext]:
+    """A workshop over the scripted writer's corpus that does not wait long between tries."""
+    chosen = StructuredModelOptions(chat_options={"model": model, "base_url": url}, backoff=0.01, **options)
+    with StructuredModel(chosen, replies) as writer:
+        yield StageContext(corpus(), writer, load_domain("documents"))
+
+
+def environment() -> dict[str, str]:
+    """For a process that runs the pipeline."""
+    return {**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
+
+
+def row_of(task: Task) -> dict[str, Any]:
+    """The task as a stage reads it from a file."""
+    row: dict[str, Any] = json.loads(json.dumps(task.to_json()))
+    return row

@@ -1,0 +1,192 @@
+"""Splits by document: nothing that proves a test task is seen in training, and the same seed gives the same splits."""
+
+import random
+from collections import Counter
+from dataclasses import replace
+
+import pytest
+
+from context_agent.errors import ConfigError, DataError
+from context_agent.synth_data.sets.splits import CROSSING, NO_DOCUMENT, check_splits, split_tasks
+from context_agent.synth_data.task import Support
+from tests.synth_data.tasks import task
+
+
+def chained(groups=40, size=5):
+    """Groups of tasks in which each shares a document with the next; no group shares one with another."""
+    return [
+        task(f"{group}-{at}", f"g{group}-d{at}", f"g{group}-d{at + 1}") for group in range(groups) for at in range(size)
+    ]
+
+
+def tangled(count=2000, documents=1500, seed=0):
+    """One giant component: two documents a task, some documents far more popular than others."""
+    draw = random.Random(seed)
+    weights = [1 / (rank + 1) ** 0.6 for rank in range(documents)]
+    pairs = [draw.choices(range(documents), weights, k=2) for _ in range(count)]
+    return [task(str(at), *dict.fromkeys(f"d{one}" for one in pair)) for at, pair in enumerate(pairs)]
+
+
+def documents(tasks):
+    return {document for one in tasks for document in one.documents}
+
+
+def test_no_document_stands_on_both_sides():
+    for tasks in (chained(), tangled()):
+        parts = split_tasks(tasks, "set")
+        sides = [documents(part) for part in parts.splits.values()]
+        assert not sides[0] & sides[1]
+        assert not sides[0] & sides[2]
+        assert not sides[1] & sides[2]
+
+
+def test_components_stay_whole_and_shares_are_met():
+    tasks = chained()
+    parts = split_tasks(tasks, "set")
+    assert parts.components == 40
+    assert parts.largest == 5
+    assert not parts.dropped
+    assert {split: len(part) for split, part in parts.splits.items()} == {"train": 160, "dev": 20, "test": 20}
+
+
+def test_a_giant_component_is_cut_and_what_crosses_is_dropped_and_counted():
+    tasks = tangled()
+    parts = split_tasks(tasks, "set")
+    assert parts.largest > 0.8 * len(tasks)
+    assert parts.cut >= 1
+    assert Counter(reason for _, reason in parts.dropped) == {CROSSING: len(parts.dropped)}
+    assert sum(map(len, parts.splits.values())) + len(parts.dropped) == len(tasks)
+    assert 0.07 * len(tasks) <= len(parts.splits["test"]) <= 0.13 * len(tasks)
+    assert 0.07 * len(tasks) <= len(parts.splits["dev"]) <= 0.13 * len(tasks)
+    # Putting each document somewhere by chance would lose every task whose two documents fell apart.
+    by_chance = (1 - (0.8**2 + 0.1**2 + 0.1**2)) * len(tasks)
+    assert 0 < len(parts.dropped) < 0.6 * by_chance
+    assert parts.spread["test"] < parts.spread["train"]
+
+
+def test_the_held_out_parts_of_a_giant_have_its_mix_of_hops():
+    """Tasks of one hop have the fewest neighbours: by cost alone a test split would be made of them."""
+    draw = random.Random(0)
+    tasks = [
+        task(str(at), *(f"d{one}" for one in draw.sample(range(1200), hops)), hops=hops)
+        for at, hops in enumerate(draw.choices([1, 2, 3, 4], k=2000))
+    ]
+    parts = split_tasks(tasks, "set")
+    assert parts.cut == 1
+    for split in ("dev", "test"):
+        found = Counter(one.hops for one in parts.splits[split])
+        assert all(0.2 < found[hops] / len(parts.splits[split]) < 0.3 for hops in (1, 2, 3, 4))
+
+
+def test_a_giant_component_can_be_kept_whole():
+    tasks = tangled()
+    parts = split_tasks([*tasks, *chained()], "set", giants="keep")
+    assert not parts.dropped
+    assert parts.cut == 0
+    assert len(parts.splits["train"]) > 0.8 * (len(tasks) + 200)
+
+
+def test_what_is_only_a_bridge_or_a_support_counts_too():
+    tasks = [
+        task("a", "d1", supporting=(Support("d1"), Support("d2"))),
+        task("b", "d3", bridge="d2"),
+        task("c", "d4", facts=(("d3_0", "d5_12"),)),
+        task("d", "d5"),
+        *(task(f"x{at}", f"x{at}") for at in range(16)),
+    ]
+    for seed in range(20):
+        parts = split_tasks(tasks, "set", shares={"train": 0.5, "test": 0.5}, seed=seed)
+        homes = {one.split for part in parts.splits.values() for one in part if one.id[-1] in "abcd"}
+        assert len(homes) == 1
+
+
+def test_a_fact_stands_for_the_documents_of_its_chunks():
+    assert task("a", facts=(("d_1_0", "d_2_12"), ("own-id", "left_right"))).documents == {
+        "d_1",
+        "d_2",
+        "own-id",
+        "left_right",
+    }
+
+
+def test_equal_questions_and_copies_of_a_document_go_together():
+    tasks = [
+        task("a", "d1", question="Who built it?"),
+        task("b", "d2", question="who built it"),
+        task("c", "copy"),
+        task("d", "d2"),
+        *(task(f"x{at}", f"x{at}") for at in range(16)),
+    ]
+    for seed in range(20):
+        parts = split_tasks(tasks, "set", shares={"train": 0.5, "test": 0.5}, seed=seed, twins={"copy": "d1"})
+        assert len({one.split for part in parts.splits.values() for one in part if one.id[-1] in "abcd"}) == 1
+
+
+def test_ids_are_namespaced_by_set_and_split_once():
+    parts = split_tasks(chained(), "notes")
+    for split, part in parts.splits.items():
+        assert all(one.id.startswith(f"notes/{split}/") and one.split == split for one in part)
+    again = split_tasks([one for part in parts.splits.values() for one in part], "notes", seed=1)
+    names = {one.id.split("/", 2)[2] for part in again.splits.values() for one in part}
+    assert names == {one.id for one in chained()}
+
+
+def test_a_namespace_stays_where_ids_would_collide_without_it():
+    tasks = [task("s/train/1", "d1"), task("s/test/1", "d2"), *chained()]
+    ids = {
+        one.id.partition("/")[2].partition("/")[2] for part in split_tasks(tasks, "s").splits.values() for one in part
+    }
+    assert {"s/train/1", "s/test/1"} <= ids
+
+
+def test_the_seed_decides_and_nothing_else():
+    tasks = tangled()
+    assert split_tasks(tasks, "set") == split_tasks(list(tasks), "set")
+    assert split_tasks(tasks, "set").splits != split_tasks(tasks, "set", seed=1).splits
+
+
+def test_a_task_without_documents_is_dropped_with_its_reason():
+    parts = split_tasks([task("none"), *chained()], "set")
+    assert [(one.id, reason) for one, reason in parts.dropped] == [("none", NO_DOCUMENT)]
+
+
+def test_a_split_with_a_share_of_nothing_is_not_made():
+    parts = split_tasks(chained(), "set", shares={"train": 0.9, "dev": 0, "test": 0.1})
+    assert list(parts.splits) == ["train", "test"]
+
+
+@pytest.mark.parametrize("shares", [{"train": 0.8, "test": 0.1}, {"train": 1.2, "test": -0.2}, {"train": float("nan")}])
+def test_shares_that_cannot_work_are_refused(shares):
+    with pytest.raises(ConfigError, match="shares must"):
+        split_tasks(chained(), "set", shares=shares)
+
+
+@pytest.mark.parametrize("name", ["", "a/b", "a b"])
+def test_a_name_that_would_break_the_ids_is_refused(name):
+    with pytest.raises(ConfigError, match="name"):
+        split_tasks(chained(), name)
+
+
+def test_too_few_tasks_are_refused():
+    with pytest.raises(DataError, match="2 tasks are too few for 3 splits"):
+        split_tasks([task("a", "d1"), task("b", "d2")], "set")
+    with pytest.raises(DataError, match="0 tasks"):
+        split_tasks([], "set")
+
+
+def test_a_split_that_stays_empty_is_told():
+    hub = [task(str(at), "hub") for at in range(50)]
+    with pytest.raises(DataError, match="has no task"):
+        split_tasks(hub, "set")
+
+
+def test_the_last_check_finds_what_it_is_for():
+    one, other = task("a", "d1"), task("b", "d1")
+    with pytest.raises(DataError, match="document 'd1' is in a"):
+        check_splits({"train": [one], "test": [other]})
+    with pytest.raises(DataError, match="question"):
+        check_splits({"train": [one], "test": [replace(task("b", "d2"), question=one.question)]})
+    with pytest.raises(DataError, match="twice"):
+        check_splits({"train": [one], "test": [task("a", "d2")]})
+    with pytest.raises(DataError, match="test has no task"):
+        check_splits({"train": [one], "test": []})

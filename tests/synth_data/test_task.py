@@ -1,0 +1,85 @@
+"""Files of tasks: what is written is read back, and a bad row is told."""
+
+import json
+
+import pytest
+
+from context_agent.errors import DataError
+from context_agent.questions import load_questions
+from context_agent.synth_data.task import Support, load_tasks, write_tasks
+from tests.synth_data.tasks import task
+
+FULL = task(
+    "a",
+    "d1",
+    "d2",
+    facts=(("d1_0", "d1_1"), ("d2_0",)),
+    level=1,
+    clues="A river “north” of it.",
+    truth_type="place",
+    supporting=(Support("d1", ("d1_0",), ("a river",), ("the river",), True, ("Oder",)), Support("d2")),
+    distractors=("d3",),
+    bridge="d2",
+    domain="documents",
+    split="train",
+    labels={"passes": {"solved": 1, "of": 2}},
+)
+
+
+def test_what_is_written_is_read_back(tmp_path):
+    path = tmp_path / "folder" / "tasks.jsonl"
+    assert write_tasks(path, [FULL, task("b")]) == 2
+    assert load_tasks(path) == [FULL, task("b")]
+    assert [one.question for one in load_questions(path)] == [FULL.question, task("b").question]
+
+
+def test_equal_tasks_give_equal_bytes(tmp_path):
+    write_tasks(tmp_path / "a", [FULL])
+    write_tasks(tmp_path / "b", load_tasks(tmp_path / "a"))
+    assert (tmp_path / "a").read_bytes() == (tmp_path / "b").read_bytes()
+
+
+def test_a_write_that_fails_leaves_the_file_as_it_was(tmp_path):
+    path = tmp_path / "tasks.jsonl"
+    write_tasks(path, [FULL])
+
+    def broken():
+        yield task("b")
+        raise RuntimeError("no more")
+
+    with pytest.raises(RuntimeError):
+        write_tasks(path, broken())
+    assert load_tasks(path) == [FULL]
+    assert [one.name for one in tmp_path.iterdir()] == ["tasks.jsonl"]
+
+
+def test_a_lone_surrogate_survives(tmp_path):
+    path = tmp_path / "tasks.jsonl"
+    odd = task("a", "d1", question="What is \ud800?")
+    write_tasks(path, [odd])
+    assert load_tasks(path) == [odd]
+
+
+BAD = {
+    "[1]": "a list, not an object",
+    '{"id": "x"': "not valid JSON",
+    '{"id": "x"}': "no field question",
+    '{"id": "a", "question": "again"}': "is that of line 1 already",
+    '{"id": "x", "question": "q", "supporting": ["d1"]}': "not a task",
+    '{"id": "x", "question": "q", "supporting": [{"chunks": []}]}': "not a task",
+    '{"id": "x", "question": "q", "labels": 3}': "not a task",
+    '{"id": "x", "question": "q", "gold": "d1"}': "field gold",
+}
+
+
+@pytest.mark.parametrize("line", BAD)
+def test_a_bad_row_is_told_with_its_line(tmp_path, line):
+    path = tmp_path / "tasks.jsonl"
+    path.write_text(json.dumps(FULL.to_json()) + "\n" + line + '\n{"id": "last", "question": "q"}\n')
+    with pytest.raises(DataError, match=BAD[line]) as caught:
+        load_tasks(path)
+    assert f"{path}:2:" in str(caught.value)
+    problems: list[str] = []
+    assert [one.id for one in load_tasks(path, problems=problems)] == ["a", "last"]
+    assert len(problems) == 1
+    assert BAD[line] in problems[0]
