@@ -7,6 +7,9 @@ import click
 from context_agent.cli import console
 from context_agent.cli.group import LazyGroup
 
+seed_option = click.option(
+    "--seed", type=int, default=0, show_default=True, help="Random seed; equal seeds give equal results."
+)
 LISTED_PROBLEMS = 20
 """Unreadable rows that are listed one by one."""
 

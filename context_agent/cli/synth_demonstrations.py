@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from context_agent.cli import console, options
-from context_agent.cli.synth import report_problems
+from context_agent.cli.synth import report_problems, seed_option
 from context_agent.harness.profile import NAMES as PROFILES
 
 if TYPE_CHECKING:
@@ -124,7 +124,7 @@ def expert_options(command: options.Command) -> options.Command:
         click.option(
             "--concurrency", type=click.IntRange(1), default=8, show_default=True, help="Concurrent episodes."
         ),
-        click.option("--seed", type=int, default=0, show_default=True, help="Random seed."),
+        seed_option,
     )
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 import click
 
 from context_agent.cli import console, options
-from context_agent.cli.synth import report_problems
+from context_agent.cli.synth import report_problems, seed_option
 from context_agent.errors import ConfigError, DataError
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ def card_options(command: options.Command) -> options.Command:
     metavar="SPLIT=SHARE,…",
     help="The splits and their shares of the tasks, which sum to 1.",
 )
-@click.option("--seed", type=int, default=0, show_default=True, help="Random seed.")
+@seed_option
 @click.option(
     "--giants",
     type=click.Choice(["cut", "keep"]),

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from context_agent.cli import console, options
+from context_agent.cli.synth import seed_option
 from context_agent.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -105,7 +106,7 @@ def _stage_options(command: options.Command) -> options.Command:
             metavar="FILE.jsonl",
             help="Reply cache; stages may share one.  [default: replies.jsonl beside OUT]",
         ),
-        click.option("--seed", type=int, default=0, show_default=True, help="Random seed."),
+        seed_option,
         writer_options,
         options.model,
         options.index,

@@ -11,6 +11,7 @@ import click
 
 from context_agent.cli import console, options
 from context_agent.cli.ranges import HOPS
+from context_agent.cli.synth import seed_option
 from context_agent.cli.synth_stages import WriterOptions, make_with_model, writer_options
 from context_agent.errors import ConfigError
 
@@ -48,7 +49,7 @@ DEFAULT_HOPS = (2, 4)
     metavar="RANGE",
     help="Documents that a question needs; with a model, its hops.  [default: 2-4, or up to the domain's maximum]",
 )
-@click.option("--seed", type=int, default=0, show_default=True, help="Random seed; equal seeds give equal bytes.")
+@seed_option
 @click.option(
     "--distractors",
     type=click.IntRange(0),
@@ -169,7 +170,7 @@ def _show_tally(counts: dict[str, Any], out: Path, *, as_json: bool) -> None:
 @click.option(
     "--out", type=click.Path(path_type=Path), required=True, metavar="FOLDER", help="Folder for corpus and questions."
 )
-@click.option("--seed", type=int, default=0, show_default=True, help="Random seed; equal seeds give equal bytes.")
+@seed_option
 @click.option(
     "--tasks", type=int, metavar="M", help="Questions of all splits together.  [default: two for each entity]"
 )

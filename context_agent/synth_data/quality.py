@@ -127,9 +127,9 @@ class _QuestionIndex:
         return ordered[: len(ordered) - math.ceil(self._likeness * len(ordered) - 1e-9) + 1]
 
 
-def _jaccard(left: frozenset[str], right: frozenset[str]) -> float:
-    shared = len(left & right)
-    return shared / (len(left) + len(right) - shared)
+def _jaccard(grams_a: frozenset[str], grams_b: frozenset[str]) -> float:
+    shared = len(grams_a & grams_b)
+    return shared / (len(grams_a) + len(grams_b) - shared)
 
 
 def _by_rarity(shingled: Iterable[frozenset[str]]) -> dict[str, int]:

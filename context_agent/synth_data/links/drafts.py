@@ -239,12 +239,12 @@ def comparison_drafts(graph: LinkGraph, rows: Sequence[int], hops: int, rng: Ran
                 continue
             left_pages, right_pages = ends[left_size][key], ends[right_size].get(key, [])
             for turn, index in product(range(PAIRS_PER_PAGE if right_pages else 0), range(len(left_pages))):
-                (left, left_fact), (right, right_fact) = (
+                (page_a, fact_a), (page_b, fact_b) = (
                     left_pages[index],
                     right_pages[(index + 1 + turn + len(right_pages) // 2) % len(right_pages)],
                 )
-                if not left.seen & right.seen and year_of(left_fact.answer) != year_of(right_fact.answer):
-                    yield _comparison(graph, question, (left, left_fact), (right, right_fact))
+                if not page_a.seen & page_b.seen and year_of(fact_a.answer) != year_of(fact_b.answer):
+                    yield _comparison(graph, question, (page_a, fact_a), (page_b, fact_b))
 
 
 def _dated_pages(
@@ -265,22 +265,22 @@ def _dated_pages(
 
 
 def _comparison(
-    graph: LinkGraph, question: str, left: tuple[DescribedPage, Fact], right: tuple[DescribedPage, Fact]
+    graph: LinkGraph, question: str, side_a: tuple[DescribedPage, Fact], side_b: tuple[DescribedPage, Fact]
 ) -> Draft:
-    sides = sorted((left, right), key=lambda side: year_of(side[1].answer))
+    sides = sorted((side_a, side_b), key=lambda side: year_of(side[1].answer))
     first, fact = sides[0]
     hops = [
         hop
-        for described, dated in (left, right)
+        for described, dated in (side_a, side_b)
         for hop in (
             *described.hops,
             Hop(described.page, dated.sentence, capitalize(dated.asks.replace("{x}", described.phrase))),
         )
     ]
-    described_ones = [described.page for described, _ in (left, right) if described.hops]
+    described_ones = [described.page for described, _ in (side_a, side_b) if described.hops]
     return Draft(
         type="comparison",
-        question=question.format(a=left[0].phrase, b=right[0].phrase),
+        question=question.format(a=side_a[0].phrase, b=side_b[0].phrase),
         answer=graph.pages[first.page].bare,
         truth="name",
         hops=tuple(hops),

@@ -197,14 +197,14 @@ def measure_agreement(
     """The agreement of `verdicts[judge][task]`, True for accepted, and the verification's `verified[task]`."""
     judges = {name: _judge_agreement(by_task, verified, seed) for name, by_task in sorted(verdicts.items())}
     equal, kappas = {}, {}
-    for left, right in combinations(sorted(verdicts), 2):
+    for judge_a, judge_b in combinations(sorted(verdicts), 2):
         both = [
-            (verdicts[left][task], verdicts[right][task])
-            for task in _sorted_tasks(verdicts[left])
-            if task in verdicts[right]
+            (verdicts[judge_a][task], verdicts[judge_b][task])
+            for task in _sorted_tasks(verdicts[judge_a])
+            if task in verdicts[judge_b]
         ]
-        equal[f"{left}, {right}"] = estimate(both, equal_share, seed)
-        kappas[f"{left}, {right}"] = estimate(both, cohen_kappa, seed)
+        equal[f"{judge_a}, {judge_b}"] = estimate(both, equal_share, seed)
+        kappas[f"{judge_a}, {judge_b}"] = estimate(both, cohen_kappa, seed)
     tasks = sorted({task for by_task in verdicts.values() for task in by_task})
     units = [[by_task[task] for _, by_task in sorted(verdicts.items()) if task in by_task] for task in tasks]
     return Agreement(
@@ -214,7 +214,7 @@ def measure_agreement(
 
 def equal_share(pairs: Sequence[tuple[Hashable, Hashable]]) -> float | None:
     """The share of pairs with two equal values; None without pairs."""
-    return sum(left == right for left, right in pairs) / len(pairs) if pairs else None
+    return sum(a == b for a, b in pairs) / len(pairs) if pairs else None
 
 
 def cohen_kappa(pairs: Sequence[tuple[Hashable, Hashable]]) -> float | None:
@@ -222,7 +222,7 @@ def cohen_kappa(pairs: Sequence[tuple[Hashable, Hashable]]) -> float | None:
     observed = equal_share(pairs)
     if observed is None:
         return None
-    first, second = Counter(left for left, _ in pairs), Counter(right for _, right in pairs)
+    first, second = Counter(a for a, _ in pairs), Counter(b for _, b in pairs)
     chance = sum(first[value] * second[value] for value in first) / len(pairs) ** 2
     return None if chance == 1 else (observed - chance) / (1 - chance)
 

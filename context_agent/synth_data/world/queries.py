@@ -43,7 +43,7 @@ class Intersection:
 
 
 @dataclass(frozen=True, slots=True)
-class Comparison:
+class YearComparison:
     """The one of two entities whose year is smaller."""
 
     relation: Relation
@@ -51,7 +51,7 @@ class Comparison:
     b: Query
 
 
-Query = NamedEntity | Follow | Intersection | Comparison
+Query = NamedEntity | Follow | Intersection | YearComparison
 
 
 def evaluate(graph: Graph, query: Query) -> Answers:
@@ -64,7 +64,7 @@ def evaluate(graph: Graph, query: Query) -> Answers:
             return frozenset(value for value in objects if value is not None)
         case Intersection(kind, first, second):
             return _subjects(graph, kind, *first) & _subjects(graph, kind, *second)
-        case Comparison(relation, a, b):
+        case YearComparison(relation, a, b):
             years = {
                 value: int(graph.entities[int(value)].objects[relation.name])
                 for value in evaluate(graph, a) | evaluate(graph, b)
@@ -111,7 +111,7 @@ def describe_query(graph: Graph, query: Query, rng: Random) -> tuple[str, list[Q
             clues = tuple(capitalize(relation.says[0].format(x=f"some {kind}", y=end)) for relation, end in ends)
             last = QueryStep(_single_entity(graph, query), (first[0], second[0]), clues)
             return f"the {kind} that {' and '.join(clauses)}", [*before, *between, last]
-        case Comparison(relation, a, b):
+        case YearComparison(relation, a, b):
             left_phrase, to_left = describe_query(graph, a, rng)
             right_phrase, to_right = describe_query(graph, b, rng)
             year_steps = [
@@ -233,7 +233,7 @@ class QueryStreams:
                 second, second_query = seconds[(position + offset) % len(seconds)]
                 # A pair of one list comes up from both sides when the list is short.
                 if first != second and not (firsts is seconds and 2 * offset == len(firsts) and position >= offset):
-                    yield Comparison(year, query, second_query)
+                    yield YearComparison(year, query, second_query)
 
     def _described(self, year: Relation, rng: Random) -> list[tuple[int, Query]]:
         """Entities with this year, each described by one subject that leads to it."""

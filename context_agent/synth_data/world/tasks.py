@@ -17,12 +17,12 @@ from random import Random
 from context_agent.synth_data.task import Support, Task
 from context_agent.synth_data.world.graph import Entity, Graph
 from context_agent.synth_data.world.queries import (
-    Comparison,
     Follow,
     Intersection,
     Query,
     QueryStep,
     QueryStreams,
+    YearComparison,
     capitalize,
     evaluate,
     put_question,
@@ -109,7 +109,7 @@ class TaskGenerator:
             return False
         if answer.number is not None and self._graph.entities[answer.number].ambiguous:
             return False
-        if isinstance(query, Comparison):
+        if isinstance(query, YearComparison):
             return True
         return not contains_words(question, answer.text) and not any(self._states(n, answer.text) for n in numbers[:-1])
 
@@ -121,7 +121,7 @@ class TaskGenerator:
         supporting = tuple(self._support(step, answer.text) for step in way)
         kind = (
             "comparison"
-            if isinstance(query, Comparison)
+            if isinstance(query, YearComparison)
             else "intersection"
             if isinstance(query, Intersection)
             else "bridge"

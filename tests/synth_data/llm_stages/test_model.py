@@ -191,6 +191,7 @@ def test_the_estimate_of_a_call_is_no_less_than_it_can_take():
     from context_agent.tokens import HarmonyCounter
 
     for text in ("plain words", "東京" * 50, "🙂" * 40, "\x00\ud800"):
+        body = {"messages": [{"role": "user", "content": text}], "max_tokens": 7}
         prompt, completion = usage_bounds(body)
         assert prompt >= HarmonyCounter().count(text.encode("utf-8", "replace").decode()) + 5
         assert completion == 7
