@@ -39,6 +39,8 @@ from tests.security.hostile import SECRETS, TRACE, HostileIndex, build, hostile_
 LIMIT_S = 300
 HARMLESS = "harmless"
 QUESTION = "Who kept a ledger of tides?"
+RETRIEVING, ANSWER = ("search", "serve", "mcp"), "harbour pilot"
+"""The commands that print passages, and words of the one that answers the question."""
 MESSAGES: tuple[dict[str, Any], ...] = (
     {
         "id": 1,
@@ -143,7 +145,7 @@ def _measured(index: HostileIndex, folder: Path, recorder: Recorder) -> Counter[
         seen["hosts contacted"] += len(set(outcome.contacts))
         seen["requests received"] += len(recorder.requests) - before
         seen["secrets seen"] += sum(secret in text for secret in SECRETS.values())
-        if index.name == HARMLESS and outcome.code:
+        if index.name == HARMLESS and (outcome.code or (name in RETRIEVING and ANSWER not in outcome.output)):
             raise SystemExit(f"ctx1 {name} failed on the harmless index: {outcome.output}")
         codes.append(f"{name} {outcome.code}")
         for contact in sorted(set(outcome.contacts)):
@@ -165,10 +167,10 @@ def _serve(folder: Path) -> Outcome:
     with suppress(ValueError, OSError):
         address = json.loads(child.stdout.readline())["url"]
         body = json.dumps({"question": QUESTION}).encode()
-        request = urllib.request.Request(f"{address}/search", body, {"content-type": "application/json"})
+        request = urllib.request.Request(f"{address}/v1/retrieve", body, {"content-type": "application/json"})
         opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
         with suppress(urllib.error.HTTPError):
-            opener.open(request, timeout=LIMIT_S).read()
+            child.lines.append(opener.open(request, timeout=LIMIT_S).read().decode())
         os.kill(child.pid, signal.SIGTERM)
     return child.finish()
 

@@ -166,7 +166,9 @@ def opening(command: Command) -> Command:
     return together(
         gathered(command, "opening", OpenOptions),
         click.option(
-            "--embedder", metavar="SPEC", help=f"What embeds questions: {EMBEDDERS}  [default: as the index was made]"
+            "--embedder",
+            metavar="SPEC",
+            help=f"What embeds questions: {EMBEDDERS}  [default: the index's, if it needs no network]",
         ),
         click.option(
             "--reranker", metavar="SPEC", help="cross-encoder:MODEL, or the URL of a /rerank endpoint.  [default: none]"

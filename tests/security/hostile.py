@@ -8,6 +8,7 @@ from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import chromadb
 
@@ -70,19 +71,24 @@ def hostile_indexes(address: str) -> Iterator[HostileIndex]:
     yield HostileIndex(
         "dotenv", files={".env": f"CHROMA_API_IMPL=trap.Trap\nCHROMA_OTEL_COLLECTION_ENDPOINT={address}\n"}
     )
-    yield HostileIndex("manifest-openai", manifest=_named(f"openai:m@{address}/v1"))
-    yield HostileIndex("manifest-password", manifest=_named(f"openai:m@{address.replace('//', '//user:word@')}/v1"))
-    yield HostileIndex("manifest-static-folder", manifest=_named("static:{folder}/weights"))
+    yield HostileIndex(
+        "manifest-openai", manifest=_named(f"openai:m@{urlsplit(address).hostname}", f"openai:m@{address}/v1")
+    )
+    with_password = address.replace("//", "//user:word@")
+    yield HostileIndex(
+        "manifest-password", manifest=_named(f"openai:m@{urlsplit(address).hostname}", f"openai:m@{with_password}/v1")
+    )
+    yield HostileIndex("manifest-static-folder", manifest=_named("static-mine@1a2b3c4d", "static:{folder}/weights"))
     yield HostileIndex(
         "manifest-model-folder",
-        manifest=_named("sentence-transformers:{folder}/model"),
+        manifest=_named("sentence-transformers:model", "sentence-transformers:{folder}/model"),
         files={
             "model/modules.json": json.dumps([{"idx": 0, "name": "0", "path": "", "type": "modeling_trap.Trap"}]),
             "model/config.json": "{}",
             "model/modeling_trap.py": f"open('../{TRACE}', 'w').close()\n",
         },
     )
-    yield HostileIndex("manifest-chroma-default", manifest=_named("chroma-default"))
+    yield HostileIndex("manifest-chroma-default", manifest=_named("chroma-default", "chroma-default"))
     yield HostileIndex("manifest-unknown", manifest=_named("\x1b[2J\u202eno such embedder" + "x" * 3_000))
     yield HostileIndex("manifest-nan", manifest={"weights": {"dense": float("nan")}})
     yield HostileIndex("manifest-dimension", manifest={"dimension": 10**9})
@@ -142,9 +148,9 @@ def _functions(address: str) -> list[dict[str, Any]]:
     ]
 
 
-def _named(spec: str) -> dict[str, Any]:
-    """Manifest fields that name an embedder."""
-    return {"embedder": spec, "spec": spec}
+def _named(embedder: str, spec: str = "") -> dict[str, Any]:
+    """Manifest fields that name an embedder, and the spec that it is loaded by."""
+    return {"embedder": embedder, "spec": spec}
 
 
 def _foreign(folder: Path) -> None:

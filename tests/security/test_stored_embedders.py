@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import shutil
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
@@ -23,6 +24,7 @@ from context_agent.cli.app import run
 from context_agent.errors import ConfigError, CorpusCorruptError
 from context_agent.retrieval.chroma import ChromaCorpus
 from context_agent.retrieval.embedders.chroma import ChromaEmbedder
+from context_agent.retrieval.embedders.static import SHIPPED
 from context_agent.retrieval.embedders.stored import json_value, sparse_functions, stored_embedder
 from context_agent.retrieval.index import index_documents
 from context_agent.retrieval.manifest import Chunking, Manifest, parse_manifest
@@ -93,7 +95,7 @@ def test_what_the_user_names_is_used(attacker: Attacker, templates: Path, tmp_pa
 def test_a_folder_named_in_a_manifest_is_not_read(templates: Path, tmp_path: Path) -> None:
     index = HostileIndex("h", manifest={"spec": "static:{folder}/weights"})
     build(index, tmp_path / "i", templates)
-    (tmp_path / "i" / "weights").mkdir()
+    shutil.copytree(SHIPPED, tmp_path / "i" / "weights")
     with pytest.raises(ConfigError, match=r"static:.*weights.*cannot .* load a model"):
         ChromaCorpus.open(tmp_path / "i")
 

@@ -6,6 +6,8 @@
 | `sentence-transformers:NAME_OR_PATH` | a transformer on this machine | the extra `embed` |
 | `openai:MODEL[@BASE_URL]` | any endpoint that speaks OpenAI's `/v1/embeddings` | a server |
 | `chroma-default` | Chroma's own default, an ONNX model | a download at first use |
+
+An index can select only the first without a folder, and the last where it was downloaded before: see `stored`.
 """
 
 from __future__ import annotations
