@@ -4,7 +4,8 @@
     ├── ConfigError            an option, a config file or a budget that cannot work
     ├── MissingExtraError      an optional dependency is missing or of a wrong version; names the extra
     ├── DataError              a source, a question file or a trajectory that cannot be read
-    │   └── TrajectoryError    a trajectory that is cut, of a newer schema, or does not replay
+    │   ├── TrajectoryError    a trajectory that is cut, of a newer schema, or does not replay
+    │   └── FeedbackLimitError a judgement that is too large, or a log of judgements that is full
     ├── CorpusError            a corpus or index that cannot be used as it stands
     │   ├── CorpusNotFoundError    no such folder, collection or document
     │   ├── CorpusEmptyError       nothing to search in
@@ -46,6 +47,10 @@ class DataError(ContextAgentError):
 
 class TrajectoryError(DataError):
     """A trajectory that is cut, of a newer schema, or does not replay."""
+
+
+class FeedbackLimitError(DataError):
+    """A judgement that is too large, or a log of judgements that is full."""
 
 
 class CorpusError(ContextAgentError):

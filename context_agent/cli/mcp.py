@@ -81,6 +81,7 @@ def mcp(
     origins: tuple[str, ...],
     concurrency: int,
     queue: int,
+    max_connections: int,
     deadline: float,
     grace: float,
     check: float,
@@ -101,7 +102,15 @@ def mcp(
         from context_agent.integrations.server.service import Service, Settings
 
     token = bearer_token(host, token_env, no_token=no_token) if http else None
-    settings = Settings(token=token, concurrency=concurrency, queue=queue, deadline=deadline, grace=grace, check=check)
+    settings = Settings(
+        token=token,
+        concurrency=concurrency,
+        queue=queue,
+        max_connections=max_connections,
+        deadline=deadline,
+        grace=grace,
+        check=check,
+    )
     to_stream(level=getattr(logging, log_level.upper()))
     with options.observed(otel=otel) as observers:
         with redirect_stdout(sys.stderr):

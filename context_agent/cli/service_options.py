@@ -23,11 +23,20 @@ def access(command: Command) -> Command:
 
 
 def capacity(command: Command) -> Command:
-    """What runs and what waits; the command gets `concurrency`, `queue`, `deadline` and `check`."""
+    """What runs and what waits; the command gets `concurrency`, `queue`, `max_connections`, `deadline` and
+    `check`.
+    """
     return together(
         command,
         click.option("--concurrency", type=click.IntRange(1), default=8, show_default=True, help="Searches at once."),
         click.option("--queue", type=click.IntRange(0), default=128, show_default=True, help="Searches that may wait."),
+        click.option(
+            "--max-connections",
+            type=click.IntRange(1),
+            default=512,
+            show_default=True,
+            help="Connections over HTTP; beyond that, the one that has sent nothing for longest is closed.",
+        ),
         click.option(
             "--deadline",
             type=click.FloatRange(0, min_open=True),

@@ -93,7 +93,9 @@ def _comparison(key: str, operator: str, value: Any, negated: bool) -> Where:
     name = OPERATORS[operator]
     if negated:
         if name not in _NEGATED:
-            raise ConfigError(f"Chroma cannot negate {key} {operator} {brief(value)}: write the opposite comparison instead")
+            raise ConfigError(
+                f"Chroma cannot negate {key} {operator} {brief(value)}: write the opposite comparison instead"
+            )
         name = _NEGATED[name]
     listed = name in ("$in", "$nin")
     if not isinstance(value, list | tuple | set if listed else str | int | float):

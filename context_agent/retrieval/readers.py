@@ -161,9 +161,11 @@ class ClientReader:
         return {rows[row_of[chunk_id]].record: chunk_id for chunk_id in chunk_ids if chunk_id in row_of}
 
     def _records(self, where: Where) -> AbstractSet[str]:
+        from chromadb.errors import InvalidArgumentError
+
         try:
             records = self._collection.get(where=where, include=[])["ids"]
-        except ValueError as error:
+        except (ValueError, InvalidArgumentError) as error:
             raise ConfigError(f"Chroma refuses the metadata filter: {shorten(str(error), 500)}") from error
         return frozenset(records) & self._snapshot.chunk_of_record.keys()
 

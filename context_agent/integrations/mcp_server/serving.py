@@ -15,6 +15,8 @@ from context_agent.integrations.server.service import Service
 with extra("mcp"):
     from mcp.server.transport_security import TransportSecuritySettings
     from starlette.applications import Starlette
+    from starlette.responses import PlainTextResponse
+    from starlette.types import ASGIApp, Receive, Scope, Send
 
     from context_agent.integrations.server.running import serve
 
@@ -86,6 +88,9 @@ def application(
 
     `hosts` are names beside the loopback's by which clients may call it, `origins` those of web pages that may, as
     `https://app.example`. On an address that is not the loopback's, any name will do where `hosts` is empty.
+
+    The server keeps no session: no tool depends on an earlier call, and a client that never ends its sessions costs no
+    memory. A client gives up a call by closing its connection.
     """
     local = host in ("127.0.0.1", "localhost", "::1")
     names = [*LOOPBACK, *hosts]
@@ -96,6 +101,7 @@ def application(
     )
     app = server_on(service).streamable_http_app(
         streamable_http_path=PATH,
+        stateless_http=True,
         max_request_body_size=service.settings.max_body,
         transport_security=allowed,
         host=host,
@@ -108,7 +114,23 @@ def application(
             yield state
 
     app.router.lifespan_context = lifespan
+    app.add_middleware(PostOnly)
     return app
+
+
+class PostOnly:
+    """Refuses all methods but POST: without sessions there is no stream to open by GET, nor a session to DELETE."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answers one request."""
+        if scope["type"] == "http" and scope["method"] != "POST":
+            refusal = PlainTextResponse("use POST", 405, headers={"Allow": "POST"})
+            await refusal(scope, receive, send)
+        else:
+            await self._app(scope, receive, send)
 
 
 @asynccontextmanager

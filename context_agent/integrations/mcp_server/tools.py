@@ -6,8 +6,8 @@ import asyncio
 import inspect
 import logging
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import aclosing, asynccontextmanager, contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import aclosing, contextmanager
 from typing import Annotated, Any, TypeVar
 
 from pydantic import AnyHttpUrl, Field
@@ -20,7 +20,7 @@ from context_agent.integrations.server.answers import Answer
 from context_agent.integrations.server.logs import REQUEST_ID, log, request_id
 from context_agent.integrations.server.problems import Problem, problem_of
 from context_agent.integrations.server.served import Served
-from context_agent.integrations.server.service import Admitted, Asked, Service, Settings, check_filter
+from context_agent.integrations.server.service import Admitted, Asked, Service, Settings
 from context_agent.pruning.view import Text
 from context_agent.retrieval.protocol import Corpus, Where
 from context_agent.trajectory import Counted
@@ -77,6 +77,8 @@ def server_on(service: Service) -> MCPServer[Any]:
         instructions=INSTRUCTIONS,
         version=__version__,
         log_level="WARNING",
+        # The tools and documents of a server stay the same: nobody needs to hold a connection open for news of them.
+        subscriptions=False,
         # The SDK's settings are made for OAuth; nothing is fetched from the issuer, and no metadata are published.
         auth=None if token is None else AuthSettings(issuer_url=NO_ISSUER, resource_server_url=None),
         token_verifier=None if token is None else SharedToken(token),
@@ -136,8 +138,7 @@ class Tools:
         """Search the documents once, by meaning and by words, and return the best passages."""
         with _call("search", context, where):
             _need(query, "query")
-            check_filter(where)
-            return results.found(await self._ask(lambda corpus: corpus.search(query, limit=k, where=where)))
+            return results.found(await self._ask(lambda corpus: corpus.search(query, limit=k, where=where), where))
 
     async def grep(
         self,
@@ -148,8 +149,7 @@ class Tools:
     ) -> Annotated[CallToolResult, results.Found]:
         """Find passages whose text matches a regular expression: names, numbers, exact wording."""
         with _call("grep", context, where):
-            check_filter(where)
-            return results.found(await self._ask(lambda corpus: corpus.grep(pattern, limit=k, where=where)))
+            return results.found(await self._ask(lambda corpus: corpus.grep(pattern, limit=k, where=where), where))
 
     async def read(
         self,
@@ -192,15 +192,10 @@ class Tools:
 
         return await self._ask(chunks)
 
-    async def _ask(self, work: Callable[[Corpus], T]) -> T:
-        """Runs a single step on the corpus, in a thread: no step keeps the server from hearing its clients."""
-        async with self._corpus() as corpus:
+    async def _ask(self, work: Callable[[Corpus], T], where: Where | None = None) -> T:
+        """Runs a single step on the corpus in a thread, so that no step keeps the server from hearing its clients."""
+        async with self._service.step("mcp", where) as corpus:
             return await asyncio.to_thread(work, corpus)
-
-    @asynccontextmanager
-    async def _corpus(self) -> AsyncIterator[Corpus]:
-        async with self._service.served.agent() as agent:
-            yield agent.corpus
 
 
 def _progress(turns: int, progress: Progress) -> str:

@@ -20,6 +20,8 @@ from context_agent.integrations.server.problems import Problem
 from context_agent.integrations.server.service import Service
 
 HEALTH = "/health"
+METHODS = frozenset(("DELETE", "GET", "HEAD", "OPTIONS", "PATCH", "POST", "PUT"))
+"""Methods that the log names; a client may make up others, as long as a header can be."""
 HUNG_UP, GONE = 499, "client_gone"
 """The status and the code that are counted for a client that left before it had its whole answer."""
 INTERNAL = Problem(500, "internal", "something went wrong in the server")
@@ -54,7 +56,8 @@ class Front:
             return
         headers = Headers(scope=scope)
         identity = request_id(headers.get("x-request-id"))
-        record = Record(scope["method"], scope["path"] if scope["path"] in self._paths else "other")
+        method = scope["method"] if scope["method"] in METHODS else "other"
+        record = Record(method, scope["path"] if scope["path"] in self._paths else "other")
         scope.setdefault("state", {})["record"] = record
 
         async def sending(message: Message) -> None:

@@ -87,6 +87,7 @@ class Metrics:
         self.turns = Counter("ctx1_turns_total", "Turns of all searches.")
         self.tokens = Counter("ctx1_tokens_total", "Tokens ever placed in a context.")
         self.reloads = Counter("ctx1_index_reloads_total", "Times a changed index was read anew.", ("outcome",))
+        self.refusals = Counter("ctx1_connections_refused_total", "Connections that a limit ended, by code.", ("code",))
         self.gauges: list[Gauge] = []
         self._families: tuple[Counter | Histogram, ...] = (
             self.requests,
@@ -97,6 +98,7 @@ class Metrics:
             self.turns,
             self.tokens,
             self.reloads,
+            self.refusals,
         )
 
     def gauge(self, name: str, told: str, ask: Callable[[], float | str], label: str = "") -> None:

@@ -21,9 +21,9 @@ _MODELS: tuple[type[BaseModel], ...] = (
     schema.Health,
 )
 _REFUSALS = {
-    "400": "no JSON, a question that is too long, or a filter that Chroma refuses",
+    "400": "no JSON, a question that is too long, or a filter that is refused",
     "408": "the body came too slowly",
-    "413": "the body is too large",
+    "413": "the body or the judgement is too large",
     "415": "the body is not application/json",
     "422": "fields that do not fit",
 }

@@ -6,17 +6,19 @@ import asyncio
 import logging
 from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
+from functools import cached_property
 from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
-from context_agent.errors import ConfigError, DataError, TrajectoryError
+from context_agent.errors import ConfigError, DataError, FeedbackLimitError, TrajectoryError
 from context_agent.integrations.feedback import FeedbackLog, Judgement, judgement
 from context_agent.integrations.server import chat, streaming
 from context_agent.integrations.server.answers import Answer
-from context_agent.integrations.server.encoding import Json
+from context_agent.integrations.server.connections import BODY_TIMEOUT
+from context_agent.integrations.server.encoding import Json, encode
 from context_agent.integrations.server.front import GONE, HUNG_UP, INTERNAL, Record
 from context_agent.integrations.server.logs import REQUEST_ID, log
 from context_agent.integrations.server.metrics import CONTENT_TYPE
@@ -26,8 +28,6 @@ from context_agent.integrations.server.schema import ChatRequest, FeedbackReques
 from context_agent.integrations.server.service import Admitted, Asked, Service
 
 M = TypeVar("M", bound=BaseModel)
-PATIENCE = 30.0
-"""Seconds in which a request's body must have come."""
 BEGAN = 0
 """When a model was made, which OpenAI's clients want to know of each."""
 
@@ -38,6 +38,7 @@ class Routes:
     def __init__(self, service: Service) -> None:
         self._service = service
         self._settings = service.settings
+        self._judging = asyncio.Lock()
 
     async def retrieve(self, request: Request) -> Response:
         """`POST /v1/retrieve`."""
@@ -70,7 +71,11 @@ class Routes:
         if feedback is None:
             raise Problem(404, "no_trajectories", "this server keeps no trajectories, so none can be judged")
         try:
-            made, created = await asyncio.to_thread(_judged, feedback, given)
+            # One at a time: the log has one writer, and judgements that wait for it must not hold up searches' threads.
+            async with self._judging:
+                made, created = await asyncio.to_thread(_judged, feedback, given)
+        except FeedbackLimitError as error:
+            raise Problem(413, "feedback_limit", str(error)) from None
         except TrajectoryError as error:
             raise Problem(404, "unknown_trajectory", str(error)) from None
         except ConfigError as error:
@@ -101,7 +106,12 @@ class Routes:
 
     async def schema(self, request: Request) -> Response:
         """`GET /openapi.json`."""
-        return Json(document(self._settings.model, secured=self._settings.token is not None))
+        return Response(self._document, media_type="application/json")
+
+    @cached_property
+    def _document(self) -> bytes:
+        """The OpenAPI document; made once, since that takes far longer than any other answer without a search."""
+        return encode(document(self._settings.model, secured=self._settings.token is not None))
 
     def _model(self) -> dict[str, Any]:
         return {"id": self._settings.model, "object": "model", "created": BEGAN, "owned_by": "context-agent"}
@@ -156,10 +166,11 @@ class Routes:
         if kind != "application/json":
             raise Problem(415, "unsupported_media_type", "the body must be application/json")
         try:
-            async with asyncio.timeout(PATIENCE):
+            async with asyncio.timeout(BODY_TIMEOUT):
                 body = await self._body(request)
         except TimeoutError:
-            raise Problem(408, "slow_body", f"the body did not come within {PATIENCE:.0f} s") from None
+            message = f"the request's body did not arrive within {BODY_TIMEOUT} s"
+            raise Problem(408, "slow_body", message, headers={"Connection": "close"}) from None
         except ClientDisconnect:
             raise streaming.Gone from None
         try:
@@ -169,7 +180,8 @@ class Routes:
 
     async def _body(self, request: Request) -> bytes:
         most = self._settings.max_body
-        large = Problem(413, "too_large", f"the body is larger than {most:,} bytes", headers={"Connection": "close"})
+        message = f"the body is larger than {most:,} bytes: send less, or raise --max-body of the server"
+        large = Problem(413, "too_large", message, headers={"Connection": "close"})
         length = request.headers.get("content-length", "0")
         if length.isdigit() and int(length) > most:
             raise large

@@ -6,7 +6,9 @@ import asyncio
 import signal
 import socket
 from collections.abc import Callable
+from functools import partial
 from types import FrameType
+from typing import Any, cast
 
 from context_agent.errors import ConfigError
 from context_agent.integrations.extras import extra
@@ -16,6 +18,16 @@ from context_agent.integrations.server.service import Service
 with extra("serve"):
     import uvicorn
     from starlette.types import ASGIApp
+
+    from context_agent.integrations.server.connections import (
+        ACCEPT_BATCH,
+        ACCEPT_QUEUE,
+        HEADER_TIMEOUT,
+        MAX_HEADER,
+        BoundedConnection,
+        ConnectionTable,
+        affordable,
+    )
 
 GOODBYE = 2
 """Seconds that connections get to close when all is answered."""
@@ -28,8 +40,16 @@ class Process(uvicorn.Server):
         self, service: Service, on_ready: Callable[[str], None] = lambda url: None, app: ASGIApp | None = None
     ) -> None:
         """`on_ready` is told the address once it listens. `app` is the service's application unless given."""
+        table = ConnectionTable(affordable(service.settings.max_connections), service.metrics.refusals)
+        service.metrics.gauge("ctx1_connections", "Open connections.", lambda: len(table))
         config = uvicorn.Config(
             application_of(service) if app is None else app,
+            http=cast("Any", partial(BoundedConnection, table=table)),
+            # uvloop accepts all connections that wait before any of them is counted.
+            loop="asyncio",
+            backlog=ACCEPT_BATCH,
+            h11_max_incomplete_event_size=MAX_HEADER,
+            timeout_keep_alive=HEADER_TIMEOUT,
             log_config=None,
             access_log=False,
             server_header=False,
@@ -47,6 +67,8 @@ class Process(uvicorn.Server):
         self._loop = asyncio.get_running_loop()
         await super().startup(sockets)
         if sockets:
+            for listener in sockets:
+                listener.listen(ACCEPT_QUEUE)
             self._on_ready(address(sockets[0]))
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:

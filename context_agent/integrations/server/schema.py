@@ -17,6 +17,8 @@ LONGEST_QUESTION = 100_000
 """Characters; the token budget refuses most questions long before."""
 MOST = 100
 """Documents of an answer."""
+MAX_MESSAGES, MAX_PARTS = 10_000, 1_000
+"""Messages of a conversation, and parts of a message."""
 
 Text = Annotated[str, Field(min_length=1, max_length=LONGEST_QUESTION, pattern=r"\S")]
 K = Annotated[int, Field(ge=1, le=MOST, description="Documents to return.")]
@@ -61,12 +63,16 @@ class Part(BaseModel):
     text: str = ""
 
 
+# The first error ends the check of a list: a megabyte of wrong parts would take seconds to list.
+Parts = Annotated[list[Part], Field(max_length=MAX_PARTS, fail_fast=True)]
+
+
 class Message(BaseModel):
     """A message of a conversation."""
 
     model_config = ConfigDict(strict=True)
     role: str
-    content: str | list[Part] | None = None
+    content: str | Parts | None = None
 
     @property
     def text(self) -> str:
@@ -88,7 +94,7 @@ class ChatRequest(BaseModel):
 
     model_config = ConfigDict(strict=True, extra="ignore", hide_input_in_errors=True)
     model: Name
-    messages: list[Message] = Field(min_length=1, max_length=10_000)
+    messages: list[Message] = Field(min_length=1, max_length=MAX_MESSAGES, fail_fast=True)
     stream: bool | None = False
     stream_options: StreamOptions | None = None
     n: int | None = Field(default=None, ge=1, le=1, description="One answer is all there is.")

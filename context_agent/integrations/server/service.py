@@ -21,7 +21,7 @@ from context_agent.integrations.server.logs import REQUEST_ID, log
 from context_agent.integrations.server.metrics import Metrics
 from context_agent.integrations.server.problems import Problem, problem_of
 from context_agent.integrations.server.served import Served
-from context_agent.retrieval.protocol import Where
+from context_agent.retrieval.protocol import Corpus, Where
 from context_agent.retrieval.where import check_where
 
 LAST_WORDS = 5.0
@@ -44,6 +44,8 @@ class Settings:
     """The longest that a search may take, waiting included."""
     max_body: int = 1_000_000
     """Bytes of a request's body."""
+    max_connections: int = 512
+    """Connections open at once; fewer where the process has fewer file descriptors."""
     grace: float = 30.0
     """What running searches get to end by themselves when the server is told to."""
     check: float = 10.0
@@ -54,8 +56,8 @@ class Settings:
     """The agent's name as a chat model."""
 
     def __post_init__(self) -> None:
-        if self.concurrency < 1 or self.queue < 0 or self.max_body < 1:
-            raise ConfigError("concurrency and max-body are at least 1, queue at least 0")
+        if min(self.concurrency, self.max_body, self.max_connections) < 1 or self.queue < 0:
+            raise ConfigError("concurrency, max-body and max-connections must be at least 1, and queue at least 0")
         if min(self.deadline, self.heartbeat) <= 0 or min(self.grace, self.check) < 0:
             raise ConfigError("deadline and heartbeat are positive, grace and check not negative")
 
@@ -150,6 +152,17 @@ class Service:
         assert result is not None
         yield await self._answered(admitted, result, waited)
 
+    @asynccontextmanager
+    async def step(self, path: str, where: Where | None = None) -> AsyncIterator[Corpus]:
+        """The corpus for a single step, which takes a slot as a search does. Raises `Problem` as `admit`."""
+        admitted = self.admit(Asked("", 1, path, where))
+        try:
+            await self._turn(admitted)
+            async with self.served.agent() as agent:
+                yield agent.corpus
+        finally:
+            admitted.leave()
+
     async def follow(self) -> None:
         """Looks after the index for as long as the server runs."""
         while self.settings.check:
@@ -224,7 +237,7 @@ def closing() -> Problem:
 
 
 def check_filter(where: Where | None) -> None:
-    """Raises `Problem` for a filter beyond the limits of `check_where`, or that Chroma refuses; it names the operator."""
+    """Raises `Problem` for a filter beyond the limits of `check_where`, or one that Chroma refuses."""
     if where is None:
         return
     from chromadb.api.types import validate_where

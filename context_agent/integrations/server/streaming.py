@@ -19,6 +19,8 @@ from context_agent.trajectory import Acted, Edited, Returned
 
 T = TypeVar("T")
 HEARTBEAT = b": alive\n\n"
+BUFFERED = 64
+"""Events of a search that wait for a slow reader."""
 HEADERS = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
 """Proxies shall neither keep a stream nor hold it back."""
 
@@ -65,11 +67,16 @@ async def _gone(receive: Callable[[], Awaitable[Any]]) -> None:
 
 
 async def beating(source: AsyncIterator[T], every: float) -> AsyncGenerator[T | None]:
-    """What the source gives, and None whenever it was silent for `every` seconds. Leaving it ends the source."""
+    """The items of the source, and None whenever it was silent for `every` seconds. Leaving it ends the source.
+
+    At most `BUFFERED` items wait for a reader; then the source waits, too.
+    """
     queue: asyncio.Queue[tuple[T] | tuple[()]] = asyncio.Queue()
+    room = asyncio.Semaphore(BUFFERED)
 
     async def pump() -> None:
         async for item in source:
+            await room.acquire()
             queue.put_nowait((item,))
 
     pumping = asyncio.create_task(pump())
@@ -84,6 +91,7 @@ async def beating(source: AsyncIterator[T], every: float) -> AsyncGenerator[T | 
                 continue
             if not given:
                 break
+            room.release()
             yield given[0]
         pumping.result()
     finally:

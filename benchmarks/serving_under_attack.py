@@ -1,0 +1,202 @@
+"""`ctx1 serve` under attack: what good clients wait while others hold connections open and send hostile requests.
+
+    python benchmarks/serving_under_attack.py [--data FOLDER] [--clients 64] [--seconds 60] [--slow 1100]
+                                              [--chunks 10000] [--index FOLDER] [-- options of ctx1 serve]
+
+Runs the load of `serving.py` twice on one server, quiet and under attack. The attackers are a process of their own:
+`--slow` connections send part of a request's header and then a byte every few seconds, and are opened again a second
+after the server closes them; beside them a hostile request is sent every 0.2 s: a filter of 12,000 conditions, JSON
+100,000 levels deep, a list of 20,000 values, a body beyond the limit. Good clients begin the second load with new
+connections, and another one opens a connection for each of its requests.
+
+Printed: the median and the 99th percentile of what good clients wait in both loads, their errors, the server's open
+file descriptors, and how the hostile requests were answered.
+Bounds: no error of a good client, p99 at most 3 times the quiet p99, each hostile request answered 400 or 413.
+All traffic stays on the loopback interface, and the program ends by itself.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import multiprocessing
+import resource
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+sys.path.insert(0, str(Path(__file__).parent))
+from corpus100k import corpus, data_folder, questions
+from serving import CTX1, Tally, load
+
+from context_agent import index_documents
+
+RATIO = 3.0
+TRICKLE, REOPEN, HOSTILE, PROBE = 3.0, 1.0, 0.2, 0.5
+"""Seconds between the bytes of a slow connection, before it is opened again, between hostile requests, and between the
+requests of the good client with new connections."""
+REFUSALS = frozenset((400, 413))
+HEADER = b"POST /v1/retrieve HTTP/1.1\r\nHost: 127.0.0.1\r\nX-Slow: "
+
+
+def hostile_bodies() -> list[bytes]:
+    """Requests that are small enough to send often, and costly to whoever does not bound them."""
+    wide = {"$or": [{"year": number} for number in range(12_000)]}
+    listed = {"year": {"$in": list(range(20_000))}}
+    deep = b'{"question": "x", "where": ' + b'{"$and":[' * 100_000 + b"]}" * 100_000 + b"}"
+    large = json.dumps({"question": "x" * 2_000_000}).encode()
+    return [json.dumps({"question": "x", "where": where}).encode() for where in (wide, listed)] + [deep, large]
+
+
+async def hold(host: str, port: int, ends: float, tally: Counter[str]) -> None:
+    """One slow connection, opened again whenever the server closes it."""
+    while time.monotonic() < ends:
+        with suppress(OSError):
+            reader, writer = await asyncio.open_connection(host, port)
+            tally["opened"] += 1
+            writer.write(HEADER)
+            while time.monotonic() < ends and not reader.at_eof():
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(reader.read(1_024), TRICKLE)
+                writer.write(b"x")
+            writer.close()
+        await asyncio.sleep(REOPEN)
+
+
+async def assail(url: str, ends: float, tally: Counter[str]) -> None:
+    """Hostile requests at a bounded rate; counts their statuses."""
+    bodies, number = hostile_bodies(), 0
+    headers = {"Content-Type": "application/json"}
+    async with httpx.AsyncClient(timeout=60) as client:
+        while time.monotonic() < ends:
+            try:
+                answer = await client.post(f"{url}/v1/retrieve", content=bodies[number % len(bodies)], headers=headers)
+                tally[str(answer.status_code)] += 1
+            except httpx.HTTPError:  # The server closes while a body that is too large is still being sent.
+                tally["closed"] += 1
+            number += 1
+            await asyncio.sleep(HOSTILE)
+
+
+def attack(url: str, slow: int, seconds: float, outcome: Any) -> None:
+    """All attackers, for so many seconds; puts what they saw into the queue."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    address, tally, ends = httpx.URL(url), Counter[str](), time.monotonic() + seconds
+    assert address.port is not None
+    port = address.port
+
+    async def everything() -> None:
+        await asyncio.gather(assail(url, ends, tally), *(hold(address.host, port, ends, tally) for _ in range(slow)))
+
+    asyncio.run(everything())
+    outcome.put(tally)
+
+
+async def probe(url: str, server: int, seconds: float) -> tuple[int, int, int]:
+    """A good client that opens a connection for each request: its requests, its errors, and the most open files."""
+    requests = errors = files = 0
+    ends = time.monotonic() + seconds
+    while time.monotonic() < ends:
+        try:
+            async with httpx.AsyncClient(timeout=30) as client:
+                errors += (await client.get(f"{url}/health")).status_code != 200
+        except httpx.HTTPError as error:
+            print(f"lost: {type(error).__name__}: {error}", file=sys.stderr)
+            errors += 1
+        requests += 1
+        files = max(files, open_files(server))
+        await asyncio.sleep(PROBE)
+    return requests, errors, files
+
+
+def open_files(process: int) -> int:
+    """File descriptors that a process has open."""
+    return sum(1 for _ in Path(f"/proc/{process}/fd").iterdir())
+
+
+async def under_attack(
+    url: str, server: int, asked: list[str], options: argparse.Namespace
+) -> tuple[Tally, tuple[int, int, int]]:
+    """The load once more, with the probe beside it."""
+    (tally, _), probed = await asyncio.gather(load(url, server, asked, options), probe(url, server, options.seconds))
+    return tally, probed
+
+
+def quantile(tally: Tally, share: float) -> float:
+    """Seconds within which that share of the answers came."""
+    ordered = sorted(tally.seconds)
+    return ordered[min(len(ordered) - 1, int(share * len(ordered)))]
+
+
+def errors_of(tally: Tally) -> int:
+    """Answers but 200, and requests without an answer."""
+    return sum(tally.statuses.values()) - tally.statuses["200"] + tally.lost
+
+
+def measured(url: str, server: int, asked: list[str], options: argparse.Namespace) -> bool:
+    """Runs both loads and prints what was measured; whether it is within the bounds."""
+    quiet, _ = asyncio.run(load(url, server, asked, options))
+    context = multiprocessing.get_context("spawn")
+    outcome = context.Queue()
+    attacker = context.Process(target=attack, args=(url, options.slow, options.seconds + 5, outcome), daemon=True)
+    attacker.start()
+    time.sleep(3)
+    options.warm = 0
+    tally, (probes, probe_errors, files) = asyncio.run(under_attack(url, server, asked, options))
+    seen: Counter[str] = outcome.get(timeout=120)
+    attacker.join(30)
+    statuses = {status: count for status, count in seen.items() if status != "opened"}
+    ratio, errors = quantile(tally, 0.99) / quantile(quiet, 0.99), errors_of(quiet) + errors_of(tally) + probe_errors
+    for label, load_seen in (("quiet", quiet), ("attack", tally)):
+        quantiles = ", ".join(f"p{share * 100:g} {quantile(load_seen, share):.2f} s" for share in (0.5, 0.99))
+        print(f"{label:7} answers {len(load_seen.seconds):,}, {quantiles}, errors {errors_of(load_seen)}")
+    print(f"new connections of a good client: {probes}, errors {probe_errors}")
+    print(f"slow connections {options.slow:,}, opened {seen['opened']:,} times; open files of the server {files:,}")
+    print(f"hostile requests by status {statuses}")
+    print(f"good clients' errors {errors}   (bound 0)")
+    print(f"p99 under attack / quiet p99 {ratio:.2f}   (bound {RATIO:g})")
+    refused = all(status == "closed" or int(status) in REFUSALS for status in statuses)
+    return not errors and ratio <= RATIO and refused
+
+
+def main() -> int:
+    """Runs both loads; the exit code is 1 beyond a bound."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data")
+    parser.add_argument("--clients", type=int, default=64)
+    parser.add_argument("--seconds", type=float, default=60)
+    parser.add_argument("--slow", type=int, default=1_100)
+    parser.add_argument("--chunks", type=int, default=10_000)
+    parser.add_argument("--warm", type=int, default=4)
+    parser.add_argument("--index", type=Path, help="keep the index here, and use it if it is there already")
+    parser.add_argument("serve", nargs="*", help="options of ctx1 serve, after --")
+    options = parser.parse_args()
+    data = data_folder(options.data)
+    with tempfile.TemporaryDirectory() as scratch:
+        folder = options.index or Path(scratch) / "index"
+        if not folder.exists():
+            index_documents(corpus(data, options.chunks), path=folder)
+        command = [CTX1, "serve", "--json", "--port", "0", "--path", str(folder), "--log-level", "error"]
+        with subprocess.Popen([*command, *options.serve], stdout=subprocess.PIPE, text=True) as server:
+            try:
+                assert server.stdout is not None
+                url = json.loads(server.stdout.readline())["url"]
+                sound = measured(url, server.pid, questions(data), options)
+            finally:
+                server.send_signal(signal.SIGTERM)
+                server.wait(60)
+    return 0 if sound else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
