@@ -5,7 +5,7 @@ equals a text or a truth value; a list is matched by `$contains` alone, by a val
 Chroma cuts off the fraction of a number before it compares it with a stored whole number, so there `{"$eq": 1.5}`
 matches 1. Here it does not.
 
-`check_where` bounds every filter before anything reads it, whatever evaluates it: this module, SQLite or a server.
+`check_where` bounds every filter, whatever evaluates it: this module, Chroma's SQLite or a Chroma server.
 """
 
 from __future__ import annotations
@@ -60,13 +60,10 @@ def check_where(where: object) -> None:
         # A well-formed filter of n conditions has fewer than 2n operators.
         if conditions > MAX_CONDITIONS or operators > 2 * MAX_CONDITIONS:
             raise ConfigError(
-                f"the metadata filter has more than {MAX_CONDITIONS} conditions: use fewer, or $in with a list of "
-                "values"
+                f"the metadata filter has more than {MAX_CONDITIONS} conditions: use fewer, or $in with a list"
             )
         if values > MAX_VALUES:
-            raise ConfigError(
-                f"the metadata filter lists more than {MAX_VALUES:,} values: split it over several searches"
-            )
+            raise ConfigError(f"the metadata filter lists more than {MAX_VALUES:,} values: use several searches")
         parts: Iterable[object] = value.values() if isinstance(value, Mapping) else value
         pending += ((part, depth + 1) for part in parts)
 

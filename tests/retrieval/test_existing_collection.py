@@ -143,16 +143,36 @@ def test_changes_are_followed_without_reading_everything_again(owner: Owner, mon
         assert corpus.name == "chroma:notes@s2"
 
 
-def test_texts_changed_in_place_are_noticed_in_the_sample_or_by_rebuild(owner: Owner) -> None:
+def test_any_change_in_place_is_noticed(owner: Owner) -> None:
     collection = owner.collection("notes", embedding_function=OwnersFunction())
     owner.fill(collection, 0, 300)
-    ChromaCorpus.open(owner.path, collection="notes", embedder=OWNERS).close()
-    collection.update(ids=["uuid-person-0"], documents=["A zeppelin."])
     with ChromaCorpus.open(owner.path, collection="notes", embedder=OWNERS) as corpus:
-        assert [hit.chunk.id for hit in corpus.grep("zeppelin")] == ["uuid-person-0"]
-    collection.update(ids=["uuid-person-1"], documents=["A kayak."])
-    with ChromaCorpus.open(owner.path, collection="notes", embedder=OWNERS, rebuild=True) as corpus:
+        assert not corpus.stale()
+        collection.update(ids=["uuid-person-1"], documents=["A kayak."])
+        assert corpus.stale()
+        corpus.refresh()
         assert [hit.chunk.id for hit in corpus.grep("kayak")] == ["uuid-person-1"]
+        assert corpus.search("kayak")[0].chunk.id == "uuid-person-1"
+        assert corpus.similarity("A kayak.", ["uuid-person-1"]) == pytest.approx([1.0], abs=1e-5)
+        assert corpus.count() == 300
+        collection.update(ids=["uuid-person-2"], metadatas=[{"trade": "diver"}])
+        assert corpus.stale()
+        corpus.refresh()
+        assert [hit.chunk.id for hit in corpus.grep(".", where={"trade": "diver"})] == ["uuid-person-2"]
+        collection.upsert(ids=["uuid-person-3"], documents=["A zeppelin."])
+        collection.delete(ids=["uuid-person-4"])
+        corpus.refresh()
+        assert corpus.read("uuid-person-4") == []
+        assert [chunk.text for chunk in corpus.read("uuid-person-3")] == ["A zeppelin."]
+        assert not corpus.stale()
+
+
+def test_other_keys_are_another_reading(owner: Owner) -> None:
+    owner.fill(owner.collection("notes", embedding_function=OwnersFunction()), 0, 20)
+    for keys, title in (({}, ""), ({"title_key": "heading"}, "Person 3"), ({"title_key": "trade"}, "engraver")):
+        with ChromaCorpus.open(owner.path, collection="notes", embedder=OWNERS, **keys) as corpus:  # type: ignore[arg-type]
+            assert corpus.read("uuid-person-3")[0].title == title
+            assert bool(corpus.retrievers[1].search("engraver Person 3 heading", 5))
 
 
 def test_records_without_text_are_passed_over(owner: Owner) -> None:
