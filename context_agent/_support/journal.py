@@ -1,0 +1,226 @@
+"""Files that survive a kill: append-only logs, atomic replacement, and locks between processes.
+
+    with AppendLog(path, busy=ConfigError("…")) as log:      # locks the file and cuts off a torn last line
+        done = {record["key"] for record in log.contents.records}
+        log.append({"key": "q1"})                             # on disk when it returns
+
+A log holds one JSON object a line: plain JSONL, or with a checksum (`crc32 {json}`) where a damaged byte must not pass
+for data. A process that is killed while it appends leaves at most one incomplete last line. Readers ignore that line,
+and the next writer cuts it off. Any other damage is refused.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import zlib
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any, BinaryIO, Self
+
+from context_agent.errors import ConfigError, ContextAgentError, DataError
+
+JsonObject = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class LogContents:
+    """The complete lines of a log, each with its record. `torn_bytes` is the length of an incomplete last line."""
+
+    lines: tuple[bytes, ...] = ()
+    records: tuple[JsonObject, ...] = ()
+    torn_bytes: int = 0
+
+    @property
+    def valid_bytes(self) -> int:
+        """Length of the complete lines together."""
+        return sum(map(len, self.lines))
+
+
+class AppendLog:
+    """An append-only log, locked while it is open. Safe between processes, not between threads.
+
+    The lock is the file `path` + `.lock`. The log itself is created by the first `append` or `replace`.
+    """
+
+    def __init__(
+        self, path: Path, *, checksum: bool = False, sync: bool = True, busy: ContextAgentError | None = None
+    ) -> None:
+        """Opens the log and reads it. With `sync` a record is on disk when `append` returns, else with the system.
+
+        Raises `busy` (default: `ConfigError`) if another process has the log open, `DataError` if it is damaged.
+        """
+        self.path = path
+        self._checksum, self._sync = checksum, sync
+        self._file: BinaryIO | None = None
+        self._lock = _acquire(path.with_name(f"{path.name}.lock"), 0, busy)
+        try:
+            self.contents = read_log(path, checksum=checksum) if path.exists() else LogContents()
+        except BaseException:
+            self._lock.release()
+            raise
+        self.size = self.contents.valid_bytes
+        """Length of the file in bytes, without a torn last line."""
+
+    def append(self, *records: JsonObject) -> None:
+        """Writes the records, all or none of them. Raises `DataError` if the disk is full or fails."""
+        data = b"".join(encode_line(record, checksum=self._checksum) for record in records)
+        file = self._opened()
+        try:
+            _write(file, data, sync=self._sync)
+        except OSError as error:
+            self._cut(file)
+            raise DataError(f"cannot write to {self.path}: {error.strerror or error}") from error
+        self.size += len(data)
+
+    def replace(self, lines: Sequence[bytes]) -> None:
+        """Replaces the log by these lines (see `encode_line`), all or nothing. Raises `DataError`."""
+        self._close_file()
+        try:
+            replace_file(self.path, b"".join(lines))
+        except OSError as error:
+            raise DataError(f"cannot write to {self.path}: {error.strerror or error}") from error
+        self.size = sum(map(len, lines))
+
+    def close(self) -> None:
+        """Closes the log and releases its lock; safe to call twice."""
+        self._close_file()
+        self._lock.release()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _opened(self) -> BinaryIO:
+        if self._file is None:
+            is_new = not self.path.exists()
+            self._file = self.path.open("w+b" if is_new else "r+b", buffering=0)
+            self._cut(self._file)
+            if is_new and self._sync:
+                sync_path(self.path.parent)
+        return self._file
+
+    def _cut(self, file: BinaryIO) -> None:
+        file.truncate(self.size)
+        file.seek(self.size)
+
+    def _close_file(self) -> None:
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
+
+def read_log(path: Path, *, checksum: bool = False) -> LogContents:
+    """The contents of a log, without locking it. Raises `DataError` if it cannot be read or is damaged."""
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise DataError(f"cannot read {path}: {error.strerror}") from error
+    lines: list[bytes] = []
+    records: list[JsonObject] = []
+    for number, line in enumerate(data.splitlines(keepends=True), start=1):
+        record = _decode(line, checksum)
+        if record is None:
+            rest = len(data) - sum(map(len, lines))
+            if rest == len(line) and (checksum or not line.endswith(b"\n")):
+                return LogContents(tuple(lines), tuple(records), rest)
+            raise DataError(
+                f"{path}, line {number} is damaged; an interrupted run does not cause this. Restore the file from a "
+                "backup or delete it"
+            )
+        lines.append(line)
+        records.append(record)
+    return LogContents(tuple(lines), tuple(records))
+
+
+def encode_line(record: JsonObject, *, checksum: bool = False) -> bytes:
+    """The line of a record. Raises `ValueError` for NaN and infinity without a checksum: such a log is plain JSON."""
+    text = json.dumps(record, allow_nan=checksum, separators=(",", ":")).encode()
+    return b"%08x %s\n" % (zlib.crc32(text), text) if checksum else text + b"\n"
+
+
+def replace_file(path: Path, content: str | bytes) -> None:
+    """Replaces a file by this content, all or nothing, and syncs it to disk. Raises `OSError`."""
+    with replacing(path) as file:
+        file.write(content.encode() if isinstance(content, str) else content)
+
+
+@contextmanager
+def replacing(path: Path) -> Iterator[IO[bytes]]:
+    """A file to write that takes the place of `path` when the block ends, synced to disk; an error leaves `path` alone.
+
+    Creates missing parent folders. Raises `OSError`.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_name(f".{path.name}.partial")
+    try:
+        with partial.open("wb") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        partial.replace(path)
+        sync_path(path.parent)
+    finally:
+        partial.unlink(missing_ok=True)
+
+
+@contextmanager
+def file_lock(path: Path, *, timeout: float = 0, busy: ContextAgentError | None = None) -> Iterator[None]:
+    """Holds the lock file `path`; the lock of a killed process is free. `timeout` is in seconds, -1 waits forever.
+
+    Raises `busy` (default: `ConfigError`) if another process holds it.
+    """
+    lock = _acquire(path, timeout, busy)
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+def sync_path(path: Path) -> None:
+    """Asks the system to have a file, or a folder's entries, on disk. Raises `OSError`."""
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def _decode(line: bytes, checksum: bool) -> JsonObject | None:
+    """The record of a line; None if the line is incomplete or damaged."""
+    try:
+        if not line.endswith(b"\n"):
+            return None
+        text = line[:-1]
+        if checksum:
+            expected, text = int(text[:8], 16), text[9:]
+            if expected != zlib.crc32(text):
+                return None
+        record = json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+    return record if isinstance(record, dict) else None
+
+
+def _write(file: BinaryIO, data: bytes, *, sync: bool) -> None:
+    rest = memoryview(data)
+    while rest:
+        rest = rest[file.write(rest) :]
+    if sync:
+        os.fsync(file.fileno())
+
+
+def _acquire(path: Path, timeout: float, busy: ContextAgentError | None) -> Any:
+    from filelock import FileLock, Timeout
+
+    path.parent.mkdir(parents=True, exist_ok=True)
+    lock = FileLock(path, timeout=timeout)
+    try:
+        lock.acquire()
+    except Timeout:
+        raise busy or ConfigError(f"another process holds {path}: wait until it ends, or stop it") from None
+    return lock

@@ -1,0 +1,27 @@
+"""A typo is answered with the nearest name, other settings with what was and what is."""
+
+from __future__ import annotations
+
+from context_agent._support.suggest import LISTED, closest, differing_settings, suggestion
+
+
+def test_a_typo_is_answered_with_the_nearest_name() -> None:
+    assert closest("lerning_rate", ["learning_rate", "loss"]) == "learning_rate"
+    assert suggestion("lerning_rate", ["learning_rate", "loss"]) == "did you mean 'learning_rate'?"
+
+
+def test_a_name_like_no_other_is_answered_with_the_choices() -> None:
+    assert closest("zzz", ["b", "a"]) is None
+    assert suggestion("zzz", ["b", "a"]) == "choose from a, b"
+    many = [f"name{number:03d}" for number in range(LISTED + 5)]
+    assert suggestion("zzz", many).endswith("name019 and 5 more")
+
+
+def test_settings_that_differ_are_named_by_dotted_key() -> None:
+    before = {"loss": {"kind": "grpo", "cap": 4.0}, "seed": 1}
+    assert differing_settings(before, before) == []
+    assert differing_settings(before, {"loss": {"kind": "cispo", "cap": 4.0}, "window": [1024]}) == [
+        "loss.kind was 'grpo' and is 'cispo'",
+        "seed was 1 and is None",
+        "window was None and is [1024]",
+    ]
