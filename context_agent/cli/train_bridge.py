@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import asdict
 from pathlib import Path
@@ -13,36 +13,15 @@ import click
 from context_agent.cli import console, options
 
 if TYPE_CHECKING:
-    from context_agent.retrieval.fusion import Retriever
     from context_agent.retrieval.protocol import Corpus
     from context_agent.train.bridge import Source, Trained
-
-    Wrap = Callable[[Retriever], Retriever]
 
 PERCENT = 100
 """Steps of the progress bar."""
 
 
-def material(command: options.Command) -> options.Command:
-    """What the embedded policy learns from; the command gets `pairs`, `seed`, `embedder` and `collection`."""
-    return options.together(
-        command,
-        click.argument("pairs", nargs=-1, required=True, metavar="CORPUS QUESTIONS.jsonl…"),
-        click.option("--seed", type=int, default=0, show_default=True, help="Seed of all chance."),
-        click.option(
-            "--embedder", metavar="SPEC", default="static", show_default=True, help="What embeds a CORPUS of files."
-        ),
-        click.option(
-            "--collection",
-            default=options.COLLECTION,
-            show_default=True,
-            help="Collection of a CORPUS that is an index.",
-        ),
-    )
-
-
 @click.command()
-@material
+@click.argument("pairs", nargs=-1, required=True, metavar="CORPUS QUESTIONS.jsonl…")
 @click.option(
     "--out",
     type=click.Path(path_type=Path, dir_okay=False),
@@ -60,6 +39,11 @@ def material(command: options.Command) -> options.Command:
 @click.option("--rounds", type=click.IntRange(1), default=2, show_default=True, help="Rounds of exploring and fitting.")
 @click.option(
     "--epochs", type=click.IntRange(1), help="Passes over the questions when fitting.  [default: the recipe's]"
+)
+@click.option("--seed", type=int, default=0, show_default=True, help="Random seed.")
+@click.option("--embedder", metavar="SPEC", default="static", show_default=True, help="Embedder of a CORPUS of files.")
+@click.option(
+    "--collection", default=options.COLLECTION, show_default=True, help="Collection of a CORPUS that is an index."
 )
 @options.common
 def bridge(
@@ -87,7 +71,7 @@ def bridge(
     recipe = Recipe() if epochs is None else Recipe(epochs=epochs)
     explorer = None if weights is None else BridgePolicy.load(weights)
     with ExitStack() as stack:
-        sources = open_sources(pairs, embedder, collection, stack)
+        sources = _open_sources(pairs, embedder, collection, stack)
         trained = _train(sources, policy=explorer, windows=windows or (0,), rounds=rounds, recipe=recipe, seed=seed)
     trained.scorer.save(out, trained.notes())
     if as_json:
@@ -97,10 +81,8 @@ def bridge(
     return 0
 
 
-def open_sources(
-    pairs: Sequence[str], embedder: str, collection: str, stack: ExitStack, *, wrap: Wrap | None = None
-) -> list[Source]:
-    """A source for each pair; indexes stay open until the stack ends, retrievers of documents in memory are wrapped."""
+def _open_sources(pairs: Sequence[str], embedder: str, collection: str, stack: ExitStack) -> list[Source]:
+    """A source for each pair; indexes stay open until the stack ends."""
     if len(pairs) % 2:
         raise click.UsageError(f"CORPUS and QUESTIONS.jsonl go in pairs; got {len(pairs)} arguments")
     from context_agent.questions import load_questions
@@ -109,11 +91,11 @@ def open_sources(
     sources = []
     for corpus, questions in zip(pairs[::2], pairs[1::2], strict=True):
         asked = load_questions(questions)
-        sources.append(Source(corpus, _corpus(corpus, embedder, collection, stack, wrap), asked))
+        sources.append(Source(corpus, _corpus(corpus, embedder, collection, stack), asked))
     return sources
 
 
-def _corpus(name: str, embedder: str, collection: str, stack: ExitStack, wrap: Wrap | None) -> Corpus:
+def _corpus(name: str, embedder: str, collection: str, stack: ExitStack) -> Corpus:
     """An index, where that folder is one, else the documents of a file or folder, in memory."""
     from context_agent.retrieval.embedders import load_embedder
     from context_agent.retrieval.loaders import load
@@ -123,7 +105,7 @@ def _corpus(name: str, embedder: str, collection: str, stack: ExitStack, wrap: W
     if (Path(name) / DATABASE).exists():
         return stack.enter_context(options.open_corpus(options.IndexOptions(Path(name), None, collection)))
     console.note(f"ctx1 train: reading {name}")
-    return MemoryCorpus(load(name), embedder=load_embedder(embedder), wrap=wrap)
+    return MemoryCorpus(load(name), embedder=load_embedder(embedder))
 
 
 def _train(sources: list[Source], **settings: Any) -> Trained:

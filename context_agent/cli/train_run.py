@@ -59,14 +59,6 @@ def sft(**given: Any) -> int:
 
 
 @click.command()
-@click.option(
-    "--policy",
-    type=click.Choice(["model", "bridge"]),
-    default="model",
-    show_default=True,
-    expose_value=False,
-    help="What is trained; `bridge` is the embedded policy, with options of its own: add --help to see them.",
-)
 @described
 def rl(**given: Any) -> int:
     """Train a model by rewards for the documents it finds, in the harness it will serve in.

@@ -52,11 +52,6 @@ def ndcg(ranked: Iterable[str], gold: Collection[str], k: int) -> float:
     return ndcg_of(finds(ranked, _each(gold)), len(set(gold)), k)
 
 
-def all_gold_at(ranked: Iterable[str], gold: Collection[str], k: int) -> float:
-    """1 where every gold id is among the first k, else 0; so always 0 where more than k ids are gold."""
-    return all_of(finds(ranked, _each(gold))[:k], len(set(gold)))
-
-
 def fact_recall(found: Iterable[str], facts: Facts) -> float:
     """Share of the facts of which some id was found (Context-1: a fact is found when any of its chunks is)."""
     return recall_of(finds(found, facts), len(facts))

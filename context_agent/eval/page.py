@@ -60,12 +60,6 @@ def escape(text: str) -> str:
     return html.escape(_UNSEEN.sub(lambda match: f"⟨U+{ord(match[0]):04X}⟩", text))
 
 
-def image(svg: str, alt: str) -> str:
-    """An SVG drawing as an `img` element: in there its own `style` attributes work, and no script ever runs."""
-    encoded = base64.b64encode(svg.encode()).decode("ascii")
-    return f'<img src="data:image/svg+xml;base64,{encoded}" alt="{escape(alt)}">'
-
-
 def _policy(programs: Iterable[str], sheets: Iterable[str]) -> str:
     allowed = " ".join(map(_hash, programs)) or "'none'"
     return (

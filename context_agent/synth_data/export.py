@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from context_agent.errors import ConfigError, DataError, MissingExtraError
-from context_agent.synth_data.task import Task, task_of
+from context_agent.synth_data.task import Task
 
 if TYPE_CHECKING:
     from datasets import DatasetDict, Features
@@ -88,11 +88,6 @@ def features() -> Features:
 def row_of(task: Task) -> dict[str, Any]:
     """The task as a row of the table."""
     return {**task.to_json(), "labels": json.dumps(task.labels, sort_keys=True)}
-
-
-def task_in(row: Mapping[str, Any]) -> Task:
-    """The task of a row of the table. Raises `DataError`."""
-    return task_of({**row, "labels": json.loads(row["labels"])}, f"row {row.get('id')!r}")
 
 
 def push(splits: Mapping[str, Sequence[Task]], name: str, *, public: bool = False, card: Path | None = None) -> str:

@@ -65,7 +65,7 @@ class Rewards:
 
     `beta` weighs recall `beta**2` times; a curriculum lowers it (`annealed`). `floor` is what any finished episode gets
     at least, `malformed` and `cut` what the others get instead of all terms (a format error cost -0.5 in the published
-    baseline; for a cut episode nothing is published). `gamma` is the decay by step (`by_step`).
+    baseline; for a cut episode nothing is published). `gamma` is the decay by step (`rows.decay`).
     """
 
     output: float = 0.7
@@ -211,11 +211,6 @@ def reward(outcome: Outcome, settings: Rewards | None = None) -> Reward:
         case Ending.CUT:
             return Reward(settings.cut, before, terms)
     return Reward(max(settings.floor, min(before + sum(penalties.values()), before)), before, terms)
-
-
-def by_step(total: float, steps: int, gamma: float) -> list[float]:
-    """The reward that each of an episode's steps gets: `r * gamma**(T - i)` at step i of T (Kimi-Researcher)."""
-    return [total * gamma ** (steps - step) for step in range(1, steps + 1)]
 
 
 def annealed(start: float, end: float, progress: float) -> float:

@@ -6,9 +6,8 @@ from pathlib import Path
 import pytest
 
 from context_agent.cli.app import run
-from context_agent.synth_data.export import task_in
 from context_agent.synth_data.task_file import write_tasks
-from tests.synth_data.tasks import task
+from tests.synth_data.tasks import task, task_in
 from tests.synth_data.test_splits import chained
 
 datasets = pytest.importorskip("datasets")

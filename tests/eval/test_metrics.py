@@ -76,7 +76,6 @@ def test_every_value_is_a_share(ranked: list[str], gold: list[str], k: int) -> N
         metrics.precision(ranked, gold),
         metrics.recall_at(ranked, gold, k),
         metrics.ndcg(ranked, gold, k),
-        metrics.all_gold_at(ranked, gold, k),
         metrics.fact_recall(ranked, [gold, gold[:1]]),
         metrics.fact_precision(ranked, [gold]),
     )
@@ -96,7 +95,6 @@ def test_repetitions_change_nothing(ranked: list[str], gold: list[str], k: int) 
 @given(IDS, GOLD, st.integers(1, 14))
 def test_more_depth_never_lowers_recall(ranked: list[str], gold: list[str], k: int) -> None:
     assert metrics.recall_at(ranked, gold, k) <= metrics.recall_at(ranked, gold, k + 1)
-    assert metrics.all_gold_at(ranked, gold, k) <= metrics.all_gold_at(ranked, gold, k + 1)
     assert metrics.recall_at(ranked, gold, 1000) == metrics.recall(ranked, gold)
 
 
@@ -142,8 +140,9 @@ def test_one_item_with_every_fact_is_a_perfect_ranking() -> None:
 
 def test_more_gold_than_places_can_never_all_be_there() -> None:
     gold = [f"d{number}" for number in range(6)]
-    assert metrics.all_gold_at(gold, gold, 5) == 0
-    assert metrics.all_gold_at(gold, gold, 6) == 1
+    found = metrics.finds(gold, [[one] for one in gold])
+    assert metrics.all_of(found[:5], 6) == 0
+    assert metrics.all_of(found[:6], 6) == 1
 
 
 def test_prune_accuracy_counts_each_pruned_id_once() -> None:

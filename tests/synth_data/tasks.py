@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Mapping
 from typing import Any
 
-from context_agent.synth_data.task import Support, Task
+from context_agent.synth_data.task import Support, Task, task_of
 
 
 def task(name: str, *gold: str, question: str = "", **fields: Any) -> Task:
@@ -13,3 +15,8 @@ def task(name: str, *gold: str, question: str = "", **fields: Any) -> Task:
     given = {"answer": f"Answer {name}", "type": "bridge", "hops": max(1, len(gold)), "origin": "links", **fields}
     supporting = given.pop("supporting", tuple(Support(one) for one in gold))
     return Task(name, asked, gold=gold, supporting=supporting, **given)
+
+
+def task_in(row: Mapping[str, Any]) -> Task:
+    """The task of a row that was exported."""
+    return task_of({**row, "labels": json.loads(row["labels"])}, f"row {row.get('id')!r}")

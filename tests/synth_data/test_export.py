@@ -12,10 +12,10 @@ from typing import ClassVar
 import pytest
 
 from context_agent.errors import ConfigError
-from context_agent.synth_data.export import dataset, export, features, task_in
+from context_agent.synth_data.export import dataset, export, features
 from context_agent.synth_data.task_file import write_tasks
 from tests.cli import process
-from tests.synth_data.tasks import task
+from tests.synth_data.tasks import task, task_in
 from tests.synth_data.test_task_file import FULL
 
 datasets = pytest.importorskip("datasets")

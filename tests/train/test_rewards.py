@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from context_agent.errors import ConfigError, DataError
-from context_agent.train.rewards import GAINS, PENALTIES, Ending, Outcome, Rewards, annealed, by_step, reward
+from context_agent.train.rewards import GAINS, PENALTIES, Ending, Outcome, Rewards, annealed, reward
 
 PERFECT = Outcome(Ending.FINISHED, 1.0, 1.0, 1.0, True, calls=(2, 1), prunes=(0, 0), queries=("red mill", "blue bay"))
 
@@ -111,11 +111,6 @@ def test_a_measure_that_is_no_number_is_refused() -> None:
 def test_settings_that_cannot_work_are_refused(settings: dict[str, float]) -> None:
     with pytest.raises(ConfigError):
         Rewards(**settings)  # type: ignore[arg-type]
-
-
-def test_the_last_step_keeps_the_whole_reward_and_earlier_ones_less() -> None:
-    assert by_step(2.0, 3, 0.5) == [0.5, 1.0, 2.0]
-    assert by_step(2.0, 3, 1.0) == [2.0, 2.0, 2.0]
 
 
 def test_beta_is_annealed_in_a_line() -> None:

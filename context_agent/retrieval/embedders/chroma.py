@@ -36,18 +36,6 @@ class ChromaEmbedder:
 
         return cls(DefaultEmbeddingFunction(), name="chroma-default")
 
-    @classmethod
-    def of_collection(cls, collection: Any) -> ChromaEmbedder:
-        """The function persisted with a collection. Raises `EmbedderError` when the collection has none."""
-        # chromadb offers no public way to the function it restored or was handed.
-        function = getattr(collection, "_embedding_function", None)
-        if function is None:
-            raise EmbedderError(
-                f"the collection {collection.name!r} was made without an embedding function: name the embedder that "
-                "made its vectors"
-            )
-        return cls.default() if _function_name(function) == "default" else cls(function)
-
     def __repr__(self) -> str:
         # The function's own repr may show a key.
         return f"ChromaEmbedder(name={self._name!r})"

@@ -62,25 +62,6 @@ def test_many_texts_go_in_batches() -> None:
     assert max(function.calls) == 256
 
 
-def test_the_function_of_a_collection_is_found() -> None:
-    client = chromadb.EphemeralClient()
-    collection = client.create_collection("embedder-of-collection", embedding_function=Lengths())
-    try:
-        assert ChromaEmbedder.of_collection(collection).embed_query("abc").shape == (3,)
-    finally:
-        client.delete_collection("embedder-of-collection")
-
-
-def test_a_collection_without_a_function_asks_for_a_name() -> None:
-    client = chromadb.EphemeralClient()
-    collection = client.create_collection("embedder-of-none", embedding_function=None)
-    try:
-        with pytest.raises(EmbedderError, match=r"embedder-of-none.*without an embedding function"):
-            ChromaEmbedder.of_collection(collection)
-    finally:
-        client.delete_collection("embedder-of-none")
-
-
 def test_chromas_default_is_made_without_a_download() -> None:
     assert load_embedder("chroma-default").name == "chroma-default"
 
