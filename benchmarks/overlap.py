@@ -91,8 +91,8 @@ def main() -> int:
 def _student(chosen: argparse.Namespace, folder: Path) -> str:
     """A model that has had lessons, so that its episodes are such as a policy plays; made in a process of its own."""
     out = folder / "lessons"
-    program = "import json, sys; from context_agent.train import run_file, supervised; "
-    program += "supervised.train(run_file.made(json.loads(sys.argv[1])), note=lambda _: None)"
+    program = "import json, sys; from context_agent.train import config, sft; "
+    program += "sft.train(config.made(json.loads(sys.argv[1])), note=lambda _: None)"
     run = _run(chosen, out, 0)
     tiny = {"hidden": chosen.hidden, "layers": 3, "experts": 2, "positions": 1024}
     run["model"]["tiny"] = {**tiny, "deviation": chosen.hidden**-0.5, "tied": True}
@@ -152,8 +152,9 @@ def _plain(one: Course) -> dict[str, float]:
 
 
 def _trained(chosen: argparse.Namespace, student: str, out: Path, seed: int, *, overlap: bool) -> Course:
-    from context_agent.train import reinforced, run_file
-    from context_agent.train.rl.trainer import RowTrainer
+    from context_agent.train import config
+    from context_agent.train.rl import loop
+    from context_agent.train.rl.trl_adapter import RowTrainer
 
     run = _run(chosen, out, seed)
     run["model"]["name"] = student
@@ -173,7 +174,7 @@ def _trained(chosen: argparse.Namespace, student: str, out: Path, seed: int, *, 
 
     RowTrainer.train = timed
     try:
-        reinforced.train(run_file.made(run), note=lambda _: None)
+        loop.train(config.made(run), note=lambda _: None)
     finally:
         RowTrainer.train = train
     lines = (out / "metrics.jsonl").read_text(encoding="utf-8").splitlines()

@@ -37,13 +37,12 @@ from context_agent.eval.statistics import Figure
 from context_agent.questions import Question
 from context_agent.retrieval.protocol import Corpus
 from context_agent.swarm import steps
-from context_agent.train import run_file
+from context_agent.train import config
+from context_agent.train.checkpoints import read_metrics
 from context_agent.train.config import Run
-from context_agent.train.metrics import read
-from context_agent.train.outcomes import outcome
-from context_agent.train.parl import delegation
-from context_agent.train.proof import plots
-from context_agent.train.rewards import Rewards, reward
+from context_agent.train.demo import report
+from context_agent.train.rewards import Rewards, outcome, reward
+from context_agent.train.rl.parl import delegation
 from context_agent.trajectory import Trajectory
 
 UNTIL = 0.5
@@ -125,12 +124,15 @@ def main() -> int:
         for job in jobs:
             job.result()
     asked = {name: [_scores(options, name, seed) for seed in found] for name, found in asked_of.items()}
-    lines = {name: [list(read(options.out / f"{name}-{one}" / "metrics.jsonl")) for one in runs[name]] for name in runs}
+    lines = {
+        name: [list(read_metrics(options.out / f"{name}-{one}" / "metrics.jsonl")) for one in runs[name]]
+        for name in runs
+    }
     found = measured(asked) | {"split": options.split, "minutes": _minutes(options.out)}
     found["training"] = {name: tenths(one) for name, one in lines.items()}
     (options.out / f"parl-{options.split}.json").write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
     plot = options.plot or options.out / "parl.svg"
-    plot.write_text(plots.drawn(_groups(lines, asked), PANELS), encoding="utf-8")
+    plot.write_text(report.drawn(_groups(lines, asked), PANELS), encoding="utf-8")
     show(found)
     print(f"{options.out / f'parl-{options.split}.json'}  {plot}")
     return 0
@@ -140,13 +142,13 @@ def lessons(out: Path) -> Run:
     """The run that teaches both ways, from scratch."""
     chosen = dict(LESSONS)
     model = {**RUN["model"], "tiny": chosen.pop("tiny")}
-    return run_file.made({**RUN, **chosen, "model": model, "out": str(out / "lessons")})
+    return config.made({**RUN, **chosen, "model": model, "out": str(out / "lessons")})
 
 
 def rewarded(out: Path, arm: str, seed: int) -> Run:
     """An arm's run by rewards; its sub-agents have the model that the lessons left, and keep it."""
     start = str(out / "lessons" / "final")
-    return run_file.made(
+    return config.made(
         {
             **RUN,
             **REWARDS,
@@ -259,13 +261,14 @@ def _run(options: argparse.Namespace, phase: str, seed: str) -> None:
 
 def _phase(options: argparse.Namespace) -> None:
     """The lessons; or an arm by rewards, unless it is `before`, and then the questions of the split."""
-    from context_agent.train import reinforced, supervised
+    from context_agent.train import sft
+    from context_agent.train.rl import loop
 
     name, seed, out = options.phase, int(options.seeds), options.out
     run = lessons(out) if name == "lessons" else rewarded(out, "without" if name == "before" else name, seed)
     if name != "before" and not (Path(run.out) / "final").is_dir():
         began = time.perf_counter()
-        train = supervised.train if name == "lessons" else reinforced.train
+        train = sft.train if name == "lessons" else loop.train
         train(run, resume=(Path(run.out) / "checkpoints").is_dir())
         (Path(run.out) / "seconds.json").write_text(json.dumps(time.perf_counter() - began))
     if name != "lessons" and not (place := _place(options, name, seed)).is_file():
@@ -277,13 +280,10 @@ def _phase(options: argparse.Namespace) -> None:
 
 def _ask(run: Run, split: str) -> list[Score]:
     """The scores of a model on every question of a split, at the temperature it was trained at."""
-    from context_agent.train.data import world_of
-    from context_agent.train.harness import agent_of
-    from context_agent.train.models import load
-    from context_agent.train.reinforced import sampling
-    from context_agent.train.rl.playing import Ask, played
-    from context_agent.train.rl.rollouts import whole
-    from context_agent.train.searchers import searching
+    from context_agent.train.data import agent_of, world_of
+    from context_agent.train.models import load, searching
+    from context_agent.train.rl.loop import sampling
+    from context_agent.train.rl.rollouts import Ask, played, whole
 
     world = world_of(run.data)
     assert world is not None
@@ -322,11 +322,11 @@ def tenths(runs: Sequence[Sequence[Mapping[str, Any]]]) -> list[float]:
     return [fmean(one for step, one in shares if (10 * step - 1) // last == n) for n in range(10)]
 
 
-def _groups(lines: Mapping[str, Sequence[Sequence[Mapping[str, Any]]]], asked: Asked) -> list[plots.Group]:
+def _groups(lines: Mapping[str, Sequence[Sequence[Mapping[str, Any]]]], asked: Asked) -> list[report.Group]:
     """The curves of every arm, with what the held-out questions gave; the lessons' level once, as they are shared."""
     levels = [_plotted(asked["before"]), *[None] * (len(lines) - 1)]
     return [
-        plots.Group(LABELS[name], tuple(runs), level, _plotted(asked[name]))
+        report.Group(LABELS[name], tuple(runs), level, _plotted(asked[name]))
         for (name, runs), level in zip(lines.items(), levels, strict=True)
     ]
 

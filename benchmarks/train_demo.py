@@ -26,10 +26,9 @@ from statistics import fmean
 from typing import Any
 
 from context_agent.eval.statistics import Figure
-from context_agent.train.metrics import read
-from context_agent.train.proof import plots, report
-from context_agent.train.proof.scores import Score, differences, load
-from context_agent.train.proof.settings import ABLATION
+from context_agent.train.checkpoints import read_metrics
+from context_agent.train.demo import report
+from context_agent.train.demo.plan import ABLATION, Score, differences, load
 
 VARIANTS = {"full": "", "ablation": ABLATION}
 LABELS = {"full": "full reward", "ablation": "without r_trajectory"}
@@ -61,7 +60,7 @@ def main() -> int:
     found = measured(folders, ablated)
     (options.out / "train-demo.json").write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
     plot = options.plot or options.out / "train-demo.svg"
-    plot.write_text(plots.drawn(groups(folders, ablated), plots.PANELS | plots.EXPLORING), encoding="utf-8")
+    plot.write_text(report.drawn(groups(folders, ablated), report.PANELS | report.EXPLORING), encoding="utf-8")
     show(found)
     print(f"{options.out / 'train-demo.json'}  {plot}")
     return 0 if all(one["reached"] for one in found["targets"]) else 1
@@ -133,16 +132,16 @@ def means(runs: Sequence[Sequence[Score]]) -> dict[str, float | None]:
     return {**found, "pruning": fmean(float(one.pruned > 0) for one in every), "prune_accuracy": accuracy(runs)}
 
 
-def groups(folders: Sequence[Path], ablated: Sequence[Path]) -> list[plots.Group]:
+def groups(folders: Sequence[Path], ablated: Sequence[Path]) -> list[report.Group]:
     """The curves of both variants, with what the held-out questions gave."""
     made = []
     for name, suffix in VARIANTS.items():
         of = ablated if suffix else folders
         head = _asked(of, (f"after{suffix}",), "t1")
-        runs = tuple(list(read(folder / f"rl{suffix}" / "metrics.jsonl")) for folder in of)
+        runs = tuple(list(read_metrics(folder / f"rl{suffix}" / "metrics.jsonl")) for folder in of)
         # One level for both: the lessons are shared.
         before = means(head["before"]) if not suffix else None
-        made.append(plots.Group(LABELS[name], runs, before, means(head[f"after{suffix}"])))
+        made.append(report.Group(LABELS[name], runs, before, means(head[f"after{suffix}"])))
     return made
 
 

@@ -84,13 +84,14 @@ def measure(chosen: argparse.Namespace) -> dict[str, Any]:
     """Trains some lessons first, so that episodes are such as a policy plays; then times the steps."""
     from context_agent.policies.engines import transformers as engine
     from context_agent.retrieval.memory import MemoryCorpus
-    from context_agent.train import reinforced, run_file, supervised
-    from context_agent.train.rl.trainer import RowTrainer
+    from context_agent.train import config, sft
+    from context_agent.train.rl import loop
+    from context_agent.train.rl.trl_adapter import RowTrainer
 
     clock = Clock()
     with tempfile.TemporaryDirectory() as folder:
-        lessons = run_file.made(_run(chosen, Path(folder) / "sft"))
-        supervised.train(lessons, note=lambda _: None)
+        lessons = config.made(_run(chosen, Path(folder) / "sft"))
+        sft.train(lessons, note=lambda _: None)
         clock.around(engine, "sample", "generation")
         clock.around(MemoryCorpus, "search", "retrieval")
         clock.around(RowTrainer, "compute_loss", "forward")
@@ -99,7 +100,7 @@ def measure(chosen: argparse.Namespace) -> dict[str, Any]:
         run["model"] = {**run["model"], "name": f"{folder}/sft/final"}
         del run["model"]["tiny"]
         clock.seconds.clear()
-        lines = _steps(reinforced.train, run_file.made(run), Path(folder) / "rl")
+        lines = _steps(loop.train, config.made(run), Path(folder) / "rl")
     whole = sum(line["update_seconds"] for line in lines)
     shares = {name: seconds / whole for name, seconds in sorted(clock.seconds.items())}
     return {

@@ -66,7 +66,7 @@ def bridge(
     The figures printed are from five-fold cross-validation.
     """
     from context_agent.policies.bridge import BridgePolicy
-    from context_agent.train.listwise import Recipe
+    from context_agent.train.bridge import Recipe
 
     recipe = Recipe() if epochs is None else Recipe(epochs=epochs)
     explorer = None if weights is None else BridgePolicy.load(weights)

@@ -10,8 +10,8 @@ import click
 from context_agent.cli import console, options
 
 if TYPE_CHECKING:
-    from context_agent.train.proof.report import Report
-    from context_agent.train.proof.settings import Plan
+    from context_agent.train.demo.plan import Plan
+    from context_agent.train.demo.report import Report
 
 
 @click.command()
@@ -45,7 +45,7 @@ def demo(*, without_trajectory_reward: bool, resume: bool, as_json: bool, **chos
     harness, on a closed world made on the spot. Held-out questions are asked before and after, and in half the window
     with pruning and without. Needs the extra `train`.
     """
-    from context_agent.train.proof.settings import Options, plan
+    from context_agent.train.demo.plan import Options, plan
 
     made = plan(Options(trajectory_reward=not without_trajectory_reward, **chosen))
     report = _run(made, resume=resume)
@@ -57,7 +57,7 @@ def demo(*, without_trajectory_reward: bool, resume: bool, as_json: bool, **chos
 
 
 def _run(made: Plan, *, resume: bool) -> Report:
-    from context_agent.train.proof.course import Course
+    from context_agent.train.course import Course
 
     def note(text: str) -> None:
         console.note(f"ctx1 train demo: {text}")

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from context_agent.questions import Question
     from context_agent.train.config import Run
     from context_agent.train.data import Material
-    from context_agent.train.judged.calibration import Calibration, Labelled
+    from context_agent.train.judge.calibration import Calibration, Labelled
 
 NAMES = {
     "accuracy": "accuracy",
@@ -86,10 +86,10 @@ def judge_check(
     by what a search brings up. Printed are accuracy, kappa, AUC, rank correlations and the shares of yes, with 95 %
     intervals over questions. The exit code is 1 for a judge that cannot tell good from bad, or says always the same.
     """
+    from context_agent.train.config import read
     from context_agent.train.data import opened, world_of
-    from context_agent.train.judged.calibration import calibrate, save
-    from context_agent.train.judged.judge import Judge
-    from context_agent.train.run_file import read
+    from context_agent.train.judge.calibration import calibrate, save
+    from context_agent.train.judge.judge import Judge
 
     run = read(file)
     if not run.judge.model:
@@ -115,7 +115,7 @@ def _note(text: str) -> None:
 def _rankings(trajectories: tuple[Path, ...], material: Material, run: Run, *, count: int, seed: int) -> list[Labelled]:
     """The rankings to ask about, without the answers where the judge is not shown them."""
     from context_agent.synth_data.replay_check import recorded
-    from context_agent.train.judged.labelled import made_up, played
+    from context_agent.train.judge.calibration import made_up, played
 
     asked: list[Question] = list(material.dev)[:count]
     if not asked:

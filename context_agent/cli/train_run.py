@@ -14,7 +14,7 @@ from context_agent.cli import console, options
 
 if TYPE_CHECKING:
     from context_agent.train.config import Run
-    from context_agent.train.session import Trained
+    from context_agent.train.training_run import Trained
 
 
 def described(command: options.Command) -> options.Command:
@@ -51,9 +51,9 @@ def sft(**given: Any) -> int:
     """
 
     def train(run: Run, **how: Any) -> Trained:
-        from context_agent.train import supervised
+        from context_agent.train import sft
 
-        return supervised.train(run, **how)
+        return sft.train(run, **how)
 
     return _run(train, "sft", **given)
 
@@ -68,9 +68,9 @@ def rl(**given: Any) -> int:
     """
 
     def train(run: Run, **how: Any) -> Trained:
-        from context_agent.train import reinforced
+        from context_agent.train.rl import loop
 
-        return reinforced.train(run, **how)
+        return loop.train(run, **how)
 
     return _run(train, "rl", **given)
 
@@ -86,7 +86,7 @@ def _run(
     model_config: Path | None,
     as_json: bool,
 ) -> int:
-    from context_agent.train.run_file import read
+    from context_agent.train.config import read
 
     run = read(file, {} if out is None else {"out": out})
     if dry_run:

@@ -39,7 +39,7 @@ def verl(*, file: Path, out: Path, trainer: str, as_json: bool) -> int:
     The folder gets the questions of every step in the curriculum's order, verl's settings, and the agent loop that
     plays this harness's episodes. verl has an environment of its own: docs/verl.md.
     """
-    from context_agent.train.run_file import read
+    from context_agent.train.config import read
     from context_agent.train.verl.dataset import prepare
     from context_agent.train.verl.settings import Trainer
 

@@ -205,3 +205,46 @@ def _sync(path: Path) -> None:
         os.fsync(handle)
     finally:
         os.close(handle)
+
+
+class MetricsLog:
+    """Appends steps to a file. A run that resumes cuts off the lines of steps that it is about to repeat."""
+
+    def __init__(self, path: Path, *, first: int = 0) -> None:
+        """`first` is the step that the run begins with."""
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self.path = path
+        kept = [line for line in read_metrics(path) if line["step"] < first] if path.is_file() else []
+        self._file = path.open("w", encoding="utf-8", newline="\n")
+        for line in kept:
+            self._write(line)
+
+    def add(self, step: int, metrics: Mapping[str, Any]) -> None:
+        """Writes a line: the step, then the metrics by name."""
+        self._write({"step": step, **metrics})
+
+    def close(self) -> None:
+        """Closes the file."""
+        self._file.close()
+
+    def _write(self, line: Mapping[str, Any]) -> None:
+        self._file.write(json.dumps(line, separators=(",", ":")) + "\n")
+        self._file.flush()
+
+
+def read_metrics(path: str | Path) -> Iterator[dict[str, Any]]:
+    """The lines of a metrics file; a last one that a kill cut short is left out. Raises `DataError`."""
+    path = Path(path)
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise DataError(f"cannot read the metrics {path}: {error}") from error
+    for number, text in enumerate(lines, start=1):
+        try:
+            line = json.loads(text)
+            line["step"] = int(line["step"])
+        except (ValueError, TypeError, KeyError) as error:
+            if number == len(lines):
+                return
+            raise DataError(f"{path}, line {number}: not a line of metrics ({error})") from None
+        yield line

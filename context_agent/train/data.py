@@ -5,24 +5,29 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from context_agent.agent import SearchAgent
+from context_agent.episode import Limits
 from context_agent.errors import ConfigError, ContextAgentError, DataError
 from context_agent.eval.checks import MissingGold, missing_gold
+from context_agent.policies.controlled import ControlledPolicy
+from context_agent.policies.engines.protocol import Engine
+from context_agent.policies.protocol import Policy
 from context_agent.policies.renderers.protocol import TokenRenderer
-from context_agent.policies.tokens import PromptCounter
+from context_agent.policies.tokens import PromptCounter, TokenPolicy
+from context_agent.profiles import Profile
+from context_agent.profiles import profile as named_profile
+from context_agent.pruning.strategies import strategy
 from context_agent.questions import Question, load_questions
 from context_agent.retrieval.protocol import Corpus
 from context_agent.swarm import Swarm
-from context_agent.train.config import Run
-from context_agent.train.demo.gym import Gym, gym
-from context_agent.train.demo.spelling import SWARM
-from context_agent.train.demo.teacher import LEADING, LED, Teacher
-from context_agent.train.recorded import Note
+from context_agent.train.config import Data, Note, Rendering, Run
+from context_agent.train.demo import words
+from context_agent.train.demo.environment import LEADING, LED, Gym, Teacher, gym
+from context_agent.train.demo.words import SWARM
 from context_agent.train.rows import Row, taught
-from context_agent.train.sections import Data
 from context_agent.trajectory import Trajectory
 from context_agent.trajectory_file import read
 
@@ -146,7 +151,7 @@ def _teaching(run: Run, renderer: TokenRenderer, world: Gym) -> SearchAgent:
     return SearchAgent(
         world.corpus,
         Teacher(asked, world.titles, LEADING if breadth else None, counter),
-        profile=run.episodes.harness(run.model.renderer),
+        profile=profile_of(run),
         budget=run.episodes.budget,
         swarm=Swarm(breadth=breadth, policy=led) if breadth else None,
     )
@@ -176,3 +181,44 @@ def _findable(corpus: Corpus, asked: Sequence[Question], data: Data, note: Note)
     if lost:
         note(f"{len(lost.questions)} of {len(asked)} questions dropped: {lost}")
     return [one for one in asked if one.id not in lost.questions]
+
+
+def profile_of(run: Run) -> Profile:
+    """The profile that the run's episodes use."""
+    profile = words.profile() if run.model.renderer is Rendering.WORDS else named_profile(run.episodes.profile)
+    return replace(profile, search_limit=run.episodes.shown) if run.episodes.shown else profile
+
+
+def agent_of(
+    run: Run,
+    corpus: Corpus,
+    engine: Engine,
+    renderer: TokenRenderer,
+    *,
+    temperature: float,
+    top_p: float | None = None,
+    prunes: bool = True,
+    searchers: Engine | None = None,
+) -> SearchAgent:
+    """An agent with the run's profile, window and limits, sampling at that temperature; close it.
+
+    Without `prunes` the policy's edits of its context are not carried out. `searchers` samples in sub-agents, by
+    default the same engine.
+    """
+    episodes = run.episodes
+    top_p = run.engine.top_p if top_p is None else top_p
+
+    def sampled(engine: Engine) -> Policy:
+        return TokenPolicy(engine, renderer, temperature=temperature, top_p=top_p, max_tokens=run.engine.max_tokens)
+
+    policy = sampled(engine) if prunes else ControlledPolicy(sampled(engine), strategy("none"), "none")
+    theirs = None if searchers is None else sampled(searchers)
+    return SearchAgent(
+        corpus,
+        policy,
+        profile=profile_of(run),
+        budget=episodes.budget,
+        limits=Limits(turns=episodes.turns, seconds=episodes.seconds, calls=episodes.calls),
+        workers=episodes.workers,
+        swarm=Swarm(breadth=episodes.swarm, policy=theirs) if episodes.swarm else None,
+    )

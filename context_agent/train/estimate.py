@@ -13,8 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from context_agent.errors import ConfigError
-from context_agent.train.config import Run
-from context_agent.train.sections import Lora
+from context_agent.train.config import Lora, Run
 
 GB = 1e9
 SLACK = 0.08

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 from context_agent.errors import ConfigError, MissingExtraError
+from context_agent.policies.engines.protocol import Engine
+from context_agent.policies.engines.transformers import TransformersEngine
 from context_agent.policies.renderers.harmony import HarmonyRenderer
 from context_agent.policies.renderers.protocol import TokenRenderer
 from context_agent.policies.renderers.template import TemplateRenderer
 from context_agent.policies.renderers.vocabulary import TokenizerVocabulary
-from context_agent.train.config import Run
+from context_agent.train.config import Model, Rendering, Run
 from context_agent.train.data import texts_of
-from context_agent.train.demo.gym import Gym
-from context_agent.train.demo.spelling import Words
-from context_agent.train.sections import Model, Rendering
+from context_agent.train.demo.environment import Gym
+from context_agent.train.demo.words import Words
 
 try:
     import torch
@@ -102,7 +105,7 @@ def lora(chosen: Model) -> Any:
 
 
 def _tokenizer(chosen: Model) -> Any:
-    from context_agent.train.tiny import CHAT_TEMPLATE, for_transformers, own_tokenizer
+    from context_agent.train.demo.tiny_model import CHAT_TEMPLATE, for_transformers, own_tokenizer
 
     if chosen.tiny is not None:
         tokenizer = for_transformers(own_tokenizer())
@@ -115,7 +118,7 @@ def _tokenizer(chosen: Model) -> Any:
 
 
 def _tiny(run: Run, tokenizer: Any) -> Any:
-    from context_agent.train.tiny import tiny_config
+    from context_agent.train.demo.tiny_model import tiny_config
 
     tiny = run.model.tiny
     assert tiny is not None
@@ -160,3 +163,23 @@ def _adapted(model: Any, folder: str) -> Any:
         raise MissingExtraError("peft", "train") from None
     except (OSError, ValueError) as error:
         raise ConfigError(f"the adapters in {folder!r} cannot be loaded: {error}") from error
+
+
+TOGETHER = 0.05
+"""Seconds in which the sub-agents of a batch of orchestrators ask."""
+
+
+@contextmanager
+def searching(run: Run, tokenizer: Any) -> Iterator[Engine | None]:
+    """The engine that samples in sub-agents, by weights that stay; None where they have the policy's own."""
+    folder = run.episodes.searchers
+    if folder is None:
+        yield None
+        return
+    # It is not told how many are at work: each turn of all sub-agents begins when the orchestrators' batch is done.
+    model = frozen(run.model, folder, tokenizer)
+    engine = TransformersEngine(model, name=folder, most=run.engine.batch, version="0", wait=TOGETHER)
+    try:
+        yield engine
+    finally:
+        engine.close()

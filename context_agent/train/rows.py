@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import json
 import os
+import random
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from itertools import pairwise
 from pathlib import Path
+from typing import Any, Self
 
-from context_agent.errors import DataError
+from context_agent.errors import ConfigError, DataError, MissingExtraError
 from context_agent.policies.prompt import Prompt
 from context_agent.policies.renderers.protocol import TokenRenderer
 from context_agent.policies.token_calls import TokenCall, WholeCall, calls, expand
@@ -147,7 +149,7 @@ def to_line(row: Row) -> str:
     return json.dumps(asdict(row), ensure_ascii=True, separators=(",", ":")) + "\n"
 
 
-def write(made: Iterable[Row], path: str | Path) -> int:
+def write_rows(made: Iterable[Row], path: str | Path) -> int:
     """Writes rows as JSONL, one a line, and returns how many. The file appears whole or not at all."""
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -163,7 +165,7 @@ def write(made: Iterable[Row], path: str | Path) -> int:
     return count
 
 
-def read(path: str | Path) -> Iterator[Row]:
+def read_rows(path: str | Path) -> Iterator[Row]:
     """The rows of a JSONL file, one at a time. Raises `DataError` with the line that is no row."""
     path = Path(path)
     try:
@@ -187,3 +189,212 @@ def _row(line: str, where: str) -> Row:
             "log-probabilities; the three must be as many"
         )
     return row
+
+
+JSONL, PARQUET, ABOUT = "rows.jsonl", "rows.parquet", "rows.json"
+CHUNK = 256
+"""Rows that are in memory at a time."""
+
+
+@dataclass(frozen=True, slots=True)
+class RowFolder:
+    """What was written. `tokens` are all ids, `trained` those that teach; `longest` is the longest row's length."""
+
+    path: Path
+    tokenizer: str
+    rows: int
+    tokens: int
+    trained: int
+    longest: int
+
+    @property
+    def parquet(self) -> Path:
+        """The file that trainers read."""
+        return self.path / PARQUET
+
+    def check(self, tokenizer: str) -> None:
+        """Raises `DataError` where the rows were made by another tokenizer than this one."""
+        if self.tokenizer != tokenizer:
+            raise DataError(
+                f"the rows in {self.path} were made by the tokenizer {self.tokenizer!r}, the model's is "
+                f"{tokenizer!r}: make them anew"
+            )
+
+
+def write_row_folder(rows: Iterable[Row], folder: str | Path, *, tokenizer: str) -> RowFolder:
+    """Writes the rows as they come. The folder counts as written when its `rows.json` is there."""
+    folder = Path(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / ABOUT).unlink(missing_ok=True)
+    count = tokens = trained = longest = 0
+    with (folder / JSONL).open("w", encoding="utf-8", newline="\n") as lines, _Parquet(folder / PARQUET) as table:
+        for some in _chunks(rows):
+            lines.writelines(to_line(row) for row in some)
+            table.add(some)
+            lengths = [len(row.input_ids) for row in some]
+            count, tokens, longest = count + len(some), tokens + sum(lengths), max(longest, *lengths)
+            trained += sum(row.trained for row in some)
+        lines.flush()
+        os.fsync(lines.fileno())
+    about = RowFolder(folder, tokenizer, count, tokens, trained, longest)
+    data = {key: value for key, value in asdict(about).items() if key != "path"}
+    partial = folder / f"{ABOUT}.partial"
+    partial.write_text(json.dumps(data, indent=1) + "\n", encoding="utf-8")
+    partial.replace(folder / ABOUT)
+    return about
+
+
+def open_folder(folder: str | Path) -> RowFolder:
+    """A folder that `write` made. Raises `DataError` for one that is not whole."""
+    folder = Path(folder)
+    try:
+        return RowFolder(folder, **json.loads((folder / ABOUT).read_text(encoding="utf-8")))
+    except (OSError, ValueError, TypeError) as error:
+        raise DataError(f"{folder} is no folder of rows, or was not written to its end: {error}") from error
+
+
+def read_parquet(path: str | Path) -> Iterator[Row]:
+    """The rows of a parquet file, some at a time. Raises `DataError`."""
+    parquet = _pyarrow("pyarrow.parquet")
+    try:
+        with parquet.ParquetFile(path) as file:
+            for batch in file.iter_batches(CHUNK):
+                for row in batch.to_pylist():
+                    yield Row(**row)
+    except (OSError, ValueError, TypeError) as error:
+        raise DataError(f"cannot read the rows {path}: {error}") from error
+
+
+class _Parquet:
+    """A parquet file that grows by a group of rows at a time."""
+
+    def __init__(self, path: Path) -> None:
+        arrow, parquet = _pyarrow("pyarrow"), _pyarrow("pyarrow.parquet")
+        self._schema = arrow.schema(
+            [
+                ("input_ids", arrow.list_(arrow.int32())),
+                ("loss_mask", arrow.list_(arrow.int8())),
+                ("logprobs", arrow.list_(arrow.float64())),
+                ("episode_id", arrow.string()),
+                ("group_id", arrow.string()),
+                ("policy_version", arrow.string()),
+            ]
+        )
+        self._table = arrow.Table
+        self._writer = parquet.ParquetWriter(path, self._schema, compression="zstd")
+
+    def add(self, rows: list[Row]) -> None:
+        self._writer.write_table(self._table.from_pylist([asdict(row) for row in rows], schema=self._schema))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._writer.close()
+
+
+def _chunks(rows: Iterable[Row]) -> Iterator[list[Row]]:
+    some: list[Row] = []
+    for row in rows:
+        some.append(row)
+        if len(some) == CHUNK:
+            yield some
+            some = []
+    if some:
+        yield some
+
+
+def _pyarrow(module: str) -> Any:
+    try:
+        return __import__(module, fromlist=["_"])
+    except ImportError:
+        raise MissingExtraError("pyarrow", "train") from None
+
+
+STRETCH = 50
+"""Batches whose rows are sorted by length together."""
+
+
+@dataclass(frozen=True, slots=True)
+class Weighted:
+    """A row and the advantage of its episode. `weights`, one for each id, scale it; none means 1 throughout."""
+
+    row: Row
+    advantage: float
+    weights: tuple[float, ...] = ()
+
+    @property
+    def length(self) -> int:
+        """Ids in the row."""
+        return len(self.row.input_ids)
+
+
+Pass = Sequence[Weighted]
+"""The rows of one forward pass, padded to the longest of them."""
+
+
+def inert(like: Weighted) -> Weighted:
+    """A row that trains nothing and costs little: ranks with fewer passes than others run it to keep step."""
+    row = like.row
+    first = Row(row.input_ids[:2], [0] * len(row.input_ids[:2]), [0.0] * len(row.input_ids[:2]), "", "")
+    return Weighted(first, 0.0)
+
+
+def shares(items: Sequence[Weighted], count: int) -> list[list[Weighted]]:
+    """The rows in `count` parts of about equal length, an episode's rows together, the same for any order of rows.
+
+    The longest episode first, each to the part that is shortest so far (greedy number partitioning).
+    """
+    if count < 1:
+        raise ConfigError(f"rows are shared out over at least one part; got {count}")
+    episodes: dict[str, list[Weighted]] = {}
+    for item in items:
+        episodes.setdefault(item.row.episode_id, []).append(item)
+    sizes = {episode: sum(item.length for item in rows) for episode, rows in episodes.items()}
+    parts: list[list[Weighted]] = [[] for _ in range(count)]
+    loads = [0] * count
+    for episode in sorted(sizes, key=lambda one: (-sizes[one], one)):
+        place = loads.index(min(loads))
+        parts[place] += episodes[episode]
+        loads[place] += sizes[episode]
+    return parts
+
+
+def passes(items: Iterable[Weighted], most_tokens: int = 0) -> list[list[Weighted]]:
+    """The rows in passes of at most `most_tokens` padded ids, rows of like length together; a longer row goes alone.
+
+    0 puts every row in a pass of its own: no padding, which is what long rows want.
+    """
+    made: list[list[Weighted]] = []
+    ordered = sorted(items, key=lambda item: (-item.length, item.row.episode_id))
+    for item in ordered:
+        last = made[-1] if made else None
+        if last is not None and (len(last) + 1) * last[0].length <= most_tokens:
+            last.append(item)
+        else:
+            made.append([item])
+    return made
+
+
+def by_length(lengths: Sequence[int], size: int, *, seed: int, epoch: int) -> list[int]:
+    """An order of rows for an epoch in which each `size` in a row are of like length; a function of seed and epoch.
+
+    Rows are shuffled, sorted within stretches of `STRETCH` batches, and the batches shuffled. The one with the longest
+    row comes first: what does not fit in memory shows at once.
+    """
+    rng = random.Random(f"{seed}:{epoch}")
+    order = rng.sample(range(len(lengths)), len(lengths))
+    batches: list[list[int]] = []
+    for start in range(0, len(order), size * STRETCH):
+        ordered = sorted(order[start : start + size * STRETCH], key=lambda one: -lengths[one])
+        batches += [ordered[at : at + size] for at in range(0, len(ordered), size)]
+    short = [batch for batch in batches if len(batch) < size]
+    whole = [batch for batch in batches if len(batch) == size]
+    rng.shuffle(whole)
+    whole.sort(key=lambda batch: lengths[batch[0]] < max(lengths))
+    return [one for batch in (*whole, *short) for one in batch]
+
+
+def trained_tokens(items: Iterable[Weighted]) -> int:
+    """Sampled ids that the rows train."""
+    return sum(item.row.trained for item in items)

@@ -7,13 +7,17 @@ and all but the first of several calls; the rows hold what the harness really sh
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 from context_agent.errors import ConfigError, DataError, MissingExtraError
-from context_agent.train.batches import by_length
-from context_agent.train.recorded import Recorded
-from context_agent.train.row_files import RowFolder
-from context_agent.train.rows import Row
+from context_agent.policies.renderers.protocol import TokenRenderer
+from context_agent.train.config import Advance, Note, Run
+from context_agent.train.data import lessons, world_of
+from context_agent.train.demo.environment import Gym
+from context_agent.train.models import load
+from context_agent.train.rows import ABOUT, Row, RowFolder, by_length, open_folder, write_row_folder
+from context_agent.train.training_run import Recorded, Session, Trained
 
 try:
     from datasets import Dataset
@@ -139,3 +143,45 @@ def _check(row: Row, longest: int | None, vocabulary: int | None) -> None:
             f"a row of episode {row.episode_id} holds id {max(row.input_ids)}, the model's vocabulary ends at "
             f"{vocabulary - 1}: the rows were made by another tokenizer"
         )
+
+
+def train(run: Run, *, resume: bool = False, note: Note = print, advance: Advance | None = None) -> Trained:
+    """Trains on the kept trajectories, from the beginning or from the newest checkpoint.
+
+    Raises `ConfigError` for settings that cannot work and `DataError` for trajectories that nothing can be learned
+    from: none, or rows that the model cannot read.
+    """
+    session = Session(run, "sft", resume=resume, note=note, advance=advance)
+    world = world_of(run.data)
+    loaded = load(run, world)
+    folder = rows(run, loaded.renderer, note, world, again=session.newest is None, main=session.main)
+    note(f"{folder.rows:,} rows of at most {folder.longest:,} tokens; {folder.trained:,} of {folder.tokens:,} teach")
+    text = loaded.model.config.get_text_config()
+    made = stored(folder, longest=getattr(text, "max_position_embeddings", None), vocabulary=text.vocab_size)
+    args = arguments(
+        num_train_epochs=run.sft.epochs,
+        per_device_train_batch_size=run.sft.rows_a_pass,
+        gradient_accumulation_steps=run.sft.rows // (run.sft.rows_a_pass * session.ranks) or 1,
+        **session.arguments(),
+    )
+    return session.train(trainer(loaded.model, made, args=args, tokenizer=loaded.tokenizer, peft_config=loaded.adapter))
+
+
+def rows(
+    run: Run, renderer: TokenRenderer, note: Note, world: Gym | None, *, again: bool = True, main: bool = True
+) -> RowFolder:
+    """The rows of the run, in OUT/rows: made where `again`, or where they are not there; else those that are.
+
+    Raises `DataError` where they were made by another tokenizer, or there is none.
+    """
+    from accelerate import PartialState
+
+    place = Path(run.out) / "rows"
+    if main and (again or not (place / ABOUT).is_file()):
+        write_row_folder(lessons(run, renderer, note, world), place, tokenizer=renderer.counter_name)
+    PartialState().wait_for_everyone()
+    folder = open_folder(place)
+    folder.check(renderer.counter_name)
+    if not folder.rows:
+        raise DataError("no row could be made of the trajectories: see what was left out")
+    return folder

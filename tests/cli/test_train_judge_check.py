@@ -6,10 +6,10 @@ import pytest
 
 from context_agent.errors import ConfigError
 from context_agent.questions import Question
-from context_agent.train.run_file import read
-from context_agent.train.trusted import bench_of
+from context_agent.train.config import read
+from context_agent.train.judge.calibration import bench_of
 from tests.conftest import made_documents
-from tests.train.judged.judges import serving
+from tests.train.judge.judges import serving
 
 GOLDEN = [Question("q", "What?", gold=("d1",))]
 RUN = """

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from context_agent.train.data import texts_of
-from context_agent.train.demo.gym import Gym, gym
-from context_agent.train.demo.spelling import Words
+from context_agent.train.demo.environment import Gym, gym
+from context_agent.train.demo.words import Words
 from tests.train import runs
 
 
@@ -28,8 +28,8 @@ def words(small: Gym) -> Words:
 def student(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A tiny policy that a teacher has shown how to search: good enough for rewards to differ."""
     pytest.importorskip("trl")
-    from context_agent.train import supervised
+    from context_agent.train import sft
 
     out = tmp_path_factory.mktemp("student")
-    supervised.train(runs.lessons(out), note=lambda _: None)
+    sft.train(runs.lessons(out), note=lambda _: None)
     return out / "final"

@@ -118,11 +118,11 @@ class Ledger:
 
 def watched(ledger: Ledger) -> None:
     """Has this process write the ledger."""
-    from context_agent.train.rl import journal, rollouts, staleness
-    from context_agent.train.session import Session
+    from context_agent.train.rl import rollout_log, rollouts
+    from context_agent.train.training_run import Session
 
-    begin, write = Session.__init__, journal.Journal.write
-    reckoned, fresh = rollouts.Rollouts.reckoned, staleness.Fresh.rows
+    begin, write = Session.__init__, rollout_log.Journal.write
+    reckoned, fresh = rollouts.Rollouts.reckoned, rollouts.Fresh.rows
 
     def beginning(self: Any, *given: Any, **more: Any) -> None:
         begin(self, *given, **more)
@@ -132,7 +132,7 @@ def watched(ledger: Ledger) -> None:
         write(self, records)
         for record in records:
             if record["kind"] == "done":
-                ledger.add("finished", id=record["header"]["id"], trace=_trace(journal._to_trajectory(record)))
+                ledger.add("finished", id=record["header"]["id"], trace=_trace(rollout_log._to_trajectory(record)))
             else:
                 calls = [_code(call["sample"]["ids"]) for call in record["calls"]]
                 ledger.add("parked", id=record["episode"], first=record["first"], calls=calls)
@@ -147,11 +147,11 @@ def watched(ledger: Ledger) -> None:
         return rows
 
     Session.__init__ = beginning  # type: ignore[method-assign,assignment]
-    journal.Journal.write = writing  # type: ignore[method-assign,assignment]
+    rollout_log.Journal.write = writing  # type: ignore[method-assign,assignment]
     rollouts.Rollouts.reckoned = taking  # type: ignore[method-assign,assignment]
-    staleness.Fresh.rows = training  # type: ignore[method-assign,assignment]
+    rollouts.Fresh.rows = training  # type: ignore[method-assign,assignment]
     # So that the file is made anew within a test's few episodes too.
-    journal.Journal.compact.__defaults__ = (1_000,)
+    rollout_log.Journal.compact.__defaults__ = (1_000,)
 
 
 def _course(trajectory: Any) -> dict[str, Any]:
@@ -188,12 +188,12 @@ def live(chosen: argparse.Namespace, out: Path) -> int:
         return pid
     status = 1
     try:
-        from context_agent.train import reinforced
+        from context_agent.train.rl import loop
 
         watched(Ledger(out / "ledger.jsonl"))
         with (out / "notes.txt").open("a") as notes:
             run = run_of(chosen.student, out / "run", steps=chosen.steps, quota=chosen.quota)
-            reinforced.train(run, resume=True, note=lambda text: print(text, file=notes, flush=True))
+            loop.train(run, resume=True, note=lambda text: print(text, file=notes, flush=True))
         status = 0
     except BaseException:  # noqa: BLE001
         import traceback
@@ -237,7 +237,7 @@ def main() -> int:
     options.add_argument("--quota", type=float, default=1.0)
     options.add_argument("--seed", type=int, default=0)
     chosen = options.parse_args()
-    import context_agent.train.reinforced  # noqa: F401 - once, for all lives
+    import context_agent.train.rl.loop  # noqa: F401 - once, for all lives
 
     chosen.out.mkdir(parents=True, exist_ok=True)
     rng, kills, ledger = random.Random(chosen.seed), 0, chosen.out / "ledger.jsonl"

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from context_agent.train import run_file
+from context_agent.train import config
 from context_agent.train.config import Run
 
 WORLD = {"entities": 120, "tasks": 300}
@@ -29,13 +29,13 @@ def lessons(out: Path, **changes: Any) -> Run:
     """A run of supervised training, from scratch."""
     run = merged(TINY, {"out": str(out), "optimiser": {"learning_rate": 1e-2}, "checkpoints": {"every": 20}})
     tiny = {"hidden": 32, "layers": 1, "positions": 1024, "deviation": 0.18}
-    return run_file.made(merged(merged(run, {"model": {"tiny": tiny}}), changes))
+    return config.made(merged(merged(run, {"model": {"tiny": tiny}}), changes))
 
 
 def rewards(student: Path, out: Path, **changes: Any) -> Run:
     """A run by rewards, from what the lessons left."""
     run = merged(TINY, {"out": str(out), "model": {"name": str(student)}})
-    return run_file.made(merged(run, changes))
+    return config.made(merged(run, changes))
 
 
 def merged(one: dict[str, Any], other: dict[str, Any]) -> dict[str, Any]:

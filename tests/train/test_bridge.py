@@ -12,8 +12,7 @@ from context_agent.errors import DataError
 from context_agent.eval.statistics import Figure
 from context_agent.policies.bridge import Effort, Scorer
 from context_agent.questions import Question
-from context_agent.train.bridge import FOLDS, Source, fold_of, train
-from context_agent.train.listwise import Recipe
+from context_agent.train.bridge import FOLDS, Recipe, Source, fold_of, train
 from tests.policies.test_bridge import recall, world
 from tests.retrieval.fakes import HashEmbedder
 

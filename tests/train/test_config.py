@@ -8,12 +8,11 @@ import pytest
 from context_agent.errors import ConfigError
 from context_agent.profiles import default
 from context_agent.train.checkpoints import binding, differences, digest, flat
+from context_agent.train.config import Form, Loss, made, read
 from context_agent.train.curriculum import Stage
+from context_agent.train.data import profile_of
 from context_agent.train.estimate import report
-from context_agent.train.parl import Form
 from context_agent.train.rewards import Rewards
-from context_agent.train.rl.losses import Loss
-from context_agent.train.run_file import made, read
 
 CONFIGS = Path(__file__).parents[2] / "configs"
 LEAST: dict[str, Any] = {"model": {"name": "some/model"}, "data": {"questions": ["tasks.jsonl"], "path": ".ctx1"}}
@@ -67,8 +66,8 @@ def test_a_model_for_sub_agents_needs_sub_agents_and_a_place_beside_the_trainer(
 
 def test_a_run_says_how_many_hits_a_search_shows() -> None:
     run = made(LEAST | {"episodes": {"shown": 1}})
-    assert run.episodes.harness(run.model.renderer).search_limit == 1
-    assert made(LEAST).episodes.harness(run.model.renderer).search_limit == default().search_limit
+    assert profile_of(run).search_limit == 1
+    assert profile_of(made(LEAST)).search_limit == default().search_limit
 
 
 @pytest.mark.parametrize(

@@ -9,9 +9,9 @@ import pytest
 from context_agent import MemoryCorpus
 from context_agent.errors import ConfigError, DataError
 from context_agent.train import data as material
+from context_agent.train.config import Data, World
 from context_agent.train.data import lessons, opened, texts_of, world_of
-from context_agent.train.demo.spelling import Words
-from context_agent.train.sections import Data, World
+from context_agent.train.demo.words import Words
 from context_agent.types import Document
 from tests.train import runs
 

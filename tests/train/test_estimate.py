@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from context_agent.errors import ConfigError
+from context_agent.train.config import Lora, made
 from context_agent.train.estimate import (
     GB,
     KNOWN,
@@ -20,8 +21,6 @@ from context_agent.train.estimate import (
     report,
     score_matrix,
 )
-from context_agent.train.run_file import made
-from context_agent.train.sections import Lora
 
 OSS = KNOWN["openai/gpt-oss-20b"]
 EXPERTS = Lora(parameters=("mlp.experts.gate_up_proj", "mlp.experts.down_proj"))
@@ -101,8 +100,8 @@ def test_a_shape_comes_from_a_config_too(tmp_path: Path) -> None:
 def test_a_tiny_model_counts_as_transformers_counts_it(tied: bool) -> None:
     transformers = pytest.importorskip("transformers")
     peft = pytest.importorskip("peft")
+    from context_agent.train.demo.tiny_model import for_transformers, own_tokenizer, tiny_config
     from context_agent.train.estimate import _read
-    from context_agent.train.tiny import for_transformers, own_tokenizer, tiny_config
 
     config = tiny_config(for_transformers(own_tokenizer()), positions=128, yarn=False, tied=tied)
     model = transformers.GptOssForCausalLM(config)

@@ -16,7 +16,7 @@ from context_agent.errors import DataError, TrajectoryError
 from context_agent.policies.renderers.harmony import HarmonyRenderer
 from context_agent.policies.token_calls import TokenCall, expand
 from context_agent.profiles import context_1, default, summary
-from context_agent.train.rows import Row, read, rows, rows_of, taught, write
+from context_agent.train.rows import Row, read_rows, rows, rows_of, taught, write_rows
 from tests.actions import prune, search, summarize
 from tests.policies.sampling import QUESTION, Played, play, rank_view, small_corpus
 
@@ -103,8 +103,8 @@ def test_logprobs_are_zero_where_nothing_is_trained(played: Played) -> None:
 
 def test_rows_survive_the_file(played: Played, tmp_path: Path) -> None:
     path = tmp_path / "deep" / "rows.jsonl"
-    assert write(made(played), path) == len(made(played))
-    assert list(read(path)) == made(played)
+    assert write_rows(made(played), path) == len(made(played))
+    assert list(read_rows(path)) == made(played)
     assert [item.name for item in path.parent.iterdir()] == ["rows.jsonl"], "no partial file is left"
 
 
@@ -203,9 +203,9 @@ def test_a_file_that_holds_something_else_names_the_line(tmp_path: Path, line: s
     )
     (tmp_path / "rows.jsonl").write_text(f"{good}\n{line}\n")
     with pytest.raises(DataError, match=words):
-        list(read(tmp_path / "rows.jsonl"))
+        list(read_rows(tmp_path / "rows.jsonl"))
     with pytest.raises(DataError, match="cannot read"):
-        list(read(tmp_path / "missing.jsonl"))
+        list(read_rows(tmp_path / "missing.jsonl"))
 
 
 def test_writing_fails_whole(tmp_path: Path) -> None:
@@ -215,10 +215,10 @@ def test_writing_fails_whole(tmp_path: Path) -> None:
         yield Row([draw.randint(0, 9)], [1], [-0.5], "e", "g")
         raise OSError("disk full")
 
-    write([Row([1], [1], [-0.5], "old", "g")], tmp_path / "rows.jsonl")
+    write_rows([Row([1], [1], [-0.5], "old", "g")], tmp_path / "rows.jsonl")
     with pytest.raises(OSError, match="disk full"):
-        write(failing(), tmp_path / "rows.jsonl")  # type: ignore[arg-type]
-    assert [row.episode_id for row in read(tmp_path / "rows.jsonl")] == ["old"]
+        write_rows(failing(), tmp_path / "rows.jsonl")  # type: ignore[arg-type]
+    assert [row.episode_id for row in read_rows(tmp_path / "rows.jsonl")] == ["old"]
 
 
 @pytest.mark.parametrize(

@@ -1,67 +1,94 @@
-"""Rollouts of a step: questions drawn, episodes run by the production `SearchAgent`, rewarded, and made into rows.
-
-What a step asks and with which seeds depends on the settings and the step alone. So a run that was killed and resumed
-samples what it would have sampled, as far as the engine that samples is deterministic.
-"""
+"""Many episodes at a time, each under an id that says which it is. One that the world ends stops no other."""
 
 from __future__ import annotations
 
 import asyncio
+import json
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from statistics import fmean, pstdev
-from typing import TypeGuard
+from typing import Protocol, TypeGuard
 
 from context_agent.agent import SearchAgent
-from context_agent.errors import ConfigError, DataError, PolicyError
+from context_agent.errors import ConfigError, ContextAgentError, DataError, PolicyError
 from context_agent.eval.gold import Gold, gold_of
+from context_agent.policies.engines.protocol import Gathering
 from context_agent.policies.token_calls import calls
 from context_agent.questions import Question
 from context_agent.tools import SPAWN
-from context_agent.train.advantages import Advantages, Baseline, Scored, advantages
-from context_agent.train.batches import Weighted, shares
+from context_agent.train.advantages import Advantages, Scored, advantages
+from context_agent.train.config import Parl, RolloutSettings
 from context_agent.train.curriculum import Curriculum, drawn
-from context_agent.train.judged.terms import Bench, Judged, golden
-from context_agent.train.outcomes import outcome, spoiled
-from context_agent.train.parl import Parl, delegating, delegation, with_parl
-from context_agent.train.rewards import Outcome, Reward, Rewards, reward
-from context_agent.train.rl.buffer import Buffer
-from context_agent.train.rl.playing import Ask, Ended, played
-from context_agent.train.rows import decay, rows_of
+from context_agent.train.judge.judge import Bench, Judged, golden
+from context_agent.train.rewards import Outcome, Reward, Rewards, outcome, reward, spoiled
+from context_agent.train.rl.parl import delegating, delegation, with_parl
+from context_agent.train.rows import Row, Weighted, decay, rows_of, shares
 from context_agent.trajectory import Trajectory
 from context_agent.trajectory_file import write
 
-SEEDS_A_STEP = 1_000_003
-"""Seeds lie this far apart from step to step, so that no two steps sample with the same ones."""
-
 
 @dataclass(frozen=True, slots=True)
-class RolloutSettings:
-    """A step: `groups` questions, `rollouts` episodes of each, and `substeps` steps of the optimiser over their rows.
+class Ask:
+    """One episode to run: its question, the seed it samples with, and the id of its trajectory."""
 
-    The defaults are the report's (Context-1, section 3). `keep_negative` and `baseline` are `advantages`'. `save_every`
-    writes the trajectories of `save_groups` questions every so many steps, for `ctx1 view`; 0 writes none.
+    question: Question
+    seed: int
+    episode: str
+
+
+def group_of(episode: str) -> str:
+    """The group of an episode's id: the episodes of one question of one step."""
+    return episode.rpartition("-")[0]
+
+
+Ended = Trajectory | ContextAgentError
+"""How an episode ended: with its trajectory, or with what kept it from beginning."""
+
+
+async def played(agent: SearchAgent, asks: Sequence[Ask], concurrency: int) -> list[Ended]:
+    """The trajectory of each, in order, at most `concurrency` at a time.
+
+    The error in its place where an engine or the corpus failed before the episode had begun. An engine that batches is
+    told how many episodes are at work, so that no clock decides what shares a batch.
     """
+    waiting = iter(enumerate(asks))
+    found: dict[int, Ended] = {}
 
-    steps: int = 300
-    groups: int = 128
-    rollouts: int = 8
-    substeps: int = 4
-    concurrency: int = 256
-    seed: int = 0
-    baseline: Baseline = Baseline.MEAN
-    keep_negative: float = 1.0
-    save_every: int = 10
-    save_groups: int = 2
+    async def work() -> None:
+        try:
+            for place, ask in waiting:
+                found[place] = await one(agent, ask)
+        finally:
+            _expect(agent, -1)
 
-    def __post_init__(self) -> None:
-        for name in ("steps", "groups", "rollouts", "substeps", "concurrency"):
-            if getattr(self, name) < 1:
-                raise ConfigError(f"{name} must be at least 1; got {getattr(self, name)}")
-        if self.rollouts < 2:
-            raise ConfigError("a group needs at least 2 rollouts: an advantage compares them with each other")
+    workers = min(concurrency, len(asks))
+    _expect(agent, workers)
+    await asyncio.gather(*(work() for _ in range(workers)))
+    return [found[place] for place in range(len(asks))]
+
+
+async def one(agent: SearchAgent, ask: Ask) -> Ended:
+    """How an episode ends, under its own id. Raises `ConfigError` alone."""
+    try:
+        result = await agent.asearch(ask.question.question, question_id=ask.question.id, seed=ask.seed)
+    except ConfigError:
+        raise
+    except ContextAgentError as error:
+        return error
+    trajectory = result.trajectories[0]
+    return replace(trajectory, header=replace(trajectory.header, id=ask.episode))
+
+
+def _expect(agent: SearchAgent, episodes: int) -> None:
+    engine = getattr(agent.policy, "engine", None)
+    if isinstance(engine, Gathering):
+        engine.expect(episodes)
+
+
+SEEDS_A_STEP = 1_000_003
+"""Seeds lie this far apart from step to step, so that no two steps sample with the same ones."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,7 +215,7 @@ class Rollouts:
         rewards = self._curriculum.rewards(self._rewards, number / self.settings.steps)
         ended = [(ask.question, one) for ask, one in zip(asks, made, strict=True) if whole(one)]
         if not ended:
-            raise PolicyError(f"step {number}: none of {len(asks)} episodes could be run to an end{_why(made)}")
+            raise PolicyError(f"step {number}: none of {len(asks)} episodes could be run to an end{_why_failed(made)}")
         judged = Judged((None,) * len(ended)) if self._bench is None else self._bench.judged(ended)
         done = [
             self._rewarded(question, one, rewards, score, number / self.settings.steps)
@@ -270,7 +297,7 @@ class Rollouts:
                 write(one.trajectory, folder / f"{one.trajectory.header.id}.jsonl")
 
 
-def _why(made: Sequence[Ended]) -> str:
+def _why_failed(made: Sequence[Ended]) -> str:
     """What ended the first episode that says so."""
     errors = (one.end and one.end.error if isinstance(one, Trajectory) else str(one) for one in made)
     told = next((error for error in errors if error), None)
@@ -314,3 +341,133 @@ def measures(episodes: Sequence[Played]) -> dict[str, float]:
         found["prune_accuracy"] = 1 - sum(one.pruned_gold for one in known) / sorted_out
     terms = episodes[0].reward.terms
     return found | {f"term/{name}": fmean(one.reward.terms[name] for one in episodes) for name in terms}
+
+
+@dataclass(frozen=True, slots=True)
+class Buffer:
+    """The rows of each substep of step `number`; -1 stands for none."""
+
+    number: int = -1
+    parts: Sequence[Sequence[Weighted]] = field(default_factory=list)
+
+    def save(self, folder: Path, rank: int) -> None:
+        """Writes the rank's rows, one a line."""
+        with _path(folder, rank).open("w", encoding="utf-8", newline="\n") as file:
+            file.write(json.dumps({"number": self.number, "parts": len(self.parts)}) + "\n")
+            for place, part in enumerate(self.parts):
+                for item in part:
+                    line = [place, item.advantage, item.weights, asdict(item.row)]
+                    file.write(json.dumps(line, separators=(",", ":")) + "\n")
+
+    @staticmethod
+    def load(folder: Path, rank: int) -> Buffer:
+        """What was saved, to the last bit; an empty buffer where nothing was. Raises `DataError`."""
+        path = _path(folder, rank)
+        if not path.is_file():
+            return Buffer()
+        try:
+            with path.open(encoding="utf-8") as file:
+                head = json.loads(next(file))
+                parts: list[list[Weighted]] = [[] for _ in range(head["parts"])]
+                for line in file:
+                    place, advantage, weights, row = json.loads(line)
+                    parts[place].append(Weighted(Row(**row), advantage, tuple(weights)))
+            return Buffer(int(head["number"]), parts)
+        except (OSError, ValueError, TypeError, KeyError, IndexError, StopIteration) as error:
+            raise DataError(f"cannot read the rollouts {path}: {type(error).__name__} {error}") from error
+
+
+def _path(folder: Path, rank: int) -> Path:
+    return folder / f"rollouts-{rank}.jsonl"
+
+
+class Rows(Protocol):
+    """The rows of an optimiser step."""
+
+    def rows(self, step: int) -> Sequence[Weighted]:
+        """Those of this rank."""
+
+
+class Fresh:
+    """The rows of another source that are at most `bound` updates old. `dropped` hears how many were not."""
+
+    def __init__(self, source: Rows, bound: int, dropped: Callable[[int], None]) -> None:
+        self._source, self._bound, self._dropped = source, bound, dropped
+
+    def rows(self, step: int) -> Sequence[Weighted]:
+        """Raises `PolicyError` where not one row is fresh: then whatever samples no longer gets new weights."""
+        every = self._source.rows(step)
+        fresh = [item for item in every if age(item.row, step) <= self._bound]
+        self._dropped(len(every) - len(fresh))
+        if every and not fresh:
+            oldest = max(age(item.row, step) for item in every)
+            raise PolicyError(
+                f"update {step}: all {len(every)} rows are more than {self._bound} updates old, up to {oldest}: "
+                "the engine did not get new weights"
+            )
+        return fresh
+
+
+def age(row: Row, step: int) -> int:
+    """Updates since the row was sampled; 0 for a version that is no number of an update."""
+    made = update_number(row.policy_version)
+    return 0 if made is None else step - made
+
+
+def update_number(version: str) -> int | None:
+    """The update that a version is named by; None for another name."""
+    return int(version) if version.isdecimal() else None
+
+
+MEASURES = (
+    *("reward", "recall", "precision", "trajectory_recall", "prune_accuracy"),
+    *("pruned", "pruning", "finished", "turns", "searches"),
+    *("spawning", "searchers", "searchers_finished", "critical_steps"),
+)
+SHOWN = 4
+"""Trajectories that are kept of each evaluation and temperature, for `ctx1 view`."""
+
+
+class Evaluator:
+    """Asks the same questions with the same seeds each time, by one agent for each temperature."""
+
+    def __init__(
+        self,
+        agents: dict[float, SearchAgent],
+        questions: Sequence[Question],
+        *,
+        rewards: Rewards,
+        concurrency: int,
+        seed: int = 0,
+        folder: Path | None = None,
+    ) -> None:
+        """`rewards` are those that training ends with, so that figures of different steps compare."""
+        self._agents, self._questions, self._rewards = agents, list(questions), rewards
+        self._concurrency, self._seed, self._folder = concurrency, seed, folder
+
+    def evaluate(self, step: int) -> dict[str, float]:
+        """`dev/greedy/recall` and so on: means over episodes; `spoilt` counts those that the world ended."""
+        found: dict[str, float] = {}
+        for temperature, agent in self._agents.items():
+            name = "greedy" if temperature == 0 else f"t{temperature:g}"
+            found |= {f"dev/{name}/{key}": value for key, value in self._one(agent, step, name).items()}
+        return found
+
+    def _one(self, agent: SearchAgent, step: int, name: str) -> dict[str, float]:
+        asks = [Ask(one, self._seed + place, f"{name}-{one.id}") for place, one in enumerate(self._questions)]
+        made = asyncio.run(played(agent, asks, self._concurrency))
+        done = []
+        for ask, trajectory in zip(asks, made, strict=True):
+            if whole(trajectory):
+                measured = outcome(trajectory, ask.question, gold_of(ask.question, agent.corpus))
+                done.append(Played(ask.question, trajectory, measured, reward(measured, self._rewards)))
+        self._save(done, step)
+        means = measures(done) if done else {}
+        return {key: means[key] for key in MEASURES if key in means} | {"spoilt": float(len(asks) - len(done))}
+
+    def _save(self, done: Sequence[Played], step: int) -> None:
+        if self._folder is None:
+            return
+        for one in done[:SHOWN]:
+            name = one.trajectory.header.id.replace("/", "_")
+            write(one.trajectory, self._folder / f"dev-{step:05d}" / f"{name}.jsonl")

@@ -18,9 +18,8 @@ from typing import Any
 
 from context_agent.errors import ConfigError, DataError, MissingExtraError
 from context_agent.questions import Question, question_of
-from context_agent.train.config import Run
+from context_agent.train.config import Note, Run
 from context_agent.train.data import opened, world_of
-from context_agent.train.recorded import Note
 from context_agent.train.rl.rollouts import drawn_for
 from context_agent.train.verl.settings import AGENT, DEV, LOOP, SETTINGS, TRAIN, Trainer, settings
 

@@ -16,16 +16,13 @@ from pathlib import Path
 from typing import Any
 
 from context_agent.errors import ConfigError, ContextAgentError, MissingExtraError, PolicyError
-from context_agent.train.harness import agent_of
-from context_agent.train.outcomes import outcome
-from context_agent.train.rewards import reward
-from context_agent.train.rl.playing import Ask, Ended, played
-from context_agent.train.rl.rollouts import Played, ask_of, measures, whole
+from context_agent.train.data import agent_of
+from context_agent.train.rewards import outcome, reward
+from context_agent.train.rl.rollouts import Ask, Ended, Played, ask_of, measures, played, whole
 from context_agent.train.rows import Row, rows_of
 from context_agent.train.verl.dataset import Asked
-from context_agent.train.verl.engine import ClientEngine
 from context_agent.train.verl.settings import disagreements
-from context_agent.train.verl.stage import Stage, stage
+from context_agent.train.verl.worker import ClientEngine, Stage, stage
 from context_agent.trajectory import Trajectory
 from context_agent.trajectory_file import write
 

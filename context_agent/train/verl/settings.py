@@ -17,8 +17,7 @@ from typing import Any
 
 from context_agent.errors import ConfigError
 from context_agent.train.advantages import Baseline
-from context_agent.train.config import Run
-from context_agent.train.rl.losses import Loss
+from context_agent.train.config import Loss, Run
 
 AGENT = "context_agent"
 """The agent loop's name in verl's table."""

@@ -14,12 +14,13 @@ from context_agent.policies.token_calls import TokenCall
 from context_agent.policies.tokens import TokenPolicy
 from context_agent.questions import Question
 from context_agent.train import rewards
+from context_agent.train.config import Parl, RolloutSettings
 from context_agent.train.curriculum import Curriculum, Stage
-from context_agent.train.demo.gym import Gym
-from context_agent.train.demo.spelling import Words, profile
-from context_agent.train.parl import Delegation, Parl
+from context_agent.train.demo.environment import Gym
+from context_agent.train.demo.words import Words, profile
 from context_agent.train.rewards import Ending, Rewards
-from context_agent.train.rl.rollouts import Rollouts, RolloutSettings, Step
+from context_agent.train.rl.parl import Delegation
+from context_agent.train.rl.rollouts import Rollouts, Step
 from context_agent.trajectory import Acted
 from context_agent.trajectory_file import read
 

@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from context_agent.policies.engines.fake import FakeEngine, Request
-from context_agent.train import run_file
+from context_agent.train import config
 from context_agent.train.config import Run
 from context_agent.train.data import world_of
-from context_agent.train.demo.gym import Gym
-from context_agent.train.demo.spelling import Words
+from context_agent.train.demo.environment import Gym
+from context_agent.train.demo.words import Words
 from context_agent.train.models import load, spoken
 from context_agent.train.verl.dataset import prepare
 from tests.train import runs
@@ -35,14 +35,14 @@ PRIMARY = {
 
 def prepared(place: Path) -> Run:
     """A model of a few thousand weights, saved, and a run of it in `place/verl`."""
-    scratch = run_file.made(
+    scratch = config.made(
         runs.merged(runs.TINY, {"model": {"tiny": {"hidden": 32, "layers": 1}}, "out": str(place / "out")})
     )
     loaded = load(scratch, world_of(scratch.data))
     for part in (loaded.model, loaded.tokenizer):
         part.save_pretrained(place / "model")
     named = runs.merged(runs.TINY, {"model": {"name": str(place / "model")}, "out": str(place / "out")})
-    run = run_file.made(runs.merged(named, CHANGES))
+    run = config.made(runs.merged(named, CHANGES))
     prepare(run, place / "verl", note=lambda _: None)
     (place / "verl" / "primary.yaml").write_text(json.dumps(PRIMARY))
     return run

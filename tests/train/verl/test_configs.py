@@ -11,7 +11,7 @@ import pytest
 
 pytest.importorskip("verl", reason="verl has an environment of its own: docs/verl.md")
 
-from context_agent.train import run_file
+from context_agent.train import config
 from context_agent.train.verl.settings import Trainer, disagreements, settings
 from tests.train.verl import parts
 
@@ -23,7 +23,7 @@ SHIPPED = [("gpt-oss-20b", Trainer.MEGATRON), ("qwen3-4b", Trainer.FSDP)]
 def shipped(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[Any, Any]:
     """The run's file, and verl's configuration of its machines with what the run says."""
     name, trainer = request.param
-    run = run_file.read(CONFIGS / f"{name}.toml")
+    run = config.read(CONFIGS / f"{name}.toml")
     told = settings(run, tmp_path, dev=64, trainer=trainer)
     (tmp_path / "settings.yaml").write_text(f"# @package _global_\n{json.dumps(told)}\n")
     shutil.copy(CONFIGS / f"{name}.yaml", tmp_path / "primary.yaml")

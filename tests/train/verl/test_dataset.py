@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from context_agent.errors import ConfigError, DataError
-from context_agent.train import run_file
+from context_agent.train import config
 from context_agent.train.config import Run
 from context_agent.train.rl.rollouts import drawn_for
 from context_agent.train.verl.dataset import Asked, prepare
@@ -20,7 +20,7 @@ parquet = pytest.importorskip("pyarrow.parquet")
 
 def run(folder: Path, **changes: Any) -> Run:
     base = runs.merged(runs.TINY, {"model": {"name": "some/model"}, "out": str(folder / "out")})
-    return run_file.made(runs.merged(base, {"curriculum": {"stages": [{"until": 0.5, "hops": 1}]}, **changes}))
+    return config.made(runs.merged(base, {"curriculum": {"stages": [{"until": 0.5, "hops": 1}]}, **changes}))
 
 
 def test_the_file_asks_what_the_run_s_steps_ask(tmp_path: Path) -> None:
@@ -46,7 +46,7 @@ def test_the_loop_gets_the_run_whole(tmp_path: Path) -> None:
     prepare(made, tmp_path / "verl", note=lambda _: None)
     (loop,) = json.loads((tmp_path / "verl" / "agent_loop.yaml").read_text())
     assert loop["_target_"] == "context_agent.train.verl.loop.SearchLoop"
-    assert run_file.made(loop["run"]) == made
+    assert config.made(loop["run"]) == made
 
 
 def test_the_settings_are_yaml_that_hydra_merges_at_the_top(tmp_path: Path) -> None:

@@ -15,13 +15,10 @@ from context_agent.errors import ConfigError, DataError, PolicyError
 from context_agent.policies.token_calls import calls
 from context_agent.questions import Question
 from context_agent.train.config import Run
-from context_agent.train.data import world_of
-from context_agent.train.harness import agent_of
+from context_agent.train.data import agent_of, world_of
 from context_agent.train.models import spoken
-from context_agent.train.outcomes import outcome
-from context_agent.train.rewards import reward
-from context_agent.train.rl.playing import played
-from context_agent.train.rl.rollouts import ask_of
+from context_agent.train.rewards import outcome, reward
+from context_agent.train.rl.rollouts import ask_of, played
 from context_agent.train.rows import Row, rows_of
 from context_agent.train.verl.dataset import Asked
 from context_agent.trajectory import Trajectory

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from context_agent.errors import ConfigError
-from context_agent.train import run_file
+from context_agent.train import config
 from context_agent.train.config import Run
 from context_agent.train.verl.settings import Trainer, binding, disagreements, nested, settings
 from tests.train import runs
@@ -22,7 +22,7 @@ def run(**changes: Any) -> Run:
         "loss": {"cap": 5.0, "staleness": 5},
         "checkpoints": {"every": 5},
     }
-    return run_file.made(runs.merged(base, changes))
+    return config.made(runs.merged(base, changes))
 
 
 def test_the_run_s_loss_and_advantage_in_verl_s_words(tmp_path: Path) -> None:

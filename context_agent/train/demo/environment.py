@@ -1,0 +1,206 @@
+"""The gymnasium: a small closed world as a corpus and questions, with ids that are names.
+
+A policy that reads two hundred words cannot copy numbers it has never seen. So a document's id is its title, and every
+id in a question's gold is changed alike.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from context_agent.profiles import Profile
+from context_agent.pruning.view import View
+from context_agent.questions import Question
+from context_agent.retrieval.memory import MemoryCorpus
+from context_agent.retrieval.protocol import Corpus
+from context_agent.synth_data import world
+from context_agent.tokens import TokenCounter
+from context_agent.tools import SPAWN
+from context_agent.train.demo.words import THOUGHT
+from context_agent.types import Action, Document, RankedId, ToolCall
+
+TYPES = ("single", "bridge")
+"""Kinds of question asked here: chains of documents, each of which names the next."""
+SPLITS = ("train", "dev", "test")
+BETWEEN = " , "
+"""Stands between the branches of a question, each of which can be followed without the others."""
+
+
+@dataclass(frozen=True, slots=True)
+class Gym:
+    """A corpus, and for each split questions whose gold is in hop order. No gold of one split is gold of another.
+
+    `others` are further worlds, in which the same names stand for something else.
+    """
+
+    corpus: MemoryCorpus
+    questions: dict[str, list[Question]]
+    titles: dict[str, str]
+    """By document id."""
+    others: tuple[Gym, ...] = ()
+
+
+def gym(
+    *,
+    entities: int = 800,
+    tasks: int = 6_000,
+    seed: int = 0,
+    hops: tuple[int, int] = (1, 3),
+    types: Collection[str] = TYPES,
+    worlds: int = 1,
+    branches: int = 1,
+) -> Gym:
+    """A world of so many entities, and those of so many questions about it that are of these types.
+
+    With more than one of the `worlds` the others are of the seeds that follow: lessons on several of them teach to read
+    names, where lessons on one teach to remember them. With more than one of the `branches` each question asks for so
+    many chains at once (`joined`). Equal arguments give equal gyms. Raises `ConfigError` for more questions than such a
+    world has.
+    """
+    made = world.make(entities=entities, seed=seed, tasks=tasks, hops=hops, distractors=0, vocabulary="small")
+    ids = {one.id: one.title.lower().replace(" ", "-") for one in made.documents}
+    documents = [Document(ids[one.id], one.text, one.title) for one in made.documents]
+    titles = {ids[one.id]: one.title for one in made.documents}
+    asked: dict[str, list[Question]] = {split: [] for split in SPLITS}
+    for split in SPLITS:
+        for task in made.stream(split):
+            if task.type in types:
+                question = replace(task.asked, gold=tuple(ids[one] for one in task.gold), facts=())
+                asked[split].append(question)
+        if branches > 1:
+            asked[split] = joined(asked[split], branches, seed=seed)
+    others = (
+        gym(entities=entities, tasks=tasks, seed=seed + n, hops=hops, types=types, branches=branches)
+        for n in range(1, worlds)
+    )
+    return Gym(MemoryCorpus(documents), asked, titles, tuple(others))
+
+
+def joined(questions: Sequence[Question], branches: int, *, seed: int = 0) -> list[Question]:
+    """Questions that ask for so many chains at once: `ruler of garth coast , craft of the scene of dark bell ?`.
+
+    A branch is a chain without what is asked about its last document, so its gold is what its words lead to. As many
+    questions as were given, of branches without a document in common. Questions of one document make no branch.
+    """
+    found = list({_branch(one): one for one in questions if len(one.gold) > 1}.items())
+    rng = random.Random(f"joined/{seed}/{branches}")
+    made: dict[str, Question] = {}
+    for _ in range(2 * len(questions)):
+        drawn = rng.sample(found, min(branches, len(found)))
+        gold = tuple(one for _, question in drawn for one in question.gold)
+        if len(made) < len(questions) and len(drawn) == branches and len(set(gold)) == len(gold):
+            text = f"{BETWEEN.join(branch for branch, _ in drawn)} ?"
+            first = drawn[0][1]
+            made[text] = Question(f"{first.id}-{len(made)}", text, gold=gold, type="joined", hops=len(gold))
+    return list(made.values())
+
+
+def parted(question: Question) -> Iterator[tuple[str, tuple[str, ...]]]:
+    """The branches of a question with the gold of each, in hop order; the question itself where it has but one."""
+    if question.type != "joined":
+        yield question.question, question.gold
+        return
+    gold = iter(question.gold)
+    for branch in question.question.removesuffix(" ?").split(BETWEEN):
+        yield branch, tuple(next(gold) for _ in range(branch.count(" of ") + 1))
+
+
+def _branch(question: Question) -> str:
+    """`What is the house of the ruler of Garth Coast ?` is `ruler of garth coast`."""
+    return question.question.lower().removesuffix(" ?").partition(" of ")[2].removeprefix("the ")
+
+
+@dataclass(frozen=True, slots=True)
+class Carelessness:
+    """Probabilities a turn: to end before the chain is found, to search beside the point, to leave everything.
+
+    `leads` is the probability of an episode with sub-agents, and `trust` of then ranking what they bring as it is.
+    """
+
+    stop: float = 0.5
+    stray: float = 0.05
+    untidy: float = 0.3
+    trust: float = 0.0
+    leads: float = 0.0
+
+
+LEADING = Carelessness(stop=0.1, stray=0.0, untidy=1.0, trust=0.7, leads=0.5)
+"""Of who shows how to lead, and how to do without: either way about as much is found."""
+LED = Carelessness(stop=0.5, stray=0.0, untidy=1.0)
+"""Of its sub-agents, which rank half of their chains too soon."""
+
+
+class Teacher:
+    """A policy that knows each question's gold, in hop order, and the titles by which documents name each other."""
+
+    name = "teacher"
+
+    def __init__(
+        self,
+        questions: Sequence[Question],
+        titles: Mapping[str, str],
+        carelessness: Carelessness | None = None,
+        counter: TokenCounter | None = None,
+    ) -> None:
+        self._branches = {question.question: tuple(parted(question)) for question in questions}
+        self._branches |= {branch: ((branch, gold),) for one in self._branches.values() for branch, gold in one}
+        self._titles = titles
+        self._careless = carelessness or Carelessness()
+        self.counter = counter
+
+    def instructions(self, profile: Profile) -> str:
+        """None: it needs none."""
+        return ""
+
+    def open(self, question: str, corpus: Corpus, *, seed: int = 0) -> Lesson:
+        """An actor that follows the question's chain, or that of one branch of a question."""
+        return Lesson(self._branches[question], self._titles, self._careless, random.Random(f"{seed}:{question}"))
+
+
+class Lesson:
+    """One episode of the teacher."""
+
+    def __init__(
+        self,
+        branches: Sequence[tuple[str, Sequence[str]]],
+        titles: Mapping[str, str],
+        careless: Carelessness,
+        rng: random.Random,
+    ) -> None:
+        self._branches = branches
+        self._chain = [one for _, chain in branches for one in chain]
+        self._titles = titles
+        self._careless = careless
+        self._rng = rng
+        self._leads = len(branches) > 1 and rng.random() < careless.leads
+        self._trusts = self._leads and rng.random() < careless.trust
+
+    async def act(self, view: View) -> Action:
+        """Prunes and searches on, or ranks what of the chain is in view; one that leads starts sub-agents first."""
+        if self._leads:
+            self._leads = False
+            return Action((ToolCall(SPAWN, {"tasks": [branch for branch, _ in self._branches]}),))
+        there = list(dict.fromkeys(block.document_id for block in view.blocks))
+        found = [one for one in self._chain if one in there]
+        begun = bool(there)
+        stops = begun and (self._trusts or self._rng.random() < self._careless.stop)
+        if len(found) == len(self._chain) or stops:
+            ranked = found if len(self._branches) == 1 else [one for one in there if one in self._chain]
+            return Action(ranking=tuple(RankedId(one) for one in ranked or there[:1]))
+        wanted = next(one for one in self._chain if one not in there)
+        thought = self._thought(wanted)
+        if begun and self._rng.random() < self._careless.stray:
+            wanted = self._rng.choice(there)
+        search = ToolCall("search_corpus", {"query": self._titles[wanted].lower()})
+        tidy = found and len(found) < len(there) and self._rng.random() >= self._careless.untidy
+        prune = (ToolCall("prune_chunks", {"all_but": [f"{one}_0" for one in found]}),) if tidy else ()
+        return Action((*prune, search), text=thought)
+
+    def _thought(self, wanted: str) -> str:
+        """The relation that leads to that document: `What is the home of the maker of X ?` is read from its end."""
+        question, chain = next(one for one in self._branches if wanted in one[1])
+        place = chain.index(wanted)
+        relations = question.split(" of ")[:-1]
+        return f"{THOUGHT} {relations[-place].rpartition(' the ')[2].removeprefix('the ')}" if place else ""
