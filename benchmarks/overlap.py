@@ -92,7 +92,7 @@ def _student(chosen: argparse.Namespace, folder: Path) -> str:
     """A model that has had lessons, so that its episodes are such as a policy plays; made in a process of its own."""
     out = folder / "lessons"
     program = "import json, sys; from context_agent.train import config, sft; "
-    program += "sft.train(config.made(json.loads(sys.argv[1])), note=lambda _: None)"
+    program += "sft.train(config.parse_run(json.loads(sys.argv[1])), note=lambda _: None)"
     run = _run(chosen, out, 0)
     tiny = {"hidden": chosen.hidden, "layers": 3, "experts": 2, "positions": 1024}
     run["model"]["tiny"] = {**tiny, "deviation": chosen.hidden**-0.5, "tied": True}
@@ -160,7 +160,7 @@ def _trained(chosen: argparse.Namespace, student: str, out: Path, seed: int, *, 
     run["model"]["name"] = student
     run["optimiser"] = {"learning_rate": chosen.rate}
     if overlap:
-        run["overlap"] = {"ahead": chosen.ahead, "quota": chosen.quota, "sampler": chosen.sampler}
+        run["async_rollouts"] = {"ahead": chosen.ahead, "quota": chosen.quota, "sampler": chosen.sampler}
     spent: list[float] = []
     CALLS.clear()
     train = RowTrainer.train
@@ -174,7 +174,7 @@ def _trained(chosen: argparse.Namespace, student: str, out: Path, seed: int, *, 
 
     RowTrainer.train = timed
     try:
-        loop.train(config.made(run), note=lambda _: None)
+        loop.train(config.parse_run(run), note=lambda _: None)
     finally:
         RowTrainer.train = train
     lines = (out / "metrics.jsonl").read_text(encoding="utf-8").splitlines()

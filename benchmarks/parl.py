@@ -39,10 +39,10 @@ from context_agent.retrieval.protocol import Corpus
 from context_agent.swarm import steps
 from context_agent.train import config
 from context_agent.train.checkpoints import read_metrics
-from context_agent.train.config import Run
+from context_agent.train.config import RunConfig
 from context_agent.train.demo import report
-from context_agent.train.rewards import Rewards, outcome, reward
-from context_agent.train.rl.parl import delegation
+from context_agent.train.rewards import RewardConfig, compute_reward, measure_outcome
+from context_agent.train.rl.parl import delegation_of
 from context_agent.trajectory import Trajectory
 
 UNTIL = 0.5
@@ -132,23 +132,23 @@ def main() -> int:
     found["training"] = {name: tenths(one) for name, one in lines.items()}
     (options.out / f"parl-{options.split}.json").write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
     plot = options.plot or options.out / "parl.svg"
-    plot.write_text(report.drawn(_groups(lines, asked), PANELS), encoding="utf-8")
+    plot.write_text(report.plot(_groups(lines, asked), PANELS), encoding="utf-8")
     show(found)
     print(f"{options.out / f'parl-{options.split}.json'}  {plot}")
     return 0
 
 
-def lessons(out: Path) -> Run:
+def lessons(out: Path) -> RunConfig:
     """The run that teaches both ways, from scratch."""
     chosen = dict(LESSONS)
     model = {**RUN["model"], "tiny": chosen.pop("tiny")}
-    return config.made({**RUN, **chosen, "model": model, "out": str(out / "lessons")})
+    return config.parse_run({**RUN, **chosen, "model": model, "out": str(out / "lessons")})
 
 
-def rewarded(out: Path, arm: str, seed: int) -> Run:
+def rewarded(out: Path, arm: str, seed: int) -> RunConfig:
     """An arm's run by rewards; its sub-agents have the model that the lessons left, and keep it."""
     start = str(out / "lessons" / "final")
-    return config.made(
+    return config.parse_run(
         {
             **RUN,
             **REWARDS,
@@ -161,9 +161,9 @@ def rewarded(out: Path, arm: str, seed: int) -> Run:
     )
 
 
-def score(trajectory: Trajectory, question: Question, corpus: Corpus, rewards: Rewards) -> Score:
+def score(trajectory: Trajectory, question: Question, corpus: Corpus, rewards: RewardConfig) -> Score:
     """The measures of one whole episode."""
-    came, made = outcome(trajectory, question, gold_of(question, corpus)), delegation(trajectory)
+    came, made = measure_outcome(trajectory, question, gold_of(question, corpus)), delegation_of(trajectory)
     return {
         "question": question.id,
         "spawning": float(made.started > 0),
@@ -172,7 +172,7 @@ def score(trajectory: Trajectory, question: Question, corpus: Corpus, rewards: R
         "recall": came.recall,
         "critical_steps": steps(trajectory),
         "searches": len(came.queries),
-        "reward": reward(came, rewards).total,
+        "reward": compute_reward(came, rewards).total,
         "finished": float(came.ending == "finished"),
     }
 
@@ -278,25 +278,25 @@ def _phase(options: argparse.Namespace) -> None:
         place.write_text("".join(json.dumps(one) + "\n" for one in found), encoding="utf-8")
 
 
-def _ask(run: Run, split: str) -> list[Score]:
+def _ask(run: RunConfig, split: str) -> list[Score]:
     """The scores of a model on every question of a split, at the temperature it was trained at."""
-    from context_agent.train.data import agent_of, world_of
-    from context_agent.train.models import load, searching
-    from context_agent.train.rl.loop import sampling
-    from context_agent.train.rl.rollouts import Ask, played, whole
+    from context_agent.train.data import build_agent, environment_of
+    from context_agent.train.models import load_model, subagent_engine
+    from context_agent.train.rl.loop import open_sampler
+    from context_agent.train.rl.rollouts import EpisodeRequest, is_complete, play_episodes
 
-    world = world_of(run.data)
+    world = environment_of(run.data)
     assert world is not None
-    loaded, questions = load(run, world), world.questions[split]
-    rewards = run.curriculum.rewards(Rewards(), 1.0)
+    loaded, questions = load_model(run, world), world.questions[split]
+    rewards = run.curriculum.rewards(RewardConfig(), 1.0)
     with ExitStack() as stack:
-        engine, _ = stack.enter_context(sampling(run, loaded))
-        searchers = stack.enter_context(searching(run, loaded.tokenizer))
-        agent = agent_of(run, world.corpus, engine, loaded.renderer, temperature=1.0, searchers=searchers)
+        engine, _ = stack.enter_context(open_sampler(run, loaded))
+        searchers = stack.enter_context(subagent_engine(run, loaded.tokenizer))
+        agent = build_agent(run, world.corpus, engine, loaded.renderer, temperature=1.0, searchers=searchers)
         stack.enter_context(agent)
-        asks = [Ask(one, run.seed * len(questions) + n, one.id) for n, one in enumerate(questions)]
-        ended = asyncio.run(played(agent, asks, run.rollouts.concurrency))
-    done = [one for one in ended if whole(one)]
+        asks = [EpisodeRequest(one, run.seed * len(questions) + n, one.id) for n, one in enumerate(questions)]
+        ended = asyncio.run(play_episodes(agent, asks, run.rollouts.concurrency))
+    done = [one for one in ended if is_complete(one)]
     if len(done) < len(asks):
         raise SystemExit(f"{len(asks) - len(done)} of {len(asks)} episodes came to no end of their own")
     return [score(one, asked, world.corpus, rewards) for one, asked in zip(done, questions, strict=True)]
@@ -322,11 +322,11 @@ def tenths(runs: Sequence[Sequence[Mapping[str, Any]]]) -> list[float]:
     return [fmean(one for step, one in shares if (10 * step - 1) // last == n) for n in range(10)]
 
 
-def _groups(lines: Mapping[str, Sequence[Sequence[Mapping[str, Any]]]], asked: Asked) -> list[report.Group]:
+def _groups(lines: Mapping[str, Sequence[Sequence[Mapping[str, Any]]]], asked: Asked) -> list[report.PlottedRuns]:
     """The curves of every arm, with what the held-out questions gave; the lessons' level once, as they are shared."""
     levels = [_plotted(asked["before"]), *[None] * (len(lines) - 1)]
     return [
-        report.Group(LABELS[name], tuple(runs), level, _plotted(asked[name]))
+        report.PlottedRuns(LABELS[name], tuple(runs), level, _plotted(asked[name]))
         for (name, runs), level in zip(lines.items(), levels, strict=True)
     ]
 

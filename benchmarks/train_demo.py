@@ -28,7 +28,7 @@ from typing import Any
 from context_agent.eval.statistics import Figure
 from context_agent.train.checkpoints import read_metrics
 from context_agent.train.demo import report
-from context_agent.train.demo.plan import ABLATION, Score, differences, load
+from context_agent.train.demo.plan import ABLATION, DemoScore, load_scores, paired_differences
 
 VARIANTS = {"full": "", "ablation": ABLATION}
 LABELS = {"full": "full reward", "ablation": "without r_trajectory"}
@@ -38,7 +38,7 @@ COMPARED = ("recall", "seen", "searches", "calls")
 
 _ABLATED = tuple(f"{one}{ABLATION}" for one in SITTINGS)
 
-Asked = Mapping[str, Sequence[Sequence[Score]]]
+Asked = Mapping[str, Sequence[Sequence[DemoScore]]]
 """By sitting: the scores of each seed."""
 
 
@@ -60,7 +60,7 @@ def main() -> int:
     found = measured(folders, ablated)
     (options.out / "train-demo.json").write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
     plot = options.plot or options.out / "train-demo.svg"
-    plot.write_text(report.drawn(groups(folders, ablated), report.PANELS | report.EXPLORING), encoding="utf-8")
+    plot.write_text(report.plot(groups(folders, ablated), report.PANELS | report.EXPLORATION_PANELS), encoding="utf-8")
     show(found)
     print(f"{options.out / 'train-demo.json'}  {plot}")
     return 0 if all(one["reached"] for one in found["targets"]) else 1
@@ -85,11 +85,13 @@ def measured(folders: Sequence[Path], ablated: Sequence[Path]) -> dict[str, Any]
     over = sum(score.violations for one in asked.values() for runs in one.values() for run in runs for score in run)
     minutes = [sum(phase["seconds"] for phase in one["seconds"].values()) / 60 for one in reports]
     targets = (
-        report.gained(gains["t1"]),
-        report.accurate(accuracy(head["after"])),
-        report.Target("budget violations", str(over), "0", over == 0),
-        report.better(halves["t1"]),
-        report.lasted(max(minutes), whole=all(phase["whole"] for one in reports for phase in one["seconds"].values())),
+        report.gain_target(gains["t1"]),
+        report.accuracy_target(accuracy(head["after"])),
+        report.DemoTarget("budget violations", str(over), "0", over == 0),
+        report.half_window_target(halves["t1"]),
+        report.time_target(
+            max(minutes), complete=all(phase["whole"] for one in reports for phase in one["seconds"].values())
+        ),
     )
     return {
         "seeds": len(folders),
@@ -113,26 +115,28 @@ def ablation(head: Asked) -> dict[str, Any]:
     return {"verdict": verdict, "less": {name: asdict(one) for name, one in less.items()}}
 
 
-def pooled(ours: Sequence[Sequence[Score]], theirs: Sequence[Sequence[Score]], measure: str = "recall") -> Figure:
+def pooled(
+    ours: Sequence[Sequence[DemoScore]], theirs: Sequence[Sequence[DemoScore]], measure: str = "recall"
+) -> Figure:
     """The paired difference over tasks, each the mean over seeds."""
-    by_seed = [differences(one, other, measure) for one, other in zip(ours, theirs, strict=True)]
+    by_seed = [paired_differences(one, other, measure) for one, other in zip(ours, theirs, strict=True)]
     return Figure.of([fmean(values) for values in zip(*by_seed, strict=True)])
 
 
-def accuracy(runs: Sequence[Sequence[Score]]) -> float | None:
+def accuracy(runs: Sequence[Sequence[DemoScore]]) -> float | None:
     """Of all pruned chunks, the share that is not gold."""
     pruned = sum(score.pruned for run in runs for score in run)
     return 1 - sum(score.pruned_gold for run in runs for score in run) / pruned if pruned else None
 
 
-def means(runs: Sequence[Sequence[Score]]) -> dict[str, float | None]:
+def means(runs: Sequence[Sequence[DemoScore]]) -> dict[str, float | None]:
     """Means over tasks and seeds."""
     every = [score for run in runs for score in run]
     found = {name: fmean(float(getattr(one, name)) for one in every) for name in (*COMPARED, "precision", "reward")}
     return {**found, "pruning": fmean(float(one.pruned > 0) for one in every), "prune_accuracy": accuracy(runs)}
 
 
-def groups(folders: Sequence[Path], ablated: Sequence[Path]) -> list[report.Group]:
+def groups(folders: Sequence[Path], ablated: Sequence[Path]) -> list[report.PlottedRuns]:
     """The curves of both variants, with what the held-out questions gave."""
     made = []
     for name, suffix in VARIANTS.items():
@@ -141,7 +145,7 @@ def groups(folders: Sequence[Path], ablated: Sequence[Path]) -> list[report.Grou
         runs = tuple(list(read_metrics(folder / f"rl{suffix}" / "metrics.jsonl")) for folder in of)
         # One level for both: the lessons are shared.
         before = means(head["before"]) if not suffix else None
-        made.append(report.Group(LABELS[name], runs, before, means(head[f"after{suffix}"])))
+        made.append(report.PlottedRuns(LABELS[name], runs, before, means(head[f"after{suffix}"])))
     return made
 
 
@@ -150,8 +154,8 @@ def _asked(folders: Sequence[Path], sittings: Sequence[str], manner: str) -> Ask
     return {name: [_scores(folder / "evaluations" / f"{name}-{manner}.jsonl") for folder in folders] for name in names}
 
 
-def _scores(path: Path) -> list[Score]:
-    found = load(path)
+def _scores(path: Path) -> list[DemoScore]:
+    found = load_scores(path)
     if found is None:
         raise SystemExit(f"{path} is missing: the demo in that folder did not come to its end")
     return found
@@ -163,14 +167,14 @@ def show(found: Mapping[str, Any]) -> None:
     for one in found["targets"]:
         mark = "reached" if one["reached"] else "MISSED"
         print(f"{one['name']:<54}{one['found']:<28}target {one['wanted']:<40}{mark}")
-    print(f"{'asked greedily, the gain':<54}{report.signed(Figure(**found['gain']['greedy']))}")
+    print(f"{'asked greedily, the gain':<54}{report.format_difference(Figure(**found['gain']['greedy']))}")
     print()
     names = (*COMPARED, "pruning", "prune_accuracy")
     print(f"{'sampled, held-out tasks':<46}" + "".join(f"{name:>16}" for name in names))
     for name, row in found["means"].items():
-        print(f"{name:<46}" + "".join(f"{report.shown(row[one]):>16}" for one in names))
+        print(f"{name:<46}" + "".join(f"{report.format_figure(row[one]):>16}" for one in names))
     for name, less in found["ablation"]["less"].items():
-        print(f"without r_trajectory less with it, {name:<20}{report.signed(Figure(**less))}")
+        print(f"without r_trajectory less with it, {name:<20}{report.format_difference(Figure(**less))}")
     verdict = VERDICTS[found["ablation"]["verdict"]]
     print(f"collapse without r_trajectory, as the report tells it: {verdict} ({found['ablation']['seeds']} seeds)")
 

@@ -90,7 +90,7 @@ def measure(chosen: argparse.Namespace) -> dict[str, Any]:
 
     clock = Clock()
     with tempfile.TemporaryDirectory() as folder:
-        lessons = config.made(_run(chosen, Path(folder) / "sft"))
+        lessons = config.parse_run(_run(chosen, Path(folder) / "sft"))
         sft.train(lessons, note=lambda _: None)
         clock.around(engine, "sample", "generation")
         clock.around(MemoryCorpus, "search", "retrieval")
@@ -100,7 +100,7 @@ def measure(chosen: argparse.Namespace) -> dict[str, Any]:
         run["model"] = {**run["model"], "name": f"{folder}/sft/final"}
         del run["model"]["tiny"]
         clock.seconds.clear()
-        lines = _steps(loop.train, config.made(run), Path(folder) / "rl")
+        lines = _steps(loop.train, config.parse_run(run), Path(folder) / "rl")
     whole = sum(line["update_seconds"] for line in lines)
     shares = {name: seconds / whole for name, seconds in sorted(clock.seconds.items())}
     return {

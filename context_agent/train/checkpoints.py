@@ -20,9 +20,9 @@ from typing import Any
 from context_agent.errors import ConfigError, DataError
 
 MANIFEST = "manifest.json"
-FORM = 1
+FORMAT = 1
 """Version of the form."""
-FREE = (
+CHANGEABLE = (
     "out",
     "checkpoints.",
     "evaluation.",
@@ -66,11 +66,11 @@ class Checkpoint:
         """Raises `ConfigError`, naming what differs, where a run with other settings would go on from it."""
         if self.kind != kind:
             raise ConfigError(f"{self.path} is a checkpoint of `ctx1 train {self.kind}`, not of `ctx1 train {kind}`")
-        found = differences(self.settings, settings)
-        if found:
-            told = "; ".join(found[:4]) + (f"; and {len(found) - 4} more" if len(found) > 4 else "")
+        differences = binding_differences(self.settings, settings)
+        if differences:
+            listed = "; ".join(differences[:4]) + (f"; and {len(differences) - 4} more" if len(differences) > 4 else "")
             raise ConfigError(
-                f"{self.path} was made with other settings: {told}. Go on with those, or train into another folder"
+                f"{self.path} was made with other settings: {listed}. Go on with those, or train into another folder"
             )
 
 
@@ -88,8 +88,8 @@ class Checkpoints:
 
     def all(self) -> list[Checkpoint]:
         """The complete ones, oldest first."""
-        found = (_read(path) for path in sorted(self.folder.glob("step-*")))
-        return [one for one in found if one is not None]
+        checkpoints = (_read(path) for path in sorted(self.folder.glob("step-*")))
+        return [checkpoint for checkpoint in checkpoints if checkpoint is not None]
 
     def newest(self) -> Checkpoint | None:
         """The one to go on from. Raises `ConfigError` where it is another run's."""
@@ -117,9 +117,9 @@ class Checkpoints:
         sizes = {path.relative_to(partial).as_posix(): path.stat().st_size for path in files}
         for path in files:
             _sync(path)
-        manifest = {"form": FORM, "step": step, "kind": self._kind, "files": sizes, "settings": self._settings}
+        manifest = {"form": FORMAT, "step": step, "kind": self._kind, "files": sizes, "settings": self._settings}
         (partial / MANIFEST).write_text(json.dumps(manifest, indent=1) + "\n", encoding="utf-8")
-        for path in (partial / MANIFEST, *(one for one in partial.rglob("*") if one.is_dir()), partial):
+        for path in (partial / MANIFEST, *(path for path in partial.rglob("*") if path.is_dir()), partial):
             _sync(path)
         if final.exists():
             self._drop(final)
@@ -147,31 +147,31 @@ class Checkpoints:
         shutil.rmtree(aside, ignore_errors=True)
 
 
-def load(path: str | Path) -> Checkpoint:
+def load_checkpoint(path: str | Path) -> Checkpoint:
     """The checkpoint in a folder. Raises `DataError` for one that is not whole."""
-    found = _read(Path(path))
-    if found is None:
+    checkpoint = _read(Path(path))
+    if checkpoint is None:
         raise DataError(f"{path} is no complete checkpoint: its {MANIFEST} is missing, or a file is not as it says")
-    return found
+    return checkpoint
 
 
-def digest(settings: Mapping[str, Any]) -> str:
+def settings_digest(settings: Mapping[str, Any]) -> str:
     """Names all of a run's settings that a resumed one must share."""
-    text = "\n".join(f"{key}={value!r}" for key, value in sorted(binding(settings).items()))
+    text = "\n".join(f"{key}={value!r}" for key, value in sorted(binding_settings(settings).items()))
     return sha256(text.encode()).hexdigest()[:16]
 
 
-def binding(settings: Mapping[str, Any]) -> dict[str, Any]:
+def binding_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
     """The values by dotted key that must not change while a run goes on. A run without a judge binds none of its."""
     unused = () if settings.get("judge", {}).get("model") else ("judge.", "rewards.judge")
-    return {key: value for key, value in flat(settings) if not key.startswith((*FREE, *unused))}
+    return {key: value for key, value in flat(settings) if not key.startswith((*CHANGEABLE, *unused))}
 
 
-def differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
+def binding_differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
     """What was and what is, for each binding value that two runs' settings do not share."""
-    one, other = binding(before), binding(now)
-    keys = [key for key in {**one, **other} if one.get(key) != other.get(key)]
-    return [f"{key} was {one.get(key)!r} and is {other.get(key)!r}" for key in keys]
+    old, new = binding_settings(before), binding_settings(now)
+    keys = [key for key in {**old, **new} if old.get(key) != new.get(key)]
+    return [f"{key} was {old.get(key)!r} and is {new.get(key)!r}" for key in keys]
 
 
 def flat(data: Mapping[str, Any], at: str = "") -> Iterator[tuple[str, Any]]:
@@ -187,11 +187,11 @@ def _read(path: Path) -> Checkpoint | None:
     """None for a folder that is not whole: a file is missing or of another size."""
     try:
         data = json.loads((path / MANIFEST).read_text(encoding="utf-8"))
-        whole = all((path / name).stat().st_size == size for name, size in data["files"].items())
-        made = Checkpoint(path, int(data["step"]), str(data["kind"]), dict(data["settings"]))
+        complete = all((path / name).stat().st_size == size for name, size in data["files"].items())
+        checkpoint = Checkpoint(path, int(data["step"]), str(data["kind"]), dict(data["settings"]))
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return None
-    return made if whole and data.get("form") == FORM else None
+    return checkpoint if complete and data.get("form") == FORMAT else None
 
 
 def _name(step: int) -> str:
@@ -214,9 +214,9 @@ class MetricsLog:
         """`first` is the step that the run begins with."""
         path.parent.mkdir(parents=True, exist_ok=True)
         self.path = path
-        kept = [line for line in read_metrics(path) if line["step"] < first] if path.is_file() else []
+        lines = [line for line in read_metrics(path) if line["step"] < first] if path.is_file() else []
         self._file = path.open("w", encoding="utf-8", newline="\n")
-        for line in kept:
+        for line in lines:
             self._write(line)
 
     def add(self, step: int, metrics: Mapping[str, Any]) -> None:

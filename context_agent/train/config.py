@@ -29,12 +29,12 @@ from context_agent.swarm import MOST
 from context_agent.synth_data.ledger import Cap, Prices
 from context_agent.train.advantages import Baseline
 from context_agent.train.curriculum import Curriculum
-from context_agent.train.rewards import GAINS, Rewards, annealed
+from context_agent.train.rewards import GAINS, RewardConfig, annealed
 
-Note = Callable[[str], None]
+Notify = Callable[[str], None]
 """Receives a message for the user."""
 
-Advance = Callable[[int, int], None]
+OnUpdate = Callable[[int, int], None]
 """Receives the number of updates that are done, and of all updates."""
 
 
@@ -62,7 +62,7 @@ class Loss(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class RolloutSettings:
+class RolloutConfig:
     """A step: `groups` questions, `rollouts` episodes of each, and `substeps` steps of the optimiser over their rows.
 
     The defaults are the report's (Context-1, section 3). `keep_negative` and `baseline` are `advantages`'. `save_every`
@@ -88,12 +88,12 @@ class RolloutSettings:
             raise ConfigError("a group needs at least 2 rollouts: an advantage compares them with each other")
 
 
-SHARED = ("model", "reference", "passages", "characters", "temperature", "max_tokens", "reasoning_effort")
+CALIBRATED_SETTINGS = ("model", "reference", "passages", "characters", "temperature", "max_tokens", "reasoning_effort")
 """What a calibration must have in common with the judge that it vouches for, beside the rubric."""
 
 
 @dataclass(frozen=True, slots=True)
-class JudgeSettings:
+class JudgeConfig:
     """`model` on the server at `base_url`; an empty one stands for no judge.
 
     `questions` says which are judged. The judge reads the first `passages` of a ranking, each up to so many
@@ -146,7 +146,7 @@ class JudgeSettings:
     def cap(self, ranks: int = 1) -> Cap:
         """The cap of one of so many ranks: an equal share, and at least one call or token."""
         tokens, calls = (
-            None if one is None else max(1, one // ranks) for one in (self.max_tokens_total, self.max_calls)
+            None if limit is None else max(1, limit // ranks) for limit in (self.max_tokens_total, self.max_calls)
         )
         return Cap(None if self.max_cost is None else self.max_cost / ranks, tokens, calls)
 
@@ -154,17 +154,17 @@ class JudgeSettings:
 Count = Annotated[int, Field(ge=1)]
 Positive = Annotated[float, Field(gt=0)]
 Share = Annotated[float, Field(ge=0, le=1)]
-Every = Annotated[int, Field(ge=0)]
+Interval = Annotated[int, Field(ge=0)]
 """Steps between two of something; 0: never."""
 
 
-class Section(BaseModel):
+class ConfigTable(BaseModel):
     """A table of the file."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, protected_namespaces=())
 
 
-class Rendering(StrEnum):
+class RendererKind(StrEnum):
     """How prompts are spelled and replies are read."""
 
     HARMONY = "harmony"
@@ -175,7 +175,7 @@ class Rendering(StrEnum):
     """Whole words of a closed world, for tiny models (`train.demo.spelling`); the harness profile is its own."""
 
 
-class Lora(Section):
+class LoraConfig(ConfigTable):
     """Low-rank adapters. `modules` are names of linear layers, `parameters` those of stacked experts.
 
     Rank 32 is the published baseline's.
@@ -187,7 +187,7 @@ class Lora(Section):
     parameters: tuple[str, ...] = ()
 
 
-class Tiny(Section):
+class TinyModelConfig(ConfigTable):
     """A gpt-oss of a few hundred thousand weights, made on the spot (`train.tiny`).
 
     Its random weights have the `deviation`; `tied` has it read and write words by one table.
@@ -201,7 +201,7 @@ class Tiny(Section):
     tied: bool = False
 
 
-class Model(Section):
+class ModelConfig(ConfigTable):
     """What is trained. Either `name`, a folder or a name on the hub, or `tiny`.
 
     `lora` absent: all weights are trained. `adapter` is a folder of LoRA adapters that go on being trained, as
@@ -210,15 +210,15 @@ class Model(Section):
 
     name: str = ""
     revision: str | None = None
-    tiny: Tiny | None = None
+    tiny: TinyModelConfig | None = None
     dtype: Literal["float32", "bfloat16", "float16"] = "bfloat16"
     attention: str | None = None
     dequantize: bool = False
     gradient_checkpointing: bool = True
-    renderer: Rendering = Rendering.HARMONY
+    renderer: RendererKind = RendererKind.HARMONY
     reasoning_effort: Literal["low", "medium", "high"] = "high"
     parallel: bool = False
-    lora: Lora | None = None
+    lora: LoraConfig | None = None
     adapter: str | None = None
 
     @model_validator(mode="after")
@@ -228,7 +228,7 @@ class Model(Section):
         return self
 
 
-class World(Section):
+class WorldConfig(ConfigTable):
     """A closed world made on the spot, corpus and questions (`train.demo.gym`).
 
     Lessons are spread over so many `worlds` of consecutive seeds; questions for rewards are asked in the first. With
@@ -243,7 +243,7 @@ class World(Section):
     branches: Count = 1
 
 
-class Data(Section):
+class DataConfig(ConfigTable):
     """What is asked of which corpus. `questions` and `dev` are files of question rows with gold.
 
     `trajectories` is a folder of `ctx1 synth trajectories`, for supervised training. `missing_gold` says what becomes
@@ -259,7 +259,7 @@ class Data(Section):
     reranker: str | None = None
     trajectories: str | None = None
     missing_gold: Literal["refuse", "drop"] = "refuse"
-    world: World | None = None
+    world: WorldConfig | None = None
 
     @model_validator(mode="after")
     def _one(self) -> Self:
@@ -268,7 +268,7 @@ class Data(Section):
         return self
 
 
-class Episodes(Section):
+class EpisodeConfig(ConfigTable):
     """The harness: profile and limits of an episode. `swarm` is how many sub-agents one turn may start, 0 for none.
 
     `searchers` is the folder of the model that decides in sub-agents, which training leaves as it is; by default the
@@ -303,7 +303,7 @@ class Episodes(Section):
         return Budget(self.window, per_call=self.per_call, reserve=self.reserve)
 
 
-class Engine(Section):
+class EngineConfig(ConfigTable):
     """What samples. `transformers` shares the trainer's model; `vllm` is a server at `base_url`.
 
     `sync` brings new weights to the server: `adapter` has it load a LoRA adapter from `adapters`, a folder that both
@@ -323,14 +323,14 @@ class Engine(Section):
     max_tokens: Count = 4_096
 
 
-class Sampler(StrEnum):
+class RolloutLocation(StrEnum):
     """Where the trainer's copy of the model samples while the trainer updates."""
 
     PROCESS = "process"
     THREAD = "thread"
 
 
-class Overlap(Section):
+class AsyncRolloutConfig(ConfigTable):
     """Rollouts while updates are made; without this table a step is sampled first and then trained.
 
     Up to `ahead` steps are sampled before their turn. A step waits for a share `quota` of its groups; those that are
@@ -340,10 +340,10 @@ class Overlap(Section):
 
     ahead: Count = 1
     quota: Annotated[float, Field(gt=0, le=1)] = 1.0
-    sampler: Sampler | None = None
+    sampler: RolloutLocation | None = None
 
 
-class LossSection(Section):
+class LossConfig(ConfigTable):
     """The loss: `cap` bounds CISPO's ratio, `clip` are the two epsilons of the surrogates, `kl` the pull to the start.
 
     Rows more than `staleness` updates old are dropped and counted. `pass_tokens` bounds the padded ids of a forward
@@ -358,7 +358,7 @@ class LossSection(Section):
     pass_tokens: Annotated[int, Field(ge=0)] = 0
 
 
-class Optimiser(Section):
+class OptimizerConfig(ConfigTable):
     """AdamW. The defaults are the published baseline's (Adam with betas .9 and .95 at 1e-5)."""
 
     learning_rate: Positive = 1e-5
@@ -369,7 +369,7 @@ class Optimiser(Section):
     schedule: Literal["constant", "constant_with_warmup", "linear", "cosine"] = "constant_with_warmup"
 
 
-class Supervised(Section):
+class SftSettings(ConfigTable):
     """`ctx1 train sft`: passes over the rows, rows a step, and for a world how many episodes a teacher shows."""
 
     epochs: Count = 2
@@ -384,22 +384,22 @@ class Supervised(Section):
         return self
 
 
-class Evaluation(Section):
+class EvaluationConfig(ConfigTable):
     """Every so many steps, `questions` of the dev files are asked: at each of the temperatures, 0 being greedy."""
 
-    every: Every = 10
+    every: Interval = 10
     questions: Count = 64
     temperatures: tuple[Annotated[float, Field(ge=0)], ...] = (0.0, 1.0)
 
 
-class Checkpoints(Section):
+class CheckpointConfig(ConfigTable):
     """How often the state is saved, in optimiser steps, and how many of the saved ones stay."""
 
     every: Count = 4
     keep: Annotated[int, Field(ge=2)] = 2
 
 
-class Logging(Section):
+class LoggingConfig(ConfigTable):
     """Metrics go to metrics.jsonl always, and to these by name."""
 
     to: tuple[Literal["tensorboard", "trackio", "wandb"], ...] = ()
@@ -407,7 +407,7 @@ class Logging(Section):
     run: str | None = None
 
 
-class Expected(Section):
+class ExpectedCosts(ConfigTable):
     """What an episode is expected to come to, for the estimate of `--dry-run`: measured figures, where there are any.
 
     `sampled` tokens an episode, `row_tokens` in all of its rows; tokens a second that are sampled and trained over the
@@ -427,7 +427,7 @@ class Expected(Section):
     sharded: bool = False
 
 
-class Form(StrEnum):
+class ParlForm(StrEnum):
     """How the terms are put together."""
 
     SUM = "sum"
@@ -437,7 +437,7 @@ class Form(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Parl:
+class ParlConfig:
     """Weights. `parallel` (l1, or l of the form `mixed`) and `finish` (l2) are those at the start of training.
 
     They fall to 0 on a line that ends at `until`, a share of training in (0, 1]; the paper gives no schedule. With both
@@ -445,7 +445,7 @@ class Parl:
     `r_parallel`, `success` the recall from which the form `mixed` counts an episode as a success.
     """
 
-    form: Form = Form.SUM
+    form: ParlForm = ParlForm.SUM
     parallel: float = 0.0
     finish: float = 0.0
     until: float = 1.0
@@ -456,14 +456,14 @@ class Parl:
         for name in (field.name for field in fields(self) if field.name != "form"):
             if not isfinite(getattr(self, name)):
                 raise ConfigError(f"PARL setting {name} must be a finite number; got {getattr(self, name)}")
-        if self.form not in set(Form):
-            raise ConfigError(f"form must be one of {', '.join(Form)}; got {self.form!r}")
+        if self.form not in set(ParlForm):
+            raise ConfigError(f"form must be one of {', '.join(ParlForm)}; got {self.form!r}")
         if min(self.parallel, self.finish) < 0 or not 0 < self.until <= 1 or self.breadth < 1:
             raise ConfigError(
                 "parallel and finish must not be negative, until in (0, 1] and breadth at least 1; got "
                 f"{self.parallel}, {self.finish}, {self.until} and {self.breadth}"
             )
-        if self.form is Form.MIXED and (self.parallel > 1 or self.finish):
+        if self.form is ParlForm.MIXED and (self.parallel > 1 or self.finish):
             raise ConfigError("the mixed form weighs with parallel, a share of at most 1, and has no finish term")
         if not 0 <= self.success <= 1:
             raise ConfigError(f"success is a recall in [0, 1]; got {self.success}")
@@ -471,37 +471,37 @@ class Parl:
     @property
     def on(self) -> bool:
         """Whether it changes anything; the form `mixed` does without its weight, too: it pays for success alone."""
-        return bool(self.parallel or self.finish) or self.form is Form.MIXED
+        return bool(self.parallel or self.finish) or self.form is ParlForm.MIXED
 
-    def at(self, progress: float) -> Parl:
+    def at(self, progress: float) -> ParlConfig:
         """The weights when `progress`, a share in [0, 1], of training is done."""
         share = progress / self.until
         return replace(self, parallel=annealed(self.parallel, 0.0, share), finish=annealed(self.finish, 0.0, share))
 
 
-class Run(Section):
+class RunConfig(ConfigTable):
     """A whole run. `seed` is the seed of all chance."""
 
     out: str = "runs/policy"
     seed: int = 0
     threads: Annotated[int, Field(ge=0)] = 0
-    model: Model
-    data: Data
-    episodes: Episodes = Episodes()
-    engine: Engine = Engine()
-    rollouts: RolloutSettings = RolloutSettings()
-    overlap: Overlap | None = None
-    rewards: Rewards = Rewards()
-    judge: JudgeSettings = JudgeSettings()
-    parl: Parl = Parl()
+    model: ModelConfig
+    data: DataConfig
+    episodes: EpisodeConfig = EpisodeConfig()
+    engine: EngineConfig = EngineConfig()
+    rollouts: RolloutConfig = RolloutConfig()
+    async_rollouts: AsyncRolloutConfig | None = None
+    rewards: RewardConfig = RewardConfig()
+    judge: JudgeConfig = JudgeConfig()
+    parl: ParlConfig = ParlConfig()
     curriculum: Curriculum = Curriculum()
-    loss: LossSection = LossSection()
-    optimiser: Optimiser = Optimiser()
-    sft: Supervised = Supervised()
-    evaluation: Evaluation = Evaluation()
-    checkpoints: Checkpoints = Checkpoints()
-    logging: Logging = Logging()
-    expected: Expected = Expected()
+    loss: LossConfig = LossConfig()
+    optimiser: OptimizerConfig = OptimizerConfig()
+    sft: SftSettings = SftSettings()
+    evaluation: EvaluationConfig = EvaluationConfig()
+    checkpoints: CheckpointConfig = CheckpointConfig()
+    logging: LoggingConfig = LoggingConfig()
+    expected: ExpectedCosts = ExpectedCosts()
 
     @model_validator(mode="after")
     def _fits(self) -> Self:
@@ -510,10 +510,11 @@ class Run(Section):
                 f"loss.staleness = {self.loss.staleness} would drop the rows of later substeps: "
                 f"with {self.rollouts.substeps} substeps at least {self.rollouts.substeps - 1}"
             )
-        if self.overlap is not None and self.loss.staleness < self.oldest:
+        if self.async_rollouts is not None and self.loss.staleness < self.oldest:
             raise ValueError(
-                f"loss.staleness = {self.loss.staleness} would drop rows that are sampled ahead: with overlap.ahead = "
-                f"{self.overlap.ahead} and {self.rollouts.substeps} substeps they are up to {self.oldest} updates old"
+                f"loss.staleness = {self.loss.staleness} would drop rows that are sampled ahead: with "
+                f"async_rollouts.ahead = {self.async_rollouts.ahead} and {self.rollouts.substeps} substeps they are up "
+                f"to {self.oldest} updates old"
             )
         if self.episodes.searchers and not self.episodes.swarm:
             raise ValueError("episodes.searchers names a model for sub-agents, and episodes.swarm = 0 has none: set it")
@@ -521,12 +522,12 @@ class Run(Section):
             raise ValueError('episodes.searchers is loaded beside the trainer: it needs engine.kind = "transformers"')
         if self.parl.on and not self.episodes.swarm:
             raise ValueError("parl rewards sub-agents, and episodes.swarm = 0 has none: set it, or leave parl out")
-        if (self.model.renderer is Rendering.WORDS) != (self.data.world is not None):
+        if (self.model.renderer is RendererKind.WORDS) != (self.data.world is not None):
             raise ValueError("the words renderer is for data.world, and data.world is spelled by it: use both")
         if bool(self.judge.model) != bool(self.rewards.judge):
             raise ValueError("a judge has a model in judge.model and a weight in rewards.judge: give both or neither")
-        others = any(getattr(self.rewards, name) for name in GAINS if name != "judge")
-        if self.rewards.judge and not others and not self.judge.alone:
+        has_other_gain = any(getattr(self.rewards, name) for name in GAINS if name != "judge")
+        if self.rewards.judge and not has_other_gain and not self.judge.alone:
             raise ValueError(
                 "rewards.judge is the only gain that counts, so the policy would learn to please the judge alone: "
                 "weigh another term, or set judge.alone = true"
@@ -542,24 +543,24 @@ class Run(Section):
     def oldest(self) -> int:
         """Updates that a row may be old when it is trained, if its step takes all groups that it asked."""
         every = self.engine.every if self.engine.kind == "vllm" else 1
-        ahead = 0 if self.overlap is None else self.overlap.ahead
+        ahead = 0 if self.async_rollouts is None else self.async_rollouts.ahead
         return (ahead + every) * self.rollouts.substeps - 1
 
     @property
-    def drawing(self) -> RolloutSettings:
+    def drawing(self) -> RolloutConfig:
         """The rollouts, with the run's seed where they have none of their own."""
         return replace(self.rollouts, seed=self.rollouts.seed or self.seed)
 
     def plain(self) -> dict[str, Any]:
         """The run as plain data, defaults filled in."""
-        made: dict[str, Any] = _RUN.dump_python(self, mode="json")
-        return made
+        plain: dict[str, Any] = _RUN.dump_python(self, mode="json")
+        return plain
 
 
-_RUN = TypeAdapter(Run)
+_RUN = TypeAdapter(RunConfig)
 
 
-def read(path: str | Path, changes: Mapping[str, Any] | None = None) -> Run:
+def read_run(path: str | Path, changes: Mapping[str, Any] | None = None) -> RunConfig:
     """The run that a TOML file describes. `changes` are values by dotted key that go before the file's.
 
     Raises `ConfigError` naming the file, the key and what is wrong with it.
@@ -572,26 +573,26 @@ def read(path: str | Path, changes: Mapping[str, Any] | None = None) -> Run:
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ConfigError(f"the run's file {path} is no valid TOML: {error}") from error
     for key, value in (changes or {}).items():
-        _put(data, key, value)
-    return made(data, str(path))
+        _set_dotted(data, key, value)
+    return parse_run(data, str(path))
 
 
-def made(data: Mapping[str, Any], where: str = "the run") -> Run:
+def parse_run(data: Mapping[str, Any], where: str = "the run") -> RunConfig:
     """The run of plain data. Raises `ConfigError`."""
-    _check_names(data, Run, where)
+    _check_names(data, RunConfig, where)
     try:
-        return Run.model_validate(data)
+        return RunConfig.model_validate(data)
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
-        place = ".".join(str(part) for part in first["loc"])
-        said = first["msg"].removeprefix("Value error, ")
+        location = ".".join(str(part) for part in first["loc"])
+        message = first["msg"].removeprefix("Value error, ")
         more = f" ({error.error_count() - 1} more)" if error.error_count() > 1 else ""
-        raise ConfigError(f"{where}: {f'{place}: ' if place else ''}{said}{more}") from None
+        raise ConfigError(f"{where}: {f'{location}: ' if location else ''}{message}{more}") from None
     except ConfigError as error:
         raise ConfigError(f"{where}: {error}") from None
 
 
-def _put(data: dict[str, Any], key: str, value: Any) -> None:
+def _set_dotted(data: dict[str, Any], key: str, value: Any) -> None:
     *tables, last = key.split(".")
     for table in tables:
         data = data.setdefault(table, {})
@@ -600,24 +601,24 @@ def _put(data: dict[str, Any], key: str, value: Any) -> None:
 
 def _check_names(data: Mapping[str, Any], kind: Any, where: str, at: str = "") -> None:
     """Refuses names that the table does not have, at any depth."""
-    known = _named(kind)
+    fields = _fields_of(kind)
     for name, value in data.items():
-        if name not in known:
+        if name not in fields:
             what = f"table [{at}{name}]" if isinstance(value, Mapping) else f"key {name!r}"
-            place = f" in [{at.rstrip('.')}]" if at and not isinstance(value, Mapping) else ""
-            raise ConfigError(f"{where}: unknown {what}{place}{_near(name, known)}")
-        inner = next((one for one in _kinds(known[name]) if _named(one)), None)
+            location = f" in [{at.rstrip('.')}]" if at and not isinstance(value, Mapping) else ""
+            raise ConfigError(f"{where}: unknown {what}{location}{_hint(name, fields)}")
+        inner = next((inner_type for inner_type in _inner_types(fields[name]) if _fields_of(inner_type)), None)
         for each in value if isinstance(value, list) else [value]:
             if inner is not None and isinstance(each, Mapping):
                 _check_names(each, inner, where, f"{at}{name}.")
 
 
-def _near(name: str, known: Iterable[str]) -> str:
-    found = difflib.get_close_matches(name, list(known), n=1)
-    return f"; did you mean {found[0]!r}?" if found else f"; it takes {', '.join(sorted(known))}"
+def _hint(name: str, names: Iterable[str]) -> str:
+    result = difflib.get_close_matches(name, list(names), n=1)
+    return f"; did you mean {result[0]!r}?" if result else f"; it takes {', '.join(sorted(names))}"
 
 
-def _named(kind: Any) -> dict[str, Any]:
+def _fields_of(kind: Any) -> dict[str, Any]:
     """The names of a table and the type of each; empty for what is no table."""
     if isinstance(kind, type) and issubclass(kind, BaseModel):
         return {name: field.annotation for name, field in kind.model_fields.items()}
@@ -627,8 +628,8 @@ def _named(kind: Any) -> dict[str, Any]:
     return {}
 
 
-def _kinds(annotation: Any) -> Iterator[Any]:
+def _inner_types(annotation: Any) -> Iterator[Any]:
     """The type itself and the types inside it: of unions, tuples and lists."""
     yield annotation
     for inner in typing.get_args(annotation):
-        yield from _kinds(inner)
+        yield from _inner_types(inner)

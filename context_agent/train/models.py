@@ -15,10 +15,10 @@ from context_agent.policies.renderers.harmony import HarmonyRenderer
 from context_agent.policies.renderers.protocol import TokenRenderer
 from context_agent.policies.renderers.template import TemplateRenderer
 from context_agent.policies.renderers.vocabulary import TokenizerVocabulary
-from context_agent.train.config import Model, Rendering, Run
-from context_agent.train.data import texts_of
-from context_agent.train.demo.environment import Gym
-from context_agent.train.demo.words import Words
+from context_agent.train.config import ModelConfig, RendererKind, RunConfig
+from context_agent.train.data import environment_texts
+from context_agent.train.demo.environment import ToyEnvironment
+from context_agent.train.demo.words import WordRenderer
 
 try:
     import torch
@@ -31,7 +31,7 @@ _mxfp4: Any = getattr(transformers, "Mxfp4Config", None)
 
 
 @dataclass(frozen=True, slots=True)
-class Loaded:
+class LoadedModel:
     """A model and how it is spoken to. `tokenizer` saves and pads; `renderer` is what prompts are made by.
 
     `adapter` is the description of LoRA adapters to train, None where all weights are trained, or where the model came
@@ -44,49 +44,49 @@ class Loaded:
     adapter: Any = None
 
 
-def load(run: Run, world: Gym | None = None) -> Loaded:
+def load_model(run: RunConfig, world: ToyEnvironment | None = None) -> LoadedModel:
     """The run's model. Raises `ConfigError` for one that cannot be loaded, or whose tokenizer is another model's."""
     if run.threads:
         torch.set_num_threads(run.threads)
-    tokenizer, renderer = spoken(run, world)
+    tokenizer, renderer = load_renderer(run, world)
     random.seed(run.seed)
     torch.manual_seed(run.seed)
-    model = _tiny(run, tokenizer) if run.model.tiny is not None else _named(run.model)
+    model = _tiny(run, tokenizer) if run.model.tiny is not None else _load_named(run.model)
     size = model.config.get_text_config().vocab_size
     if len(tokenizer) > size:
         raise ConfigError(
             f"the tokenizer has {len(tokenizer)} tokens, the model {size}: "
             f"{run.model.name or 'the tiny model'} was trained with another one"
         )
-    if run.model.name and run.model.renderer is Rendering.WORDS:
+    if run.model.name and run.model.renderer is RendererKind.WORDS:
         _check_words(run.model.name, tokenizer)
     if run.model.adapter:
-        return Loaded(_adapted(model, run.model.adapter), tokenizer, renderer)
-    return Loaded(model, tokenizer, renderer, lora(run.model))
+        return LoadedModel(_with_adapter(model, run.model.adapter), tokenizer, renderer)
+    return LoadedModel(model, tokenizer, renderer, lora_adapter(run.model))
 
 
-def frozen(chosen: Model, folder: str, tokenizer: Any) -> Any:
+def load_frozen(chosen: ModelConfig, folder: str, tokenizer: Any) -> Any:
     """The model in that folder, which stays as it is and is spoken to as the run's own. Raises `ConfigError`."""
-    if chosen.renderer is Rendering.WORDS:
+    if chosen.renderer is RendererKind.WORDS:
         _check_words(folder, tokenizer)
-    return _named(chosen.model_copy(update={"name": folder, "revision": None})).eval().requires_grad_(False)
+    return _load_named(chosen.model_copy(update={"name": folder, "revision": None})).eval().requires_grad_(False)
 
 
-def spoken(run: Run, world: Gym | None = None) -> tuple[Any, TokenRenderer]:
+def load_renderer(run: RunConfig, world: ToyEnvironment | None = None) -> tuple[Any, TokenRenderer]:
     """The tokenizer as transformers has it, and the renderer. Loads no weights."""
     chosen = run.model
-    if chosen.renderer is Rendering.WORDS:
+    if chosen.renderer is RendererKind.WORDS:
         assert world is not None
-        words = Words(texts_of(world, swarm=bool(run.episodes.swarm)))
+        words = WordRenderer(environment_texts(world, swarm=bool(run.episodes.swarm)))
         return words.tokenizer(), words
     tokenizer = _tokenizer(chosen)
-    if chosen.renderer is Rendering.TEMPLATE:
+    if chosen.renderer is RendererKind.TEMPLATE:
         return tokenizer, TemplateRenderer(tokenizer, name=chosen.name)
     vocabulary = TokenizerVocabulary(tokenizer) if chosen.tiny is not None else None
     return tokenizer, HarmonyRenderer(vocabulary, effort=chosen.reasoning_effort, parallel=chosen.parallel)
 
 
-def lora(chosen: Model) -> Any:
+def lora_adapter(chosen: ModelConfig) -> Any:
     """PEFT's description of the adapters. Without dropout, which the stacked experts' parameters do not take."""
     if chosen.lora is None:
         return None
@@ -104,7 +104,7 @@ def lora(chosen: Model) -> Any:
     )
 
 
-def _tokenizer(chosen: Model) -> Any:
+def _tokenizer(chosen: ModelConfig) -> Any:
     from context_agent.train.demo.tiny_model import CHAT_TEMPLATE, for_transformers, own_tokenizer
 
     if chosen.tiny is not None:
@@ -117,7 +117,7 @@ def _tokenizer(chosen: Model) -> Any:
         raise ConfigError(f"the tokenizer of {chosen.name!r} cannot be loaded: {error}") from error
 
 
-def _tiny(run: Run, tokenizer: Any) -> Any:
+def _tiny(run: RunConfig, tokenizer: Any) -> Any:
     from context_agent.train.demo.tiny_model import tiny_config
 
     tiny = run.model.tiny
@@ -135,7 +135,7 @@ def _tiny(run: Run, tokenizer: Any) -> Any:
     return transformers.GptOssForCausalLM(config).to(getattr(torch, run.model.dtype))
 
 
-def _named(chosen: Model) -> Any:
+def _load_named(chosen: ModelConfig) -> Any:
     options: dict[str, Any] = {"dtype": getattr(torch, chosen.dtype), "revision": chosen.revision}
     if chosen.attention is not None:
         options["attn_implementation"] = chosen.attention
@@ -154,7 +154,7 @@ def _check_words(folder: str, tokenizer: Any) -> None:
         raise ConfigError(f"{folder} was trained on another world than data.world describes: their vocabularies differ")
 
 
-def _adapted(model: Any, folder: str) -> Any:
+def _with_adapter(model: Any, folder: str) -> Any:
     try:
         from peft import PeftModel
 
@@ -165,20 +165,20 @@ def _adapted(model: Any, folder: str) -> Any:
         raise ConfigError(f"the adapters in {folder!r} cannot be loaded: {error}") from error
 
 
-TOGETHER = 0.05
+BATCH_WAIT = 0.05
 """Seconds in which the sub-agents of a batch of orchestrators ask."""
 
 
 @contextmanager
-def searching(run: Run, tokenizer: Any) -> Iterator[Engine | None]:
+def subagent_engine(run: RunConfig, tokenizer: Any) -> Iterator[Engine | None]:
     """The engine that samples in sub-agents, by weights that stay; None where they have the policy's own."""
     folder = run.episodes.searchers
     if folder is None:
         yield None
         return
     # It is not told how many are at work: each turn of all sub-agents begins when the orchestrators' batch is done.
-    model = frozen(run.model, folder, tokenizer)
-    engine = TransformersEngine(model, name=folder, most=run.engine.batch, version="0", wait=TOGETHER)
+    model = load_frozen(run.model, folder, tokenizer)
+    engine = TransformersEngine(model, name=folder, most=run.engine.batch, version="0", wait=BATCH_WAIT)
     try:
         yield engine
     finally:

@@ -38,7 +38,7 @@ class Ending(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class EpisodeOutcome:
     """What an episode came to. Precision and recall are those of the ranking; `seen` is recall over all encountered.
 
     All three are 0 where the question has no gold (`golden` is then False). `judged` is a judge's verdict on the
@@ -69,7 +69,7 @@ class Outcome:
 
 
 @dataclass(frozen=True, slots=True)
-class Rewards:
+class RewardConfig:
     """Weights and bounds. The defaults are the report's; a weight of 0 leaves a term out.
 
     `beta` weighs recall `beta**2` times; a curriculum lowers it (`annealed`). `floor` is what any finished episode gets
@@ -113,7 +113,7 @@ class Rewards:
 
 
 @dataclass(frozen=True, slots=True)
-class Reward:
+class EpisodeRewardTerms:
     """The sum, what it was before penalties, and every term as it counted: weighted, penalties negative."""
 
     total: float
@@ -121,27 +121,27 @@ class Reward:
     terms: Mapping[str, float]
 
 
-def f_output(outcome: Outcome, settings: Rewards) -> float:
+def f_output(outcome: EpisodeOutcome, settings: RewardConfig) -> float:
     """F-beta of the ranked documents (or facts)."""
     return f_beta(outcome.precision, outcome.recall, settings.beta)
 
 
-def seen_gold(outcome: Outcome, settings: Rewards) -> float:
+def trajectory_recall(outcome: EpisodeOutcome, settings: RewardConfig) -> float:
     """Recall over everything encountered, pruned or not. Without it a policy collapses to one broad search."""
     return outcome.seen
 
 
-def found_answer(outcome: Outcome, settings: Rewards) -> float:
+def answer_found(outcome: EpisodeOutcome, settings: RewardConfig) -> float:
     """1 where a retrieved chunk holds the answer. Without it topical documents suffice."""
     return float(bool(outcome.answered))
 
 
-def accurate_pruning(outcome: Outcome, settings: Rewards) -> float:
+def accurate_pruning(outcome: EpisodeOutcome, settings: RewardConfig) -> float:
     """Share of the pruned chunks that are not gold; 0 where nothing was pruned, or no gold is known."""
     return 1 - outcome.pruned_gold / outcome.pruned if outcome.pruned and outcome.golden else 0.0
 
 
-def diverse_queries(outcome: Outcome, settings: Rewards) -> float:
+def diverse_queries(outcome: EpisodeOutcome, settings: RewardConfig) -> float:
     """1 less the mean, over all queries but the first, of the largest Jaccard similarity to an earlier one's words."""
     words = [frozenset(query.lower().split()) for query in outcome.queries]
     if len(words) < 2:
@@ -150,7 +150,7 @@ def diverse_queries(outcome: Outcome, settings: Rewards) -> float:
     return 1 - sum(nearest) / len(nearest)
 
 
-def parallel_calls(outcome: Outcome, settings: Rewards) -> float:
+def parallel_calls(outcome: EpisodeOutcome, settings: RewardConfig) -> float:
     """Mean calls a turn on a scale from 1 call (0) to `parallel_calls` (1)."""
     if not outcome.calls:
         return 0.0
@@ -158,12 +158,12 @@ def parallel_calls(outcome: Outcome, settings: Rewards) -> float:
     return min(1.0, max(0.0, (mean - 1) / (settings.parallel_calls - 1)))
 
 
-def judged_ranking(outcome: Outcome, settings: Rewards) -> float:
+def judged_ranking(outcome: EpisodeOutcome, settings: RewardConfig) -> float:
     """The judge's verdict; 0 where there is none, which then holds for all episodes of the question."""
     return outcome.judged or 0.0
 
 
-def repeated_prunes(outcome: Outcome, settings: Rewards) -> float:
+def repeated_prunes(outcome: EpisodeOutcome, settings: RewardConfig) -> float:
     """Per prune call beyond a streak of turns that do nothing but prune. Without it a policy prunes chunk by chunk."""
     streak = beyond = 0
     for calls in outcome.prunes:
@@ -173,23 +173,23 @@ def repeated_prunes(outcome: Outcome, settings: Rewards) -> float:
     return min(settings.prune_most, settings.prune_call * beyond)
 
 
-def many_turns(outcome: Outcome, settings: Rewards) -> float:
+def many_turns(outcome: EpisodeOutcome, settings: RewardConfig) -> float:
     """Linear from 0 at turn `turn_from` to `turn_most` at turn `turn_to`."""
     share = (outcome.turns - settings.turn_from) / (settings.turn_to - settings.turn_from)
     return settings.turn_most * min(1.0, max(0.0, share))
 
 
-def mistaken_calls(outcome: Outcome, settings: Rewards) -> float:
+def mistaken_calls(outcome: EpisodeOutcome, settings: RewardConfig) -> float:
     """Per call that could not run (Kimi-Researcher's format penalty)."""
     return min(settings.mistakes_most, settings.mistake * outcome.mistakes)
 
 
-Term = Callable[[Outcome, Rewards], float]
+Term = Callable[[EpisodeOutcome, RewardConfig], float]
 
 GAINS: Mapping[str, Term] = {
     "output": f_output,
-    "trajectory": seen_gold,
-    "answer": found_answer,
+    "trajectory": trajectory_recall,
+    "answer": answer_found,
     "prune_accuracy": accurate_pruning,
     "diversity": diverse_queries,
     "parallel": parallel_calls,
@@ -205,9 +205,9 @@ PENALTIES: Mapping[str, Term] = {
 """Terms that are taken off; their settings are their scale."""
 
 
-def reward(outcome: Outcome, settings: Rewards | None = None) -> Reward:
+def compute_reward(outcome: EpisodeOutcome, settings: RewardConfig | None = None) -> EpisodeRewardTerms:
     """The episode's reward. Raises `DataError` where a measure is not finite."""
-    settings = settings or Rewards()
+    settings = settings or RewardConfig()
     gains = {name: getattr(settings, name) * term(outcome, settings) for name, term in GAINS.items()}
     penalties = {name: -term(outcome, settings) for name, term in PENALTIES.items()}
     terms = gains | penalties
@@ -216,10 +216,10 @@ def reward(outcome: Outcome, settings: Rewards | None = None) -> Reward:
         raise DataError(f"a reward of {before}: recall {outcome.recall}, precision {outcome.precision}")
     match outcome.ending:
         case Ending.MALFORMED:
-            return Reward(settings.malformed, before, terms)
+            return EpisodeRewardTerms(settings.malformed, before, terms)
         case Ending.CUT:
-            return Reward(settings.cut, before, terms)
-    return Reward(max(settings.floor, min(before + sum(penalties.values()), before)), before, terms)
+            return EpisodeRewardTerms(settings.cut, before, terms)
+    return EpisodeRewardTerms(max(settings.floor, min(before + sum(penalties.values()), before)), before, terms)
 
 
 def annealed(start: float, end: float, progress: float) -> float:
@@ -227,9 +227,9 @@ def annealed(start: float, end: float, progress: float) -> float:
     return start + (end - start) * min(1.0, max(0.0, progress))
 
 
-def _jaccard(one: frozenset[str], other: frozenset[str]) -> float:
-    union = len(one | other)
-    return len(one & other) / union if union else 1.0
+def _jaccard(first: frozenset[str], second: frozenset[str]) -> float:
+    union = len(first | second)
+    return len(first & second) / union if union else 1.0
 
 
 ENDINGS = {
@@ -243,36 +243,38 @@ ENDINGS = {
 """How the harness's reasons to stop read here. The others are the world's doing, and earn nothing, good or bad."""
 
 
-def spoiled(trajectory: Trajectory) -> bool:
+def is_aborted(trajectory: Trajectory) -> bool:
     """Whether a server, the corpus or the caller ended the episode: there is nothing in it to reward."""
     return trajectory.end is None or StopReason(trajectory.end.stop_reason) not in ENDINGS
 
 
-def outcome(
+def measure_outcome(
     trajectory: Trajectory, question: Question, gold: Gold | None = None, *, judged: float | None = None
-) -> Outcome:
+) -> EpisodeOutcome:
     """The measures of a whole episode. `gold` is the question's in its corpus (`gold_of`), `judged` a judge's verdict.
 
     Raises `DataError` for a spoiled episode and for a question with neither gold nor a verdict, `TrajectoryError` for a
     record that does not replay.
     """
     gold = gold or gold_of(question)
-    if spoiled(trajectory) or not (gold or judged is not None):
-        what = "was ended by something other than its policy" if spoiled(trajectory) else "has no gold"
+    if is_aborted(trajectory) or not (gold or judged is not None):
+        what = "was ended by something other than its policy" if is_aborted(trajectory) else "has no gold"
         raise DataError(f"episode {trajectory.header.id}, question {question.id}: it {what}, so it has no reward")
     assert trajectory.end is not None
     replay = Replay(trajectory, gold)
     returned = [event for event in trajectory.events if isinstance(event, Returned)]
-    found = [gold.found_by(one.id, (chunk.id for chunk in one.chunks)) for one in trajectory.end.documents]
-    return Outcome(
+    relevance = [
+        gold.found_by(document.id, (chunk.id for chunk in document.chunks)) for document in trajectory.end.documents
+    ]
+    return EpisodeOutcome(
         ending=ENDINGS[StopReason(trajectory.end.stop_reason)],
-        precision=metrics.precision_of(found) if gold else 0.0,
-        recall=metrics.recall_of(found, gold.needs) if gold else 0.0,
+        precision=metrics.precision_of(relevance) if gold else 0.0,
+        recall=metrics.recall_of(relevance, gold.needs) if gold else 0.0,
         seen=metrics.recall_of([replay.seen], gold.needs) if gold else 0.0,
         answered=_answered(returned, question.answer),
-        calls=tuple(_by_turn(returned).values()),
+        calls=tuple(_calls_by_turn(returned).values()),
         prunes=_pruning_turns(returned),
-        queries=tuple(str(one.arguments["query"]) for one in returned if "query" in one.arguments),
+        queries=tuple(str(item.arguments["query"]) for item in returned if "query" in item.arguments),
         pruned=len(replay.pruned),
         pruned_gold=len(replay.pruned & replay.gold),
         mistakes=replay.spent.mistakes,
@@ -285,15 +287,15 @@ def _answered(returned: Iterable[Returned], answer: str) -> bool | None:
     """Whether any chunk that was shown holds the answer."""
     if not judgeable(answer):
         return None
-    return holds((block.body for one in returned for block in one.segments if isinstance(block, Block)), answer)
+    return holds((block.body for item in returned for block in item.segments if isinstance(block, Block)), answer)
 
 
-def _by_turn(returned: Iterable[Returned]) -> dict[int, int]:
+def _calls_by_turn(returned: Iterable[Returned]) -> dict[int, int]:
     """How many calls each turn made."""
-    return dict(sorted(Counter(one.turn for one in returned).items()))
+    return dict(sorted(Counter(item.turn for item in returned).items()))
 
 
 def _pruning_turns(returned: list[Returned]) -> tuple[int, ...]:
     """Calls of each turn that did nothing but prune, 0 for the others."""
-    other = {one.turn for one in returned if one.name != "prune_chunks"}
-    return tuple(0 if turn in other else count for turn, count in _by_turn(returned).items())
+    other_turns = {item.turn for item in returned if item.name != "prune_chunks"}
+    return tuple(0 if turn in other_turns else count for turn, count in _calls_by_turn(returned).items())

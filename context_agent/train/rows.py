@@ -25,7 +25,7 @@ from context_agent.trajectory import Acted, Trajectory
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class TrainingRow:
     """One sequence. The three lists are of equal length.
 
     `loss_mask` is 1 where the id was sampled, else 0. `logprobs` is the sampler's natural logarithm there, else 0.0.
@@ -53,7 +53,7 @@ class Row:
 
 
 @dataclass(slots=True)
-class _Open:
+class _GrowingRow:
     """A row that may still grow."""
 
     ids: list[int] = field(default_factory=list)
@@ -61,51 +61,55 @@ class _Open:
     logprobs: list[float] = field(default_factory=list)
     version: str = ""
 
-    def add(self, whole: WholeCall) -> None:
+    def add(self, call: WholeCall) -> None:
         """Appends what the call's prompt has beyond the row, then its output."""
-        fresh = whole.prompt[len(self.ids) :]
-        output = whole.call.output
-        self.version = _older(self.version, whole.call.version)
+        fresh = call.prompt[len(self.ids) :]
+        output = call.call.output
+        self.version = _older_version(self.version, call.call.version)
         self.ids += [*fresh, *output]
         self.mask += [0] * len(fresh) + [1] * len(output)
-        self.logprobs += [*(0.0 for _ in fresh), *whole.call.logprobs]
+        self.logprobs += [*(0.0 for _ in fresh), *call.call.logprobs]
 
 
-def _older(one: str, other: str) -> str:
+def _older_version(first: str, second: str) -> str:
     """The lower of two numbers of updates; the first where they are no such numbers."""
-    numbers = one.isdecimal() and other.isdecimal()
-    return min(one, other, key=int) if numbers else one
+    numbers = first.isdecimal() and second.isdecimal()
+    return min(first, second, key=int) if numbers else first
 
 
-def rows(made: Iterable[TokenCall], *, episode_id: str, group_id: str) -> Iterator[Row]:
+def rows_of_calls(token_calls: Iterable[TokenCall], *, episode_id: str, group_id: str) -> Iterator[TrainingRow]:
     """The rows of an episode's calls, in order. Raises `TrajectoryError` for calls that do not fit together."""
-    row: _Open | None = None
-    for whole in expand(made):
-        if row is None or not whole.extends:
+    row: _GrowingRow | None = None
+    for call in expand(token_calls):
+        if row is None or not call.extends:
             if row is not None:
-                yield Row(row.ids, row.mask, row.logprobs, episode_id, group_id, row.version)
-            row = _Open(version=whole.call.version)
-        row.add(whole)
+                yield TrainingRow(row.ids, row.mask, row.logprobs, episode_id, group_id, row.version)
+            row = _GrowingRow(version=call.call.version)
+        row.add(call)
     if row is not None:
-        yield Row(row.ids, row.mask, row.logprobs, episode_id, group_id, row.version)
+        yield TrainingRow(row.ids, row.mask, row.logprobs, episode_id, group_id, row.version)
 
 
-def rows_of(trajectory: Trajectory, *, group_id: str | None = None) -> list[Row]:
+def sampled_rows(trajectory: Trajectory, *, group_id: str | None = None) -> list[TrainingRow]:
     """The rows of an episode that a token policy played. The group defaults to the question's id, else the question.
 
     Raises `TrajectoryError` for an episode of another policy: `taught` makes rows of those.
     """
-    return list(rows(calls(trajectory), episode_id=trajectory.header.id, group_id=_group(trajectory, group_id)))
+    return list(
+        rows_of_calls(calls(trajectory), episode_id=trajectory.header.id, group_id=_group_id(trajectory, group_id))
+    )
 
 
-def taught(trajectory: Trajectory, renderer: TokenRenderer, *, group_id: str | None = None) -> list[Row]:
+def demonstrated_rows(
+    trajectory: Trajectory, renderer: TokenRenderer, *, group_id: str | None = None
+) -> list[TrainingRow]:
     """Rows that teach a model the actions of any policy's episode, as if the model had sampled them.
 
     The prompts are what the model would have been sent for the episode's views; log-probabilities are 0. The same
     row building as for sampled episodes, so supervised and reinforced training see the same sequences.
     """
-    made = _demonstrated(trajectory, renderer)
-    return list(rows(made, episode_id=trajectory.header.id, group_id=_group(trajectory, group_id)))
+    token_calls = _demonstrated(trajectory, renderer)
+    return list(rows_of_calls(token_calls, episode_id=trajectory.header.id, group_id=_group_id(trajectory, group_id)))
 
 
 def _demonstrated(trajectory: Trajectory, renderer: TokenRenderer) -> Iterator[TokenCall]:
@@ -113,50 +117,50 @@ def _demonstrated(trajectory: Trajectory, renderer: TokenRenderer) -> Iterator[T
     actions = (event for event in trajectory.events if isinstance(event, Acted))
     for view, event in zip(trajectory.views(), actions, strict=False):
         ids = prompt.show(view)
-        kept, new = prompt.kept, tuple(ids[prompt.kept :])
+        prefix, new = prompt.kept, tuple(ids[prompt.kept :])
         reply = prompt.taught(event.action)
         prompt.sampled(view, reply)
-        yield TokenCall(kept, new, reply, (0.0,) * len(reply), version=trajectory.header.policy)
+        yield TokenCall(prefix, new, reply, (0.0,) * len(reply), version=trajectory.header.policy)
 
 
-def decay(made: Sequence[Row], gamma: float) -> list[list[float]]:
+def decay_weights(rows: Sequence[TrainingRow], gamma: float) -> list[list[float]]:
     """What each id of an episode's rows is weighed with: `gamma**(T - i)` for the ids sampled at step i of T, else 0.
 
     The rows are an episode's, in order; a step is a stretch of sampled ids. Empty lists for a gamma of 1.
     """
     if gamma == 1:
-        return [[] for _ in made]
+        return [[] for _ in rows]
     steps = 0
-    places = []
-    for row in made:
-        place = []
+    steps_by_row = []
+    for row in rows:
+        row_steps = []
         for before, now in pairwise([0, *row.loss_mask]):
             steps += now > before
-            place.append(steps)
-        places.append(place)
+            row_steps.append(steps)
+        steps_by_row.append(row_steps)
     return [
-        [gamma ** (steps - step) * sampled for step, sampled in zip(place, row.loss_mask, strict=True)]
-        for place, row in zip(places, made, strict=True)
+        [gamma ** (steps - step) * sampled for step, sampled in zip(row_steps, row.loss_mask, strict=True)]
+        for row_steps, row in zip(steps_by_row, rows, strict=True)
     ]
 
 
-def _group(trajectory: Trajectory, group_id: str | None) -> str:
+def _group_id(trajectory: Trajectory, group_id: str | None) -> str:
     return group_id or trajectory.header.question_id or trajectory.header.question
 
 
-def to_line(row: Row) -> str:
+def to_line(row: TrainingRow) -> str:
     """The row as a line of JSONL."""
     return json.dumps(asdict(row), ensure_ascii=True, separators=(",", ":")) + "\n"
 
 
-def write_rows(made: Iterable[Row], path: str | Path) -> int:
+def write_rows(rows: Iterable[TrainingRow], path: str | Path) -> int:
     """Writes rows as JSONL, one a line, and returns how many. The file appears whole or not at all."""
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_name(f"{path.name}.partial")
     count = 0
     with partial.open("w", encoding="utf-8", newline="\n") as file:
-        for row in made:
+        for row in rows:
             file.write(to_line(row))
             count += 1
         file.flush()
@@ -165,7 +169,7 @@ def write_rows(made: Iterable[Row], path: str | Path) -> int:
     return count
 
 
-def read_rows(path: str | Path) -> Iterator[Row]:
+def read_rows(path: str | Path) -> Iterator[TrainingRow]:
     """The rows of a JSONL file, one at a time. Raises `DataError` with the line that is no row."""
     path = Path(path)
     try:
@@ -176,11 +180,11 @@ def read_rows(path: str | Path) -> Iterator[Row]:
         raise DataError(f"cannot read the rows {path}: {error}") from error
 
 
-def _row(line: str, where: str) -> Row:
-    known = {field.name for field in fields(Row)}
+def _row(line: str, where: str) -> TrainingRow:
+    names = {field.name for field in fields(TrainingRow)}
     try:
         data = json.loads(line)
-        row = Row(**{key: value for key, value in data.items() if key in known})
+        row = TrainingRow(**{key: value for key, value in data.items() if key in names})
     except (ValueError, TypeError, AttributeError) as error:
         raise DataError(f"{where}: not a training row ({error})") from None
     if not len(row.input_ids) == len(row.loss_mask) == len(row.logprobs):
@@ -221,7 +225,7 @@ class RowFolder:
             )
 
 
-def write_row_folder(rows: Iterable[Row], folder: str | Path, *, tokenizer: str) -> RowFolder:
+def write_row_folder(rows: Iterable[TrainingRow], folder: str | Path, *, tokenizer: str) -> RowFolder:
     """Writes the rows as they come. The folder counts as written when its `rows.json` is there."""
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
@@ -253,14 +257,14 @@ def open_folder(folder: str | Path) -> RowFolder:
         raise DataError(f"{folder} is no folder of rows, or was not written to its end: {error}") from error
 
 
-def read_parquet(path: str | Path) -> Iterator[Row]:
+def read_parquet(path: str | Path) -> Iterator[TrainingRow]:
     """The rows of a parquet file, some at a time. Raises `DataError`."""
     parquet = _pyarrow("pyarrow.parquet")
     try:
         with parquet.ParquetFile(path) as file:
             for batch in file.iter_batches(CHUNK):
                 for row in batch.to_pylist():
-                    yield Row(**row)
+                    yield TrainingRow(**row)
     except (OSError, ValueError, TypeError) as error:
         raise DataError(f"cannot read the rows {path}: {error}") from error
 
@@ -283,7 +287,7 @@ class _Parquet:
         self._table = arrow.Table
         self._writer = parquet.ParquetWriter(path, self._schema, compression="zstd")
 
-    def add(self, rows: list[Row]) -> None:
+    def add(self, rows: list[TrainingRow]) -> None:
         self._writer.write_table(self._table.from_pylist([asdict(row) for row in rows], schema=self._schema))
 
     def __enter__(self) -> Self:
@@ -293,8 +297,8 @@ class _Parquet:
         self._writer.close()
 
 
-def _chunks(rows: Iterable[Row]) -> Iterator[list[Row]]:
-    some: list[Row] = []
+def _chunks(rows: Iterable[TrainingRow]) -> Iterator[list[TrainingRow]]:
+    some: list[TrainingRow] = []
     for row in rows:
         some.append(row)
         if len(some) == CHUNK:
@@ -311,15 +315,15 @@ def _pyarrow(module: str) -> Any:
         raise MissingExtraError("pyarrow", "train") from None
 
 
-STRETCH = 50
+SORTED_BATCHES = 50
 """Batches whose rows are sorted by length together."""
 
 
 @dataclass(frozen=True, slots=True)
-class Weighted:
+class WeightedRow:
     """A row and the advantage of its episode. `weights`, one for each id, scale it; none means 1 throughout."""
 
-    row: Row
+    row: TrainingRow
     advantage: float
     weights: tuple[float, ...] = ()
 
@@ -329,54 +333,54 @@ class Weighted:
         return len(self.row.input_ids)
 
 
-Pass = Sequence[Weighted]
+ForwardPass = Sequence[WeightedRow]
 """The rows of one forward pass, padded to the longest of them."""
 
 
-def inert(like: Weighted) -> Weighted:
+def inert_row(like: WeightedRow) -> WeightedRow:
     """A row that trains nothing and costs little: ranks with fewer passes than others run it to keep step."""
     row = like.row
-    first = Row(row.input_ids[:2], [0] * len(row.input_ids[:2]), [0.0] * len(row.input_ids[:2]), "", "")
-    return Weighted(first, 0.0)
+    first = TrainingRow(row.input_ids[:2], [0] * len(row.input_ids[:2]), [0.0] * len(row.input_ids[:2]), "", "")
+    return WeightedRow(first, 0.0)
 
 
-def shares(items: Sequence[Weighted], count: int) -> list[list[Weighted]]:
+def minibatches(items: Sequence[WeightedRow], count: int) -> list[list[WeightedRow]]:
     """The rows in `count` parts of about equal length, an episode's rows together, the same for any order of rows.
 
     The longest episode first, each to the part that is shortest so far (greedy number partitioning).
     """
     if count < 1:
         raise ConfigError(f"rows are shared out over at least one part; got {count}")
-    episodes: dict[str, list[Weighted]] = {}
+    episodes: dict[str, list[WeightedRow]] = {}
     for item in items:
         episodes.setdefault(item.row.episode_id, []).append(item)
     sizes = {episode: sum(item.length for item in rows) for episode, rows in episodes.items()}
-    parts: list[list[Weighted]] = [[] for _ in range(count)]
+    parts: list[list[WeightedRow]] = [[] for _ in range(count)]
     loads = [0] * count
-    for episode in sorted(sizes, key=lambda one: (-sizes[one], one)):
-        place = loads.index(min(loads))
-        parts[place] += episodes[episode]
-        loads[place] += sizes[episode]
+    for episode in sorted(sizes, key=lambda name: (-sizes[name], name)):
+        lightest = loads.index(min(loads))
+        parts[lightest] += episodes[episode]
+        loads[lightest] += sizes[episode]
     return parts
 
 
-def passes(items: Iterable[Weighted], most_tokens: int = 0) -> list[list[Weighted]]:
+def forward_passes(items: Iterable[WeightedRow], most_tokens: int = 0) -> list[list[WeightedRow]]:
     """The rows in passes of at most `most_tokens` padded ids, rows of like length together; a longer row goes alone.
 
     0 puts every row in a pass of its own: no padding, which is what long rows want.
     """
-    made: list[list[Weighted]] = []
+    passes: list[list[WeightedRow]] = []
     ordered = sorted(items, key=lambda item: (-item.length, item.row.episode_id))
     for item in ordered:
-        last = made[-1] if made else None
+        last = passes[-1] if passes else None
         if last is not None and (len(last) + 1) * last[0].length <= most_tokens:
             last.append(item)
         else:
-            made.append([item])
-    return made
+            passes.append([item])
+    return passes
 
 
-def by_length(lengths: Sequence[int], size: int, *, seed: int, epoch: int) -> list[int]:
+def order_by_length(lengths: Sequence[int], size: int, *, seed: int, epoch: int) -> list[int]:
     """An order of rows for an epoch in which each `size` in a row are of like length; a function of seed and epoch.
 
     Rows are shuffled, sorted within stretches of `STRETCH` batches, and the batches shuffled. The one with the longest
@@ -385,16 +389,16 @@ def by_length(lengths: Sequence[int], size: int, *, seed: int, epoch: int) -> li
     rng = random.Random(f"{seed}:{epoch}")
     order = rng.sample(range(len(lengths)), len(lengths))
     batches: list[list[int]] = []
-    for start in range(0, len(order), size * STRETCH):
-        ordered = sorted(order[start : start + size * STRETCH], key=lambda one: -lengths[one])
+    for start in range(0, len(order), size * SORTED_BATCHES):
+        ordered = sorted(order[start : start + size * SORTED_BATCHES], key=lambda index: -lengths[index])
         batches += [ordered[at : at + size] for at in range(0, len(ordered), size)]
     short = [batch for batch in batches if len(batch) < size]
-    whole = [batch for batch in batches if len(batch) == size]
-    rng.shuffle(whole)
-    whole.sort(key=lambda batch: lengths[batch[0]] < max(lengths))
-    return [one for batch in (*whole, *short) for one in batch]
+    full = [batch for batch in batches if len(batch) == size]
+    rng.shuffle(full)
+    full.sort(key=lambda batch: lengths[batch[0]] < max(lengths))
+    return [index for batch in (*full, *short) for index in batch]
 
 
-def trained_tokens(items: Iterable[Weighted]) -> int:
+def trained_tokens(items: Iterable[WeightedRow]) -> int:
     """Sampled ids that the rows train."""
     return sum(item.row.trained for item in items)

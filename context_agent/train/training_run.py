@@ -18,20 +18,20 @@ from pathlib import Path
 from typing import Any
 
 from context_agent.errors import ConfigError, ContextAgentError, DataError, MissingExtraError
-from context_agent.train.checkpoints import Checkpoint, Checkpoints, MetricsLog, digest
-from context_agent.train.config import Advance, Note, Run
+from context_agent.train.checkpoints import Checkpoint, Checkpoints, MetricsLog, settings_digest
+from context_agent.train.config import Notify, OnUpdate, RunConfig
 
-TRAINER = "trainer"
+TRAINER_FOLDER = "trainer"
 """The folder in a checkpoint that the Trainer reads and writes."""
-SUMMARY = "train_runtime"
+SUMMARY_KEY = "train_runtime"
 """Marks the last thing that a Trainer logs, which is about the process and not about a step."""
 
-COUNTED = "num_tokens"
+IGNORED_METRIC = "num_tokens"
 """What TRL counts from the start of the process; after a resume it would say something else."""
 
 
 @dataclass
-class Record:
+class RunRecord:
     """Where a run's metrics and checkpoints go. `more` writes what else a checkpoint holds, on each rank.
 
     `pending` are metrics that the next line takes along. `failed` counts checkpoints that could not be written.
@@ -39,33 +39,38 @@ class Record:
 
     metrics: MetricsLog | None
     checkpoints: Checkpoints
-    note: Note
+    note: Notify
     more: Callable[[Path], None] | None = None
     advance: Callable[[int], None] | None = None
     pending: dict[str, Any] = field(default_factory=dict)
     failed: int = 0
 
 
-class Recorded:
+class TrainerMixin:
     """A Trainer's other half. Set `record` before it trains; without one it behaves as any Trainer."""
 
-    record: Record | None = None
+    record: RunRecord | None = None
     _writing: Path | None = None
 
     def log(self: Any, logs: dict[str, Any], start_time: float | None = None) -> None:
         """As the Trainer's; what was measured since the last step goes along, and a line to the metrics."""
-        record: Record | None = self.record
+        record: RunRecord | None = self.record
         parent: Any = super()
-        if record is None or SUMMARY in logs:
+        if record is None or SUMMARY_KEY in logs:
             parent.log(logs, start_time)
             return
         logs.update(record.pending)
         record.pending.clear()
         parent.log(logs, start_time)
         if record.metrics is not None:
-            record.metrics.add(self.state.global_step, _plain(logs))
+            record.metrics.add(self.state.global_step, _finite_metrics(logs))
         if record.advance is not None:
             record.advance(self.state.global_step)
+
+    def report(self, metrics: Mapping[str, float]) -> None:
+        """Adds metrics to the next line of the log."""
+        if self.record is not None:
+            self.record.pending |= metrics
 
     def create_model_card(self, *_: Any, **__: Any) -> None:
         """None: a checkpoint is no publication."""
@@ -76,7 +81,7 @@ class Recorded:
 
     def _save_checkpoint(self: Any, model: Any, trial: Any) -> None:
         """Writes a checkpoint, or says why it could not, and training goes on with the earlier ones in place."""
-        record: Record | None = self.record
+        record: RunRecord | None = self.record
         parent: Any = super()
         if record is None:
             parent._save_checkpoint(model, trial)  # noqa: SLF001
@@ -84,9 +89,9 @@ class Recorded:
         state = partial(parent._save_checkpoint, model, trial)  # noqa: SLF001
         try:
             for phase in (self._begin, state, self._finish):
-                problem = _attempt(phase)
+                problem = _error_of(phase)
                 # Also where ranks wait for each other: no file is renamed before all of them have written.
-                if not _all_well(self.accelerator, problem is None):
+                if not _all_ranks_ok(self.accelerator, problem is None):
                     self._give_up(record, problem)
                     return
         finally:
@@ -102,18 +107,18 @@ class Recorded:
             record.more(self._writing)
         self.accelerator.wait_for_everyone()
         if self.accelerator.is_main_process:
-            (self._writing / f"checkpoint-{step}").rename(self._writing / TRAINER)
+            (self._writing / f"checkpoint-{step}").rename(self._writing / TRAINER_FOLDER)
             record.checkpoints.commit(step)
 
-    def _give_up(self: Any, record: Record, problem: Exception | None) -> None:
+    def _give_up(self: Any, record: RunRecord, problem: Exception | None) -> None:
         record.failed += 1
         record.pending["checkpoints_failed"] = float(record.failed)
         if self.accelerator.is_main_process:
             record.checkpoints.discard(self.state.global_step)
-            _tell(record, self.state.global_step, problem)
+            _report_failure(record, self.state.global_step, problem)
 
 
-def _attempt(phase: Callable[[], None]) -> Exception | None:
+def _error_of(phase: Callable[[], None]) -> Exception | None:
     """What went wrong, if anything. torch tells a full disk as a RuntimeError, safetensors as an error of its own."""
     try:
         phase()
@@ -122,7 +127,7 @@ def _attempt(phase: Callable[[], None]) -> Exception | None:
     return None
 
 
-def _all_well(accelerator: Any, well: bool) -> bool:
+def _all_ranks_ok(accelerator: Any, well: bool) -> bool:
     """Whether all ranks are."""
     if accelerator.num_processes == 1:
         return well
@@ -131,17 +136,17 @@ def _all_well(accelerator: Any, well: bool) -> bool:
     return bool(accelerator.gather(torch.tensor([int(well)], device=accelerator.device)).all())
 
 
-def _tell(record: Record, step: int, problem: Exception | None) -> None:
-    kept = record.checkpoints.all()
-    last = f"the last whole one is of step {kept[-1].step}" if kept else "there is none yet"
+def _report_failure(record: RunRecord, step: int, problem: Exception | None) -> None:
+    checkpoints = record.checkpoints.all()
+    last = f"the last whole one is of step {checkpoints[-1].step}" if checkpoints else "there is none yet"
     why = f"{type(problem).__name__}: {problem}" if problem is not None else "another rank failed"
     record.note(f"the checkpoint of step {step} could not be written ({why}); {last}. Training goes on")
 
 
-def _plain(logs: Mapping[str, Any]) -> dict[str, Any]:
+def _finite_metrics(logs: Mapping[str, Any]) -> dict[str, Any]:
     """The metrics as JSON has them: what is no finite number is null."""
-    kept = {key: value for key, value in logs.items() if key != COUNTED}
-    return {key: None if isinstance(v, float) and not math.isfinite(v) else v for key, v in kept.items()}
+    metrics = {key: value for key, value in logs.items() if key != IGNORED_METRIC}
+    return {key: None if isinstance(v, float) and not math.isfinite(v) else v for key, v in metrics.items()}
 
 
 try:
@@ -154,18 +159,18 @@ try:
 except ImportError as error:
     raise MissingExtraError(error.name or "transformers", "train") from None
 
-PATIENCE = 4 * 3600
+RANK_TIMEOUT = 4 * 3600
 """Seconds that ranks wait for each other: one of them may be evaluating, or sampling much longer than the others."""
 
 
 @dataclass(frozen=True, slots=True)
-class Trained:
-    """What a run came to. `begun` is the update that it went on from; `metrics` are the last update's."""
+class TrainingResult:
+    """What a run came to. `first_update` is the update that it went on from; `metrics` are the last update's."""
 
     out: str
     model: str
     updates: int
-    begun: int
+    first_update: int
     metrics: dict[str, Any]
     checkpoints_failed: int
 
@@ -174,15 +179,17 @@ class Trained:
         return asdict(self)
 
 
-class Session:
+class TrainingRun:
     """One command's hold on a run's folder."""
 
-    def __init__(self, run: Run, kind: str, *, resume: bool, note: Note, advance: Advance | None = None) -> None:
+    def __init__(
+        self, run: RunConfig, kind: str, *, resume: bool, note: Notify, advance: OnUpdate | None = None
+    ) -> None:
         """`kind` is `sft` or `rl`. Raises `ConfigError` for a folder with another run, or one that is not resumed."""
         self.run, self.kind, self.note, self._advance = run, kind, note, advance
         self.out = Path(run.out)
         # Here a process joins the others, and by nothing later: without a GPU that has to be said.
-        state = PartialState(cpu=not torch.cuda.is_available(), timeout=timedelta(seconds=PATIENCE))
+        state = PartialState(cpu=not torch.cuda.is_available(), timeout=timedelta(seconds=RANK_TIMEOUT))
         self.rank, self.ranks = int(state.process_index), int(state.num_processes)
         self.main = bool(state.is_main_process)
         self.checkpoints = Checkpoints(
@@ -196,15 +203,15 @@ class Session:
                 raise ConfigError(f"logging.to names {name}, which is not installed: pip install {name}")
 
     @property
-    def begun(self) -> int:
+    def first_update(self) -> int:
         """Updates that were made before this process began."""
         return self.newest.step if self.newest is not None else 0
 
-    def arguments(self) -> dict[str, Any]:
+    def trainer_settings(self) -> dict[str, Any]:
         """What TRL's configurations are told, whichever trainer it is."""
         run, chosen = self.run, self.run.optimiser
         return {
-            "output_dir": str(self.out / TRAINER),
+            "output_dir": str(self.out / TRAINER_FOLDER),
             "learning_rate": chosen.learning_rate,
             "adam_beta1": chosen.betas[0],
             "adam_beta2": chosen.betas[1],
@@ -224,26 +231,26 @@ class Session:
             "bf16": run.model.dtype == "bfloat16",
             "fp16": run.model.dtype == "float16",
             "disable_tqdm": True,
-            "ddp_timeout": PATIENCE,
+            "ddp_timeout": RANK_TIMEOUT,
             **_checkpointing(run.model.gradient_checkpointing),
         }
 
-    def train(self, trainer: Any, more: Callable[[Path], None] | None = None) -> Trained:
+    def train(self, trainer: Any, more: Callable[[Path], None] | None = None) -> TrainingResult:
         """Trains to the end and saves the model. `more` writes what else a checkpoint holds.
 
         Where the world or the data stop it, the state is saved first, and the error says how to go on.
         """
         for printer in (PrinterCallback, ProgressCallback):
             trainer.remove_callback(printer)
-        metrics = MetricsLog(self.out / "metrics.jsonl", first=self.begun + 1) if self.main else None
-        record = Record(metrics, self.checkpoints, self.note, more, self._told(trainer))
+        metrics = MetricsLog(self.out / "metrics.jsonl", first=self.first_update + 1) if self.main else None
+        record = RunRecord(metrics, self.checkpoints, self.note, more, self._told(trainer))
         trainer.record = record
         if self.main:
-            about = {"kind": self.kind, "digest": digest(self.run.plain()), **self.run.plain()}
+            about = {"kind": self.kind, "digest": settings_digest(self.run.plain()), **self.run.plain()}
             (self.out / "run.json").write_text(json.dumps(about, indent=1) + "\n", encoding="utf-8")
-        place = None if self.newest is None else str(self.newest.path / TRAINER)
+        resume_folder = None if self.newest is None else str(self.newest.path / TRAINER_FOLDER)
         try:
-            trainer.train(resume_from_checkpoint=place)
+            trainer.train(resume_from_checkpoint=resume_folder)
         except ContextAgentError as error:
             raise self._stopped(trainer, record, error) from error
         finally:
@@ -253,22 +260,24 @@ class Session:
         # A rank that ends while the group's threads still run is aborted now and then.
         trainer.accelerator.end_training()
         last = next((dict(line) for line in reversed(trainer.state.log_history) if "loss" in line), {})
-        return Trained(str(self.out), str(model), trainer.state.global_step, self.begun, last, record.failed)
+        return TrainingResult(
+            str(self.out), str(model), trainer.state.global_step, self.first_update, last, record.failed
+        )
 
     def _found(self, resume: bool) -> Checkpoint | None:
         newest = self.checkpoints.newest() if resume else None
-        if not resume and (there := self.checkpoints.all()):
+        if not resume and (existing := self.checkpoints.all()):
             raise ConfigError(
-                f"{self.out} holds a run that came to update {there[-1].step}: go on with --resume, or name another "
+                f"{self.out} holds a run that came to update {existing[-1].step}: go on with --resume, or name another "
                 "folder with --out"
             )
         if self.main:
             self.out.mkdir(parents=True, exist_ok=True)
             self.checkpoints.sweep()
             if resume and newest is None:
-                self.note(f"there is no whole checkpoint in {self.checkpoints.folder}: it begins at the beginning")
+                self.note(f"no complete checkpoint in {self.checkpoints.folder}: training starts from update 0")
             elif newest is not None:
-                self.note(f"going on from update {newest.step} ({newest.path})")
+                self.note(f"resuming from update {newest.step} ({newest.path})")
         return newest
 
     def _told(self, trainer: Any) -> Callable[[int], None] | None:
@@ -277,16 +286,16 @@ class Session:
         advance = self._advance
         return lambda step: advance(step, trainer.state.max_steps)
 
-    def _stopped(self, trainer: Any, record: Record, error: ContextAgentError) -> ContextAgentError:
+    def _stopped(self, trainer: Any, record: RunRecord, error: ContextAgentError) -> ContextAgentError:
         """The error with what to do about it; the state before the update that failed is saved."""
         step = trainer.state.global_step
-        there = self.checkpoints.all()
-        if self.ranks == 1 and step and not (there and there[-1].step == step):
+        existing = self.checkpoints.all()
+        if self.ranks == 1 and step and not (existing and existing[-1].step == step):
             trainer.model.zero_grad()
             trainer._save_checkpoint(trainer.model, None)  # noqa: SLF001 - the Trainer has no public way
-            there = self.checkpoints.all()
-        saved = f"the state of update {there[-1].step} is saved" if there else "no update was made yet"
-        how = "add --resume to go on from there" if there else "start again"
+            existing = self.checkpoints.all()
+        saved = f"the state of update {existing[-1].step} is saved" if existing else "no update was made yet"
+        how = "add --resume to go on from there" if existing else "start again"
         return type(error)(f"{error}. {saved[0].upper()}{saved[1:]}; when this is mended, {how}")
 
     def _leave(self, trainer: Any) -> Path:
@@ -309,7 +318,11 @@ class Session:
         return final
 
 
-def _checkpointing(wanted: bool) -> dict[str, Any]:
+def _checkpointing(enabled: bool) -> dict[str, Any]:
     """The setting by the name that this transformers has for it: 5.23 renamed it, and warns of the old one."""
-    kind = "activation" if "activation_checkpointing" in {one.name for one in fields(TrainingArguments)} else "gradient"
-    return {f"{kind}_checkpointing": wanted, f"{kind}_checkpointing_kwargs": {"use_reentrant": False}}
+    kind = (
+        "activation"
+        if "activation_checkpointing" in {field.name for field in fields(TrainingArguments)}
+        else "gradient"
+    )
+    return {f"{kind}_checkpointing": enabled, f"{kind}_checkpointing_kwargs": {"use_reentrant": False}}

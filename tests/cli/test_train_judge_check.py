@@ -6,8 +6,8 @@ import pytest
 
 from context_agent.errors import ConfigError
 from context_agent.questions import Question
-from context_agent.train.config import read
-from context_agent.train.judge.calibration import bench_of
+from context_agent.train.config import read_run
+from context_agent.train.judge.calibration import judge_gate
 from tests.conftest import made_documents
 from tests.train.judge.judges import serving
 
@@ -59,9 +59,9 @@ def test_an_honest_judge_is_vouched_for_and_trained_with(inside, index, tmp_path
     assert "36 rankings of 12 questions judged by scripted, 12 of them good" in done.stdout
     assert "1.000 [1.000, 1.000] (n = 12)" in done.stdout
     assert "It tells good from bad: judge.json" in done.stdout
-    run = read(path)
+    run = read_run(path)
     notes = []
-    with bench_of(run, GOLDEN, notes.append) as bench:
+    with judge_gate(run, GOLDEN, notes.append) as bench:
         assert bench is not None
     assert notes == []
     # The replies are kept: the same check asks nobody.
@@ -76,17 +76,17 @@ def test_one_that_always_says_yes_is_refused(inside, index, tmp_path):
     assert done.returncode == 1
     assert "it always says yes" in done.stdout
     assert "Not to be trusted: judge.json" in done.stdout
-    with pytest.raises(ConfigError, match="says not to trust this judge"), bench_of(read(path), GOLDEN, print):
+    with pytest.raises(ConfigError, match="says not to trust this judge"), judge_gate(read_run(path), GOLDEN, print):
         pass
     bare = run_file(tmp_path, url)
     with (
         pytest.raises(ConfigError, match="nothing says how far this judge can be trusted"),
-        bench_of(read(bare), GOLDEN, print),
+        judge_gate(read_run(bare), GOLDEN, print),
     ):
         pass
     notes = []
     allowed = run_file(tmp_path, url, more="uncalibrated = true")
-    with bench_of(read(allowed), GOLDEN, notes.append) as bench:
+    with judge_gate(read_run(allowed), GOLDEN, notes.append) as bench:
         assert bench is not None
     assert notes == ["the judge: it was never compared with gold (judge.uncalibrated)"]
 

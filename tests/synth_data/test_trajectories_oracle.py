@@ -10,7 +10,7 @@ from context_agent.profiles import context_1, default
 from context_agent.pruning.view import Block
 from context_agent.questions import Question
 from context_agent.synth_data.trajectories.oracle import Manner, OraclePolicy
-from context_agent.train.rows import taught
+from context_agent.train.rows import demonstrated_rows
 from context_agent.trajectory import Acted, Edited
 from tests.retrieval.fakes import HashEmbedder
 
@@ -134,7 +134,7 @@ def test_gold_by_fact_is_met_by_any_of_its_chunks(corpus):
 def test_its_episodes_make_rows_to_train_on(corpus):
     renderer = HarmonyRenderer()
     trajectory = play(corpus, prune_at=0.0)
-    rows = taught(trajectory, renderer)
+    rows = demonstrated_rows(trajectory, renderer)
     edits = sum(isinstance(event, Edited) for event in trajectory.events)
     assert 1 <= len(rows) <= edits + 1
     told = renderer.decode(rows[0].input_ids)

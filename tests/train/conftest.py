@@ -6,22 +6,22 @@ from pathlib import Path
 
 import pytest
 
-from context_agent.train.data import texts_of
-from context_agent.train.demo.environment import Gym, gym
-from context_agent.train.demo.words import Words
+from context_agent.train.data import environment_texts
+from context_agent.train.demo.environment import ToyEnvironment, make_environment
+from context_agent.train.demo.words import WordRenderer
 from tests.train import runs
 
 
 @pytest.fixture(scope="session")
-def small() -> Gym:
+def small() -> ToyEnvironment:
     """A world of 120 entities."""
-    return gym(entities=120, tasks=300, seed=3)
+    return make_environment(entities=120, tasks=300, seed=3)
 
 
 @pytest.fixture(scope="session")
-def words(small: Gym) -> Words:
+def words(small: ToyEnvironment) -> WordRenderer:
     """The spelling of all that is said in it."""
-    return Words(texts_of(small))
+    return WordRenderer(environment_texts(small))
 
 
 @pytest.fixture(scope="session")

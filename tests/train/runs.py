@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from context_agent.train import config
-from context_agent.train.config import Run
+from context_agent.train.config import RunConfig
 
 WORLD = {"entities": 120, "tasks": 300}
 TINY: dict[str, Any] = {
@@ -25,17 +25,17 @@ TINY: dict[str, Any] = {
 }
 
 
-def lessons(out: Path, **changes: Any) -> Run:
+def lessons(out: Path, **changes: Any) -> RunConfig:
     """A run of supervised training, from scratch."""
     run = merged(TINY, {"out": str(out), "optimiser": {"learning_rate": 1e-2}, "checkpoints": {"every": 20}})
     tiny = {"hidden": 32, "layers": 1, "positions": 1024, "deviation": 0.18}
-    return config.made(merged(merged(run, {"model": {"tiny": tiny}}), changes))
+    return config.parse_run(merged(merged(run, {"model": {"tiny": tiny}}), changes))
 
 
-def rewards(student: Path, out: Path, **changes: Any) -> Run:
+def rewards(student: Path, out: Path, **changes: Any) -> RunConfig:
     """A run by rewards, from what the lessons left."""
     run = merged(TINY, {"out": str(out), "model": {"name": str(student)}})
-    return config.made(merged(run, changes))
+    return config.parse_run(merged(run, changes))
 
 
 def merged(one: dict[str, Any], other: dict[str, Any]) -> dict[str, Any]:

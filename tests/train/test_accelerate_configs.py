@@ -16,7 +16,7 @@ pytest.importorskip("accelerate")
 pytest.importorskip("trl")
 pytest.importorskip("psutil")
 
-from context_agent.train.checkpoints import load
+from context_agent.train.checkpoints import load_checkpoint
 from tests.train import runs
 
 ROOT = Path(__file__).parents[2]
@@ -133,7 +133,7 @@ def test_two_processes_train_as_one_run(tmp_path: Path) -> None:
         assert metrics[-1] == trained["updates"] > 1
         assert (out / "final" / "model.safetensors").is_file()
         newest = max((out / "checkpoints").iterdir())
-        assert load(newest).step == trained["updates"]
+        assert load_checkpoint(newest).step == trained["updates"]
         states = {path.name for path in newest.glob("trainer/rng_state_*.pth")}
         assert states == {"rng_state_0.pth", "rng_state_1.pth"}
     # Each process played its share of the questions.

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from context_agent.errors import DataError
-from context_agent.train.bridge import Group, Recipe, _slope, backward, fit, forward, start
+from context_agent.train.bridge import FitRecipe, ListwiseGroup, _loss_gradient, backward, fit, forward, initial_layers
 
-QUICK = Recipe(hidden=(16,), members=1, epochs=20, batch=8)
+QUICK = FitRecipe(hidden=(16,), members=1, epochs=20, batch=8)
 
 
 def groups(count=60, seed=0):
@@ -19,7 +19,7 @@ def groups(count=60, seed=0):
     made = []
     for _ in range(count):
         rows = draw.normal(size=(10, 5)).astype(np.float32)
-        made.append(Group(rows, (np.minimum(rows[:, 0], rows[:, 1]) > 0.3).astype(np.float32)))
+        made.append(ListwiseGroup(rows, (np.minimum(rows[:, 0], rows[:, 1]) > 0.3).astype(np.float32)))
     return made
 
 
@@ -46,14 +46,14 @@ def test_it_stands_the_loss_of_optional_inputs():
 
 
 def test_groups_that_teach_nothing_are_refused():
-    empty = Group(np.zeros((3, 2), np.float32), np.zeros(3, np.float32))
+    empty = ListwiseGroup(np.zeros((3, 2), np.float32), np.zeros(3, np.float32))
     with pytest.raises(DataError, match="both right and wrong"):
         fit([empty], QUICK)
 
 
 def test_the_gradient_is_the_loss_s_slope():
     draw = np.random.default_rng(0)
-    layers = [(w.astype(np.float64), b.astype(np.float64)) for w, b in start((4, 3, 1), draw)]
+    layers = [(w.astype(np.float64), b.astype(np.float64)) for w, b in initial_layers((4, 3, 1), draw)]
     rows, labels = draw.normal(size=(6, 4)), np.array([1, 0, 0, 1, 0, 0], dtype=float)
     places, weights = [slice(0, 3), slice(3, 6)], np.array([1.0, 2.0])
 
@@ -68,7 +68,7 @@ def test_the_gradient_is_the_loss_s_slope():
         return total / 2
 
     logits, trace = forward(layers, rows, 0.0, draw)
-    gradients = backward(layers, trace, _slope(logits, labels, places, weights, 0.1))
+    gradients = backward(layers, trace, _loss_gradient(logits, labels, places, weights, 0.1))
     for (weight, _), (slope, _) in zip(layers, gradients, strict=True):
         for at in np.ndindex(*weight.shape):
             weight[at] += 1e-5

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from context_agent.errors import ConfigError, DataError
-from context_agent.train.checkpoints import MANIFEST, Checkpoints, load
+from context_agent.train.checkpoints import MANIFEST, Checkpoints, load_checkpoint
 
 SETTINGS: dict[str, Any] = {"seed": 0, "out": "a", "rollouts": {"groups": 8}, "model": {"name": "m"}}
 
@@ -65,7 +65,7 @@ def test_one_that_lost_something_does_not_count(damage: str, tmp_path: Path) -> 
     assert newest is not None
     assert newest.step == 4
     with pytest.raises(DataError, match="no complete checkpoint"):
-        load(last)
+        load_checkpoint(last)
 
 
 def test_another_run_s_is_refused_by_what_differs(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ import pytest
 from context_agent.cli.app import run
 from context_agent.train.checkpoints import MetricsLog
 from context_agent.train.demo import plan
-from context_agent.train.demo.plan import load
+from context_agent.train.demo.plan import load_scores
 from context_agent.trajectory_file import read
 from tests.train.runs import timeless, weights
 
@@ -80,7 +80,7 @@ def test_everything_is_in_the_folder(done: Path) -> None:
 
 def test_scores_are_of_the_episodes_that_can_be_viewed(done: Path) -> None:
     gold = {one["id"]: one for one in map(json.loads, (done / "questions.jsonl").read_text().splitlines())}
-    scores = load(done / "evaluations" / "after-t1.jsonl")
+    scores = load_scores(done / "evaluations" / "after-t1.jsonl")
     assert scores is not None
     assert [one.question for one in scores] == list(gold)
     assert all(one["gold"] for one in gold.values())
@@ -95,7 +95,7 @@ def test_scores_are_of_the_episodes_that_can_be_viewed(done: Path) -> None:
 
 def test_prunes_are_not_carried_out_under_control(done: Path) -> None:
     window = json.loads((done / "report.json").read_text())["half_window"]["window"]
-    scores = load(done / "evaluations" / "half-unpruned-t1.jsonl")
+    scores = load_scores(done / "evaluations" / "half-unpruned-t1.jsonl")
     assert scores is not None
     assert sum(one.pruned for one in scores) == 0
     episodes = [read(path) for path in (done / "trajectories" / "half-unpruned-t1").glob("*.jsonl")]

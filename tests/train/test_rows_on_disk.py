@@ -9,19 +9,28 @@ import pytest
 
 from context_agent.errors import DataError
 from context_agent.train import rows
-from context_agent.train.rows import ABOUT, CHUNK, JSONL, Row, by_length, open_folder, read_parquet, write_row_folder
+from context_agent.train.rows import (
+    ABOUT,
+    CHUNK,
+    JSONL,
+    TrainingRow,
+    open_folder,
+    order_by_length,
+    read_parquet,
+    write_row_folder,
+)
 from context_agent.train.rows import read_rows as read_lines
 
 pytest.importorskip("pyarrow")
 
 
-def made(count: int) -> Iterator[Row]:
+def made(count: int) -> Iterator[TrainingRow]:
     rng = random.Random(0)
     for number in range(count):
         length = rng.randrange(2, 40)
         mask = [0, *(int(rng.random() < 0.5) for _ in range(length - 1))]
         logprobs = [-rng.random() if one else 0.0 for one in mask]
-        yield Row([rng.randrange(200_000) for _ in mask], mask, logprobs, f"e{number}", "g", "7")
+        yield TrainingRow([rng.randrange(200_000) for _ in mask], mask, logprobs, f"e{number}", "g", "7")
 
 
 def test_rows_are_the_same_in_both_forms_to_the_last_bit(tmp_path: Path) -> None:
@@ -41,7 +50,7 @@ def test_rows_are_written_as_they_come(tmp_path: Path, monkeypatch: pytest.Monke
     taken = 0
     sizes = []
 
-    def counted() -> Iterator[Row]:
+    def counted() -> Iterator[TrainingRow]:
         nonlocal taken
         for row in made(95):
             taken += 1
@@ -54,7 +63,7 @@ def test_rows_are_written_as_they_come(tmp_path: Path, monkeypatch: pytest.Monke
 
 
 def test_a_folder_counts_when_it_is_whole(tmp_path: Path) -> None:
-    def broken() -> Iterator[Row]:
+    def broken() -> Iterator[TrainingRow]:
         yield from itertools.islice(made(9), 5)
         raise DataError("a trajectory that cannot be read")
 
@@ -76,11 +85,11 @@ def test_a_tokenizer_that_disagrees_with_the_rows_is_told(tmp_path: Path) -> Non
 def test_an_order_by_length_is_a_function_of_seed_and_epoch() -> None:
     rng = random.Random(1)
     lengths = [rng.randrange(10, 1000) for _ in range(503)]
-    order = by_length(lengths, 8, seed=3, epoch=1)
+    order = order_by_length(lengths, 8, seed=3, epoch=1)
     assert sorted(order) == list(range(503))
-    assert order == by_length(lengths, 8, seed=3, epoch=1)
-    assert order != by_length(lengths, 8, seed=3, epoch=2)
-    assert order != by_length(lengths, 8, seed=4, epoch=1)
+    assert order == order_by_length(lengths, 8, seed=3, epoch=1)
+    assert order != order_by_length(lengths, 8, seed=3, epoch=2)
+    assert order != order_by_length(lengths, 8, seed=4, epoch=1)
     assert max(lengths) in [lengths[one] for one in order[:8]]
     padded = sum(8 * max(lengths[one] for one in order[at : at + 8]) for at in range(0, len(order), 8))
     assert padded < 1.1 * sum(lengths)

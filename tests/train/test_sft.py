@@ -56,8 +56,8 @@ def test_ended_in_the_second_epoch_and_resumed_it_ends_with_the_same_bits(
         trained(runs.lessons(tmp_path))
     monkeypatch.undo()
     done, notes = trained(runs.lessons(tmp_path), resume=True)
-    assert done.begun == 40
-    assert "going on from update 40" in notes[0]
+    assert done.first_update == 40
+    assert "resuming from update 40" in notes[0]
     assert runs.weights(tmp_path) == runs.weights(student.parent)
     assert runs.timeless(tmp_path) == runs.timeless(student.parent)
 
@@ -115,10 +115,10 @@ def test_trajectories_of_any_policy_are_learned_from_and_broken_ones_are_left_ou
 
 
 def real(out: Path, trajectories: str | None, *, positions: int = 8_192) -> Any:
-    from context_agent.train.config import made
+    from context_agent.train.config import parse_run
 
     tiny = {"hidden": 32, "layers": 1, "positions": positions}
-    return made(
+    return parse_run(
         {
             "out": str(out / "run"),
             "model": {"tiny": tiny, "dtype": "float32", "attention": "eager", "gradient_checkpointing": False},

@@ -24,12 +24,12 @@ from context_agent.types import Action, Document, RankedId, ToolCall
 TYPES = ("single", "bridge")
 """Kinds of question asked here: chains of documents, each of which names the next."""
 SPLITS = ("train", "dev", "test")
-BETWEEN = " , "
+BRANCH_SEPARATOR = " , "
 """Stands between the branches of a question, each of which can be followed without the others."""
 
 
 @dataclass(frozen=True, slots=True)
-class Gym:
+class ToyEnvironment:
     """A corpus, and for each split questions whose gold is in hop order. No gold of one split is gold of another.
 
     `others` are further worlds, in which the same names stand for something else.
@@ -39,10 +39,10 @@ class Gym:
     questions: dict[str, list[Question]]
     titles: dict[str, str]
     """By document id."""
-    others: tuple[Gym, ...] = ()
+    others: tuple[ToyEnvironment, ...] = ()
 
 
-def gym(
+def make_environment(
     *,
     entities: int = 800,
     tasks: int = 6_000,
@@ -51,7 +51,7 @@ def gym(
     types: Collection[str] = TYPES,
     worlds: int = 1,
     branches: int = 1,
-) -> Gym:
+) -> ToyEnvironment:
     """A world of so many entities, and those of so many questions about it that are of these types.
 
     With more than one of the `worlds` the others are of the seeds that follow: lessons on several of them teach to read
@@ -59,51 +59,51 @@ def gym(
     many chains at once (`joined`). Equal arguments give equal gyms. Raises `ConfigError` for more questions than such a
     world has.
     """
-    made = world.make(entities=entities, seed=seed, tasks=tasks, hops=hops, distractors=0, vocabulary="small")
-    ids = {one.id: one.title.lower().replace(" ", "-") for one in made.documents}
-    documents = [Document(ids[one.id], one.text, one.title) for one in made.documents]
-    titles = {ids[one.id]: one.title for one in made.documents}
-    asked: dict[str, list[Question]] = {split: [] for split in SPLITS}
+    generated = world.make(entities=entities, seed=seed, tasks=tasks, hops=hops, distractors=0, vocabulary="small")
+    ids = {document.id: document.title.lower().replace(" ", "-") for document in generated.documents}
+    documents = [Document(ids[document.id], document.text, document.title) for document in generated.documents]
+    titles = {ids[document.id]: document.title for document in generated.documents}
+    questions: dict[str, list[Question]] = {split: [] for split in SPLITS}
     for split in SPLITS:
-        for task in made.stream(split):
+        for task in generated.stream(split):
             if task.type in types:
-                question = replace(task.asked, gold=tuple(ids[one] for one in task.gold), facts=())
-                asked[split].append(question)
+                question = replace(task.asked, gold=tuple(ids[document] for document in task.gold), facts=())
+                questions[split].append(question)
         if branches > 1:
-            asked[split] = joined(asked[split], branches, seed=seed)
-    others = (
-        gym(entities=entities, tasks=tasks, seed=seed + n, hops=hops, types=types, branches=branches)
+            questions[split] = join_questions(questions[split], branches, seed=seed)
+    further = (
+        make_environment(entities=entities, tasks=tasks, seed=seed + n, hops=hops, types=types, branches=branches)
         for n in range(1, worlds)
     )
-    return Gym(MemoryCorpus(documents), asked, titles, tuple(others))
+    return ToyEnvironment(MemoryCorpus(documents), questions, titles, tuple(further))
 
 
-def joined(questions: Sequence[Question], branches: int, *, seed: int = 0) -> list[Question]:
+def join_questions(questions: Sequence[Question], branches: int, *, seed: int = 0) -> list[Question]:
     """Questions that ask for so many chains at once: `ruler of garth coast , craft of the scene of dark bell ?`.
 
     A branch is a chain without what is asked about its last document, so its gold is what its words lead to. As many
     questions as were given, of branches without a document in common. Questions of one document make no branch.
     """
-    found = list({_branch(one): one for one in questions if len(one.gold) > 1}.items())
+    branches_of = list({_branch(question): question for question in questions if len(question.gold) > 1}.items())
     rng = random.Random(f"joined/{seed}/{branches}")
-    made: dict[str, Question] = {}
+    joined: dict[str, Question] = {}
     for _ in range(2 * len(questions)):
-        drawn = rng.sample(found, min(branches, len(found)))
-        gold = tuple(one for _, question in drawn for one in question.gold)
-        if len(made) < len(questions) and len(drawn) == branches and len(set(gold)) == len(gold):
-            text = f"{BETWEEN.join(branch for branch, _ in drawn)} ?"
+        drawn = rng.sample(branches_of, min(branches, len(branches_of)))
+        gold = tuple(document for _, question in drawn for document in question.gold)
+        if len(joined) < len(questions) and len(drawn) == branches and len(set(gold)) == len(gold):
+            text = f"{BRANCH_SEPARATOR.join(branch for branch, _ in drawn)} ?"
             first = drawn[0][1]
-            made[text] = Question(f"{first.id}-{len(made)}", text, gold=gold, type="joined", hops=len(gold))
-    return list(made.values())
+            joined[text] = Question(f"{first.id}-{len(joined)}", text, gold=gold, type="joined", hops=len(gold))
+    return list(joined.values())
 
 
-def parted(question: Question) -> Iterator[tuple[str, tuple[str, ...]]]:
+def split_branches(question: Question) -> Iterator[tuple[str, tuple[str, ...]]]:
     """The branches of a question with the gold of each, in hop order; the question itself where it has but one."""
     if question.type != "joined":
         yield question.question, question.gold
         return
     gold = iter(question.gold)
-    for branch in question.question.removesuffix(" ?").split(BETWEEN):
+    for branch in question.question.removesuffix(" ?").split(BRANCH_SEPARATOR):
         yield branch, tuple(next(gold) for _ in range(branch.count(" of ") + 1))
 
 
@@ -113,7 +113,7 @@ def _branch(question: Question) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Carelessness:
+class ExpertNoise:
     """Probabilities a turn: to end before the chain is found, to search beside the point, to leave everything.
 
     `leads` is the probability of an episode with sub-agents, and `trust` of then ranking what they bring as it is.
@@ -126,13 +126,13 @@ class Carelessness:
     leads: float = 0.0
 
 
-LEADING = Carelessness(stop=0.1, stray=0.0, untidy=1.0, trust=0.7, leads=0.5)
+LEADING_NOISE = ExpertNoise(stop=0.1, stray=0.0, untidy=1.0, trust=0.7, leads=0.5)
 """Of who shows how to lead, and how to do without: either way about as much is found."""
-LED = Carelessness(stop=0.5, stray=0.0, untidy=1.0)
+SUBAGENT_NOISE = ExpertNoise(stop=0.5, stray=0.0, untidy=1.0)
 """Of its sub-agents, which rank half of their chains too soon."""
 
 
-class Teacher:
+class NoisyExpert:
     """A policy that knows each question's gold, in hop order, and the titles by which documents name each other."""
 
     name = "teacher"
@@ -141,36 +141,40 @@ class Teacher:
         self,
         questions: Sequence[Question],
         titles: Mapping[str, str],
-        carelessness: Carelessness | None = None,
+        carelessness: ExpertNoise | None = None,
         counter: TokenCounter | None = None,
     ) -> None:
-        self._branches = {question.question: tuple(parted(question)) for question in questions}
-        self._branches |= {branch: ((branch, gold),) for one in self._branches.values() for branch, gold in one}
+        self._branches = {question.question: tuple(split_branches(question)) for question in questions}
+        self._branches |= {
+            branch: ((branch, gold),) for branch_list in self._branches.values() for branch, gold in branch_list
+        }
         self._titles = titles
-        self._careless = carelessness or Carelessness()
+        self._careless = carelessness or ExpertNoise()
         self.counter = counter
 
     def instructions(self, profile: Profile) -> str:
         """None: it needs none."""
         return ""
 
-    def open(self, question: str, corpus: Corpus, *, seed: int = 0) -> Lesson:
+    def open(self, question: str, corpus: Corpus, *, seed: int = 0) -> ExpertEpisode:
         """An actor that follows the question's chain, or that of one branch of a question."""
-        return Lesson(self._branches[question], self._titles, self._careless, random.Random(f"{seed}:{question}"))
+        return ExpertEpisode(
+            self._branches[question], self._titles, self._careless, random.Random(f"{seed}:{question}")
+        )
 
 
-class Lesson:
+class ExpertEpisode:
     """One episode of the teacher."""
 
     def __init__(
         self,
         branches: Sequence[tuple[str, Sequence[str]]],
         titles: Mapping[str, str],
-        careless: Carelessness,
+        careless: ExpertNoise,
         rng: random.Random,
     ) -> None:
         self._branches = branches
-        self._chain = [one for _, chain in branches for one in chain]
+        self._chain = [document for _, chain in branches for document in chain]
         self._titles = titles
         self._careless = careless
         self._rng = rng
@@ -182,25 +186,29 @@ class Lesson:
         if self._leads:
             self._leads = False
             return Action((ToolCall(SPAWN, {"tasks": [branch for branch, _ in self._branches]}),))
-        there = list(dict.fromkeys(block.document_id for block in view.blocks))
-        found = [one for one in self._chain if one in there]
-        begun = bool(there)
-        stops = begun and (self._trusts or self._rng.random() < self._careless.stop)
-        if len(found) == len(self._chain) or stops:
-            ranked = found if len(self._branches) == 1 else [one for one in there if one in self._chain]
-            return Action(ranking=tuple(RankedId(one) for one in ranked or there[:1]))
-        wanted = next(one for one in self._chain if one not in there)
-        thought = self._thought(wanted)
-        if begun and self._rng.random() < self._careless.stray:
-            wanted = self._rng.choice(there)
-        search = ToolCall("search_corpus", {"query": self._titles[wanted].lower()})
-        tidy = found and len(found) < len(there) and self._rng.random() >= self._careless.untidy
-        prune = (ToolCall("prune_chunks", {"all_but": [f"{one}_0" for one in found]}),) if tidy else ()
+        visible = list(dict.fromkeys(block.document_id for block in view.blocks))
+        visible_gold = [document for document in self._chain if document in visible]
+        has_results = bool(visible)
+        stops = has_results and (self._trusts or self._rng.random() < self._careless.stop)
+        if len(visible_gold) == len(self._chain) or stops:
+            ranked = (
+                visible_gold
+                if len(self._branches) == 1
+                else [document for document in visible if document in self._chain]
+            )
+            return Action(ranking=tuple(RankedId(document) for document in ranked or visible[:1]))
+        target = next(document for document in self._chain if document not in visible)
+        thought = self._thought(target)
+        if has_results and self._rng.random() < self._careless.stray:
+            target = self._rng.choice(visible)
+        search = ToolCall("search_corpus", {"query": self._titles[target].lower()})
+        tidy = visible_gold and len(visible_gold) < len(visible) and self._rng.random() >= self._careless.untidy
+        prune = (ToolCall("prune_chunks", {"all_but": [f"{document}_0" for document in visible_gold]}),) if tidy else ()
         return Action((*prune, search), text=thought)
 
-    def _thought(self, wanted: str) -> str:
+    def _thought(self, target: str) -> str:
         """The relation that leads to that document: `What is the home of the maker of X ?` is read from its end."""
-        question, chain = next(one for one in self._branches if wanted in one[1])
-        place = chain.index(wanted)
+        question, chain = next(branch for branch in self._branches if target in branch[1])
+        hop = chain.index(target)
         relations = question.split(" of ")[:-1]
-        return f"{THOUGHT} {relations[-place].rpartition(' the ')[2].removeprefix('the ')}" if place else ""
+        return f"{THOUGHT} {relations[-hop].rpartition(' the ')[2].removeprefix('the ')}" if hop else ""

@@ -18,9 +18,9 @@ from context_agent.policies.token_calls import KEY, TokenCall
 from context_agent.pruning.budget import RESERVES
 from context_agent.questions import Question
 from context_agent.retrieval.protocol import Corpus
-from context_agent.train.config import Episodes, Run, read
-from context_agent.train.demo.environment import Gym
-from context_agent.train.rewards import Rewards, outcome, reward
+from context_agent.train.config import EpisodeConfig, RunConfig, read_run
+from context_agent.train.demo.environment import ToyEnvironment
+from context_agent.train.rewards import RewardConfig, compute_reward, measure_outcome
 from context_agent.trajectory import Acted, Trajectory
 
 TEMPERATURES = (1.0, 0.0)
@@ -44,7 +44,7 @@ QUICK: Mapping[str, Mapping[str, Any]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Options:
+class DemoOptions:
     """What the command line says; None leaves it to the run files. `questions` are those asked of the test split."""
 
     out: Path
@@ -58,13 +58,13 @@ class Options:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class DemoPlan:
     """Both runs, and where everything goes. The ablation shares the lessons; all else of it has names of its own."""
 
     out: Path
-    sft: Run
-    rl: Run
-    judged: Rewards
+    sft: RunConfig
+    rl: RunConfig
+    judged: RewardConfig
     """By which every evaluation is rewarded, whatever training went by, so that figures compare."""
     questions: int | None
     ablation: bool
@@ -83,22 +83,22 @@ class Plan:
         path = self.out / name
         return path.with_name(f"{path.stem}{self.suffix}{path.suffix}")
 
-    def asked(self, world: Gym) -> list[Question]:
+    def asked(self, world: ToyEnvironment) -> list[Question]:
         """The questions that nothing is chosen by. Raises `ConfigError` for a world without any."""
-        found = world.questions["test"][: self.questions]
-        if not found:
+        questions = world.questions["test"][: self.questions]
+        if not questions:
             raise ConfigError(
                 "the world has no question in its test split: give it more tasks (data.world in sft.toml)"
             )
-        return found
+        return questions
 
 
-def plan(options: Options) -> Plan:
+def make_plan(options: DemoOptions) -> DemoPlan:
     """The runs as they will be. Raises `ConfigError` for values that no run takes."""
     quick: Mapping[str, Mapping[str, Any]] = QUICK if options.quick else {"sft": {}, "rl": {}}
     ablation = not options.trajectory_reward
     lessons = {"seed": options.seed, "threads": options.threads, "sft.lessons": options.lessons}
-    sft = _read("sft", {**quick["sft"], "out": str(options.out / "sft"), **_given(lessons)})
+    sft = _read_demo_run("sft", {**quick["sft"], "out": str(options.out / "sft"), **_without_none(lessons)})
     shared = sft.plain()
     changes = {
         **quick["rl"],
@@ -108,27 +108,27 @@ def plan(options: Options) -> Plan:
         "data": shared["data"],
         "episodes": shared["episodes"],
         "model": {**shared["model"], "tiny": None, "name": str(options.out / "sft" / "final")},
-        **_given({"rollouts.steps": options.steps}),
+        **_without_none({"rollouts.steps": options.steps}),
     }
-    full = _read("rl", changes)
-    rl = _read("rl", {**changes, "rewards.trajectory": 0.0}) if ablation else full
-    return Plan(options.out, sft, rl, full.curriculum.rewards(full.rewards, 1.0), options.questions, ablation)
+    full = _read_demo_run("rl", changes)
+    rl = _read_demo_run("rl", {**changes, "rewards.trajectory": 0.0}) if ablation else full
+    return DemoPlan(options.out, sft, rl, full.curriculum.rewards(full.rewards, 1.0), options.questions, ablation)
 
 
-def _given(values: Mapping[str, Any]) -> dict[str, Any]:
+def _without_none(values: Mapping[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in values.items() if value is not None}
 
 
-def _read(name: str, changes: Mapping[str, Any]) -> Run:
+def _read_demo_run(name: str, changes: Mapping[str, Any]) -> RunConfig:
     with as_file(files("context_agent.train.demo") / f"{name}.toml") as path:
-        return read(path, changes)
+        return read_run(path, changes)
 
 
 MEANS = ("reward", "recall", "seen", "precision", "turns", "searches", "calls", "mistakes", "placed")
 
 
 @dataclass(frozen=True, slots=True)
-class Score:
+class DemoScore:
     """One episode. `recall` and `precision` are the ranking's, `seen` is recall over all that was encountered.
 
     `placed` counts the tokens that the view would have had without any prune, `violations` the moments in which view
@@ -152,30 +152,30 @@ class Score:
     violations: int
 
 
-def score(trajectory: Trajectory, question: Question, corpus: Corpus, rewards: Rewards) -> Score:
+def score_episode(trajectory: Trajectory, question: Question, corpus: Corpus, rewards: RewardConfig) -> DemoScore:
     """The measures of a whole episode. Raises `DataError` for one that something other than its policy ended."""
-    found = outcome(trajectory, question, gold_of(question, corpus))
+    outcome = measure_outcome(trajectory, question, gold_of(question, corpus))
     assert trajectory.end is not None
-    return Score(
+    return DemoScore(
         question=question.id,
         hops=question.hops or 1,
-        ending=found.ending.value,
-        reward=reward(found, rewards).total,
-        recall=found.recall,
-        seen=found.seen,
-        precision=found.precision,
-        pruned=found.pruned,
-        pruned_gold=found.pruned_gold,
-        turns=found.turns,
-        searches=len(found.queries),
-        calls=sum(found.calls),
-        mistakes=found.mistakes,
+        ending=outcome.ending.value,
+        reward=compute_reward(outcome, rewards).total,
+        recall=outcome.recall,
+        seen=outcome.seen,
+        precision=outcome.precision,
+        pruned=outcome.pruned,
+        pruned_gold=outcome.pruned_gold,
+        turns=outcome.turns,
+        searches=len(outcome.queries),
+        calls=sum(outcome.calls),
+        mistakes=outcome.mistakes,
         placed=trajectory.end.tokens,
-        violations=violations(trajectory),
+        violations=budget_violations(trajectory),
     )
 
 
-def violations(trajectory: Trajectory) -> int:
+def budget_violations(trajectory: Trajectory) -> int:
     """Actions whose view and sampled output together passed the window, found by replay; and a last view that did.
 
     An action that says which ids were sampled counts by these, and its prompt by its own length too.
@@ -183,62 +183,64 @@ def violations(trajectory: Trajectory) -> int:
     window, count, tokens = trajectory.header.budget.window, 0, 0
     for event, after in trajectory.replay():
         if isinstance(event, Acted):
-            known = KEY in event.action.extra
-            call = TokenCall.from_extra(event.action.extra) if known else None
-            sampled = len(call.output) if call else 0 if known else event.tokens
+            has_token_call = KEY in event.action.extra
+            call = TokenCall.from_extra(event.action.extra) if has_token_call else None
+            sampled = len(call.output) if call else 0 if has_token_call else event.tokens
             sent = call.kept + len(call.new) if call else 0
             count += max(tokens, sent) + sampled > window
         tokens = after.tokens
     return count + (tokens > window)
 
 
-def figures(scores: Sequence[Score]) -> dict[str, Any]:
+def summarize(scores: Sequence[DemoScore]) -> dict[str, Any]:
     """Means with their 95 % intervals over tasks, and what is counted over all episodes together."""
-    pruned = sum(one.pruned for one in scores)
-    means: dict[str, Any] = {name: asdict(Figure.of([float(getattr(one, name)) for one in scores])) for name in MEANS}
+    pruned = sum(score.pruned for score in scores)
+    means: dict[str, Any] = {
+        name: asdict(Figure.of([float(getattr(score, name)) for score in scores])) for name in MEANS
+    }
     return means | {
         "episodes": len(scores),
-        "median_placed": median(one.placed for one in scores),
-        "pruning": fmean(one.pruned > 0 for one in scores),
-        "prune_accuracy": 1 - sum(one.pruned_gold for one in scores) / pruned if pruned else None,
-        "finished": fmean(one.ending == "finished" for one in scores),
-        "violations": sum(one.violations for one in scores),
+        "median_placed": median(score.placed for score in scores),
+        "pruning": fmean(score.pruned > 0 for score in scores),
+        "prune_accuracy": 1 - sum(score.pruned_gold for score in scores) / pruned if pruned else None,
+        "finished": fmean(score.ending == "finished" for score in scores),
+        "violations": sum(score.violations for score in scores),
     }
 
 
-def gain(ours: Sequence[Score], theirs: Sequence[Score], measure: str = "recall") -> Figure:
+def paired_gain(ours: Sequence[DemoScore], theirs: Sequence[DemoScore], measure: str = "recall") -> Figure:
     """The paired difference over the same tasks. Raises `DataError` where the tasks are not the same."""
-    return Figure.of(differences(ours, theirs, measure))
+    return Figure.of(paired_differences(ours, theirs, measure))
 
 
-def differences(ours: Sequence[Score], theirs: Sequence[Score], measure: str = "recall") -> list[float]:
+def paired_differences(ours: Sequence[DemoScore], theirs: Sequence[DemoScore], measure: str = "recall") -> list[float]:
     """Ours less theirs, task by task."""
-    if [one.question for one in ours] != [one.question for one in theirs] or not ours:
+    if [our.question for our in ours] != [their.question for their in theirs] or not ours:
         raise DataError("two evaluations are compared on the same questions, at least one")
     return [float(getattr(a, measure)) - float(getattr(b, measure)) for a, b in zip(ours, theirs, strict=True)]
 
 
-def half_window(scores: Sequence[Score], episodes: Episodes) -> Episodes:
+def half_window(scores: Sequence[DemoScore], episodes: EpisodeConfig) -> EpisodeConfig:
     """The harness with half the window that the median episode would have filled had nothing been pruned.
 
     A call may show what it could before, as far as the hard cutoff allows. Never less than the least window that the
     reserve needs, and never more than the window there was.
     """
     least = RESERVES * episodes.reserve
-    window = min(episodes.window, max(least, int(median(one.placed for one in scores)) // 2))
+    window = min(episodes.window, max(least, int(median(score.placed for score in scores)) // 2))
     before = episodes.budget
     per_call = min(before.per_call, window * 3 // 4)
     return episodes.model_copy(update={"window": window, "per_call": per_call})
 
 
-def save(path: Path, scores: Sequence[Score], about: Mapping[str, Any]) -> None:
+def save_scores(path: Path, scores: Sequence[DemoScore], about: Mapping[str, Any]) -> None:
     """Writes an evaluation, whole or not at all; `about` says what was asked how."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    lines = [{"about": about}, *(asdict(one) for one in scores)]
+    lines = [{"about": about}, *(asdict(score) for score in scores)]
     replace(path, "".join(json.dumps(line) + "\n" for line in lines))
 
 
-def load(path: Path, about: Mapping[str, Any] | None = None) -> list[Score] | None:
+def load_scores(path: Path, about: Mapping[str, Any] | None = None) -> list[DemoScore] | None:
     """The scores of a file, None where there is none or it is of another evaluation. Raises `DataError`."""
     if not path.is_file():
         return None
@@ -246,6 +248,6 @@ def load(path: Path, about: Mapping[str, Any] | None = None) -> list[Score] | No
         first, *rest = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
         if about is not None and first["about"] != json.loads(json.dumps(about)):
             return None
-        return [Score(**one) for one in rest]
+        return [DemoScore(**row) for row in rest]
     except (ValueError, TypeError, KeyError) as error:
         raise DataError(f"{path} is no evaluation ({error}): delete it, and it is made again") from None

@@ -17,8 +17,8 @@ from context_agent.eval.page import escape, page
 from context_agent.eval.report.drawing import PALETTE, canvas, svg
 from context_agent.eval.statistics import Figure
 from context_agent.train.checkpoints import read_metrics
-from context_agent.train.config import Episodes
-from context_agent.train.demo.plan import Plan, Score, figures, gain
+from context_agent.train.config import EpisodeConfig
+from context_agent.train.demo.plan import DemoPlan, DemoScore, paired_gain, summarize
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -32,9 +32,9 @@ PANELS = {
     "entropy": "entropy, nats a token",
 }
 """Metrics of a training run, and what they are called."""
-EXPLORING = {"searches": "searches an episode", "pruning": "episodes that prune"}
+EXPLORATION_PANELS = {"searches": "searches an episode", "pruning": "episodes that prune"}
 """Where a policy that collapses shows it."""
-ASKED = {"trajectory_recall": "seen"}
+HELD_OUT_NAMES = {"trajectory_recall": "seen"}
 """What held-out figures call a metric, where that is another name."""
 SMOOTH = 20
 """A line is the running mean over this part of the run."""
@@ -45,21 +45,21 @@ LEGEND = (
     "The dashed level: held-out questions after the lessons; the square at the end: the same after the rewards."
 )
 
-Line = Mapping[str, Any]
+MetricsLine = Mapping[str, Any]
 Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
+class PlottedRuns:
     """Runs that differ in their seed alone: the lines of each one's metrics, and what held-out questions gave."""
 
     label: str
-    runs: tuple[Sequence[Line], ...]
+    runs: tuple[Sequence[MetricsLine], ...]
     before: Mapping[str, Any] | None = None
     after: Mapping[str, Any] | None = None
 
 
-def drawn(groups: Sequence[Group], panels: Mapping[str, str], png: Path | None = None) -> str:
+def plot(groups: Sequence[PlottedRuns], panels: Mapping[str, str], png: Path | None = None) -> str:
     """The plot as SVG text, a panel a metric; also written as a PNG. Raises `MissingExtraError` without matplotlib."""
     with canvas() as figure_type:
         from matplotlib.ticker import MaxNLocator
@@ -72,7 +72,7 @@ def drawn(groups: Sequence[Group], panels: Mapping[str, str], png: Path | None =
             panel.set_xlabel("updates")
             panel.xaxis.set_major_locator(MaxNLocator("auto", integer=True))
             for group, color in zip(groups, PALETTE, strict=False):
-                _draw(panel, group, metric, color)
+                _plot_metric(panel, group, metric, color)
         for panel in axes[len(panels) :]:
             panel.remove()
         if len(groups) > 1:
@@ -84,48 +84,50 @@ def drawn(groups: Sequence[Group], panels: Mapping[str, str], png: Path | None =
         return svg(figure, "training", "metrics against updates")
 
 
-def series(lines: Sequence[Line], metric: str) -> tuple[Floats, Floats]:
+def metric_series(lines: Sequence[MetricsLine], metric: str) -> tuple[Floats, Floats]:
     """Updates and values of the lines that have the metric; a null is left out."""
-    found = [(line["step"], line[metric]) for line in lines if line.get(metric) is not None]
-    return np.array([one for one, _ in found], dtype=float), np.array([one for _, one in found], dtype=float)
+    points = [(line["step"], line[metric]) for line in lines if line.get(metric) is not None]
+    return np.array([item for item, _ in points], dtype=float), np.array([item for _, item in points], dtype=float)
 
 
-def smoothed(values: Floats) -> Floats:
+def running_mean(values: Floats) -> Floats:
     """The running mean over a part of the run, at its ends over as much of that as there is."""
     if not len(values):
         return values
     window = np.ones(max(1, len(values) // SMOOTH))
-    sums, counts = (np.convolve(one, window, mode="same") for one in (values, np.ones(len(values))))
+    sums, counts = (np.convolve(item, window, mode="same") for item in (values, np.ones(len(values))))
     return np.asarray(sums / counts, dtype=np.float64)
 
 
-def _draw(panel: Axes, group: Group, metric: str, color: str) -> None:
-    found = [one for one in (series(lines, metric) for lines in group.runs) if len(one[0])]
-    if not found:
+def _plot_metric(panel: Axes, group: PlottedRuns, metric: str, color: str) -> None:
+    curves = [item for item in (metric_series(lines, metric) for lines in group.runs) if len(item[0])]
+    if not curves:
         return
-    if len(found) == 1:
-        panel.plot(*found[0], color=color, alpha=0.25, lw=0.8)
-    at = np.unique(np.concatenate([steps for steps, _ in found]))
-    lines = np.array([np.interp(at, steps, smoothed(values)) for steps, values in found])
+    if len(curves) == 1:
+        panel.plot(*curves[0], color=color, alpha=0.25, lw=0.8)
+    at = np.unique(np.concatenate([steps for steps, _ in curves]))
+    lines = np.array([np.interp(at, steps, running_mean(values)) for steps, values in curves])
     panel.plot(at, lines.mean(axis=0), color=color, label=group.label)
-    if len(found) > 1:
+    if len(curves) > 1:
         panel.fill_between(at, lines.min(axis=0), lines.max(axis=0), color=color, alpha=0.18, lw=0)
-    _dev(panel, group, metric, color)
-    _held_out(panel, group, metric, color, max(line["step"] for lines in group.runs for line in lines))
+    _plot_dev(panel, group, metric, color)
+    _plot_held_out(panel, group, metric, color, max(line["step"] for lines in group.runs for line in lines))
 
 
-def _dev(panel: Axes, group: Group, metric: str, color: str) -> None:
+def _plot_dev(panel: Axes, group: PlottedRuns, metric: str, color: str) -> None:
     points: dict[float, list[float]] = {}
     for lines in group.runs:
-        for step, value in zip(*series(lines, f"dev/t1/{metric}"), strict=True):
+        for step, value in zip(*metric_series(lines, f"dev/t1/{metric}"), strict=True):
             points.setdefault(float(step), []).append(float(value))
     if points:
-        panel.plot(list(points), [float(np.mean(one)) for one in points.values()], "o", color=color, ms=3.5, mfc="none")
+        panel.plot(
+            list(points), [float(np.mean(point)) for point in points.values()], "o", color=color, ms=3.5, mfc="none"
+        )
 
 
-def _held_out(panel: Axes, group: Group, metric: str, color: str, last: float) -> None:
-    name = ASKED.get(metric, metric)
-    before, after = ((one or {}).get(name) for one in (group.before, group.after))
+def _plot_held_out(panel: Axes, group: PlottedRuns, metric: str, color: str, last: float) -> None:
+    name = HELD_OUT_NAMES.get(metric, metric)
+    before, after = ((item or {}).get(name) for item in (group.before, group.after))
     if before is not None:
         panel.axhline(_mean(before), color=color, ls=(0, (4, 3)), lw=1)
     if after is not None:
@@ -138,10 +140,10 @@ def _mean(figure: Any) -> float:
 
 GAIN, SURE, ACCURACY, MINUTES = 0.15, 0.10, 0.90, 60.0
 """The targets: gain of output recall and what its interval leaves out, accuracy of prunes, minutes of a seed."""
-HEAD = "t1"
+TARGET_TEMPERATURE = "t1"
 """The manner of asking that the targets are about: at temperature 1, as in training."""
-MANNERS = {"t1": "sampled", "greedy": "greedy"}
-SHOWN = {
+TEMPERATURE_LABELS = {"t1": "sampled", "greedy": "greedy"}
+REPORTED = {
     "recall": "output recall",
     "seen": "trajectory recall",
     "precision": "precision",
@@ -154,19 +156,19 @@ SHOWN = {
     "violations": "violations",
 }
 """Figures of an evaluation that are shown, by what they are called."""
-SITTINGS = {
+EVALUATION_LABELS = {
     "before": "lessons",
     "after": "rewards",
     "half": "half window",
     "half_unpruned": "unpruned",
 }
 
-Scores = Mapping[str, Sequence[Score]]
+ScoresByTemperature = Mapping[str, Sequence[DemoScore]]
 """By manner."""
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class DemoTarget:
     """A figure beside what it should be."""
 
     name: str
@@ -176,27 +178,33 @@ class Target:
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
+class DemoReport:
     """`data` is what report.json holds."""
 
     data: dict[str, Any]
-    targets: tuple[Target, ...]
+    targets: tuple[DemoTarget, ...]
 
     def rows(self) -> Iterator[tuple[str, ...]]:
         """A row for each evaluation, under `head`."""
         for name, manners in self.data["evaluations"].items():
-            for manner, found in manners.items():
-                yield (SITTINGS[name], MANNERS[manner], *(shown(found[key]) for key in SHOWN))
+            for manner, figures in manners.items():
+                yield (
+                    EVALUATION_LABELS[name],
+                    TEMPERATURE_LABELS[manner],
+                    *(format_figure(figures[key]) for key in REPORTED),
+                )
 
     @property
     def head(self) -> tuple[str, ...]:
         """What the columns of `rows` are called."""
-        return ("policy", "asked", *SHOWN.values())
+        return ("policy", "asked", *REPORTED.values())
 
 
-def reported(plan: Plan, scores: Mapping[str, Scores], half: Episodes, seconds: Mapping[str, Any]) -> Report:
+def write_report(
+    plan: DemoPlan, scores: Mapping[str, ScoresByTemperature], half: EpisodeConfig, seconds: Mapping[str, Any]
+) -> DemoReport:
     """The report, written into the demo's folder: report.json, report.html, plot.svg and plot.png."""
-    made = report(scores, half, seconds)
+    report = make_report(scores, half, seconds)
     lines = list(read_metrics(Path(plan.rl.out) / "metrics.jsonl"))
     about = {
         "seed": plan.rl.seed,
@@ -204,97 +212,114 @@ def reported(plan: Plan, scores: Mapping[str, Scores], half: Episodes, seconds: 
         "rl": plan.rl.plain(),
         "sft": plan.sft.plain(),
     }
-    replace(plan.place("report.json"), json.dumps({**made.data, "settings": about}, indent=1) + "\n")
-    run = Group("rewards", (lines,), made.data["evaluations"]["before"][HEAD], made.data["evaluations"]["after"][HEAD])
+    replace(plan.place("report.json"), json.dumps({**report.data, "settings": about}, indent=1) + "\n")
+    run = PlottedRuns(
+        "rewards",
+        (lines,),
+        report.data["evaluations"]["before"][TARGET_TEMPERATURE],
+        report.data["evaluations"]["after"][TARGET_TEMPERATURE],
+    )
     try:
-        drawing = drawn([run], PANELS, plan.place("plot.png"))
+        drawing = plot([run], PANELS, plan.place("plot.png"))
     except MissingExtraError as error:
-        drawing, told = "", f"<p>{escape(str(error))}</p>"
+        drawing, notice = "", f"<p>{escape(str(error))}</p>"
     else:
         replace(plan.place("plot.svg"), drawing)
-        told = ""
-    replace(plan.place("report.html"), html(made, drawing, told))
-    return made
+        notice = ""
+    replace(plan.place("report.html"), report_page(report, drawing, notice))
+    return report
 
 
-def report(scores: Mapping[str, Scores], half: Episodes, seconds: Mapping[str, Any]) -> Report:
+def make_report(
+    scores: Mapping[str, ScoresByTemperature], half: EpisodeConfig, seconds: Mapping[str, Any]
+) -> DemoReport:
     """All figures from the scores of `before`, `after`, `half` and `half_unpruned`, each by manner."""
-    gains = {manner: gain(scores["after"][manner], scores["before"][manner]) for manner in scores["after"]}
-    halves = {manner: gain(scores["half"][manner], scores["half_unpruned"][manner]) for manner in scores["half"]}
-    evaluations = {name: {manner: figures(found) for manner, found in each.items()} for name, each in scores.items()}
-    over = sum(found["violations"] for each in evaluations.values() for found in each.values())
-    minutes = sum(one["seconds"] for one in seconds.values()) / 60
-    whole = all(one["whole"] for one in seconds.values())
+    gains = {manner: paired_gain(scores["after"][manner], scores["before"][manner]) for manner in scores["after"]}
+    halves = {manner: paired_gain(scores["half"][manner], scores["half_unpruned"][manner]) for manner in scores["half"]}
+    evaluations = {
+        name: {manner: summarize(values) for manner, values in each.items()} for name, each in scores.items()
+    }
+    over = sum(results["violations"] for each in evaluations.values() for results in each.values())
+    minutes = sum(second["seconds"] for second in seconds.values()) / 60
+    complete = all(second["whole"] for second in seconds.values())
     targets = (
-        gained(gains[HEAD]),
-        accurate(evaluations["after"][HEAD]["prune_accuracy"]),
-        Target("budget violations", str(over), "0", over == 0),
-        better(halves[HEAD]),
-        lasted(minutes, whole=whole),
+        gain_target(gains[TARGET_TEMPERATURE]),
+        accuracy_target(evaluations["after"][TARGET_TEMPERATURE]["prune_accuracy"]),
+        DemoTarget("budget violations", str(over), "0", over == 0),
+        half_window_target(halves[TARGET_TEMPERATURE]),
+        time_target(minutes, complete=complete),
     )
     data = {
         "evaluations": evaluations,
-        "gain": {manner: asdict(one) for manner, one in gains.items()},
-        "half_window": {"window": half.window, "gain": {manner: asdict(one) for manner, one in halves.items()}},
-        "targets": [asdict(one) for one in targets],
+        "gain": {manner: asdict(item) for manner, item in gains.items()},
+        "half_window": {"window": half.window, "gain": {manner: asdict(item) for manner, item in halves.items()}},
+        "targets": [asdict(target) for target in targets],
         "seconds": dict(seconds),
     }
-    return Report(data, targets)
+    return DemoReport(data, targets)
 
 
-def gained(found: Figure) -> Target:
+def gain_target(gain: Figure) -> DemoTarget:
     """The target for the gain of output recall."""
-    wanted = f">= +{GAIN:.3f}, low > +{SURE:.3f}"
-    return Target("recall, rewards less lessons", signed(found), wanted, found.mean >= GAIN and found.low > SURE)
+    target = f">= +{GAIN:.3f}, low > +{SURE:.3f}"
+    return DemoTarget(
+        "recall, rewards less lessons", format_difference(gain), target, gain.mean >= GAIN and gain.low > SURE
+    )
 
 
-def accurate(found: float | None) -> Target:
+def accuracy_target(accuracy: float | None) -> DemoTarget:
     """The target for the accuracy of prunes."""
-    reached = found is not None and found >= ACCURACY
-    return Target("prune accuracy", shown(found), f">= {ACCURACY:.3f}", reached)
+    reached = accuracy is not None and accuracy >= ACCURACY
+    return DemoTarget("prune accuracy", format_figure(accuracy), f">= {ACCURACY:.3f}", reached)
 
 
-def better(found: Figure) -> Target:
+def half_window_target(gain: Figure) -> DemoTarget:
     """The target for half the window."""
-    return Target("half window, pruning less not", signed(found), "low > 0", found.low > 0)
+    return DemoTarget("half window, pruning less not", format_difference(gain), "low > 0", gain.low > 0)
 
 
-def lasted(minutes: float, *, whole: bool) -> Target:
+def time_target(minutes: float, *, complete: bool) -> DemoTarget:
     """The target for the time of a seed; where not the `whole` of it was measured, it is not reached."""
-    found = f"{'' if whole else 'more than '}{minutes:.1f}"
-    return Target("minutes", found, f"<= {MINUTES:.0f}", whole and minutes <= MINUTES)
+    elapsed = f"{'' if complete else 'more than '}{minutes:.1f}"
+    return DemoTarget("minutes", elapsed, f"<= {MINUTES:.0f}", complete and minutes <= MINUTES)
 
 
-def signed(found: Figure) -> str:
+def format_difference(difference: Figure) -> str:
     """A difference with its interval."""
-    return f"{found.mean:+.3f} [{found.low:+.3f}, {found.high:+.3f}]"
+    return f"{difference.mean:+.3f} [{difference.low:+.3f}, {difference.high:+.3f}]"
 
 
-def shown(found: Any) -> str:
+def format_figure(value: Any) -> str:
     """A figure as a table has it."""
-    if found is None:
+    if value is None:
         return "none"
-    if isinstance(found, Mapping):
-        return f"{found['mean']:.3f} [{found['low']:.3f}, {found['high']:.3f}]"
-    return f"{found:.3f}" if isinstance(found, float) else str(found)
+    if isinstance(value, Mapping):
+        return f"{value['mean']:.3f} [{value['low']:.3f}, {value['high']:.3f}]"
+    return f"{value:.3f}" if isinstance(value, float) else str(value)
 
 
-def html(made: Report, drawing: str, told: str) -> str:
+def report_page(report: DemoReport, drawing: str, notice: str) -> str:
     """The page: targets, evaluations, plot, seconds. It needs no server and no network."""
-    targets = [(one.name, one.found, one.wanted, "reached" if one.reached else "missed") for one in made.targets]
-    seconds = [
-        (name, f"{one['seconds']:,.0f}" + ("" if one["whole"] else " and more"))
-        for name, one in made.data["seconds"].items()
+    targets = [
+        (target.name, target.found, target.wanted, "reached" if target.reached else "missed")
+        for target in report.targets
     ]
-    half, placed = made.data["half_window"]["window"], made.data["evaluations"]["after"][HEAD]["median_placed"]
+    seconds = [
+        (name, f"{item['seconds']:,.0f}" + ("" if item["whole"] else " and more"))
+        for name, item in report.data["seconds"].items()
+    ]
+    half, placed = (
+        report.data["half_window"]["window"],
+        report.data["evaluations"]["after"][TARGET_TEMPERATURE]["median_placed"],
+    )
     body = (
         "<h1>A tiny policy learns to search and prune</h1>"
         "<p>Means over held-out questions with bootstrap 95&nbsp;% intervals. The targets are about answers sampled at "
         f"temperature 1. Half the window is {half} tokens; the median episode places {placed:g} in its context, "
         "pruned ones too. <i>Unpruned</i> is that window with the policy's prunes not carried out.</p>"
         f"{_table(('figure', 'found', 'target', ''), targets)}"
-        f"<h2>Held-out questions</h2>{_table(made.head, list(made.rows()))}"
-        f"<h2>While it trains by rewards</h2><figure>{drawing}</figure>{told}"
+        f"<h2>Held-out questions</h2>{_table(report.head, list(report.rows()))}"
+        f"<h2>While it trains by rewards</h2><figure>{drawing}</figure>{notice}"
         f"<p>{escape(LEGEND)}</p>"
         f"<h2>Seconds</h2>{_table(('phase', 'seconds'), seconds)}"
     )
@@ -302,6 +327,6 @@ def html(made: Report, drawing: str, told: str) -> str:
 
 
 def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    top = "".join(f"<th>{escape(one)}</th>" for one in head)
-    body = "".join("<tr>" + "".join(f"<td>{escape(one)}</td>" for one in row) + "</tr>" for row in rows)
+    top = "".join(f"<th>{escape(item)}</th>" for item in head)
+    body = "".join("<tr>" + "".join(f"<td>{escape(item)}</td>" for item in row) + "</tr>" for row in rows)
     return f'<div class="scroll"><table><thead><tr>{top}</tr></thead><tbody>{body}</tbody></table></div>'

@@ -47,7 +47,7 @@ def tiny_tokenizer(texts: Iterable[str], *, size: int = 2_048) -> Tokenizer:
 
     if size < 256 + len(SPECIALS):
         raise ConfigError(f"a vocabulary needs {256 + len(SPECIALS)} tokens at least; got {size}")
-    tokenizer = _shaped(Tokenizer(models.BPE()))
+    tokenizer = _with_o200k_splits(Tokenizer(models.BPE()))
     specials = [AddedToken(text, special=True, normalized=False) for text in SPECIALS]
     trainer = trainers.BpeTrainer(
         vocab_size=size,
@@ -61,7 +61,7 @@ def tiny_tokenizer(texts: Iterable[str], *, size: int = 2_048) -> Tokenizer:
 
 def own_tokenizer(size: int = 2_048) -> Tokenizer:
     """A small vocabulary learned from this package's own prompts."""
-    return tiny_tokenizer(_own_texts(), size=size)
+    return tiny_tokenizer(_prompt_texts(), size=size)
 
 
 @cache
@@ -78,9 +78,9 @@ def harmony_tokenizer() -> Tokenizer:
     spelled = {token: "".join(letters[byte] for byte in token) for token in ids}
     vocabulary = HarmonyVocabulary()
     names = sorted(harmony_encoding().special_tokens_set, key=lambda name: (vocabulary.special(name), name))
-    data = json.loads(_shaped(Tokenizer(models.BPE(ignore_merges=True))).to_str())
+    data = json.loads(_with_o200k_splits(Tokenizer(models.BPE(ignore_merges=True))).to_str())
     data["model"]["vocab"] = {spelled[token]: index for token, index in ids.items()}
-    data["model"]["merges"] = [(spelled[left], spelled[right]) for left, right in _merges(ids)]
+    data["model"]["merges"] = [(spelled[remaining], spelled[right]) for remaining, right in _merges(ids)]
     data["added_tokens"] = [{**_ADDED, "id": vocabulary.special(name), "content": name} for name in names]
     return Tokenizer.from_str(json.dumps(data))
 
@@ -91,8 +91,8 @@ def for_transformers(tokenizer: Tokenizer) -> Any:
         import transformers
     except ImportError:
         raise MissingExtraError("transformers", "train") from None
-    made: Any = transformers.PreTrainedTokenizerFast
-    return made(
+    result: Any = transformers.PreTrainedTokenizerFast
+    return result(
         tokenizer_object=tokenizer,
         bos_token="<|startoftext|>",  # noqa: S106 - tokens of another kind
         eos_token="<|return|>",  # noqa: S106
@@ -126,8 +126,8 @@ def tiny_gpt_oss(
     except ImportError as error:
         raise MissingExtraError(error.name or "transformers", "train") from None
     texts = list(texts)
-    made = harmony_tokenizer() if size is None else tiny_tokenizer(texts, size=size) if texts else own_tokenizer(size)
-    tokenizer = for_transformers(made)
+    result = harmony_tokenizer() if size is None else tiny_tokenizer(texts, size=size) if texts else own_tokenizer(size)
+    tokenizer = for_transformers(result)
     config = tiny_config(tokenizer, hidden=hidden, layers=layers, experts=experts, positions=positions, yarn=yarn)
     with torch.random.fork_rng():
         torch.manual_seed(seed)
@@ -203,7 +203,7 @@ CHAT_TEMPLATE = (
 _ADDED = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False, "special": True}
 
 
-def _shaped(tokenizer: Tokenizer) -> Tokenizer:
+def _with_o200k_splits(tokenizer: Tokenizer) -> Tokenizer:
     """The tokenizer cutting text as o200k does, over bytes."""
     from tokenizers import Regex, decoders, pre_tokenizers
 
@@ -234,11 +234,11 @@ def _merges(ids: dict[bytes, int]) -> Iterator[tuple[bytes, bytes]]:
 def _byte_letters() -> dict[int, str]:
     """The printable letter that byte-level BPE writes for each byte (GPT-2's table)."""
     printable = [*range(33, 127), *range(161, 173), *range(174, 256)]
-    others = [byte for byte in range(256) if byte not in printable]
-    return {byte: chr(byte) for byte in printable} | {byte: chr(256 + index) for index, byte in enumerate(others)}
+    rest = [byte for byte in range(256) if byte not in printable]
+    return {byte: chr(byte) for byte in printable} | {byte: chr(256 + index) for index, byte in enumerate(rest)}
 
 
-def _own_texts() -> list[str]:
+def _prompt_texts() -> list[str]:
     """This package's prompts and the openings made of them."""
     from context_agent.policies.renderers.harmony import HarmonyRenderer
     from context_agent.profiles import context_1, default

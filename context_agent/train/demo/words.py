@@ -27,8 +27,10 @@ PAD, UNKNOWN, OPEN, GO, END = "<pad>", "<unk>", "<question>", "<go>", "<end>"
 SPECIALS = (PAD, UNKNOWN, OPEN, GO, END)
 VERBS = ("search", "keep", "prune", "restore", "rank")
 THOUGHT = "so"
-SPAWNS = "spawn"
-SWARM = f"{SPAWNS} searchers document documents nothing failed out time no were started tasks not given before empty"
+SPAWN_WORD = "spawn"
+SWARM_WORDS = (
+    f"{SPAWN_WORD} searchers document documents nothing failed out time no were started tasks not given before empty"
+)
 """More words for a world with a swarm: the call, and what is told of sub-agents."""
 _COMMON = (THOUGHT, "no", "results", "found", "error", *VERBS, *"0123456789", *".,:;?[]/")
 _WORD = re.compile(r"[a-z]+|\d|[.,:;?\[\]/]")
@@ -38,7 +40,7 @@ _EDITS = {"keep": ("prune_chunks", "all_but"), "prune": ("prune_chunks", "chunk_
 }
 
 
-def profile() -> Profile:
+def words_profile() -> Profile:
     """The harness as it looks to such a model: no instructions, a name for a header, short refusals."""
     return Profile(
         name="words",
@@ -54,7 +56,7 @@ def profile() -> Profile:
     )
 
 
-class Words:
+class WordRenderer:
     """Spells prompts and reads replies in whole words."""
 
     name = "words"
@@ -62,9 +64,9 @@ class Words:
 
     def __init__(self, texts: Iterable[str]) -> None:
         """The vocabulary is the words of the texts; any other reads as unknown."""
-        words = sorted({word for text in texts for word in _words(text)} | set(_COMMON))
+        words = sorted({word for text in texts for word in _split_words(text)} | set(_COMMON))
         self.words = (*SPECIALS, *words)
-        self._ids = {word: place for place, word in enumerate(self.words)}
+        self._ids = {word: index for index, word in enumerate(self.words)}
         self.counter_name = f"words:{len(self.words)}"
         self.stop: Ids = (self._ids[END],)
 
@@ -80,16 +82,16 @@ class Words:
 
         inner = Tokenizer(models.WordLevel(dict(self._ids), unk_token=UNKNOWN))
         inner.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
-        made: Any = PreTrainedTokenizerFast
-        return made(tokenizer_object=inner, pad_token=PAD, unk_token=UNKNOWN, bos_token=GO, eos_token=END)
+        result: Any = PreTrainedTokenizerFast
+        return result(tokenizer_object=inner, pad_token=PAD, unk_token=UNKNOWN, bos_token=GO, eos_token=END)
 
     def encode(self, text: str) -> Ids:
         """The text's words; what marks a chunk in an id is left out."""
-        return tuple(self._ids.get(word, self._ids[UNKNOWN]) for word in _words(text))
+        return tuple(self._ids.get(word, self._ids[UNKNOWN]) for word in _split_words(text))
 
     def decode(self, ids: Sequence[int]) -> str:
         """The words with spaces between them."""
-        return " ".join(self.words[one] if 0 <= one < len(self.words) else UNKNOWN for one in ids)
+        return " ".join(self.words[item] if 0 <= item < len(self.words) else UNKNOWN for item in ids)
 
     def opening(self, profile: Profile) -> Opening:
         """No instructions: the question between two marks."""
@@ -103,31 +105,31 @@ class Words:
     def reply(self, action: Action) -> Ids:
         """A thought if there is one, then calls with semicolons between them, or the ranking."""
         thought = action.text.partition(";")[0].strip() if action.text.startswith(f"{THOUGHT} ") else ""
-        said = [_said(call) for call in action.calls]
-        if not said:
-            said = [f"rank {_listed(item.id for item in action.ranking or ())}"]
+        text = [_spell_call(call) for call in action.calls]
+        if not text:
+            text = [f"rank {_list_ids(item.id for item in action.ranking or ())}"]
         if thought:
-            said.insert(0, thought)
-        return (*self.encode(" ; ".join(said)), *self.stop)
+            text.insert(0, thought)
+        return (*self.encode(" ; ".join(text)), *self.stop)
 
     def parse(self, ids: Sequence[int]) -> Action:
         """The calls of a reply; a ranking only where no call stands beside it. Thoughts stay in its text."""
-        end = next((place for place, one in enumerate(ids) if one in self.stop), len(ids))
+        end = next((index for index, item in enumerate(ids) if item in self.stop), len(ids))
         text = self.decode(ids[:end])
         parts = [part.split() for part in text.split(";") if part.strip()]
-        calls = tuple(_call(part) for part in parts if part[0] not in {"rank", THOUGHT})
+        calls = tuple(_parse_call(part) for part in parts if part[0] not in {"rank", THOUGHT})
         ranked = [_ids(part[1:]) for part in parts if part[0] == "rank"]
         if calls or not ranked:
             return Action(calls, text=text)
-        return Action(ranking=tuple(RankedId(one) for one in ranked[-1]), text=text)
+        return Action(ranking=tuple(RankedId(item) for item in ranked[-1]), text=text)
 
 
-def _words(text: str) -> list[str]:
+def _split_words(text: str) -> list[str]:
     return _WORD.findall(_INDEX.sub("", text.lower()))
 
 
-def _listed(ids: Iterable[str]) -> str:
-    return " , ".join(_INDEX.sub("", one).replace("-", " ") for one in ids)
+def _list_ids(ids: Iterable[str]) -> str:
+    return " , ".join(_INDEX.sub("", item).replace("-", " ") for item in ids)
 
 
 def _ids(words: Sequence[str]) -> list[str]:
@@ -135,24 +137,24 @@ def _ids(words: Sequence[str]) -> list[str]:
     return ["-".join(name.split()) for name in names if name.strip()]
 
 
-def _said(call: ToolCall) -> str:
+def _spell_call(call: ToolCall) -> str:
     arguments = call.arguments if not isinstance(call.arguments, str) else {}
     if call.name == SPAWN:
-        return f"{SPAWNS} {' , '.join(arguments.get('tasks', ()))}"
+        return f"{SPAWN_WORD} {' , '.join(arguments.get('tasks', ()))}"
     for verb, (name, key) in _EDITS.items():
         if call.name == name and key in arguments:
-            return f"{verb} {_listed(arguments[key])}"
+            return f"{verb} {_list_ids(arguments[key])}"
     return f"search {arguments.get('query', '')}"
 
 
-def _call(words: Sequence[str]) -> ToolCall:
+def _parse_call(words: Sequence[str]) -> ToolCall:
     verb, rest = words[0], words[1:]
     if verb == "search":
         return ToolCall("search_corpus", {"query": " ".join(rest)})
-    if verb == SPAWNS:
+    if verb == SPAWN_WORD:
         tasks = " ".join(rest).split(",")
         return ToolCall(SPAWN, {"tasks": [task.strip() for task in tasks if task.strip()]})
     if verb in _EDITS:
         name, key = _EDITS[verb]
-        return ToolCall(name, {key: [f"{one}_0" for one in _ids(rest)]})
+        return ToolCall(name, {key: [f"{item}_0" for item in _ids(rest)]})
     return ToolCall(verb, {})

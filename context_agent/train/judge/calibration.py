@@ -29,26 +29,36 @@ from context_agent.questions import Question
 from context_agent.retrieval.protocol import Corpus
 from context_agent.synth_data.agreement import Figure, cohen_kappa, equal_share, figure
 from context_agent.synth_data.folder import write_json
-from context_agent.train.config import Note, Run
-from context_agent.train.judge.judge import YES, Bench, Judge, Ranking, Verdict, golden, ranking, reasons, refuse_alone
+from context_agent.train.config import Notify, RunConfig
+from context_agent.train.judge.judge import (
+    YES_SCORE,
+    JudgedRanking,
+    JudgePool,
+    JudgeVerdict,
+    RankingJudge,
+    absence_reasons,
+    final_ranking,
+    has_gold,
+    refuse_judge_alone,
+)
 from context_agent.trajectory_file import read
 from context_agent.types import RankedChunk, RankedDocument
 
 SCHEMA = 1
-LEAST = 10
+MIN_RANKINGS = 10
 """Good and bad rankings that a calibration needs of each, at least."""
-ALWAYS = 0.9
+ALWAYS_YES = 0.9
 """Share of the bad rankings from which on a judge that accepts them is said to say always yes."""
-Bins = {"none": (0.0, 0.0), "some": (0.0, 1.0), "all": (1.0, 1.0)}
+RECALL_BINS = {"none": (0.0, 0.0), "some": (0.0, 1.0), "all": (1.0, 1.0)}
 """Shares of the gold found, as the table has them."""
 
 
 @dataclass(frozen=True, slots=True)
-class Labelled:
+class LabelledRanking:
     """A ranking with what the gold says of it."""
 
     question_id: str
-    ranking: Ranking
+    ranking: JudgedRanking
     recall: float
     precision: float
 
@@ -59,7 +69,7 @@ class Labelled:
 
 
 @dataclass(frozen=True, slots=True)
-class Pair:
+class JudgedPair:
     """A label and a score; `good` is what the gold says, `yes` what the judge says."""
 
     recall: float
@@ -70,7 +80,7 @@ class Pair:
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class RecallBin:
     """Rankings that found none, some or all of the gold: how many, their mean score, and the share of yes."""
 
     found: str
@@ -80,7 +90,7 @@ class Row:
 
 
 @dataclass(frozen=True, slots=True)
-class Calibration:
+class JudgeCalibration:
     """The report. `problems` are reasons not to trust the judge, `warnings` what should be known of it.
 
     `figures` have their interval over questions: accuracy, kappa, auc, the rank correlation with recall and with F1,
@@ -93,7 +103,7 @@ class Calibration:
     absent: Mapping[str, int]
     good: int
     figures: Mapping[str, Figure]
-    table: tuple[Row, ...]
+    table: tuple[RecallBin, ...]
     problems: tuple[str, ...]
     warnings: tuple[str, ...]
     cost: Mapping[str, float]
@@ -109,113 +119,120 @@ class Calibration:
 
 
 def calibrate(
-    labelled: Sequence[Labelled], judge: Judge, *, good: float = 1.0, yes: float = YES, seed: int = 0
-) -> Calibration:
+    labelled: Sequence[LabelledRanking],
+    judge: RankingJudge,
+    *,
+    good: float = 1.0,
+    yes: float = YES_SCORE,
+    seed: int = 0,
+) -> JudgeCalibration:
     """Asks the judge about every ranking. One with a recall of at least `good` is good; a score from `yes` on says so.
 
     Raises `DataError` where there is nothing to ask about, or not one verdict came.
     """
     if not labelled:
         raise DataError("there is no labelled ranking to compare the judge with")
-    verdicts = judge.verdicts([one.ranking for one in labelled])
+    verdicts = judge.verdicts([item.ranking for item in labelled])
     units = _units(labelled, verdicts, good, yes)
-    absent = reasons(verdicts)
+    absent = absence_reasons(verdicts)
     if not units:
-        detail = next((one.detail for one in verdicts if one.detail), "")
+        detail = next((verdict.detail for verdict in verdicts if verdict.detail), "")
         raise DataError(f"not one verdict of the judge: {absent} ({detail})")
     pairs = [pair for unit in units for pair in unit]
-    figures = {name: figure(units, _over(statistic), seed) for name, statistic in STATISTICS.items()}
-    return Calibration(
+    figures = {name: figure(units, _over_units(statistic), seed) for name, statistic in STATISTICS.items()}
+    return JudgeCalibration(
         identity=judge.identity,
         questions=len(units),
         rankings=len(pairs),
         absent=absent,
         good=sum(pair.good for pair in pairs),
         figures=figures,
-        table=tuple(_row(name, pairs) for name in Bins),
+        table=tuple(_recall_bin(name, pairs) for name in RECALL_BINS),
         problems=tuple(_problems(pairs, figures)),
         warnings=tuple(_warnings(figures, len(labelled), sum(absent.values()))),
         cost=judge.metrics(),
     )
 
 
-def save(path: Path, made: Calibration) -> None:
+def save_calibration(path: Path, result: JudgeCalibration) -> None:
     """Writes the report, all or nothing."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    write_json(path, made.to_json())
+    write_json(path, result.to_json())
 
 
-def vouched(path: str | Path, identity: Mapping[str, Any]) -> list[str]:
+def check_calibration(path: str | Path, identity: Mapping[str, Any]) -> list[str]:
     """The warnings of a calibration that vouches for a judge.
 
     Raises `ConfigError` for a file that is none, is of another judge, or says that the judge cannot be trusted.
     """
     try:
-        found = json.loads(Path(path).read_text(encoding="utf-8"))
-        if found["schema"] > SCHEMA:
-            raise ConfigError(f"{path} has schema {found['schema']}; this version reads up to {SCHEMA}")
-        was, problems, warnings = dict(found["identity"]), list(found["problems"]), list(found["warnings"])
+        result = json.loads(Path(path).read_text(encoding="utf-8"))
+        if result["schema"] > SCHEMA:
+            raise ConfigError(f"{path} has schema {result['schema']}; this version reads up to {SCHEMA}")
+        was, problems, warnings = dict(result["identity"]), list(result["problems"]), list(result["warnings"])
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise ConfigError(f"{path} is no calibration of `ctx1 train judge-check` ({error})") from None
-    other = [
+    second = [
         f"{key} was {was.get(key)!r} and is {identity[key]!r}" for key in identity if was.get(key) != identity[key]
     ]
-    if other:
-        raise ConfigError(f"{path} is of another judge: {', '.join(other)}. Run `ctx1 train judge-check` again")
+    if second:
+        raise ConfigError(f"{path} is of another judge: {', '.join(second)}. Run `ctx1 train judge-check` again")
     if problems:
         raise ConfigError(
             f"{path} says not to trust this judge: {'; '.join(map(str, problems))}. Take another model or rubric, or "
             "set judge.uncalibrated = true"
         )
-    return [str(one) for one in warnings]
+    return [str(warning) for warning in warnings]
 
 
-def _units(labelled: Sequence[Labelled], verdicts: Sequence[Verdict], good: float, yes: float) -> list[list[Pair]]:
+def _units(
+    labelled: Sequence[LabelledRanking], verdicts: Sequence[JudgeVerdict], good: float, yes: float
+) -> list[list[JudgedPair]]:
     """The pairs of each question, in an order that does not depend on the order of judging."""
-    units: dict[str, list[Pair]] = defaultdict(list)
-    for one, verdict in zip(labelled, verdicts, strict=True):
+    units: dict[str, list[JudgedPair]] = defaultdict(list)
+    for item, verdict in zip(labelled, verdicts, strict=True):
         if verdict.score is not None:
-            said = Pair(one.recall, one.f1, verdict.score, one.recall >= good, verdict.score >= yes)
-            units[one.question_id].append(said)
+            text = JudgedPair(item.recall, item.f1, verdict.score, item.recall >= good, verdict.score >= yes)
+            units[item.question_id].append(text)
     return [units[name] for name in sorted(units)]
 
 
-def _accuracy(pairs: Sequence[Pair]) -> float | None:
-    return equal_share([(one.good, one.yes) for one in pairs])
+def _accuracy(pairs: Sequence[JudgedPair]) -> float | None:
+    return equal_share([(pair.good, pair.yes) for pair in pairs])
 
 
-def _kappa(pairs: Sequence[Pair]) -> float | None:
-    return cohen_kappa([(one.good, one.yes) for one in pairs])
+def _kappa(pairs: Sequence[JudgedPair]) -> float | None:
+    return cohen_kappa([(pair.good, pair.yes) for pair in pairs])
 
 
-def _auc(pairs: Sequence[Pair]) -> float | None:
+def _auc(pairs: Sequence[JudgedPair]) -> float | None:
     """By the rank sum of the good ones."""
-    good = np.array([one.good for one in pairs])
+    good = np.array([pair.good for pair in pairs])
     count = int(good.sum())
     if not count or count == len(pairs):
         return None
-    ranks = _ranks(np.array([one.score for one in pairs]))
+    ranks = _ranks(np.array([pair.score for pair in pairs]))
     return float((ranks[good].sum() - count * (count + 1) / 2) / (count * (len(pairs) - count)))
 
 
-def _correlation(of: Callable[[Pair], float]) -> Callable[[Sequence[Pair]], float | None]:
-    def spearman(pairs: Sequence[Pair]) -> float | None:
-        one, other = (_ranks(np.array([value(pair) for pair in pairs])) for value in (of, lambda pair: pair.score))
-        spread = float(one.std() * other.std())
-        return float(((one - one.mean()) * (other - other.mean())).mean()) / spread if spread else None
+def _correlation(of: Callable[[JudgedPair], float]) -> Callable[[Sequence[JudgedPair]], float | None]:
+    def spearman(pairs: Sequence[JudgedPair]) -> float | None:
+        item, second = (_ranks(np.array([value(pair) for pair in pairs])) for value in (of, lambda pair: pair.score))
+        spread = float(item.std() * second.std())
+        return float(((item - item.mean()) * (second - second.mean())).mean()) / spread if spread else None
 
     return spearman
 
 
-def _share_of_yes(good: bool) -> Callable[[Sequence[Pair]], float | None]:
-    def share(pairs: Sequence[Pair]) -> float | None:
-        said = [float(one.yes) for one in pairs if one.good is good]
-        return fmean(said) if said else None
+def _share_of_yes(good: bool) -> Callable[[Sequence[JudgedPair]], float | None]:
+    def share(pairs: Sequence[JudgedPair]) -> float | None:
+        text = [float(pair.yes) for pair in pairs if pair.good is good]
+        return fmean(text) if text else None
 
     return share
 
 
-STATISTICS: Mapping[str, Callable[[Sequence[Pair]], float | None]] = {
+STATISTICS: Mapping[str, Callable[[Sequence[JudgedPair]], float | None]] = {
     "accuracy": _accuracy,
     "kappa": _kappa,
     "auc": _auc,
@@ -227,60 +244,60 @@ STATISTICS: Mapping[str, Callable[[Sequence[Pair]], float | None]] = {
 """What is computed of all pairs; None where it is not defined."""
 
 
-def _over(
-    statistic: Callable[[Sequence[Pair]], float | None],
-) -> Callable[[Sequence[list[Pair]]], float | None]:
+def _over_units(
+    statistic: Callable[[Sequence[JudgedPair]], float | None],
+) -> Callable[[Sequence[list[JudgedPair]]], float | None]:
     return lambda units: statistic([pair for unit in units for pair in unit])
 
 
 def _ranks(values: NDArray[np.float64]) -> NDArray[np.float64]:
     """Ranks from 1; equal values share the mean of theirs."""
-    _, place, counts = np.unique(values, return_inverse=True, return_counts=True)
+    _, position, counts = np.unique(values, return_inverse=True, return_counts=True)
     last = np.cumsum(counts)
-    shared: NDArray[np.float64] = (last - (counts - 1) / 2)[place]
+    shared: NDArray[np.float64] = (last - (counts - 1) / 2)[position]
     return shared
 
 
-def _row(name: str, pairs: Sequence[Pair]) -> Row:
-    low, high = Bins[name]
-    inside = [one for one in pairs if (low < one.recall < high if low < high else one.recall == low)]
+def _recall_bin(name: str, pairs: Sequence[JudgedPair]) -> RecallBin:
+    low, high = RECALL_BINS[name]
+    inside = [pair for pair in pairs if (low < pair.recall < high if low < high else pair.recall == low)]
     if not inside:
-        return Row(name, 0, None, None)
-    return Row(name, len(inside), fmean(one.score for one in inside), fmean(float(one.yes) for one in inside))
+        return RecallBin(name, 0, None, None)
+    return RecallBin(name, len(inside), fmean(item.score for item in inside), fmean(float(item.yes) for item in inside))
 
 
-def _problems(pairs: Sequence[Pair], figures: Mapping[str, Figure]) -> list[str]:
-    good = sum(one.good for one in pairs)
-    if min(good, len(pairs) - good) < LEAST:
-        return [f"{good} good and {len(pairs) - good} bad rankings: at least {LEAST} of each are needed"]
-    found = figures["auc"]
-    if found.low is None or found.low <= 0.5:
-        return [f"it cannot tell good rankings from bad ones: an AUC of {found}, and chance is 0.5"]
+def _problems(pairs: Sequence[JudgedPair], figures: Mapping[str, Figure]) -> list[str]:
+    good = sum(pair.good for pair in pairs)
+    if min(good, len(pairs) - good) < MIN_RANKINGS:
+        return [f"{good} good and {len(pairs) - good} bad rankings: at least {MIN_RANKINGS} of each are needed"]
+    result = figures["auc"]
+    if result.low is None or result.low <= 0.5:
+        return [f"it cannot tell good rankings from bad ones: an AUC of {result}, and chance is 0.5"]
     return []
 
 
-def _warnings(figures: Mapping[str, Figure], asked: int, absent: int) -> list[str]:
-    found = []
+def _warnings(figures: Mapping[str, Figure], questions: int, absent: int) -> list[str]:
+    results = []
     to_bad, to_good = figures["yes_to_bad"].value, figures["yes_to_good"].value
-    if to_bad is not None and to_bad >= ALWAYS:
-        found.append(f"it says yes to {to_bad:.0%} of the bad rankings: it always says yes")
-    if to_good is not None and to_good <= 1 - ALWAYS:
-        found.append(f"it says yes to {to_good:.0%} of the good rankings: it always says no")
-    if absent > asked / 20:
-        found.append(f"{absent} of {asked} rankings have no verdict")
-    return found
+    if to_bad is not None and to_bad >= ALWAYS_YES:
+        results.append(f"it says yes to {to_bad:.0%} of the bad rankings: it always says yes")
+    if to_good is not None and to_good <= 1 - ALWAYS_YES:
+        results.append(f"it says yes to {to_good:.0%} of the good rankings: it always says no")
+    if absent > questions / 20:
+        results.append(f"{absent} of {questions} rankings have no verdict")
+    return results
 
 
-PLACES = 5
+RANKING_LENGTH = 5
 """Documents of a ranking that is made up."""
 
 
-def played(
+def recorded_rankings(
     paths: Iterable[Path], questions: Sequence[Question], corpus: Corpus | None, note: Callable[[str], None]
-) -> Iterator[Labelled]:
+) -> Iterator[LabelledRanking]:
     """The rankings that recorded episodes ended with, for questions with gold; others are passed over, and counted."""
-    by_id = {one.id: one for one in questions if golden(one)}
-    by_text = {normalised(one.question): one for one in by_id.values()}
+    by_id = {question.id: question for question in questions if has_gold(question)}
+    by_text = {normalised(item.question): item for item in by_id.values()}
     foreign = 0
     for path in paths:
         try:
@@ -293,54 +310,54 @@ def played(
         if question is None or trajectory.end is None:
             foreign += 1
             continue
-        yield _labelled(question, ranking(question, trajectory), gold_of(question, corpus))
+        yield _label_ranking(question, final_ranking(question, trajectory), gold_of(question, corpus))
     if foreign:
         note(f"{foreign} trajectories are cut, or of no question with gold here")
 
 
-def made_up(corpus: Corpus, questions: Iterable[Question], *, seed: int = 0) -> Iterator[Labelled]:
+def synthetic_rankings(corpus: Corpus, questions: Iterable[Question], *, seed: int = 0) -> Iterator[LabelledRanking]:
     """Three rankings a question, of `PLACES` documents each: with all its gold, with half of it, and with none.
 
     The other places have what a search for the question brings up and is not gold; the order is drawn. Questions whose
     gold is not in the corpus are passed over.
     """
     for question in questions:
-        gold = gold_of(question, corpus) if golden(question) else Gold(0)
-        found = _gold_documents(gold, corpus)
-        if not found or gold.missing:
+        gold = gold_of(question, corpus) if has_gold(question) else Gold(0)
+        result = _gold_documents(gold, corpus)
+        if not result or gold.missing:
             continue
-        others = _lookalikes(question, gold, corpus)
+        rest = _distractors(question, gold, corpus)
         for share in (1.0, 0.5, 0.0):
-            kept = found[: round(len(found) * share)] if share else []
-            documents = [*kept, *others[: max(1, PLACES - len(kept))]]
+            remaining = result[: round(len(result) * share)] if share else []
+            documents = [*remaining, *rest[: max(1, RANKING_LENGTH - len(remaining))]]
             random.Random(f"{seed}:{question.id}:{share}").shuffle(documents)
-            shown = Ranking(question.question, tuple(documents), question.answer)
-            yield _labelled(question, shown, gold)
+            visible = JudgedRanking(question.question, tuple(documents), question.answer)
+            yield _label_ranking(question, visible, gold)
 
 
-def _labelled(question: Question, shown: Ranking, gold: Gold) -> Labelled:
-    found = [gold.found_by(one.id, (chunk.id for chunk in one.chunks)) for one in shown.documents]
-    return Labelled(question.id, shown, metrics.recall_of(found, gold.needs), metrics.precision_of(found))
+def _label_ranking(question: Question, visible: JudgedRanking, gold: Gold) -> LabelledRanking:
+    results = [gold.found_by(document.id, (chunk.id for chunk in document.chunks)) for document in visible.documents]
+    return LabelledRanking(question.id, visible, metrics.recall_of(results, gold.needs), metrics.precision_of(results))
 
 
 def _gold_documents(gold: Gold, corpus: Corpus) -> list[RankedDocument]:
     """Each gold document, or the document of a gold chunk with that chunk first; as many as the gold has needs."""
-    made: dict[str, RankedDocument] = {}
-    for one in gold.documents:
-        made[one] = _document(corpus, one, ())
+    result: dict[str, RankedDocument] = {}
+    for document in gold.documents:
+        result[document] = _document(corpus, document, ())
     for chunk in corpus.get(list(gold.chunks)):
-        made.setdefault(chunk.document_id, _document(corpus, chunk.document_id, (chunk.id,)))
-    return list(made.values())
+        result.setdefault(chunk.document_id, _document(corpus, chunk.document_id, (chunk.id,)))
+    return list(result.values())
 
 
-def _lookalikes(question: Question, gold: Gold, corpus: Corpus) -> list[RankedDocument]:
-    hits = corpus.search(question.question, limit=8 * PLACES)
+def _distractors(question: Question, gold: Gold, corpus: Corpus) -> list[RankedDocument]:
+    hits = corpus.search(question.question, limit=8 * RANKING_LENGTH)
     ids = dict.fromkeys(
         hit.chunk.document_id for hit in hits if not gold.found_by(hit.chunk.document_id, (hit.chunk.id,))
     )
     # A document with a gold chunk that the search did not bring up is gold all the same.
     golden_documents = {chunk.document_id for chunk in corpus.get(list(gold.chunks))} | set(gold.documents)
-    return [_document(corpus, one, ()) for one in ids if one not in golden_documents][:PLACES]
+    return [_document(corpus, item, ()) for item in ids if item not in golden_documents][:RANKING_LENGTH]
 
 
 def _document(corpus: Corpus, document_id: str, first: Sequence[str]) -> RankedDocument:
@@ -349,14 +366,14 @@ def _document(corpus: Corpus, document_id: str, first: Sequence[str]) -> RankedD
     return RankedDocument(document_id, chunks[0].title if chunks else "", 1.0, ranked)
 
 
-FOLDER = "judge"
+REPLIES_FOLDER = "judge"
 """In a run's folder: the judge's replies, a file for each rank."""
 
 
 @contextmanager
-def bench_of(
-    run: Run, questions: Sequence[Question], note: Note, *, rank: int = 0, ranks: int = 1
-) -> Iterator[Bench | None]:
+def judge_gate(
+    run: RunConfig, questions: Sequence[Question], note: Notify, *, rank: int = 0, ranks: int = 1
+) -> Iterator[JudgePool | None]:
     """The run's judge, None where it has none.
 
     Raises `ConfigError` for a judge that nothing vouches for, or that would be all there is to learn from.
@@ -364,19 +381,19 @@ def bench_of(
     if not run.judge.model:
         yield None
         return
-    refuse_alone(run.judge, questions)
-    with Judge(run.judge, Path(run.out) / FOLDER / f"replies-{rank}.jsonl", ranks=ranks) as judge:
-        for warning in _trusted(judge):
+    refuse_judge_alone(run.judge, questions)
+    with RankingJudge(run.judge, Path(run.out) / REPLIES_FOLDER / f"replies-{rank}.jsonl", ranks=ranks) as judge:
+        for warning in _gate_warnings(judge):
             note(f"the judge: {warning}")
-        yield Bench(judge, note)
+        yield JudgePool(judge, note)
 
 
-def with_gold(questions: Sequence[Question]) -> list[Question]:
+def questions_with_gold(questions: Sequence[Question]) -> list[Question]:
     """Those that can be measured."""
-    return [one for one in questions if golden(one)]
+    return [question for question in questions if has_gold(question)]
 
 
-def _trusted(judge: Judge) -> list[str]:
+def _gate_warnings(judge: RankingJudge) -> list[str]:
     """What should be known of the judge. Raises `ConfigError` where it is not to be trusted."""
     settings = judge.settings
     if settings.uncalibrated:
@@ -386,4 +403,4 @@ def _trusted(judge: Judge) -> list[str]:
             "nothing says how far this judge can be trusted: run `ctx1 train judge-check`, and name its report in "
             "judge.calibration; or set judge.uncalibrated = true"
         )
-    return vouched(settings.calibration, judge.identity)
+    return check_calibration(settings.calibration, judge.identity)

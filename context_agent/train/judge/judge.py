@@ -25,8 +25,8 @@ from context_agent.synth_data.instructions import Part
 from context_agent.synth_data.ledger import CapReached
 from context_agent.synth_data.model import Model, ModelOptions, Wrong
 from context_agent.synth_data.stages import Halted, Unfit
-from context_agent.train.config import SHARED, JudgeSettings
-from context_agent.train.judge.rubric import Rubric, load
+from context_agent.train.config import CALIBRATED_SETTINGS, JudgeConfig
+from context_agent.train.judge.rubric import Rubric, load_rubric
 from context_agent.trajectory import Trajectory
 from context_agent.types import RankedDocument
 
@@ -37,7 +37,7 @@ CAPPED, FAILED = "cap reached", "judge failed"
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class JudgeVerdict:
     """`score` is from 0 to 1, None where it is absent; `absent` then says why in short, stable words.
 
     A ranking of nothing scores 0, and nobody is `asked`.
@@ -52,7 +52,7 @@ class Verdict:
 
 
 @dataclass(frozen=True, slots=True)
-class Ranking:
+class JudgedRanking:
     """What is judged: a question, what was handed back for it, and the reference answer where one is known."""
 
     question: str
@@ -60,19 +60,19 @@ class Ranking:
     answer: str = ""
 
 
-class Judging(Protocol):
+class JudgeProtocol(Protocol):
     """What a trainer needs of a judge."""
 
-    settings: JudgeSettings
+    settings: JudgeConfig
 
-    def verdicts(self, rankings: Sequence[Ranking]) -> list[Verdict]:
+    def verdicts(self, rankings: Sequence[JudgedRanking]) -> list[JudgeVerdict]:
         """A verdict on each, in order. Blocks; not to be called inside an event loop."""
 
     def metrics(self) -> dict[str, float]:
         """What all calls so far came to, by name."""
 
 
-class Scores(BaseModel):
+class JudgeReply(BaseModel):
     """A judge's reply. The scores may stand in `scores` or at the top."""
 
     scores: dict[str, float]
@@ -83,12 +83,14 @@ class Scores(BaseModel):
     def _gathered(cls, data: Any) -> Any:
         if not isinstance(data, dict):
             return data
-        found = data["scores"] if "scores" in data else {key: value for key, value in data.items() if key != "why"}
-        named = {str(key).strip().lower(): value for key, value in found.items()} if isinstance(found, dict) else found
-        return {"scores": named, "why": str(data.get("why") or "")[:2_000]}
+        scores = data["scores"] if "scores" in data else {key: value for key, value in data.items() if key != "why"}
+        names = (
+            {str(key).strip().lower(): value for key, value in scores.items()} if isinstance(scores, dict) else scores
+        )
+        return {"scores": names, "why": str(data.get("why") or "")[:2_000]}
 
 
-class Judge:
+class RankingJudge:
     """A chat model with a rubric, behind a file of its replies and a cap. Use it with `with`.
 
     It has an event loop of its own, so `verdicts` can be called again and again, from one thread at a time.
@@ -96,7 +98,7 @@ class Judge:
 
     def __init__(
         self,
-        settings: JudgeSettings,
+        settings: JudgeConfig,
         replies: Path,
         *,
         rubric: Rubric | None = None,
@@ -105,7 +107,7 @@ class Judge:
     ) -> None:
         """`replies` is this rank's own file. Nothing is sent yet. Raises `ConfigError`, `DataError`."""
         self.settings = settings
-        self.rubric = rubric or load(settings.rubric)
+        self.rubric = rubric or load_rubric(settings.rubric)
         options = ModelOptions(
             asked={
                 "model": settings.model,
@@ -140,81 +142,90 @@ class Judge:
     @property
     def identity(self) -> dict[str, Any]:
         """What its verdicts depend on: a calibration of another identity is one of another judge."""
-        return identity(self.settings, self.rubric, self._model.prompts.digest)
+        return judge_identity(self.settings, self.rubric, self._model.prompts.digest)
 
-    def verdicts(self, rankings: Sequence[Ranking]) -> list[Verdict]:
+    def verdicts(self, rankings: Sequence[JudgedRanking]) -> list[JudgeVerdict]:
         """A verdict on each, in order; as many at once as the settings allow. Not to be called in an event loop."""
         return self._runner.run(self._verdicts(rankings))
 
     def metrics(self) -> dict[str, float]:
         """`judge/calls`, `judge/tokens` and, where there are prices, `judge/cost`: of this run and those it resumes."""
-        told = self._model.ledger.to_json()
-        found = {"judge/calls": told["calls"], "judge/tokens": told["prompt_tokens"] + told["completion_tokens"]}
-        found |= {"judge/cost": told["cost"]} if "cost" in told else {}
-        return {name: float(value) for name, value in found.items()}
+        ledger = self._model.ledger.to_json()
+        metrics = {
+            "judge/calls": ledger["calls"],
+            "judge/tokens": ledger["prompt_tokens"] + ledger["completion_tokens"],
+        }
+        metrics |= {"judge/cost": ledger["cost"]} if "cost" in ledger else {}
+        return {name: float(value) for name, value in metrics.items()}
 
-    async def _verdicts(self, rankings: Sequence[Ranking]) -> list[Verdict]:
-        return list(await asyncio.gather(*(self._verdict(one) for one in rankings)))
+    async def _verdicts(self, rankings: Sequence[JudgedRanking]) -> list[JudgeVerdict]:
+        return list(await asyncio.gather(*(self._verdict(ranking) for ranking in rankings)))
 
-    async def _verdict(self, ranking: Ranking) -> Verdict:
+    async def _verdict(self, ranking: JudgedRanking) -> JudgeVerdict:
         parts = self._parts(ranking)
         if parts is None:
-            return Verdict(0.0, asked=False)
-        example = {"scores": {one.name: one.low for one in self.rubric.criteria}, "why": "..."}
+            return JudgeVerdict(0.0, asked=False)
+        example = {"scores": {criterion.name: criterion.low for criterion in self.rubric.criteria}, "why": "..."}
         try:
-            given = await self._model.ask(
-                PROMPT, parts, Scores, self._check, criteria=self.rubric.words(), example=json.dumps(example)
+            reply = await self._model.ask(
+                PROMPT, parts, JudgeReply, self._check, criteria=self.rubric.words(), example=json.dumps(example)
             )
         except Unfit as unfit:
-            return Verdict(None, absent=unfit.dropped.reason, detail=unfit.dropped.detail)
+            return JudgeVerdict(None, absent=unfit.dropped.reason, detail=unfit.dropped.detail)
         except CapReached as reached:
-            return Verdict(None, absent=CAPPED, detail=str(reached))
+            return JudgeVerdict(None, absent=CAPPED, detail=str(reached))
         except (Halted, PolicyError) as error:
-            return Verdict(None, absent=FAILED, detail=str(error))
-        scores = self._named(given)
-        return Verdict(self.rubric.score(scores), scores, given.why)
+            return JudgeVerdict(None, absent=FAILED, detail=str(error))
+        scores = self._named(reply)
+        return JudgeVerdict(self.rubric.score(scores), scores, reply.why)
 
-    def _check(self, given: Scores) -> None:
-        if (found := self.rubric.problem(self._named(given))) is not None:
-            raise Wrong(*found)
+    def _check(self, reply: JudgeReply) -> None:
+        if (problem := self.rubric.problem(self._named(reply))) is not None:
+            raise Wrong(*problem)
 
-    def _named(self, given: Scores) -> dict[str, float]:
+    def _named(self, reply: JudgeReply) -> dict[str, float]:
         """The scores under the names that the rubric has, however the judge cased them."""
         return {
-            one.name: given.scores[one.name.lower()] for one in self.rubric.criteria if one.name.lower() in given.scores
+            criterion.name: reply.scores[criterion.name.lower()]
+            for criterion in self.rubric.criteria
+            if criterion.name.lower() in reply.scores
         }
 
-    def _parts(self, ranking: Ranking) -> list[Part] | None:
+    def _parts(self, ranking: JudgedRanking) -> list[Part] | None:
         """What the judge reads; None where nothing was handed back."""
         chosen = self.settings
         chunks = [(document.title, chunk) for document in ranking.documents for chunk in document.chunks]
         if not chunks:
             return None
         parts = [Part("question", ranking.question)]
-        for place, (title, chunk) in enumerate(chunks[: chosen.passages], start=1):
+        for index, (title, chunk) in enumerate(chunks[: chosen.passages], start=1):
             text = chunk.text[: chosen.characters]
-            parts.append(Part(f"passage {place}", f"{title}\n{text}" if title else text))
+            parts.append(Part(f"passage {index}", f"{title}\n{text}" if title else text))
         if chosen.reference and ranking.answer:
             parts.append(Part("reference answer", ranking.answer))
         return parts
 
 
-def identity(settings: JudgeSettings, rubric: Rubric, prompts: str) -> dict[str, Any]:
+def judge_identity(settings: JudgeConfig, rubric: Rubric, prompts: str) -> dict[str, Any]:
     """What verdicts depend on: the model, what it reads and by what it judges."""
-    return {**{name: getattr(settings, name) for name in SHARED}, "rubric": rubric.digest, "prompt": prompts}
+    return {
+        **{name: getattr(settings, name) for name in CALIBRATED_SETTINGS},
+        "rubric": rubric.digest,
+        "prompt": prompts,
+    }
 
 
-def reasons(verdicts: Sequence[Verdict]) -> dict[str, int]:
+def absence_reasons(verdicts: Sequence[JudgeVerdict]) -> dict[str, int]:
     """Why verdicts are absent, with counts."""
-    return dict(sorted(Counter(one.absent for one in verdicts if one.score is None).items()))
+    return dict(sorted(Counter(verdict.absent for verdict in verdicts if verdict.score is None).items()))
 
 
-YES = 0.5
+YES_SCORE = 0.5
 """From this score on a judge says yes."""
 
 
 @dataclass(frozen=True, slots=True)
-class Judged:
+class JudgeTerms:
     """The term of each episode of a step, None for none; and its metrics."""
 
     scores: tuple[float | None, ...]
@@ -224,81 +235,86 @@ class Judged:
 
 
 @dataclass(slots=True)
-class Bench:
+class JudgePool:
     """The judge of a run, with what it has failed at. `note` is told of absent verdicts, once a step."""
 
-    judge: Judging
+    judge: JudgeProtocol
     note: Callable[[str], None] = print
     barren: int = 0
     """Steps in a row in which verdicts were asked for, and not one came."""
 
-    def judged(self, episodes: Sequence[tuple[Question, Trajectory]]) -> Judged:
+    def judged(self, episodes: Sequence[tuple[Question, Trajectory]]) -> JudgeTerms:
         """The term of each whole episode.
 
         Raises `PolicyError` when the judge has given no verdict for as many steps as the run has patience.
         """
-        wanted = [has_term(self.judge.settings, question) for question, _ in episodes]
-        asked = [ranking(*episode) for episode, wants in zip(episodes, wanted, strict=True) if wants]
-        given = iter(self.judge.verdicts(asked) if asked else [])
-        verdicts = [next(given) if wants else None for wants in wanted]
-        why = self._told([one for one in verdicts if one is not None])
-        scores = together([question.id for question, _ in episodes], verdicts)
-        return Judged(tuple(scores), self._metrics([one for one in verdicts if one is not None]), why)
+        is_wanted = [is_judged(self.judge.settings, question) for question, _ in episodes]
+        rankings = [final_ranking(*episode) for episode, wants in zip(episodes, is_wanted, strict=True) if wants]
+        replies = iter(self.judge.verdicts(rankings) if rankings else [])
+        verdicts = [next(replies) if wants else None for wants in is_wanted]
+        why = self._told([verdict for verdict in verdicts if verdict is not None])
+        scores = scores_by_group([question.id for question, _ in episodes], verdicts)
+        return JudgeTerms(tuple(scores), self._metrics([verdict for verdict in verdicts if verdict is not None]), why)
 
-    def _told(self, verdicts: Sequence[Verdict]) -> str:
-        absent = [one for one in verdicts if one.score is None]
-        answered = any(one.score is not None and one.asked for one in verdicts)
+    def _told(self, verdicts: Sequence[JudgeVerdict]) -> str:
+        absent = [verdict for verdict in verdicts if verdict.score is None]
+        answered = any(verdict.score is not None and verdict.asked for verdict in verdicts)
         if not absent:
             self.barren = 0 if answered else self.barren
             return ""
-        counts = ", ".join(f"{count} {reason}" for reason, count in reasons(absent).items())
+        counts = ", ".join(f"{count} {reason}" for reason, count in absence_reasons(absent).items())
         why = f"{len(absent)} of {len(verdicts)} episodes have no verdict of the judge: {counts} ({absent[0].detail})"
         self.note(f"{why}. They keep their other terms")
         # Past the cap no judge is missed: that is as it was ordered.
-        capped = all(one.absent == CAPPED for one in absent)
+        capped = all(verdict.absent == CAPPED for verdict in absent)
         self.barren = 0 if answered or capped else self.barren + 1
         if self.barren >= self.judge.settings.patience:
             raise PolicyError(f"no verdict of the judge in {self.barren} steps in a row. The last of them: {why}")
         return why
 
-    def _metrics(self, verdicts: Sequence[Verdict]) -> dict[str, float]:
-        scores = [one.score for one in verdicts if one.score is not None]
-        asked = [one.score for one in verdicts if one.score is not None and one.asked]
-        found = {"judge/wanted": float(len(verdicts)), "judge/absent": float(len(verdicts) - len(scores))}
-        found |= {"judge/score": fmean(scores)} if scores else {}
-        found |= {"judge/yes": fmean(float(one >= YES) for one in asked)} if asked else {}
-        return found | self.judge.metrics()
+    def _metrics(self, verdicts: Sequence[JudgeVerdict]) -> dict[str, float]:
+        scores = [verdict.score for verdict in verdicts if verdict.score is not None]
+        asked_scores = [verdict.score for verdict in verdicts if verdict.score is not None and verdict.asked]
+        metrics = {"judge/wanted": float(len(verdicts)), "judge/absent": float(len(verdicts) - len(scores))}
+        metrics |= {"judge/score": fmean(scores)} if scores else {}
+        metrics |= {"judge/yes": fmean(float(item >= YES_SCORE) for item in asked_scores)} if asked_scores else {}
+        return metrics | self.judge.metrics()
 
 
-def has_term(settings: JudgeSettings, question: Question) -> bool:
+def is_judged(settings: JudgeConfig, question: Question) -> bool:
     """Whether episodes of the question are judged."""
-    return settings.questions == "all" or not golden(question)
+    return settings.questions == "all" or not has_gold(question)
 
 
-def golden(question: Question) -> bool:
+def has_gold(question: Question) -> bool:
     """Whether there is gold to measure by."""
     return bool(question.gold or question.facts)
 
 
-def ranking(question: Question, trajectory: Trajectory) -> Ranking:
+def final_ranking(question: Question, trajectory: Trajectory) -> JudgedRanking:
     """What the judge is shown of an episode: nothing, where it did not end by a ranking of its own."""
     end = trajectory.end
-    own = end is not None and end.stop_reason == "finished"
-    return Ranking(question.question, end.documents if own and end is not None else (), question.answer)
+    is_ranked = end is not None and end.stop_reason == "finished"
+    return JudgedRanking(question.question, end.documents if is_ranked and end is not None else (), question.answer)
 
 
-def together(groups: Sequence[str], verdicts: Sequence[Verdict | None]) -> list[float | None]:
+def scores_by_group(groups: Sequence[str], verdicts: Sequence[JudgeVerdict | None]) -> list[float | None]:
     """The scores, but for groups in which one is absent: there, none counts."""
-    lacking = {group for group, one in zip(groups, verdicts, strict=True) if one is not None and one.score is None}
-    return [None if one is None or group in lacking else one.score for group, one in zip(groups, verdicts, strict=True)]
+    lacking = {
+        group for group, verdict in zip(groups, verdicts, strict=True) if verdict is not None and verdict.score is None
+    }
+    return [
+        None if verdict is None or group in lacking else verdict.score
+        for group, verdict in zip(groups, verdicts, strict=True)
+    ]
 
 
-def refuse_alone(settings: JudgeSettings, questions: Iterable[Question]) -> None:
+def refuse_judge_alone(settings: JudgeConfig, questions: Iterable[Question]) -> None:
     """Raises `ConfigError` where nothing but the judge could reward any of the questions, unless that is allowed."""
-    asked = list(questions)
-    if settings.alone or any(golden(one) or judgeable(one.answer) for one in asked):
+    question = list(questions)
+    if settings.alone or any(has_gold(question) or judgeable(question.answer) for question in question):
         return
     raise ConfigError(
-        f"none of {len(asked)} questions has gold or an answer, so the judge would be all that is learned from: add "
+        f"none of {len(question)} questions has gold or an answer, so the judge would be all that is learned from: add "
         "questions with gold, or set judge.alone = true"
     )

@@ -47,28 +47,36 @@ class Rubric:
     criteria: tuple[Criterion, ...]
 
     def __post_init__(self) -> None:
-        names = [one.name.lower() for one in self.criteria]
+        names = [criterion.name.lower() for criterion in self.criteria]
         if not names or len(set(names)) < len(names):
             raise ConfigError(f"a rubric has criteria of different names; got {', '.join(names) or 'none'}")
 
     def score(self, scores: Mapping[str, float]) -> float:
         """From 0 to 1. `scores` has a number in its range for each criterion (`problem` says where it has not)."""
-        shares = [one.weight * (scores[one.name] - one.low) / (one.high - one.low) for one in self.criteria]
-        return sum(shares) / sum(one.weight for one in self.criteria)
+        shares = [
+            criterion.weight * (scores[criterion.name] - criterion.low) / (criterion.high - criterion.low)
+            for criterion in self.criteria
+        ]
+        return sum(shares) / sum(criterion.weight for criterion in self.criteria)
 
     def problem(self, scores: Mapping[str, float]) -> tuple[str, str] | None:
         """What is wrong with a judge's scores: a short reason, and words for the judge. None where nothing is."""
-        for one in self.criteria:
-            given = scores.get(one.name)
-            if given is None:
-                return "score missing", f"there is no score for {one.name!r}"
-            if not one.low <= given <= one.high:
-                return "score out of range", f"{one.name!r} goes from {one.low} to {one.high}; got {given}"
+        for criterion in self.criteria:
+            score = scores.get(criterion.name)
+            if score is None:
+                return "score missing", f"there is no score for {criterion.name!r}"
+            if not criterion.low <= score <= criterion.high:
+                return (
+                    "score out of range",
+                    f"{criterion.name!r} goes from {criterion.low} to {criterion.high}; got {score}",
+                )
         return None
 
     def words(self) -> str:
         """The criteria as a judge reads them."""
-        return "\n".join(f"- {one.name} ({one.low} to {one.high}): {one.asks}" for one in self.criteria)
+        return "\n".join(
+            f"- {criterion.name} ({criterion.low} to {criterion.high}): {criterion.asks}" for criterion in self.criteria
+        )
 
     @property
     def digest(self) -> str:
@@ -76,7 +84,7 @@ class Rubric:
         return blake2b(repr(self.criteria).encode(), digest_size=8).hexdigest()
 
 
-DEFAULT = Rubric(
+DEFAULT_RUBRIC = Rubric(
     (
         Criterion("coverage", "Do the passages together hold what is needed to answer the question?", weight=2.0),
         Criterion("focus", "How many of the passages help to answer it, rather than stand beside it?"),
@@ -85,10 +93,10 @@ DEFAULT = Rubric(
 """The rubric that ships."""
 
 
-def load(path: str | Path | None) -> Rubric:
+def load_rubric(path: str | Path | None) -> Rubric:
     """The rubric of a TOML file, the one that ships for None. Raises `ConfigError` naming the file."""
     if path is None:
-        return DEFAULT
+        return DEFAULT_RUBRIC
     try:
         rows = tomllib.loads(Path(path).read_text(encoding="utf-8")).get("criteria", [])
         return Rubric(tuple(_criterion(row) for row in rows))
@@ -99,9 +107,9 @@ def load(path: str | Path | None) -> Rubric:
 
 
 def _criterion(row: Mapping[str, Any]) -> Criterion:
-    known = [one.name for one in fields(Criterion)]
-    if other := [key for key in row if key not in known]:
-        raise ConfigError(f"unknown key {other[0]!r}; a criterion takes {', '.join(known)}")
+    names = [field.name for field in fields(Criterion)]
+    if unknown := [key for key in row if key not in names]:
+        raise ConfigError(f"unknown key {unknown[0]!r}; a criterion takes {', '.join(names)}")
     for name in ("low", "high"):
         if not isinstance(row.get(name, 0), int):
             raise ConfigError(f"{name} is a whole number; got {row[name]!r}")

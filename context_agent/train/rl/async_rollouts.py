@@ -1,4 +1,4 @@
-"""Episodes that a thread of its own plays while the trainer does something else."""
+"""Asynchronous rollouts: episodes are sampled in the background while the policy is trained."""
 
 from __future__ import annotations
 
@@ -7,72 +7,79 @@ import math
 import threading
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, closing, contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 from statistics import fmean
 from typing import Any, Self, TypeVar
 
+from context_agent._support.journal import JsonObject
 from context_agent.agent import SearchAgent
 from context_agent.errors import ConfigError, DataError, PolicyError
 from context_agent.policies.engines.protocol import Engine
 from context_agent.policies.engines.transformers import TransformersEngine
 from context_agent.policies.token_calls import calls
-from context_agent.questions import Question
-from context_agent.train.config import RolloutSettings, Run, Sampler
-from context_agent.train.data import Material
-from context_agent.train.models import Loaded
-from context_agent.train.rl.rollout_log import Consumed, Journal, Record, finished, parked
-from context_agent.train.rl.rollout_process import Apart
-from context_agent.train.rl.rollout_workers import Here, Player, Running, Turnstile
-from context_agent.train.rl.rollouts import Ask, Ended, Rollouts, Step, age, group_of, update_number, whole
-from context_agent.train.rl.weight_sync import BetweenTurns, Copied, Together, Weights
-from context_agent.train.rows import Weighted
-from context_agent.train.training_run import Session
+from context_agent.train.config import Notify, RolloutConfig, RolloutLocation, RunConfig
+from context_agent.train.models import LoadedModel
+from context_agent.train.rl.rollout_log import ConsumedGroups, RolloutLog, finished_record, paused_record
+from context_agent.train.rl.rollout_process import RolloutProcess
+from context_agent.train.rl.rollout_workers import LocalWorker, PausableEngine, RolloutWorker, RunningEpisode
+from context_agent.train.rl.rollouts import (
+    EpisodeRequest,
+    EpisodeResult,
+    PlayedEpisodes,
+    RolloutSource,
+    group_of,
+    is_complete,
+    row_age,
+    update_number,
+)
+from context_agent.train.rl.weight_sync import CombinedSync, CopySync, PausingSync, WeightSync
+from context_agent.train.rows import WeightedRow
+from context_agent.train.training_run import TrainingRun
 from context_agent.trajectory import Trajectory
 
 T = TypeVar("T")
-LOOK = 1.0
-"""Seconds after which a trainer that waits looks whether the thread is alive."""
+POLL_SECONDS = 1.0
+"""Seconds between two checks that the thread is alive."""
 
 
-class Background:
-    """Plays what it is offered, in that order, at most `concurrency` episodes at a time.
+class BackgroundRollouts:
+    """Plays the offered requests in a thread, in order, at most `concurrency` episodes at a time.
 
-    An episode has ended when its trajectory is in the journal; what the journal holds already is not played again.
+    An episode has ended once its trajectory is in the log; an episode that the log already has is not played again.
     `offer`, `wait`, `take` and `between_turns` are for the trainer's thread.
     """
 
     def __init__(
         self,
-        player: Player,
-        journal: Journal,
+        worker: RolloutWorker,
+        log: RolloutLog,
         concurrency: int,
         note: Callable[[str], None] = lambda _: None,
     ) -> None:
-        """The `player` is this thread's alone."""
-        self._player, self._journal = player, journal
+        """Only the thread uses the `worker`."""
+        self._worker, self._log = worker, log
         self._concurrency, self._note = concurrency, note
-        self._waiting: deque[Ask] = deque()
-        self._running: dict[str, Running] = {}
-        self._tasks: set[asyncio.Task[None]] = set()
-        self._ended: dict[str, tuple[Ended, int | None]] = {}
+        self._waiting: deque[EpisodeRequest] = deque()
+        self._running: dict[str, RunningEpisode] = {}
+        self._trequests: set[asyncio.Task[None]] = set()
+        self._ended: dict[str, tuple[EpisodeResult, int | None]] = {}
         self._changed = threading.Condition()
         self._failure: BaseException | None = None
-        self._records: list[tuple[Record, asyncio.Future[None] | None]] = []
+        self._records: list[tuple[JsonObject, asyncio.Future[None] | None]] = []
         self._writing: asyncio.Task[None] | None = None
-        self._idle = _Idle()
-        self.parked = 0
-        """Episodes that were unfinished when weights changed, counted each time."""
+        self._idle = _IdleClock()
+        self.paused = 0
+        """Episodes that were unfinished when weights changed, counted at each change."""
         self.mixed = 0
-        """Episodes that more than one version sampled."""
+        """Episodes that more than one policy version sampled."""
         self._ready = threading.Event()
         self._thread = threading.Thread(target=lambda: asyncio.run(self._main()), name="ctx1-sample", daemon=True)
 
     @property
     def idle_seconds(self) -> float:
-        """Seconds for which no episode was at work, since the beginning."""
+        """Seconds without a running episode, since the start."""
         return self._idle.seconds
 
     def __enter__(self) -> Self:
@@ -84,124 +91,126 @@ class Background:
         self.close()
 
     def close(self) -> None:
-        """Stops at the next turn: what is unfinished is parked in the journal. Safe to call twice."""
+        """Stops the thread and logs the calls of unfinished episodes. Safe to call twice."""
         if self._thread.is_alive():
             self._loop.call_soon_threadsafe(self._stop.set)
             self._thread.join()
 
-    def offer(self, asks: Sequence[Ask]) -> None:
-        """Has them played after those that were offered before."""
-        self._loop.call_soon_threadsafe(self._take_up, asks)
+    def offer(self, requests: Sequence[EpisodeRequest]) -> None:
+        """Queues the requests behind those that were offered before."""
+        self._loop.call_soon_threadsafe(self._accept, requests)
 
     def wait(self, ready: Callable[[], T | None]) -> T:
-        """Blocks until `ready`, asked anew whenever an episode ends, is not None. Raises what ended the thread."""
+        """Blocks until `ready`, called whenever an episode ends, returns a value. Raises the error that ended the
+        thread.
+        """
         with self._changed:
             while True:
                 if self._failure is not None:
                     raise self._failure
-                if (found := ready()) is not None:
-                    return found
-                self._changed.wait(LOOK)
+                if (result := ready()) is not None:
+                    return result
+                self._changed.wait(POLL_SECONDS)
                 if not self._thread.is_alive() and self._failure is None:
-                    raise PolicyError("the thread that samples has ended")
+                    raise PolicyError("the rollout thread has ended")
 
-    def over(self, episode: str) -> bool:
-        """Whether it has ended."""
+    def has_ended(self, episode: str) -> bool:
+        """Whether the episode has ended."""
         return episode in self._ended
 
-    def oldest(self, episode: str) -> int | None:
-        """The oldest version that sampled any of it, None where nothing is sampled or no version has a number."""
+    def oldest_version(self, episode: str) -> int | None:
+        """The oldest policy version in the episode; None before its first call and for versions without a number."""
         if (ended := self._ended.get(episode)) is not None:
             return ended[1]
         running = self._running.get(episode)
-        return running.oldest if running is not None else None
+        return running.oldest_version if running is not None else None
 
-    def take(self, episode: str) -> Ended:
-        """How an episode ended, once."""
+    def take(self, episode: str) -> EpisodeResult:
+        """The result of an ended episode, which is then forgotten."""
         with self._changed:
             return self._ended.pop(episode)[0]
 
     @contextmanager
     def between_turns(self, *, drain: bool) -> Iterator[None]:
-        """New weights come in its block: what is unfinished is parked. With `drain` no call is at work in it."""
-        self._call(self._park(drain=drain))
+        """Pauses the episodes for the block, in which weights change. With `drain` no call is in progress inside it."""
+        self._call(self._pause(drain=drain))
         try:
             yield
         finally:
-            self._loop.call_soon_threadsafe(self._player.open)
+            self._loop.call_soon_threadsafe(self._worker.resume)
 
     def _call(self, work: Coroutine[Any, Any, None]) -> None:
-        asked = asyncio.run_coroutine_threadsafe(work, self._loop)
+        future = asyncio.run_coroutine_threadsafe(work, self._loop)
         while True:
             try:
-                asked.result(LOOK)
+                future.result(POLL_SECONDS)
                 return
             except TimeoutError:
-                if asked.done():
+                if future.done():
                     raise
                 if not self._thread.is_alive():
-                    raise PolicyError("the thread that samples has ended") from None
+                    raise PolicyError("the rollout thread has ended") from None
 
     async def _main(self) -> None:
         self._loop = asyncio.get_running_loop()
         self._stop = asyncio.Event()
         self._ready.set()
         await self._stop.wait()
-        for task in self._tasks:
+        for task in self._trequests:
             task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
-        self._player.open()
-        self._park_all()
+        await asyncio.gather(*self._trequests, return_exceptions=True)
+        self._worker.resume()
+        self._log_unfinished()
         if self._writing is not None:
             await asyncio.gather(self._writing, return_exceptions=True)
 
-    def _take_up(self, asks: Sequence[Ask]) -> None:
+    def _accept(self, requests: Sequence[EpisodeRequest]) -> None:
         with self._changed:
-            for ask in asks:
-                if (known := self._journal.done.pop(ask.episode, None)) is not None:
-                    self._ended[ask.episode] = known, _oldest(known)
+            for request in requests:
+                if (finished := self._log.finished.pop(request.episode, None)) is not None:
+                    self._ended[request.episode] = finished, _oldest_version(finished)
                 else:
-                    self._waiting.append(ask)
+                    self._waiting.append(request)
             self._changed.notify_all()
         self._pump()
 
     def _pump(self) -> None:
         while self._waiting and len(self._running) < self._concurrency and not self._stop.is_set():
-            ask = self._waiting.popleft()
-            self._running[ask.episode] = Running(self._journal.parked.pop(ask.episode, ()))
-            task = self._loop.create_task(self._work(ask))
-            self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
+            request = self._waiting.popleft()
+            self._running[request.episode] = RunningEpisode(self._log.paused.pop(request.episode, ()))
+            task = self._loop.create_task(self._work(request))
+            self._trequests.add(task)
+            task.add_done_callback(self._trequests.discard)
         self._idle.set(idle=not self._running)
 
-    async def _work(self, ask: Ask) -> None:
+    async def _work(self, request: EpisodeRequest) -> None:
         try:
-            ended = await self._play(ask)
+            ended = await self._play(request)
         except asyncio.CancelledError:
             raise
         except BaseException as error:  # noqa: BLE001 - handed to the trainer's thread, whatever it is
             self._fail(error)
             return
-        running = self._running[ask.episode]
+        running = self._running[request.episode]
         self.mixed += len({call.sample.version for call in running.calls}) > 1
         with self._changed:
-            self._ended[ask.episode] = ended, running.oldest
-            del self._running[ask.episode]
+            self._ended[request.episode] = ended, running.oldest_version
+            del self._running[request.episode]
             self._changed.notify_all()
         self._pump()
 
-    async def _play(self, ask: Ask) -> Ended:
-        ended = await self._player.play(ask, self._running[ask.episode])
-        if self._running[ask.episode].diverged:
+    async def _play(self, request: EpisodeRequest) -> EpisodeResult:
+        ended = await self._worker.play(request, self._running[request.episode])
+        if self._running[request.episode].diverged:
             self._note(
-                f"episode {ask.episode} was parked, and its record no longer gives the same prompts: the corpus or the "
-                "harness has changed. It begins anew"
+                f"the recorded calls of paused episode {request.episode} no longer give the same prompts: the corpus "
+                f"or the harness has changed. The episode starts again"
             )
-            self._running[ask.episode] = Running()
-            ended = await self._player.play(ask, self._running[ask.episode])
-        self._running[ask.episode].ended = True
-        if whole(ended):
-            await self._keep(finished(ended))
+            self._running[request.episode] = RunningEpisode()
+            ended = await self._worker.play(request, self._running[request.episode])
+        self._running[request.episode].ended = True
+        if is_complete(ended):
+            await self._log_and_wait(finished_record(ended))
         return ended
 
     def _fail(self, error: BaseException) -> None:
@@ -209,38 +218,38 @@ class Background:
             self._failure = self._failure or error
             self._changed.notify_all()
 
-    async def _park(self, *, drain: bool) -> None:
-        """Has the journal keep what is unfinished; the trainer does not wait for the disk."""
+    async def _pause(self, *, drain: bool) -> None:
+        """Logs the calls of unfinished episodes; the trainer does not wait for the disk."""
         if drain:
-            await self._player.shut()
-        self._park_all()
+            await self._worker.pause()
+        self._log_unfinished()
 
-    def _park_all(self) -> None:
+    def _log_unfinished(self) -> None:
         for episode, running in self._running.items():
             if running.ended or not running.calls:
                 continue
-            self.parked += 1
-            if fresh := running.calls[running.kept :]:
-                self._write(parked(episode, running.kept, fresh))
-                running.kept += len(fresh)
+            self.paused += 1
+            if fresh := running.calls[running.logged :]:
+                self._write(paused_record(episode, running.logged, fresh))
+                running.logged += len(fresh)
 
-    async def _keep(self, record: Record) -> None:
+    async def _log_and_wait(self, record: JsonObject) -> None:
         """Returns when the record is on disk."""
         written = self._loop.create_future()
         self._write(record, written)
         await written
 
-    def _write(self, record: Record, written: asyncio.Future[None] | None = None) -> None:
+    def _write(self, record: JsonObject, written: asyncio.Future[None] | None = None) -> None:
         self._records.append((record, written))
         if self._writing is None or self._writing.done():
             self._writing = self._loop.create_task(self._write_all())
 
     async def _write_all(self) -> None:
-        """Writes what has come up, several records with one sync."""
+        """Writes the records that have accumulated, several with one sync."""
         while self._records:
             batch, self._records = self._records, []
             try:
-                await asyncio.to_thread(self._journal.write, [record for record, _ in batch])
+                await asyncio.to_thread(self._log.write, [record for record, _ in batch])
             except DataError as error:
                 self._fail(error)
                 return
@@ -249,8 +258,8 @@ class Background:
                     written.set_result(None)
 
 
-class _Idle:
-    """Seconds of idleness; it begins idle."""
+class _IdleClock:
+    """Sums the seconds of idleness; starts idle."""
 
     def __init__(self) -> None:
         self._sum = 0.0
@@ -268,220 +277,217 @@ class _Idle:
         self._since = now if idle else None
 
 
-def _oldest(trajectory: Trajectory) -> int | None:
-    known = [made for call in calls(trajectory) if (made := update_number(call.version)) is not None]
-    return min(known, default=None)
-
-
-Heard = Callable[[Mapping[str, float]], None]
+def _oldest_version(trajectory: Trajectory) -> int | None:
+    versions = [version for call in calls(trajectory) if (version := update_number(call.version)) is not None]
+    return min(versions, default=None)
 
 
 @dataclass(frozen=True, slots=True)
-class Lead:
-    """How far sampling may go before training: steps `ahead`, the `quota` of its groups that a step waits for, and
-    the most updates that a row may be old.
+class AsyncLimits:
+    """How far sampling may run ahead of training.
+
+    `ahead`: steps; `quota`: the share of its groups that a step waits for; `staleness`: the most updates that a row may
+    be old when it is trained.
     """
 
     ahead: int
     quota: float
-    bound: int
+    staleness: int
 
 
-class Overlapped(Rollouts):
-    """The rows of each optimiser step, sampled in the background. A `Source` for the trainer, as `Rollouts` is."""
+class AsyncRollouts:
+    """A `RolloutSource` whose episodes are played in the background, while earlier steps are trained.
+
+    While step n is trained, the episodes of up to `ahead` later steps are sampled. A step trains on the groups that it
+    asked for. With a `quota` below 1 it does not wait for the last of them: those go on under newer weights, and a
+    later step trains on them. No group is left so long that its rows would be older than `staleness`.
+    """
 
     def __init__(
         self,
-        agent: SearchAgent,
-        questions: Sequence[Question],
-        settings: RolloutSettings,
+        rollouts: RolloutSource,
+        config: RolloutConfig,
         *,
-        background: Background,
-        journal: Journal,
-        lead: Lead,
-        heard: Heard = lambda _: None,
-        held: Callable[[], float] = lambda: 0.0,
-        behind: Callable[[], int | None] = lambda: None,
-        note: Callable[[str], None] = lambda _: None,
-        **how: Any,
+        background: BackgroundRollouts,
+        log: RolloutLog,
+        limits: AsyncLimits,
+        sync_seconds: Callable[[], float] = lambda: 0.0,
+        oldest_checkpoint: Callable[[], int | None] = lambda: None,
+        note: Notify = lambda _: None,
     ) -> None:
-        """`heard` gets the metrics of each update, `held` says how many seconds handing weights over has taken.
+        """`rollouts` draws the requests of a step.
 
-        `behind` names the oldest update that a run may go back to. `how` is as for `Rollouts`.
+        `sync_seconds` is the time that weight syncs have taken so far, `oldest_checkpoint` the oldest update that a run
+        may resume from.
         """
-        super().__init__(agent, questions, settings, **how)
-        self._background, self._journal, self._lead = background, journal, lead
-        self._heard, self._held, self._behind, self._note = heard, held, behind, note
-        self._groups: dict[str, list[Ask]] = {}
-        self._offered = journal.first
-        self._told: dict[str, float] = {}
-        for number in sorted(set(map(_step, journal.left))):
-            self._offer(ask for ask in self.asks(number) if group_of(ask.episode) in journal.left)
+        self._rollouts, self._config = rollouts, config
+        self._background, self._log, self._limits = background, log, limits
+        self._sync_seconds, self._oldest_checkpoint, self._note = sync_seconds, oldest_checkpoint, note
+        self._groups: dict[str, list[EpisodeRequest]] = {}
+        self._next_step = log.next_step
+        self._totals: dict[str, float] = {}
+        for step in sorted(set(map(_step_of, log.left))):
+            self._offer(request for request in rollouts.draw(step) if group_of(request.episode) in log.left)
 
-    def rows(self, step: int) -> Sequence[Weighted]:
-        """The rows of an optimiser step. Blocks until there are enough; meanwhile and after, later ones are sampled."""
-        last = min(step // self.settings.substeps + self._lead.ahead, self.settings.steps - 1)
-        while self._offered <= last:
-            self._offer(self.asks(self._offered))
-            self._offered += 1
-        items = super().rows(step)
-        ages = [age(item.row, step) for item in items]
-        measured = {f"staleness/{old}": float(count) for old, count in sorted(Counter(map(_bounded, ages)).items())}
-        if ages:
-            measured |= {"staleness/mean": fmean(map(_bounded, ages)), "staleness/max": float(_bounded(max(ages)))}
-        self._heard(measured | {"episodes_parked": self._since("parked", self._background.parked)})
-        return items
+    def draw(self, step: int) -> list[EpisodeRequest]:
+        """The requests of the step; those of later steps start in the background."""
+        last = min(step + self._limits.ahead, self._config.steps - 1)
+        while self._next_step <= last:
+            self._offer(self._rollouts.draw(self._next_step))
+            self._next_step += 1
+        return self._rollouts.draw(step)
 
-    def play(self, number: int) -> Step:
-        """Takes the episodes of a step. Raises `PolicyError` where not one of them could be rewarded."""
+    def play(self, step: int, requests: Sequence[EpisodeRequest]) -> PlayedEpisodes:
+        """The groups that are ready, of this step and of earlier ones; waits until there are enough of them."""
         started = time.perf_counter()
-        taken = self._background.wait(lambda: self._takeable(number))
+        ready = self._background.wait(lambda: self._ready_groups(step))
         waited = time.perf_counter() - started
-        left = tuple(group for group in self._due(number) if group not in taken)
-        self._journal.consume(Consumed(number, tuple(taken), left))
-        asks = [ask for group in taken for ask in self._groups.pop(group)]
-        made = [self._background.take(ask.episode) for ask in asks]
-        more = {
-            "trainer_waited_seconds": waited + self._since("held", self._held()),
-            "sampler_waited_seconds": self._since("idle", self._background.idle_seconds),
-            "episodes_mixed": self._since("mixed", self._background.mixed),
-            "groups_left": float(len(left)),
+        deferred = tuple(group for group in self._due(step) if group not in ready)
+        self._log.consume(ConsumedGroups(step, tuple(ready), deferred))
+        requests_taken = [request for group in ready for request in self._groups.pop(group)]
+        results = [self._background.take(request.episode) for request in requests_taken]
+        metrics = {
+            "trainer_waited_seconds": waited + self._increase("sync", self._sync_seconds()),
+            "sampler_waited_seconds": self._increase("idle", self._background.idle_seconds),
+            "episodes_mixed": self._increase("mixed", self._background.mixed),
+            "groups_left": float(len(deferred)),
         }
-        return self.reckoned(number, asks, made, waited, more)
+        return PlayedEpisodes(requests_taken, results, waited, metrics)
 
-    def save(self, folder: Path, step: int) -> None:
-        """As `Rollouts`; and the journal loses what no checkpoint needs. Where that fails, it stays as it is."""
-        super().save(folder, step)
-        if (behind := self._behind()) is not None:
-            try:
-                self._journal.compact(behind)
-            except DataError as error:
-                self._note(f"the buffer was not made smaller: {error}")
+    def update_metrics(self, rows: Sequence[WeightedRow], update: int) -> dict[str, float]:
+        """How many rows have which age, and how many episodes were paused for new weights."""
+        # Weights that an interrupted run has lost were newer than those now trained: such a row counts as fresh.
+        ages = [max(0, row_age(item.row, update)) for item in rows]
+        metrics = {f"staleness/{age}": float(count) for age, count in sorted(Counter(ages).items())}
+        if ages:
+            metrics |= {"staleness/mean": fmean(ages), "staleness/max": float(max(ages))}
+        return metrics | {"episodes_paused": self._increase("paused", self._background.paused)}
 
-    def _offer(self, asks: Iterable[Ask]) -> None:
-        offered = list(asks)
-        for ask in offered:
-            self._groups.setdefault(group_of(ask.episode), []).append(ask)
+    def checkpointed(self) -> None:
+        """Compacts the log; if that fails, the log stays as it is."""
+        oldest = self._oldest_checkpoint()
+        if oldest is None:
+            return
+        try:
+            self._log.compact(oldest)
+        except DataError as error:
+            self._note(f"the rollout log was not compacted: {error}")
+
+    def _offer(self, requests: Iterable[EpisodeRequest]) -> None:
+        offered = list(requests)
+        for request in offered:
+            self._groups.setdefault(group_of(request.episode), []).append(request)
         self._background.offer(offered)
 
-    def _due(self, number: int) -> list[str]:
-        return [group for group in self._groups if _step(group) <= number]
+    def _due(self, step: int) -> list[str]:
+        return [group for group in self._groups if _step_of(group) <= step]
 
-    def _takeable(self, number: int) -> list[str] | None:
-        """The groups that the step takes, None while it has to wait."""
-        due = self._due(number)
-        over = [group for group in due if all(self._background.over(ask.episode) for ask in self._groups[group])]
-        late = set(due).difference(over)
+    def _ready_groups(self, step: int) -> list[str] | None:
+        """The groups that the step trains on; None while it has to wait."""
+        due = self._due(step)
+        ready = [group for group in due if all(self._background.has_ended(r.episode) for r in self._groups[group])]
+        late = set(due).difference(ready)
         if not late:
-            return over
-        if number == self.settings.steps - 1 or len(over) < math.ceil(self._lead.quota * len(due)):
+            return ready
+        if step == self._config.steps - 1 or len(ready) < math.ceil(self._limits.quota * len(due)):
             return None
-        return None if any(self._too_old_after(group, number) for group in late) else over
+        return None if any(self._is_stale_after(group, step) for group in late) else ready
 
-    def _too_old_after(self, group: str, number: int) -> bool:
-        """Whether the group's rows would pass the bound in the last update of the step after this one."""
-        known = [self._background.oldest(ask.episode) for ask in self._groups[group]]
-        oldest = min((one for one in known if one is not None), default=None)
-        return oldest is not None and (number + 2) * self.settings.substeps - 1 - oldest > self._lead.bound
+    def _is_stale_after(self, group: str, step: int) -> bool:
+        """Whether the group's rows would be too old in the last update of the next step."""
+        versions = [self._background.oldest_version(request.episode) for request in self._groups[group]]
+        oldest = min((version for version in versions if version is not None), default=None)
+        last_update = (step + 2) * self._config.substeps - 1
+        return oldest is not None and last_update - oldest > self._limits.staleness
 
-    def _since(self, name: str, value: float) -> float:
-        """How much a sum has grown since it was asked for last."""
-        before, self._told[name] = self._told.get(name, 0.0), float(value)
-        return float(value) - before
+    def _increase(self, name: str, total: float) -> float:
+        """How much a total has grown since the last call."""
+        before, self._totals[name] = self._totals.get(name, 0.0), float(total)
+        return float(total) - before
 
 
-def _step(group: str) -> int:
+def _step_of(group: str) -> int:
     return int(group.partition("-")[0])
 
 
-def _bounded(old: int) -> int:
-    """An age as it is shown: weights that a kill took back were newer than those now trained."""
-    return max(0, old)
-
-
-OpenAgent = Callable[[Engine], AbstractContextManager[SearchAgent]]
-
-
 @contextmanager
-def overlapped(
-    run: Run,
-    session: Session,
+def open_async_rollouts(
+    config: RunConfig,
+    run: TrainingRun,
+    rollouts: RolloutSource,
+    loaded: LoadedModel,
     *,
-    material: Material,
-    loaded: Loaded,
-    sampled: tuple[Engine, Weights],
-    open_agent: OpenAgent,
+    sampler: tuple[Engine, WeightSync],
+    open_agent: Callable[[Engine], AbstractContextManager[SearchAgent]],
     resume: bool,
-    heard: Heard,
-    **how: Any,
-) -> Iterator[tuple[Overlapped, Weights]]:
-    """The source of rows, and how new weights reach what samples.
+) -> Iterator[tuple[AsyncRollouts, WeightSync]]:
+    """Asynchronous rollouts, and what brings new weights to their sampler.
 
-    `sampled` is the engine of the synchronous loop with its weights; evaluation goes on using it.
-    Raises `ConfigError` and `DataError` for a buffer that the run cannot go on from.
+    `sampler` is the engine of the synchronous loop with its weight sync; evaluation uses it. Raises `ConfigError` and
+    `DataError` for a log that the run cannot resume from.
     """
-    assert run.overlap is not None
-    path = session.out / f"buffer-{session.rank}.jsonl"
+    assert config.async_rollouts is not None
+    path = run.out / f"buffer-{run.rank}.jsonl"
     if path.exists() and not resume:
         raise ConfigError(
-            f"{path} holds episodes of a run that was ended before its first checkpoint: go on with --resume, or name "
+            f"{path} holds episodes of a run that ended before its first checkpoint: resume it with --resume, or name "
             "another folder with --out"
         )
-    settings = run.drawing
-    lead = Lead(run.overlap.ahead, run.overlap.quota, run.loss.staleness)
     with ExitStack() as stack:
-        journal = stack.enter_context(
-            Journal(
+        log = stack.enter_context(
+            RolloutLog(
                 path,
-                settings=run.plain(),
-                substeps=settings.substeps,
-                update=session.begun,
-                rank=session.rank,
-                ranks=session.ranks,
-                note=session.note,
+                settings=config.plain(),
+                substeps=config.rollouts.substeps,
+                update=run.first_update,
+                rank=run.rank,
+                ranks=run.ranks,
+                note=run.note,
             )
         )
-        player, weights = stack.enter_context(_player(run, loaded, open_agent, *sampled))
-        background = stack.enter_context(Background(player, journal, settings.concurrency, session.note))
-        handed = BetweenTurns(weights, background, drain=run.engine.kind != "transformers")
-        rollouts = Overlapped(
-            stack.enter_context(open_agent(sampled[0])),
-            material.questions,
-            settings,
+        worker, weights = stack.enter_context(_open_worker(config, loaded, open_agent, *sampler))
+        background = stack.enter_context(BackgroundRollouts(worker, log, config.rollouts.concurrency, run.note))
+        pausing = PausingSync(weights, background, drain=config.engine.kind != "transformers")
+        source = AsyncRollouts(
+            rollouts,
+            config.drawing,
             background=background,
-            journal=journal,
-            lead=lead,
-            heard=heard,
-            held=lambda: handed.seconds,
-            behind=lambda: next((one.step for one in session.checkpoints.all()), None),
-            note=session.note,
-            **how,
+            log=log,
+            limits=AsyncLimits(config.async_rollouts.ahead, config.async_rollouts.quota, config.loss.staleness),
+            sync_seconds=lambda: pausing.seconds,
+            oldest_checkpoint=lambda: next((checkpoint.step for checkpoint in run.checkpoints.all()), None),
+            note=run.note,
         )
-        every = [sampled[1], handed] if weights is not sampled[1] else [handed]
-        yield rollouts, Together(every)
+        yield source, CombinedSync([sampler[1], pausing] if weights is not sampler[1] else [pausing])
 
 
 @contextmanager
-def _player(
-    run: Run, loaded: Loaded, open_agent: OpenAgent, engine: Engine, weights: Weights
-) -> Iterator[tuple[Player, Weights]]:
-    """Who plays beside the trainer: with a server this process, and else a copy of the model, in a process or here."""
-    assert run.overlap is not None
-    if run.engine.kind == "transformers" and (run.overlap.sampler or _usual()) is Sampler.PROCESS:
-        with closing(Apart(run)) as apart:
-            yield apart, Copied(apart)
+def _open_worker(
+    config: RunConfig,
+    loaded: LoadedModel,
+    open_agent: Callable[[Engine], AbstractContextManager[SearchAgent]],
+    engine: Engine,
+    weights: WeightSync,
+) -> Iterator[tuple[RolloutWorker, WeightSync]]:
+    """The worker with its weight sync: this process with a server, else a copy of the model in a process or a "
+    "thread."""
+    assert config.async_rollouts is not None
+    location = config.async_rollouts.sampler or _default_location()
+    if config.engine.kind == "transformers" and location is RolloutLocation.PROCESS:
+        with closing(RolloutProcess(config)) as process:
+            yield process, CopySync(process)
         return
     with ExitStack() as stack:
-        if run.engine.kind == "transformers":
-            name = run.model.name or "tiny"
-            engine = TransformersEngine(loaded.model, name=name, most=run.engine.batch, version="0")
+        if config.engine.kind == "transformers":
+            name = config.model.name or "tiny"
+            engine = TransformersEngine(loaded.model, name=name, most=config.engine.batch, version="0")
             stack.callback(engine.close)
-            weights = Copied(engine)
-        turnstile = Turnstile(engine)
-        yield Here(stack.enter_context(open_agent(turnstile)), turnstile), weights
+            weights = CopySync(engine)
+        pausable = PausableEngine(engine)
+        yield LocalWorker(stack.enter_context(open_agent(pausable)), pausable), weights
 
 
-def _usual() -> Sampler:
+def _default_location() -> RolloutLocation:
     import torch
 
-    return Sampler.THREAD if torch.cuda.is_available() else Sampler.PROCESS
+    return RolloutLocation.THREAD if torch.cuda.is_available() else RolloutLocation.PROCESS

@@ -14,8 +14,8 @@ from statistics import fmean
 
 from context_agent.episode import StopReason
 from context_agent.swarm import steps
-from context_agent.train.config import Form, Parl
-from context_agent.train.rewards import Ending, Outcome, Reward
+from context_agent.train.config import ParlConfig, ParlForm
+from context_agent.train.rewards import Ending, EpisodeOutcome, EpisodeRewardTerms
 from context_agent.trajectory import Delegated, Returned, Trajectory
 
 
@@ -27,45 +27,47 @@ class Delegation:
     finished: int = 0
 
 
-def delegation(trajectory: Trajectory) -> Delegation:
+def delegation_of(trajectory: Trajectory) -> Delegation:
     """The sub-agents of an episode; one that could not begin counts as started, its task being the policy's doing.
 
     One has finished that gave a ranking of its own with a document in it.
     """
-    every = [one for event in trajectory.events if isinstance(event, Returned) for one in event.delegated]
+    every = [delegated for event in trajectory.events if isinstance(event, Returned) for delegated in event.delegated]
     return Delegation(len(every), sum(map(_finished, every)))
 
 
-def _finished(one: Delegated) -> bool:
-    return one.error is None and one.stop_reason == StopReason.FINISHED and one.documents > 0
+def _finished(delegated: Delegated) -> bool:
+    return delegated.error is None and delegated.stop_reason == StopReason.FINISHED and delegated.documents > 0
 
 
-def delegating(trajectories: Sequence[Trajectory]) -> dict[str, float]:
+def delegation_metrics(trajectories: Sequence[Trajectory]) -> dict[str, float]:
     """Means over episodes: the share that starts sub-agents, how many, the share of those that finish, critical steps.
 
     `searchers_finished` is absent where none was started.
     """
-    made = [delegation(one) for one in trajectories]
-    started = sum(one.started for one in made)
-    found = {
-        "spawning": fmean(float(one.started > 0) for one in made),
-        "searchers": started / len(made),
-        "critical_steps": fmean(steps(one) for one in trajectories),
+    delegations = [delegation_of(trajectory) for trajectory in trajectories]
+    started = sum(item.started for item in delegations)
+    metrics = {
+        "spawning": fmean(float(item.started > 0) for item in delegations),
+        "searchers": started / len(delegations),
+        "critical_steps": fmean(steps(trajectory) for trajectory in trajectories),
     }
-    return found | ({"searchers_finished": sum(one.finished for one in made) / started} if started else {})
+    return metrics | ({"searchers_finished": sum(item.finished for item in delegations) / started} if started else {})
 
 
-def parallel(made: Delegation, settings: Parl) -> float:
+def parallel_term(delegation: Delegation, settings: ParlConfig) -> float:
     """r_parallel: sub-agents started over the breadth, at most 1."""
-    return min(1.0, made.started / settings.breadth)
+    return min(1.0, delegation.started / settings.breadth)
 
 
-def finish(made: Delegation, settings: Parl) -> float:
+def finish_term(delegation: Delegation, settings: ParlConfig) -> float:
     """r_finish: the share of the sub-agents started that finished their task; 0 where none was started."""
-    return made.finished / made.started if made.started else 0.0
+    return delegation.finished / delegation.started if delegation.started else 0.0
 
 
-def with_parl(performance: Reward, outcome: Outcome, made: Delegation, settings: Parl) -> Reward:
+def with_parl(
+    performance: EpisodeRewardTerms, outcome: EpisodeOutcome, delegation: Delegation, settings: ParlConfig
+) -> EpisodeRewardTerms:
     """The performance's reward with PARL's terms, `settings` being those at this point of training (`Parl.at`).
 
     An episode that did not finish keeps its performance and earns nothing for delegating: else starting sub-agents and
@@ -75,9 +77,12 @@ def with_parl(performance: Reward, outcome: Outcome, made: Delegation, settings:
     l1, l2 = settings.parallel, settings.finish
     if outcome.ending is not Ending.FINISHED:
         l1 = l2 = 0.0
-    gains = {"parl_parallel": l1 * parallel(made, settings), "parl_finish": l2 * finish(made, settings)}
+    gains = {
+        "parl_parallel": l1 * parallel_term(delegation, settings),
+        "parl_finish": l2 * finish_term(delegation, settings),
+    }
     total = performance.total
-    if settings.form is Form.MIXED:
-        kept = total if outcome.recall >= settings.success or outcome.ending is not Ending.FINISHED else 0.0
-        gains["parl_mixed"] = (1 - l1) * kept - total
-    return Reward(total + sum(gains.values()), performance.before, {**performance.terms, **gains})
+    if settings.form is ParlForm.MIXED:
+        performance_term = total if outcome.recall >= settings.success or outcome.ending is not Ending.FINISHED else 0.0
+        gains["parl_mixed"] = (1 - l1) * performance_term - total
+    return EpisodeRewardTerms(total + sum(gains.values()), performance.before, {**performance.terms, **gains})

@@ -1,197 +1,69 @@
-"""A file of records that survives a kill: appended to, each line with its checksum, synced before it counts."""
+"""The log of asynchronous rollouts: what was sampled and not yet trained survives a kill at any moment.
+
+`buffer-0.jsonl` in the run's folder (one file a rank) is an append-only log with checksums. Its records:
+
+head        the settings, and the update that the file begins with
+parked      the calls so far of an unfinished episode, from the call `first` on
+done        the trajectory of a finished episode
+consumed    the groups that a step trains on, written before it is trained, and those that later steps will train on
+resumed     a process resumed from the checkpoint of an update: what was consumed after it counts as not trained
+
+A step consumes an episode at most once, so no episode is trained twice. A finished episode that no step consumed is
+there when the run resumes, so none is lost. The questions of a step are a function of the settings and the step and
+need no record. `compact` drops the episodes that every kept checkpoint has already trained on.
+"""
 
 from __future__ import annotations
 
-import json
-import os
 import threading
-import zlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Self
 
+from context_agent._support.journal import AppendLog, JsonObject, encode_line, read_log
 from context_agent.errors import ConfigError, DataError
 from context_agent.policies.engines.protocol import Finish, Sample
-from context_agent.train.checkpoints import differences
+from context_agent.train.checkpoints import binding_differences
 from context_agent.train.rl.rollouts import group_of
 from context_agent.trajectory import Trajectory
 from context_agent.trajectory_file import decode, decode_header, encode, encode_header
 
-Record = Mapping[str, Any]
+FORMAT = 1
+"""Version of the file format."""
+COMPACT_BYTES = 1_000_000
+"""Smaller files are not compacted."""
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
-    """What a file holds: its lines and their records. `whole` bytes of `size` are lines that are not cut short."""
-
-    lines: Sequence[tuple[bytes, Record]] = ()
-    whole: int = 0
-    size: int = 0
-
-
-class LineFile:
-    """The file while one process has it. Not safe to share between threads."""
-
-    def __init__(self, path: Path) -> None:
-        """Raises `ConfigError` where another process has it."""
-        self.path = path
-        self.size = 0
-        self._file: Any = None
-        self._lock = _locked(path)
-
-    def go_on(self, whole: int) -> None:
-        """Opens the file to append behind its first `whole` bytes, and takes off what comes after them."""
-        self.close_file()
-        self._file = self.path.open("r+b", buffering=0)
-        self._cut(whole)
-
-    def append(self, lines: Sequence[bytes]) -> None:
-        """Writes lines that are on disk when it returns, or leaves the file as it was and raises `DataError`."""
-        try:
-            _write(self._file, lines)
-        except OSError as error:
-            self._cut(self.size)
-            raise DataError(f"{self.path} could not be written: {error.strerror or error}") from error
-        self.size += sum(map(len, lines))
-
-    def replace(self, lines: Sequence[bytes]) -> None:
-        """Puts a new file in the old one's place, whole or not at all. Raises `DataError`."""
-        partial = self.path.with_name(f"{self.path.name}.partial")
-        try:
-            with partial.open("wb", buffering=0) as file:
-                _write(file, lines)
-            partial.replace(self.path)
-            _sync_folder(self.path.parent)
-        except OSError as error:
-            partial.unlink(missing_ok=True)
-            raise DataError(f"{partial} could not be written: {error.strerror or error}") from error
-        self.go_on(sum(map(len, lines)))
-
-    def close_file(self) -> None:
-        """Closes the file; it stays this process's."""
-        if self._file is not None:
-            self._file.close()
-            self._file = None
-
-    def close(self) -> None:
-        """Closes the file and lets others have it; safe to call twice."""
-        self.close_file()
-        self._lock.release()
-
-    def _cut(self, size: int) -> None:
-        self._file.truncate(size)
-        self._file.seek(size)
-        self.size = size
-
-
-def line(record: Record) -> bytes:
-    """`crc32 {json}`."""
-    text = json.dumps(record, ensure_ascii=True, separators=(",", ":"), default=str).encode()
-    return b"%08x %s\n" % (zlib.crc32(text), text)
-
-
-def read(path: Path) -> Found:
-    """What is in the file; a last line that was cut short is left out. Raises `DataError` for one that is damaged."""
-    try:
-        data = path.read_bytes()
-    except OSError as error:
-        raise DataError(f"cannot read {path}: {error.strerror}") from error
-    found: list[tuple[bytes, Record]] = []
-    whole = 0
-    for number, one in enumerate(_split(data), start=1):
-        record = _record(one)
-        if record is None:
-            if whole + len(one) == len(data):
-                break
-            raise DataError(
-                f"{path}, line {number} is damaged, and lines follow it: no kill leaves that. Put a copy back, or take "
-                "the file away; what it holds is then sampled anew"
-            )
-        found.append((one, record))
-        whole += len(one)
-    return Found(found, whole, len(data))
-
-
-def _split(data: bytes) -> Iterator[bytes]:
-    start = 0
-    while start < len(data):
-        end = data.find(b"\n", start) + 1 or len(data)
-        yield data[start:end]
-        start = end
-
-
-def _record(text: bytes) -> Record | None:
-    """None for a line that is not whole."""
-    try:
-        if not text.endswith(b"\n") or int(text[:8], 16) != zlib.crc32(text[9:-1]):
-            return None
-        made: Record = json.loads(text[9:-1])
-    except ValueError:
-        return None
-    return made
-
-
-def _write(file: Any, lines: Iterable[bytes]) -> None:
-    data = memoryview(b"".join(lines))
-    while data:
-        data = data[file.write(data) :]
-    os.fsync(file.fileno())
-
-
-def _sync_folder(folder: Path) -> None:
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
-
-
-def _locked(path: Path) -> Any:
-    """A lock that ends with the process at the latest."""
-    from filelock import FileLock, Timeout
-
-    path.parent.mkdir(parents=True, exist_ok=True)
-    lock = FileLock(path.with_name(f"{path.name}.lock"), timeout=0)
-    try:
-        lock.acquire()
-    except Timeout:
-        raise ConfigError(f"another process trains with the buffer {path}: wait for it, or end it") from None
-    return lock
-
-
-FORM = 1
-"""Version of the form."""
-LEAST = 1_000_000
-"""Bytes below which a file is not worth compacting."""
-
-
-@dataclass(frozen=True, slots=True)
-class Call:
-    """One reply of a parked episode, and the digest of the prompt that it was sampled on."""
+class RecordedCall:
+    """One reply of a paused episode, with the digest of the prompt that it was sampled on."""
 
     prompt: str
     sample: Sample
 
     @staticmethod
-    def of(data: Record) -> Call:
-        """Of a record's plain data."""
+    def of(data: JsonObject) -> RecordedCall:
+        """The call of a record's plain data."""
         sample = dict(data["sample"])
         sample |= {"ids": tuple(sample["ids"]), "logprobs": tuple(sample["logprobs"])}
-        return Call(data["prompt"], Sample(**{**sample, "finish": Finish(sample["finish"])}))
+        return RecordedCall(data["prompt"], Sample(**{**sample, "finish": Finish(sample["finish"])}))
 
 
 @dataclass(frozen=True, slots=True)
-class Consumed:
-    """The groups that a step takes, by name, and those that were asked by then and wait for a later one."""
+class ConsumedGroups:
+    """The groups that a step trains on, and the earlier requested groups that are left to later steps (`left`)."""
 
     step: int
     groups: tuple[str, ...]
     left: tuple[str, ...] = ()
 
 
-class Journal:
-    """A run's buffer. Opened by one process at a time; safe to share between its threads."""
+class RolloutLog:
+    """The rollouts of a run on disk. Open in one process at a time; safe to share between its threads.
+
+    `finished` and `paused` hold episodes by id, `consumed` the groups by step.
+    """
 
     def __init__(
         self,
@@ -204,69 +76,69 @@ class Journal:
         ranks: int = 1,
         note: Callable[[str], None] = lambda _: None,
     ) -> None:
-        """Opens the buffer of a run that goes on from `update`, or begins one. `settings` are `Run.plain`.
+        """Opens the log of a run that resumes from `update`, or creates one. `settings` are `TrainingConfig.plain`.
 
-        A last line that a kill cut short is left out, and told. Raises `ConfigError` for another run's buffer or one
-        that another process holds, `DataError` for one that is damaged or does not reach back to `update`.
+        An incomplete last line is dropped and reported. Raises `ConfigError` for the log of another run and for one
+        that another process has open, `DataError` for a damaged log and for one that does not reach back to `update`.
         """
         self.path = path
         self._settings, self._substeps, self._update = dict(settings), substeps, update
         self._ranks = {"rank": rank, "ranks": ranks}
         self._note = note
         self._lock = threading.Lock()
-        self.done: dict[str, Trajectory] = {}
-        self.parked: dict[str, tuple[Call, ...]] = {}
-        self.consumed: dict[int, Consumed] = {}
-        self.base = update
-        self._file = LineFile(path)
+        self.finished: dict[str, Trajectory] = {}
+        self.paused: dict[str, tuple[RecordedCall, ...]] = {}
+        self.consumed: dict[int, ConsumedGroups] = {}
+        self.first_update = update
+        busy = ConfigError(f"another process trains with the log {path}: wait until it ends, or stop it")
+        self._log = AppendLog(path, checksum=True, busy=busy)
         try:
             self._open()
         except BaseException:
-            self._file.close()
+            self._log.close()
             raise
 
     @property
-    def first(self) -> int:
-        """The step whose rollouts are taken next."""
+    def next_step(self) -> int:
+        """The step whose rollouts are consumed next."""
         return -(-self._update // self._substeps)
 
     @property
     def left(self) -> tuple[str, ...]:
-        """Groups asked by earlier steps that wait to be trained, oldest first."""
-        before = self.consumed.get(self.first - 1)
+        """Groups that earlier steps requested and left, oldest first."""
+        before = self.consumed.get(self.next_step - 1)
         return before.left if before is not None else ()
 
-    def write(self, records: Sequence[Record]) -> None:
-        """Keeps what `finished` and `parked` make; it is on disk when this returns. Raises `DataError`."""
-        lines = [line(record) for record in records]
+    def write(self, records: Sequence[JsonObject]) -> None:
+        """Appends records of `finished_record` and `paused_record`; on disk when it returns. Raises `DataError`."""
         with self._lock:
-            self._file.append(lines)
+            self._log.append(*records)
 
-    def consume(self, consumed: Consumed) -> None:
-        """Keeps what a step takes; to be called before it is trained."""
+    def consume(self, consumed: ConsumedGroups) -> None:
+        """Records what a step trains on; call it before the step is trained."""
         with self._lock:
-            self._file.append([line({"kind": "consumed", **asdict(consumed)})])
+            self._log.append({"kind": "consumed", **asdict(consumed)})
             self.consumed[consumed.step] = consumed
 
-    def compact(self, update: int, least: int = LEAST) -> bool:
-        """Drops what no checkpoint from `update` on needs, where that is half of the file or more.
+    def compact(self, update: int, least: int = COMPACT_BYTES) -> bool:
+        """Drops what no checkpoint from `update` on needs if that is at least half of the file. True if it did.
 
-        The new file takes the old one's place at once. Raises `DataError`; the old one then stays as it was.
+        Raises `DataError`; the log is then as it was.
         """
         with self._lock:
-            if self._file.size < least:
+            if self._log.size < least:
                 return False
-            kept = self._kept(-(-update // self._substeps))
-            if 2 * sum(map(len, kept)) > self._file.size:
+            needed = self._needed_lines(-(-update // self._substeps))
+            if 2 * sum(map(len, needed)) > self._log.size:
                 return False
-            self._file.replace([line(self._head(update)), *kept])
-            self.base = update
+            self._log.replace([self._head_line(update), *needed])
+            self.first_update = update
             return True
 
     def close(self) -> None:
-        """Lets go of the file; safe to call twice."""
+        """Closes the log; safe to call twice."""
         with self._lock:
-            self._file.close()
+            self._log.close()
 
     def __enter__(self) -> Self:
         return self
@@ -275,103 +147,103 @@ class Journal:
         self.close()
 
     def _open(self) -> None:
-        found = read(self.path) if self.path.exists() else Found()
-        if found.size > found.whole:
-            cut = found.size - found.whole
-            self._note(f"the last line of {self.path} was cut short ({cut} bytes); what it held is not kept")
-        if not found.lines:
+        contents = self._log.contents
+        if contents.torn_bytes:
+            self._note(f"the last line of {self.path} is incomplete ({contents.torn_bytes} bytes) and was dropped")
+        if not contents.records:
             if self._update:
-                self._note(f"there is no buffer in {self.path}: episodes that it held are sampled anew")
-            self._file.replace([line(self._head(self._update))])
+                self._note(f"{self.path} does not exist or is empty: its episodes are sampled again")
+            self._log.replace([self._head_line(self._update)])
             return
-        self._check(found.lines[0][1])
-        for _, record in found.lines[1:]:
-            self._fold(record)
+        self._check_head(contents.records[0])
+        for record in contents.records[1:]:
+            self._apply(record)
         resumed = {"kind": "resumed", "update": self._update}
-        self._fold(resumed)
-        self._reach()
-        self._file.go_on(found.whole)
-        self._file.append([line(resumed)])
+        self._apply(resumed)
+        self._check_update()
+        self._log.append(resumed)
 
-    def _head(self, update: int) -> Record:
-        return {"kind": "head", "form": FORM, "update": update, **self._ranks, "settings": self._settings}
+    def _head_line(self, update: int) -> bytes:
+        head = {"kind": "head", "form": FORMAT, "update": update, **self._ranks, "settings": self._settings}
+        return encode_line(head, checksum=True)
 
-    def _check(self, head: Record) -> None:
-        """Refuses a file that is another run's."""
-        if head.get("kind") != "head" or head.get("form") != FORM:
-            raise DataError(f"{self.path} is no buffer of this version: its first line is no head of form {FORM}")
-        found = differences(head["settings"], self._settings)
-        found += [
-            f"{name} was {head[name]} and is {value}" for name, value in self._ranks.items() if head[name] != value
+    def _check_head(self, head: JsonObject) -> None:
+        """Raises an error for the log of another run."""
+        if head.get("kind") != "head" or head.get("form") != FORMAT:
+            raise DataError(
+                f"{self.path} is not a rollout log of this version: its first line is not a head of format {FORMAT}. "
+                "Delete it, or train into another folder (--out)"
+            )
+        differences = binding_differences(head["settings"], self._settings)
+        differences += [
+            f"{name} was {head[name]} and is {now}" for name, now in self._ranks.items() if head[name] != now
         ]
-        if found:
+        if differences:
             raise ConfigError(
-                f"{self.path} is the buffer of another run: {'; '.join(found[:4])}. Go on with those settings, or "
-                "train into another folder"
+                f"{self.path} belongs to another run: {'; '.join(differences[:4])}. Resume with those settings, or "
+                f"train into another folder (--out)"
             )
-        self.base = int(head["update"])
+        self.first_update = int(head["update"])
 
-    def _reach(self) -> None:
-        """Refuses a checkpoint that the file does not fit."""
-        if self._update < self.base:
+    def _check_update(self) -> None:
+        """Raises `DataError` if the log does not fit the checkpoint."""
+        if self._update < self.first_update:
             raise DataError(
-                f"{self.path} begins at update {self.base}, and the checkpoint is of update {self._update}: it is "
-                "older than the buffer. Put the newer checkpoint back, or take the buffer away; what it holds is then "
-                "sampled anew"
+                f"{self.path} begins at update {self.first_update}, but the checkpoint is from update {self._update}: "
+                f"the checkpoint is older than the log. Restore the newer checkpoint, or delete the log to sample its "
+                f"episodes again"
             )
-        needed = self.first - 1
-        if needed * self._substeps >= self.base and needed not in self.consumed:
+        before = self.next_step - 1
+        if before * self._substeps >= self.first_update and before not in self.consumed:
             raise DataError(
-                f"{self.path} does not say what step {needed} was trained on, and the checkpoint of update "
-                f"{self._update} has it behind it: they are not of one course. Take the buffer away; what it holds is "
-                "then sampled anew"
+                f"{self.path} does not record the groups of step {before}, which the checkpoint of update "
+                f"{self._update} has trained on: they belong to different runs. Delete the log to sample its episodes "
+                f"again"
             )
 
-    def _fold(self, record: Record) -> None:
-        """What a record changes in what is done, parked and consumed."""
+    def _apply(self, record: JsonObject) -> None:
+        """Updates the episodes and groups by one record."""
         match record["kind"]:
             case "done":
-                trajectory = _to_trajectory(record)
-                self.done[trajectory.header.id] = trajectory
-                self.parked.pop(trajectory.header.id, None)
+                trajectory = Trajectory(decode_header(dict(record["header"])), tuple(map(decode, record["events"])))
+                self.finished[trajectory.header.id] = trajectory
+                self.paused.pop(trajectory.header.id, None)
             case "parked":
-                before = self.parked.get(record["episode"], ())[: record["first"]]
-                self.parked[record["episode"]] = (*before, *map(Call.of, record["calls"]))
+                before = self.paused.get(record["episode"], ())[: record["first"]]
+                self.paused[record["episode"]] = (*before, *map(RecordedCall.of, record["calls"]))
             case "consumed":
                 step = int(record["step"])
-                self.consumed[step] = Consumed(step, tuple(record["groups"]), tuple(record["left"]))
+                self.consumed[step] = ConsumedGroups(step, tuple(record["groups"]), tuple(record["left"]))
             case "resumed":
-                for step in [one for one in self.consumed if one * self._substeps >= record["update"]]:
+                for step in [step for step in self.consumed if step * self._substeps >= record["update"]]:
                     del self.consumed[step]
 
-    def _kept(self, step: int) -> list[bytes]:
-        """The lines that say something to a process that takes the rollouts of `step` next, or of a later one."""
-        gone = {group for one in self.consumed.values() if one.step < step for group in one.groups}
+    def _needed_lines(self, step: int) -> list[bytes]:
+        """The lines that a process needs which consumes the rollouts of `step`, or of a later step, next."""
+        trained = {group for consumed in self.consumed.values() if consumed.step < step for group in consumed.groups}
 
-        def needed(record: Record) -> bool:
+        def is_needed(record: JsonObject) -> bool:
             match record["kind"]:
                 case "done":
-                    return group_of(record["header"]["id"]) not in gone
+                    return group_of(record["header"]["id"]) not in trained
                 case "parked":
-                    return group_of(record["episode"]) not in gone
+                    return group_of(record["episode"]) not in trained
                 case "consumed":
-                    known = self.consumed.get(record["step"])
-                    return known is not None and record["step"] >= step - 1 and list(known.groups) == record["groups"]
+                    current = self.consumed.get(record["step"])
+                    is_current = current is not None and list(current.groups) == record["groups"]
+                    return is_current and record["step"] >= step - 1
             return False
 
-        return [one for one, record in read(self.path).lines if needed(record)]
+        contents = read_log(self.path, checksum=True)
+        return [line for line, record in zip(contents.lines, contents.records, strict=True) if is_needed(record)]
 
 
-def finished(trajectory: Trajectory) -> Record:
-    """The record of an episode that is done."""
+def finished_record(trajectory: Trajectory) -> JsonObject:
+    """The record of a finished episode."""
     events = [encode(event) for event in trajectory.events]
     return {"kind": "done", "header": encode_header(trajectory.header), "events": events}
 
 
-def parked(episode: str, first: int, calls: Sequence[Call]) -> Record:
-    """The record of an unfinished episode: its calls from the `first` on, which the file doesn't have yet."""
+def paused_record(episode: str, first: int, calls: Sequence[RecordedCall]) -> JsonObject:
+    """The record of an unfinished episode: its calls from the `first` on, which the log does not have yet."""
     return {"kind": "parked", "episode": episode, "first": first, "calls": [asdict(call) for call in calls]}
-
-
-def _to_trajectory(record: Record) -> Trajectory:
-    return Trajectory(decode_header(dict(record["header"])), tuple(map(decode, record["events"])))

@@ -18,25 +18,25 @@ from typing import Protocol
 from context_agent.agent import SearchAgent
 from context_agent.errors import PolicyError
 from context_agent.policies.engines.protocol import Engine, Gathering, Sample
-from context_agent.train.rl.rollout_log import Call
-from context_agent.train.rl.rollouts import Ask, Ended, one, update_number
+from context_agent.train.rl.rollout_log import RecordedCall
+from context_agent.train.rl.rollouts import EpisodeRequest, EpisodeResult, play_episode, update_number
 
 
-class Running:
+class RunningEpisode:
     """An episode at work: its calls so far, and the recorded ones that it begins with."""
 
-    def __init__(self, recorded: Sequence[Call] = ()) -> None:
+    def __init__(self, recorded: Sequence[RecordedCall] = ()) -> None:
         """`recorded` are its calls in an earlier process; they are on disk."""
-        self.calls: list[Call] = list(recorded)
-        self.kept = len(self.calls)
+        self.calls: list[RecordedCall] = list(recorded)
+        self.logged = len(self.calls)
         """How many of the calls are on disk."""
         self.ended = False
         self.diverged = False
         """Whether the harness did not come to the recorded prompts again."""
         self._played = 0
-        self._recorded = self.kept
+        self._recorded = self.logged
 
-    def again(self, prompt: str) -> Sample | None:
+    def replay(self, prompt: str) -> Sample | None:
         """The recorded reply of the next call, None where the record has ended.
 
         Raises `PolicyError` where it was sampled on another prompt.
@@ -50,26 +50,26 @@ class Running:
         self._played += 1
         return call.sample
 
-    def add(self, call: Call) -> None:
+    def add(self, call: RecordedCall) -> None:
         """A call that was sampled just now."""
         self.calls.append(call)
 
     @property
-    def oldest(self) -> int | None:
+    def oldest_version(self) -> int | None:
         """The oldest version that sampled any of it; None where none has a number."""
-        known = [made for call in self.calls if (made := update_number(call.sample.version)) is not None]
-        return min(known, default=None)
+        versions = [made for call in self.calls if (made := update_number(call.sample.version)) is not None]
+        return min(versions, default=None)
 
 
-CURRENT: ContextVar[Running | None] = ContextVar("running episode", default=None)
+CURRENT_EPISODE: ContextVar[RunningEpisode | None] = ContextVar("running episode", default=None)
 """The episode that a task plays."""
 
 
-class Turnstile:
+class PausableEngine:
     """An engine whose calls can be held back. For one event loop, whose thread alone shuts and opens it.
 
     It begins shut: before the first weights have come there is nothing to sample with. An engine that waits for the
-    episodes that it expects must not be shut later on: those at the turnstile would be waited for in vain.
+    episodes that it expects must not be shut later on: those at the engine would be waited for in vain.
     """
 
     def __init__(self, engine: Engine) -> None:
@@ -95,9 +95,9 @@ class Turnstile:
         seed: int | None,
     ) -> Sample:
         """The recorded reply, or the engine's. Raises `PolicyError` where the record does not fit."""
-        running, spelled = CURRENT.get(), digest(prompt)
-        if running is not None and (known := running.again(spelled)) is not None:
-            return known
+        running, spelled = CURRENT_EPISODE.get(), prompt_digest(prompt)
+        if running is not None and (recorded := running.replay(spelled)) is not None:
+            return recorded
         await self._enter()
         try:
             sample = await self.engine.generate(
@@ -106,7 +106,7 @@ class Turnstile:
         finally:
             self._leave()
         if running is not None:
-            running.add(Call(spelled, sample))
+            running.add(RecordedCall(spelled, sample))
         return sample
 
     def expect(self, episodes: int) -> None:
@@ -114,12 +114,12 @@ class Turnstile:
         if isinstance(self.engine, Gathering):
             self.engine.expect(episodes)
 
-    async def shut(self) -> None:
+    async def pause(self) -> None:
         """Lets no new call through, and returns when none is at work any more."""
         self._open.clear()
         await self._idle.wait()
 
-    def open(self) -> None:
+    def resume(self) -> None:
         """Lets calls through again."""
         self._open.set()
 
@@ -135,44 +135,44 @@ class Turnstile:
             self._idle.set()
 
 
-def digest(prompt: Sequence[int]) -> str:
+def prompt_digest(prompt: Sequence[int]) -> str:
     """Names a prompt by its ids."""
     return hashlib.sha256(array("q", prompt).tobytes()).hexdigest()[:16]
 
 
-class Player(Protocol):
+class RolloutWorker(Protocol):
     """Plays episodes for one event loop. It begins shut: no call of a policy goes through before `open`."""
 
-    async def play(self, ask: Ask, running: Running) -> Ended:
+    async def play(self, request: EpisodeRequest, running: RunningEpisode) -> EpisodeResult:
         """How an episode ends. Its recorded calls are played again; each new one is added to `running` at once."""
 
-    async def shut(self) -> None:
+    async def pause(self) -> None:
         """Lets no new call through, and returns when none is at work any more."""
 
-    def open(self) -> None:
+    def resume(self) -> None:
         """Lets calls through again."""
 
 
-class Here:
+class LocalWorker:
     """Plays in this process."""
 
-    def __init__(self, agent: SearchAgent, turnstile: Turnstile) -> None:
-        """The agent's policy samples through the `turnstile`."""
-        self._agent, self._turnstile = agent, turnstile
+    def __init__(self, agent: SearchAgent, engine: PausableEngine) -> None:
+        """The agent's policy samples through the `engine`."""
+        self._agent, self._engine = agent, engine
 
-    async def play(self, ask: Ask, running: Running) -> Ended:
+    async def play(self, request: EpisodeRequest, running: RunningEpisode) -> EpisodeResult:
         """As `Player` says. Raises `ConfigError` alone."""
-        CURRENT.set(running)
-        self._turnstile.expect(1)
+        CURRENT_EPISODE.set(running)
+        self._engine.expect(1)
         try:
-            return await one(self._agent, ask)
+            return await play_episode(self._agent, request)
         finally:
-            self._turnstile.expect(-1)
+            self._engine.expect(-1)
 
-    async def shut(self) -> None:
-        """The turnstile's."""
-        await self._turnstile.shut()
+    async def pause(self) -> None:
+        """The engine's."""
+        await self._engine.pause()
 
-    def open(self) -> None:
-        """The turnstile's."""
-        self._turnstile.open()
+    def resume(self) -> None:
+        """The engine's."""
+        self._engine.resume()

@@ -8,22 +8,25 @@ from __future__ import annotations
 import copy
 import shutil
 import time
-from collections.abc import Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any, Protocol
 
 import httpx
 
 from context_agent.errors import ConfigError, PolicyError
+from context_agent.policies.engines.protocol import Engine
 from context_agent.policies.engines.transformers import TransformersEngine
 from context_agent.policies.engines.vllm import VllmEngine
+from context_agent.train.config import RunConfig
+from context_agent.train.models import LoadedModel
 
 
-class Weights(Protocol):
+class WeightSync(Protocol):
     """Brings the trainer's weights to an engine, and names them there by the number of updates."""
 
-    def begin(self, trainer: Any) -> None:
+    def attach(self, trainer: Any) -> None:
         """Called once, when the trainer is made."""
 
     def before_update(self) -> None:
@@ -36,13 +39,13 @@ class Weights(Protocol):
         """Makes the weights after `step` updates those that sample. Raises `PolicyError` where that fails."""
 
 
-class Shared:
+class SharedModelSync:
     """The engine runs the trainer's own model: nothing is copied; it waits while weights change."""
 
     def __init__(self, engine: TransformersEngine) -> None:
         self._engine = engine
 
-    def begin(self, trainer: Any) -> None:
+    def attach(self, trainer: Any) -> None:
         """The engine takes the model as the trainer has it, with its adapters."""
         self._engine.model = trainer.accelerator.unwrap_model(trainer.model)
 
@@ -59,7 +62,7 @@ class Shared:
         self._engine.version = str(step)
 
 
-class Adapters:
+class AdapterSync:
     """A vLLM server loads each version's LoRA adapter from a folder that it shares with the trainer.
 
     Each version has a name of its own, so what a request samples with, and what the server's prefix cache holds, are
@@ -71,7 +74,7 @@ class Adapters:
         self._timeout = timeout
         self._loaded: str | None = None
 
-    def begin(self, trainer: Any) -> None:
+    def attach(self, trainer: Any) -> None:
         """Raises `ConfigError` for a model without adapters."""
         if not hasattr(trainer.accelerator.unwrap_model(trainer.model), "peft_config"):
             raise ConfigError("engine.sync = 'adapter' needs [model.lora]; all weights go to a server by 'nccl'")
@@ -86,9 +89,9 @@ class Adapters:
         """Writes the adapter, has the server load it, and takes the last one off."""
         name = f"{self._name}-{step}"
         if trainer.accelerator.is_main_process and name != self._loaded:
-            place = self._folder / name
-            trainer.accelerator.unwrap_model(trainer.model).save_pretrained(place)
-            self._post("load_lora_adapter", {"lora_name": name, "lora_path": str(place.resolve())})
+            folder = self._folder / name
+            trainer.accelerator.unwrap_model(trainer.model).save_pretrained(folder)
+            self._post("load_lora_adapter", {"lora_name": name, "lora_path": str(folder.resolve())})
             if self._loaded is not None:
                 self._post("unload_lora_adapter", {"lora_name": self._loaded})
                 shutil.rmtree(self._folder / self._loaded, ignore_errors=True)
@@ -109,7 +112,7 @@ class Adapters:
             )
 
 
-class Broadcast:
+class NcclSync:
     """All weights to a vLLM server by TRL's client over NCCL, which gathers shards and merges adapters first.
 
     The server needs `VLLM_SERVER_DEV_MODE=1` and `--weight-transfer-config '{"backend": "nccl"}'`.
@@ -119,7 +122,7 @@ class Broadcast:
         self._engine = engine
         self._sent = -1
 
-    def begin(self, trainer: Any) -> None:
+    def attach(self, trainer: Any) -> None:
         """The trainer was made with `use_vllm`; its client stands."""
 
     def before_update(self) -> None:
@@ -139,7 +142,7 @@ class Broadcast:
         self._sent, self._engine.version = step, str(step)
 
 
-class Holder(Protocol):
+class ModelHolder(Protocol):
     """What samples with a model that it is given, in this process or another."""
 
     def hold(self, model: Any, trained: Sequence[int] = ()) -> None:
@@ -149,23 +152,27 @@ class Holder(Protocol):
         """The weights that this model has now sample from the next batch on. Does not wait for the batch at hand."""
 
 
-class Copied:
+class CopySync:
     """What samples has a copy of the trainer's model, so that neither waits for the other.
 
     Weights that are not trained (a base model under adapters) are shared, not copied. A batch is sampled by one
     version: new weights are taken up between two.
     """
 
-    def __init__(self, sampler: Holder) -> None:
+    def __init__(self, sampler: ModelHolder) -> None:
         self._sampler = sampler
         self._pushed = -1
 
-    def begin(self, trainer: Any) -> None:
+    def attach(self, trainer: Any) -> None:
         """Makes the copy of the model as the trainer has it, with its adapters."""
         model = trainer.accelerator.unwrap_model(trainer.model)
-        frozen: dict[int, Any] = {id(one): one for one in model.parameters() if not one.requires_grad}
-        made = copy.deepcopy(model, frozen).eval()
-        self._sampler.hold(made, [place for place, one in enumerate(model.parameters()) if one.requires_grad])
+        frozen: dict[int, Any] = {
+            id(parameter): parameter for parameter in model.parameters() if not parameter.requires_grad
+        }
+        copied = copy.deepcopy(model, frozen).eval()
+        self._sampler.hold(
+            copied, [index for index, parameter in enumerate(model.parameters()) if parameter.requires_grad]
+        )
 
     def before_update(self) -> None:
         """Nothing: the engine has a copy."""
@@ -187,19 +194,19 @@ class PausableRollouts(Protocol):
         """Pauses the episodes for the block. With `drain` no call is in progress inside it."""
 
 
-class BetweenTurns:
+class PausingSync:
     """Weights that come while episodes are played in the background: those are parked between two turns meanwhile."""
 
-    def __init__(self, weights: Weights, rollouts: PausableRollouts, *, drain: bool) -> None:
+    def __init__(self, weights: WeightSync, rollouts: PausableRollouts, *, drain: bool) -> None:
         """`drain`: no call may be at work when weights change, as with a server that takes the last ones off."""
         self._weights, self._rollouts, self._drain = weights, rollouts, drain
         self._pushed = -1
         self.seconds = 0.0
         """Seconds that handing over has taken, waiting included."""
 
-    def begin(self, trainer: Any) -> None:
+    def attach(self, trainer: Any) -> None:
         """As the weights do."""
-        self._weights.begin(trainer)
+        self._weights.attach(trainer)
 
     def before_update(self) -> None:
         """As the weights do."""
@@ -220,28 +227,49 @@ class BetweenTurns:
         self.seconds += time.perf_counter() - started
 
 
-class Together:
+class CombinedSync:
     """Several places that weights go to."""
 
-    def __init__(self, every: Sequence[Weights]) -> None:
+    def __init__(self, every: Sequence[WeightSync]) -> None:
         self._every = every
 
-    def begin(self, trainer: Any) -> None:
+    def attach(self, trainer: Any) -> None:
         """Each begins."""
-        for one in self._every:
-            one.begin(trainer)
+        for sync in self._every:
+            sync.attach(trainer)
 
     def before_update(self) -> None:
         """Each is told."""
-        for one in self._every:
-            one.before_update()
+        for sync in self._every:
+            sync.before_update()
 
     def after_update(self) -> None:
         """Each is told."""
-        for one in self._every:
-            one.after_update()
+        for sync in self._every:
+            sync.after_update()
 
     def push(self, trainer: Any, step: int) -> None:
         """To each."""
-        for one in self._every:
-            one.push(trainer, step)
+        for sync in self._every:
+            sync.push(trainer, step)
+
+
+@contextmanager
+def open_sampler(config: RunConfig, loaded: LoadedModel) -> Iterator[tuple[Engine, WeightSync]]:
+    """The engine that samples, and what brings new weights to it."""
+    chosen = config.engine
+    if chosen.kind == "transformers":
+        shared = TransformersEngine(loaded.model, name=config.model.name or "tiny", most=chosen.batch, version="0")
+        try:
+            yield shared, SharedModelSync(shared)
+        finally:
+            shared.close()
+        return
+    server = VllmEngine(
+        chosen.base_url, config.model.name, version="0", timeout=chosen.timeout, concurrency=config.rollouts.concurrency
+    )
+    if chosen.sync == "nccl":
+        yield server, NcclSync(server)
+        return
+    folder = Path(chosen.adapters or f"{config.out}/adapters")
+    yield server, AdapterSync(server, chosen.base_url, folder, chosen.adapter_name, timeout=chosen.timeout)

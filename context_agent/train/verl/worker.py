@@ -21,24 +21,24 @@ from context_agent.policies.engines.protocol import Finish, Sample
 from context_agent.policies.renderers.protocol import TokenRenderer
 from context_agent.questions import Question
 from context_agent.retrieval.protocol import Corpus
-from context_agent.train.config import Run, made
-from context_agent.train.data import corpus_of, world_of
+from context_agent.train.config import RunConfig, parse_run
+from context_agent.train.data import environment_of, open_corpus
 
 Ids = tuple[int, ...]
 
 
-class Client(Protocol):
+class VerlClient(Protocol):
     """The part of verl's `LLMServerClient` that is used; the answer is its `TokenOutput`."""
 
     async def generate(self, request_id: Any, *, prompt_ids: list[int], sampling_params: dict[str, Any]) -> Any:
         """Samples on the prompt's ids."""
 
 
-class ClientEngine:
+class VerlEngine:
     """Samples one episode's replies. `seconds` is the time spent waiting for them."""
 
     def __init__(
-        self, client: Client, settings: Mapping[str, Any], *, request: str, name: str, seeded: bool = False
+        self, client: VerlClient, settings: Mapping[str, Any], *, request: str, name: str, seeded: bool = False
     ) -> None:
         """`settings` are the sampling parameters that verl gives an agent loop; what a call asks for goes before them.
 
@@ -67,7 +67,7 @@ class ClientEngine:
         seed: int | None,
     ) -> Sample:
         """One reply. Raises `PolicyError` where the server fails, gives up the call, or sends no log-probabilities."""
-        asked = {
+        sampling = {
             **self._settings,
             "temperature": temperature,
             "top_p": top_p,
@@ -76,13 +76,13 @@ class ClientEngine:
             "logprobs": True,
         }
         if self._seeded and seed is not None:
-            asked["seed"] = seed
-        begun = time.perf_counter()
+            sampling["seed"] = seed
+        started = time.perf_counter()
         try:
-            output = await self._client.generate(self._request, prompt_ids=list(prompt), sampling_params=asked)
+            output = await self._client.generate(self._request, prompt_ids=list(prompt), sampling_params=sampling)
         except Exception as error:  # Ray wraps whatever a server raises in types of its own
             raise PolicyError(f"a server of verl's failed: {type(error).__name__}: {error}") from error
-        self.seconds += time.perf_counter() - begun
+        self.seconds += time.perf_counter() - started
         return self._sample(tuple(prompt), output, frozenset(stop))
 
     def experts(self, row: Sequence[int]) -> Any:
@@ -102,14 +102,14 @@ class ClientEngine:
                 "set actor_rollout_ref.rollout.calculate_log_probs=True"
             )
         self._remember(prompt, ids, output.routed_experts)
-        said = output.extra_fields
-        versions = [int(one) for key in ("min_global_steps", "max_global_steps") if (one := said.get(key)) is not None]
+        extra = output.extra_fields
+        versions = [int(one) for key in ("min_global_steps", "max_global_steps") if (one := extra.get(key)) is not None]
         self.versions += versions
         return Sample(
             ids,
             tuple(map(float, output.log_probs)),
             Finish.STOP if ids[-1] in stop else Finish.LENGTH,
-            cached_tokens=said.get("num_cached_tokens"),
+            cached_tokens=extra.get("num_cached_tokens"),
             version=str(versions[0]) if versions else "",
         )
 
@@ -124,10 +124,10 @@ class ClientEngine:
 
 
 @dataclass(frozen=True, slots=True)
-class Stage:
+class WorkerContext:
     """A run's corpus, open, and its renderer. Safe to share between the tasks of an event loop."""
 
-    run: Run
+    run: RunConfig
     corpus: Corpus
     renderer: TokenRenderer
     _gold: dict[str, Gold] = field(default_factory=dict)
@@ -139,20 +139,20 @@ class Stage:
         return self._gold[question.id]
 
 
-def stage(plain: Mapping[str, Any]) -> Stage:
+def worker_context(plain: Mapping[str, Any]) -> WorkerContext:
     """The stage of a run given as plain data (`Run.plain`): opened once a process, closed when that ends."""
-    return _opened(json.dumps(plain, sort_keys=True))
+    return _open_context(json.dumps(plain, sort_keys=True))
 
 
 @lru_cache(maxsize=1)
-def _opened(plain: str) -> Stage:
-    from context_agent.train.models import spoken
+def _open_context(plain: str) -> WorkerContext:
+    from context_agent.train.models import load_renderer
 
-    run = made(json.loads(plain))
-    world = world_of(run.data)
-    _, renderer = spoken(run, world)
+    run = parse_run(json.loads(plain))
+    world = environment_of(run.data)
+    _, renderer = load_renderer(run, world)
     if world is not None:
-        return Stage(run, world.corpus, renderer)
+        return WorkerContext(run, world.corpus, renderer)
     stack = ExitStack()
     atexit.register(stack.close)
-    return Stage(run, stack.enter_context(corpus_of(run.data)), renderer)
+    return WorkerContext(run, stack.enter_context(open_corpus(run.data)), renderer)

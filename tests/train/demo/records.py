@@ -9,12 +9,12 @@ from typing import Any
 from context_agent import Action, Budget, MemoryCorpus, ScriptedPolicy, SearchAgent, Trajectory, View
 from context_agent.profiles import Profile
 from context_agent.questions import Question
-from context_agent.train.demo.plan import Score
+from context_agent.train.demo.plan import DemoScore
 from tests.actions import prune, rank_all, search
 
 QUESTION = Question("q", "comets or operas?", gold=("d5", "d6"), hops=2)
 
-SCORE = Score(
+SCORE = DemoScore(
     question="q0",
     hops=2,
     ending="finished",
@@ -33,7 +33,7 @@ SCORE = Score(
 )
 
 
-def scores(*recalls: float, **changes: Any) -> list[Score]:
+def scores(*recalls: float, **changes: Any) -> list[DemoScore]:
     """A score for each recall, of questions q0, q1, ..."""
     return [replace(SCORE, question=f"q{n}", recall=one, **changes) for n, one in enumerate(recalls)]
 

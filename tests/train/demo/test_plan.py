@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 
 from context_agent.errors import ConfigError
-from context_agent.train.demo.plan import BEFORE, LESSONS, QUICK, Options, plan
-from context_agent.train.rewards import Rewards
+from context_agent.train.demo.plan import BEFORE, LESSONS, QUICK, DemoOptions, make_plan
+from context_agent.train.rewards import RewardConfig
 
 
 def test_both_runs_share_what_makes_them_one_demo() -> None:
-    made = plan(Options(Path("demo"), seed=3, steps=7, lessons=11, threads=2))
+    made = make_plan(DemoOptions(Path("demo"), seed=3, steps=7, lessons=11, threads=2))
     assert (made.sft.out, made.rl.out) == ("demo/sft", "demo/rl")
     assert made.rl.model.name == "demo/sft/final"
     assert made.rl.model.tiny is None
@@ -24,14 +24,14 @@ def test_both_runs_share_what_makes_them_one_demo() -> None:
 
 
 def test_the_world_is_the_same_for_every_seed() -> None:
-    assert plan(Options(Path("a"), seed=1)).sft.data == plan(Options(Path("b"), seed=2)).sft.data
+    assert make_plan(DemoOptions(Path("a"), seed=1)).sft.data == make_plan(DemoOptions(Path("b"), seed=2)).sft.data
 
 
 def test_the_ablation_differs_in_one_reward_and_is_judged_alike() -> None:
-    full, ablation = plan(Options(Path("demo"))), plan(Options(Path("demo"), trajectory_reward=False))
+    full, ablation = make_plan(DemoOptions(Path("demo"))), make_plan(DemoOptions(Path("demo"), trajectory_reward=False))
     assert full.sft == ablation.sft, "the lessons are shared"
     assert ablation.rl.rewards.trajectory == 0
-    assert full.rl.rewards.trajectory == Rewards().trajectory > 0
+    assert full.rl.rewards.trajectory == RewardConfig().trajectory > 0
     other = full.rl.model_copy(update={"out": ablation.rl.out, "rewards": ablation.rl.rewards})
     assert other == ablation.rl
     assert full.judged == ablation.judged
@@ -40,7 +40,7 @@ def test_the_ablation_differs_in_one_reward_and_is_judged_alike() -> None:
 
 
 def test_the_ablation_has_names_of_its_own() -> None:
-    full, ablation = plan(Options(Path("demo"))), plan(Options(Path("demo"), trajectory_reward=False))
+    full, ablation = make_plan(DemoOptions(Path("demo"))), make_plan(DemoOptions(Path("demo"), trajectory_reward=False))
     assert full.place("report.json") == Path("demo/report.json")
     assert ablation.place("report.json") == Path("demo/report-without-trajectory-reward.json")
     phases = [LESSONS, BEFORE, "rewards", f"rewards{ablation.suffix}"]
@@ -49,21 +49,21 @@ def test_the_ablation_has_names_of_its_own() -> None:
 
 
 def test_quick_is_smaller_and_explicit_numbers_go_before_it() -> None:
-    usual, quick = plan(Options(Path("demo"))), plan(Options(Path("demo"), quick=True))
+    usual, quick = make_plan(DemoOptions(Path("demo"))), make_plan(DemoOptions(Path("demo"), quick=True))
     assert quick.sft.sft.lessons < usual.sft.sft.lessons
     assert quick.rl.rollouts.steps < usual.rl.rollouts.steps
     assert quick.rl.data.world is not None
     assert quick.rl.data.world.entities == QUICK["sft"]["data.world.entities"]
-    assert plan(Options(Path("demo"), quick=True, steps=2, lessons=5)).rl.rollouts.steps == 2
+    assert make_plan(DemoOptions(Path("demo"), quick=True, steps=2, lessons=5)).rl.rollouts.steps == 2
 
 
 def test_the_harness_leaves_room_for_half_a_window() -> None:
-    made = plan(Options(Path("demo")))
+    made = make_plan(DemoOptions(Path("demo")))
     assert 8 * made.rl.episodes.reserve < made.rl.episodes.window // 4
 
 
 def test_what_no_run_takes_is_refused() -> None:
     with pytest.raises(ConfigError, match="threads"):
-        plan(Options(Path("demo"), threads=-1))
+        make_plan(DemoOptions(Path("demo"), threads=-1))
     with pytest.raises(ConfigError, match="lessons"):
-        plan(Options(Path("demo"), lessons=0))
+        make_plan(DemoOptions(Path("demo"), lessons=0))

@@ -10,24 +10,33 @@ import numpy as np
 import pytest
 
 from context_agent.eval.statistics import Figure
-from context_agent.train.config import Episodes
+from context_agent.train.config import EpisodeConfig
 from context_agent.train.demo import report as plots
-from context_agent.train.demo.report import HEAD, Report, accurate, better, gained, html, lasted, report
+from context_agent.train.demo.report import (
+    TARGET_TEMPERATURE,
+    DemoReport,
+    accuracy_target,
+    gain_target,
+    half_window_target,
+    make_report,
+    report_page,
+    time_target,
+)
 from tests.train.demo.records import scores
 
-HALF = Episodes(window=128, reserve=8)
+HALF = EpisodeConfig(window=128, reserve=8)
 SECONDS = {"lessons": {"seconds": 600.0, "whole": True}, "rewards": {"seconds": 1_200.0, "whole": True}}
 
 
-def made(**changes: Any) -> Report:
+def made(**changes: Any) -> DemoReport:
     """A demo that reached everything."""
     found = {"before": scores(*[0.0, 0.5] * 20), "after": scores(*[0.5, 1.0] * 20, pruned_gold=0)}
     found |= {"half": scores(*[0.5] * 40), "half_unpruned": scores(*[0.25] * 40)} | changes.pop("scores", {})
-    given = {name: {HEAD: one, "greedy": one} for name, one in found.items()}
-    return report(given, changes.pop("half", HALF), changes.pop("seconds", SECONDS))
+    given = {name: {TARGET_TEMPERATURE: one, "greedy": one} for name, one in found.items()}
+    return make_report(given, changes.pop("half", HALF), changes.pop("seconds", SECONDS))
 
 
-def reached(found: Report) -> list[bool]:
+def reached(found: DemoReport) -> list[bool]:
     return [one.reached for one in found.targets]
 
 
@@ -54,17 +63,17 @@ def test_each_target_can_be_missed() -> None:
 @pytest.mark.parametrize(
     ("target", "wanted"),
     [
-        (gained(Figure(0.15, 0.101, 0.2)), True),
-        (gained(Figure(0.149, 0.12, 0.2)), False),
-        (gained(Figure(0.3, 0.1, 0.5)), False),
-        (accurate(0.9), True),
-        (accurate(0.899), False),
-        (accurate(None), False),
-        (better(Figure(0.01, 0.001, 0.02)), True),
-        (better(Figure(0.01, 0.0, 0.02)), False),
-        (lasted(59.9, whole=True), True),
-        (lasted(60.1, whole=True), False),
-        (lasted(10.0, whole=False), False),
+        (gain_target(Figure(0.15, 0.101, 0.2)), True),
+        (gain_target(Figure(0.149, 0.12, 0.2)), False),
+        (gain_target(Figure(0.3, 0.1, 0.5)), False),
+        (accuracy_target(0.9), True),
+        (accuracy_target(0.899), False),
+        (accuracy_target(None), False),
+        (half_window_target(Figure(0.01, 0.001, 0.02)), True),
+        (half_window_target(Figure(0.01, 0.0, 0.02)), False),
+        (time_target(59.9, complete=True), True),
+        (time_target(60.1, complete=True), False),
+        (time_target(10.0, complete=False), False),
     ],
 )
 def test_where_the_targets_lie(target: Any, wanted: bool) -> None:
@@ -85,7 +94,7 @@ def test_a_row_for_each_evaluation() -> None:
 
 
 def test_the_page_needs_nothing_else() -> None:
-    page = html(made(), "<svg></svg>", "")
+    page = report_page(made(), "<svg></svg>", "")
     assert page.startswith("<!DOCTYPE html>")
     assert "Half the window is 128 tokens; the median episode places 240" in page
     assert "http://" not in page
@@ -96,7 +105,7 @@ def lines(seed: int, updates: int = 40) -> list[dict[str, Any]]:
     draw = np.random.default_rng(seed)
     made: list[dict[str, Any]] = [{"step": 0, "dev/t1/recall": 0.2}]
     for step in range(1, updates + 1):
-        keys = [*plots.PANELS, *plots.EXPLORING]
+        keys = [*plots.PANELS, *plots.EXPLORATION_PANELS]
         made.append({"step": step, **{key: float(draw.uniform(step / 80, step / 40)) for key in keys}})
     return made
 
@@ -104,28 +113,30 @@ def lines(seed: int, updates: int = 40) -> list[dict[str, Any]]:
 def test_curves_of_one_run_and_of_several(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
     levels = {"recall": {"mean": 0.3}, "seen": 0.4, "prune_accuracy": None}
-    one = plots.drawn([plots.Group("rewards", (lines(0),), levels, levels)], plots.PANELS, tmp_path / "plot.png")
+    one = plots.plot([plots.PlottedRuns("rewards", (lines(0),), levels, levels)], plots.PANELS, tmp_path / "plot.png")
     assert all(title in one for title in plots.PANELS.values())
     assert (tmp_path / "plot.png").read_bytes().startswith(b"\x89PNG")
-    both = [plots.Group(name, (lines(1), lines(2), lines(3, 30))) for name in ("full reward", "without r_trajectory")]
-    drawn = plots.drawn(both, plots.PANELS | plots.EXPLORING)
+    both = [
+        plots.PlottedRuns(name, (lines(1), lines(2), lines(3, 30))) for name in ("full reward", "without r_trajectory")
+    ]
+    drawn = plots.plot(both, plots.PANELS | plots.EXPLORATION_PANELS)
     assert "without r_trajectory" in drawn
-    assert all(title in drawn for title in plots.EXPLORING.values())
-    assert drawn == plots.drawn(both, plots.PANELS | plots.EXPLORING), "the same figures give the same bytes"
+    assert all(title in drawn for title in plots.EXPLORATION_PANELS.values())
+    assert drawn == plots.plot(both, plots.PANELS | plots.EXPLORATION_PANELS), "the same figures give the same bytes"
 
 
 def test_a_run_without_prunes_has_an_empty_panel() -> None:
     pytest.importorskip("matplotlib")
     bare = [{key: value for key, value in line.items() if key != "prune_accuracy"} for line in lines(0)]
-    assert "prune accuracy" in plots.drawn([plots.Group("rewards", (bare,))], plots.PANELS)
+    assert "prune accuracy" in plots.plot([plots.PlottedRuns("rewards", (bare,))], plots.PANELS)
 
 
 def test_a_series_leaves_out_what_is_null() -> None:
-    steps, values = plots.series([{"step": 1, "x": 1.0}, {"step": 2, "x": None}, {"step": 3, "x": 3.0}], "x")
+    steps, values = plots.metric_series([{"step": 1, "x": 1.0}, {"step": 2, "x": None}, {"step": 3, "x": 3.0}], "x")
     assert steps.tolist() == [1, 3]
     assert values.tolist() == [1.0, 3.0]
 
 
 def test_smoothing_keeps_a_level_and_its_length() -> None:
-    assert plots.smoothed(np.full(100, 0.5)).tolist() == pytest.approx([0.5] * 100)
-    assert len(plots.smoothed(np.arange(7.0))) == 7
+    assert plots.running_mean(np.full(100, 0.5)).tolist() == pytest.approx([0.5] * 100)
+    assert len(plots.running_mean(np.arange(7.0))) == 7

@@ -12,8 +12,8 @@ from contextlib import contextmanager
 from typing import Any
 
 from context_agent.policies.scripted_server import Answer, ScriptedServer, fails, says
-from context_agent.train.config import JudgeSettings
-from context_agent.train.judge.judge import Judge
+from context_agent.train.config import JudgeConfig
+from context_agent.train.judge.judge import RankingJudge
 
 USAGE = {"prompt_tokens": 100, "completion_tokens": 10}
 MARK = re.compile(r"SENTINEL-\d{4}")
@@ -63,10 +63,10 @@ def serving(character: str) -> Iterator[str]:
             process.communicate("", timeout=60)
 
 
-def judge(url: str, folder: Any, **settings: Any) -> Judge:
+def judge(url: str, folder: Any, **settings: Any) -> RankingJudge:
     """A judge that asks there, impatiently."""
     chosen = {"model": "scripted", "max_calls": 10_000, "timeout": 60.0, "retries": 0, **settings}
-    return Judge(JudgeSettings(base_url=url, **chosen), folder / "replies.jsonl", backoff=0.001)
+    return RankingJudge(JudgeConfig(base_url=url, **chosen), folder / "replies.jsonl", backoff=0.001)
 
 
 def main(character: str) -> None:

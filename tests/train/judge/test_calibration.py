@@ -16,16 +16,16 @@ from context_agent.errors import ConfigError, DataError
 from context_agent.questions import Question
 from context_agent.train.judge.calibration import (
     STATISTICS,
-    Calibration,
-    Labelled,
-    Pair,
+    JudgeCalibration,
+    JudgedPair,
+    LabelledRanking,
     calibrate,
-    made_up,
-    played,
-    save,
-    vouched,
+    check_calibration,
+    recorded_rankings,
+    save_calibration,
+    synthetic_rankings,
 )
-from context_agent.train.judge.judge import Ranking
+from context_agent.train.judge.judge import JudgedRanking
 from tests.actions import call, rank, search
 from tests.train.judge.judges import judge, serving
 
@@ -41,29 +41,29 @@ def asked() -> list[Question]:
 
 
 @pytest.fixture(scope="module")
-def labelled(corpus: MemoryCorpus, asked: list[Question]) -> list[Labelled]:
-    return list(made_up(corpus, asked))
+def labelled(corpus: MemoryCorpus, asked: list[Question]) -> list[LabelledRanking]:
+    return list(synthetic_rankings(corpus, asked))
 
 
-def checked(character: str, labelled: list[Labelled], folder: Path) -> Calibration:
+def checked(character: str, labelled: list[LabelledRanking], folder: Path) -> JudgeCalibration:
     with serving(character) as url, judge(url, folder) as made:
         return calibrate(labelled, made)
 
 
 def test_rankings_made_of_a_corpus_have_all_half_and_none_of_the_gold(
-    corpus: MemoryCorpus, asked: list[Question], labelled: list[Labelled]
+    corpus: MemoryCorpus, asked: list[Question], labelled: list[LabelledRanking]
 ) -> None:
     assert len(labelled) == 48
     assert [one.recall for one in labelled[:3]] == [1.0, 0.5, 0.0]
     assert {len(one.ranking.documents) for one in labelled} == {5}
     assert [one.precision for one in labelled[:3]] == [0.4, 0.2, 0.0]
-    assert list(made_up(corpus, asked)) == labelled
+    assert list(synthetic_rankings(corpus, asked)) == labelled
     chunk = Question("f", "Which?", facts=(("d3_0", "d5_0"),))
-    found = list(made_up(corpus, [chunk, Question("g", "Gone?", gold=("nowhere",)), Question("h", "Bare?")]))
+    found = list(synthetic_rankings(corpus, [chunk, Question("g", "Gone?", gold=("nowhere",)), Question("h", "Bare?")]))
     assert [(one.question_id, one.recall) for one in found][::2] == [("f", 1.0), ("f", 0.0)]
 
 
-def test_an_honest_judge_is_trusted(labelled: list[Labelled], tmp_path: Path) -> None:
+def test_an_honest_judge_is_trusted(labelled: list[LabelledRanking], tmp_path: Path) -> None:
     made = checked("honest", labelled, tmp_path)
     assert made.discriminates
     assert (made.questions, made.rankings, made.good, made.warnings) == (16, 48, 16, ())
@@ -75,32 +75,32 @@ def test_an_honest_judge_is_trusted(labelled: list[Labelled], tmp_path: Path) ->
         ("none", 16, 0.0), ("some", 16, pytest.approx(2 / 3)), ("all", 16, 1.0),
     ]  # fmt: skip
     assert made.cost["judge/calls"] == 48
-    save(tmp_path / "judge.json", made)
-    assert vouched(tmp_path / "judge.json", made.identity) == []
+    save_calibration(tmp_path / "judge.json", made)
+    assert check_calibration(tmp_path / "judge.json", made.identity) == []
     with pytest.raises(ConfigError, match="model was 'scripted' and is 'other'"):
-        vouched(tmp_path / "judge.json", {**made.identity, "model": "other"})
+        check_calibration(tmp_path / "judge.json", {**made.identity, "model": "other"})
 
 
-def test_a_judge_that_always_says_yes_is_found_out(labelled: list[Labelled], tmp_path: Path) -> None:
+def test_a_judge_that_always_says_yes_is_found_out(labelled: list[LabelledRanking], tmp_path: Path) -> None:
     made = checked("yes", labelled, tmp_path)
     assert not made.discriminates
     assert made.problems[0].startswith("it cannot tell good rankings from bad ones")
     assert made.warnings == ("it says yes to 100% of the bad rankings: it always says yes",)
     assert (made.figures["auc"].value, made.figures["kappa"].value) == (0.5, 0.0)
     assert made.figures["correlation_recall"].value is None
-    save(tmp_path / "judge.json", made)
+    save_calibration(tmp_path / "judge.json", made)
     with pytest.raises(ConfigError, match="says not to trust this judge"):
-        vouched(tmp_path / "judge.json", made.identity)
+        check_calibration(tmp_path / "judge.json", made.identity)
 
 
-def test_a_judge_without_verdicts_is_told(labelled: list[Labelled], tmp_path: Path) -> None:
+def test_a_judge_without_verdicts_is_told(labelled: list[LabelledRanking], tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"not one verdict of the judge: \{'reply without JSON': 6\}"):
         checked("prose", labelled[:6], tmp_path)
     with pytest.raises(DataError, match="no labelled ranking"):
         checked("honest", [], tmp_path / "none")
 
 
-def test_too_few_rankings_prove_nothing(labelled: list[Labelled], tmp_path: Path) -> None:
+def test_too_few_rankings_prove_nothing(labelled: list[LabelledRanking], tmp_path: Path) -> None:
     made = checked("honest", labelled[:9], tmp_path)
     assert made.problems == ("3 good and 6 bad rankings: at least 10 of each are needed",)
 
@@ -109,9 +109,9 @@ def test_too_few_rankings_prove_nothing(labelled: list[Labelled], tmp_path: Path
 def test_what_is_no_calibration(tmp_path: Path, text: str) -> None:
     (tmp_path / "judge.json").write_text(text)
     with pytest.raises(ConfigError, match=r"no calibration|has schema 9"):
-        vouched(tmp_path / "judge.json", {})
+        check_calibration(tmp_path / "judge.json", {})
     with pytest.raises(ConfigError, match="no calibration"):
-        vouched(tmp_path / "absent.json", {})
+        check_calibration(tmp_path / "absent.json", {})
 
 
 def test_recorded_episodes_are_labelled_by_their_rankings(
@@ -126,7 +126,8 @@ def test_recorded_episodes_are_labelled_by_their_rankings(
     torn.write_text("{")
     notes: list[str] = []
     found = {
-        one.question_id: one for one in played(sorted((tmp_path / "kept").glob("*.jsonl")), asked, corpus, notes.append)
+        one.question_id: one
+        for one in recorded_rankings(sorted((tmp_path / "kept").glob("*.jsonl")), asked, corpus, notes.append)
     }
     assert {name: one.recall for name, one in found.items()} == {"q0": 0.5, "q1": 0.0}
     assert [document.id for document in found["q0"].ranking.documents] == ["d0"]
@@ -134,8 +135,8 @@ def test_recorded_episodes_are_labelled_by_their_rankings(
     assert "1 trajectories are cut, or of no question with gold here" in notes[1]
 
 
-def pair(recall: float, score: float) -> Pair:
-    return Pair(recall, recall, score, recall >= 1, score >= 0.5)
+def pair(recall: float, score: float) -> JudgedPair:
+    return JudgedPair(recall, recall, score, recall >= 1, score >= 0.5)
 
 
 @settings(deadline=None)
@@ -160,13 +161,13 @@ def test_figures_by_their_definitions(drawn: list[tuple[float, float]]) -> None:
 
 def test_spearman_of_a_known_case() -> None:
     recalls, scores = [1, 2, 3, 4, 5], [5, 6, 7, 8, 7]
-    pairs = [Pair(r, r, s, False, False) for r, s in zip(recalls, scores, strict=True)]
+    pairs = [JudgedPair(r, r, s, False, False) for r, s in zip(recalls, scores, strict=True)]
     # Ranks 1 2 3 4 5 and 1 2 3.5 5 3.5.
     assert STATISTICS["correlation_recall"](pairs) == pytest.approx(0.8207826816681233)
 
 
 def test_rankings_of_a_question_are_resampled_together(tmp_path: Path) -> None:
-    one = Labelled("q", Ranking("SENTINEL-0001?", ()), 0.0, 0.0)
+    one = LabelledRanking("q", JudgedRanking("SENTINEL-0001?", ()), 0.0, 0.0)
     with serving("honest") as url, judge(url, tmp_path) as asked:
         made = calibrate([one] * 40, asked)
     accuracy = made.figures["accuracy"]

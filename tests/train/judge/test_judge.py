@@ -9,19 +9,19 @@ import pytest
 
 from context_agent.errors import ConfigError
 from context_agent.policies.scripted_server import ScriptedServer, fails, says
-from context_agent.train.config import JudgeSettings
-from context_agent.train.judge.judge import CAPPED, FAILED, Ranking
+from context_agent.train.config import JudgeConfig
+from context_agent.train.judge.judge import CAPPED, FAILED, JudgedRanking
 from context_agent.types import RankedChunk, RankedDocument
 from tests.train.judge.judges import USAGE, honest, judge, read, scored, serving
 
 
-def ranking(number: int = 3, *texts: str, answer: str = "") -> Ranking:
+def ranking(number: int = 3, *texts: str, answer: str = "") -> JudgedRanking:
     """What was handed back for a question about an entry."""
     shown = texts or (f"It closes with SENTINEL-{number:04d}.",)
     documents = tuple(
         RankedDocument(f"d{n}", f"Title {n}", 1.0, (RankedChunk(f"d{n}_0", text, 1.0),)) for n, text in enumerate(shown)
     )
-    return Ranking(f"Which entry has SENTINEL-{number:04d}?", documents, answer)
+    return JudgedRanking(f"Which entry has SENTINEL-{number:04d}?", documents, answer)
 
 
 def test_a_judge_in_another_process_scores_by_the_rubric(tmp_path: Path) -> None:
@@ -53,7 +53,7 @@ def test_what_the_judge_is_shown(tmp_path: Path) -> None:
 
 def test_nothing_handed_back_is_worth_nothing_and_costs_nothing(tmp_path: Path) -> None:
     with ScriptedServer([fails(500)]) as server, judge(server.url, tmp_path) as asked:
-        (given,) = asked.verdicts([Ranking("What?", ())])
+        (given,) = asked.verdicts([JudgedRanking("What?", ())])
         assert (given.score, given.asked, server.requests) == (0.0, False, [])
 
 
@@ -161,11 +161,11 @@ def test_steps_share_a_judge(tmp_path: Path) -> None:
 )
 def test_settings_that_make_no_sense(wrong: dict[str, float], said: str) -> None:
     with pytest.raises(ConfigError, match=said):
-        JudgeSettings(model="m", **wrong)  # type: ignore[arg-type]
+        JudgeConfig(model="m", **wrong)  # type: ignore[arg-type]
 
 
 def test_ranks_share_the_cap() -> None:
-    settings = JudgeSettings(model="m", max_calls=10, max_tokens_total=101, max_cost=4.0, price_in=1.0)
+    settings = JudgeConfig(model="m", max_calls=10, max_tokens_total=101, max_cost=4.0, price_in=1.0)
     cap = settings.cap(4)
     assert (cap.calls, cap.tokens, cap.cost) == (2, 25, 1.0)
 

@@ -9,13 +9,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from context_agent.errors import ConfigError
-from context_agent.train.judge.rubric import DEFAULT, Criterion, Rubric, load
+from context_agent.train.judge.rubric import DEFAULT_RUBRIC, Criterion, Rubric, load_rubric
 
 
 @settings(deadline=None)
 @given(st.integers(0, 3), st.integers(0, 3))
 def test_a_score_lies_between_nothing_and_all(one: int, other: int) -> None:
-    made = DEFAULT.score({"coverage": one, "focus": other})
+    made = DEFAULT_RUBRIC.score({"coverage": one, "focus": other})
     assert made == pytest.approx((2 * one + other) / 9)
     assert (made == 0) == (one == other == 0)
     assert (made == 1) == (one == other == 3)
@@ -33,11 +33,11 @@ def test_a_range_need_not_begin_at_nothing() -> None:
 def test_a_rubric_of_ones_own(tmp_path: Path) -> None:
     path = tmp_path / "rubric.toml"
     path.write_text('[[criteria]]\nname = "fit"\nasks = "Does it fit?"\nhigh = 4\n')
-    made = load(path)
+    made = load_rubric(path)
     assert made == Rubric((Criterion("fit", "Does it fit?", 0, 4),))
     assert made.words() == "- fit (0 to 4): Does it fit?"
-    assert made.digest != DEFAULT.digest
-    assert load(None) is DEFAULT
+    assert made.digest != DEFAULT_RUBRIC.digest
+    assert load_rubric(None) is DEFAULT_RUBRIC
 
 
 @pytest.mark.parametrize(
@@ -56,9 +56,9 @@ def test_a_rubric_of_ones_own(tmp_path: Path) -> None:
 def test_what_is_no_rubric(tmp_path: Path, text: str, said: str) -> None:
     (tmp_path / "rubric.toml").write_text(text)
     with pytest.raises(ConfigError, match=said):
-        load(tmp_path / "rubric.toml")
+        load_rubric(tmp_path / "rubric.toml")
 
 
 def test_a_file_that_is_not_there(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="cannot read the rubric"):
-        load(tmp_path / "absent.toml")
+        load_rubric(tmp_path / "absent.toml")

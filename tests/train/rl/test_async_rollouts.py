@@ -19,22 +19,24 @@ from typing import Any
 import pytest
 
 from context_agent import SearchAgent
+from context_agent._support import journal as journal_module
 from context_agent.errors import ConfigError, DataError, PolicyError
 from context_agent.policies.engines.fake import FakeEngine, Request
 from context_agent.policies.engines.protocol import Sample
 from context_agent.policies.token_calls import calls
 from context_agent.policies.tokens import SEEDS, TokenPolicy
-from context_agent.train.config import RolloutSettings
-from context_agent.train.demo.environment import Gym
-from context_agent.train.demo.words import Words, profile
-from context_agent.train.rl import rollout_log
-from context_agent.train.rl.async_rollouts import Background, Lead, Overlapped
-from context_agent.train.rl.rollout_log import Journal
-from context_agent.train.rl.rollout_workers import Here, Turnstile
-from context_agent.train.rl.rollouts import SEEDS_A_STEP, Rollouts, Step
-from context_agent.train.rows import rows_of
+from context_agent.train.config import RolloutConfig
+from context_agent.train.demo.environment import ToyEnvironment
+from context_agent.train.demo.words import WordRenderer, words_profile
+from context_agent.train.rl.async_rollouts import AsyncLimits, AsyncRollouts, BackgroundRollouts
+from context_agent.train.rl.loop import ReinforcementLoop, RolloutStep
+from context_agent.train.rl.rollout_log import RolloutLog
+from context_agent.train.rl.rollout_workers import LocalWorker, PausableEngine
+from context_agent.train.rl.rollouts import SEED_STRIDE, Rollouts
+from context_agent.train.rows import sampled_rows
+from tests.train.rl.loops import rollout_loop
 
-SMALL = RolloutSettings(steps=6, groups=4, rollouts=3, substeps=1, concurrency=4, save_every=0)
+SMALL = RolloutConfig(steps=6, groups=4, rollouts=3, substeps=1, concurrency=4, save_every=0)
 
 
 class Timed(FakeEngine):
@@ -59,12 +61,13 @@ class Timed(FakeEngine):
 class Loop:
     """What a trainer does with a source, without a model."""
 
-    source: Overlapped
-    background: Background
+    loop: ReinforcementLoop
+    source: AsyncRollouts
+    background: BackgroundRollouts
     engine: Timed
-    journal: Journal
+    journal: RolloutLog
     metrics: list[dict[str, float]]
-    steps: list[Step]
+    steps: list[RolloutStep]
 
     def push(self, update: int, *, drain: bool = True) -> None:
         with self.background.between_turns(drain=drain):
@@ -74,12 +77,16 @@ class Loop:
 
     def update(self, number: int, seconds: float = 0.0) -> Any:
         self.push(number)
-        found = self.source.rows(number)
+        before = self.loop.step
+        rows = self.loop.rows(number)
+        self.metrics.append(self.source.update_metrics(rows, number))
+        if self.loop.step is not None and self.loop.step is not before:
+            self.steps.append(self.loop.step)
         time.sleep(seconds)
-        return found
+        return rows
 
 
-def replies(small: Gym, words: Words) -> Callable[[Request], Sequence[int]]:
+def replies(small: ToyEnvironment, words: WordRenderer) -> Callable[[Request], Sequence[int]]:
     """Searches twice and ranks what it searched for, or nothing, by the seed."""
     titles = sorted((title.lower() for title in small.titles.values()), key=len, reverse=True)
 
@@ -95,7 +102,7 @@ def replies(small: Gym, words: Words) -> Callable[[Request], Sequence[int]]:
 
 
 @pytest.fixture
-def looped(small: Gym, words: Words, tmp_path: Path) -> Any:
+def looped(small: ToyEnvironment, words: WordRenderer, tmp_path: Path) -> Any:
     """A loop over a buffer in a folder; opened again it goes on from there."""
 
     @contextmanager
@@ -111,41 +118,50 @@ def looped(small: Gym, words: Words, tmp_path: Path) -> Any:
     ) -> Iterator[Loop]:
         told = notes if notes is not None else []
         engine = Timed(played or replies(small, words), seconds)
-        turnstile = Turnstile(engine)
+        turnstile = PausableEngine(engine)
         with ExitStack() as stack:
-            journal = stack.enter_context(Journal(tmp_path / "buffer", settings={}, substeps=1, update=update))
-            agent = SearchAgent(small.corpus, TokenPolicy(turnstile, words), profile=profile(), budget=512)
+            journal = stack.enter_context(RolloutLog(tmp_path / "buffer", settings={}, substeps=1, update=update))
+            agent = SearchAgent(small.corpus, TokenPolicy(turnstile, words), profile=words_profile(), budget=512)
             background = stack.enter_context(
-                Background(Here(agent, turnstile), journal, SMALL.concurrency, told.append)
+                BackgroundRollouts(LocalWorker(agent, turnstile), journal, SMALL.concurrency, told.append)
             )
             metrics: list[dict[str, float]] = []
-            steps: list[Step] = []
-            source = Overlapped(
-                agent,
-                small.questions["train"],
+            steps: list[RolloutStep] = []
+            questions = small.questions["train"]
+            source = AsyncRollouts(
+                Rollouts(agent, questions, SMALL),
                 SMALL,
                 background=background,
-                journal=journal,
-                lead=Lead(ahead, quota, bound),
-                heard=lambda line: metrics.append(dict(line)),
-                report=steps.append,
+                log=journal,
+                limits=AsyncLimits(ahead, quota, bound),
             )
-            yield Loop(source, background, engine, journal, metrics, steps)
+            yield Loop(
+                rollout_loop(agent, questions, SMALL, rollouts=source),
+                source,
+                background,
+                engine,
+                journal,
+                metrics,
+                steps,
+            )
 
     return opening
 
 
-def sampled(step: Step) -> dict[str, list[tuple[int, ...]]]:
-    return {one.trajectory.header.id: [call.output for call in calls(one.trajectory)] for one in step.played}
+def sampled(step: RolloutStep) -> dict[str, list[tuple[int, ...]]]:
+    return {one.id: [call.output for call in calls(one.trajectory)] for one in step.episodes}
 
 
-def test_a_step_is_what_the_synchronous_loop_would_ask(small: Gym, words: Words, looped: Any) -> None:
-    agent = SearchAgent(small.corpus, TokenPolicy(Timed(replies(small, words)), words), profile=profile(), budget=512)
-    reports: list[Step] = []
-    plain = Rollouts(agent, small.questions["train"], SMALL, report=reports.append)
+def test_a_step_is_what_the_synchronous_loop_would_ask(small: ToyEnvironment, words: WordRenderer, looped: Any) -> None:
+    agent = SearchAgent(
+        small.corpus, TokenPolicy(Timed(replies(small, words)), words), profile=words_profile(), budget=512
+    )
+    reports: list[Any] = []
+    plain = rollout_loop(agent, small.questions["train"], SMALL)
     with looped() as loop:
         for number in range(SMALL.steps):
             mine, theirs = loop.update(number), plain.rows(number)
+            reports.append(plain.step)
             assert [(i.row.input_ids, i.advantage) for i in mine] == [(i.row.input_ids, i.advantage) for i in theirs]
     assert [sampled(one) for one in loop.steps] == [sampled(one) for one in reports]
 
@@ -172,20 +188,20 @@ def test_what_is_told_of_each_update(looped: Any) -> None:
             assert sum(counts) == len(rows)
         metrics = loop.steps[-1].metrics
         assert {"trainer_waited_seconds", "sampler_waited_seconds", "episodes_mixed", "groups_left"} <= set(metrics)
-        assert sum(line["episodes_parked"] for line in loop.metrics) > 0
+        assert sum(line["episodes_paused"] for line in loop.metrics) > 0
 
 
 def test_an_episode_over_new_weights_keeps_the_version_of_each_call(looped: Any) -> None:
     with looped(lambda _: 0.03) as loop:
         for number in range(SMALL.steps):
             loop.update(number)
-    versions = [[call.version for call in calls(one.trajectory)] for step in loop.steps for one in step.played]
+    versions = [[call.version for call in calls(one.trajectory)] for step in loop.steps for one in step.episodes]
     mixed = [one for one in versions if len(set(one)) > 1]
     assert mixed
     assert all(one == sorted(one, key=int) for one in versions)
     for step in loop.steps:
-        for one in step.played:
-            row = rows_of(one.trajectory)[0]
+        for one in step.episodes:
+            row = sampled_rows(one.trajectory)[0]
             made = list(calls(one.trajectory))
             assert row.policy_version == made[0].version
             assert [value for value, on in zip(row.logprobs, row.loss_mask, strict=True) if on] == [
@@ -208,7 +224,7 @@ def test_a_step_goes_on_without_its_last_groups_and_a_later_one_takes_them(loope
 
 def seeds(step: int, groups: range, turn: int) -> set[int]:
     """What the requests of those groups' episodes are sampled with at that turn."""
-    first = [(step + 1) * SEEDS_A_STEP + group * SMALL.rollouts for group in groups]
+    first = [(step + 1) * SEED_STRIDE + group * SMALL.rollouts for group in groups]
     return {(seed + rollout) * 1_000_003 % SEEDS + turn for seed in first for rollout in range(SMALL.rollouts)}
 
 
@@ -234,9 +250,9 @@ def test_finished_and_parked_episodes_are_not_sampled_again(looped: Any) -> None
     """Gone on from the checkpoint before step 1."""
     before = stopped_in_step_1(looped)
     with looped(update=1) as again:
-        halves = dict(again.journal.parked)
+        halves = dict(again.journal.paused)
         assert len(halves) == 4
-        assert {name for name in again.journal.done if name.startswith("00001-0000")} != set()
+        assert {name for name in again.journal.finished if name.startswith("00001-0000")} != set()
         again.update(1)
     step = again.steps[0]
     for name, half in halves.items():
@@ -244,7 +260,7 @@ def test_finished_and_parked_episodes_are_not_sampled_again(looped: Any) -> None
     of_step_1 = {seed for turn in range(3) for seed in seeds(1, range(4), turn)}
     made = [sample.seed for engine in (before, again.engine) for sample in engine.requests]
     assert sorted(seed for seed in made if seed in of_step_1) == sorted(of_step_1), "each call once"
-    for one in step.played:
+    for one in step.episodes:
         one.trajectory.verify()
 
 
@@ -252,14 +268,16 @@ def test_a_parked_episode_whose_prompts_are_others_now_begins_anew(looped: Any) 
     stopped_in_step_1(looped)
     notes: list[str] = []
     with looped(update=1, notes=notes) as again:
-        for name, half in again.journal.parked.items():
-            again.journal.parked[name] = tuple(replace(call, prompt="another") for call in half)
+        for name, half in again.journal.paused.items():
+            again.journal.paused[name] = tuple(replace(call, prompt="another") for call in half)
         again.update(1)
-    assert sum("begins anew" in note for note in notes) == 4
-    assert len(again.steps[0].played) == 12
+    assert sum("starts again" in note for note in notes) == 4
+    assert len(again.steps[0].episodes) == 12
 
 
-def test_an_engine_that_fails_now_and_then_spoils_only_those_episodes(small: Gym, words: Words, looped: Any) -> None:
+def test_an_engine_that_fails_now_and_then_spoils_only_those_episodes(
+    small: ToyEnvironment, words: WordRenderer, looped: Any
+) -> None:
     good = replies(small, words)
 
     def flaky(request: Request) -> Sequence[int]:
@@ -270,23 +288,23 @@ def test_an_engine_that_fails_now_and_then_spoils_only_those_episodes(small: Gym
 
     with looped(played=flaky) as loop:
         loop.update(0)
-    assert 0 < loop.steps[0].metrics["episodes_spoilt"] < 12
+    assert 0 < loop.steps[0].metrics["episodes_aborted"] < 12
     with looped(played=good) as again:
         again.update(0)
-    assert again.steps[0].metrics["episodes_spoilt"] == 0, "what the world spoilt is not in the buffer"
+    assert again.steps[0].metrics["episodes_aborted"] == 0, "what the world spoilt is not in the buffer"
 
 
 def test_an_engine_that_is_gone_ends_the_step_with_a_word_and_the_step_is_not_consumed(
-    small: Gym, words: Words, looped: Any
+    small: ToyEnvironment, words: WordRenderer, looped: Any
 ) -> None:
     def gone(request: Request) -> Sequence[int]:
         raise PolicyError("no such server")
 
-    with looped(played=gone) as loop, pytest.raises(PolicyError, match=r"step 0: none of 12 .*no such server"):
+    with looped(played=gone) as loop, pytest.raises(PolicyError, match=r"step 0: none of its 12 .*no such server"):
         loop.update(0)
     with looped() as again:
         again.update(0)
-    assert len(again.steps[0].played) == 12
+    assert len(again.steps[0].episodes) == 12
 
 
 def test_a_full_disk_ends_the_wait_with_the_reason(looped: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -296,9 +314,9 @@ def test_a_full_disk_ends_the_wait_with_the_reason(looped: Any, monkeypatch: pyt
         def full(*_: Any) -> None:
             raise OSError(28, "No space left on device")
 
-        monkeypatch.setattr(rollout_log, "_write", full)
-        with pytest.raises(DataError, match="buffer could not be written: No space left on device"):
-            loop.source.rows(0)
+        monkeypatch.setattr(journal_module, "_write", full)
+        with pytest.raises(DataError, match=r"cannot write to .*buffer: No space left on device"):
+            loop.loop.rows(0)
 
 
 def test_what_is_misconfigured_ends_the_wait_too(looped: Any) -> None:

@@ -17,7 +17,7 @@ from tests.train import kills, runs
 
 pytest.importorskip("trl")
 
-from context_agent.train.rl.rollout_process import Apart
+from context_agent.train.rl.rollout_process import RolloutProcess
 
 
 def trained(run: Any, **how: Any) -> Any:
@@ -30,7 +30,7 @@ def trained(run: Any, **how: Any) -> Any:
 def test_a_run_overlaps_within_its_bound_and_goes_on_where_it_is_stopped(
     sampler: str, student: Path, tmp_path: Path
 ) -> None:
-    run = runs.rewards(student, tmp_path, overlap={"ahead": 1, "sampler": sampler})
+    run = runs.rewards(student, tmp_path, async_rollouts={"ahead": 1, "sampler": sampler})
     done = trained(run)
     assert done.updates == 20
     lines = runs.timeless(tmp_path)
@@ -38,34 +38,36 @@ def test_a_run_overlaps_within_its_bound_and_goes_on_where_it_is_stopped(
     ages = [line["staleness/max"] for line in lines if "staleness/max" in line]
     assert 0 < max(ages) <= run.oldest == 3
     assert all(line["rows_stale"] == 0 for line in lines if "rows_stale" in line)
-    assert {"episodes_mixed", "groups_left", "episodes_parked"} <= set(lines[1])
+    assert {"episodes_mixed", "groups_left", "episodes_paused"} <= set(lines[1])
     with pytest.raises(ConfigError, match="go on with --resume"):
         trained(run)
-    assert trained(run, resume=True).begun == 20
+    assert trained(run, resume=True).first_update == 20
 
 
 def test_a_run_whose_sampler_dies_is_saved_and_says_how_to_go_on(
     student: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    put = Apart.put
+    put = RolloutProcess.put
 
-    def dying(self: Apart, model: Any, version: str) -> None:
+    def dying(self: RolloutProcess, model: Any, version: str) -> None:
         if version == "4":
             os.kill(self._process.pid, signal.SIGKILL)
             self._process.join()
         put(self, model, version)
 
     with monkeypatch.context() as patch:
-        patch.setattr(Apart, "put", dying)
+        patch.setattr(RolloutProcess, "put", dying)
         with pytest.raises(PolicyError, match=r"has ended \(exit code -9\).*update 4 is saved.*--resume"):
-            trained(runs.rewards(student, tmp_path, overlap={"sampler": "process"}))
-    assert trained(runs.rewards(student, tmp_path, overlap={"sampler": "process"}), resume=True).begun == 4
+            trained(runs.rewards(student, tmp_path, async_rollouts={"sampler": "process"}))
+    assert (
+        trained(runs.rewards(student, tmp_path, async_rollouts={"sampler": "process"}), resume=True).first_update == 4
+    )
 
 
 def test_a_buffer_from_before_the_first_checkpoint_is_not_written_over(student: Path, tmp_path: Path) -> None:
     (tmp_path / "buffer-0.jsonl").write_bytes(b"")
     with pytest.raises(ConfigError, match="ended before its first checkpoint: go on with --resume"):
-        trained(runs.rewards(student, tmp_path, overlap={}))
+        trained(runs.rewards(student, tmp_path, async_rollouts={}))
 
 
 @pytest.mark.parametrize("quota", ["1.0", "0.6"])

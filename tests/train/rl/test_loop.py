@@ -45,7 +45,7 @@ else:
         if at == step:
             die()
     checkpoints.MetricsLog.add = dying
-run = config.made(json.loads(sys.argv[1]))
+run = config.parse_run(json.loads(sys.argv[1]))
 loop.train(run, resume=True, note=lambda text: None)
 """
 
@@ -101,8 +101,8 @@ def test_killed_and_resumed_it_ends_with_the_same_bits(straight: Path, student: 
     assert half.is_file(), "update 10 is the second of its step: its rollouts are in the checkpoint"
     assert (tmp_path / "checkpoints" / ".step-00000015.partial").exists(), "the save that the kill cut short"
     done, notes = trained(run, resume=True)
-    assert done.begun == 12
-    assert "going on from update 12" in notes[0]
+    assert done.first_update == 12
+    assert "resuming from update 12" in notes[0]
     assert runs.weights(tmp_path) == runs.weights(straight)
     assert runs.timeless(tmp_path) == runs.timeless(straight)
 
@@ -138,11 +138,11 @@ def test_an_engine_that_dies_in_a_step_stops_the_run_which_then_goes_on(
         return await sample(self, prompt, **options)
 
     monkeypatch.setattr(TransformersEngine, "generate", dying)
-    with pytest.raises(PolicyError, match=r"step 4: none of 8 .*hung up.*state of update 8 is saved.*--resume"):
+    with pytest.raises(PolicyError, match=r"step 4: none of its 8 .*hung up.*state of update 8 is saved.*--resume"):
         trained(run)
     monkeypatch.undo()
     done, _ = trained(run, resume=True)
-    assert done.begun == 8
+    assert done.first_update == 8
     assert runs.weights(tmp_path) == runs.weights(straight)
     assert runs.timeless(tmp_path) == runs.timeless(straight)
 

@@ -15,9 +15,9 @@ from typing import Any
 import pytest
 
 from context_agent.errors import PolicyError
-from context_agent.train.config import Data, World
-from context_agent.train.data import texts_of, world_of
-from context_agent.train.demo.words import Words
+from context_agent.train.config import DataConfig, WorldConfig
+from context_agent.train.data import environment_of, environment_texts
+from context_agent.train.demo.words import WordRenderer
 from tests.train import runs
 
 pytest.importorskip("trl")
@@ -26,7 +26,7 @@ pytest.importorskip("trl")
 class Server(ThreadingHTTPServer):
     """Loads adapters by name, and answers for those alone; `gone` names one that it refuses to load."""
 
-    def __init__(self, words: Words, titles: list[str]) -> None:
+    def __init__(self, words: WordRenderer, titles: list[str]) -> None:
         super().__init__(("127.0.0.1", 0), Handler)
         self.words, self.titles, self.gone = words, titles, ""
         self.loaded: set[str] = set()
@@ -82,10 +82,10 @@ class Handler(BaseHTTPRequestHandler):
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[Server]:
-    world = world_of(Data(world=World(**runs.WORLD)))
+    world = environment_of(DataConfig(world=WorldConfig(**runs.WORLD)))
     assert world is not None
     titles = sorted((title.lower() for title in world.titles.values()), key=len, reverse=True)
-    made = Server(Words(texts_of(world)), titles)
+    made = Server(WordRenderer(environment_texts(world)), titles)
     threading.Thread(target=made.serve_forever, daemon=True).start()
     yield made
     made.shutdown()
@@ -113,7 +113,7 @@ def test_each_step_is_sampled_by_the_weights_it_begins_with(student: Path, tmp_p
     assert server.loaded == {"policy-6"}
     lines = runs.timeless(tmp_path)
     assert [line["step"] for line in lines] == list(range(7))
-    assert all(line["episodes_spoilt"] == 0 for line in lines if "episodes_spoilt" in line)
+    assert all(line["episodes_aborted"] == 0 for line in lines if "episodes_aborted" in line)
     assert max(line.get("grad_norm", 0) for line in lines) > 0
     assert lines[-1]["dev/greedy/spoilt"] == 0
     assert (tmp_path / "final" / "adapter_model.safetensors").is_file()
@@ -130,7 +130,7 @@ def test_a_server_that_takes_no_weights_stops_the_run_which_then_goes_on(
         loop.train(run, note=lambda _: None)
     server.gone = ""
     done = loop.train(run, resume=True, note=lambda _: None)
-    assert (done.begun, done.updates) == (4, 6)
+    assert (done.first_update, done.updates) == (4, 6)
     assert [line["step"] for line in runs.timeless(tmp_path)] == list(range(7))
 
 
@@ -141,10 +141,10 @@ def test_a_server_is_asked_while_updates_are_made_and_never_for_weights_that_it_
     from context_agent.train.rl import loop
 
     server.asked.clear()
-    loop.train(served(student, tmp_path, server, overlap={"ahead": 1}), note=lambda _: None)
+    loop.train(served(student, tmp_path, server, async_rollouts={"ahead": 1}), note=lambda _: None)
     lines = runs.timeless(tmp_path)
     assert [line["step"] for line in lines] == list(range(7))
-    assert all(line["episodes_spoilt"] == 0 for line in lines if "episodes_spoilt" in line)
+    assert all(line["episodes_aborted"] == 0 for line in lines if "episodes_aborted" in line)
     assert 0 < max(line.get("staleness/max", 0) for line in lines) <= 3
     assert all(line.get("rows_stale", 0) == 0 for line in lines)
     assert server.loaded == {"policy-6"}

@@ -17,79 +17,91 @@ from context_agent.policies.tokens import TokenPolicy
 from context_agent.pruning.budget import Budget
 from context_agent.swarm import Swarm
 from context_agent.train import config
-from context_agent.train.config import Form, Parl
-from context_agent.train.data import agent_of
-from context_agent.train.rewards import Ending, Outcome, Reward, reward
-from context_agent.train.rl.parl import Delegation, delegating, delegation, finish, parallel, with_parl
-from context_agent.train.rows import rows_of
+from context_agent.train.config import ParlConfig, ParlForm
+from context_agent.train.data import build_agent
+from context_agent.train.rewards import Ending, EpisodeOutcome, EpisodeRewardTerms, compute_reward
+from context_agent.train.rl.parl import (
+    Delegation,
+    delegation_metrics,
+    delegation_of,
+    finish_term,
+    parallel_term,
+    with_parl,
+)
+from context_agent.train.rows import sampled_rows
 from context_agent.trajectory import Acted, Delegated, Header, Returned, Trajectory
 from tests.actions import search
 from tests.policies.sampling import QUESTION, small_corpus
 
-GOOD = Outcome(Ending.FINISHED, 1.0, 1.0, 1.0, True, calls=(1,), prunes=(0,))
+GOOD = EpisodeOutcome(Ending.FINISHED, 1.0, 1.0, 1.0, True, calls=(1,), prunes=(0,))
 ALL = Delegation(started=4, finished=4)
 WEIGHTS = st.floats(0, 1)
 
 
 def test_the_paper_s_form_adds_both_terms_to_the_performance() -> None:
-    made = with_parl(reward(GOOD), GOOD, Delegation(started=2, finished=1), Parl(parallel=0.4, finish=0.2, breadth=4))
-    assert made.total == pytest.approx(reward(GOOD).total + 0.4 * 2 / 4 + 0.2 * 1 / 2)
+    made = with_parl(
+        compute_reward(GOOD), GOOD, Delegation(started=2, finished=1), ParlConfig(parallel=0.4, finish=0.2, breadth=4)
+    )
+    assert made.total == pytest.approx(compute_reward(GOOD).total + 0.4 * 2 / 4 + 0.2 * 1 / 2)
     assert made.terms["parl_parallel"] == pytest.approx(0.2)
     assert made.terms["parl_finish"] == pytest.approx(0.1)
-    assert reward(GOOD).terms.items() <= made.terms.items()
+    assert compute_reward(GOOD).terms.items() <= made.terms.items()
 
 
 def test_more_sub_agents_than_the_breadth_earn_no_more() -> None:
-    settings = Parl(parallel=1.0, breadth=4)
-    assert [parallel(Delegation(count), settings) for count in (0, 1, 4, 9)] == [0.0, 0.25, 1.0, 1.0]
+    settings = ParlConfig(parallel=1.0, breadth=4)
+    assert [parallel_term(Delegation(count), settings) for count in (0, 1, 4, 9)] == [0.0, 0.25, 1.0, 1.0]
 
 
 def test_what_was_started_and_finishes_nothing_earns_nothing_for_finishing() -> None:
-    settings = Parl(finish=1.0)
-    assert [finish(one, settings) for one in (Delegation(), Delegation(4), Delegation(4, 3))] == [0.0, 0.0, 0.75]
+    settings = ParlConfig(finish=1.0)
+    assert [finish_term(one, settings) for one in (Delegation(), Delegation(4), Delegation(4, 3))] == [0.0, 0.0, 0.75]
 
 
 def test_the_weights_fall_to_nothing_on_a_line() -> None:
-    start = Parl(parallel=0.4, finish=0.2, until=0.5)
+    start = ParlConfig(parallel=0.4, finish=0.2, until=0.5)
     assert [start.at(share).parallel for share in (0, 0.25, 0.5, 1)] == pytest.approx([0.4, 0.2, 0, 0])
     assert [start.at(share).finish for share in (0, 0.25, 0.5, 1)] == pytest.approx([0.2, 0.1, 0, 0])
-    assert with_parl(reward(GOOD), GOOD, ALL, start.at(1)).total == reward(GOOD).total
+    assert with_parl(compute_reward(GOOD), GOOD, ALL, start.at(1)).total == compute_reward(GOOD).total
 
 
 def test_the_mixed_form_weighs_delegation_against_success() -> None:
-    settings = Parl(form=Form.MIXED, parallel=0.1, success=0.5)
-    won = with_parl(reward(GOOD), GOOD, Delegation(2, 2), settings)
-    assert won.total == pytest.approx(0.1 * 0.5 + 0.9 * reward(GOOD).total)
+    settings = ParlConfig(form=ParlForm.MIXED, parallel=0.1, success=0.5)
+    won = with_parl(compute_reward(GOOD), GOOD, Delegation(2, 2), settings)
+    assert won.total == pytest.approx(0.1 * 0.5 + 0.9 * compute_reward(GOOD).total)
     lost = replace(GOOD, recall=0.4)
-    assert with_parl(reward(lost), lost, Delegation(2, 2), settings).total == pytest.approx(0.1 * 0.5)
+    assert with_parl(compute_reward(lost), lost, Delegation(2, 2), settings).total == pytest.approx(0.1 * 0.5)
 
 
 @settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
-@given(WEIGHTS, WEIGHTS, st.integers(0, 9), st.integers(0, 9), st.sampled_from(Form))
+@given(WEIGHTS, WEIGHTS, st.integers(0, 9), st.integers(0, 9), st.sampled_from(ParlForm))
 def test_the_terms_that_parl_adds_are_what_it_adds(
-    first: float, second: float, started: int, finished: int, form: Form
+    first: float, second: float, started: int, finished: int, form: ParlForm
 ) -> None:
-    settings = Parl(form=form, parallel=first, finish=second if form is Form.SUM else 0.0)
-    before = reward(GOOD)
+    settings = ParlConfig(form=form, parallel=first, finish=second if form is ParlForm.SUM else 0.0)
+    before = compute_reward(GOOD)
     made = with_parl(before, GOOD, Delegation(started, min(started, finished)), settings)
     assert made.total - before.total == pytest.approx(sum(made.terms.values()) - sum(before.terms.values()))
 
 
 @pytest.mark.parametrize("ending", [Ending.MALFORMED, Ending.CUT])
-@pytest.mark.parametrize("form", Form)
-def test_an_episode_that_did_not_finish_earns_nothing_for_delegating(ending: Ending, form: Form) -> None:
+@pytest.mark.parametrize("form", ParlForm)
+def test_an_episode_that_did_not_finish_earns_nothing_for_delegating(ending: Ending, form: ParlForm) -> None:
     ended = replace(GOOD, ending=ending, recall=0.0)
-    made = with_parl(reward(ended), ended, ALL, Parl(form=form, parallel=0.5))
-    assert made.total <= max(0.0, reward(ended).total)
+    made = with_parl(compute_reward(ended), ended, ALL, ParlConfig(form=form, parallel=0.5))
+    assert made.total <= max(0.0, compute_reward(ended).total)
 
 
 def test_it_is_off_unless_given_a_weight_or_the_other_form() -> None:
     lost = replace(GOOD, recall=0.2)
-    assert not Parl().on
-    assert with_parl(reward(lost), lost, ALL, Parl()).total == reward(lost).total
-    without = Parl(form=Form.MIXED)
+    assert not ParlConfig().on
+    assert with_parl(compute_reward(lost), lost, ALL, ParlConfig()).total == compute_reward(lost).total
+    without = ParlConfig(form=ParlForm.MIXED)
     assert without.on
-    assert [with_parl(reward(one), one, ALL, without).total for one in (GOOD, lost)] == [reward(GOOD).total, 0.0]
+    assert [with_parl(compute_reward(one), one, ALL, without).total for one in (GOOD, lost)] == [
+        compute_reward(GOOD).total,
+        0.0,
+    ]
 
 
 @pytest.mark.parametrize(
@@ -101,13 +113,13 @@ def test_it_is_off_unless_given_a_weight_or_the_other_form() -> None:
         {"breadth": 0},
         {"success": 2.0},
         {"form": "other"},
-        {"form": Form.MIXED, "parallel": 1.5},
-        {"form": Form.MIXED, "parallel": 0.1, "finish": 0.1},
+        {"form": ParlForm.MIXED, "parallel": 1.5},
+        {"form": ParlForm.MIXED, "parallel": 0.1, "finish": 0.1},
     ],
 )
 def test_settings_that_cannot_be_are_refused(wrong: dict[str, float]) -> None:
     with pytest.raises(ConfigError):
-        Parl(**wrong)  # type: ignore[arg-type]
+        ParlConfig(**wrong)  # type: ignore[arg-type]
 
 
 def test_a_sub_agent_has_finished_that_ranked_something_of_its_own_accord() -> None:
@@ -122,7 +134,7 @@ def test_a_sub_agent_has_finished_that_ranked_something_of_its_own_accord() -> N
     events = (Returned(0, 0, "spawn_searchers", {}, (), delegated=made[:2]),
               Returned(0, 1, "search_corpus", {}, ()),
               Returned(1, 0, "spawn_searchers", {}, (), delegated=made[2:]))  # fmt: skip
-    assert delegation(Trajectory(Header("id", "q", {}, Budget()), events)) == Delegation(started=5, finished=1)
+    assert delegation_of(Trajectory(Header("id", "q", {}, Budget()), events)) == Delegation(started=5, finished=1)
 
 
 def test_only_the_orchestrator_s_tokens_become_rows() -> None:
@@ -147,7 +159,7 @@ def test_only_the_orchestrator_s_tokens_become_rows() -> None:
     main, subs = result.trajectories[0], result.searchers
     assert len(subs) == 2
     assert len(engine.samples) == 2 + 2 * 2
-    made = rows_of(main)
+    made = sampled_rows(main)
     trained = [t for row in made for t, keep in zip(row.input_ids, row.loss_mask, strict=True) if keep]
     assert trained == [token for place in started for token in engine.samples[place].ids]
     assert sum(len(call.output) for one in subs for call in calls(one)) > 0
@@ -157,13 +169,15 @@ def test_only_the_orchestrator_s_tokens_become_rows() -> None:
 
 
 def test_sub_agents_are_played_by_the_engine_that_is_theirs() -> None:
-    run = config.made({"model": {"name": "m"}, "data": {"questions": ["q"], "path": "p"}, "episodes": {"swarm": 2}})
+    run = config.parse_run(
+        {"model": {"name": "m"}, "data": {"questions": ["q"], "path": "p"}, "episodes": {"swarm": 2}}
+    )
     renderer = HarmonyRenderer()
     end = Action(text="<Document id=d1></Document>")
     spawn = Action((ToolCall("spawn_searchers", {"tasks": ["comets", "bridges"]}),))
     main = FakeEngine([renderer.reply(one) for one in (spawn, end)], version="9")
     theirs = FakeEngine([renderer.reply(one) for one in (search("comets"), search("bridges"), end, end)], version="0")
-    with agent_of(run, small_corpus(), main, renderer, temperature=1.0, searchers=theirs) as agent:
+    with build_agent(run, small_corpus(), main, renderer, temperature=1.0, searchers=theirs) as agent:
         result = agent.search(QUESTION)
     assert {call.version for call in calls(result.trajectories[0])} == {"9"}
     assert {call.version for one in result.searchers for call in calls(one)} == {"0"}
@@ -178,13 +192,13 @@ def test_what_delegating_comes_to_over_episodes() -> None:
             (acted(), Returned(0, 0, "spawn_searchers", {}, (), delegated=(ended(3), ended(1, "turns"))), acted()),
         ),
     )
-    assert delegating([none, two]) == {
+    assert delegation_metrics([none, two]) == {
         "spawning": 0.5,
         "searchers": 1.0,
         "critical_steps": (1 + 5) / 2,
         "searchers_finished": 0.5,
     }
-    assert "searchers_finished" not in delegating([none])
+    assert "searchers_finished" not in delegation_metrics([none])
 
 
 def acted() -> Acted:
@@ -196,5 +210,5 @@ def ended(steps: int, reason: str = "finished") -> Delegated:
 
 
 def test_a_reward_keeps_what_it_was_before_penalties() -> None:
-    before = Reward(0.5, 0.7, {"output": 0.5})
-    assert with_parl(before, GOOD, ALL, Parl(parallel=0.1)).before == 0.7
+    before = EpisodeRewardTerms(0.5, 0.7, {"output": 0.5})
+    assert with_parl(before, GOOD, ALL, ParlConfig(parallel=0.1)).before == 0.7

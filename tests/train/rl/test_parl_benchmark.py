@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from context_agent.train.config import Parl
-from context_agent.train.rewards import Rewards
+from context_agent.train.config import ParlConfig
+from context_agent.train.rewards import RewardConfig
 
 PROGRAM = Path(__file__).parents[3] / "benchmarks" / "parl.py"
 if not PROGRAM.is_file():
@@ -40,8 +40,12 @@ def test_the_arms_differ_in_their_reward_for_delegating_alone(parl: Any, tmp_pat
     runs = [parl.rewarded(tmp_path, arm, 0) for arm in parl.ARMS]
     plain = [{**run.plain(), "out": "", "parl": {}, "rewards": {}} for run in runs]
     assert all(one == plain[0] for one in plain)
-    assert [(run.parl.on, run.rewards == Rewards()) for run in runs] == [(False, True), (True, True), (False, False)]
-    assert runs[0].parl == Parl()
+    assert [(run.parl.on, run.rewards == RewardConfig()) for run in runs] == [
+        (False, True),
+        (True, True),
+        (False, False),
+    ]
+    assert runs[0].parl == ParlConfig()
     assert all(run.parl.at(parl.UNTIL) == run.parl.at(1.0) for run in runs)
     lessons = parl.lessons(tmp_path)
     assert {run.episodes.searchers for run in runs} == {f"{lessons.out}/final"}

@@ -12,7 +12,7 @@ import pytest
 from context_agent.errors import ConfigError, DataError
 from context_agent.policies.token_calls import TokenCall
 from context_agent.train.config import Loss
-from context_agent.train.rows import Row, Weighted, rows
+from context_agent.train.rows import TrainingRow, WeightedRow, rows_of_calls
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("trl")
@@ -24,24 +24,24 @@ VOCABULARY = 320
 class Fixed:
     """A source with the same rows at each step."""
 
-    def __init__(self, items: Sequence[Weighted]) -> None:
+    def __init__(self, items: Sequence[WeightedRow]) -> None:
         self.items = items
 
-    def rows(self, step: int) -> Sequence[Weighted]:
+    def rows(self, step: int) -> Sequence[WeightedRow]:
         return self.items
 
 
-def made_rows(seed: int = 0, count: int = 9, *, weights: bool = False) -> list[Weighted]:
+def made_rows(seed: int = 0, count: int = 9, *, weights: bool = False) -> list[WeightedRow]:
     rng = random.Random(seed)
     return [_row(rng, f"e{number % 3}", rng.randrange(5, 40), weights=weights) for number in range(count)]
 
 
-def _row(rng: random.Random, episode: str, length: int, *, weights: bool) -> Weighted:
+def _row(rng: random.Random, episode: str, length: int, *, weights: bool) -> WeightedRow:
     ids = [rng.randrange(VOCABULARY) for _ in range(length)]
     mask = [0, 1, *(int(rng.random() < 0.4) for _ in range(length - 2))]
     logprobs = [-3 - 4 * rng.random() if sampled else 0.0 for sampled in mask]
     scale = tuple(rng.random() * sampled for sampled in mask) if weights else ()
-    return Weighted(Row(ids, mask, logprobs, episode, "g"), rng.uniform(-1, 1), scale)
+    return WeightedRow(TrainingRow(ids, mask, logprobs, episode, "g"), rng.uniform(-1, 1), scale)
 
 
 @pytest.fixture(scope="module")
@@ -64,13 +64,15 @@ def model(tokenizer: Any) -> Any:
     return transformers.GptOssForCausalLM(config)
 
 
-def trainer(model: Any, items: Sequence[Weighted], tokenizer: Any, out: Path, **options: Any) -> Any:
-    from context_agent.train.rl.trl_adapter import RowTrainer, arguments
+def trainer(model: Any, items: Sequence[WeightedRow], tokenizer: Any, out: Path, **options: Any) -> Any:
+    from context_agent.train.rl.trl_adapter import RowTrainer, grpo_arguments
 
     loss = options.pop("loss", Loss.CISPO)
     most_tokens = options.pop("most_tokens", 0)
     settings = {"max_steps": 1, "learning_rate": 0.0, "max_grad_norm": 0.0, "save_strategy": "no"} | options
-    args = arguments(loss, output_dir=str(out), use_cpu=True, bf16=False, report_to=[], disable_tqdm=True, **settings)
+    args = grpo_arguments(
+        loss, output_dir=str(out), use_cpu=True, bf16=False, report_to=[], disable_tqdm=True, **settings
+    )
     return RowTrainer(model, Fixed(items), args=args, tokenizer=tokenizer, loss=loss, most_tokens=most_tokens)
 
 
@@ -87,7 +89,7 @@ def gradients(made: Any) -> dict[str, Any]:
     return found
 
 
-def by_hand(model: Any, items: Sequence[Weighted], weigh: Callable[[Any], Any]) -> dict[str, Any]:
+def by_hand(model: Any, items: Sequence[WeightedRow], weigh: Callable[[Any], Any]) -> dict[str, Any]:
     """-(1/N) sum mask * weigh(ratio) * A * log p, row by row."""
     model.zero_grad()
     total = sum(item.row.trained for item in items)
@@ -137,9 +139,9 @@ def test_a_row_that_two_versions_sampled_has_the_ratio_of_each_token(tokenizer: 
         TokenCall(0, tuple(ids[:4]), tuple(ids[4:7]), logprobs(older, 4, 7), version="3"),
         TokenCall(7, tuple(ids[7:9]), tuple(ids[9:]), logprobs(tiny, 9, 12), version="4"),
     ]
-    (row,) = rows(calls, episode_id="e", group_id="g")
+    (row,) = rows_of_calls(calls, episode_id="e", group_id="g")
     assert row.policy_version == "3"
-    items = [Weighted(row, 0.7)]
+    items = [WeightedRow(row, 0.7)]
     found = gradients(trainer(tiny, items, tokenizer, tmp_path))
     ratios: list[Any] = []
     by_formula = by_hand(tiny, items, lambda ratio: ratios.append(ratio.detach()) or ratio.clamp(max=5.0))
@@ -172,9 +174,9 @@ def test_a_pull_towards_the_first_weights_is_there_when_asked_for(tokenizer: Any
     from peft import LoraConfig
 
     tiny, items = model(tokenizer), made_rows()
-    from context_agent.train.rl.trl_adapter import RowTrainer, arguments
+    from context_agent.train.rl.trl_adapter import RowTrainer, grpo_arguments
 
-    args = arguments(
+    args = grpo_arguments(
         Loss.CISPO, output_dir=str(tmp_path), use_cpu=True, bf16=False, report_to=[], disable_tqdm=True, beta=0.1,
         max_steps=3, learning_rate=0.01, save_strategy="no", logging_steps=1,
     )  # fmt: skip
@@ -187,10 +189,10 @@ def test_a_pull_towards_the_first_weights_is_there_when_asked_for(tokenizer: Any
 
 
 def test_rows_that_the_model_cannot_read_are_refused(tokenizer: Any, tmp_path: Path) -> None:
-    long = Weighted(Row([1] * 200, [0] + [1] * 199, [0.0] * 200, "e", "g"), 1.0)
+    long = WeightedRow(TrainingRow([1] * 200, [0] + [1] * 199, [0.0] * 200, "e", "g"), 1.0)
     with pytest.raises(DataError, match="200 ids; the model takes 128"):
         trainer(model(tokenizer), [long], tokenizer, tmp_path).train()
-    strange = Weighted(Row([1, 5_000], [0, 1], [0.0, -1.0], "e", "g"), 1.0)
+    strange = WeightedRow(TrainingRow([1, 5_000], [0, 1], [0.0, -1.0], "e", "g"), 1.0)
     with pytest.raises(DataError, match="another tokenizer"):
         trainer(model(tokenizer), [strange], tokenizer, tmp_path).train()
 
@@ -203,9 +205,9 @@ def test_a_step_without_rows_changes_nothing(tokenizer: Any, tmp_path: Path) -> 
 
 
 def test_accumulation_is_not_trl_s_business_here(tokenizer: Any, tmp_path: Path) -> None:
-    from context_agent.train.rl.trl_adapter import RowTrainer, arguments
+    from context_agent.train.rl.trl_adapter import RowTrainer, grpo_arguments
 
-    args = arguments(Loss.CISPO, output_dir=str(tmp_path), use_cpu=True, bf16=False, report_to=[])
+    args = grpo_arguments(Loss.CISPO, output_dir=str(tmp_path), use_cpu=True, bf16=False, report_to=[])
     args.gradient_accumulation_steps = 4
     with pytest.raises(ConfigError, match="accumulated here"):
         RowTrainer(model(tokenizer), Fixed([]), args=args, tokenizer=tokenizer)

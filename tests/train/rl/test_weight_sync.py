@@ -14,9 +14,9 @@ import pytest
 
 from context_agent.errors import ConfigError, PolicyError
 from context_agent.policies.engines.vllm import VllmEngine
-from context_agent.train.rl.rollouts import Fresh, age
-from context_agent.train.rl.weight_sync import Adapters
-from context_agent.train.rows import Row, Weighted
+from context_agent.train.rl.rollouts import fresh_rows, row_age
+from context_agent.train.rl.weight_sync import AdapterSync
+from context_agent.train.rows import TrainingRow, WeightedRow
 
 
 class Model:
@@ -55,16 +55,16 @@ def server() -> Iterator[ThreadingHTTPServer]:
     made.shutdown()
 
 
-def adapters(server: Any, folder: Path) -> tuple[Adapters, VllmEngine]:
+def adapters(server: Any, folder: Path) -> tuple[AdapterSync, VllmEngine]:
     url = f"http://127.0.0.1:{server.server_port}/v1"
     engine = VllmEngine(url, "base", version="0")
-    return Adapters(engine, url, folder, "policy"), engine
+    return AdapterSync(engine, url, folder, "policy"), engine
 
 
 def test_each_version_is_loaded_under_its_own_name_and_the_last_one_taken_off(server: Any, tmp_path: Path) -> None:
     weights, engine = adapters(server, tmp_path)
     made = trainer(Model())
-    weights.begin(made)
+    weights.attach(made)
     weights.push(made, 0)
     assert (engine.model, engine.version) == ("policy-0", "0")
     weights.push(made, 4)
@@ -92,28 +92,20 @@ def test_a_server_that_refuses_or_is_gone_is_told_of(server: Any, tmp_path: Path
 def test_a_model_without_adapters_has_none_to_load(server: Any, tmp_path: Path) -> None:
     weights, _ = adapters(server, tmp_path)
     with pytest.raises(ConfigError, match=r"needs \[model\.lora\]"):
-        weights.begin(trainer(object()))
+        weights.attach(trainer(object()))
 
 
-class Fixed:
-    """Rows of the versions given."""
-
-    def __init__(self, *versions: str) -> None:
-        self.items = [Weighted(Row([1, 2], [0, 1], [0.0, -1.0], f"e{v}", "g", v), 1.0) for v in versions]
-
-    def rows(self, step: int) -> list[Weighted]:
-        return self.items
+def versions(*names: str) -> list[WeightedRow]:
+    return [WeightedRow(TrainingRow([1, 2], [0, 1], [0.0, -1.0], f"e{name}", "g", name), 1.0) for name in names]
 
 
-def test_rows_past_the_bound_are_dropped_and_counted() -> None:
-    dropped: list[int] = []
-    fresh = Fresh(Fixed("10", "7", "6", "0"), 3, dropped.append)
-    assert [item.row.policy_version for item in fresh.rows(10)] == ["10", "7"]
-    assert dropped == [2]
-    assert age(Fixed("a-model").items[0].row, 10) == 0
+def test_rows_past_the_bound_are_left_out() -> None:
+    fresh = fresh_rows(versions("10", "7", "6", "0"), 10, 3)
+    assert [item.row.policy_version for item in fresh] == ["10", "7"]
+    assert row_age(versions("a-model")[0].row, 10) == 0
 
 
-def test_where_none_is_fresh_the_run_stops() -> None:
+def test_the_run_stops_if_no_row_is_fresh() -> None:
     with pytest.raises(PolicyError, match="update 10: all 2 rows are more than 3 updates old, up to 9"):
-        Fresh(Fixed("1", "2"), 3, lambda _: None).rows(10)
-    assert Fresh(Fixed(), 3, lambda _: None).rows(10) == []
+        fresh_rows(versions("1", "2"), 10, 3)
+    assert fresh_rows(versions(), 10, 3) == []

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from context_agent.policies.engines.transformers import TransformersEngine
-from context_agent.train.rl.weight_sync import BetweenTurns, Copied, Together
+from context_agent.train.rl.weight_sync import CombinedSync, CopySync, PausingSync
 
 torch = pytest.importorskip("torch")
 
@@ -22,8 +22,8 @@ def test_what_is_trained_is_copied_at_a_push_and_the_rest_is_shared() -> None:
     model.config = SimpleNamespace(pad_token_id=0)
     model[0].requires_grad_(requires_grad=False)
     engine = TransformersEngine(model, name="small", version="0")
-    copied = Copied(engine)
-    copied.begin(trainer(model))
+    copied = CopySync(engine)
+    copied.attach(trainer(model))
     assert engine.model is not model
     assert engine.model[0].weight is model[0].weight
     with torch.no_grad():
@@ -44,7 +44,7 @@ def test_an_update_is_handed_over_once_and_to_all() -> None:
         def __init__(self, name: str) -> None:
             self.name = name
 
-        def begin(self, trainer: Any) -> None:
+        def attach(self, trainer: Any) -> None:
             told.append((f"{self.name} begins", 0))
 
         def before_update(self) -> None:
@@ -63,9 +63,9 @@ def test_an_update_is_handed_over_once_and_to_all() -> None:
             told.append(("parked", int(drain)))
             return nullcontext()
 
-    parked = BetweenTurns(Place("server"), Parking(), drain=True)  # type: ignore[arg-type]
-    every = Together([Place("own"), parked])
-    every.begin(None)
+    parked = PausingSync(Place("server"), Parking(), drain=True)  # type: ignore[arg-type]
+    every = CombinedSync([Place("own"), parked])
+    every.attach(None)
     every.before_update()
     every.after_update()
     every.push(None, 1)

@@ -20,7 +20,7 @@ pytest.importorskip("transfer_queue")
 import torch
 import transfer_queue
 
-from context_agent.train.advantages import Scored, advantages
+from context_agent.train.advantages import EpisodeReward, group_advantages
 from tests.train.verl import parts
 
 SAMPLING = {"temperature": 1.0, "top_p": 1.0, "top_k": -1, "repetition_penalty": 1.0, "logprobs": True}
@@ -94,7 +94,7 @@ async def test_a_step_of_verl_s_has_the_advantages_of_ours(tmp_path: Path, monke
     assert {1, 2} <= set(rows.values())
 
     PPOTrainerSync._compute_advantage(SimpleNamespace(config=config), _Batch(keys), {})  # type: ignore[arg-type]
-    found = advantages([Scored(one, one.split("_")[0], reward) for one, reward in episodes.items()])
+    found = group_advantages([EpisodeReward(one, one.split("_")[0], reward) for one, reward in episodes.items()])
     assert found.by_episode
     for key, values in zip(keys, queue.made["advantages"].unbind(), strict=True):
         mask = queue.rows[key]["response_mask"]

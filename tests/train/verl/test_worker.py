@@ -10,7 +10,7 @@ import pytest
 
 from context_agent.errors import PolicyError
 from context_agent.policies.engines.protocol import Finish
-from context_agent.train.verl.worker import ClientEngine
+from context_agent.train.verl.worker import VerlEngine
 
 
 @dataclass
@@ -39,19 +39,17 @@ def output(ids: list[int], **changes: Any) -> SimpleNamespace:
     return SimpleNamespace(**made | changes)
 
 
-def engine(*answers: Any, **options: Any) -> ClientEngine:
-    return ClientEngine(
-        Servers(list(answers)), {"top_k": -1, "temperature": 0.3}, request="r", name="verl:m", **options
-    )
+def engine(*answers: Any, **options: Any) -> VerlEngine:
+    return VerlEngine(Servers(list(answers)), {"top_k": -1, "temperature": 0.3}, request="r", name="verl:m", **options)
 
 
-async def sampled(made: ClientEngine, prompt: list[int] | None = None) -> Any:
+async def sampled(made: VerlEngine, prompt: list[int] | None = None) -> Any:
     return await made.generate(prompt or [1, 2, 3], max_tokens=7, stop=(9,), temperature=1.0, top_p=0.9, seed=11)
 
 
 async def test_a_call_says_what_the_policy_asks_for_over_what_verl_gives() -> None:
     servers = Servers([output([5, 9])])
-    await sampled(ClientEngine(servers, {"top_k": -1, "temperature": 0.3}, request="r", name="n"))
+    await sampled(VerlEngine(servers, {"top_k": -1, "temperature": 0.3}, request="r", name="n"))
     assert servers.asked == [
         {
             "request": "r",
@@ -68,7 +66,7 @@ async def test_a_call_says_what_the_policy_asks_for_over_what_verl_gives() -> No
 
 async def test_seeds_are_sent_when_asked_for() -> None:
     servers = Servers([output([5, 9])])
-    await sampled(ClientEngine(servers, {}, request="r", name="n", seeded=True))
+    await sampled(VerlEngine(servers, {}, request="r", name="n", seeded=True))
     assert servers.asked[0]["seed"] == 11
 
 
