@@ -2,14 +2,14 @@
 
     python benchmarks/train_demo.py [--out runs/train-demo] [--seeds 0,1,2] [--jobs 2] [--plot docs/train-demo.svg]
 
-A seed's lessons are shared by both of its runs by rewards, with r_trajectory and without. Runs are processes of one
-thread each; what was done is not done again, so a program that was ended goes on when it is started again. Figures pool
-the tasks: a task's value is the mean over seeds, and tasks are resampled (paired bootstrap, 95 %).
+A seed's demonstrations are shared by both of its runs by rewards, with r_trajectory and without. Runs are processes of
+one thread each; what was done is not done again, so a program that was ended goes on when it is started again. Figures
+pool the tasks: a task's value is the mean over seeds, and tasks are resampled (paired bootstrap, 95 %).
 
 Whether the policy collapses without r_trajectory, as the Context-1 report tells (section 3: "to one broad search"), is
 judged on the held-out questions after training, against the full reward: `collapse` where both the searches an episode
-and the trajectory recall are lower, their intervals below 0, and fewer searches are left than the lessons had taught;
-`weaker` where both are lower but not that; else `none`. Needs the extras `train` and `plots`.
+and the trajectory recall are lower, their intervals below 0, and fewer searches are left than the demonstrations had
+taught; `weaker` where both are lower but not that; else `none`. Needs the extras `train` and `plots`.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def main() -> int:
 
 
 def _trained(folder: Path, seed: int, options: argparse.Namespace, *, ablated: bool) -> None:
-    """The demo, then its ablation on the same lessons, each as the command line runs it."""
+    """The demo, then its ablation on the same demonstrations, each as the command line runs it."""
     for flags in ([], ["--without-trajectory-reward"]) if ablated else ([],):
         command = [sys.executable, "-m", "context_agent.cli", "train", "demo", "--out", str(folder), "--resume"]
         command += ["--seed", str(seed), "--threads", "1", "--json", *flags, *options.demo.split()]
@@ -143,7 +143,7 @@ def groups(folders: Sequence[Path], ablated: Sequence[Path]) -> list[report.Plot
         of = ablated if suffix else folders
         head = _asked(of, (f"after{suffix}",), "t1")
         runs = tuple(list(read_metrics(folder / f"rl{suffix}" / "metrics.jsonl")) for folder in of)
-        # One level for both: the lessons are shared.
+        # One level for both: the demonstrations are shared.
         before = means(head["before"]) if not suffix else None
         made.append(report.PlottedRuns(LABELS[name], runs, before, means(head[f"after{suffix}"])))
     return made
@@ -180,8 +180,8 @@ def show(found: Mapping[str, Any]) -> None:
 
 
 VERDICTS = {
-    "collapse": "yes: it searches less than the lessons taught, and less is encountered",
-    "weaker": "not that far: it searches less and encounters less than with it, but no less than the lessons taught",
+    "collapse": "yes: it searches less than the demonstrations taught, and less is encountered",
+    "weaker": "partly: it searches and encounters less than with the term, but no less than the demonstrations taught",
     "none": "no, it does not appear here",
 }
 

@@ -81,7 +81,7 @@ def main() -> None:
 
 
 def measure(chosen: argparse.Namespace) -> dict[str, Any]:
-    """Trains some lessons first, so that episodes are such as a policy plays; then times the steps."""
+    """Trains some demonstrations first, so that episodes are such as a policy plays; then times the steps."""
     from context_agent.policies.engines import transformers as engine
     from context_agent.retrieval.memory import MemoryCorpus
     from context_agent.train import config, sft
@@ -90,8 +90,8 @@ def measure(chosen: argparse.Namespace) -> dict[str, Any]:
 
     clock = Clock()
     with tempfile.TemporaryDirectory() as folder:
-        lessons = config.parse_run(_run(chosen, Path(folder) / "sft"))
-        sft.train(lessons, note=lambda _: None)
+        demonstrations = config.parse_run(_run(chosen, Path(folder) / "sft"))
+        sft.train(demonstrations, note=lambda _: None)
         clock.around(engine, "sample", "generation")
         clock.around(MemoryCorpus, "search", "retrieval")
         clock.around(RowTrainer, "compute_loss", "forward")
@@ -147,7 +147,7 @@ def _run(chosen: argparse.Namespace, out: Path) -> dict[str, Any]:
         "optimiser": {"learning_rate": 3e-3, "schedule": "linear"},
         "evaluation": {"every": 0},
         "checkpoints": {"every": 10_000},
-        "sft": {"lessons": 600, "rows_a_pass": 16, "epochs": 4},
+        "sft": {"demonstrations": 600, "rows_per_pass": 16, "epochs": 4},
     }  # fmt: skip
 
 

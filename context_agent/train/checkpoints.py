@@ -1,15 +1,14 @@
-"""Checkpoints on disk: complete or not there at all. No torch.
+"""Checkpoints and metrics of a run on disk. No torch.
 
-A checkpoint is a folder `step-00000040`. It is written under a name of its own, `.step-00000040.partial`. Every file is
-synced, then `manifest.json` is written, with the files' sizes and the run's settings, and one rename makes it appear.
-A process that is killed at any moment leaves the earlier checkpoints as they were, and at most a partial folder, which
-the next save or resume sweeps away. The newest `keep` stay.
+A checkpoint is a folder `step-00000040`. It is written as `.step-00000040.partial`; every file is synced, then
+`manifest.json` is written with the files' sizes and the run's settings, and one rename makes the checkpoint visible. A
+process that is killed leaves the earlier checkpoints intact and at most one partial folder, which the next save or
+resume removes. The newest `keep` checkpoints are kept.
 """
 
 from __future__ import annotations
 
 import json
-import os
 import shutil
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -17,6 +16,8 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
+from context_agent._support.journal import sync_path
+from context_agent._support.suggest import differing_settings, flat_settings
 from context_agent.errors import ConfigError, DataError
 
 MANIFEST = "manifest.json"
@@ -44,7 +45,7 @@ CHANGEABLE = (
             "max_calls",
             "max_tokens_total",
             "max_cost",
-            "patience",
+            "max_failed_steps",
             "calibration",
             "uncalibrated",
         )
@@ -70,7 +71,8 @@ class Checkpoint:
         if differences:
             listed = "; ".join(differences[:4]) + (f"; and {len(differences) - 4} more" if len(differences) > 4 else "")
             raise ConfigError(
-                f"{self.path} was made with other settings: {listed}. Go on with those, or train into another folder"
+                f"{self.path} was written with other settings: {listed}. Resume with those settings, or name another "
+                f"folder with --out"
             )
 
 
@@ -116,15 +118,15 @@ class Checkpoints:
         files = sorted(path for path in partial.rglob("*") if path.is_file())
         sizes = {path.relative_to(partial).as_posix(): path.stat().st_size for path in files}
         for path in files:
-            _sync(path)
+            sync_path(path)
         manifest = {"form": FORMAT, "step": step, "kind": self._kind, "files": sizes, "settings": self._settings}
         (partial / MANIFEST).write_text(json.dumps(manifest, indent=1) + "\n", encoding="utf-8")
         for path in (partial / MANIFEST, *(path for path in partial.rglob("*") if path.is_dir()), partial):
-            _sync(path)
+            sync_path(path)
         if final.exists():
             self._drop(final)
         partial.rename(final)
-        _sync(self.folder)
+        sync_path(self.folder)
         for old in self.all()[: -self._keep]:
             self._drop(old.path)
         return final
@@ -164,23 +166,12 @@ def settings_digest(settings: Mapping[str, Any]) -> str:
 def binding_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
     """The values by dotted key that must not change while a run goes on. A run without a judge binds none of its."""
     unused = () if settings.get("judge", {}).get("model") else ("judge.", "rewards.judge")
-    return {key: value for key, value in flat(settings) if not key.startswith((*CHANGEABLE, *unused))}
+    return {key: value for key, value in flat_settings(settings) if not key.startswith((*CHANGEABLE, *unused))}
 
 
 def binding_differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
     """What was and what is, for each binding value that two runs' settings do not share."""
-    old, new = binding_settings(before), binding_settings(now)
-    keys = [key for key in {**old, **new} if old.get(key) != new.get(key)]
-    return [f"{key} was {old.get(key)!r} and is {new.get(key)!r}" for key in keys]
-
-
-def flat(data: Mapping[str, Any], at: str = "") -> Iterator[tuple[str, Any]]:
-    """Values by dotted key."""
-    for key, value in data.items():
-        if isinstance(value, Mapping):
-            yield from flat(value, f"{at}{key}.")
-        else:
-            yield f"{at}{key}", value
+    return differing_settings(binding_settings(before), binding_settings(now))
 
 
 def _read(path: Path) -> Checkpoint | None:
@@ -196,15 +187,6 @@ def _read(path: Path) -> Checkpoint | None:
 
 def _name(step: int) -> str:
     return f"step-{step:08d}"
-
-
-def _sync(path: Path) -> None:
-    """Asks the system to have the file, or the folder's entries, on disk."""
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
 
 
 class MetricsLog:

@@ -1,11 +1,21 @@
-"""Aliases."""
+"""The run file: every table of a training run's TOML file, with its defaults and checks. No torch.
+
+    [model]
+    name = "openai/gpt-oss-20b"
+
+    [data]
+    questions = ["tasks.jsonl"]
+    path = ".ctx1"
+
+All other tables are optional. Their defaults are those of the Context-1 report where it gives any. `read_run` reads a
+file and refuses unknown names. Paths are relative to the working directory.
+"""
 
 from __future__ import annotations
 
-import difflib
 import tomllib
 import typing
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, fields, is_dataclass, replace
 from enum import StrEnum
 from math import isfinite
@@ -23,6 +33,7 @@ from pydantic import (
     model_validator,
 )
 
+from context_agent._support.suggest import suggestion
 from context_agent.errors import ConfigError
 from context_agent.pruning.budget import RESERVE, RESERVES, Budget
 from context_agent.swarm import MOST
@@ -99,7 +110,7 @@ class JudgeConfig:
     `questions` says which are judged. The judge reads the first `passages` of a ranking, each up to so many
     `characters`, and the question's answer where `reference` is set. `rubric` is a TOML file. Prices are for a million
     tokens; one cap must be named (`max_calls`, `max_tokens_total`, `max_cost`), and holds for the whole run, resumed or
-    not. After `patience` steps in a row without any verdict the run stops. `calibration` is what `ctx1 train
+    not. After `max_failed_steps` steps in a row without any verdict the run stops. `calibration` is what `ctx1 train
     judge-check` wrote; `uncalibrated` and `alone` allow a judge without one, and one that is the only gain.
     """
 
@@ -122,13 +133,13 @@ class JudgeConfig:
     max_calls: int | None = None
     max_tokens_total: int | None = None
     max_cost: float | None = None
-    patience: int = 3
+    max_failed_steps: int = 3
     calibration: str | None = None
     uncalibrated: bool = False
     alone: bool = False
 
     def __post_init__(self) -> None:
-        for name in ("passages", "characters", "max_tokens", "concurrency", "patience"):
+        for name in ("passages", "characters", "max_tokens", "concurrency", "max_failed_steps"):
             if getattr(self, name) < 1:
                 raise ConfigError(f"judge.{name} must be at least 1; got {getattr(self, name)}")
         if self.temperature < 0:
@@ -231,8 +242,8 @@ class ModelConfig(ConfigTable):
 class WorldConfig(ConfigTable):
     """A closed world made on the spot, corpus and questions (`train.demo.gym`).
 
-    Lessons are spread over so many `worlds` of consecutive seeds; questions for rewards are asked in the first. With
-    more than one of the `branches` a question asks for so many chains at once.
+    Demonstrations are spread over so many `worlds` of consecutive seeds; questions for rewards are asked in the first.
+    With more than one of the `branches` a question asks for so many chains at once.
     """
 
     entities: Count = 800
@@ -370,17 +381,19 @@ class OptimizerConfig(ConfigTable):
 
 
 class SftSettings(ConfigTable):
-    """`ctx1 train sft`: passes over the rows, rows a step, and for a world how many episodes a teacher shows."""
+    """`ctx1 train sft`: epochs, rows per update and per forward pass, and the number of expert episodes of a toy
+    environment.
+    """
 
     epochs: Count = 2
     rows: Count = 16
-    rows_a_pass: Count = 1
-    lessons: Count = 2_000
+    rows_per_pass: Count = 1
+    demonstrations: Count = 2_000
 
     @model_validator(mode="after")
     def _divides(self) -> Self:
-        if self.rows % self.rows_a_pass:
-            raise ValueError(f"rows = {self.rows} must be a multiple of rows_a_pass = {self.rows_a_pass}")
+        if self.rows % self.rows_per_pass:
+            raise ValueError(f"rows = {self.rows} must be a multiple of rows_per_pass = {self.rows_per_pass}")
         return self
 
 
@@ -480,7 +493,7 @@ class ParlConfig:
 
 
 class RunConfig(ConfigTable):
-    """A whole run. `seed` is the seed of all chance."""
+    """A whole run file. `seed` is the random seed."""
 
     out: str = "runs/policy"
     seed: int = 0
@@ -561,7 +574,7 @@ _RUN = TypeAdapter(RunConfig)
 
 
 def read_run(path: str | Path, changes: Mapping[str, Any] | None = None) -> RunConfig:
-    """The run that a TOML file describes. `changes` are values by dotted key that go before the file's.
+    """Reads a run file. `changes` are values by dotted key that override the file's.
 
     Raises `ConfigError` naming the file, the key and what is wrong with it.
     """
@@ -601,21 +614,16 @@ def _set_dotted(data: dict[str, Any], key: str, value: Any) -> None:
 
 def _check_names(data: Mapping[str, Any], kind: Any, where: str, at: str = "") -> None:
     """Refuses names that the table does not have, at any depth."""
-    fields = _fields_of(kind)
+    allowed = _fields_of(kind)
     for name, value in data.items():
-        if name not in fields:
+        if name not in allowed:
             what = f"table [{at}{name}]" if isinstance(value, Mapping) else f"key {name!r}"
             location = f" in [{at.rstrip('.')}]" if at and not isinstance(value, Mapping) else ""
-            raise ConfigError(f"{where}: unknown {what}{location}{_hint(name, fields)}")
-        inner = next((inner_type for inner_type in _inner_types(fields[name]) if _fields_of(inner_type)), None)
+            raise ConfigError(f"{where}: unknown {what}{location}; {suggestion(name, allowed)}")
+        inner = next((inner_type for inner_type in _inner_types(allowed[name]) if _fields_of(inner_type)), None)
         for each in value if isinstance(value, list) else [value]:
             if inner is not None and isinstance(each, Mapping):
                 _check_names(each, inner, where, f"{at}{name}.")
-
-
-def _hint(name: str, names: Iterable[str]) -> str:
-    result = difflib.get_close_matches(name, list(names), n=1)
-    return f"; did you mean {result[0]!r}?" if result else f"; it takes {', '.join(sorted(names))}"
 
 
 def _fields_of(kind: Any) -> dict[str, Any]:

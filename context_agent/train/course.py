@@ -1,4 +1,13 @@
-"""Held-out questions to a trained policy, in the harness it was trained in: scores, and some episodes to look at."""
+"""The demo: demonstrations, an evaluation, reinforcement learning, and evaluations in the full and in half the window.
+
+OUT/sft, OUT/rl       the two runs, as `ctx1 train sft` and `ctx1 train rl` leave them
+OUT/evaluations/      a score for each held-out question, by model, window and temperature
+OUT/trajectories/     some of the episodes, and OUT/questions.jsonl with their gold, for `ctx1 view`
+OUT/report.json, report.html, plot.svg, plot.png
+
+An interrupted demo resumes in the phase where it stopped. This module stands beside `train.demo` and not in it, because
+it runs the trainers, which themselves use the toy environment of `train.demo`.
+"""
 
 from __future__ import annotations
 
@@ -11,9 +20,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from context_agent._support.journal import replace_file
 from context_agent.agent import SearchAgent
 from context_agent.errors import ConfigError, DataError, MissingExtraError
-from context_agent.eval.journal import replace
 from context_agent.questions import Question
 from context_agent.train import sft
 from context_agent.train.checkpoints import settings_digest
@@ -21,7 +30,7 @@ from context_agent.train.config import EpisodeConfig, Notify, OnUpdate, RunConfi
 from context_agent.train.data import build_agent, environment_of, open_data
 from context_agent.train.demo.environment import ToyEnvironment
 from context_agent.train.demo.plan import (
-    LESSONS,
+    DEMONSTRATIONS,
     TEMPERATURES,
     DemoPlan,
     DemoScore,
@@ -175,7 +184,7 @@ class DemoCourse:
         plan = self._plan
         world = environment_of(plan.sft.data)
         assert world is not None
-        self._learn(LESSONS, plan.sft, sft.train)
+        self._learn(DEMONSTRATIONS, plan.sft, sft.train)
         examiner = DemoEvaluator(plan, world, self._note)
         _write_questions(plan.out / "questions.jsonl", plan.asked(world))
         before = self._sit(examiner, self._sitting("before", plan.sft))
@@ -223,7 +232,7 @@ class DemoCourse:
         began = time.perf_counter()
         yield
         spent = self._spent() | {name: {"seconds": time.perf_counter() - began, "whole": complete}}
-        replace(self._seconds, json.dumps(spent, indent=1) + "\n")
+        replace_file(self._seconds, json.dumps(spent, indent=1) + "\n")
 
     def _spent(self) -> dict[str, Any]:
         return dict(json.loads(self._seconds.read_text(encoding="utf-8"))) if self._seconds.is_file() else {}
@@ -232,7 +241,7 @@ class DemoCourse:
 def _write_questions(path: Path, questions: Sequence[Question]) -> None:
     """The questions with their gold, as `ctx1 view --gold` reads them."""
     lines = ({"id": question.id, "question": question.question, "gold": list(question.gold)} for question in questions)
-    replace(path, "".join(json.dumps(line) + "\n" for line in lines))
+    replace_file(path, "".join(json.dumps(line) + "\n" for line in lines))
 
 
 def is_trained(run: RunConfig) -> bool:

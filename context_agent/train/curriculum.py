@@ -1,6 +1,6 @@
-"""What is asked when: easy questions first, and a reward that weighs recall less as training goes on. No torch.
+"""The curriculum: easy questions first, and a reward that weighs recall less as training goes on. No torch.
 
-Everything here is a function of the settings, the seed and the step, so a run that resumes asks the same questions.
+Everything is a function of the settings, the seed and the step, so a resumed run draws the same questions.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The corpus, the questions and the trajectories that a run's file names. No torch."""
+"""What a run's episodes use: the corpus, the questions, the demonstrations, and the agent that plays. No torch."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def open_data(data: DataConfig, note: Notify, world: ToyEnvironment | None = Non
         yield TrainingData(world.corpus, world.questions["train"], world.questions["dev"], world)
         return
     if not data.questions:
-        raise ConfigError("name files of questions: data.questions")
+        raise ConfigError("the run file names no questions: set data.questions to question files")
     with ExitStack() as stack:
         corpus = stack.enter_context(open_corpus(data))
         questions, dev = (_questions(files, note) for files in (data.questions, data.dev))
@@ -99,7 +99,7 @@ def open_corpus(data: DataConfig) -> Iterator[Corpus]:
     from context_agent.retrieval.rerankers import load_reranker
 
     if data.path is None and data.url is None:
-        raise ConfigError("name the index: data.path (a folder of `ctx1 index`) or data.url")
+        raise ConfigError("the run file names no index: set data.path (a folder of `ctx1 index`) or data.url")
     with ChromaCorpus.open(
         data.path,
         url=data.url,
@@ -113,7 +113,7 @@ def open_corpus(data: DataConfig) -> Iterator[Corpus]:
 def demonstration_rows(
     run: RunConfig, renderer: TokenRenderer, note: Notify, world: ToyEnvironment | None = None
 ) -> Iterator[TrainingRow]:
-    """The rows of a folder's kept trajectories, or of a world's teacher, one episode in memory at a time.
+    """The rows of stored trajectories, or of the expert in a toy environment; one episode is in memory at a time.
 
     An episode that cannot be read is told and left out; raises `DataError` where no file is there.
     """
@@ -131,30 +131,34 @@ def demonstration_rows(
 
 def _stored_trajectories(run: RunConfig) -> Iterator[Path]:
     if run.data.trajectories is None:
-        raise ConfigError("name a folder of trajectories: data.trajectories (ctx1 synth trajectories makes one)")
+        raise ConfigError(
+            "the run file names no trajectories: set data.trajectories to a folder of `ctx1 synth trajectories`"
+        )
     folder = Path(run.data.trajectories)
     folder = folder / KEPT_FOLDER if (folder / KEPT_FOLDER).is_dir() else folder
     files = sorted(folder.glob("*.jsonl"))
     if not files:
-        raise DataError(f"there is no trajectory in {folder}: `ctx1 synth trajectories` makes them")
+        raise DataError(f"{folder} contains no trajectory: create some with `ctx1 synth trajectories`")
     yield from files
 
 
 def _expert_trajectories(run: RunConfig, renderer: TokenRenderer, world: ToyEnvironment) -> Iterator[Trajectory]:
-    """Episodes of the teachers of a world and of its others, each in turn, under ids that say which they are."""
+    """Episodes of the experts of all environments, in turn."""
     worlds = (world, *world.others)
     agents = [_expert_agent(run, renderer, world) for world in worlds]
-    for first in range(0, run.sft.lessons, EPISODES_AT_ONCE * len(worlds)):
+    for first in range(0, run.sft.demonstrations, EPISODES_AT_ONCE * len(worlds)):
         for index, (agent, environment) in enumerate(zip(agents, worlds, strict=True)):
             questions = environment.questions["train"]
-            numbers = range(first + index, min(first + EPISODES_AT_ONCE * len(worlds), run.sft.lessons), len(worlds))
+            numbers = range(
+                first + index, min(first + EPISODES_AT_ONCE * len(worlds), run.sft.demonstrations), len(worlds)
+            )
             yield from asyncio.run(
                 _play_questions(agent, [(questions[n // len(worlds) % len(questions)], run.seed + n) for n in numbers])
             )
 
 
 def _expert_agent(run: RunConfig, renderer: TokenRenderer, world: ToyEnvironment) -> SearchAgent:
-    """A teacher in the run's harness; where that has a swarm, one that leads, with careless sub-agents."""
+    """An expert in the run's harness; with a swarm it leads noisy sub-agents."""
     questions, counter = world.questions["train"], PromptCounter(renderer)
     breadth = run.episodes.swarm
     led = NoisyExpert(questions, world.titles, SUBAGENT_NOISE, counter)
@@ -188,7 +192,7 @@ def _with_indexed_gold(corpus: Corpus, questions: Sequence[Question], data: Data
     lost: MissingGold = missing_gold(corpus, questions)
     if lost and data.missing_gold == "refuse":
         raise DataError(
-            f"{lost}. No episode could find that: index the documents, or set data.missing_gold to drop such questions"
+            f"{lost}. No episode can retrieve it: index the documents, or set data.missing_gold to drop these questions"
         )
     if lost:
         note(f"{len(lost.questions)} of {len(questions)} questions dropped: {lost}")

@@ -1,7 +1,7 @@
-"""What a run will need: memory of a GPU, and time of a step. Arithmetic on the model's shape; no torch, no download.
+"""Estimates the GPU memory and the cost of a training step from the model's shape. No torch, no download.
 
-The formulae leave out what only a measurement knows (the allocator's fragments, kernels' workspaces); `SLACK` stands
-for that. Gigabytes are 10^9 bytes, as GPU makers count.
+The formulas leave out what only a measurement can tell (allocator fragmentation, kernel workspaces); `SLACK` stands for
+that. Gigabytes are 10^9 bytes, as GPU makers count.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The model of a run with its tokenizer and renderer, loaded or made."""
+"""Loads a run's model with its tokenizer and renderer, and the frozen model of sub-agents."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
-"""The reward of an episode, term by term. Pure functions of what the unedited record says; standard library only.
+"""The reward of an episode: what is measured of its unedited record, and the terms of the reward.
 
 Context-1, section 3: `r = clamp(0.7 F_beta + 0.3 r_trajectory + r_answer - p_prune - p_turn, floor, r_before)`.
-A term is a function from an `Outcome` to a number; `Rewards` says which count and for how much. What the report does
-not name (diversity, prune accuracy, parallel calls, a judge, mistakes, decay) is there too, and off unless it is given
-a weight.
+`measure_outcome` is the only function that reads an episode. A term is a function from an `EpisodeOutcome` to a number;
+`RewardConfig` has the weights. Terms that the report does not name (diversity, prune accuracy, parallel calls, a judge,
+mistakes, decay) have weight 0 by default.
 """
 
 from __future__ import annotations

@@ -1,8 +1,11 @@
-"""Training rows from the calls of an episode. No torch.
+"""Training rows: built from the calls of an episode, stored, and divided into updates and forward passes. No torch.
 
-A row is one sequence for one forward pass. Calls share a row while each prompt goes on from the call before it; a
-prompt that an edit changed starts a new row. `loss_mask` marks the sampled ids. Each sampled id is in the mask of
-exactly one row, at the place where the model sampled it, behind the very ids that it was sampled on.
+A row is one sequence for one forward pass. Calls share a row while each prompt extends the call before it; a prompt
+that an edit changed starts a new row. `loss_mask` marks the sampled ids. Each sampled id is in the mask of exactly one
+row, at the position where the model sampled it, behind the very ids that it was sampled on.
+
+`write_row_folder` writes `rows.jsonl`, `rows.parquet` and, last, `rows.json` with the number of rows and the tokenizer;
+trainers read the parquet file by columns. It needs pyarrow.
 """
 
 from __future__ import annotations

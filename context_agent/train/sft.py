@@ -1,7 +1,7 @@
-"""Supervised fine-tuning on rows of taught episodes: TRL's SFTTrainer on ids that are already there.
+"""Supervised fine-tuning on demonstrations: TRL's SFTTrainer on rows of token ids; `ctx1 train sft`.
 
-Nothing is tokenised here and no chat template is used. gpt-oss's own template would drop the reasoning of earlier turns
-and all but the first of several calls; the rows hold what the harness really shows and what a model would really say.
+Nothing is tokenised here and no chat template is used. gpt-oss's template would drop the reasoning of earlier turns and
+all but the first of several calls; the rows hold what the harness shows and what a model would reply.
 """
 
 from __future__ import annotations
@@ -162,8 +162,8 @@ def train(
     dataset = folder_dataset(folder, longest=getattr(text, "max_position_embeddings", None), vocabulary=text.vocab_size)
     args = sft_arguments(
         num_train_epochs=run.sft.epochs,
-        per_device_train_batch_size=run.sft.rows_a_pass,
-        gradient_accumulation_steps=run.sft.rows // (run.sft.rows_a_pass * session.ranks) or 1,
+        per_device_train_batch_size=run.sft.rows_per_pass,
+        gradient_accumulation_steps=run.sft.rows // (run.sft.rows_per_pass * session.ranks) or 1,
         **session.trainer_settings(),
     )
     return session.train(

@@ -1,7 +1,13 @@
-"""What any trainer of a run does beside training: metrics in a file of its own, and checkpoints that are whole.
+"""What every training run shares, whatever trains: its folder, its metrics, its checkpoints, and how it ends.
 
-`Recorded` goes before a transformers Trainer in a class's bases. Weights (safetensors), optimiser, scheduler and the
-state of random numbers are written by the Trainer itself, into a folder that counts only when all of it is on disk.
+OUT/run.json          the run's settings, defaults included
+OUT/metrics.jsonl     a line for each update
+OUT/checkpoints/      the newest checkpoints
+OUT/trajectories/     sampled episodes, for `ctx1 view`
+OUT/final/            the trained model, or its adapters
+
+`TrainerMixin` goes before a transformers Trainer in a class's bases. The Trainer writes weights (safetensors),
+optimiser, scheduler and random state itself, into a folder that becomes a checkpoint only when all of it is on disk.
 """
 
 from __future__ import annotations
@@ -268,8 +274,8 @@ class TrainingRun:
         newest = self.checkpoints.newest() if resume else None
         if not resume and (existing := self.checkpoints.all()):
             raise ConfigError(
-                f"{self.out} holds a run that came to update {existing[-1].step}: go on with --resume, or name another "
-                "folder with --out"
+                f"{self.out} holds a run that reached update {existing[-1].step}: resume it with --resume, or name "
+                f"another folder with --out"
             )
         if self.main:
             self.out.mkdir(parents=True, exist_ok=True)

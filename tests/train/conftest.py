@@ -31,5 +31,5 @@ def student(tmp_path_factory: pytest.TempPathFactory) -> Path:
     from context_agent.train import sft
 
     out = tmp_path_factory.mktemp("student")
-    sft.train(runs.lessons(out), note=lambda _: None)
+    sft.train(runs.demonstrations(out), note=lambda _: None)
     return out / "final"

@@ -21,11 +21,11 @@ TINY: dict[str, Any] = {
     "optimiser": {"learning_rate": 1e-3},
     "evaluation": {"every": 5, "questions": 3},
     "checkpoints": {"every": 3},
-    "sft": {"lessons": 600, "rows_a_pass": 16, "epochs": 3},
+    "sft": {"demonstrations": 600, "rows_per_pass": 16, "epochs": 3},
 }
 
 
-def lessons(out: Path, **changes: Any) -> RunConfig:
+def demonstrations(out: Path, **changes: Any) -> RunConfig:
     """A run of supervised training, from scratch."""
     run = merged(TINY, {"out": str(out), "optimiser": {"learning_rate": 1e-2}, "checkpoints": {"every": 20}})
     tiny = {"hidden": 32, "layers": 1, "positions": 1024, "deviation": 0.18}
@@ -33,7 +33,7 @@ def lessons(out: Path, **changes: Any) -> RunConfig:
 
 
 def rewards(student: Path, out: Path, **changes: Any) -> RunConfig:
-    """A run by rewards, from what the lessons left."""
+    """A run by rewards, from what the demonstrations left."""
     run = merged(TINY, {"out": str(out), "model": {"name": str(student)}})
     return config.parse_run(merged(run, changes))
 

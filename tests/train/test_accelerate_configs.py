@@ -71,7 +71,7 @@ def toml(folder: Path, kind: str) -> Path:
     """A small run, two processes wide."""
     changes: dict[str, Any] = {"out": str(folder / kind), "evaluation": {"every": 1, "questions": 2}}
     if kind == "sft":
-        changes |= {"model": {"tiny": {"hidden": 32, "layers": 1}}, "sft": {"lessons": 60, "epochs": 1}}
+        changes |= {"model": {"tiny": {"hidden": 32, "layers": 1}}, "sft": {"demonstrations": 60, "epochs": 1}}
         changes |= {"optimiser": {"learning_rate": 1e-2}}
     else:
         changes |= {"model": {"name": str(folder / "sft" / "final")}}
@@ -102,7 +102,7 @@ def launch(kind: str, folder: Path) -> subprocess.CompletedProcess[str]:
     command = ["--num_processes", "2", "--main_process_port", "0", "-m", "context_agent.cli", "train", kind]
     environment = {**os.environ, "ACCELERATE_USE_CPU": "true", "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
     with subprocess.Popen(
-        [*launcher, *command, "--config", str(file), "--json"],
+        [*launcher, *command, "--run", str(file), "--json"],
         env=environment | {"PYTHONFAULTHANDLER": "1"},
         cwd=folder,
         stdout=subprocess.PIPE,

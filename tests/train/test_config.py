@@ -7,7 +7,8 @@ import pytest
 
 from context_agent.errors import ConfigError
 from context_agent.profiles import default
-from context_agent.train.checkpoints import binding_differences, binding_settings, flat, settings_digest
+from context_agent.train.checkpoints import binding_differences, binding_settings, settings_digest
+from context_agent._support.suggest import flat_settings
 from context_agent.train.config import Loss, ParlForm, parse_run, read_run
 from context_agent.train.curriculum import CurriculumStage
 from context_agent.train.data import episode_profile
@@ -90,7 +91,7 @@ def test_a_run_says_how_many_hits_a_search_shows() -> None:
         ({"model": {"name": "m", "renderer": "words"}}, "the words renderer is for data.world"),
         ({"data": {"world": {}, "path": "x"}}, "a world has its own corpus"),
         ({"checkpoints": {"keep": 1}}, "checkpoints.keep: Input should be greater than or equal to 2"),
-        ({"sft": {"rows": 10, "rows_a_pass": 4}}, "must be a multiple"),
+        ({"sft": {"rows": 10, "rows_per_pass": 4}}, "must be a multiple"),
         ({"judge": {"model": "m", "max_calls": 1}}, "a model in judge.model and a weight in rewards.judge"),
         ({"rewards": {"judge": 1.0}}, "a model in judge.model and a weight in rewards.judge"),
         ({"judge": {"model": "m"}, "rewards": {"judge": 1.0}}, "say what the judge may cost"),
@@ -166,7 +167,7 @@ def test_what_decides_what_is_learned_is_in_the_digest_and_the_rest_is_not() -> 
 
 def test_all_of_a_run_binds_but_what_is_named_free() -> None:
     plain = parse_run(LEAST).plain()
-    free = {key.split(".")[0] for key, _ in flat(plain)} - {key.split(".")[0] for key in binding_settings(plain)}
+    free = {key.split(".")[0] for key, _ in flat_settings(plain)} - {key.split(".")[0] for key in binding_settings(plain)}
     # A run without a judge: one that has one binds the model, the rubric and what else decides a verdict.
     assert free == {"out", "checkpoints", "evaluation", "logging", "expected", "judge"}
 

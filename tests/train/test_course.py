@@ -23,7 +23,7 @@ SMALL: dict[str, dict[str, Any]] = {
         "data.world": {"entities": 120, "tasks": 300},
         "model.tiny": {"hidden": 32, "layers": 1, "positions": 1024},
         "episodes": {"window": 512, "reserve": 8, "turns": 3},
-        "sft": {"lessons": 160, "epochs": 2, "rows_a_pass": 16},
+        "sft": {"demonstrations": 160, "epochs": 2, "rows_per_pass": 16},
         "optimiser.learning_rate": 1e-2,
         "optimiser.warmup": 0,
         "checkpoints.every": 20,
@@ -64,7 +64,7 @@ def test_everything_is_in_the_folder(done: Path) -> None:
     assert len(found["targets"]) == 5
     assert found["targets"][2]["found"] == "0", "no view and output passes its window"
     assert set(found["seconds"]) == {
-        "lessons",
+        "demonstrations",
         "asking before",
         "rewards",
         "asking after",
@@ -113,9 +113,9 @@ def test_what_is_done_is_not_repeated(done: Path, capsys: pytest.CaptureFixture[
 
 
 def test_the_ablation_shares_the_lessons(done: Path) -> None:
-    lessons = (done / "sft" / "final" / "model.safetensors").stat().st_mtime_ns
+    demonstrations = (done / "sft" / "final" / "model.safetensors").stat().st_mtime_ns
     assert demo(done, "--resume", "--without-trajectory-reward") == 0
-    assert (done / "sft" / "final" / "model.safetensors").stat().st_mtime_ns == lessons
+    assert (done / "sft" / "final" / "model.safetensors").stat().st_mtime_ns == demonstrations
     report = json.loads((done / "report-without-trajectory-reward.json").read_text())
     full = json.loads((done / "report.json").read_text())
     assert report["evaluations"]["before"] == full["evaluations"]["before"]
@@ -145,18 +145,18 @@ def test_a_demo_that_was_interrupted_ends_as_one_that_was_not(
         assert weights(tmp_path / one) == weights(done / one)
     found = json.loads((tmp_path / "report.json").read_text())
     assert found["evaluations"] == json.loads((done / "report.json").read_text())["evaluations"]
-    name = {"sft": "lessons", "rl": "rewards"}[phase]
+    name = {"sft": "demonstrations", "rl": "rewards"}[phase]
     assert found["seconds"][name]["whole"] is False
 
 
 def test_a_folder_with_a_demo_is_not_written_over(done: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert demo(done) == 2
-    assert "go on with --resume" in capsys.readouterr().err
-    assert demo(done, "--resume", "--lessons", "99") == 2
+    assert "resume it with --resume" in capsys.readouterr().err
+    assert demo(done, "--resume", "--demonstrations", "99") == 2
     assert "other settings" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("wrong", [["--steps", "0"], ["--lessons", "-1"], ["--questions", "0"], ["--sede", "1"]])
+@pytest.mark.parametrize("wrong", [["--steps", "0"], ["--demonstrations", "-1"], ["--questions", "0"], ["--sede", "1"]])
 def test_options_that_make_no_sense_are_refused(
     wrong: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

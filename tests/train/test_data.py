@@ -25,7 +25,7 @@ def questions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     rows = [{"id": f"q{n}", "question": "which?", "gold": [gold]} for n, gold in enumerate(["a", "b", "nowhere"])]
     path.write_text("\n".join(map(json.dumps, rows)) + "\nno row\n")
     corpus = MemoryCorpus([Document("a", "Comets."), Document("b", "Operas.")])
-    monkeypatch.setattr(material, "corpus_of", lambda _: nullcontext(corpus))
+    monkeypatch.setattr(material, "open_corpus", lambda _: nullcontext(corpus))
     return str(path)
 
 
@@ -49,7 +49,10 @@ def test_or_its_questions_are_dropped_and_told(questions: str) -> None:
 
 @pytest.mark.parametrize(
     ("data", "told"),
-    [({}, r"name files of questions: data\.questions"), ({"questions": ("q.jsonl",)}, r"name the index: data\.path")],
+    [
+        ({}, r"the run file names no questions: set data\.questions"),
+        ({"questions": ("q.jsonl",)}, r"the run file names no index: set data\.path"),
+    ],
 )
 def test_what_is_not_named_is_asked_for(data: dict[str, Any], told: str) -> None:
     with pytest.raises(ConfigError, match=told):
@@ -57,7 +60,7 @@ def test_what_is_not_named_is_asked_for(data: dict[str, Any], told: str) -> None
 
 
 def test_lessons_are_spread_over_worlds_in_which_the_same_names_mean_something_else(tmp_path: Path) -> None:
-    run = runs.lessons(tmp_path, data={"world": {"worlds": 3}}, sft={"lessons": 90})
+    run = runs.demonstrations(tmp_path, data={"world": {"worlds": 3}}, sft={"demonstrations": 90})
     world = environment_of(run.data)
     assert world is not None
     every = (world, *world.others)

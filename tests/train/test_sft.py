@@ -1,4 +1,4 @@
-"""Lessons from end to end: rows on disk, a model that learned them, and a run that goes on exactly."""
+"""Demonstrations from end to end: rows on disk, a model that learned them, and a run that goes on exactly."""
 
 from __future__ import annotations
 
@@ -53,9 +53,9 @@ def test_ended_in_the_second_epoch_and_resumed_it_ends_with_the_same_bits(
 
     monkeypatch.setattr(MetricsLog, "add", cut)
     with pytest.raises(Cut):
-        trained(runs.lessons(tmp_path))
+        trained(runs.demonstrations(tmp_path))
     monkeypatch.undo()
-    done, notes = trained(runs.lessons(tmp_path), resume=True)
+    done, notes = trained(runs.demonstrations(tmp_path), resume=True)
     assert done.first_update == 40
     assert "resuming from update 40" in notes[0]
     assert runs.weights(tmp_path) == runs.weights(student.parent)
@@ -66,9 +66,9 @@ def test_adapters_alone_are_trained_where_they_are_asked_for(student: Path, tmp_
     """On attention and on the stacked experts; what is left is the adapters, which rewards can go on with."""
     safetensors = pytest.importorskip("safetensors")
     lora = {"rank": 4, "parameters": ["mlp.experts.gate_up_proj", "mlp.experts.down_proj"]}
-    small = {"lessons": 60, "epochs": 1}
+    small = {"demonstrations": 60, "epochs": 1}
     changes = {"model": {"tiny": None, "name": str(student), "lora": lora}, "sft": small}
-    trained(runs.lessons(tmp_path, **changes))
+    trained(runs.demonstrations(tmp_path, **changes))
     with safetensors.safe_open(tmp_path / "final" / "adapter_model.safetensors", "pt") as file:
         names = list(file.keys())
     assert any("q_proj" in name for name in names)
@@ -87,10 +87,10 @@ def test_adapters_alone_are_trained_where_they_are_asked_for(student: Path, tmp_
 
 
 def test_nothing_to_learn_from_is_told(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"name a folder of trajectories: data\.trajectories"):
+    with pytest.raises(ConfigError, match=r"the run file names no trajectories: set data\.trajectories"):
         trained(real(tmp_path, None))
     (tmp_path / "empty").mkdir()
-    with pytest.raises(DataError, match="there is no trajectory in"):
+    with pytest.raises(DataError, match="contains no trajectory"):
         trained(real(tmp_path, str(tmp_path / "empty")))
 
 

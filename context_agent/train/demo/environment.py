@@ -1,7 +1,14 @@
-"""The gymnasium: a small closed world as a corpus and questions, with ids that are names.
+"""The toy environment: a generated corpus with questions, and an expert that demonstrates how to search it.
 
-A policy that reads two hundred words cannot copy numbers it has never seen. So a document's id is its title, and every
-id in a question's gold is changed alike.
+A policy that reads two hundred words cannot copy numbers that it has never seen. So the id of a document is its title,
+and the gold ids of questions are changed alike.
+
+The expert searches the chain of documents name by name, prunes, and ranks what it retrieved. It states which relation
+it follows before it searches for the name at its end, so that each word of a demonstration can be read off the words
+before it. It is noisy on purpose, since a perfect expert would leave nothing to learn from rewards: at each turn it may
+stop early, search for something else that it sees, or leave out a prune. A question of several branches it searches
+branch by branch, or it leads: it starts a sub-agent for each branch and ranks their results, sometimes after a search
+for what they missed.
 """
 
 from __future__ import annotations
@@ -32,7 +39,7 @@ BRANCH_SEPARATOR = " , "
 class ToyEnvironment:
     """A corpus, and for each split questions whose gold is in hop order. No gold of one split is gold of another.
 
-    `others` are further worlds, in which the same names stand for something else.
+    `others` are further environments, in which the same names mean something else.
     """
 
     corpus: MemoryCorpus
@@ -54,10 +61,10 @@ def make_environment(
 ) -> ToyEnvironment:
     """A world of so many entities, and those of so many questions about it that are of these types.
 
-    With more than one of the `worlds` the others are of the seeds that follow: lessons on several of them teach to read
-    names, where lessons on one teach to remember them. With more than one of the `branches` each question asks for so
-    many chains at once (`joined`). Equal arguments give equal gyms. Raises `ConfigError` for more questions than such a
-    world has.
+    With more than one of the `worlds` the others are of the seeds that follow: demonstrations on several of them teach
+    to read names, where demonstrations on one teach to remember them. With more than one of the `branches` each
+    question asks for so many chains at once (`joined`). Equal arguments give equal gyms. Raises `ConfigError` for more
+    questions than such a world has.
     """
     generated = world.make(entities=entities, seed=seed, tasks=tasks, hops=hops, distractors=0, vocabulary="small")
     ids = {document.id: document.title.lower().replace(" ", "-") for document in generated.documents}
@@ -135,7 +142,7 @@ SUBAGENT_NOISE = ExpertNoise(stop=0.5, stray=0.0, untidy=1.0)
 class NoisyExpert:
     """A policy that knows each question's gold, in hop order, and the titles by which documents name each other."""
 
-    name = "teacher"
+    name = "expert"
 
     def __init__(
         self,
@@ -164,7 +171,7 @@ class NoisyExpert:
 
 
 class ExpertEpisode:
-    """One episode of the teacher."""
+    """One episode of the expert."""
 
     def __init__(
         self,

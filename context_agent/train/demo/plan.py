@@ -1,4 +1,7 @@
-"""The settings of `ctx1 train demo`: two run files beside this module, and what the command changes in them."""
+"""The plan of the demo: its two runs, what each evaluation measures, and how scores are stored. No torch.
+
+The settings are two run files beside this module (`sft.toml`, `rl.toml`), and what the command changes in them.
+"""
 
 from __future__ import annotations
 
@@ -10,9 +13,9 @@ from pathlib import Path
 from statistics import fmean, median
 from typing import Any
 
+from context_agent._support.journal import replace_file
 from context_agent.errors import ConfigError, DataError
 from context_agent.eval.gold import gold_of
-from context_agent.eval.journal import replace
 from context_agent.eval.statistics import Figure
 from context_agent.policies.token_calls import KEY, TokenCall
 from context_agent.pruning.budget import RESERVES
@@ -26,7 +29,7 @@ from context_agent.trajectory import Acted, Trajectory
 TEMPERATURES = (1.0, 0.0)
 """How the policy is asked: as it is sampled in training, which the targets are about, and greedily."""
 ABLATION = "-without-trajectory-reward"
-LESSONS, BEFORE = "lessons", "asking before"
+DEMONSTRATIONS, BEFORE = "demonstrations", "asking before"
 """The phases that do not depend on the rewards."""
 QUICK: Mapping[str, Mapping[str, Any]] = {
     "sft": {
@@ -34,7 +37,7 @@ QUICK: Mapping[str, Mapping[str, Any]] = {
         "data.world.tasks": 1_200,
         "model.tiny.hidden": 64,
         "model.tiny.layers": 2,
-        "sft.lessons": 1_200,
+        "sft.demonstrations": 1_200,
         "sft.epochs": 3,
         "checkpoints.every": 100,
     },
@@ -50,7 +53,7 @@ class DemoOptions:
     out: Path
     seed: int = 0
     steps: int | None = None
-    lessons: int | None = None
+    demonstrations: int | None = None
     threads: int | None = None
     questions: int | None = None
     trajectory_reward: bool = True
@@ -59,7 +62,9 @@ class DemoOptions:
 
 @dataclass(frozen=True, slots=True)
 class DemoPlan:
-    """Both runs, and where everything goes. The ablation shares the lessons; all else of it has names of its own."""
+    """Both runs, and where everything goes. The ablation shares the demonstrations; all else of it has names of its
+    own.
+    """
 
     out: Path
     sft: RunConfig
@@ -76,7 +81,7 @@ class DemoPlan:
 
     def has(self, phase: str) -> bool:
         """Whether the phase is this variant's, or both variants'."""
-        return phase in (LESSONS, BEFORE) or phase.endswith(ABLATION) == self.ablation
+        return phase in (DEMONSTRATIONS, BEFORE) or phase.endswith(ABLATION) == self.ablation
 
     def place(self, name: str) -> Path:
         """The file or folder of that name: `report.json`, or `report-without-trajectory-reward.json`."""
@@ -97,8 +102,8 @@ def make_plan(options: DemoOptions) -> DemoPlan:
     """The runs as they will be. Raises `ConfigError` for values that no run takes."""
     quick: Mapping[str, Mapping[str, Any]] = QUICK if options.quick else {"sft": {}, "rl": {}}
     ablation = not options.trajectory_reward
-    lessons = {"seed": options.seed, "threads": options.threads, "sft.lessons": options.lessons}
-    sft = _read_demo_run("sft", {**quick["sft"], "out": str(options.out / "sft"), **_without_none(lessons)})
+    demonstrations = {"seed": options.seed, "threads": options.threads, "sft.demonstrations": options.demonstrations}
+    sft = _read_demo_run("sft", {**quick["sft"], "out": str(options.out / "sft"), **_without_none(demonstrations)})
     shared = sft.plain()
     changes = {
         **quick["rl"],
@@ -237,7 +242,7 @@ def save_scores(path: Path, scores: Sequence[DemoScore], about: Mapping[str, Any
     """Writes an evaluation, whole or not at all; `about` says what was asked how."""
     path.parent.mkdir(parents=True, exist_ok=True)
     lines = [{"about": about}, *(asdict(score) for score in scores)]
-    replace(path, "".join(json.dumps(line) + "\n" for line in lines))
+    replace_file(path, "".join(json.dumps(line) + "\n" for line in lines))
 
 
 def load_scores(path: Path, about: Mapping[str, Any] | None = None) -> list[DemoScore] | None:

@@ -1,4 +1,4 @@
-"""The course of training by rewards as plots: one run, or the mean and the band of several. Needs the extra `plots`."""
+"""The report of the demo: figures, targets, plots of the training metrics, and the HTML page. Plots need `plots`."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from context_agent._support.journal import replace_file
 from context_agent.errors import MissingExtraError
-from context_agent.eval.journal import replace
 from context_agent.eval.page import escape, page
 from context_agent.eval.report.drawing import PALETTE, canvas, svg
 from context_agent.eval.statistics import Figure
@@ -42,7 +42,7 @@ COLUMNS = 3
 LEGEND = (
     "Lines are the episodes that training sampled, as running means; the pale ones are single updates, a band is from "
     "the lowest to the highest of several seeds. Small circles: questions of the dev split, asked while it trained. "
-    "The dashed level: held-out questions after the lessons; the square at the end: the same after the rewards."
+    "The dashed level: held-out questions after the demonstrations; the square at the end: the same after the rewards."
 )
 
 MetricsLine = Mapping[str, Any]
@@ -157,7 +157,7 @@ REPORTED = {
 }
 """Figures of an evaluation that are shown, by what they are called."""
 EVALUATION_LABELS = {
-    "before": "lessons",
+    "before": "demonstrations",
     "after": "rewards",
     "half": "half window",
     "half_unpruned": "unpruned",
@@ -212,7 +212,7 @@ def write_report(
         "rl": plan.rl.plain(),
         "sft": plan.sft.plain(),
     }
-    replace(plan.place("report.json"), json.dumps({**report.data, "settings": about}, indent=1) + "\n")
+    replace_file(plan.place("report.json"), json.dumps({**report.data, "settings": about}, indent=1) + "\n")
     run = PlottedRuns(
         "rewards",
         (lines,),
@@ -224,9 +224,9 @@ def write_report(
     except MissingExtraError as error:
         drawing, notice = "", f"<p>{escape(str(error))}</p>"
     else:
-        replace(plan.place("plot.svg"), drawing)
+        replace_file(plan.place("plot.svg"), drawing)
         notice = ""
-    replace(plan.place("report.html"), report_page(report, drawing, notice))
+    replace_file(plan.place("report.html"), report_page(report, drawing, notice))
     return report
 
 
@@ -263,7 +263,7 @@ def gain_target(gain: Figure) -> DemoTarget:
     """The target for the gain of output recall."""
     target = f">= +{GAIN:.3f}, low > +{SURE:.3f}"
     return DemoTarget(
-        "recall, rewards less lessons", format_difference(gain), target, gain.mean >= GAIN and gain.low > SURE
+        "recall, rewards less demonstrations", format_difference(gain), target, gain.mean >= GAIN and gain.low > SURE
     )
 
 

@@ -1,8 +1,8 @@
-"""Small things in the shape of the real ones: a gpt-oss of 0.3 million parameters, and the real vocabulary offline.
+"""Tiny models and tokenizers in the shape of the real ones, made in seconds, without a download.
 
-The tiny model is gpt-oss in architecture (experts, sinks, sliding windows, rope), made in seconds with random weights
-and a byte-pair vocabulary learned on the spot that carries harmony's special tokens. It knows nothing, but every part
-of the training path takes it for what it stands for. Needs the `train` extra; the tokenizers need only the core.
+The tiny model has gpt-oss's architecture (experts, sinks, sliding windows, rope) with 0.3 million random weights, and a
+byte-pair vocabulary learned on the spot that has harmony's special tokens. Every part of the training path accepts it
+as a gpt-oss. The model needs the `train` extra; the tokenizers need only the core.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""How far a judge can be trusted: its scores beside what the gold says, with intervals over questions.
+"""How far a judge can be trusted: its scores against gold, and the gate that admits it to training.
 
-The units are questions: the rankings of one question stand or fall together, and are resampled together. Sources:
-J. Cohen (1960) for kappa; J. Hanley and B. McNeil (1982) for the area under the curve, which is the chance that a good
-ranking scores above a bad one, ties counting half; C. Spearman (1904).
+Confidence intervals are over questions: the rankings of a question are resampled together. Sources: J. Cohen (1960) for
+kappa; J. Hanley and B. McNeil (1982) for the area under the curve, the probability that a good ranking scores above a
+bad one, ties counting half; C. Spearman (1904).
 """
 
 from __future__ import annotations
@@ -400,7 +400,7 @@ def _gate_warnings(judge: RankingJudge) -> list[str]:
         return ["it was never compared with gold (judge.uncalibrated)"]
     if settings.calibration is None:
         raise ConfigError(
-            "nothing says how far this judge can be trusted: run `ctx1 train judge-check`, and name its report in "
-            "judge.calibration; or set judge.uncalibrated = true"
+            "this judge is not calibrated: run `ctx1 train judge-check` and name its report in judge.calibration, or "
+            "set judge.uncalibrated = true"
         )
     return check_calibration(settings.calibration, judge.identity)

@@ -1,7 +1,9 @@
-"""Asks a model how good a ranking is, by a rubric. Every answer is kept: the same ranking is never paid for twice.
+"""A language model that judges rankings by a rubric, and its verdicts as a term of the reward.
 
-A verdict can be absent: the server is down, the model writes prose, the cap is reached. That is a value, and not an
-error: the episode keeps its other terms, and what was absent is counted and told.
+Every reply is stored, so the same ranking is never paid for twice. A verdict can be absent: the server is down, the
+model writes prose, the cap is reached. An absent verdict is a value, not an error: the episode keeps its other terms,
+and absent verdicts are counted and reported. If one episode of a question has no verdict, the term counts for none of
+them: an advantage compares the episodes of a question, and must not compare one that was judged with one that was not.
 """
 
 from __future__ import annotations
@@ -246,7 +248,7 @@ class JudgePool:
     def judged(self, episodes: Sequence[tuple[Question, Trajectory]]) -> JudgeTerms:
         """The term of each whole episode.
 
-        Raises `PolicyError` when the judge has given no verdict for as many steps as the run has patience.
+        Raises `PolicyError` if the judge gave no verdict in `max_failed_steps` steps in a row.
         """
         is_wanted = [is_judged(self.judge.settings, question) for question, _ in episodes]
         rankings = [final_ranking(*episode) for episode, wants in zip(episodes, is_wanted, strict=True) if wants]
@@ -268,7 +270,7 @@ class JudgePool:
         # Past the cap no judge is missed: that is as it was ordered.
         capped = all(verdict.absent == CAPPED for verdict in absent)
         self.barren = 0 if answered or capped else self.barren + 1
-        if self.barren >= self.judge.settings.patience:
+        if self.barren >= self.judge.settings.max_failed_steps:
             raise PolicyError(f"no verdict of the judge in {self.barren} steps in a row. The last of them: {why}")
         return why
 

@@ -1,6 +1,6 @@
-"""What a judge is asked: criteria with their ranges, and one number from 0 to 1 made of its scores. Pure.
+"""The rubric of a judge: criteria with their ranges, and how their scores become a number from 0 to 1.
 
-A rubric of one's own is a TOML file:
+A custom rubric is a TOML file:
 
     [[criteria]]
     name = "coverage"

@@ -1,8 +1,8 @@
-"""Episodes in a process of their own: model, harness and corpus, beside a trainer that is never in their way.
+"""Rollouts in a separate process, with its own model, harness and corpus.
 
-Two threads of one process take turns at Python's lock, and a trainer and a sampler both need it all the time. Here the
-trainer's process sends questions and gets replies and trajectories. Of the model nothing is sent: its tensors, and the
-copies through which new weights come, lie in memory that both processes see.
+In one process, a trainer and a sampler compete for Python's interpreter lock. Here the trainer's process sends requests
+and receives replies and trajectories. The model is not sent: its tensors, and the copies that carry new weights, are in
+memory that both processes share.
 """
 
 from __future__ import annotations

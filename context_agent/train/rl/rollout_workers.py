@@ -1,9 +1,9 @@
-"""Episodes that stop between two turns and go on later: after new weights, or in another process.
+"""Workers that play episodes, and episodes that pause between two turns and continue later.
 
-`Turnstile` stands before an engine. It keeps each call of the episodes that it knows, holds calls back while it is
-shut, and plays an episode's earlier calls again from the record. The harness is deterministic over the same corpus, so
-an episode that is opened anew and given its recorded replies comes to where it was parked. That it does is checked at
-each call: the prompt must be the recorded one.
+An episode continues under new weights, or in another process. `PausableEngine` wraps an engine. It records each call of
+the running episodes, holds calls back while it is paused, and replays the recorded calls of an episode. The harness is
+deterministic over the same corpus, so an episode that is opened again and given its recorded replies reaches the point
+where it was paused. Each replayed call checks this: its prompt must be the recorded one.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
-"""New weights for whatever samples, after each step: the same model, a server's adapter, or all of a server's weights.
+"""Weight sync: brings the trainer's weights to whatever samples, after each update.
 
-What reaches a vLLM server is written against vLLM 0.31 and TRL 1.16; `docs/training.md` says what of it has been run.
+The sampler uses the trainer's own model, a copy of it, or a vLLM server, which receives LoRA adapters or all weights.
+The vLLM paths are written against vLLM 0.31 and TRL 1.16; `docs/training.md` states which of them have been run.
 """
 
 from __future__ import annotations

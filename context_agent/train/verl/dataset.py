@@ -1,11 +1,11 @@
-"""What verl is started with, in one folder: questions in the order of the curriculum, its settings, the agent loop.
+"""Writes the folder that verl is started with: questions in curriculum order, settings, and the agent loop.
 
-FOLDER/train.parquet    a question a line, steps times groups of them: step by step, as the curriculum asks
-FOLDER/dev.parquet      what is evaluated by
-FOLDER/settings.yaml    what verl is told of the run (`settings`)
-FOLDER/agent_loop.yaml  the loop's class, and the run itself, for every worker
+FOLDER/train.parquet    the questions of all steps, one a line, in curriculum order
+FOLDER/dev.parquet      the questions of the evaluation
+FOLDER/settings.yaml    verl's settings for the run (`settings`)
+FOLDER/agent_loop.yaml  the loop's class and the run, for every worker
 
-Every machine has to see the folder, and the index that the run names, under the same path. It needs pyarrow.
+Every machine must see the folder, and the index that the run names, under the same path. Needs pyarrow.
 """
 
 from __future__ import annotations

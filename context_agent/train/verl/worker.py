@@ -1,7 +1,8 @@
-"""verl's servers as an engine: token ids in, ids and log-probabilities out. Imports nothing of verl's.
+"""What an agent loop of verl needs: an engine over verl's servers, and what the episodes of a worker share. No verl.
 
-One engine stands for the calls of one episode. They go to one server under one request id, so that its prefix cache
-serves them. What a call says of routed experts is kept for the row that ends with it.
+One engine serves the calls of one episode: token ids in, ids and log-probabilities out. All calls go to one server
+under one request id, so that its prefix cache serves them. Routed experts are stored for the row that ends with the
+call.
 """
 
 from __future__ import annotations

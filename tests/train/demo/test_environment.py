@@ -110,11 +110,11 @@ def test_the_lessons_show_both_ways_about_as_good(wide: ToyEnvironment) -> None:
 
 def test_lessons_teach_sub_agents_as_well(wide: ToyEnvironment) -> None:
     """They are rows of their own, and all that is said can be read."""
-    run = runs.lessons(
+    run = runs.demonstrations(
         Path("unused"),
         data={"world": {"entities": 120, "tasks": 300, "seed": 3, "hops": [2, 2], "branches": 3}},
         episodes={"window": 1024, "swarm": 3, "shown": 1, "turns": 12},
-        sft={"lessons": 12},
+        sft={"demonstrations": 12},
     )
     words = WordRenderer(environment_texts(wide, swarm=True))
     said = [words.decode(row.input_ids) for row in demonstration_rows(run, words, print, wide)]

@@ -25,7 +25,7 @@ from context_agent.train.demo.report import (
 from tests.train.demo.records import scores
 
 HALF = EpisodeConfig(window=128, reserve=8)
-SECONDS = {"lessons": {"seconds": 600.0, "whole": True}, "rewards": {"seconds": 1_200.0, "whole": True}}
+SECONDS = {"demonstrations": {"seconds": 600.0, "whole": True}, "rewards": {"seconds": 1_200.0, "whole": True}}
 
 
 def made(**changes: Any) -> DemoReport:
@@ -44,7 +44,7 @@ def test_every_figure_is_beside_its_target() -> None:
     found = made()
     assert reached(found) == [True] * 5
     told = {one.name: one.found for one in found.targets}
-    assert told["recall, rewards less lessons"] == "+0.500 [+0.500, +0.500]"
+    assert told["recall, rewards less demonstrations"] == "+0.500 [+0.500, +0.500]"
     assert told["prune accuracy"] == "1.000"
     assert told["budget violations"] == "0"
     assert told["half window, pruning less not"] == "+0.250 [+0.250, +0.250]"
@@ -57,7 +57,7 @@ def test_each_target_can_be_missed() -> None:
     one_over = scores(*[0.5] * 39) + scores(*[0.5] * 40, violations=1)[-1:]
     assert reached(made(scores={"half": one_over}))[2] is False, "of any evaluation"
     assert reached(made(scores={"half": scores(*[0.25] * 40)}))[3] is False
-    assert reached(made(seconds={"lessons": {"seconds": 3_601.0, "whole": True}}))[4] is False
+    assert reached(made(seconds={"demonstrations": {"seconds": 3_601.0, "whole": True}}))[4] is False
 
 
 @pytest.mark.parametrize(
@@ -81,7 +81,7 @@ def test_where_the_targets_lie(target: Any, wanted: bool) -> None:
 
 
 def test_a_resumed_phase_says_that_its_time_is_a_part() -> None:
-    found = made(seconds={"lessons": {"seconds": 60.0, "whole": False}})
+    found = made(seconds={"demonstrations": {"seconds": 60.0, "whole": False}})
     assert found.targets[4].found == "more than 1.0"
 
 

@@ -120,7 +120,7 @@ def test_a_question_with_one_verdict_missing_has_the_term_for_none_of_its_episod
 
 
 def test_a_judge_that_stays_down_ends_the_run(small: ToyEnvironment, words: WordRenderer) -> None:
-    bench = JudgePool(Fixed(absent(), questions="all", patience=2), lambda _: None)
+    bench = JudgePool(Fixed(absent(), questions="all", max_failed_steps=2), lambda _: None)
     made = rollouts(small, words, small.questions["train"], bench)
     made.collect(0)
     with pytest.raises(PolicyError, match="in 2 steps in a row"):
@@ -128,7 +128,7 @@ def test_a_judge_that_stays_down_ends_the_run(small: ToyEnvironment, words: Word
 
 
 def test_a_step_that_was_answered_begins_the_count_anew(small: ToyEnvironment, words: WordRenderer) -> None:
-    fixed = Fixed(absent(), questions="all", patience=2)
+    fixed = Fixed(absent(), questions="all", max_failed_steps=2)
     made = rollouts(small, words, small.questions["train"], JudgePool(fixed, lambda _: None))
     made.collect(0)
     fixed._say = by_length
@@ -138,7 +138,7 @@ def test_a_step_that_was_answered_begins_the_count_anew(small: ToyEnvironment, w
 
 
 def test_past_the_cap_training_goes_on_without_the_term(small: ToyEnvironment, words: WordRenderer) -> None:
-    bench = JudgePool(Fixed(absent(CAPPED), questions="all", patience=1), lambda _: None)
+    bench = JudgePool(Fixed(absent(CAPPED), questions="all", max_failed_steps=1), lambda _: None)
     made = rollouts(small, words, small.questions["train"], bench)
     for step in range(3):
         assert made.collect(step).metrics["judge/absent"] == 24

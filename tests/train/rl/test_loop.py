@@ -35,7 +35,7 @@ if moment == "saving":
         if at >= step:
             self._drop = lambda path: die()
             (self.place(at) / "trainer" / "model.safetensors").write_bytes(b"cut") if step % 2 else None
-            checkpoints._sync = lambda path: die()
+            checkpoints.sync_path = lambda path: die()
         return commit(self, at)
     checkpoints.Checkpoints.commit = dying
 else:
@@ -108,7 +108,7 @@ def test_killed_and_resumed_it_ends_with_the_same_bits(straight: Path, student: 
 
 
 def test_a_run_that_is_there_is_not_begun_again_unasked(straight: Path, student: Path) -> None:
-    with pytest.raises(ConfigError, match=r"came to update 20: go on with --resume"):
+    with pytest.raises(ConfigError, match=r"reached update 20: resume it with --resume"):
         trained(runs.rewards(student, straight))
 
 
@@ -202,5 +202,5 @@ def test_a_judge_is_asked_and_told_and_its_replies_are_kept(student: Path, tmp_p
 
 def test_a_judge_that_nothing_vouches_for_is_refused(student: Path, tmp_path: Path) -> None:
     judged = {"model": "scripted", "questions": "all", "max_calls": 1}
-    with pytest.raises(ConfigError, match="nothing says how far this judge can be trusted"):
+    with pytest.raises(ConfigError, match="this judge is not calibrated"):
         trained(runs.rewards(student, tmp_path, rewards={"judge": 0.5}, judge=judged))

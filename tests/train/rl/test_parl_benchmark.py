@@ -47,8 +47,8 @@ def test_the_arms_differ_in_their_reward_for_delegating_alone(parl: Any, tmp_pat
     ]
     assert runs[0].parl == ParlConfig()
     assert all(run.parl.at(parl.UNTIL) == run.parl.at(1.0) for run in runs)
-    lessons = parl.lessons(tmp_path)
-    assert {run.episodes.searchers for run in runs} == {f"{lessons.out}/final"}
+    demonstrations = parl.demonstrations(tmp_path)
+    assert {run.episodes.searchers for run in runs} == {f"{demonstrations.out}/final"}
 
 
 @pytest.mark.parametrize(
@@ -84,7 +84,7 @@ def test_figures_are_means_over_seeds_and_differences_of_the_same_questions(
     lines = [{"step": n, "spawning": float(n > 50)} for n in range(1, 101)]
     trained = {"with": parl.tenths([[{"step": 0}, *lines], lines])}
     assert trained["with"] == [0.0] * 5 + [1.0] * 5
-    parl.show({**found, "split": "dev", "minutes": {"lessons": 1.0}, "training": trained})
+    parl.show({**found, "split": "dev", "minutes": {"demonstrations": 1.0}, "training": trained})
     told = capsys.readouterr().out
     assert "without r_parallel and r_finish: spawning less half" in told
     assert told.count("no collapse") == 1

@@ -21,8 +21,8 @@ from context_agent.trajectory import Trajectory
 torch = pytest.importorskip("torch", reason="needs the train extra (torch)")
 pytest.importorskip("trl", reason="needs the train extra (trl)")
 
+from context_agent._support.suggest import flat_settings  # noqa: E402
 from context_agent.policies.engines.transformers import TransformersEngine  # noqa: E402
-from context_agent.train.checkpoints import flat  # noqa: E402
 from context_agent.train.config import RunConfig  # noqa: E402
 from context_agent.train.data import build_agent, environment_of  # noqa: E402
 from context_agent.train.models import load_model  # noqa: E402
@@ -34,7 +34,7 @@ from tests.train import runs  # noqa: E402
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> RunConfig:
-    return runs.lessons(tmp_path_factory.mktemp("apart"))
+    return runs.demonstrations(tmp_path_factory.mktemp("apart"))
 
 
 @pytest.fixture(scope="module")
@@ -191,7 +191,7 @@ if __name__ == "__main__":
 def test_it_ends_with_its_trainer_even_where_that_died_with_the_lock(run: RunConfig, tmp_path: Path) -> None:
     program, file = tmp_path / "trainer.py", tmp_path / "run.toml"
     program.write_text(TRAINER)
-    said = [f"{key} = {json.dumps(value)}" for key, value in flat(run.plain()) if value is not None]
+    said = [f"{key} = {json.dumps(value)}" for key, value in flat_settings(run.plain()) if value is not None]
     file.write_text("\n".join(said))
     # Its standard output is the other process's as well: it is read to the end when both have ended.
     command = [sys.executable, str(program), str(file)]
