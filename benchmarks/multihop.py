@@ -43,7 +43,7 @@ from context_agent.retrieval.fusion import Retriever
 from context_agent.retrieval.memory import MemoryCorpus
 from context_agent.retrieval.protocol import Where
 from context_agent.tokens import HarmonyCounter
-from context_agent.train.bridge import Source, train
+from context_agent.train.bridge import BridgeSource, train
 from context_agent.types import Chunk, Document
 
 SETS = ("2wiki", "hotpotqa", "musique")
@@ -202,7 +202,7 @@ def train_weights(options: argparse.Namespace, names: Sequence[str]) -> None:
                 corpus = build(chunks, embedder, shuffle=None, only=only)
                 label = f"{name}/{embedder.name}{f'/{only}' if only else ''}"
                 share = WEIGHTS.get(name, 1.0) * (0.4 if only else 1.0)
-                sources.append(Source(label, corpus, questions, share))
+                sources.append(BridgeSource(label, corpus, questions, share))
     windows = [int(size) for size in options.windows.split(",")]
     trained = train(sources, policy=_policy(options), windows=windows, rounds=options.rounds, report=_progress())
     trained.scorer.save(options.train, trained.notes())

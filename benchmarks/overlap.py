@@ -3,11 +3,11 @@
     python benchmarks/overlap.py [--steps 20] [--seeds 3] [--latency 0.05] [--kills 25] [--student FOLDER]
 
 The first half trains a tiny model on the closed world by both, in turn, seed by seed: the same steps, questions and
-episodes at a time, and every call of the policy takes at least `latency` seconds, as a server's would.
-Printed beside each other: wall time of the training alone (loading and the lessons before it left out), the mean reward
-of the second half of the steps, the mean loss, and how old the rows were. The second half kills a run so many times at
-random moments (`tests/train/kills.py`), resumes it each time, and prints what was lost and what was trained twice.
-Needs the extra `train`.
+episodes at a time, and every call of the policy takes at least `latency` seconds, as a server's would. Printed beside
+each other: wall time of the training alone (loading and the demonstrations before it left out), the mean reward of the
+second half of the steps, the mean loss, and how old the rows were. The second half kills a run so many times at random
+moments (`tests/train/kills.py`), resumes it each time, and prints what was lost and what was trained twice. Needs the
+extra `train`.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ def main() -> int:
     options.add_argument("--quota", type=float, default=1.0)
     options.add_argument("--kills", type=int, default=25, help="0: none")
     options.add_argument("--kill-steps", type=int, default=40)
-    options.add_argument("--student", help="a model that `lessons` made, in place of one made now")
+    options.add_argument("--student", help="a model that `demonstrations` made, in place of one made now")
     options.add_argument("--json", metavar="FILE", help="write the figures there as well")
     chosen = options.parse_args()
     with tempfile.TemporaryDirectory() as folder:
@@ -89,10 +89,12 @@ def main() -> int:
 
 
 def _student(chosen: argparse.Namespace, folder: Path) -> str:
-    """A model that has had lessons, so that its episodes are such as a policy plays; made in a process of its own."""
-    out = folder / "lessons"
-    program = "import json, sys; from context_agent.train import run_file, supervised; "
-    program += "supervised.train(run_file.made(json.loads(sys.argv[1])), note=lambda _: None)"
+    """A model that has had demonstrations, so that its episodes are such as a policy plays; made in a process of its
+    own.
+    """
+    out = folder / "demonstrations"
+    program = "import json, sys; from context_agent.train import config, sft; "
+    program += "sft.train(config.parse_run(json.loads(sys.argv[1])), note=lambda _: None)"
     run = _run(chosen, out, 0)
     tiny = {"hidden": chosen.hidden, "layers": 3, "experts": 2, "positions": 1024}
     run["model"]["tiny"] = {**tiny, "deviation": chosen.hidden**-0.5, "tied": True}
@@ -152,14 +154,15 @@ def _plain(one: Course) -> dict[str, float]:
 
 
 def _trained(chosen: argparse.Namespace, student: str, out: Path, seed: int, *, overlap: bool) -> Course:
-    from context_agent.train import reinforced, run_file
-    from context_agent.train.rl.trainer import RowTrainer
+    from context_agent.train import config
+    from context_agent.train.rl import loop
+    from context_agent.train.rl.trl_adapter import RowTrainer
 
     run = _run(chosen, out, seed)
     run["model"]["name"] = student
     run["optimiser"] = {"learning_rate": chosen.rate}
     if overlap:
-        run["overlap"] = {"ahead": chosen.ahead, "quota": chosen.quota, "sampler": chosen.sampler}
+        run["async_rollouts"] = {"ahead": chosen.ahead, "quota": chosen.quota, "sampler": chosen.sampler}
     spent: list[float] = []
     CALLS.clear()
     train = RowTrainer.train
@@ -173,7 +176,7 @@ def _trained(chosen: argparse.Namespace, student: str, out: Path, seed: int, *, 
 
     RowTrainer.train = timed
     try:
-        reinforced.train(run_file.made(run), note=lambda _: None)
+        loop.train(config.parse_run(run), note=lambda _: None)
     finally:
         RowTrainer.train = train
     lines = (out / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
@@ -235,7 +238,7 @@ def _run(chosen: argparse.Namespace, out: Path, seed: int) -> dict[str, Any]:
         "loss": {"pass_tokens": 2048},
         "evaluation": {"every": 0},
         "checkpoints": {"every": 10_000},
-        "sft": {"lessons": 1_500, "rows": 32, "rows_a_pass": 32, "epochs": 4},
+        "sft": {"demonstrations": 1_500, "rows": 32, "rows_per_pass": 32, "epochs": 4},
     }  # fmt: skip
 
 

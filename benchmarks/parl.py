@@ -2,18 +2,19 @@
 
     python benchmarks/parl.py [--out runs/parl] [--seeds 0,1] [--arms without,with,priced] [--jobs 2] [--plot FILE]
 
-A question asks for three chains of two documents. The lessons show two ways in equal parts, which find about as much:
-searching one document after the other, and starting a sub-agent on each chain and ranking what they bring. Rewards then
-train the orchestrator alone; its sub-agents are the model that the lessons left, and stay that. The arms differ in the
-reward and in nothing else: `without` has no weight in `[parl]`, `with` has both, which fall to 0 at `UNTIL` of the
-updates. `priced` has none either, but each turn costs; it was added once both others ended alike in training.
+A question asks for three chains of two documents. The demonstrations show two ways in equal parts, which find about as
+much: searching one document after the other, and starting a sub-agent on each chain and ranking what they bring.
+Rewards then train the orchestrator alone; its sub-agents are the model that the demonstrations left, and stay that. The
+arms differ in the reward and in nothing else: `without` has no weight in `[parl]`, `with` has both, which fall to 0 at
+`UNTIL` of the updates. `priced` has none either, but each turn costs; it was added once both others ended alike in
+training.
 
-The lessons are shared; seeds are those of the training by rewards. Each run is a process of one thread. What was done
-is not done again. Figures are of the test split, asked once at temperature 1: a question's value is the mean over
+The demonstrations are shared; seeds are those of the training by rewards. Each run is a process of one thread. What was
+done is not done again. Figures are of the test split, asked once at temperature 1: a question's value is the mean over
 seeds, and questions are resampled (paired bootstrap, 95 %).
 
 The rule, fixed before the runs: an arm has collapsed where the share of episodes that start sub-agents is below half of
-what it was after the lessons, the interval of that difference below 0. Needs the extras `train` and `plots`.
+what it was after the demonstrations, the interval of that difference below 0. Needs the extras `train` and `plots`.
 """
 
 from __future__ import annotations
@@ -37,13 +38,12 @@ from context_agent.eval.statistics import Figure
 from context_agent.harness.trajectory import Trajectory
 from context_agent.questions import Question
 from context_agent.retrieval.protocol import Corpus
-from context_agent.train import run_file
-from context_agent.train.config import Run
-from context_agent.train.metrics import read
-from context_agent.train.outcomes import outcome
-from context_agent.train.parl import delegation
-from context_agent.train.proof import plots
-from context_agent.train.rewards import Rewards, reward
+from context_agent.train import config
+from context_agent.train.checkpoints import read_metrics
+from context_agent.train.config import RunConfig
+from context_agent.train.demo import report
+from context_agent.train.rewards import RewardConfig, compute_reward, measure_outcome
+from context_agent.train.rl.parl import delegation_of
 
 UNTIL = 0.5
 """Of the updates: from here on the performance alone is rewarded, in either arm."""
@@ -64,10 +64,10 @@ RUN: Mapping[str, Any] = {
     "data": {"world": {"entities": 400, "tasks": 2_000, "hops": [2, 2], "worlds": 24, "branches": 3}},
     "episodes": {"window": 1_024, "reserve": 8, "per_call": 256, "turns": 12, "swarm": 3, "shown": 1},
 }
-"""What the lessons and the rewards share. A search shows one document, as a name brings up its own first."""
-LESSONS: Mapping[str, Any] = {
+"""What the demonstrations and the rewards share. A search shows one document, as a name brings up its own first."""
+DEMONSTRATIONS: Mapping[str, Any] = {
     "tiny": {"hidden": 64, "layers": 2, "experts": 2, "positions": 2_048, "deviation": 0.1, "tied": True},
-    "sft": {"lessons": 12_000, "epochs": 2, "rows": 16, "rows_a_pass": 16},
+    "sft": {"demonstrations": 12_000, "epochs": 2, "rows": 16, "rows_per_pass": 16},
     "optimiser": {
         "learning_rate": 3e-3,
         "betas": [0.9, 0.98],
@@ -117,35 +117,38 @@ def main() -> int:
         return 0
     seeds = options.seeds.split(",")
     runs = dict.fromkeys(options.arms.split(","), seeds)
-    _run(options, "lessons", "0")
+    _run(options, "demonstrations", "0")
     asked_of = {"before": seeds, **runs}
     with ThreadPoolExecutor(options.jobs) as pool:
         jobs = [pool.submit(_run, options, name, seed) for name, found in asked_of.items() for seed in found]
         for job in jobs:
             job.result()
     asked = {name: [_scores(options, name, seed) for seed in found] for name, found in asked_of.items()}
-    lines = {name: [list(read(options.out / f"{name}-{one}" / "metrics.jsonl")) for one in runs[name]] for name in runs}
+    lines = {
+        name: [list(read_metrics(options.out / f"{name}-{one}" / "metrics.jsonl")) for one in runs[name]]
+        for name in runs
+    }
     found = measured(asked) | {"split": options.split, "minutes": _minutes(options.out)}
     found["training"] = {name: tenths(one) for name, one in lines.items()}
     (options.out / f"parl-{options.split}.json").write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
     plot = options.plot or options.out / "parl.svg"
-    plot.write_text(plots.drawn(_groups(lines, asked), PANELS), encoding="utf-8")
+    plot.write_text(report.plot(_groups(lines, asked), PANELS), encoding="utf-8")
     show(found)
     print(f"{options.out / f'parl-{options.split}.json'}  {plot}")
     return 0
 
 
-def lessons(out: Path) -> Run:
+def demonstrations(out: Path) -> RunConfig:
     """The run that teaches both ways, from scratch."""
-    chosen = dict(LESSONS)
+    chosen = dict(DEMONSTRATIONS)
     model = {**RUN["model"], "tiny": chosen.pop("tiny")}
-    return run_file.made({**RUN, **chosen, "model": model, "out": str(out / "lessons")})
+    return config.parse_run({**RUN, **chosen, "model": model, "out": str(out / "demonstrations")})
 
 
-def rewarded(out: Path, arm: str, seed: int) -> Run:
-    """An arm's run by rewards; its sub-agents have the model that the lessons left, and keep it."""
-    start = str(out / "lessons" / "final")
-    return run_file.made(
+def rewarded(out: Path, arm: str, seed: int) -> RunConfig:
+    """An arm's run by rewards; its sub-agents have the model that the demonstrations left, and keep it."""
+    start = str(out / "demonstrations" / "final")
+    return config.parse_run(
         {
             **RUN,
             **REWARDS,
@@ -158,9 +161,9 @@ def rewarded(out: Path, arm: str, seed: int) -> Run:
     )
 
 
-def score(trajectory: Trajectory, question: Question, corpus: Corpus, rewards: Rewards) -> Score:
+def score(trajectory: Trajectory, question: Question, corpus: Corpus, rewards: RewardConfig) -> Score:
     """The measures of one whole episode."""
-    came, made = outcome(trajectory, question, gold_of(question, corpus)), delegation(trajectory)
+    came, made = measure_outcome(trajectory, question, gold_of(question, corpus)), delegation_of(trajectory)
     return {
         "question": question.id,
         "spawning": float(made.started > 0),
@@ -169,7 +172,7 @@ def score(trajectory: Trajectory, question: Question, corpus: Corpus, rewards: R
         "recall": came.recall,
         "critical_steps": trajectory.critical_steps,
         "searches": len(came.queries),
-        "reward": reward(came, rewards).total,
+        "reward": compute_reward(came, rewards).total,
         "finished": float(came.ending == "finished"),
     }
 
@@ -204,7 +207,7 @@ def pooled(runs: Sequence[Sequence[Score]], measure: str) -> Figure:
 
 
 def collapsed(after: Sequence[Sequence[Score]], before: Sequence[Sequence[Score]]) -> bool:
-    """The rule: less than half as many episodes start sub-agents as the lessons taught, beyond chance."""
+    """The rule: less than half as many episodes start sub-agents as the demonstrations taught, beyond chance."""
     return Figure.of(_less_half(after, before)).high < 0
 
 
@@ -230,12 +233,12 @@ def show(found: Mapping[str, Any]) -> None:
         done = found["done"][name]
         cells = [f"{row[one]['mean']:.2f} [{row[one]['low']:.2f}, {row[one]['high']:.2f}]" for one in SHOWN]
         cells.append("none" if done is None else f"{done:.2f}")
-        print(f"| {LABELS.get(name, 'after the lessons')} | {found['seeds'][name]} | {' | '.join(cells)} |")
+        print(f"| {LABELS.get(name, 'after the demonstrations')} | {found['seeds'][name]} | {' | '.join(cells)} |")
     for name, runs in found["by_seed"].items():
         print(f"{name}, spawning by seed: " + ", ".join(f"{one:.2f}" for one in runs))
     for name, less in found["less_half"].items():
         verdict = "collapsed" if found["collapsed"][name] else "no collapse"
-        print(f"{LABELS[name]}: spawning less half of the lessons' {signed(less)}: {verdict}")
+        print(f"{LABELS[name]}: spawning less half of the demonstrations' {signed(less)}: {verdict}")
     for name, shares in found["training"].items():
         print(f"{name}, spawning in training by tenths: " + " ".join(f"{one:.2f}" for one in shares))
     for name, row in found["against_without"].items():
@@ -257,45 +260,47 @@ def _run(options: argparse.Namespace, phase: str, seed: str) -> None:
 
 
 def _phase(options: argparse.Namespace) -> None:
-    """The lessons; or an arm by rewards, unless it is `before`, and then the questions of the split."""
-    from context_agent.train import reinforced, supervised
+    """The demonstrations; or an arm by rewards, unless it is `before`, and then the questions of the split."""
+    from context_agent.train import sft
+    from context_agent.train.rl import loop
 
     name, seed, out = options.phase, int(options.seeds), options.out
-    run = lessons(out) if name == "lessons" else rewarded(out, "without" if name == "before" else name, seed)
+    run = (
+        demonstrations(out)
+        if name == "demonstrations"
+        else rewarded(out, "without" if name == "before" else name, seed)
+    )
     if name != "before" and not (Path(run.out) / "final").is_dir():
         began = time.perf_counter()
-        train = supervised.train if name == "lessons" else reinforced.train
+        train = sft.train if name == "demonstrations" else loop.train
         train(run, resume=(Path(run.out) / "checkpoints").is_dir())
         (Path(run.out) / "seconds.json").write_text(json.dumps(time.perf_counter() - began))
-    if name != "lessons" and not (place := _place(options, name, seed)).is_file():
+    if name != "demonstrations" and not (place := _place(options, name, seed)).is_file():
         trained = run.model.name if name == "before" else f"{run.out}/final"
         found = _ask(run.model_copy(update={"model": run.model.model_copy(update={"name": trained})}), options.split)
         place.parent.mkdir(parents=True, exist_ok=True)
         place.write_text("".join(json.dumps(one) + "\n" for one in found), encoding="utf-8")
 
 
-def _ask(run: Run, split: str) -> list[Score]:
+def _ask(run: RunConfig, split: str) -> list[Score]:
     """The scores of a model on every question of a split, at the temperature it was trained at."""
-    from context_agent.train.data import world_of
-    from context_agent.train.harness import agent_of
-    from context_agent.train.models import load
-    from context_agent.train.reinforced import sampling
-    from context_agent.train.rl.playing import Ask, played
-    from context_agent.train.rl.rollouts import whole
-    from context_agent.train.searchers import searching
+    from context_agent.train.data import build_agent, environment_of
+    from context_agent.train.models import load_model, subagent_engine
+    from context_agent.train.rl.loop import open_sampler
+    from context_agent.train.rl.rollouts import EpisodeRequest, is_complete, play_episodes
 
-    world = world_of(run.data)
+    world = environment_of(run.data)
     assert world is not None
-    loaded, questions = load(run, world), world.questions[split]
-    rewards = run.curriculum.rewards(Rewards(), 1.0)
+    loaded, questions = load_model(run, world), world.questions[split]
+    rewards = run.curriculum.rewards(RewardConfig(), 1.0)
     with ExitStack() as stack:
-        engine, _ = stack.enter_context(sampling(run, loaded))
-        searchers = stack.enter_context(searching(run, loaded.tokenizer))
-        agent = agent_of(run, world.corpus, engine, loaded.renderer, temperature=1.0, searchers=searchers)
+        engine, _ = stack.enter_context(open_sampler(run, loaded))
+        searchers = stack.enter_context(subagent_engine(run, loaded.tokenizer))
+        agent = build_agent(run, world.corpus, engine, loaded.renderer, temperature=1.0, searchers=searchers)
         stack.enter_context(agent)
-        asks = [Ask(one, run.seed * len(questions) + n, one.id) for n, one in enumerate(questions)]
-        ended = asyncio.run(played(agent, asks, run.rollouts.concurrency))
-    done = [one for one in ended if whole(one)]
+        asks = [EpisodeRequest(one, run.seed * len(questions) + n, one.id) for n, one in enumerate(questions)]
+        ended = asyncio.run(play_episodes(agent, asks, run.rollouts.concurrency))
+    done = [one for one in ended if is_complete(one)]
     if len(done) < len(asks):
         raise SystemExit(f"{len(asks) - len(done)} of {len(asks)} episodes came to no end of their own")
     return [score(one, asked, world.corpus, rewards) for one, asked in zip(done, questions, strict=True)]
@@ -321,11 +326,13 @@ def tenths(runs: Sequence[Sequence[Mapping[str, Any]]]) -> list[float]:
     return [fmean(one for step, one in shares if (10 * step - 1) // last == n) for n in range(10)]
 
 
-def _groups(lines: Mapping[str, Sequence[Sequence[Mapping[str, Any]]]], asked: Asked) -> list[plots.Group]:
-    """The curves of every arm, with what the held-out questions gave; the lessons' level once, as they are shared."""
+def _groups(lines: Mapping[str, Sequence[Sequence[Mapping[str, Any]]]], asked: Asked) -> list[report.PlottedRuns]:
+    """The curves of every arm, with what the held-out questions gave; the demonstrations' level once, as they are
+    shared.
+    """
     levels = [_plotted(asked["before"]), *[None] * (len(lines) - 1)]
     return [
-        plots.Group(LABELS[name], tuple(runs), level, _plotted(asked[name]))
+        report.PlottedRuns(LABELS[name], tuple(runs), level, _plotted(asked[name]))
         for (name, runs), level in zip(lines.items(), levels, strict=True)
     ]
 

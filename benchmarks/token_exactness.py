@@ -39,7 +39,7 @@ from context_agent.policies.engines.fake import FakeEngine, Request
 from context_agent.policies.prompt import Prompt
 from context_agent.policies.renderers.harmony import HarmonyRenderer
 from context_agent.policies.renderers.vocabulary import TokenizerVocabulary
-from context_agent.train.rows import rows_of
+from context_agent.train.rows import sampled_rows
 from tests.conftest import made_documents
 from tests.policies.conversations import random_text, random_view, rendered_by_oss_harmony
 from tests.policies.mutations import as_json, mutated
@@ -68,7 +68,7 @@ def sampled(share: float) -> None:
     trained, drawn, edits, made = 0, 0, 0, 0
     equal = True
     for item in played:
-        rows = rows_of(item.result.trajectories[0])
+        rows = sampled_rows(item.result.trajectories[0])
         ids = [t for row in rows for t, keep in zip(row.input_ids, row.loss_mask, strict=True) if keep]
         wanted = [token for sample in item.engine.samples for token in sample.ids]
         equal = equal and ids == wanted
@@ -85,7 +85,7 @@ def rows(share: float) -> None:
     checked, wrong = 0, 0
     for item in episodes(int(200 * share)):
         calls = iter(zip(item.engine.requests, item.engine.samples, strict=True))
-        for row in rows_of(item.result.trajectories[0]):
+        for row in sampled_rows(item.result.trajectories[0]):
             at = 0
             while at < len(row.input_ids):
                 request, sample = next(calls)
@@ -111,7 +111,7 @@ def logprobs(share: float) -> None:
     except ImportError as error:
         print(f"logprobs   not run: {error}")
         return
-    from context_agent.train.tiny import tiny_gpt_oss
+    from context_agent.train.demo.tiny_model import tiny_gpt_oss
     from tests.policies.scoring import forced_episodes, worst_difference
 
     torch.set_num_threads(1)
@@ -123,7 +123,7 @@ def logprobs(share: float) -> None:
     count = max(1, int(6 * share))
     for seed in range(count):
         for result in forced_episodes(model, renderer, corpus, Patch(), seed=seed, rollouts=4):
-            found += rows_of(result.trajectories[0])
+            found += sampled_rows(result.trajectories[0])
     worst = worst_difference(model, found)
     tokens = sum(row.trained for row in found)
     print(
@@ -154,7 +154,7 @@ def parsing(share: float) -> None:
         started = time.thread_time()
         try:
             action = renderer.parse(ids)
-        except Exception:  # noqa: BLE001 - counted
+        except Exception:  # noqa: BLE001 - templates raise what they like
             raised += 1
             continue
         slowest = max(slowest, time.thread_time() - started)

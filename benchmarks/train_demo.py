@@ -2,14 +2,14 @@
 
     python benchmarks/train_demo.py [--out runs/train-demo] [--seeds 0,1,2] [--jobs 2] [--plot docs/train-demo.svg]
 
-A seed's lessons are shared by both of its runs by rewards, with r_trajectory and without. Runs are processes of one
-thread each; what was done is not done again, so a program that was ended goes on when it is started again. Figures pool
-the tasks: a task's value is the mean over seeds, and tasks are resampled (paired bootstrap, 95 %).
+A seed's demonstrations are shared by both of its runs by rewards, with r_trajectory and without. Runs are processes of
+one thread each; what was done is not done again, so a program that was ended goes on when it is started again. Figures
+pool the tasks: a task's value is the mean over seeds, and tasks are resampled (paired bootstrap, 95 %).
 
 Whether the policy collapses without r_trajectory, as the Context-1 report tells (section 3: "to one broad search"), is
 judged on the held-out questions after training, against the full reward: `collapse` where both the searches an episode
-and the trajectory recall are lower, their intervals below 0, and fewer searches are left than the lessons had taught;
-`weaker` where both are lower but not that; else `none`. Needs the extras `train` and `plots`.
+and the trajectory recall are lower, their intervals below 0, and fewer searches are left than the demonstrations had
+taught; `weaker` where both are lower but not that; else `none`. Needs the extras `train` and `plots`.
 """
 
 from __future__ import annotations
@@ -26,10 +26,9 @@ from statistics import fmean
 from typing import Any
 
 from context_agent.eval.statistics import Figure
-from context_agent.train.metrics import read
-from context_agent.train.proof import plots, report
-from context_agent.train.proof.scores import Score, differences, load
-from context_agent.train.proof.settings import ABLATION
+from context_agent.train.checkpoints import read_metrics
+from context_agent.train.demo import report
+from context_agent.train.demo.plan import ABLATION, DemoScore, load_scores, paired_differences
 
 VARIANTS = {"full": "", "ablation": ABLATION}
 LABELS = {"full": "full reward", "ablation": "without r_trajectory"}
@@ -39,7 +38,7 @@ COMPARED = ("recall", "seen", "searches", "calls")
 
 _ABLATED = tuple(f"{one}{ABLATION}" for one in SITTINGS)
 
-Asked = Mapping[str, Sequence[Sequence[Score]]]
+Asked = Mapping[str, Sequence[Sequence[DemoScore]]]
 """By sitting: the scores of each seed."""
 
 
@@ -61,14 +60,14 @@ def main() -> int:
     found = measured(folders, ablated)
     (options.out / "train-demo.json").write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
     plot = options.plot or options.out / "train-demo.svg"
-    plot.write_text(plots.drawn(groups(folders, ablated), plots.PANELS | plots.EXPLORING), encoding="utf-8")
+    plot.write_text(report.plot(groups(folders, ablated), report.PANELS | report.EXPLORATION_PANELS), encoding="utf-8")
     show(found)
     print(f"{options.out / 'train-demo.json'}  {plot}")
     return 0 if all(one["reached"] for one in found["targets"]) else 1
 
 
 def _trained(folder: Path, seed: int, options: argparse.Namespace, *, ablated: bool) -> None:
-    """The demo, then its ablation on the same lessons, each as the command line runs it."""
+    """The demo, then its ablation on the same demonstrations, each as the command line runs it."""
     for flags in ([], ["--without-trajectory-reward"]) if ablated else ([],):
         command = [sys.executable, "-m", "context_agent.cli", "train", "demo", "--out", str(folder), "--resume"]
         command += ["--seed", str(seed), "--threads", "1", "--json", *flags, *options.demo.split()]
@@ -86,11 +85,13 @@ def measured(folders: Sequence[Path], ablated: Sequence[Path]) -> dict[str, Any]
     over = sum(score.violations for one in asked.values() for runs in one.values() for run in runs for score in run)
     minutes = [sum(phase["seconds"] for phase in one["seconds"].values()) / 60 for one in reports]
     targets = (
-        report.gained(gains["t1"]),
-        report.accurate(accuracy(head["after"])),
-        report.Target("budget violations", str(over), "0", over == 0),
-        report.better(halves["t1"]),
-        report.lasted(max(minutes), whole=all(phase["whole"] for one in reports for phase in one["seconds"].values())),
+        report.gain_target(gains["t1"]),
+        report.accuracy_target(accuracy(head["after"])),
+        report.DemoTarget("budget violations", str(over), "0", over == 0),
+        report.half_window_target(halves["t1"]),
+        report.time_target(
+            max(minutes), complete=all(phase["whole"] for one in reports for phase in one["seconds"].values())
+        ),
     )
     return {
         "seeds": len(folders),
@@ -114,35 +115,37 @@ def ablation(head: Asked) -> dict[str, Any]:
     return {"verdict": verdict, "less": {name: asdict(one) for name, one in less.items()}}
 
 
-def pooled(ours: Sequence[Sequence[Score]], theirs: Sequence[Sequence[Score]], measure: str = "recall") -> Figure:
+def pooled(
+    ours: Sequence[Sequence[DemoScore]], theirs: Sequence[Sequence[DemoScore]], measure: str = "recall"
+) -> Figure:
     """The paired difference over tasks, each the mean over seeds."""
-    by_seed = [differences(one, other, measure) for one, other in zip(ours, theirs, strict=True)]
+    by_seed = [paired_differences(one, other, measure) for one, other in zip(ours, theirs, strict=True)]
     return Figure.of([fmean(values) for values in zip(*by_seed, strict=True)])
 
 
-def accuracy(runs: Sequence[Sequence[Score]]) -> float | None:
+def accuracy(runs: Sequence[Sequence[DemoScore]]) -> float | None:
     """Of all pruned chunks, the share that is not gold."""
     pruned = sum(score.pruned for run in runs for score in run)
     return 1 - sum(score.pruned_gold for run in runs for score in run) / pruned if pruned else None
 
 
-def means(runs: Sequence[Sequence[Score]]) -> dict[str, float | None]:
+def means(runs: Sequence[Sequence[DemoScore]]) -> dict[str, float | None]:
     """Means over tasks and seeds."""
     every = [score for run in runs for score in run]
     found = {name: fmean(float(getattr(one, name)) for one in every) for name in (*COMPARED, "precision", "reward")}
     return {**found, "pruning": fmean(float(one.pruned > 0) for one in every), "prune_accuracy": accuracy(runs)}
 
 
-def groups(folders: Sequence[Path], ablated: Sequence[Path]) -> list[plots.Group]:
+def groups(folders: Sequence[Path], ablated: Sequence[Path]) -> list[report.PlottedRuns]:
     """The curves of both variants, with what the held-out questions gave."""
     made = []
     for name, suffix in VARIANTS.items():
         of = ablated if suffix else folders
         head = _asked(of, (f"after{suffix}",), "t1")
-        runs = tuple(list(read(folder / f"rl{suffix}" / "metrics.jsonl")) for folder in of)
-        # One level for both: the lessons are shared.
+        runs = tuple(list(read_metrics(folder / f"rl{suffix}" / "metrics.jsonl")) for folder in of)
+        # One level for both: the demonstrations are shared.
         before = means(head["before"]) if not suffix else None
-        made.append(plots.Group(LABELS[name], runs, before, means(head[f"after{suffix}"])))
+        made.append(report.PlottedRuns(LABELS[name], runs, before, means(head[f"after{suffix}"])))
     return made
 
 
@@ -151,8 +154,8 @@ def _asked(folders: Sequence[Path], sittings: Sequence[str], manner: str) -> Ask
     return {name: [_scores(folder / "evaluations" / f"{name}-{manner}.jsonl") for folder in folders] for name in names}
 
 
-def _scores(path: Path) -> list[Score]:
-    found = load(path)
+def _scores(path: Path) -> list[DemoScore]:
+    found = load_scores(path)
     if found is None:
         raise SystemExit(f"{path} is missing: the demo in that folder did not come to its end")
     return found
@@ -164,21 +167,21 @@ def show(found: Mapping[str, Any]) -> None:
     for one in found["targets"]:
         mark = "reached" if one["reached"] else "MISSED"
         print(f"{one['name']:<54}{one['found']:<28}target {one['wanted']:<40}{mark}")
-    print(f"{'asked greedily, the gain':<54}{report.signed(Figure(**found['gain']['greedy']))}")
+    print(f"{'asked greedily, the gain':<54}{report.format_difference(Figure(**found['gain']['greedy']))}")
     print()
     names = (*COMPARED, "pruning", "prune_accuracy")
     print(f"{'sampled, held-out tasks':<46}" + "".join(f"{name:>16}" for name in names))
     for name, row in found["means"].items():
-        print(f"{name:<46}" + "".join(f"{report.shown(row[one]):>16}" for one in names))
+        print(f"{name:<46}" + "".join(f"{report.format_figure(row[one]):>16}" for one in names))
     for name, less in found["ablation"]["less"].items():
-        print(f"without r_trajectory less with it, {name:<20}{report.signed(Figure(**less))}")
+        print(f"without r_trajectory less with it, {name:<20}{report.format_difference(Figure(**less))}")
     verdict = VERDICTS[found["ablation"]["verdict"]]
     print(f"collapse without r_trajectory, as the report tells it: {verdict} ({found['ablation']['seeds']} seeds)")
 
 
 VERDICTS = {
-    "collapse": "yes: it searches less than the lessons taught, and less is encountered",
-    "weaker": "not that far: it searches less and encounters less than with it, but no less than the lessons taught",
+    "collapse": "yes: it searches less than the demonstrations taught, and less is encountered",
+    "weaker": "partly: it searches and encounters less than with the term, but no less than the demonstrations taught",
     "none": "no, it does not appear here",
 }
 

@@ -81,16 +81,17 @@ def main() -> None:
 
 
 def measure(chosen: argparse.Namespace) -> dict[str, Any]:
-    """Trains some lessons first, so that episodes are such as a policy plays; then times the steps."""
+    """Trains some demonstrations first, so that episodes are such as a policy plays; then times the steps."""
     from context_agent.policies.engines import transformers as engine
     from context_agent.retrieval.memory import MemoryCorpus
-    from context_agent.train import reinforced, run_file, supervised
-    from context_agent.train.rl.trainer import RowTrainer
+    from context_agent.train import config, sft
+    from context_agent.train.rl import loop
+    from context_agent.train.rl.trl_adapter import RowTrainer
 
     clock = Clock()
     with tempfile.TemporaryDirectory() as folder:
-        lessons = run_file.made(_run(chosen, Path(folder) / "sft"))
-        supervised.train(lessons, note=lambda _: None)
+        demonstrations = config.parse_run(_run(chosen, Path(folder) / "sft"))
+        sft.train(demonstrations, note=lambda _: None)
         clock.around(engine, "sample", "generation")
         clock.around(MemoryCorpus, "search", "retrieval")
         clock.around(RowTrainer, "compute_loss", "forward")
@@ -99,7 +100,7 @@ def measure(chosen: argparse.Namespace) -> dict[str, Any]:
         run["model"] = {**run["model"], "name": f"{folder}/sft/final"}
         del run["model"]["tiny"]
         clock.seconds.clear()
-        lines = _steps(reinforced.train, run_file.made(run), Path(folder) / "rl")
+        lines = _steps(loop.train, config.parse_run(run), Path(folder) / "rl")
     whole = sum(line["update_seconds"] for line in lines)
     shares = {name: seconds / whole for name, seconds in sorted(clock.seconds.items())}
     return {
@@ -146,7 +147,7 @@ def _run(chosen: argparse.Namespace, out: Path) -> dict[str, Any]:
         "optimiser": {"learning_rate": 3e-3, "schedule": "linear"},
         "evaluation": {"every": 0},
         "checkpoints": {"every": 10_000},
-        "sft": {"lessons": 600, "rows_a_pass": 16, "epochs": 4},
+        "sft": {"demonstrations": 600, "rows_per_pass": 16, "epochs": 4},
     }  # fmt: skip
 
 

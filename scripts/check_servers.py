@@ -41,7 +41,7 @@ from context_agent.policies.renderers.harmony import HarmonyRenderer
 from context_agent.policies.renderers.protocol import TokenRenderer
 from context_agent.policies.token_calls import calls, expand
 from context_agent.policies.tokens import TokenPolicy
-from context_agent.train.rows import Row, rows_of
+from context_agent.train.rows import TrainingRow, sampled_rows
 
 START_SECONDS = 600
 QUESTION = "Which comet passed the bridge in 1744?"
@@ -95,7 +95,7 @@ def exact_rows(target: Target) -> str:
     result = episode(target, VllmEngine(target.url, target.model), rollouts=4)
     made, drawn = [], 0
     for trajectory in result.trajectories:
-        made += rows_of(trajectory)
+        made += sampled_rows(trajectory)
         drawn += sum(len(whole.call.output) for whole in expand(calls(trajectory)))
     assert sum(row.trained for row in made) == drawn, "tokens trained are not tokens sampled"
     _against_a_forward_pass(target, made)
@@ -144,7 +144,7 @@ def led_turns(target: Target) -> str:
     policy = TokenPolicy(engine, target.renderer)
     with SearchAgent(MemoryCorpus(DOCUMENTS), policy, budget=Budget(8192)) as agent:
         result = agent.search(QUESTION)
-    made = rows_of(result.trajectories[0])
+    made = sampled_rows(result.trajectories[0])
     assert result.stop_reason == "finished", f"the episode ended for {result.stop_reason} ({result.error})"
     assert len(made) > 1, "no prune took effect"
     _against_a_forward_pass(target, made)
@@ -182,7 +182,7 @@ def chat(target: Target) -> str:
     return f"stop reason {result.stop_reason}, {len(result.documents)} documents, {result.turns} turns"
 
 
-def _against_a_forward_pass(target: Target, rows: list[Row]) -> None:
+def _against_a_forward_pass(target: Target, rows: list[TrainingRow]) -> None:
     if target.folder is None:
         return
     import torch
@@ -343,7 +343,7 @@ def main() -> int:
         return 2
     if not options.vllm and not options.stand_in:
         parser.error("name a server: --base-url, --vllm or --stand-in")
-    from context_agent.train.tiny import tiny_gpt_oss
+    from context_agent.train.demo.tiny_model import tiny_gpt_oss
 
     with tempfile.TemporaryDirectory() as name:
         # vLLM's chat endpoint assumes gpt-oss's own vocabulary.

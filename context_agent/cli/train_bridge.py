@@ -1,8 +1,8 @@
-"""`ctx1 train bridge`: fits the embedded policy's networks to questions whose documents are known."""
+"""`ctx1 train bridge`: fits the embedded policy's networks to questions with gold documents."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import asdict
 from pathlib import Path
@@ -13,53 +13,39 @@ import click
 from context_agent.cli import console, options
 
 if TYPE_CHECKING:
-    from context_agent.retrieval.fusion import Retriever
     from context_agent.retrieval.protocol import Corpus
-    from context_agent.train.bridge import Source, Trained
-
-    Wrap = Callable[[Retriever], Retriever]
+    from context_agent.train.bridge import BridgeSource, TrainedBridge
 
 PERCENT = 100
 """Steps of the progress bar."""
 
 
-def material(command: options.Command) -> options.Command:
-    """What the embedded policy learns from; the command gets `pairs`, `seed`, `embedder` and `collection`."""
-    return options.together(
-        command,
-        click.argument("pairs", nargs=-1, required=True, metavar="CORPUS QUESTIONS.jsonl…"),
-        click.option("--seed", type=int, default=0, show_default=True, help="Seed of all chance."),
-        click.option(
-            "--embedder", metavar="SPEC", default="static", show_default=True, help="What embeds a CORPUS of files."
-        ),
-        click.option(
-            "--collection",
-            default=options.COLLECTION,
-            show_default=True,
-            help="Collection of a CORPUS that is an index.",
-        ),
-    )
-
-
 @click.command()
-@material
+@click.argument("pairs", nargs=-1, required=True, metavar="CORPUS QUESTIONS.jsonl…")
 @click.option(
     "--out",
     type=click.Path(path_type=Path, dir_okay=False),
     required=True,
     metavar="FILE.safetensors",
-    help="Where the weights go; search with them by --weights.",
+    help="Output file of the weights, for `ctx1 search --weights`.",
 )
 @click.option(
     "--weights",
     type=click.Path(path_type=Path, dir_okay=False),
     metavar="FILE",
-    help="Weights that explore in the first round.  [default: those that ship]",
+    help="Weights of the first round's policy.  [default: those that ship]",
 )
-@click.option("--window", "windows", type=int, multiple=True, help="Window to train for; may be repeated.")
-@click.option("--rounds", type=click.IntRange(1), default=2, show_default=True, help="Rounds of exploring and fitting.")
+@click.option("--window", "windows", type=int, multiple=True, help="Token window to train for; repeatable.")
+@click.option(
+    "--rounds", type=click.IntRange(1), default=2, show_default=True, help="Rounds of playing episodes and fitting."
+)
 @click.option(
     "--epochs", type=click.IntRange(1), help="Passes over the questions when fitting.  [default: the recipe's]"
+)
+@click.option("--seed", type=int, default=0, show_default=True, help="Random seed.")
+@click.option("--embedder", metavar="SPEC", default="static", show_default=True, help="Embedder of a CORPUS of files.")
+@click.option(
+    "--collection", default=options.COLLECTION, show_default=True, help="Collection of a CORPUS that is an index."
 )
 @options.common
 def bridge(
@@ -75,19 +61,19 @@ def bridge(
     collection: str,
     as_json: bool,
 ) -> int:
-    """Fit the bridge policy's networks to questions of your own. numpy alone, no GPU.
+    """Fit the embedded policy's networks to your own questions. Needs only numpy, no GPU.
 
-    A CORPUS is an index that `ctx1 index` made, or documents as it reads them; QUESTIONS.jsonl holds a
-    {"id", "question", "gold": [document ids]} a line, at least twenty. Several pairs may follow each other.
-    The figures printed are from five-fold cross-validation.
+    CORPUS is an index (`ctx1 index`) or a file or folder of documents. Each line of QUESTIONS.jsonl is
+    {"id", "question", "gold": [document ids]}; at least twenty are needed. Give any number of pairs.
+    Prints recall from five-fold cross-validation.
     """
     from context_agent.policies.bridge import BridgePolicy
-    from context_agent.train.listwise import Recipe
+    from context_agent.train.bridge import FitRecipe
 
-    recipe = Recipe() if epochs is None else Recipe(epochs=epochs)
+    recipe = FitRecipe() if epochs is None else FitRecipe(epochs=epochs)
     explorer = None if weights is None else BridgePolicy.load(weights)
     with ExitStack() as stack:
-        sources = open_sources(pairs, embedder, collection, stack)
+        sources = _open_sources(pairs, embedder, collection, stack)
         trained = _train(sources, policy=explorer, windows=windows or (0,), rounds=rounds, recipe=recipe, seed=seed)
     trained.scorer.save(out, trained.notes())
     if as_json:
@@ -97,23 +83,21 @@ def bridge(
     return 0
 
 
-def open_sources(
-    pairs: Sequence[str], embedder: str, collection: str, stack: ExitStack, *, wrap: Wrap | None = None
-) -> list[Source]:
-    """A source for each pair; indexes stay open until the stack ends, retrievers of documents in memory are wrapped."""
+def _open_sources(pairs: Sequence[str], embedder: str, collection: str, stack: ExitStack) -> list[BridgeSource]:
+    """A source for each pair; indexes stay open until the stack ends."""
     if len(pairs) % 2:
-        raise click.UsageError(f"CORPUS and QUESTIONS.jsonl go in pairs; got {len(pairs)} arguments")
+        raise click.UsageError(f"got {len(pairs)} arguments: each CORPUS needs its QUESTIONS.jsonl behind it")
     from context_agent.questions import load_questions
-    from context_agent.train.bridge import Source
+    from context_agent.train.bridge import BridgeSource
 
     sources = []
     for corpus, questions in zip(pairs[::2], pairs[1::2], strict=True):
-        asked = load_questions(questions)
-        sources.append(Source(corpus, _corpus(corpus, embedder, collection, stack, wrap), asked))
+        opened = _corpus(corpus, embedder, collection, stack)
+        sources.append(BridgeSource(corpus, opened, load_questions(questions)))
     return sources
 
 
-def _corpus(name: str, embedder: str, collection: str, stack: ExitStack, wrap: Wrap | None) -> Corpus:
+def _corpus(name: str, embedder: str, collection: str, stack: ExitStack) -> Corpus:
     """An index, where that folder is one, else the documents of a file or folder, in memory."""
     from context_agent.retrieval.embedders import load_embedder
     from context_agent.retrieval.loaders import load
@@ -123,32 +107,32 @@ def _corpus(name: str, embedder: str, collection: str, stack: ExitStack, wrap: W
     if (Path(name) / DATABASE).exists():
         return stack.enter_context(options.open_corpus(options.IndexOptions(Path(name), None, collection)))
     console.note(f"ctx1 train: reading {name}")
-    return MemoryCorpus(load(name), embedder=load_embedder(embedder), wrap=wrap)
+    return MemoryCorpus(load(name), embedder=load_embedder(embedder))
 
 
-def _train(sources: list[Source], **settings: Any) -> Trained:
+def _train(sources: list[BridgeSource], **settings: Any) -> TrainedBridge:
     from context_agent.train.bridge import train
 
-    told: set[str] = set()
+    phases: set[str] = set()
     with console.progress("Training", "%") as advance:
 
         def report(what: str, share: float) -> None:
-            if what not in told:
-                told.add(what)
+            if what not in phases:
+                phases.add(what)
                 console.note(f"ctx1 train bridge: {what}")
             advance(int(share * PERCENT), PERCENT)
 
         return train(sources, report=report, **settings)
 
 
-def _show(trained: Trained, out: Path) -> None:
+def _show(trained: TrainedBridge, out: Path) -> None:
     for name, figure in trained.recall.items():
         seen = trained.seen[name].mean
         click.echo(console.printable(f"{name}: recall@5 {figure}, of {seen:.3f} that the episodes saw"))
     click.echo(f"weights {trained.scorer.digest} written to {out}")
 
 
-def _to_json(trained: Trained, out: Path) -> dict[str, Any]:
+def _to_json(trained: TrainedBridge, out: Path) -> dict[str, Any]:
     return {
         "weights": str(out),
         "digest": trained.scorer.digest,

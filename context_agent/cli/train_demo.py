@@ -1,4 +1,4 @@
-"""`ctx1 train demo`: a tiny policy learns on a laptop what the large ones do, from lessons and then from rewards."""
+"""`ctx1 train demo`: trains a tiny policy on a laptop, by demonstrations and then by reinforcement learning."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import click
 from context_agent.cli import console, options
 
 if TYPE_CHECKING:
-    from context_agent.train.proof.report import Report
-    from context_agent.train.proof.settings import Plan
+    from context_agent.train.demo.plan import DemoPlan
+    from context_agent.train.demo.report import DemoReport
 
 
 @click.command()
@@ -21,59 +21,59 @@ if TYPE_CHECKING:
     default=Path("runs/demo"),
     show_default=True,
     metavar="FOLDER",
-    help="Where everything goes.",
+    help="Output folder.",
 )
 @click.option(
-    "--seed", type=click.IntRange(0), default=0, show_default=True, help="Seed of all chance but the world's."
+    "--seed", type=click.IntRange(0), default=0, show_default=True, help="Random seed; the toy environment has its own."
 )
-@click.option("--lessons", type=click.IntRange(1), help="Episodes that the teacher shows.  [default: the run file's]")
-@click.option("--steps", type=click.IntRange(1), help="Steps by rewards.  [default: the run file's]")
-@click.option("--threads", type=click.IntRange(0), help="Threads of torch; 0: as many as it likes.")
-@click.option("--questions", type=click.IntRange(1), help="Held-out questions that are asked.  [default: all]")
+@click.option("--demonstrations", type=click.IntRange(1), help="Episodes of the expert.  [default: the run file's]")
+@click.option("--steps", type=click.IntRange(1), help="Steps of reinforcement learning.  [default: the run file's]")
+@click.option("--threads", type=click.IntRange(0), help="Threads of torch; 0: torch's default.")
+@click.option("--questions", type=click.IntRange(1), help="Held-out questions to evaluate.  [default: all]")
 @click.option(
     "--without-trajectory-reward",
     is_flag=True,
-    help="The ablation: no reward for what was encountered. With --resume it shares a full demo's lessons.",
+    help="Ablation: no reward for trajectory recall. With --resume it reuses the demonstrations phase of a full demo.",
 )
-@click.option("--quick", is_flag=True, help="A few minutes: a smaller world and model, fewer steps. Shows the path.")
-@click.option("--resume", is_flag=True, help="Go on where the demo in FOLDER was ended; what is done is not repeated.")
+@click.option("--quick", is_flag=True, help="Takes a few minutes: a smaller environment and model, fewer steps.")
+@click.option("--resume", is_flag=True, help="Resume the demo in FOLDER; finished phases are skipped.")
 @options.common
 def demo(*, without_trajectory_reward: bool, resume: bool, as_json: bool, **chosen: Any) -> int:
-    """Train a tiny policy from scratch, and test it: the proof that it learns. No GPU, no download.
+    """Train a tiny policy from scratch and evaluate it. Needs no GPU and no download.
 
-    A gpt-oss of some hundred thousand weights learns from a careless teacher, then by rewards in the production
-    harness, on a closed world made on the spot. Held-out questions are asked before and after, and in half the window
-    with pruning and without. Needs the extra `train`.
+    A gpt-oss of a few hundred thousand weights learns from a noisy expert and then by reinforcement learning, in the
+    production harness, on a generated toy environment. Held-out questions are evaluated before and after, and in half
+    the window with pruning and without. Needs the extra `train`.
     """
-    from context_agent.train.proof.settings import Options, plan
+    from context_agent.train.demo.plan import DemoOptions, make_plan
 
-    made = plan(Options(trajectory_reward=not without_trajectory_reward, **chosen))
-    report = _run(made, resume=resume)
+    plan = make_plan(DemoOptions(trajectory_reward=not without_trajectory_reward, **chosen))
+    report = _run(plan, resume=resume)
     if as_json:
         console.print_json(report.data)
     else:
-        _show(report, made)
+        _show(report, plan)
     return 0
 
 
-def _run(made: Plan, *, resume: bool) -> Report:
-    from context_agent.train.proof.course import Course
+def _run(plan: DemoPlan, *, resume: bool) -> DemoReport:
+    from context_agent.train.course import DemoCourse
 
     def note(text: str) -> None:
         console.note(f"ctx1 train demo: {text}")
 
-    return Course(made, resume=resume, note=note, bar=console.progress).run()
+    return DemoCourse(plan, resume=resume, note=note, bar=console.progress).run()
 
 
-def _show(report: Report, made: Plan) -> None:
+def _show(report: DemoReport, plan: DemoPlan) -> None:
     from rich.table import Table
 
     out = console.stdout()
     table = Table(box=None, pad_edge=False, title_justify="left")
     for name in ("figure", "found", "target", ""):
         table.add_column(name)
-    for one in report.targets:
-        table.add_row(one.name, one.found, one.wanted, "[green]reached" if one.reached else "[red]missed")
+    for target in report.targets:
+        table.add_row(target.name, target.found, target.wanted, "[green]reached" if target.reached else "[red]missed")
     for name, spent in report.data["seconds"].items():
         table.add_row(f"seconds: {name}", f"{spent['seconds']:,.0f}")
     out.print(_evaluations(report))
@@ -81,11 +81,11 @@ def _show(report: Report, made: Plan) -> None:
     out.print(table)
     out.print()
     for name in ("report.html", "plot.svg", "report.json"):
-        out.print(str(made.place(name)), soft_wrap=True)
-    out.print(f"ctx1 view {made.out / 'trajectories'} --gold {made.out / 'questions.jsonl'}", soft_wrap=True)
+        out.print(str(plan.place(name)), soft_wrap=True)
+    out.print(f"ctx1 view {plan.out / 'trajectories'} --gold {plan.out / 'questions.jsonl'}", soft_wrap=True)
 
 
-def _evaluations(report: Report) -> Any:
+def _evaluations(report: DemoReport) -> Any:
     """The evaluations side by side: a line a figure. Intervals are in the report."""
     from rich.table import Table
 
@@ -94,6 +94,6 @@ def _evaluations(report: Report) -> Any:
     table.add_column(report.head[0], no_wrap=True)
     for row in rows:
         table.add_column(row[0], justify="right")
-    for place, name in enumerate(report.head[1:], start=1):
-        table.add_row(name, *(row[place] for row in rows))
+    for column, name in enumerate(report.head[1:], start=1):
+        table.add_row(name, *(row[column] for row in rows))
     return table

@@ -1,4 +1,4 @@
-"""`ctx1 train sft` and `ctx1 train rl`: a run that a TOML file describes."""
+"""`ctx1 train sft` and `ctx1 train rl`: train by a run file (TOML)."""
 
 from __future__ import annotations
 
@@ -10,98 +10,95 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from context_agent.cli import console, options
+from context_agent.cli import console
+from context_agent.cli import options as cli_options
 
 if TYPE_CHECKING:
-    from context_agent.train.config import Run
-    from context_agent.train.session import Trained
+    from context_agent.train.config import RunConfig
+    from context_agent.train.training_run import TrainingResult
 
 
-def described(command: options.Command) -> options.Command:
-    """The options of a run; the file is the run itself and not this command's flags."""
-    return options.together(
+def run_options(command: cli_options.Command) -> cli_options.Command:
+    """Adds the options that both commands share."""
+    return cli_options.together(
         command,
         click.option(
-            "--config",
-            "file",
+            "--run",
+            "run_file",
             type=click.Path(path_type=Path, dir_okay=False),
             required=True,
             metavar="FILE.toml",
-            help="The run: model, data, rewards, loss, checkpoints. configs/ has some to begin with.",
+            help="Run file: model, data, rewards, loss, checkpoints. See configs/ for examples.",
         ),
-        click.option("--out", metavar="FOLDER", help="Where everything goes.  [default: the file's]"),
-        click.option("--resume", is_flag=True, help="Go on from the newest whole checkpoint in the folder."),
-        click.option("--dry-run", is_flag=True, help="Print the settings, the memory and the cost of a step; no GPU."),
+        click.option("--out", metavar="FOLDER", help="Output folder.  [default: `out` of the run file]"),
+        click.option("--resume", is_flag=True, help="Resume from the newest complete checkpoint in the output folder."),
+        click.option(
+            "--dry-run",
+            is_flag=True,
+            help="Print the settings and the estimated memory and cost of a step. Needs no GPU.",
+        ),
         click.option(
             "--model-config",
             type=click.Path(path_type=Path, dir_okay=False),
             metavar="config.json",
-            help="The model's shape for --dry-run, where it is not known here.",
+            help="The model's config.json, for the estimate of an unknown model.",
         ),
-        options.told,
+        cli_options.told,
     )
 
 
 @click.command()
-@described
-def sft(**given: Any) -> int:
-    """Teach a model the actions of kept trajectories (`ctx1 synth trajectories`), by LoRA or in full.
+@run_options
+def sft(**options: Any) -> int:
+    """Fine-tune a model on demonstrations (`ctx1 synth trajectories`), with LoRA or all weights.
 
-    Needs the extra `train`. A run that was ended goes on with --resume as if it had not been.
+    Needs the extra `train`. An interrupted run resumes with --resume.
     """
 
-    def train(run: Run, **how: Any) -> Trained:
-        from context_agent.train import supervised
+    def train(run: RunConfig, **how: Any) -> TrainingResult:
+        from context_agent.train import sft
 
-        return supervised.train(run, **how)
+        return sft.train(run, **how)
 
-    return _run(train, "sft", **given)
+    return _run(train, "sft", **options)
 
 
 @click.command()
-@click.option(
-    "--policy",
-    type=click.Choice(["model", "bridge"]),
-    default="model",
-    show_default=True,
-    expose_value=False,
-    help="What is trained; `bridge` is the embedded policy, with options of its own: add --help to see them.",
-)
-@described
-def rl(**given: Any) -> int:
-    """Train a model by rewards for the documents it finds, in the harness it will serve in.
+@run_options
+def rl(**options: Any) -> int:
+    """Train a model by reinforcement learning, in the harness that it serves in.
 
-    Needs the extra `train`. Episodes are sampled by the trainer's own model or by a vLLM server; questions need gold.
-    A run that was ended, at any moment, goes on with --resume as if it had not been.
+    Needs the extra `train`. The trainer's own model or a vLLM server samples the episodes. Questions need gold
+    documents, or a judge. An interrupted run resumes with --resume.
     """
 
-    def train(run: Run, **how: Any) -> Trained:
-        from context_agent.train import reinforced
+    def train(run: RunConfig, **how: Any) -> TrainingResult:
+        from context_agent.train.rl import loop
 
-        return reinforced.train(run, **how)
+        return loop.train(run, **how)
 
-    return _run(train, "rl", **given)
+    return _run(train, "rl", **options)
 
 
 def _run(
-    train: Callable[..., Trained],
+    train: Callable[..., TrainingResult],
     kind: str,
     *,
-    file: Path,
+    run_file: Path,
     out: str | None,
     resume: bool,
     dry_run: bool,
     model_config: Path | None,
     as_json: bool,
 ) -> int:
-    from context_agent.train.run_file import read
+    from context_agent.train.config import read_run
 
-    run = read(file, {} if out is None else {"out": out})
+    run = read_run(run_file, {} if out is None else {"out": out})
     if dry_run:
         return _estimate(run, model_config, as_json=as_json)
-    if not _speaks():
+    if not _is_main_process():
         train(run, resume=resume, note=lambda _: None)
-        _leave()
+        _exit_worker()
         return 0
     with console.progress("Training", "updates") as advance:
         trained = train(
@@ -110,21 +107,20 @@ def _run(
     if as_json:
         console.print_json(trained.to_json())
     else:
-        click.echo(f"{trained.updates:,} updates, {trained.begun:,} of them earlier. The model is in {trained.model}")
-    _leave()
+        click.echo(f"{trained.updates:,} updates, {trained.first_update:,} before this process. Model: {trained.model}")
+    _exit_worker()
     return 0
 
 
-def _speaks() -> bool:
-    """Whether this process is the first of those that `accelerate launch` started, or the only one."""
+def _is_main_process() -> bool:
+    """Whether this is the only process, or the first that `accelerate launch` started."""
     return os.environ.get("RANK", "0") == "0"
 
 
-def _leave() -> None:
-    """Ends a process that was one of several, at once: everything is written.
+def _exit_worker() -> None:
+    """Exits at once if this process is one of several; everything is on disk by now.
 
-    The threads of torch.distributed still run; an interpreter that is taken down around them now and then aborts, or
-    waits for them for ever.
+    The threads of torch.distributed are still running. A normal exit sometimes aborts or hangs because of them.
     """
     if int(os.environ.get("WORLD_SIZE", "1")) > 1:
         sys.stdout.flush()
@@ -132,19 +128,19 @@ def _leave() -> None:
         os._exit(0)
 
 
-def _estimate(run: Run, model_config: Path | None, *, as_json: bool) -> int:
-    """The settings as they stand, then what they need."""
-    from context_agent.train.estimate import report
+def _estimate(run: RunConfig, model_config: Path | None, *, as_json: bool) -> int:
+    """Prints every setting, then the estimate."""
+    from context_agent.train.estimate import estimate_run
 
-    found = report(run, model_config)
+    estimate = estimate_run(run, model_config)
     if as_json:
-        console.print_json({"run": run.plain(), "estimate": found.to_json()})
+        console.print_json({"run": run.plain(), "estimate": estimate.to_json()})
         return 0
-    from context_agent.train.checkpoints import flat
+    from context_agent._support.suggest import flat_settings
 
-    for key, value in flat(run.plain()):
+    for key, value in flat_settings(run.plain()):
         click.echo(f"{key} = {value}")
     click.echo()
-    for line in found.lines():
+    for line in estimate.lines():
         click.echo(line)
     return 0

@@ -1,4 +1,4 @@
-"""`ctx1 train verl`: what verl is started with, where one machine is too small."""
+"""`ctx1 train verl`: prepares training on several machines with verl."""
 
 from __future__ import annotations
 
@@ -11,43 +11,47 @@ from context_agent.cli import console, options
 
 @click.command()
 @click.option(
-    "--config",
-    "file",
+    "--run",
+    "run_file",
     type=click.Path(path_type=Path, dir_okay=False),
     required=True,
     metavar="FILE.toml",
-    help="The run: model, data, rewards, loss. configs/verl/ has some to begin with.",
+    help="Run file: model, data, rewards, loss. See configs/verl/ for examples.",
 )
 @click.option(
     "--out",
     type=click.Path(path_type=Path, file_okay=False),
     required=True,
     metavar="FOLDER",
-    help="Where the files go; every machine has to see it under this path.",
+    help="Output folder; every machine must see it under this path.",
 )
 @click.option(
     "--trainer",
     type=click.Choice(["fsdp", "megatron"]),
     default="fsdp",
     show_default=True,
-    help="What trains in verl; they name some settings otherwise.",
+    help="verl's training backend; their setting names differ.",
 )
 @options.told
-def verl(*, file: Path, out: Path, trainer: str, as_json: bool) -> int:
-    """Write what verl needs to train by a run's file on many machines. Nothing is trained here.
+def verl(*, run_file: Path, out: Path, trainer: str, as_json: bool) -> int:
+    """Write the files that verl needs to train by a run file on several machines. Trains nothing.
 
-    The folder gets the questions of every step in the curriculum's order, verl's settings, and the agent loop that
-    plays this harness's episodes. verl has an environment of its own: docs/verl.md.
+    The folder receives the questions of every step in curriculum order, verl's settings, and the agent loop that plays
+    the episodes. verl needs its own environment: see docs/verl.md.
     """
-    from context_agent.train.run_file import read
+    from context_agent.train.config import read_run
     from context_agent.train.verl.dataset import prepare
-    from context_agent.train.verl.settings import Trainer
+    from context_agent.train.verl.settings import VerlTrainer
 
-    made = prepare(
-        read(file), out, trainer=Trainer(trainer), note=lambda text: console.note(f"ctx1 train verl: {text}")
+    prepared = prepare(
+        read_run(run_file),
+        out,
+        trainer=VerlTrainer(trainer),
+        note=lambda text: console.note(f"ctx1 train verl: {text}"),
     )
     if as_json:
-        console.print_json(made.to_json())
+        console.print_json(prepared.to_json())
         return 0
-    click.echo(f"{made.rows:,} rows of {made.questions:,} questions, {made.dev:,} to evaluate by, in {made.folder}")
+    counts = f"{prepared.rows:,} rows of {prepared.questions:,} questions, {prepared.dev:,} for evaluation"
+    click.echo(f"{counts}, in {prepared.folder}")
     return 0

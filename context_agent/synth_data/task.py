@@ -15,7 +15,7 @@ from typing import Any, cast
 
 from context_agent._support.journal import replace_file, replacing
 from context_agent.errors import DataError
-from context_agent.eval.checks import normalised
+from context_agent.eval.gold import normalised
 from context_agent.questions import Question, Source, load_rows, question_of
 
 

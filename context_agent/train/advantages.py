@@ -31,7 +31,7 @@ class Baseline(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Scored:
+class EpisodeReward:
     """An episode and its reward. `group` is its question."""
 
     episode: str
@@ -40,7 +40,7 @@ class Scored:
 
 
 @dataclass(frozen=True, slots=True)
-class Advantages:
+class EpisodeAdvantages:
     """The advantage of each episode that is trained on, and the groups and episodes that are not.
 
     `equal` are the groups whose rewards are all the same: they say nothing of what is better. `dropped` are the
@@ -52,14 +52,14 @@ class Advantages:
     dropped: tuple[str, ...] = ()
 
 
-def advantages(
-    episodes: Sequence[Scored],
+def group_advantages(
+    episodes: Sequence[EpisodeReward],
     *,
     baseline: Baseline = Baseline.MEAN,
     keep_negative: float = 1.0,
     tolerance: float = 1e-9,
     seed: int = 0,
-) -> Advantages:
+) -> EpisodeAdvantages:
     """The advantages of a step's episodes, whatever order they are in.
 
     `keep_negative` is the share of episodes with a negative advantage that stay (Kimi-Researcher's control of negative
@@ -69,26 +69,26 @@ def advantages(
     """
     if not 0 <= keep_negative <= 1:
         raise ConfigError(f"keep_negative is a share between 0 and 1; got {keep_negative}")
-    found: dict[str, float] = {}
+    values_by_episode: dict[str, float] = {}
     equal = []
     for group, members in sorted(_groups(episodes).items()):
         rewards = np.array([member.reward for member in members])
         if np.ptp(rewards) <= tolerance:
             equal.append(group)
             continue
-        values = _relative(rewards, baseline)
-        found |= {member.episode: float(value) for member, value in zip(members, values, strict=True)}
-    negative = [episode for episode in sorted(found) if found[episode] < 0]
-    kept = round(keep_negative * len(negative))
-    dropped = sorted(random.Random(seed).sample(negative, len(negative) - kept))
-    left = {episode: value for episode, value in found.items() if episode not in set(dropped)}
-    return Advantages(left, tuple(equal), tuple(dropped))
+        values = _centered(rewards, baseline)
+        values_by_episode |= {member.episode: float(value) for member, value in zip(members, values, strict=True)}
+    negative = [episode for episode in sorted(values_by_episode) if values_by_episode[episode] < 0]
+    keep_count = round(keep_negative * len(negative))
+    dropped = sorted(random.Random(seed).sample(negative, len(negative) - keep_count))
+    trained = {episode: value for episode, value in values_by_episode.items() if episode not in set(dropped)}
+    return EpisodeAdvantages(trained, tuple(equal), tuple(dropped))
 
 
-def _groups(episodes: Sequence[Scored]) -> dict[str, list[Scored]]:
-    groups: dict[str, list[Scored]] = {}
+def _groups(episodes: Sequence[EpisodeReward]) -> dict[str, list[EpisodeReward]]:
+    groups: dict[str, list[EpisodeReward]] = {}
     seen: set[str] = set()
-    for episode in sorted(episodes, key=lambda one: one.episode):
+    for episode in sorted(episodes, key=lambda item: item.episode):
         if not np.isfinite(episode.reward):
             raise DataError(f"the reward of episode {episode.episode} is {episode.reward}, no number to learn from")
         if episode.episode in seen:
@@ -98,7 +98,7 @@ def _groups(episodes: Sequence[Scored]) -> dict[str, list[Scored]]:
     return groups
 
 
-def _relative(rewards: Floats, baseline: Baseline) -> Floats:
+def _centered(rewards: Floats, baseline: Baseline) -> Floats:
     """Shape (episodes,) in, the same out; at least two rewards differ."""
     centred: Floats = rewards - rewards.mean()
     scale = 1.0

@@ -1,11 +1,16 @@
-"""Trains the embedded policy's networks on a corpus and questions with gold documents. numpy alone, no GPU.
+"""Trains the embedded policy's networks on a corpus and questions with gold documents. Needs only numpy, no GPU.
 
-1. Episodes are run on every question, through the same harness that serves. In the first round the policy at hand
-   explores (a rule of thumb where it has no weights); in later rounds each question is explored by networks that were
-   trained without it.
-2. Five-fold cross-validation trains on four parts and ranks the fifth's candidates anew: the figures reported.
-3. The networks that are written learn from all of it. The second one learns from scores that the first gave to
-   questions it was not trained on, as it will have to.
+1. Episodes are played on every question, in the harness that serves. The given policy plays the first round (rules of
+  thumb
+   if it has no weights); in later rounds, networks that were trained without a question play it.
+2. Five-fold cross-validation trains on four parts and ranks the candidates of the fifth; its recall is reported.
+3. The networks that are saved learn from all parts. The second network learns from scores that the first gave to
+  questions
+   it was not trained on, as it will have to.
+
+The networks are small and trained by hand-written backward passes (`fit`). The loss of a group is, for every right row,
+the negative log of its softmax share against the wrong rows, averaged over the right rows, plus a share of binary cross
+entropy that keeps the outputs readable as probabilities. AdamW with a warm-up and a cosine decay.
 
     ctx1 train bridge CORPUS questions.jsonl --out weights.safetensors
 """
@@ -14,9 +19,11 @@ from __future__ import annotations
 
 import asyncio
 import json
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from itertools import pairwise
 from zlib import crc32
 
 import numpy as np
@@ -31,29 +38,235 @@ from context_agent.policies.bridge.actor import BridgeActor
 from context_agent.policies.bridge.features import DIRECT
 from context_agent.policies.bridge.judgement import Judgement
 from context_agent.policies.bridge.passage import Floats
-from context_agent.policies.bridge.scorer import INPUTS, Network
+from context_agent.policies.bridge.scorer import INPUTS, Layers, Network, Scaling
 from context_agent.pruning.budget import Budget
 from context_agent.questions import Question
 from context_agent.retrieval.protocol import Corpus
 from context_agent.tokens import HarmonyCounter
-from context_agent.train.listwise import Group, Recipe, fit
+
+LayerWeights = list[tuple[Floats, Floats]]
+"""Weights (inputs, outputs) and biases (outputs,) of each layer, changed in place; ReLU between layers."""
+
+
+def initial_layers(sizes: Sequence[int], draw: np.random.Generator) -> LayerWeights:
+    """He initialisation (He et al., 2015)."""
+    layers = []
+    for inputs, outputs in pairwise(sizes):
+        weight = draw.standard_normal((inputs, outputs)) * math.sqrt(2 / inputs)
+        layers.append((weight.astype(np.float32), np.zeros(outputs, dtype=np.float32)))
+    return layers
+
+
+def forward(
+    layers: LayerWeights, inputs: Floats, dropout: float = 0.0, draw: np.random.Generator | None = None
+) -> tuple[Floats, list[tuple[Floats, Floats]]]:
+    """The logits, and each layer's input with the slope of its activation. `draw` is needed for dropout alone."""
+    trace: list[tuple[Floats, Floats]] = []
+    hidden, active = inputs, np.ones_like(inputs)
+    for weight, bias in layers[:-1]:
+        trace.append((hidden, active))
+        before = hidden @ weight + bias
+        active = np.asarray(before > 0, dtype=np.float32)
+        if draw is not None and dropout > 0:
+            active *= (draw.random(before.shape, dtype=np.float32) >= dropout) / np.float32(1 - dropout)
+        hidden = before * active
+    trace.append((hidden, active))
+    weight, bias = layers[-1]
+    return (hidden @ weight + bias)[:, 0], trace
+
+
+def backward(layers: LayerWeights, trace: Sequence[tuple[Floats, Floats]], slope: Floats) -> LayerWeights:
+    """The gradient of each layer, given the loss's slope by each logit."""
+    gradients: LayerWeights = []
+    back = slope[:, None]
+    for (weight, _), (hidden, active) in zip(reversed(layers), reversed(trace), strict=True):
+        gradients.append((hidden.T @ back, back.sum(axis=0)))
+        back = (back @ weight.T) * active
+    return gradients[::-1]
+
+
+class AdamW:
+    """AdamW (Loshchilov and Hutter, 2019) over the layers, in place; gradients are cut to a norm of 1."""
+
+    def __init__(self, layers: LayerWeights, *, rate: float, decay: float = 0.0) -> None:
+        self._parts = [part for layer in layers for part in layer]
+        self.mean = [np.zeros_like(part) for part in self._parts]
+        self.square = [np.zeros_like(part) for part in self._parts]
+        self.steps = 0
+        self._rate, self._decay = rate, decay
+
+    def step(self, gradients: LayerWeights, share: float = 1.0) -> None:
+        """One update at `share` of the full rate."""
+        flat = [part for layer in gradients for part in layer]
+        norm = math.sqrt(sum(float((part**2).sum()) for part in flat))
+        self.steps += 1
+        rate = self._rate * share
+        cut = min(1.0, 1.0 / (norm + 1e-6))
+        for at, gradient in enumerate(flat):
+            self.mean[at] += 0.1 * (gradient * cut - self.mean[at])
+            self.square[at] += 0.001 * ((gradient * cut) ** 2 - self.square[at])
+            corrected = self.mean[at] / (1 - 0.9**self.steps)
+            spread = np.sqrt(self.square[at] / (1 - 0.999**self.steps)) + 1e-8
+            self._parts[at] -= rate * (corrected / spread + self._decay * self._parts[at])
+
+
+@dataclass(frozen=True)
+class ListwiseGroup:
+    """Rows that compete: features (n, F), NaN where missing, labels (n,) of 0 and 1, and the group's weight."""
+
+    rows: Floats
+    labels: Floats
+    weight: float = 1.0
+
+
+@dataclass(frozen=True)
+class FitRecipe:
+    """How a network is trained. The values were chosen by five-fold cross-validation over the three benchmark sets."""
+
+    hidden: tuple[int, ...] = (64, 32)
+    members: int = 3
+    epochs: int = 25
+    steps: tuple[int, int] = (250, 1500)
+    """Steps at least and at most, however many groups there are."""
+    batch: int = 32
+    rate: float = 3e-3
+    decay: float = 1e-3
+    dropout: float = 0.15
+    blackout: float = 0.1
+    """Chance that an input is missing from a whole batch: no single feature may carry the ranking."""
+    blind: float = 0.15
+    """Chance that the `optional` inputs are all missing from a batch, as they are where vectors are useless."""
+    cross_entropy: float = 0.1
+
+
+def fit(
+    groups: Sequence[ListwiseGroup],
+    recipe: FitRecipe,
+    *,
+    optional: Sequence[int] = (),
+    seed: int = 0,
+    progress: Callable[[float], None] | None = None,
+) -> Network:
+    """The mean of `recipe.members` networks. `optional` numbers the inputs that may all be missing at once.
+
+    Groups without a right row, or without a wrong one, teach nothing and are left out. Deterministic for a seed.
+    Raises `DataError` where no group is left.
+    """
+    informative = [group for group in groups if 0 < group.labels.sum() < len(group.labels)]
+    if not informative:
+        raise DataError(
+            "nothing to learn from: no question has both right and wrong candidates; give questions whose gold "
+            "documents are in the corpus among others"
+        )
+    may_miss = np.zeros(informative[0].rows.shape[1], dtype=np.float32)
+    may_miss[list(optional)] = 1
+    scaling = Scaling.of(np.concatenate([group.rows for group in informative]), may_miss)
+    data = _FitData.of(informative, scaling, sorted(optional))
+    members = []
+    for member in range(recipe.members):
+        members.append(_fit_member(data, recipe, np.random.default_rng((seed, member))))
+        if progress is not None:
+            progress((member + 1) / recipe.members)
+    return Network(scaling, tuple(members))
+
+
+@dataclass(frozen=True)
+class _FitData:
+    """All rows scaled, where each group begins, and the inputs that blindness blanks and flags."""
+
+    inputs: Floats
+    labels: Floats
+    starts: list[int]
+    weights: Floats
+    blank: list[int]
+    flags: list[int]
+
+    @classmethod
+    def of(cls, groups: Sequence[ListwiseGroup], scaling: Scaling, optional: Sequence[int]) -> _FitData:
+        starts = np.cumsum([0] + [len(group.labels) for group in groups]).tolist()
+        flagged = np.flatnonzero(scaling.optional > 0).tolist()
+        weights = np.array([group.weight for group in groups], dtype=np.float32)
+        return cls(
+            inputs=np.concatenate([scaling(group.rows) for group in groups]),
+            labels=np.concatenate([group.labels for group in groups]).astype(np.float32),
+            starts=starts,
+            weights=weights / weights.mean(),
+            blank=[int(column) for column in optional],
+            flags=[len(scaling.mean) + flagged.index(int(column)) for column in optional],
+        )
+
+    def batch(self, chosen: Sequence[int]) -> tuple[Floats, Floats, list[slice], Floats]:
+        """Inputs and labels of some groups, where each lies in them, and their weights."""
+        spans = [(self.starts[group], self.starts[group + 1]) for group in chosen]
+        rows = np.concatenate([np.arange(start, end) for start, end in spans])
+        ends = np.cumsum([end - start for start, end in spans]).tolist()
+        group_slices = [slice(a, b) for a, b in zip([0, *ends[:-1]], ends, strict=True)]
+        return self.inputs[rows], self.labels[rows], group_slices, self.weights[list(chosen)]
+
+
+def _fit_member(data: _FitData, recipe: FitRecipe, draw: np.random.Generator) -> Layers:
+    layers = initial_layers((data.inputs.shape[1], *recipe.hidden, 1), draw)
+    adam = AdamW(layers, rate=recipe.rate, decay=recipe.decay)
+    count = len(data.weights)
+    an_epoch = -(-count // recipe.batch)
+    steps = min(max(recipe.steps[0], recipe.epochs * an_epoch), recipe.steps[1])
+    for step in range(steps):
+        if step % an_epoch == 0:
+            order = draw.permutation(count)
+        first = step % an_epoch * recipe.batch
+        inputs, labels, spans, weights = data.batch(order[first : first + recipe.batch].tolist())
+        inputs = _drop_inputs(inputs, data, recipe, draw)
+        logits, trace = forward(layers, inputs, recipe.dropout, draw)
+        slope = _loss_gradient(logits, labels, spans, weights, recipe.cross_entropy)
+        adam.step(backward(layers, trace, slope), _rate_share(step, steps))
+    return tuple((weight, bias) for weight, bias in layers)
+
+
+def _drop_inputs(inputs: Floats, data: _FitData, recipe: FitRecipe, draw: np.random.Generator) -> Floats:
+    inputs = inputs * np.asarray(draw.random(inputs.shape[1]) >= recipe.blackout, dtype=np.float32)
+    if data.blank and draw.random() < recipe.blind:
+        inputs[:, data.blank] = 0
+        inputs[:, data.flags] = 1
+    return inputs
+
+
+def _loss_gradient(logits: Floats, labels: Floats, spans: Sequence[slice], weights: Floats, share: float) -> Floats:
+    """The loss's derivative by each logit."""
+    slope = np.zeros_like(logits)
+    for span, weight in zip(spans, weights.tolist(), strict=True):
+        mine, right = logits[span], labels[span] > 0
+        power = np.exp(mine - mine.max())
+        wrong = power[~right].sum()
+        against = 1.0 / (power[right] + wrong + 1e-12)
+        part = np.where(right, 0.0, power * against.sum())
+        part[right] = -wrong * against
+        slope[span] = weight * part / right.sum()
+        slope[span] += weight * share * (1.0 / (1.0 + np.exp(-np.clip(mine, -30, 30))) - labels[span])
+    return slope / np.float32(len(spans))
+
+
+def _rate_share(step: int, steps: int) -> float:
+    """Share of the full rate: linear warm-up over the first 15 % of the steps, then a cosine to zero."""
+    warm = max(1, int(0.15 * steps))
+    return (step + 1) / warm if step < warm else 0.5 * (1 + math.cos(math.pi * (step - warm) / max(1, steps - warm)))
+
 
 FOLDS = 5
 ROUNDS = 2
 CUTOFF = 5
 """Recall is reported at this rank."""
-LEAST_QUESTIONS = 20
+MIN_QUESTIONS = 20
 """Fewer questions with gold teach nothing that would hold."""
 COSINES = ("cosine_z", "cosine_gap", "rest_cosine", "rest_cosine_z")
 """Inputs that are missing where the corpus has no useful vectors."""
-EXPANSION_RECIPE = Recipe(hidden=(32,), members=2, epochs=15, cross_entropy=0.5, blackout=0.05)
+EXPANSION_RECIPE = FitRecipe(hidden=(32,), members=2, epochs=15, cross_entropy=0.5, blackout=0.05)
 
-Report = Callable[[str, float], None]
+OnBridgeProgress = Callable[[str, float], None]
 """Called with what is being done and the share of it that is done."""
 
 
 @dataclass(frozen=True)
-class Source:
+class BridgeSource:
     """Questions on one corpus. `weight` is the whole source's, however many questions it has."""
 
     name: str
@@ -63,7 +276,7 @@ class Source:
 
 
 @dataclass
-class Experience:
+class BridgeEpisode:
     """One episode: what was seen, which of it is gold, and which lookups found something."""
 
     source: str
@@ -92,7 +305,7 @@ class Experience:
 
 
 @dataclass(frozen=True)
-class Trained:
+class TrainedBridge:
     """The networks, and by source the recall@5 of cross-validation and the share of gold that was ever seen."""
 
     scorer: Scorer
@@ -106,43 +319,43 @@ class Trained:
 
 
 def train(
-    sources: Sequence[Source],
+    sources: Sequence[BridgeSource],
     *,
     policy: BridgePolicy | None = None,
     effort: Effort | None = None,
     windows: Sequence[int] = (0,),
     rounds: int = ROUNDS,
-    recipe: Recipe | None = None,
+    recipe: FitRecipe | None = None,
     seed: int = 0,
-    report: Report | None = None,
-) -> Trained:
+    report: OnBridgeProgress | None = None,
+) -> TrainedBridge:
     """Trains on the sources. `policy` explores in the first round; `windows` are budgets to run each question under.
 
     A window of 0 is the default one. Raises `DataError` where too few questions name gold documents of their corpus.
     """
-    sources = [checked(source) for source in sources]
-    recipe, report = recipe or Recipe(), report or _silent
+    sources = [check_source(source) for source in sources]
+    recipe, report = recipe or FitRecipe(), report or _no_progress
     explorers = dict.fromkeys(range(FOLDS), policy or BridgePolicy(effort=effort))
     for turn in range(1, rounds + 1):
         experiences = collect(sources, explorers, windows, partial(report, f"round {turn}: episodes"))
-        learn = _Learner(experiences, recipe, seed, partial(report, f"round {turn}: networks"))
+        learn = _NetworkTrainer(experiences, recipe, seed, partial(report, f"round {turn}: networks"))
         folds = learn.folds()
         explorers = {
             fold: BridgePolicy(Scorer.of(networks), effort=effort, remembered=None) for fold, networks in folds.items()
         }
     recall = _by_source(experiences, lambda e: e.recall(folds[e.fold]["second"](e.second())))
     seen = _by_source(experiences, lambda e: e.recall(e.labels, len(e.labels)))
-    return Trained(Scorer.of(learn.final()), recall, seen)
+    return TrainedBridge(Scorer.of(learn.final()), recall, seen)
 
 
 def collect(
-    sources: Sequence[Source],
+    sources: Sequence[BridgeSource],
     explorers: Mapping[int, BridgePolicy],
     windows: Sequence[int],
     progress: Callable[[float], None],
-) -> list[Experience]:
+) -> list[BridgeEpisode]:
     """One experience for each source, question and window; `explorers` by fold."""
-    found: list[Experience] = []
+    episodes: list[BridgeEpisode] = []
     total = sum(len(source.questions) for source in sources) * len(windows)
     renderer = Renderer(default(), HarmonyCounter())
     done = 0
@@ -152,13 +365,13 @@ def collect(
             explorer = explorers[fold_of(question.id)]
             for window in windows:
                 budget = Budget(window) if window else Budget()
-                one = asyncio.run(_experience(source, question, explorer, budget, renderer))
-                if one is not None:
-                    found.append(replace(one, weight=share))
+                episode = asyncio.run(_play_episode(source, question, explorer, budget, renderer))
+                if episode is not None:
+                    episodes.append(replace(episode, weight=share))
                 done += 1
                 progress(done / total)
-    scale = len(found) / sum(one.weight for one in found) if found else 1.0
-    return [replace(one, weight=one.weight * scale) for one in found]
+    scale = len(episodes) / sum(episode.weight for episode in episodes) if episodes else 1.0
+    return [replace(episode, weight=episode.weight * scale) for episode in episodes]
 
 
 def fold_of(question_id: str) -> int:
@@ -166,9 +379,9 @@ def fold_of(question_id: str) -> int:
     return crc32(question_id.encode()) % FOLDS
 
 
-async def _experience(
-    source: Source, question: Question, policy: BridgePolicy, budget: Budget, renderer: Renderer
-) -> Experience | None:
+async def _play_episode(
+    source: BridgeSource, question: Question, policy: BridgePolicy, budget: Budget, renderer: Renderer
+) -> BridgeEpisode | None:
     """Runs an episode to its end; None where it saw nothing."""
     actor = policy.open(question.question, source.corpus, profile=renderer.profile)
     episode = Episode(question.question, source.corpus, budget=budget, renderer=renderer, instructions="")
@@ -179,7 +392,7 @@ async def _experience(
         return None
     gold = set(question.gold)
     documents = [candidate.document_id for candidate in actor.notes.candidates]
-    return Experience(
+    return BridgeEpisode(
         source=source.name,
         fold=fold_of(question.id),
         gold=len(gold),
@@ -188,11 +401,11 @@ async def _experience(
         judgement=actor.judgement,
         direct=actor.judgement.direct(),
         lookups=np.array([row for _, row in actor.made], dtype=np.float32).reshape(-1, len(INPUTS["expansion"])),
-        found=_found(actor, gold),
+        found=_lookup_labels(actor, gold),
     )
 
 
-def _found(actor: BridgeActor, gold: set[str]) -> Floats:
+def _lookup_labels(actor: BridgeActor, gold: set[str]) -> Floats:
     """Which of the lookups brought up gold."""
     labels = np.zeros(len(actor.made), dtype=np.float32)
     for candidate in actor.notes.candidates:
@@ -201,11 +414,11 @@ def _found(actor: BridgeActor, gold: set[str]) -> Floats:
     return labels
 
 
-class _Learner:
+class _NetworkTrainer:
     """Fits the networks to a round's experiences. Construction gives every experience its first scores."""
 
     def __init__(
-        self, experiences: Sequence[Experience], recipe: Recipe, seed: int, progress: Callable[[float], None]
+        self, experiences: Sequence[BridgeEpisode], recipe: FitRecipe, seed: int, progress: Callable[[float], None]
     ) -> None:
         self._all, self._recipe, self._seed = experiences, recipe, seed
         self._quick = replace(recipe, members=1)
@@ -213,38 +426,47 @@ class _Learner:
         self._made = 0
         self._first: dict[int, Network] = {}
         for fold in range(FOLDS):
-            self._first[fold] = self._fit_first([one for one in experiences if one.fold != fold])
-            for one in experiences:
-                if one.fold == fold:
-                    one.first = self._first[fold](one.direct)
-        self._groups = {id(one): Group(one.second(), one.labels, one.weight) for one in experiences}
+            self._first[fold] = self._fit_first([experience for experience in experiences if experience.fold != fold])
+            for experience in experiences:
+                if experience.fold == fold:
+                    experience.first = self._first[fold](experience.direct)
+        self._groups = {
+            id(experience): ListwiseGroup(experience.second(), experience.labels, experience.weight)
+            for experience in experiences
+        }
 
     def folds(self) -> dict[int, dict[str, Network]]:
         """For each fold the networks that did not learn from it, one member each: for measuring and exploring."""
-        found = {}
+        by_fold = {}
         for fold in range(FOLDS):
-            others = [one for one in self._all if one.fold != fold]
-            networks = {"first": self._first[fold], "second": self._fit_second(others, self._quick)}
-            found[fold] = {**networks, "expansion": self._fit_expansion(others)}
-        return found
+            training = [episode for episode in self._all if episode.fold != fold]
+            networks = {"first": self._first[fold], "second": self._fit_second(training, self._quick)}
+            by_fold[fold] = {**networks, "expansion": self._fit_expansion(training)}
+        return by_fold
 
     def final(self) -> dict[str, Network]:
         """The networks that learned from everything."""
         first, second = self._fit_first(self._all), self._fit_second(self._all, self._recipe)
         return {"first": first, "second": second, "expansion": self._fit_expansion(self._all)}
 
-    def _fit_first(self, some: Sequence[Experience]) -> Network:
+    def _fit_first(self, some: Sequence[BridgeEpisode]) -> Network:
         optional = [DIRECT.index(name) for name in COSINES if name in DIRECT]
-        groups = [Group(one.direct, one.labels, one.weight) for one in some]
+        groups = [ListwiseGroup(episode.direct, episode.labels, episode.weight) for episode in some]
         return self._done(fit(groups, self._quick, optional=optional, seed=self._seed))
 
-    def _fit_second(self, some: Sequence[Experience], recipe: Recipe) -> Network:
+    def _fit_second(self, some: Sequence[BridgeEpisode], recipe: FitRecipe) -> Network:
         optional = [INPUTS["second"].index(name) for name in COSINES]
-        return self._done(fit([self._groups[id(one)] for one in some], recipe, optional=optional, seed=self._seed))
-
-    def _fit_expansion(self, some: Sequence[Experience]) -> Network:
         return self._done(
-            fit([Group(one.lookups, one.found, one.weight) for one in some], EXPANSION_RECIPE, seed=self._seed)
+            fit([self._groups[id(episode)] for episode in some], recipe, optional=optional, seed=self._seed)
+        )
+
+    def _fit_expansion(self, some: Sequence[BridgeEpisode]) -> Network:
+        return self._done(
+            fit(
+                [ListwiseGroup(episode.lookups, episode.found, episode.weight) for episode in some],
+                EXPANSION_RECIPE,
+                seed=self._seed,
+            )
         )
 
     def _done(self, network: Network) -> Network:
@@ -253,26 +475,26 @@ class _Learner:
         return network
 
 
-def _by_source(experiences: Iterable[Experience], measure: Callable[[Experience], float]) -> dict[str, Figure]:
+def _by_source(experiences: Iterable[BridgeEpisode], measure: Callable[[BridgeEpisode], float]) -> dict[str, Figure]:
     values: dict[str, list[float]] = {}
-    for one in experiences:
-        values.setdefault(one.source, []).append(measure(one))
-    return {name: Figure.of(found) for name, found in values.items()}
+    for experience in experiences:
+        values.setdefault(experience.source, []).append(measure(experience))
+    return {name: Figure.of(measured) for name, measured in values.items()}
 
 
-def checked(source: Source) -> Source:
+def check_source(source: BridgeSource) -> BridgeSource:
     """The source's questions that name gold. Raises `DataError` where the corpus does not hold it, or for too few."""
-    kept = [question for question in source.questions if question.gold]
-    if len(kept) < LEAST_QUESTIONS:
+    with_gold = [question for question in source.questions if question.gold]
+    if len(with_gold) < MIN_QUESTIONS:
         raise DataError(
-            f"{source.name}: {len(kept)} of {len(source.questions)} questions name gold documents; training needs "
-            f"{LEAST_QUESTIONS} at least"
+            f"{source.name}: {len(with_gold)} of {len(source.questions)} questions name gold documents; training needs "
+            f"{MIN_QUESTIONS} at least"
         )
-    for question in kept:
+    for question in with_gold:
         if not any(source.corpus.read(document) for document in question.gold):
             raise DataError(f"{source.name}: question {question.id!r}: the corpus holds none of {list(question.gold)}")
-    return replace(source, questions=kept)
+    return replace(source, questions=with_gold)
 
 
-def _silent(what: str, share: float) -> None:
+def _no_progress(what: str, share: float) -> None:
     """Reports nothing."""

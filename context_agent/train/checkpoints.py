@@ -1,15 +1,14 @@
-"""Checkpoints on disk: complete or not there at all. No torch.
+"""Checkpoints and metrics of a run on disk. No torch.
 
-A checkpoint is a folder `step-00000040`. It is written under a name of its own, `.step-00000040.partial`. Every file is
-synced, then `manifest.json` is written, with the files' sizes and the run's settings, and one rename makes it appear.
-A process that is killed at any moment leaves the earlier checkpoints as they were, and at most a partial folder, which
-the next save or resume sweeps away. The newest `keep` stay.
+A checkpoint is a folder `step-00000040`. It is written as `.step-00000040.partial`; every file is synced, then
+`manifest.json` is written with the files' sizes and the run's settings, and one rename makes the checkpoint visible. A
+process that is killed leaves the earlier checkpoints intact and at most one partial folder, which the next save or
+resume removes. The newest `keep` checkpoints are kept.
 """
 
 from __future__ import annotations
 
 import json
-import os
 import shutil
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -17,12 +16,14 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
+from context_agent._support.journal import sync_path
+from context_agent._support.suggest import differing_settings, flat_settings
 from context_agent.errors import ConfigError, DataError
 
 MANIFEST = "manifest.json"
-FORM = 1
+FORMAT = 1
 """Version of the form."""
-FREE = (
+CHANGEABLE = (
     "out",
     "checkpoints.",
     "evaluation.",
@@ -44,7 +45,7 @@ FREE = (
             "max_calls",
             "max_tokens_total",
             "max_cost",
-            "patience",
+            "max_failed_steps",
             "calibration",
             "uncalibrated",
         )
@@ -66,11 +67,12 @@ class Checkpoint:
         """Raises `ConfigError`, naming what differs, where a run with other settings would go on from it."""
         if self.kind != kind:
             raise ConfigError(f"{self.path} is a checkpoint of `ctx1 train {self.kind}`, not of `ctx1 train {kind}`")
-        found = differences(self.settings, settings)
-        if found:
-            told = "; ".join(found[:4]) + (f"; and {len(found) - 4} more" if len(found) > 4 else "")
+        differences = binding_differences(self.settings, settings)
+        if differences:
+            listed = "; ".join(differences[:4]) + (f"; and {len(differences) - 4} more" if len(differences) > 4 else "")
             raise ConfigError(
-                f"{self.path} was made with other settings: {told}. Go on with those, or train into another folder"
+                f"{self.path} was written with other settings: {listed}. Resume with those settings, or name another "
+                f"folder with --out"
             )
 
 
@@ -88,8 +90,8 @@ class Checkpoints:
 
     def all(self) -> list[Checkpoint]:
         """The complete ones, oldest first."""
-        found = (_read(path) for path in sorted(self.folder.glob("step-*")))
-        return [one for one in found if one is not None]
+        checkpoints = (_read(path) for path in sorted(self.folder.glob("step-*")))
+        return [checkpoint for checkpoint in checkpoints if checkpoint is not None]
 
     def newest(self) -> Checkpoint | None:
         """The one to go on from. Raises `ConfigError` where it is another run's."""
@@ -116,15 +118,15 @@ class Checkpoints:
         files = sorted(path for path in partial.rglob("*") if path.is_file())
         sizes = {path.relative_to(partial).as_posix(): path.stat().st_size for path in files}
         for path in files:
-            _sync(path)
-        manifest = {"form": FORM, "step": step, "kind": self._kind, "files": sizes, "settings": self._settings}
+            sync_path(path)
+        manifest = {"form": FORMAT, "step": step, "kind": self._kind, "files": sizes, "settings": self._settings}
         (partial / MANIFEST).write_text(json.dumps(manifest, indent=1) + "\n", encoding="utf-8")
-        for path in (partial / MANIFEST, *(one for one in partial.rglob("*") if one.is_dir()), partial):
-            _sync(path)
+        for path in (partial / MANIFEST, *(path for path in partial.rglob("*") if path.is_dir()), partial):
+            sync_path(path)
         if final.exists():
             self._drop(final)
         partial.rename(final)
-        _sync(self.folder)
+        sync_path(self.folder)
         for old in self.all()[: -self._keep]:
             self._drop(old.path)
         return final
@@ -147,61 +149,84 @@ class Checkpoints:
         shutil.rmtree(aside, ignore_errors=True)
 
 
-def load(path: str | Path) -> Checkpoint:
+def load_checkpoint(path: str | Path) -> Checkpoint:
     """The checkpoint in a folder. Raises `DataError` for one that is not whole."""
-    found = _read(Path(path))
-    if found is None:
+    checkpoint = _read(Path(path))
+    if checkpoint is None:
         raise DataError(f"{path} is no complete checkpoint: its {MANIFEST} is missing, or a file is not as it says")
-    return found
+    return checkpoint
 
 
-def digest(settings: Mapping[str, Any]) -> str:
+def settings_digest(settings: Mapping[str, Any]) -> str:
     """Names all of a run's settings that a resumed one must share."""
-    text = "\n".join(f"{key}={value!r}" for key, value in sorted(binding(settings).items()))
+    text = "\n".join(f"{key}={value!r}" for key, value in sorted(binding_settings(settings).items()))
     return sha256(text.encode()).hexdigest()[:16]
 
 
-def binding(settings: Mapping[str, Any]) -> dict[str, Any]:
+def binding_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
     """The values by dotted key that must not change while a run goes on. A run without a judge binds none of its."""
     unused = () if settings.get("judge", {}).get("model") else ("judge.", "rewards.judge")
-    return {key: value for key, value in flat(settings) if not key.startswith((*FREE, *unused))}
+    return {key: value for key, value in flat_settings(settings) if not key.startswith((*CHANGEABLE, *unused))}
 
 
-def differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
+def binding_differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
     """What was and what is, for each binding value that two runs' settings do not share."""
-    one, other = binding(before), binding(now)
-    keys = [key for key in {**one, **other} if one.get(key) != other.get(key)]
-    return [f"{key} was {one.get(key)!r} and is {other.get(key)!r}" for key in keys]
-
-
-def flat(data: Mapping[str, Any], at: str = "") -> Iterator[tuple[str, Any]]:
-    """Values by dotted key."""
-    for key, value in data.items():
-        if isinstance(value, Mapping):
-            yield from flat(value, f"{at}{key}.")
-        else:
-            yield f"{at}{key}", value
+    return differing_settings(binding_settings(before), binding_settings(now))
 
 
 def _read(path: Path) -> Checkpoint | None:
     """None for a folder that is not whole: a file is missing or of another size."""
     try:
         data = json.loads((path / MANIFEST).read_text(encoding="utf-8"))
-        whole = all((path / name).stat().st_size == size for name, size in data["files"].items())
-        made = Checkpoint(path, int(data["step"]), str(data["kind"]), dict(data["settings"]))
+        complete = all((path / name).stat().st_size == size for name, size in data["files"].items())
+        checkpoint = Checkpoint(path, int(data["step"]), str(data["kind"]), dict(data["settings"]))
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return None
-    return made if whole and data.get("form") == FORM else None
+    return checkpoint if complete and data.get("form") == FORMAT else None
 
 
 def _name(step: int) -> str:
     return f"step-{step:08d}"
 
 
-def _sync(path: Path) -> None:
-    """Asks the system to have the file, or the folder's entries, on disk."""
-    handle = os.open(path, os.O_RDONLY)
+class MetricsLog:
+    """Appends steps to a file. A run that resumes cuts off the lines of steps that it is about to repeat."""
+
+    def __init__(self, path: Path, *, first: int = 0) -> None:
+        """`first` is the step that the run begins with."""
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self.path = path
+        lines = [line for line in read_metrics(path) if line["step"] < first] if path.is_file() else []
+        self._file = path.open("w", encoding="utf-8", newline="\n")
+        for line in lines:
+            self._write(line)
+
+    def add(self, step: int, metrics: Mapping[str, Any]) -> None:
+        """Writes a line: the step, then the metrics by name."""
+        self._write({"step": step, **metrics})
+
+    def close(self) -> None:
+        """Closes the file."""
+        self._file.close()
+
+    def _write(self, line: Mapping[str, Any]) -> None:
+        self._file.write(json.dumps(line, separators=(",", ":")) + "\n")
+        self._file.flush()
+
+
+def read_metrics(path: str | Path) -> Iterator[dict[str, Any]]:
+    """The lines of a metrics file; a last one that a kill cut short is left out. Raises `DataError`."""
+    path = Path(path)
     try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise DataError(f"cannot read the metrics {path}: {error}") from error
+    for number, text in enumerate(lines, start=1):
+        try:
+            line = json.loads(text)
+            line["step"] = int(line["step"])
+        except (ValueError, TypeError, KeyError) as error:
+            if number == len(lines):
+                return
+            raise DataError(f"{path}, line {number}: not a line of metrics ({error})") from None
+        yield line

@@ -1,4 +1,4 @@
-"""What a run is, in one TOML file: model, data, episodes, rewards, loss, checkpoints. No torch.
+"""The run file: every table of a training run's TOML file, with its defaults and checks. No torch.
 
     [model]
     name = "openai/gpt-oss-20b"
@@ -7,63 +7,514 @@
     questions = ["tasks.jsonl"]
     path = ".ctx1"
 
-Every table but these two may be left out; the defaults are the report's, where it gives any. `run_file` reads it. Paths
-are relative to the folder that `ctx1` is started in.
+All other tables are optional. Their defaults are those of the Context-1 report where it gives any. `read_run` reads a
+file and refuses unknown names. Paths are relative to the working directory.
 """
 
 from __future__ import annotations
 
-from dataclasses import replace
-from typing import Annotated, Any, Self
+import tomllib
+import typing
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, fields, is_dataclass, replace
+from enum import StrEnum
+from math import isfinite
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field, TypeAdapter, model_validator
-
-from context_agent.train.curriculum import Curriculum
-from context_agent.train.judged.settings import JudgeSettings
-from context_agent.train.parl import Parl
-from context_agent.train.rewards import GAINS, Rewards
-from context_agent.train.rl.rollouts import RolloutSettings
-from context_agent.train.sections import (
-    Checkpoints,
-    Data,
-    Engine,
-    Episodes,
-    Evaluation,
-    Expected,
-    Logging,
-    LossSection,
-    Model,
-    Optimiser,
-    Overlap,
-    Rendering,
-    Section,
-    Supervised,
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    TypeAdapter,
+    ValidationError,
+    ValidationInfo,
+    field_validator,
+    model_validator,
 )
 
+from context_agent._support.suggest import suggestion
+from context_agent.errors import ConfigError
+from context_agent.pruning.budget import RESERVE, RESERVES, Budget
+from context_agent.swarm import MAX_BREADTH
+from context_agent.synth_data.llm_stages.cached_model import SpendingCap, TokenPrices
+from context_agent.train.advantages import Baseline
+from context_agent.train.curriculum import Curriculum
+from context_agent.train.rewards import GAINS, RewardConfig, annealed
 
-class Run(Section):
-    """A whole run. `seed` is the seed of all chance."""
+Notify = Callable[[str], None]
+"""Receives a message for the user."""
+
+OnUpdate = Callable[[int, int], None]
+"""Receives the number of updates that are done, and of all updates."""
+
+
+class Loss(StrEnum):
+    """Which loss the rows are trained with."""
+
+    CISPO = "cispo"
+    """Clipped importance weights with the gradient stopped, over all trained tokens (arXiv 2506.13585)."""
+    GRPO = "grpo"
+    """Clipped surrogate, averaged within a row and then over rows (arXiv 2402.03300)."""
+    DR_GRPO = "dr_grpo"
+    """Clipped surrogate over a constant number of tokens, without the bias for length (arXiv 2503.20783)."""
+    REINFORCE = "reinforce"
+    """No ratio at all: -A log p over the trained tokens; for rows sampled by the weights being trained."""
+
+    @property
+    def uses_ratio(self) -> bool:
+        """Whether the sampler's log-probabilities matter."""
+        return self is not Loss.REINFORCE
+
+    @property
+    def averages_rows(self) -> bool:
+        """Whether a pass is averaged over its rows, so that the passes of a step have to be averaged too."""
+        return self in {Loss.GRPO, Loss.DR_GRPO}
+
+
+@dataclass(frozen=True, slots=True)
+class RolloutConfig:
+    """A step: `groups` questions, `rollouts` episodes of each, and `substeps` steps of the optimiser over their rows.
+
+    The defaults are the report's (Context-1, section 3). `keep_negative` and `baseline` are `advantages`'. `save_every`
+    writes the trajectories of `save_groups` questions every so many steps, for `ctx1 view`; 0 writes none.
+    """
+
+    steps: int = 300
+    groups: int = 128
+    rollouts: int = 8
+    substeps: int = 4
+    concurrency: int = 256
+    seed: int = 0
+    baseline: Baseline = Baseline.MEAN
+    keep_negative: float = 1.0
+    save_every: int = 10
+    save_groups: int = 2
+
+    def __post_init__(self) -> None:
+        for name in ("steps", "groups", "rollouts", "substeps", "concurrency"):
+            if getattr(self, name) < 1:
+                raise ConfigError(f"{name} must be at least 1; got {getattr(self, name)}")
+        if self.rollouts < 2:
+            raise ConfigError("a group needs at least 2 rollouts: an advantage compares them with each other")
+
+
+CALIBRATED_SETTINGS = ("model", "reference", "passages", "characters", "temperature", "max_tokens", "reasoning_effort")
+"""What a calibration must have in common with the judge that it vouches for, beside the rubric."""
+
+
+@dataclass(frozen=True, slots=True)
+class JudgeConfig:
+    """`model` on the server at `base_url`; an empty one stands for no judge.
+
+    `questions` says which are judged. The judge reads the first `passages` of a ranking, each up to so many
+    `characters`, and the question's answer where `reference` is set. `rubric` is a TOML file. Prices are for a million
+    tokens; one cap must be named (`max_calls`, `max_tokens_total`, `max_cost`), and holds for the whole run, resumed or
+    not. After `max_failed_steps` steps in a row without any verdict the run stops. `calibration` is what `ctx1 train
+    judge-check` wrote; `uncalibrated` and `alone` allow a judge without one, and one that is the only gain.
+    """
+
+    model: str = ""
+    base_url: str | None = None
+    api_key_env: str | None = None
+    questions: Literal["without_gold", "all"] = "without_gold"
+    rubric: str | None = None
+    reference: bool = True
+    passages: int = 8
+    characters: int = 1_500
+    temperature: float = 0.0
+    max_tokens: int = 1_024
+    reasoning_effort: str | None = None
+    timeout: float = 120.0
+    retries: int = 2
+    concurrency: int = 8
+    price_in: float = 0.0
+    price_out: float = 0.0
+    max_calls: int | None = None
+    max_tokens_total: int | None = None
+    max_cost: float | None = None
+    max_failed_steps: int = 3
+    calibration: str | None = None
+    uncalibrated: bool = False
+    alone: bool = False
+
+    def __post_init__(self) -> None:
+        for name in ("passages", "characters", "max_tokens", "concurrency", "max_failed_steps"):
+            if getattr(self, name) < 1:
+                raise ConfigError(f"judge.{name} must be at least 1; got {getattr(self, name)}")
+        if self.temperature < 0:
+            raise ConfigError(f"judge.temperature must not be negative; got {self.temperature}")
+        if self.model and self.max_calls is None and self.max_tokens_total is None and self.max_cost is None:
+            raise ConfigError(
+                "say what the judge may cost: judge.max_calls, judge.max_tokens_total, or judge.max_cost and prices"
+            )
+
+    @property
+    def prices(self) -> TokenPrices:
+        """What a million tokens cost."""
+        return TokenPrices(self.price_in, self.price_out)
+
+    def cap(self, ranks: int = 1) -> SpendingCap:
+        """The cap of one of so many ranks: an equal share, and at least one call or token."""
+        tokens, calls = (
+            None if limit is None else max(1, limit // ranks) for limit in (self.max_tokens_total, self.max_calls)
+        )
+        return SpendingCap(None if self.max_cost is None else self.max_cost / ranks, tokens, calls)
+
+
+Count = Annotated[int, Field(ge=1)]
+Positive = Annotated[float, Field(gt=0)]
+Share = Annotated[float, Field(ge=0, le=1)]
+Interval = Annotated[int, Field(ge=0)]
+"""Steps between two of something; 0: never."""
+
+
+class ConfigTable(BaseModel):
+    """A table of the file."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, protected_namespaces=())
+
+
+class RendererKind(StrEnum):
+    """How prompts are spelled and replies are read."""
+
+    HARMONY = "harmony"
+    """gpt-oss's format."""
+    TEMPLATE = "template"
+    """The chat template of the model's own tokenizer."""
+    WORDS = "words"
+    """Whole words of a closed world, for tiny models (`train.demo.spelling`); the harness profile is its own."""
+
+
+class LoraConfig(ConfigTable):
+    """Low-rank adapters. `modules` are names of linear layers, `parameters` those of stacked experts.
+
+    Rank 32 is the published baseline's.
+    """
+
+    rank: Count = 32
+    alpha: Positive = 64.0
+    modules: tuple[str, ...] = ("q_proj", "k_proj", "v_proj", "o_proj")
+    parameters: tuple[str, ...] = ()
+
+
+class TinyModelConfig(ConfigTable):
+    """A gpt-oss of a few hundred thousand weights, made on the spot (`train.tiny`).
+
+    Its random weights have the `deviation`; `tied` has it read and write words by one table.
+    """
+
+    hidden: Count = 96
+    layers: Count = 3
+    experts: Count = 2
+    positions: Count = 1024
+    deviation: Positive = 0.02
+    tied: bool = False
+
+
+class ModelConfig(ConfigTable):
+    """What is trained. Either `name`, a folder or a name on the hub, or `tiny`.
+
+    `lora` absent: all weights are trained. `adapter` is a folder of LoRA adapters that go on being trained, as
+    supervised training leaves them. `dequantize` loads MXFP4 weights, which cannot be trained, in `dtype`.
+    """
+
+    name: str = ""
+    revision: str | None = None
+    tiny: TinyModelConfig | None = None
+    dtype: Literal["float32", "bfloat16", "float16"] = "bfloat16"
+    attention: str | None = None
+    dequantize: bool = False
+    gradient_checkpointing: bool = True
+    renderer: RendererKind = RendererKind.HARMONY
+    reasoning_effort: Literal["low", "medium", "high"] = "high"
+    parallel: bool = False
+    lora: LoraConfig | None = None
+    adapter: str | None = None
+
+    @model_validator(mode="after")
+    def _one(self) -> Self:
+        if bool(self.name) == (self.tiny is not None):
+            raise ValueError("name a model, or describe a tiny one in [model.tiny]: one of the two")
+        return self
+
+
+class WorldConfig(ConfigTable):
+    """A closed world made on the spot, corpus and questions (`train.demo.gym`).
+
+    Demonstrations are spread over so many `worlds` of consecutive seeds; questions for rewards are asked in the first.
+    With more than one of the `branches` a question asks for so many chains at once.
+    """
+
+    entities: Count = 800
+    tasks: Count = 6_000
+    seed: int = 0
+    hops: tuple[Count, Count] = (1, 3)
+    worlds: Count = 1
+    branches: Count = 1
+
+
+class DataConfig(ConfigTable):
+    """What is asked of which corpus. `questions` and `dev` are files of question rows with gold.
+
+    `trajectories` is a folder of `ctx1 synth trajectories`, for supervised training. `missing_gold` says what becomes
+    of questions whose gold is not in the index: the run is refused, or they are dropped.
+    """
+
+    questions: tuple[str, ...] = ()
+    dev: tuple[str, ...] = ()
+    path: str | None = None
+    url: str | None = None
+    collection: str = "documents"
+    embedder: str | None = None
+    reranker: str | None = None
+    trajectories: str | None = None
+    missing_gold: Literal["refuse", "drop"] = "refuse"
+    world: WorldConfig | None = None
+
+    @model_validator(mode="after")
+    def _one(self) -> Self:
+        if self.world is not None and (self.questions or self.path or self.url):
+            raise ValueError("a world has its own corpus and questions: leave questions, path and url out")
+        return self
+
+
+class EpisodeConfig(ConfigTable):
+    """The harness: profile and limits of an episode. `swarm` is how many sub-agents one turn may start, 0 for none.
+
+    `searchers` is the folder of the model that decides in sub-agents, which training leaves as it is; by default the
+    policy that is trained decides in them too. `shown` is how many hits a search shows, 0 for as many as the profile.
+    `per_call` is what a call may show (0: an eighth of the window), `reserve` what is kept free behind every action.
+    A window holds eight reserves at least, so one for very small models needs a smaller reserve.
+    """
+
+    profile: Literal["default", "context-1", "summary"] = "default"
+    reserve: Count = RESERVE
+    window: int = 32_768
+    per_call: Annotated[int, Field(ge=0)] = 0
+    turns: Count = 64
+    seconds: Positive | None = None
+    calls: Count = 16
+    workers: Count = 8
+    swarm: Annotated[int, Field(ge=0, le=MAX_BREADTH)] = 0
+    searchers: str | None = None
+    shown: Annotated[int, Field(ge=0)] = 0
+
+    @field_validator("window")
+    @classmethod
+    def _holds(cls, window: int, about: ValidationInfo) -> int:
+        least = RESERVES * about.data.get("reserve", RESERVE)
+        if window < least:
+            raise ValueError(f"should be greater than or equal to {least}, {RESERVES} reserves")
+        return window
+
+    @property
+    def budget(self) -> Budget:
+        """The window with what it is divided into."""
+        return Budget(self.window, per_call=self.per_call, reserve=self.reserve)
+
+
+class EngineConfig(ConfigTable):
+    """What samples. `transformers` shares the trainer's model; `vllm` is a server at `base_url`.
+
+    `sync` brings new weights to the server: `adapter` has it load a LoRA adapter from `adapters`, a folder that both
+    see, under the name `adapter_name`; `nccl` sends all weights by TRL's client. `every` is how many updates apart.
+    """
+
+    kind: Literal["transformers", "vllm"] = "transformers"
+    base_url: str = "http://localhost:8000/v1"
+    sync: Literal["adapter", "nccl"] = "adapter"
+    every: Count = 1
+    adapters: str | None = None
+    adapter_name: str = "policy"
+    batch: Count = 16
+    timeout: Positive = 600.0
+    temperature: Annotated[float, Field(ge=0)] = 1.0
+    top_p: Annotated[float, Field(gt=0, le=1)] = 1.0
+    max_tokens: Count = 4_096
+
+
+class RolloutLocation(StrEnum):
+    """Where the trainer's copy of the model samples while the trainer updates."""
+
+    PROCESS = "process"
+    THREAD = "thread"
+
+
+class AsyncRolloutConfig(ConfigTable):
+    """Rollouts while updates are made; without this table a step is sampled first and then trained.
+
+    Up to `ahead` steps are sampled before their turn. A step waits for a share `quota` of its groups; those that are
+    left go on under newer weights and are trained in a later step. A model that is not a server's samples in a process
+    of its own, or in a thread of the trainer's: None takes the process where there is no GPU.
+    """
+
+    ahead: Count = 1
+    quota: Annotated[float, Field(gt=0, le=1)] = 1.0
+    sampler: RolloutLocation | None = None
+
+
+class LossConfig(ConfigTable):
+    """The loss: `cap` bounds CISPO's ratio, `clip` are the two epsilons of the surrogates, `kl` the pull to the start.
+
+    Rows more than `staleness` updates old are dropped and counted. `pass_tokens` bounds the padded ids of a forward
+    pass; 0 runs each row by itself, which is what long rows want.
+    """
+
+    kind: Loss = Loss.CISPO
+    cap: Positive = 5.0
+    clip: tuple[Positive, Positive] = (0.2, 0.28)
+    kl: Annotated[float, Field(ge=0)] = 0.0
+    staleness: Annotated[int, Field(ge=0)] = 8
+    pass_tokens: Annotated[int, Field(ge=0)] = 0
+
+
+class OptimizerConfig(ConfigTable):
+    """AdamW. The defaults are the published baseline's (Adam with betas .9 and .95 at 1e-5)."""
+
+    learning_rate: Positive = 1e-5
+    betas: tuple[Share, Share] = (0.9, 0.95)
+    weight_decay: Annotated[float, Field(ge=0)] = 0.0
+    max_grad_norm: Annotated[float, Field(ge=0)] = 1.0
+    warmup: Annotated[int, Field(ge=0)] = 0
+    schedule: Literal["constant", "constant_with_warmup", "linear", "cosine"] = "constant_with_warmup"
+
+
+class SftSettings(ConfigTable):
+    """`ctx1 train sft`: epochs, rows per update and per forward pass, and the number of expert episodes of a toy
+    environment.
+    """
+
+    epochs: Count = 2
+    rows: Count = 16
+    rows_per_pass: Count = 1
+    demonstrations: Count = 2_000
+
+    @model_validator(mode="after")
+    def _divides(self) -> Self:
+        if self.rows % self.rows_per_pass:
+            raise ValueError(f"rows = {self.rows} must be a multiple of rows_per_pass = {self.rows_per_pass}")
+        return self
+
+
+class EvaluationConfig(ConfigTable):
+    """Every so many steps, `questions` of the dev files are asked: at each of the temperatures, 0 being greedy."""
+
+    every: Interval = 10
+    questions: Count = 64
+    temperatures: tuple[Annotated[float, Field(ge=0)], ...] = (0.0, 1.0)
+
+
+class CheckpointConfig(ConfigTable):
+    """How often the state is saved, in optimiser steps, and how many of the saved ones stay."""
+
+    every: Count = 4
+    keep: Annotated[int, Field(ge=2)] = 2
+
+
+class LoggingConfig(ConfigTable):
+    """Metrics go to metrics.jsonl always, and to these by name."""
+
+    to: tuple[Literal["tensorboard", "trackio", "wandb"], ...] = ()
+    project: str = "context-agent"
+    run: str | None = None
+
+
+class ExpectedCosts(ConfigTable):
+    """What an episode is expected to come to, for the estimate of `--dry-run`: measured figures, where there are any.
+
+    `sampled` tokens an episode, `row_tokens` in all of its rows; tokens a second that are sampled and trained over the
+    whole machine; `gpus` of `gpu_memory` GB each train, `server_gpus` sample (0: they share), `server_sequences`
+    at a time on each. `sharded`: weights and states are spread over the training GPUs (ZeRO stage 3, FSDP2).
+    """
+
+    sampled: Count = 4_000
+    row_tokens: Count = 24_000
+    longest_row: Count | None = None
+    sampled_per_second: Positive | None = None
+    trained_per_second: Positive | None = None
+    gpus: Annotated[int, Field(ge=0)] = 1
+    gpu_memory: Positive | None = None
+    server_gpus: Annotated[int, Field(ge=0)] = 0
+    server_sequences: Count = 16
+    sharded: bool = False
+
+
+class ParlForm(StrEnum):
+    """How the terms are put together."""
+
+    SUM = "sum"
+    """`l1 r_parallel + l2 r_finish + r_performance`: the paper's."""
+    MIXED = "mixed"
+    """`l r_parallel + (1 - l) 1[success] Q`."""
+
+
+@dataclass(frozen=True, slots=True)
+class ParlConfig:
+    """Weights. `parallel` (l1, or l of the form `mixed`) and `finish` (l2) are those at the start of training.
+
+    They fall to 0 on a line that ends at `until`, a share of training in (0, 1]; the paper gives no schedule. With both
+    at 0, the default, the reward is the performance alone. `breadth` is the number of sub-agents that earns all of
+    `r_parallel`, `success` the recall from which the form `mixed` counts an episode as a success.
+    """
+
+    form: ParlForm = ParlForm.SUM
+    parallel: float = 0.0
+    finish: float = 0.0
+    until: float = 1.0
+    breadth: int = 4
+    success: float = 1.0
+
+    def __post_init__(self) -> None:
+        for name in (field.name for field in fields(self) if field.name != "form"):
+            if not isfinite(getattr(self, name)):
+                raise ConfigError(f"PARL setting {name} must be a finite number; got {getattr(self, name)}")
+        if self.form not in set(ParlForm):
+            raise ConfigError(f"form must be one of {', '.join(ParlForm)}; got {self.form!r}")
+        if min(self.parallel, self.finish) < 0 or not 0 < self.until <= 1 or self.breadth < 1:
+            raise ConfigError(
+                "parallel and finish must not be negative, until in (0, 1] and breadth at least 1; got "
+                f"{self.parallel}, {self.finish}, {self.until} and {self.breadth}"
+            )
+        if self.form is ParlForm.MIXED and (self.parallel > 1 or self.finish):
+            raise ConfigError("the mixed form weighs with parallel, a share of at most 1, and has no finish term")
+        if not 0 <= self.success <= 1:
+            raise ConfigError(f"success is a recall in [0, 1]; got {self.success}")
+
+    @property
+    def on(self) -> bool:
+        """Whether it changes anything; the form `mixed` does without its weight, too: it pays for success alone."""
+        return bool(self.parallel or self.finish) or self.form is ParlForm.MIXED
+
+    def at(self, progress: float) -> ParlConfig:
+        """The weights when `progress`, a share in [0, 1], of training is done."""
+        share = progress / self.until
+        return replace(self, parallel=annealed(self.parallel, 0.0, share), finish=annealed(self.finish, 0.0, share))
+
+
+class RunConfig(ConfigTable):
+    """A whole run file. `seed` is the random seed."""
 
     out: str = "runs/policy"
     seed: int = 0
     threads: Annotated[int, Field(ge=0)] = 0
-    model: Model
-    data: Data
-    episodes: Episodes = Episodes()
-    engine: Engine = Engine()
-    rollouts: RolloutSettings = RolloutSettings()
-    overlap: Overlap | None = None
-    rewards: Rewards = Rewards()
-    judge: JudgeSettings = JudgeSettings()
-    parl: Parl = Parl()
+    model: ModelConfig
+    data: DataConfig
+    episodes: EpisodeConfig = EpisodeConfig()
+    engine: EngineConfig = EngineConfig()
+    rollouts: RolloutConfig = RolloutConfig()
+    async_rollouts: AsyncRolloutConfig | None = None
+    rewards: RewardConfig = RewardConfig()
+    judge: JudgeConfig = JudgeConfig()
+    parl: ParlConfig = ParlConfig()
     curriculum: Curriculum = Curriculum()
-    loss: LossSection = LossSection()
-    optimiser: Optimiser = Optimiser()
-    sft: Supervised = Supervised()
-    evaluation: Evaluation = Evaluation()
-    checkpoints: Checkpoints = Checkpoints()
-    logging: Logging = Logging()
-    expected: Expected = Expected()
+    loss: LossConfig = LossConfig()
+    optimiser: OptimizerConfig = OptimizerConfig()
+    sft: SftSettings = SftSettings()
+    evaluation: EvaluationConfig = EvaluationConfig()
+    checkpoints: CheckpointConfig = CheckpointConfig()
+    logging: LoggingConfig = LoggingConfig()
+    expected: ExpectedCosts = ExpectedCosts()
 
     @model_validator(mode="after")
     def _fits(self) -> Self:
@@ -72,10 +523,11 @@ class Run(Section):
                 f"loss.staleness = {self.loss.staleness} would drop the rows of later substeps: "
                 f"with {self.rollouts.substeps} substeps at least {self.rollouts.substeps - 1}"
             )
-        if self.overlap is not None and self.loss.staleness < self.oldest:
+        if self.async_rollouts is not None and self.loss.staleness < self.oldest:
             raise ValueError(
-                f"loss.staleness = {self.loss.staleness} would drop rows that are sampled ahead: with overlap.ahead = "
-                f"{self.overlap.ahead} and {self.rollouts.substeps} substeps they are up to {self.oldest} updates old"
+                f"loss.staleness = {self.loss.staleness} would drop rows that are sampled ahead: with "
+                f"async_rollouts.ahead = {self.async_rollouts.ahead} and {self.rollouts.substeps} substeps they are up "
+                f"to {self.oldest} updates old"
             )
         if self.episodes.searchers and not self.episodes.swarm:
             raise ValueError("episodes.searchers names a model for sub-agents, and episodes.swarm = 0 has none: set it")
@@ -83,12 +535,12 @@ class Run(Section):
             raise ValueError('episodes.searchers is loaded beside the trainer: it needs engine.kind = "transformers"')
         if self.parl.on and not self.episodes.swarm:
             raise ValueError("parl rewards sub-agents, and episodes.swarm = 0 has none: set it, or leave parl out")
-        if (self.model.renderer is Rendering.WORDS) != (self.data.world is not None):
+        if (self.model.renderer is RendererKind.WORDS) != (self.data.world is not None):
             raise ValueError("the words renderer is for data.world, and data.world is spelled by it: use both")
         if bool(self.judge.model) != bool(self.rewards.judge):
             raise ValueError("a judge has a model in judge.model and a weight in rewards.judge: give both or neither")
-        others = any(getattr(self.rewards, name) for name in GAINS if name != "judge")
-        if self.rewards.judge and not others and not self.judge.alone:
+        has_other_gain = any(getattr(self.rewards, name) for name in GAINS if name != "judge")
+        if self.rewards.judge and not has_other_gain and not self.judge.alone:
             raise ValueError(
                 "rewards.judge is the only gain that counts, so the policy would learn to please the judge alone: "
                 "weigh another term, or set judge.alone = true"
@@ -104,18 +556,88 @@ class Run(Section):
     def oldest(self) -> int:
         """Updates that a row may be old when it is trained, if its step takes all groups that it asked."""
         every = self.engine.every if self.engine.kind == "vllm" else 1
-        ahead = 0 if self.overlap is None else self.overlap.ahead
+        ahead = 0 if self.async_rollouts is None else self.async_rollouts.ahead
         return (ahead + every) * self.rollouts.substeps - 1
 
     @property
-    def drawing(self) -> RolloutSettings:
+    def drawing(self) -> RolloutConfig:
         """The rollouts, with the run's seed where they have none of their own."""
         return replace(self.rollouts, seed=self.rollouts.seed or self.seed)
 
     def plain(self) -> dict[str, Any]:
         """The run as plain data, defaults filled in."""
-        made: dict[str, Any] = _RUN.dump_python(self, mode="json")
-        return made
+        plain: dict[str, Any] = _RUN.dump_python(self, mode="json")
+        return plain
 
 
-_RUN = TypeAdapter(Run)
+_RUN = TypeAdapter(RunConfig)
+
+
+def read_run(path: str | Path, changes: Mapping[str, Any] | None = None) -> RunConfig:
+    """Reads a run file. `changes` are values by dotted key that override the file's.
+
+    Raises `ConfigError` naming the file, the key and what is wrong with it.
+    """
+    path = Path(path)
+    try:
+        data = tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ConfigError(f"cannot read the run's file {path}: {error.strerror}") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigError(f"the run's file {path} is no valid TOML: {error}") from error
+    for key, value in (changes or {}).items():
+        _set_dotted(data, key, value)
+    return parse_run(data, str(path))
+
+
+def parse_run(data: Mapping[str, Any], where: str = "the run") -> RunConfig:
+    """The run of plain data. Raises `ConfigError`."""
+    _check_names(data, RunConfig, where)
+    try:
+        return RunConfig.model_validate(data)
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        location = ".".join(str(part) for part in first["loc"])
+        message = first["msg"].removeprefix("Value error, ")
+        more = f" ({error.error_count() - 1} more)" if error.error_count() > 1 else ""
+        raise ConfigError(f"{where}: {f'{location}: ' if location else ''}{message}{more}") from None
+    except ConfigError as error:
+        raise ConfigError(f"{where}: {error}") from None
+
+
+def _set_dotted(data: dict[str, Any], key: str, value: Any) -> None:
+    *tables, last = key.split(".")
+    for table in tables:
+        data = data.setdefault(table, {})
+    data[last] = value
+
+
+def _check_names(data: Mapping[str, Any], kind: Any, where: str, at: str = "") -> None:
+    """Refuses names that the table does not have, at any depth."""
+    allowed = _fields_of(kind)
+    for name, value in data.items():
+        if name not in allowed:
+            what = f"table [{at}{name}]" if isinstance(value, Mapping) else f"key {name!r}"
+            location = f" in [{at.rstrip('.')}]" if at and not isinstance(value, Mapping) else ""
+            raise ConfigError(f"{where}: unknown {what}{location}; {suggestion(name, allowed)}")
+        inner = next((inner_type for inner_type in _inner_types(allowed[name]) if _fields_of(inner_type)), None)
+        for each in value if isinstance(value, list) else [value]:
+            if inner is not None and isinstance(each, Mapping):
+                _check_names(each, inner, where, f"{at}{name}.")
+
+
+def _fields_of(kind: Any) -> dict[str, Any]:
+    """The names of a table and the type of each; empty for what is no table."""
+    if isinstance(kind, type) and issubclass(kind, BaseModel):
+        return {name: field.annotation for name, field in kind.model_fields.items()}
+    if isinstance(kind, type) and is_dataclass(kind):
+        hints = typing.get_type_hints(kind)
+        return {field.name: hints[field.name] for field in fields(kind)}
+    return {}
+
+
+def _inner_types(annotation: Any) -> Iterator[Any]:
+    """The type itself and the types inside it: of unions, tuples and lists."""
+    yield annotation
+    for inner in typing.get_args(annotation):
+        yield from _inner_types(inner)

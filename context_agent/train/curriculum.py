@@ -1,6 +1,6 @@
-"""What is asked when: easy questions first, and a reward that weighs recall less as training goes on. No torch.
+"""The curriculum: easy questions first, and a reward that weighs recall less as training goes on. No torch.
 
-Everything here is a function of the settings, the seed and the step, so a run that resumes asks the same questions.
+Everything is a function of the settings, the seed and the step, so a resumed run draws the same questions.
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ from dataclasses import dataclass, replace
 
 from context_agent.errors import ConfigError
 from context_agent.questions import Question
-from context_agent.train.rewards import Rewards, annealed
+from context_agent.train.rewards import RewardConfig, annealed
 
 
 @dataclass(frozen=True, slots=True)
-class Stage:
+class CurriculumStage:
     """Until `until`, a share of training in (0, 1], only questions of at most `hops` are asked."""
 
     until: float
@@ -30,7 +30,7 @@ class Curriculum:
     bounds are not published.
     """
 
-    stages: tuple[Stage, ...] = ()
+    stages: tuple[CurriculumStage, ...] = ()
     beta: tuple[float, float] = (4.0, 2.0)
 
     def __post_init__(self) -> None:
@@ -46,17 +46,17 @@ class Curriculum:
         A question that does not say its hops counts as of one. Raises `ConfigError` where none is left.
         """
         most = next((stage.hops for stage in self.stages if progress < stage.until), None)
-        found = [one for one in questions if most is None or (one.hops or 1) <= most]
-        if not found:
+        admitted = [question for question in questions if most is None or (question.hops or 1) <= most]
+        if not admitted:
             raise ConfigError(f"no question has at most {most} hops, as the curriculum asks for at {progress:.0%}")
-        return found
+        return admitted
 
-    def rewards(self, settings: Rewards, progress: float) -> Rewards:
+    def rewards(self, settings: RewardConfig, progress: float) -> RewardConfig:
         """The reward's settings at that point of training."""
         return replace(settings, beta=annealed(*self.beta, progress))
 
 
-def drawn(questions: Sequence[Question], count: int, *, seed: int, step: int) -> list[Question]:
+def draw_questions(questions: Sequence[Question], count: int, *, seed: int, step: int) -> list[Question]:
     """`count` questions for a step: each once while there are enough, then again from the start of another order."""
     chosen: list[Question] = []
     order = random.Random(f"{seed}:{step}")

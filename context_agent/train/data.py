@@ -1,92 +1,105 @@
-"""The corpus, the questions and the trajectories that a run's file names. No torch."""
+"""What a run's episodes use: the corpus, the questions, the demonstrations, and the agent that plays. No torch."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from context_agent.agent import SearchAgent
 from context_agent.errors import ConfigError, ContextAgentError, DataError
 from context_agent.eval.gold import MissingGold, missing_gold
+from context_agent.harness.episode import Limits
+from context_agent.harness.policy import Policy
+from context_agent.harness.profile import Profile
+from context_agent.harness.profile import profile as named_profile
 from context_agent.harness.trajectory import Trajectory
 from context_agent.harness.trajectory_file import read
+from context_agent.policies.controlled import ControlledPolicy
+from context_agent.policies.engines.protocol import Engine
 from context_agent.policies.renderers.protocol import TokenRenderer
-from context_agent.policies.tokens import PromptCounter
+from context_agent.policies.tokens import PromptCounter, TokenPolicy
+from context_agent.pruning.strategies import strategy
 from context_agent.questions import Question, load_questions
 from context_agent.retrieval.protocol import Corpus
 from context_agent.swarm import Swarm
-from context_agent.train.config import Run
-from context_agent.train.demo.gym import Gym, gym
-from context_agent.train.demo.spelling import SWARM
-from context_agent.train.demo.teacher import LEADING, LED, Teacher
-from context_agent.train.recorded import Note
-from context_agent.train.rows import Row, taught
-from context_agent.train.sections import Data
+from context_agent.train.config import DataConfig, Notify, RendererKind, RunConfig
+from context_agent.train.demo import words
+from context_agent.train.demo.environment import (
+    LEADING_NOISE,
+    SUBAGENT_NOISE,
+    NoisyExpert,
+    ToyEnvironment,
+    make_environment,
+)
+from context_agent.train.demo.words import SWARM_WORDS
+from context_agent.train.rows import TrainingRow, demonstrated_rows
 
-KEPT = "kept"
+KEPT_FOLDER = "kept"
 """Where `ctx1 synth trajectories` puts what is worth imitating."""
-LESSONS_AT_ONCE = 16
+EPISODES_AT_ONCE = 16
 
 
 @dataclass(frozen=True, slots=True)
-class Material:
+class TrainingData:
     """What episodes are run on. `world` is where both came from, if they were made on the spot."""
 
     corpus: Corpus
     questions: Sequence[Question]
     dev: Sequence[Question]
-    world: Gym | None = None
+    world: ToyEnvironment | None = None
 
 
-def world_of(data: Data) -> Gym | None:
+def environment_of(data: DataConfig) -> ToyEnvironment | None:
     """The closed world, where the file asks for one."""
     if data.world is None:
         return None
-    made = data.world
-    return gym(**made.model_dump())
+    settings = data.world
+    return make_environment(**settings.model_dump())
 
 
-def texts_of(world: Gym, *, swarm: bool = False) -> Iterator[str]:
+def environment_texts(world: ToyEnvironment, *, swarm: bool = False) -> Iterator[str]:
     """All that a vocabulary of whole words has to cover, with what is said to and of sub-agents or without."""
     if swarm:
-        yield SWARM
-    for one in (world, *world.others):
-        for chunk in one.corpus.chunks:
+        yield SWARM_WORDS
+    for item in (world, *world.others):
+        for chunk in item.corpus.chunks:
             yield chunk.indexed_text
-        for asked in one.questions.values():
-            for question in asked:
+        for questions in item.questions.values():
+            for question in questions:
                 yield question.question
 
 
 @contextmanager
-def opened(data: Data, note: Note, world: Gym | None = None) -> Iterator[Material]:
+def open_data(data: DataConfig, note: Notify, world: ToyEnvironment | None = None) -> Iterator[TrainingData]:
     """Corpus and questions, checked against each other.
 
     Raises `ConfigError` for a file that names none, and `DataError` for gold that is not in the index, unless
     questions without theirs are to be dropped.
     """
     if world is not None:
-        yield Material(world.corpus, world.questions["train"], world.questions["dev"], world)
+        yield TrainingData(world.corpus, world.questions["train"], world.questions["dev"], world)
         return
     if not data.questions:
-        raise ConfigError("name files of questions: data.questions")
+        raise ConfigError("the run file names no questions: set data.questions to question files")
     with ExitStack() as stack:
-        corpus = stack.enter_context(corpus_of(data))
-        asked, dev = (_questions(files, note) for files in (data.questions, data.dev))
-        yield Material(corpus, _findable(corpus, asked, data, note), _findable(corpus, dev, data, note))
+        corpus = stack.enter_context(open_corpus(data))
+        questions, dev = (_questions(files, note) for files in (data.questions, data.dev))
+        yield TrainingData(
+            corpus, _with_indexed_gold(corpus, questions, data, note), _with_indexed_gold(corpus, dev, data, note)
+        )
 
 
 @contextmanager
-def corpus_of(data: Data) -> Iterator[Corpus]:
+def open_corpus(data: DataConfig) -> Iterator[Corpus]:
     """The index alone, its questions unread. Raises `ConfigError` for a file that names none."""
     from context_agent.retrieval.chroma import ChromaCorpus
     from context_agent.retrieval.rerankers import load_reranker
 
     if data.path is None and data.url is None:
-        raise ConfigError("name the index: data.path (a folder of `ctx1 index`) or data.url")
+        raise ConfigError("the run file names no index: set data.path (a folder of `ctx1 index`) or data.url")
     with ChromaCorpus.open(
         data.path,
         url=data.url,
@@ -97,16 +110,18 @@ def corpus_of(data: Data) -> Iterator[Corpus]:
         yield corpus
 
 
-def lessons(run: Run, renderer: TokenRenderer, note: Note, world: Gym | None = None) -> Iterator[Row]:
-    """The rows of a folder's kept trajectories, or of a world's teacher, one episode in memory at a time.
+def demonstration_rows(
+    run: RunConfig, renderer: TokenRenderer, note: Notify, world: ToyEnvironment | None = None
+) -> Iterator[TrainingRow]:
+    """The rows of stored trajectories, or of the expert in a toy environment; one episode is in memory at a time.
 
     An episode that cannot be read is told and left out; raises `DataError` where no file is there.
     """
     skipped = 0
-    for trajectory in _taught(run, renderer, world) if world is not None else _stored(run):
+    for trajectory in _expert_trajectories(run, renderer, world) if world is not None else _stored_trajectories(run):
         try:
-            whole = read(trajectory) if isinstance(trajectory, Path) else trajectory
-            yield from taught(whole, renderer)
+            episode = read(trajectory) if isinstance(trajectory, Path) else trajectory
+            yield from demonstrated_rows(episode, renderer)
         except ContextAgentError as error:
             skipped += 1
             note(f"left out: {error}")
@@ -114,65 +129,112 @@ def lessons(run: Run, renderer: TokenRenderer, note: Note, world: Gym | None = N
         note(f"{skipped} trajectories could not be made into rows")
 
 
-def _stored(run: Run) -> Iterator[Path]:
+def _stored_trajectories(run: RunConfig) -> Iterator[Path]:
     if run.data.trajectories is None:
-        raise ConfigError("name a folder of trajectories: data.trajectories (ctx1 synth trajectories makes one)")
+        raise ConfigError(
+            "the run file names no trajectories: set data.trajectories to a folder of `ctx1 synth trajectories`"
+        )
     folder = Path(run.data.trajectories)
-    folder = folder / KEPT if (folder / KEPT).is_dir() else folder
+    folder = folder / KEPT_FOLDER if (folder / KEPT_FOLDER).is_dir() else folder
     files = sorted(folder.glob("*.jsonl"))
     if not files:
-        raise DataError(f"there is no trajectory in {folder}: `ctx1 synth trajectories` makes them")
+        raise DataError(f"{folder} contains no trajectory: create some with `ctx1 synth trajectories`")
     yield from files
 
 
-def _taught(run: Run, renderer: TokenRenderer, world: Gym) -> Iterator[Trajectory]:
-    """Episodes of the teachers of a world and of its others, each in turn, under ids that say which they are."""
+def _expert_trajectories(run: RunConfig, renderer: TokenRenderer, world: ToyEnvironment) -> Iterator[Trajectory]:
+    """Episodes of the experts of all environments, in turn."""
     worlds = (world, *world.others)
-    agents = [_teaching(run, renderer, one) for one in worlds]
-    for first in range(0, run.sft.lessons, LESSONS_AT_ONCE * len(worlds)):
-        for place, (agent, one) in enumerate(zip(agents, worlds, strict=True)):
-            asked = one.questions["train"]
-            numbers = range(first + place, min(first + LESSONS_AT_ONCE * len(worlds), run.sft.lessons), len(worlds))
+    agents = [_expert_agent(run, renderer, world) for world in worlds]
+    for first in range(0, run.sft.demonstrations, EPISODES_AT_ONCE * len(worlds)):
+        for index, (agent, environment) in enumerate(zip(agents, worlds, strict=True)):
+            questions = environment.questions["train"]
+            numbers = range(
+                first + index, min(first + EPISODES_AT_ONCE * len(worlds), run.sft.demonstrations), len(worlds)
+            )
             yield from asyncio.run(
-                _played(agent, [(asked[n // len(worlds) % len(asked)], run.seed + n) for n in numbers])
+                _play_questions(agent, [(questions[n // len(worlds) % len(questions)], run.seed + n) for n in numbers])
             )
 
 
-def _teaching(run: Run, renderer: TokenRenderer, world: Gym) -> SearchAgent:
-    """A teacher in the run's harness; where that has a swarm, one that leads, with careless sub-agents."""
-    asked, counter = world.questions["train"], PromptCounter(renderer)
+def _expert_agent(run: RunConfig, renderer: TokenRenderer, world: ToyEnvironment) -> SearchAgent:
+    """An expert in the run's harness; with a swarm it leads noisy sub-agents."""
+    questions, counter = world.questions["train"], PromptCounter(renderer)
     breadth = run.episodes.swarm
-    led = Teacher(asked, world.titles, LED, counter)
+    led = NoisyExpert(questions, world.titles, SUBAGENT_NOISE, counter)
     return SearchAgent(
         world.corpus,
-        Teacher(asked, world.titles, LEADING if breadth else None, counter),
-        profile=run.episodes.harness(run.model.renderer),
+        NoisyExpert(questions, world.titles, LEADING_NOISE if breadth else None, counter),
+        profile=episode_profile(run),
         budget=run.episodes.budget,
         swarm=Swarm(breadth=breadth, policy=led) if breadth else None,
     )
 
 
-async def _played(agent: SearchAgent, asked: Sequence[tuple[Question, int]]) -> list[Trajectory]:
-    searches = [agent.asearch(one.question, question_id=one.id, seed=seed) for one, seed in asked]
+async def _play_questions(agent: SearchAgent, seeded_questions: Sequence[tuple[Question, int]]) -> list[Trajectory]:
+    searches = [
+        agent.asearch(question.question, question_id=question.id, seed=seed) for question, seed in seeded_questions
+    ]
     results = await asyncio.gather(*searches)
-    return [one for result in results for one in (*result.trajectories, *result.searchers)]
+    return [question for result in results for question in (*result.trajectories, *result.searchers)]
 
 
-def _questions(files: Sequence[str], note: Note) -> list[Question]:
+def _questions(files: Sequence[str], note: Notify) -> list[Question]:
     problems: list[str] = []
-    found = [question for file in files for question in load_questions(file, problems=problems)]
+    questions = [question for file in files for question in load_questions(file, problems=problems)]
     for problem in problems:
         note(f"left out: {problem}")
-    return found
+    return questions
 
 
-def _findable(corpus: Corpus, asked: Sequence[Question], data: Data, note: Note) -> list[Question]:
+def _with_indexed_gold(corpus: Corpus, questions: Sequence[Question], data: DataConfig, note: Notify) -> list[Question]:
     """The questions whose gold can be found. Raises `DataError` unless the others are to be dropped."""
-    lost: MissingGold = missing_gold(corpus, asked)
+    lost: MissingGold = missing_gold(corpus, questions)
     if lost and data.missing_gold == "refuse":
         raise DataError(
-            f"{lost}. No episode could find that: index the documents, or set data.missing_gold to drop such questions"
+            f"{lost}. No episode can retrieve it: index the documents, or set data.missing_gold to drop these questions"
         )
     if lost:
-        note(f"{len(lost.questions)} of {len(asked)} questions dropped: {lost}")
-    return [one for one in asked if one.id not in lost.questions]
+        note(f"{len(lost.questions)} of {len(questions)} questions dropped: {lost}")
+    return [question for question in questions if question.id not in lost.questions]
+
+
+def episode_profile(run: RunConfig) -> Profile:
+    """The profile that the run's episodes use."""
+    profile = words.words_profile() if run.model.renderer is RendererKind.WORDS else named_profile(run.episodes.profile)
+    return replace(profile, search_limit=run.episodes.shown) if run.episodes.shown else profile
+
+
+def build_agent(
+    run: RunConfig,
+    corpus: Corpus,
+    engine: Engine,
+    renderer: TokenRenderer,
+    *,
+    temperature: float,
+    top_p: float | None = None,
+    prunes: bool = True,
+    searchers: Engine | None = None,
+) -> SearchAgent:
+    """An agent with the run's profile, window and limits, sampling at that temperature; close it.
+
+    Without `prunes` the policy's edits of its context are not carried out. `searchers` samples in sub-agents, by
+    default the same engine.
+    """
+    episodes = run.episodes
+    top_p = run.engine.top_p if top_p is None else top_p
+
+    def sampled(engine: Engine) -> Policy:
+        return TokenPolicy(engine, renderer, temperature=temperature, top_p=top_p, max_tokens=run.engine.max_tokens)
+
+    policy = sampled(engine) if prunes else ControlledPolicy(sampled(engine), strategy("none"), "none")
+    theirs = None if searchers is None else sampled(searchers)
+    return SearchAgent(
+        corpus,
+        policy,
+        profile=episode_profile(run),
+        budget=episodes.budget,
+        limits=Limits(turns=episodes.turns, seconds=episodes.seconds, calls=episodes.calls),
+        workers=episodes.workers,
+        swarm=Swarm(breadth=episodes.swarm, policy=theirs) if episodes.swarm else None,
+    )

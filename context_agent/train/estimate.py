@@ -1,7 +1,7 @@
-"""What a run will need: memory of a GPU, and time of a step. Arithmetic on the model's shape; no torch, no download.
+"""Estimates the GPU memory and the cost of a training step from the model's shape. No torch, no download.
 
-The formulae leave out what only a measurement knows (the allocator's fragments, kernels' workspaces); `SLACK` stands
-for that. Gigabytes are 10^9 bytes, as GPU makers count.
+The formulas leave out what only a measurement can tell (allocator fragmentation, kernel workspaces); `SLACK` stands for
+that. Gigabytes are 10^9 bytes, as GPU makers count.
 """
 
 from __future__ import annotations
@@ -13,8 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from context_agent.errors import ConfigError
-from context_agent.train.config import Run
-from context_agent.train.sections import Lora
+from context_agent.train.config import LoraConfig, RunConfig
 
 GB = 1e9
 SLACK = 0.08
@@ -27,7 +26,7 @@ BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
 
 
 @dataclass(frozen=True, slots=True)
-class Shape:
+class ModelShape:
     """What of a model's configuration decides its size. `experts` of 1 is a dense model."""
 
     hidden: int
@@ -73,23 +72,23 @@ class Shape:
     def cached(self, tokens: float) -> float:
         """Numbers that the key-value cache holds for a sequence; a windowed layer keeps its window."""
         windowed = self.layers // 2 if self.window else 0
-        held = (self.layers - windowed) * tokens + windowed * min(tokens, self.window)
-        return 2.0 * self.kv_heads * self.head * held
+        retained = (self.layers - windowed) * tokens + windowed * min(tokens, self.window)
+        return 2.0 * self.kv_heads * self.head * retained
 
 
 KNOWN = {
-    "openai/gpt-oss-20b": Shape(2880, 24, 64, 8, 64, 2880, 201_088, 32, 4, False, True, True, 128),
-    "openai/gpt-oss-120b": Shape(2880, 36, 64, 8, 64, 2880, 201_088, 128, 4, False, True, True, 128),
-    "Qwen/Qwen3-4B": Shape(2560, 36, 32, 8, 128, 9728, 151_936, tied=True),
-    "Qwen/Qwen3-4B-Instruct-2507": Shape(2560, 36, 32, 8, 128, 9728, 151_936, tied=True),
-    "Qwen/Qwen3-1.7B": Shape(2048, 28, 16, 8, 128, 6144, 151_936, tied=True),
-    "Qwen/Qwen3-0.6B": Shape(1024, 28, 16, 8, 128, 3072, 151_936, tied=True),
+    "openai/gpt-oss-20b": ModelShape(2880, 24, 64, 8, 64, 2880, 201_088, 32, 4, False, True, True, 128),
+    "openai/gpt-oss-120b": ModelShape(2880, 36, 64, 8, 64, 2880, 201_088, 128, 4, False, True, True, 128),
+    "Qwen/Qwen3-4B": ModelShape(2560, 36, 32, 8, 128, 9728, 151_936, tied=True),
+    "Qwen/Qwen3-4B-Instruct-2507": ModelShape(2560, 36, 32, 8, 128, 9728, 151_936, tied=True),
+    "Qwen/Qwen3-1.7B": ModelShape(2048, 28, 16, 8, 128, 6144, 151_936, tied=True),
+    "Qwen/Qwen3-0.6B": ModelShape(1024, 28, 16, 8, 128, 3072, 151_936, tied=True),
 }
 """Shapes as in the `config.json` that these models are published with."""
 
 
 @dataclass(frozen=True, slots=True)
-class Memory:
+class MemoryEstimate:
     """Bytes by part, on one GPU of the trainer and on one of the server's (or the same, where it is shared)."""
 
     parts: Mapping[str, float]
@@ -104,7 +103,7 @@ class Memory:
 
 
 @dataclass(frozen=True, slots=True)
-class Cost:
+class StepCost:
     """Of one step of rollouts with its substeps. Seconds are None where no rate is given."""
 
     episodes: int
@@ -123,12 +122,12 @@ class Cost:
 
 
 @dataclass(frozen=True, slots=True)
-class Estimate:
+class RunEstimate:
     """Of a whole run."""
 
-    shape: Shape
-    memory: Memory
-    cost: Cost
+    shape: ModelShape
+    memory: MemoryEstimate
+    cost: StepCost
     steps: int
     room: float | None
     """Bytes of a GPU, where the file says."""
@@ -139,7 +138,7 @@ class Estimate:
         parts = ", ".join(f"{name} {size / GB:.1f}" for name, size in self.memory.parts.items() if size >= GB / 20)
         server = ", ".join(f"{name} {size / GB:.1f}" for name, size in self.memory.server.items())
         where = "on the same GPU" if self.memory.shared else "on each of its GPUs"
-        found = [
+        result = [
             f"model: {self.shape.parameters / 1e9:.3g} billion weights, {self.shape.active / 1e9:.3g} active",
             f"memory of a training GPU: {self.memory.peak / GB:.1f} GB ({parts or 'next to nothing'})",
             *([f"memory of the server, {where}: {server} GB"] if server else []),
@@ -148,13 +147,13 @@ class Estimate:
         ]
         if self.room is not None:
             verdict = "fits" if self.memory.peak <= self.room else "DOES NOT FIT"
-            found.insert(2, f"{verdict} in {self.room / GB:.0f} GB")
+            result.insert(2, f"{verdict} in {self.room / GB:.0f} GB")
         if (seconds := cost.seconds) is not None:
             hours = seconds * self.steps / 3600
-            found.append(f"time of a step: {seconds / 60:.1f} minutes; of {self.steps} steps: {hours:.1f} hours")
+            result.append(f"time of a step: {seconds / 60:.1f} minutes; of {self.steps} steps: {hours:.1f} hours")
         else:
-            found.append("time: give expected.sampled_per_second and expected.trained_per_second, as measured")
-        return found
+            result.append("time: give expected.sampled_per_second and expected.trained_per_second, as measured")
+        return result
 
     def to_json(self) -> dict[str, Any]:
         """As plain data; bytes and seconds."""
@@ -174,15 +173,15 @@ class Estimate:
         }
 
 
-def report(run: Run, config: str | Path | None = None) -> Estimate:
+def estimate_run(run: RunConfig, config: str | Path | None = None) -> RunEstimate:
     """The estimate of a run. `config` is a model's `config.json`. Raises `ConfigError` for a shape not known."""
     shape = shape_of(run, config)
-    needs = memory(run, shape, ranks=max(1, run.expected.gpus), sharded=run.expected.sharded)
+    needs = memory_needs(run, shape, ranks=max(1, run.expected.gpus), sharded=run.expected.sharded)
     room = None if run.expected.gpu_memory is None else run.expected.gpu_memory * GB
-    return Estimate(shape, needs, cost(run, shape), run.rollouts.steps, room)
+    return RunEstimate(shape, needs, step_cost(run, shape), run.rollouts.steps, room)
 
 
-def shape_of(run: Run, config: str | Path | None = None) -> Shape:
+def shape_of(run: RunConfig, config: str | Path | None = None) -> ModelShape:
     """The shape of the run's model: from a `config.json`, a tiny model's settings, a local folder, or `KNOWN`.
 
     Raises `ConfigError` for a model of which none of these is at hand.
@@ -200,7 +199,7 @@ def shape_of(run: Run, config: str | Path | None = None) -> Shape:
     return KNOWN[run.model.name]
 
 
-def memory(run: Run, shape: Shape, *, ranks: int = 1, sharded: bool = False) -> Memory:
+def memory_needs(run: RunConfig, shape: ModelShape, *, ranks: int = 1, sharded: bool = False) -> MemoryEstimate:
     """What the trainer and the sampling server hold.
 
     `sharded` spreads weights, gradients and states over the ranks (ZeRO stage 3, FSDP2); else each rank has them all,
@@ -208,15 +207,17 @@ def memory(run: Run, shape: Shape, *, ranks: int = 1, sharded: bool = False) -> 
     `expected.server_sequences` episodes at their fullest.
     """
     width = BYTES[run.model.dtype]
-    trained = adapters(shape, run.model.lora) if run.model.lora else shape.parameters
+    trained = adapter_parameters(shape, run.model.lora) if run.model.lora else shape.parameters
     over = ranks if sharded else 1
     parts = {
         "weights": shape.parameters * width / over,
         "adapters": trained * 4 / over if run.model.lora else 0.0,
         "gradients": trained * (4 if run.model.lora else width) / over,
         "optimiser": trained * (8 if run.model.lora or width == 4 else STATE_BYTES) / over,
-        "activations": activations(shape, longest(run), width, run.model.attention, run.model.gradient_checkpointing),
-        "logits": logits(shape, longest(run)),
+        "activations": activation_bytes(
+            shape, longest_row(run), width, run.model.attention, run.model.gradient_checkpointing
+        ),
+        "logits": logit_bytes(shape, longest_row(run)),
     }
     if run.model.lora and run.model.lora.parameters:
         # PEFT adds the product to a stack's weights anew: the product, the sum and its gradient, a layer at a time.
@@ -224,21 +225,21 @@ def memory(run: Run, shape: Shape, *, ranks: int = 1, sharded: bool = False) -> 
     if run.loss.kl and not run.model.lora:
         parts["reference"] = shape.parameters * width / over
     if run.engine.kind == "transformers":
-        cache = run.engine.batch * shape.cached(longest(run)) * width
-        if run.overlap is not None:
+        cache = run.engine.batch * shape.cached(longest_row(run)) * width
+        if run.async_rollouts is not None:
             parts["sampler's copy"] = trained * (4.0 if run.model.lora else width)
-        return Memory({**parts, "sampling cache": cache}, {}, shared=False)
-    cache = run.expected.server_sequences * shape.cached(min(run.expected.row_tokens, longest(run))) * 2
+        return MemoryEstimate({**parts, "sampling cache": cache}, {}, shared=False)
+    cache = run.expected.server_sequences * shape.cached(min(run.expected.row_tokens, longest_row(run))) * 2
     server = {"weights": float(shape.parameters * 2), "cache": cache}
-    return Memory(parts, server, shared=run.expected.server_gpus == 0)
+    return MemoryEstimate(parts, server, shared=run.expected.server_gpus == 0)
 
 
-def longest(run: Run) -> int:
+def longest_row(run: RunConfig) -> int:
     """Ids of the longest row that is expected: the whole window, unless the file says less."""
     return run.expected.longest_row or run.episodes.window
 
 
-def adapters(shape: Shape, lora: Lora) -> int:
+def adapter_parameters(shape: ModelShape, lora: LoraConfig) -> int:
     """Weights of the adapters: rank times inputs plus outputs of each matrix (arXiv 2106.09685), per expert."""
     queries, keys = shape.heads * shape.head, shape.kv_heads * shape.head
     widths = {
@@ -256,7 +257,7 @@ def adapters(shape: Shape, lora: Lora) -> int:
     return shape.layers * lora.rank * each
 
 
-def activations(shape: Shape, tokens: int, width: int, attention: str | None, checkpointed: bool) -> float:
+def activation_bytes(shape: ModelShape, tokens: int, width: int, attention: str | None, checkpointed: bool) -> float:
     """Bytes for one row's backward pass.
 
     Checkpointed (arXiv 1604.06174): each layer's input, and all of one layer while it is run again. A layer: about 4
@@ -266,22 +267,22 @@ def activations(shape: Shape, tokens: int, width: int, attention: str | None, ch
     hidden = tokens * shape.hidden
     heads = 2 * tokens * (shape.heads + 2 * shape.kv_heads) * shape.head
     inner = 3 * tokens * shape.inner * min(shape.chosen, shape.experts)
-    scores = 2 * score_matrix(shape, tokens, width) / width if attention in (None, "eager") else 0.0
+    scores = 2 * attention_score_bytes(shape, tokens, width) / width if attention in (None, "eager") else 0.0
     layer = (4 * hidden + heads + inner + scores) * width
     return float(hidden * width * shape.layers + layer if checkpointed else layer * shape.layers)
 
 
-def score_matrix(shape: Shape, tokens: int, width: int) -> float:
+def attention_score_bytes(shape: ModelShape, tokens: int, width: int) -> float:
     """Bytes of a layer's attention scores where they are held whole: quadratic in the row."""
     return float(shape.heads * tokens * tokens * width)
 
 
-def logits(shape: Shape, tokens: int) -> float:
+def logit_bytes(shape: ModelShape, tokens: int) -> float:
     """Bytes of the tile of logits, and of its gradient, that the fused output layer holds at a time (32 bits)."""
     return float(2 * 4 * min(tokens, LOGIT_ROWS) * min(shape.vocabulary, LOGIT_WIDTH))
 
 
-def cost(run: Run, shape: Shape) -> Cost:
+def step_cost(run: RunConfig, shape: ModelShape) -> StepCost:
     """A step's tokens and time. Floating-point operations: 2 a weight and sampled token, 8 a trained one.
 
     6 for forward and backward (arXiv 2001.08361, section 2.1) and 2 more for running the forward pass again.
@@ -292,17 +293,17 @@ def cost(run: Run, shape: Shape) -> Cost:
     times = [None if rate is None else count / rate for count, rate in zip((sampled, trained), rates, strict=True)]
     again = 2 if run.model.gradient_checkpointing else 0
     flops = shape.active * (2.0 * sampled + (6 + again) * trained)
-    return Cost(episodes, sampled, trained, times[0], times[1], flops)
+    return StepCost(episodes, sampled, trained, times[0], times[1], flops)
 
 
-def _tiny(run: Run) -> Shape:
+def _tiny(run: RunConfig) -> ModelShape:
     """As `train.tiny.tiny_config` makes it. A vocabulary of words is some hundreds."""
     tiny = run.model.tiny
     assert tiny is not None
     vocabulary = 320 if run.data.world is not None else 2_048
     heads = tiny.hidden // 32
     chosen = min(2, tiny.experts)
-    return Shape(
+    return ModelShape(
         tiny.hidden,
         tiny.layers,
         2 * heads,
@@ -318,14 +319,14 @@ def _tiny(run: Run) -> Shape:
     )
 
 
-def _read(path: Path) -> Shape:
+def _read(path: Path) -> ModelShape:
     try:
         data: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
         data = data.get("text_config", data)
         heads, hidden = int(data["num_attention_heads"]), int(data["hidden_size"])
         experts = int(data.get("num_local_experts") or data.get("num_experts") or 1)
         oss = data.get("model_type") == "gpt_oss"
-        return Shape(
+        return ModelShape(
             hidden=hidden,
             layers=int(data["num_hidden_layers"]),
             heads=heads,

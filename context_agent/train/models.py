@@ -1,21 +1,24 @@
-"""The model of a run with its tokenizer and renderer, loaded or made."""
+"""Loads a run's model with its tokenizer and renderer, and the frozen model of sub-agents."""
 
 from __future__ import annotations
 
 import random
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 from context_agent.errors import ConfigError, MissingExtraError
+from context_agent.policies.engines.protocol import Engine
+from context_agent.policies.engines.transformers import TransformersEngine
 from context_agent.policies.renderers.harmony import HarmonyRenderer
 from context_agent.policies.renderers.protocol import TokenRenderer
 from context_agent.policies.renderers.template import TemplateRenderer
 from context_agent.policies.renderers.vocabulary import TokenizerVocabulary
-from context_agent.train.config import Run
-from context_agent.train.data import texts_of
-from context_agent.train.demo.gym import Gym
-from context_agent.train.demo.spelling import Words
-from context_agent.train.sections import Model, Rendering
+from context_agent.train.config import ModelConfig, RendererKind, RunConfig
+from context_agent.train.data import environment_texts
+from context_agent.train.demo.environment import ToyEnvironment
+from context_agent.train.demo.words import WordRenderer
 
 try:
     import torch
@@ -28,7 +31,7 @@ _mxfp4: Any = getattr(transformers, "Mxfp4Config", None)
 
 
 @dataclass(frozen=True, slots=True)
-class Loaded:
+class LoadedModel:
     """A model and how it is spoken to. `tokenizer` saves and pads; `renderer` is what prompts are made by.
 
     `adapter` is the description of LoRA adapters to train, None where all weights are trained, or where the model came
@@ -41,49 +44,49 @@ class Loaded:
     adapter: Any = None
 
 
-def load(run: Run, world: Gym | None = None) -> Loaded:
+def load_model(run: RunConfig, world: ToyEnvironment | None = None) -> LoadedModel:
     """The run's model. Raises `ConfigError` for one that cannot be loaded, or whose tokenizer is another model's."""
     if run.threads:
         torch.set_num_threads(run.threads)
-    tokenizer, renderer = spoken(run, world)
+    tokenizer, renderer = load_renderer(run, world)
     random.seed(run.seed)
     torch.manual_seed(run.seed)
-    model = _tiny(run, tokenizer) if run.model.tiny is not None else _named(run.model)
+    model = _tiny(run, tokenizer) if run.model.tiny is not None else _load_named(run.model)
     size = model.config.get_text_config().vocab_size
     if len(tokenizer) > size:
         raise ConfigError(
             f"the tokenizer has {len(tokenizer)} tokens, the model {size}: "
             f"{run.model.name or 'the tiny model'} was trained with another one"
         )
-    if run.model.name and run.model.renderer is Rendering.WORDS:
+    if run.model.name and run.model.renderer is RendererKind.WORDS:
         _check_words(run.model.name, tokenizer)
     if run.model.adapter:
-        return Loaded(_adapted(model, run.model.adapter), tokenizer, renderer)
-    return Loaded(model, tokenizer, renderer, lora(run.model))
+        return LoadedModel(_with_adapter(model, run.model.adapter), tokenizer, renderer)
+    return LoadedModel(model, tokenizer, renderer, lora_adapter(run.model))
 
 
-def frozen(chosen: Model, folder: str, tokenizer: Any) -> Any:
+def load_frozen(chosen: ModelConfig, folder: str, tokenizer: Any) -> Any:
     """The model in that folder, which stays as it is and is spoken to as the run's own. Raises `ConfigError`."""
-    if chosen.renderer is Rendering.WORDS:
+    if chosen.renderer is RendererKind.WORDS:
         _check_words(folder, tokenizer)
-    return _named(chosen.model_copy(update={"name": folder, "revision": None})).eval().requires_grad_(False)
+    return _load_named(chosen.model_copy(update={"name": folder, "revision": None})).eval().requires_grad_(False)
 
 
-def spoken(run: Run, world: Gym | None = None) -> tuple[Any, TokenRenderer]:
+def load_renderer(run: RunConfig, world: ToyEnvironment | None = None) -> tuple[Any, TokenRenderer]:
     """The tokenizer as transformers has it, and the renderer. Loads no weights."""
     chosen = run.model
-    if chosen.renderer is Rendering.WORDS:
+    if chosen.renderer is RendererKind.WORDS:
         assert world is not None
-        words = Words(texts_of(world, swarm=bool(run.episodes.swarm)))
+        words = WordRenderer(environment_texts(world, swarm=bool(run.episodes.swarm)))
         return words.tokenizer(), words
     tokenizer = _tokenizer(chosen)
-    if chosen.renderer is Rendering.TEMPLATE:
+    if chosen.renderer is RendererKind.TEMPLATE:
         return tokenizer, TemplateRenderer(tokenizer, name=chosen.name)
     vocabulary = TokenizerVocabulary(tokenizer) if chosen.tiny is not None else None
     return tokenizer, HarmonyRenderer(vocabulary, effort=chosen.reasoning_effort, parallel=chosen.parallel)
 
 
-def lora(chosen: Model) -> Any:
+def lora_adapter(chosen: ModelConfig) -> Any:
     """PEFT's description of the adapters. Without dropout, which the stacked experts' parameters do not take."""
     if chosen.lora is None:
         return None
@@ -101,8 +104,8 @@ def lora(chosen: Model) -> Any:
     )
 
 
-def _tokenizer(chosen: Model) -> Any:
-    from context_agent.train.tiny import CHAT_TEMPLATE, for_transformers, own_tokenizer
+def _tokenizer(chosen: ModelConfig) -> Any:
+    from context_agent.train.demo.tiny_model import CHAT_TEMPLATE, for_transformers, own_tokenizer
 
     if chosen.tiny is not None:
         tokenizer = for_transformers(own_tokenizer())
@@ -114,8 +117,8 @@ def _tokenizer(chosen: Model) -> Any:
         raise ConfigError(f"the tokenizer of {chosen.name!r} cannot be loaded: {error}") from error
 
 
-def _tiny(run: Run, tokenizer: Any) -> Any:
-    from context_agent.train.tiny import tiny_config
+def _tiny(run: RunConfig, tokenizer: Any) -> Any:
+    from context_agent.train.demo.tiny_model import tiny_config
 
     tiny = run.model.tiny
     assert tiny is not None
@@ -132,7 +135,7 @@ def _tiny(run: Run, tokenizer: Any) -> Any:
     return transformers.GptOssForCausalLM(config).to(getattr(torch, run.model.dtype))
 
 
-def _named(chosen: Model) -> Any:
+def _load_named(chosen: ModelConfig) -> Any:
     options: dict[str, Any] = {"dtype": getattr(torch, chosen.dtype), "revision": chosen.revision}
     if chosen.attention is not None:
         options["attn_implementation"] = chosen.attention
@@ -151,7 +154,7 @@ def _check_words(folder: str, tokenizer: Any) -> None:
         raise ConfigError(f"{folder} was trained on another world than data.world describes: their vocabularies differ")
 
 
-def _adapted(model: Any, folder: str) -> Any:
+def _with_adapter(model: Any, folder: str) -> Any:
     try:
         from peft import PeftModel
 
@@ -160,3 +163,23 @@ def _adapted(model: Any, folder: str) -> Any:
         raise MissingExtraError("peft", "train") from None
     except (OSError, ValueError) as error:
         raise ConfigError(f"the adapters in {folder!r} cannot be loaded: {error}") from error
+
+
+BATCH_WAIT = 0.05
+"""Seconds in which the sub-agents of a batch of orchestrators ask."""
+
+
+@contextmanager
+def subagent_engine(run: RunConfig, tokenizer: Any) -> Iterator[Engine | None]:
+    """The engine that samples in sub-agents, by weights that stay; None where they have the policy's own."""
+    folder = run.episodes.searchers
+    if folder is None:
+        yield None
+        return
+    # It is not told how many are at work: each turn of all sub-agents begins when the orchestrators' batch is done.
+    model = load_frozen(run.model, folder, tokenizer)
+    engine = TransformersEngine(model, name=folder, most=run.engine.batch, version="0", wait=BATCH_WAIT)
+    try:
+        yield engine
+    finally:
+        engine.close()

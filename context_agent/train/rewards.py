@@ -1,20 +1,28 @@
-"""The reward of an episode, term by term. Pure functions of what the unedited record says; standard library only.
+"""The reward of an episode: what is measured of its unedited record, and the terms of the reward.
 
 Context-1, section 3: `r = clamp(0.7 F_beta + 0.3 r_trajectory + r_answer - p_prune - p_turn, floor, r_before)`.
-A term is a function from an `Outcome` to a number; `Rewards` says which count and for how much. What the report does
-not name (diversity, prune accuracy, parallel calls, a judge, mistakes, decay) is there too, and off unless it is given
-a weight.
+`measure_outcome` is the only function that reads an episode. A term is a function from an `EpisodeOutcome` to a number;
+`RewardConfig` has the weights. Terms that the report does not name (diversity, prune accuracy, parallel calls, a judge,
+mistakes, decay) have weight 0 by default.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, fields
 from enum import StrEnum
 from math import isfinite
 
 from context_agent.errors import ConfigError, DataError
+from context_agent.eval import metrics
+from context_agent.eval.gold import Gold, gold_of, holds, judgeable
 from context_agent.eval.metrics import f_beta
+from context_agent.eval.replay import Replay
+from context_agent.harness.episode import StopReason
+from context_agent.harness.trajectory import ToolResult, Trajectory
+from context_agent.pruning.view import Block
+from context_agent.questions import Question
 
 
 class Ending(StrEnum):
@@ -29,7 +37,7 @@ class Ending(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class EpisodeOutcome:
     """What an episode came to. Precision and recall are those of the ranking; `seen` is recall over all encountered.
 
     All three are 0 where the question has no gold (`golden` is then False). `judged` is a judge's verdict on the
@@ -60,12 +68,12 @@ class Outcome:
 
 
 @dataclass(frozen=True, slots=True)
-class Rewards:
+class RewardConfig:
     """Weights and bounds. The defaults are the report's; a weight of 0 leaves a term out.
 
     `beta` weighs recall `beta**2` times; a curriculum lowers it (`annealed`). `floor` is what any finished episode gets
     at least, `malformed` and `cut` what the others get instead of all terms (a format error cost -0.5 in the published
-    baseline; for a cut episode nothing is published). `gamma` is the decay by step (`by_step`).
+    baseline; for a cut episode nothing is published). `gamma` is the decay by step (`rows.decay`).
     """
 
     output: float = 0.7
@@ -104,7 +112,7 @@ class Rewards:
 
 
 @dataclass(frozen=True, slots=True)
-class Reward:
+class EpisodeRewardTerms:
     """The sum, what it was before penalties, and every term as it counted: weighted, penalties negative."""
 
     total: float
@@ -112,27 +120,27 @@ class Reward:
     terms: Mapping[str, float]
 
 
-def f_output(outcome: Outcome, settings: Rewards) -> float:
+def f_output(outcome: EpisodeOutcome, settings: RewardConfig) -> float:
     """F-beta of the ranked documents (or facts)."""
     return f_beta(outcome.precision, outcome.recall, settings.beta)
 
 
-def seen_gold(outcome: Outcome, settings: Rewards) -> float:
+def trajectory_recall(outcome: EpisodeOutcome, settings: RewardConfig) -> float:
     """Recall over everything encountered, pruned or not. Without it a policy collapses to one broad search."""
     return outcome.seen
 
 
-def found_answer(outcome: Outcome, settings: Rewards) -> float:
+def answer_found(outcome: EpisodeOutcome, settings: RewardConfig) -> float:
     """1 where a retrieved chunk holds the answer. Without it topical documents suffice."""
     return float(bool(outcome.answered))
 
 
-def accurate_pruning(outcome: Outcome, settings: Rewards) -> float:
+def accurate_pruning(outcome: EpisodeOutcome, settings: RewardConfig) -> float:
     """Share of the pruned chunks that are not gold; 0 where nothing was pruned, or no gold is known."""
     return 1 - outcome.pruned_gold / outcome.pruned if outcome.pruned and outcome.golden else 0.0
 
 
-def diverse_queries(outcome: Outcome, settings: Rewards) -> float:
+def diverse_queries(outcome: EpisodeOutcome, settings: RewardConfig) -> float:
     """1 less the mean, over all queries but the first, of the largest Jaccard similarity to an earlier one's words."""
     words = [frozenset(query.lower().split()) for query in outcome.queries]
     if len(words) < 2:
@@ -141,7 +149,7 @@ def diverse_queries(outcome: Outcome, settings: Rewards) -> float:
     return 1 - sum(nearest) / len(nearest)
 
 
-def parallel_calls(outcome: Outcome, settings: Rewards) -> float:
+def parallel_calls(outcome: EpisodeOutcome, settings: RewardConfig) -> float:
     """Mean calls a turn on a scale from 1 call (0) to `parallel_calls` (1)."""
     if not outcome.calls:
         return 0.0
@@ -149,12 +157,12 @@ def parallel_calls(outcome: Outcome, settings: Rewards) -> float:
     return min(1.0, max(0.0, (mean - 1) / (settings.parallel_calls - 1)))
 
 
-def judged_ranking(outcome: Outcome, settings: Rewards) -> float:
+def judged_ranking(outcome: EpisodeOutcome, settings: RewardConfig) -> float:
     """The judge's verdict; 0 where there is none, which then holds for all episodes of the question."""
     return outcome.judged or 0.0
 
 
-def repeated_prunes(outcome: Outcome, settings: Rewards) -> float:
+def repeated_prunes(outcome: EpisodeOutcome, settings: RewardConfig) -> float:
     """Per prune call beyond a streak of turns that do nothing but prune. Without it a policy prunes chunk by chunk."""
     streak = beyond = 0
     for calls in outcome.prunes:
@@ -164,23 +172,23 @@ def repeated_prunes(outcome: Outcome, settings: Rewards) -> float:
     return min(settings.prune_most, settings.prune_call * beyond)
 
 
-def many_turns(outcome: Outcome, settings: Rewards) -> float:
+def many_turns(outcome: EpisodeOutcome, settings: RewardConfig) -> float:
     """Linear from 0 at turn `turn_from` to `turn_most` at turn `turn_to`."""
     share = (outcome.turns - settings.turn_from) / (settings.turn_to - settings.turn_from)
     return settings.turn_most * min(1.0, max(0.0, share))
 
 
-def mistaken_calls(outcome: Outcome, settings: Rewards) -> float:
+def mistaken_calls(outcome: EpisodeOutcome, settings: RewardConfig) -> float:
     """Per call that could not run (Kimi-Researcher's format penalty)."""
     return min(settings.mistakes_most, settings.mistake * outcome.mistakes)
 
 
-Term = Callable[[Outcome, Rewards], float]
+Term = Callable[[EpisodeOutcome, RewardConfig], float]
 
 GAINS: Mapping[str, Term] = {
     "output": f_output,
-    "trajectory": seen_gold,
-    "answer": found_answer,
+    "trajectory": trajectory_recall,
+    "answer": answer_found,
     "prune_accuracy": accurate_pruning,
     "diversity": diverse_queries,
     "parallel": parallel_calls,
@@ -196,9 +204,9 @@ PENALTIES: Mapping[str, Term] = {
 """Terms that are taken off; their settings are their scale."""
 
 
-def reward(outcome: Outcome, settings: Rewards | None = None) -> Reward:
+def compute_reward(outcome: EpisodeOutcome, settings: RewardConfig | None = None) -> EpisodeRewardTerms:
     """The episode's reward. Raises `DataError` where a measure is not finite."""
-    settings = settings or Rewards()
+    settings = settings or RewardConfig()
     gains = {name: getattr(settings, name) * term(outcome, settings) for name, term in GAINS.items()}
     penalties = {name: -term(outcome, settings) for name, term in PENALTIES.items()}
     terms = gains | penalties
@@ -207,15 +215,10 @@ def reward(outcome: Outcome, settings: Rewards | None = None) -> Reward:
         raise DataError(f"a reward of {before}: recall {outcome.recall}, precision {outcome.precision}")
     match outcome.ending:
         case Ending.MALFORMED:
-            return Reward(settings.malformed, before, terms)
+            return EpisodeRewardTerms(settings.malformed, before, terms)
         case Ending.CUT:
-            return Reward(settings.cut, before, terms)
-    return Reward(max(settings.floor, min(before + sum(penalties.values()), before)), before, terms)
-
-
-def by_step(total: float, steps: int, gamma: float) -> list[float]:
-    """The reward that each of an episode's steps gets: `r * gamma**(T - i)` at step i of T (Kimi-Researcher)."""
-    return [total * gamma ** (steps - step) for step in range(1, steps + 1)]
+            return EpisodeRewardTerms(settings.cut, before, terms)
+    return EpisodeRewardTerms(max(settings.floor, min(before + sum(penalties.values()), before)), before, terms)
 
 
 def annealed(start: float, end: float, progress: float) -> float:
@@ -223,6 +226,75 @@ def annealed(start: float, end: float, progress: float) -> float:
     return start + (end - start) * min(1.0, max(0.0, progress))
 
 
-def _jaccard(one: frozenset[str], other: frozenset[str]) -> float:
-    union = len(one | other)
-    return len(one & other) / union if union else 1.0
+def _jaccard(first: frozenset[str], second: frozenset[str]) -> float:
+    union = len(first | second)
+    return len(first & second) / union if union else 1.0
+
+
+ENDINGS = {
+    StopReason.FINISHED: Ending.FINISHED,
+    StopReason.NO_RANKING: Ending.MALFORMED,
+    StopReason.TURNS: Ending.CUT,
+    StopReason.TIME: Ending.CUT,
+    StopReason.TOKENS: Ending.CUT,
+    StopReason.WINDOW: Ending.CUT,
+}
+"""How the harness's reasons to stop read here. The others are the world's doing, and earn nothing, good or bad."""
+
+
+def is_aborted(trajectory: Trajectory) -> bool:
+    """Whether a server, the corpus or the caller ended the episode: there is nothing in it to reward."""
+    return trajectory.end is None or StopReason(trajectory.end.stop_reason) not in ENDINGS
+
+
+def measure_outcome(
+    trajectory: Trajectory, question: Question, gold: Gold | None = None, *, judged: float | None = None
+) -> EpisodeOutcome:
+    """The measures of a whole episode. `gold` is the question's in its corpus (`gold_of`), `judged` a judge's verdict.
+
+    Raises `DataError` for a spoiled episode and for a question with neither gold nor a verdict, `TrajectoryError` for a
+    record that does not replay.
+    """
+    gold = gold or gold_of(question)
+    if is_aborted(trajectory) or not (gold or judged is not None):
+        what = "was ended by something other than its policy" if is_aborted(trajectory) else "has no gold"
+        raise DataError(f"episode {trajectory.header.id}, question {question.id}: it {what}, so it has no reward")
+    assert trajectory.end is not None
+    replay = Replay(trajectory, gold)
+    returned = [event for event in trajectory.events if isinstance(event, ToolResult)]
+    relevance = [
+        gold.found_by(document.id, (chunk.id for chunk in document.chunks)) for document in trajectory.end.documents
+    ]
+    return EpisodeOutcome(
+        ending=ENDINGS[StopReason(trajectory.end.stop_reason)],
+        precision=metrics.precision_of(relevance) if gold else 0.0,
+        recall=metrics.recall_of(relevance, gold.needs) if gold else 0.0,
+        seen=metrics.recall_of([replay.seen], gold.needs) if gold else 0.0,
+        answered=_answered(returned, question.answer),
+        calls=tuple(_calls_by_turn(returned).values()),
+        prunes=_pruning_turns(returned),
+        queries=tuple(str(item.arguments["query"]) for item in returned if "query" in item.arguments),
+        pruned=len(replay.pruned),
+        pruned_gold=len(replay.pruned & replay.gold),
+        mistakes=replay.spent.mistakes,
+        golden=bool(gold),
+        judged=judged,
+    )
+
+
+def _answered(returned: Iterable[ToolResult], answer: str) -> bool | None:
+    """Whether any chunk that was shown holds the answer."""
+    if not judgeable(answer):
+        return None
+    return holds((block.body for item in returned for block in item.segments if isinstance(block, Block)), answer)
+
+
+def _calls_by_turn(returned: Iterable[ToolResult]) -> dict[int, int]:
+    """How many calls each turn made."""
+    return dict(sorted(Counter(item.turn for item in returned).items()))
+
+
+def _pruning_turns(returned: list[ToolResult]) -> tuple[int, ...]:
+    """Calls of each turn that did nothing but prune, 0 for the others."""
+    other_turns = {item.turn for item in returned if item.name != "prune_chunks"}
+    return tuple(0 if turn in other_turns else count for turn, count in _calls_by_turn(returned).items())

@@ -1,21 +1,26 @@
-"""Training rows from the calls of an episode. No torch.
+"""Training rows: built from the calls of an episode, stored, and divided into updates and forward passes. No torch.
 
-A row is one sequence for one forward pass. Calls share a row while each prompt goes on from the call before it; a
-prompt that an edit changed starts a new row. `loss_mask` marks the sampled ids. Each sampled id is in the mask of
-exactly one row, at the place where the model sampled it, behind the very ids that it was sampled on.
+A row is one sequence for one forward pass. Calls share a row while each prompt extends the call before it; a prompt
+that an edit changed starts a new row. `loss_mask` marks the sampled ids. Each sampled id is in the mask of exactly one
+row, at the position where the model sampled it, behind the very ids that it was sampled on.
+
+`write_row_folder` writes `rows.jsonl`, `rows.parquet` and, last, `rows.json` with the number of rows and the tokenizer;
+trainers read the parquet file by columns. It needs pyarrow.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import random
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from itertools import pairwise
 from pathlib import Path
+from typing import Any, Self
 
 from context_agent._support.files import open_private, private_folder
-from context_agent.errors import DataError
+from context_agent.errors import ConfigError, DataError, MissingExtraError
 from context_agent.harness.profile import Profile
 from context_agent.harness.trajectory import ActionTaken, Trajectory
 from context_agent.policies.prompt import Prompt
@@ -24,7 +29,7 @@ from context_agent.policies.token_calls import TokenCall, WholeCall, calls, expa
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class TrainingRow:
     """One sequence. The three lists are of equal length.
 
     `loss_mask` is 1 where the id was sampled, else 0. `logprobs` is the sampler's natural logarithm there, else 0.0.
@@ -52,7 +57,7 @@ class Row:
 
 
 @dataclass(slots=True)
-class _Open:
+class _GrowingRow:
     """A row that may still grow."""
 
     ids: list[int] = field(default_factory=list)
@@ -60,51 +65,55 @@ class _Open:
     logprobs: list[float] = field(default_factory=list)
     version: str = ""
 
-    def add(self, whole: WholeCall) -> None:
+    def add(self, call: WholeCall) -> None:
         """Appends what the call's prompt has beyond the row, then its output."""
-        fresh = whole.prompt[len(self.ids) :]
-        output = whole.call.output
-        self.version = _older(self.version, whole.call.version)
+        fresh = call.prompt[len(self.ids) :]
+        output = call.call.output
+        self.version = _older_version(self.version, call.call.version)
         self.ids += [*fresh, *output]
         self.mask += [0] * len(fresh) + [1] * len(output)
-        self.logprobs += [*(0.0 for _ in fresh), *whole.call.logprobs]
+        self.logprobs += [*(0.0 for _ in fresh), *call.call.logprobs]
 
 
-def _older(one: str, other: str) -> str:
+def _older_version(first: str, second: str) -> str:
     """The lower of two numbers of updates; the first where they are no such numbers."""
-    numbers = one.isdecimal() and other.isdecimal()
-    return min(one, other, key=int) if numbers else one
+    numbers = first.isdecimal() and second.isdecimal()
+    return min(first, second, key=int) if numbers else first
 
 
-def rows(made: Iterable[TokenCall], *, episode_id: str, group_id: str) -> Iterator[Row]:
+def rows_of_calls(token_calls: Iterable[TokenCall], *, episode_id: str, group_id: str) -> Iterator[TrainingRow]:
     """The rows of an episode's calls, in order. Raises `TrajectoryError` for calls that do not fit together."""
-    row: _Open | None = None
-    for whole in expand(made):
-        if row is None or not whole.extends:
+    row: _GrowingRow | None = None
+    for call in expand(token_calls):
+        if row is None or not call.extends:
             if row is not None:
-                yield Row(row.ids, row.mask, row.logprobs, episode_id, group_id, row.version)
-            row = _Open(version=whole.call.version)
-        row.add(whole)
+                yield TrainingRow(row.ids, row.mask, row.logprobs, episode_id, group_id, row.version)
+            row = _GrowingRow(version=call.call.version)
+        row.add(call)
     if row is not None:
-        yield Row(row.ids, row.mask, row.logprobs, episode_id, group_id, row.version)
+        yield TrainingRow(row.ids, row.mask, row.logprobs, episode_id, group_id, row.version)
 
 
-def rows_of(trajectory: Trajectory, *, group_id: str | None = None) -> list[Row]:
+def sampled_rows(trajectory: Trajectory, *, group_id: str | None = None) -> list[TrainingRow]:
     """The rows of an episode that a token policy played. The group defaults to the question's id, else the question.
 
     Raises `TrajectoryError` for an episode of another policy: `taught` makes rows of those.
     """
-    return list(rows(calls(trajectory), episode_id=trajectory.header.id, group_id=_group(trajectory, group_id)))
+    return list(
+        rows_of_calls(calls(trajectory), episode_id=trajectory.header.id, group_id=_group_id(trajectory, group_id))
+    )
 
 
-def taught(trajectory: Trajectory, renderer: TokenRenderer, *, group_id: str | None = None) -> list[Row]:
+def demonstrated_rows(
+    trajectory: Trajectory, renderer: TokenRenderer, *, group_id: str | None = None
+) -> list[TrainingRow]:
     """Rows that teach a model the actions of any policy's episode, as if the model had sampled them.
 
     The prompts are what the model would have been sent for the episode's views; log-probabilities are 0. The same
     row building as for sampled episodes, so supervised and reinforced training see the same sequences.
     """
-    made = _demonstrated(trajectory, renderer)
-    return list(rows(made, episode_id=trajectory.header.id, group_id=_group(trajectory, group_id)))
+    token_calls = _demonstrated(trajectory, renderer)
+    return list(rows_of_calls(token_calls, episode_id=trajectory.header.id, group_id=_group_id(trajectory, group_id)))
 
 
 def _demonstrated(trajectory: Trajectory, renderer: TokenRenderer) -> Iterator[TokenCall]:
@@ -112,50 +121,50 @@ def _demonstrated(trajectory: Trajectory, renderer: TokenRenderer) -> Iterator[T
     actions = (event for event in trajectory.events if isinstance(event, ActionTaken))
     for view, event in zip(trajectory.views(), actions, strict=False):
         ids = prompt.show(view)
-        kept, new = prompt.kept, tuple(ids[prompt.kept :])
+        prefix, new = prompt.kept, tuple(ids[prompt.kept :])
         reply = prompt.taught(event.action)
         prompt.sampled(view, reply)
-        yield TokenCall(kept, new, reply, (0.0,) * len(reply), version=trajectory.header.policy)
+        yield TokenCall(prefix, new, reply, (0.0,) * len(reply), version=trajectory.header.policy)
 
 
-def decay(made: Sequence[Row], gamma: float) -> list[list[float]]:
+def decay_weights(rows: Sequence[TrainingRow], gamma: float) -> list[list[float]]:
     """What each id of an episode's rows is weighed with: `gamma**(T - i)` for the ids sampled at step i of T, else 0.
 
     The rows are an episode's, in order; a step is a stretch of sampled ids. Empty lists for a gamma of 1.
     """
     if gamma == 1:
-        return [[] for _ in made]
+        return [[] for _ in rows]
     steps = 0
-    places = []
-    for row in made:
-        place = []
+    steps_by_row = []
+    for row in rows:
+        row_steps = []
         for before, now in pairwise([0, *row.loss_mask]):
             steps += now > before
-            place.append(steps)
-        places.append(place)
+            row_steps.append(steps)
+        steps_by_row.append(row_steps)
     return [
-        [gamma ** (steps - step) * sampled for step, sampled in zip(place, row.loss_mask, strict=True)]
-        for place, row in zip(places, made, strict=True)
+        [gamma ** (steps - step) * sampled for step, sampled in zip(row_steps, row.loss_mask, strict=True)]
+        for row_steps, row in zip(steps_by_row, rows, strict=True)
     ]
 
 
-def _group(trajectory: Trajectory, group_id: str | None) -> str:
+def _group_id(trajectory: Trajectory, group_id: str | None) -> str:
     return group_id or trajectory.header.question_id or trajectory.header.question
 
 
-def to_line(row: Row) -> str:
+def to_line(row: TrainingRow) -> str:
     """The row as a line of JSONL."""
     return json.dumps(asdict(row), ensure_ascii=True, separators=(",", ":")) + "\n"
 
 
-def write(made: Iterable[Row], path: str | Path) -> int:
+def write_rows(rows: Iterable[TrainingRow], path: str | Path) -> int:
     """Writes rows as JSONL, one a line, and returns how many. The file appears whole or not at all."""
     path = Path(path)
     private_folder(path.parent)
     partial = path.with_name(f"{path.name}.partial")
     count = 0
     with open_private(partial, "w", encoding="utf-8", newline="\n") as file:
-        for row in made:
+        for row in rows:
             file.write(to_line(row))
             count += 1
         file.flush()
@@ -164,7 +173,7 @@ def write(made: Iterable[Row], path: str | Path) -> int:
     return count
 
 
-def read(path: str | Path) -> Iterator[Row]:
+def read_rows(path: str | Path) -> Iterator[TrainingRow]:
     """The rows of a JSONL file, one at a time. Raises `DataError` with the line that is no row."""
     path = Path(path)
     try:
@@ -175,11 +184,11 @@ def read(path: str | Path) -> Iterator[Row]:
         raise DataError(f"cannot read the rows {path}: {error}") from error
 
 
-def _row(line: str, where: str) -> Row:
-    known = {field.name for field in fields(Row)}
+def _row(line: str, where: str) -> TrainingRow:
+    names = {field.name for field in fields(TrainingRow)}
     try:
         data = json.loads(line)
-        row = Row(**{key: value for key, value in data.items() if key in known})
+        row = TrainingRow(**{key: value for key, value in data.items() if key in names})
     except (ValueError, TypeError, AttributeError) as error:
         raise DataError(f"{where}: not a training row ({error})") from None
     if not len(row.input_ids) == len(row.loss_mask) == len(row.logprobs):
@@ -188,3 +197,213 @@ def _row(line: str, where: str) -> Row:
             "log-probabilities; the three must be as many"
         )
     return row
+
+
+JSONL, PARQUET, ABOUT = "rows.jsonl", "rows.parquet", "rows.json"
+CHUNK = 256
+"""Rows that are in memory at a time."""
+
+
+@dataclass(frozen=True, slots=True)
+class RowFolder:
+    """What was written. `tokens` are all ids, `trained` those that teach; `longest` is the longest row's length."""
+
+    path: Path
+    tokenizer: str
+    rows: int
+    tokens: int
+    trained: int
+    longest: int
+
+    @property
+    def parquet(self) -> Path:
+        """The file that trainers read."""
+        return self.path / PARQUET
+
+    def check(self, tokenizer: str) -> None:
+        """Raises `DataError` where the rows were made by another tokenizer than this one."""
+        if self.tokenizer != tokenizer:
+            raise DataError(
+                f"the rows in {self.path} were made by the tokenizer {self.tokenizer!r}, the model's is "
+                f"{tokenizer!r}: make them anew"
+            )
+
+
+def write_row_folder(rows: Iterable[TrainingRow], folder: str | Path, *, tokenizer: str) -> RowFolder:
+    """Writes the rows as they come. The folder counts as written when its `rows.json` is there."""
+    folder = Path(folder)
+    private_folder(folder)
+    (folder / ABOUT).unlink(missing_ok=True)
+    count = tokens = trained = longest = 0
+    rows_file = open_private(folder / JSONL, "w", encoding="utf-8", newline="\n")
+    with rows_file as lines, _Parquet(folder / PARQUET) as table:
+        for some in _chunks(rows):
+            lines.writelines(to_line(row) for row in some)
+            table.add(some)
+            lengths = [len(row.input_ids) for row in some]
+            count, tokens, longest = count + len(some), tokens + sum(lengths), max(longest, *lengths)
+            trained += sum(row.trained for row in some)
+        lines.flush()
+        os.fsync(lines.fileno())
+    about = RowFolder(folder, tokenizer, count, tokens, trained, longest)
+    data = {key: value for key, value in asdict(about).items() if key != "path"}
+    partial = folder / f"{ABOUT}.partial"
+    partial.write_text(json.dumps(data, indent=1) + "\n", encoding="utf-8")
+    partial.replace(folder / ABOUT)
+    return about
+
+
+def open_folder(folder: str | Path) -> RowFolder:
+    """A folder that `write` made. Raises `DataError` for one that is not whole."""
+    folder = Path(folder)
+    try:
+        return RowFolder(folder, **json.loads((folder / ABOUT).read_text(encoding="utf-8")))
+    except (OSError, ValueError, TypeError) as error:
+        raise DataError(f"{folder} is no folder of rows, or was not written to its end: {error}") from error
+
+
+def read_parquet(path: str | Path) -> Iterator[TrainingRow]:
+    """The rows of a parquet file, some at a time. Raises `DataError`."""
+    parquet = _pyarrow("pyarrow.parquet")
+    try:
+        with parquet.ParquetFile(path) as file:
+            for batch in file.iter_batches(CHUNK):
+                for row in batch.to_pylist():
+                    yield TrainingRow(**row)
+    except (OSError, ValueError, TypeError) as error:
+        raise DataError(f"cannot read the rows {path}: {error}") from error
+
+
+class _Parquet:
+    """A parquet file that grows by a group of rows at a time."""
+
+    def __init__(self, path: Path) -> None:
+        arrow, parquet = _pyarrow("pyarrow"), _pyarrow("pyarrow.parquet")
+        self._schema = arrow.schema(
+            [
+                ("input_ids", arrow.list_(arrow.int32())),
+                ("loss_mask", arrow.list_(arrow.int8())),
+                ("logprobs", arrow.list_(arrow.float64())),
+                ("episode_id", arrow.string()),
+                ("group_id", arrow.string()),
+                ("policy_version", arrow.string()),
+            ]
+        )
+        self._table = arrow.Table
+        self._writer = parquet.ParquetWriter(path, self._schema, compression="zstd")
+
+    def add(self, rows: list[TrainingRow]) -> None:
+        self._writer.write_table(self._table.from_pylist([asdict(row) for row in rows], schema=self._schema))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._writer.close()
+
+
+def _chunks(rows: Iterable[TrainingRow]) -> Iterator[list[TrainingRow]]:
+    some: list[TrainingRow] = []
+    for row in rows:
+        some.append(row)
+        if len(some) == CHUNK:
+            yield some
+            some = []
+    if some:
+        yield some
+
+
+def _pyarrow(module: str) -> Any:
+    try:
+        return __import__(module, fromlist=["_"])
+    except ImportError:
+        raise MissingExtraError("pyarrow", "train") from None
+
+
+SORTED_BATCHES = 50
+"""Batches whose rows are sorted by length together."""
+
+
+@dataclass(frozen=True, slots=True)
+class WeightedRow:
+    """A row and the advantage of its episode. `weights`, one for each id, scale it; none means 1 throughout."""
+
+    row: TrainingRow
+    advantage: float
+    weights: tuple[float, ...] = ()
+
+    @property
+    def length(self) -> int:
+        """Ids in the row."""
+        return len(self.row.input_ids)
+
+
+ForwardPass = Sequence[WeightedRow]
+"""The rows of one forward pass, padded to the longest of them."""
+
+
+def inert_row(like: WeightedRow) -> WeightedRow:
+    """A row that trains nothing and costs little: ranks with fewer passes than others run it to keep step."""
+    row = like.row
+    first = TrainingRow(row.input_ids[:2], [0] * len(row.input_ids[:2]), [0.0] * len(row.input_ids[:2]), "", "")
+    return WeightedRow(first, 0.0)
+
+
+def minibatches(items: Sequence[WeightedRow], count: int) -> list[list[WeightedRow]]:
+    """The rows in `count` parts of about equal length, an episode's rows together, the same for any order of rows.
+
+    The longest episode first, each to the part that is shortest so far (greedy number partitioning).
+    """
+    if count < 1:
+        raise ConfigError(f"rows are shared out over at least one part; got {count}")
+    episodes: dict[str, list[WeightedRow]] = {}
+    for item in items:
+        episodes.setdefault(item.row.episode_id, []).append(item)
+    sizes = {episode: sum(item.length for item in rows) for episode, rows in episodes.items()}
+    parts: list[list[WeightedRow]] = [[] for _ in range(count)]
+    loads = [0] * count
+    for episode in sorted(sizes, key=lambda name: (-sizes[name], name)):
+        lightest = loads.index(min(loads))
+        parts[lightest] += episodes[episode]
+        loads[lightest] += sizes[episode]
+    return parts
+
+
+def forward_passes(items: Iterable[WeightedRow], most_tokens: int = 0) -> list[list[WeightedRow]]:
+    """The rows in passes of at most `most_tokens` padded ids, rows of like length together; a longer row goes alone.
+
+    0 puts every row in a pass of its own: no padding, which is what long rows want.
+    """
+    passes: list[list[WeightedRow]] = []
+    ordered = sorted(items, key=lambda item: (-item.length, item.row.episode_id))
+    for item in ordered:
+        last = passes[-1] if passes else None
+        if last is not None and (len(last) + 1) * last[0].length <= most_tokens:
+            last.append(item)
+        else:
+            passes.append([item])
+    return passes
+
+
+def order_by_length(lengths: Sequence[int], size: int, *, seed: int, epoch: int) -> list[int]:
+    """An order of rows for an epoch in which each `size` in a row are of like length; a function of seed and epoch.
+
+    Rows are shuffled, sorted within stretches of `STRETCH` batches, and the batches shuffled. The one with the longest
+    row comes first: what does not fit in memory shows at once.
+    """
+    rng = random.Random(f"{seed}:{epoch}")
+    order = rng.sample(range(len(lengths)), len(lengths))
+    batches: list[list[int]] = []
+    for start in range(0, len(order), size * SORTED_BATCHES):
+        ordered = sorted(order[start : start + size * SORTED_BATCHES], key=lambda index: -lengths[index])
+        batches += [ordered[at : at + size] for at in range(0, len(ordered), size)]
+    short = [batch for batch in batches if len(batch) < size]
+    full = [batch for batch in batches if len(batch) == size]
+    rng.shuffle(full)
+    full.sort(key=lambda batch: lengths[batch[0]] < max(lengths))
+    return [index for batch in (*full, *short) for index in batch]
+
+
+def trained_tokens(items: Iterable[WeightedRow]) -> int:
+    """Sampled ids that the rows train."""
+    return sum(item.row.trained for item in items)

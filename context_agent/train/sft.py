@@ -1,19 +1,23 @@
-"""Supervised fine-tuning on rows of taught episodes: TRL's SFTTrainer on ids that are already there.
+"""Supervised fine-tuning on demonstrations: TRL's SFTTrainer on rows of token ids; `ctx1 train sft`.
 
-Nothing is tokenised here and no chat template is used. gpt-oss's own template would drop the reasoning of earlier turns
-and all but the first of several calls; the rows hold what the harness really shows and what a model would really say.
+Nothing is tokenised here and no chat template is used. gpt-oss's template would drop the reasoning of earlier turns and
+all but the first of several calls; the rows hold what the harness shows and what a model would reply.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 from context_agent.errors import ConfigError, DataError, MissingExtraError
-from context_agent.train.batches import by_length
-from context_agent.train.recorded import Recorded
-from context_agent.train.row_files import RowFolder
-from context_agent.train.rows import Row
+from context_agent.policies.renderers.protocol import TokenRenderer
+from context_agent.train.config import Notify, OnUpdate, RunConfig
+from context_agent.train.data import demonstration_rows, environment_of
+from context_agent.train.demo.environment import ToyEnvironment
+from context_agent.train.models import load_model
+from context_agent.train.rows import ABOUT, RowFolder, TrainingRow, open_folder, order_by_length, write_row_folder
+from context_agent.train.training_run import TrainerMixin, TrainingResult, TrainingRun
 
 try:
     from datasets import Dataset
@@ -22,19 +26,19 @@ except ImportError as error:
     raise MissingExtraError(error.name or "trl", "train") from None
 
 
-def dataset(rows: Iterable[Row], *, longest: int | None = None, vocabulary: int | None = None) -> Dataset:
+def row_dataset(rows: Iterable[TrainingRow], *, longest: int | None = None, vocabulary: int | None = None) -> Dataset:
     """The rows as `input_ids` and `completion_mask`. Raises `DataError` for a row that the model cannot read."""
-    kept = list(rows)
-    if not kept:
+    checked = list(rows)
+    if not checked:
         raise DataError("there is no row to train on")
-    for row in kept:
-        _check(row, longest, vocabulary)
+    for row in checked:
+        _check_row(row, longest, vocabulary)
     return Dataset.from_dict(
-        {"input_ids": [row.input_ids for row in kept], "completion_mask": [row.completion_mask for row in kept]}
+        {"input_ids": [row.input_ids for row in checked], "completion_mask": [row.completion_mask for row in checked]}
     )
 
 
-def stored(folder: RowFolder, *, longest: int | None = None, vocabulary: int | None = None) -> Dataset:
+def folder_dataset(folder: RowFolder, *, longest: int | None = None, vocabulary: int | None = None) -> Dataset:
     """The rows of a folder, memory-mapped. Raises `DataError` for a folder without rows, or rows too long."""
     if not folder.rows:
         raise DataError(f"there is no row to train on in {folder.path}")
@@ -44,17 +48,17 @@ def stored(folder: RowFolder, *, longest: int | None = None, vocabulary: int | N
             "make trajectories with a smaller window"
         )
     columns = ["input_ids", "loss_mask"]
-    made = Dataset.from_parquet(str(folder.parquet), columns=columns, cache_dir=str(folder.path / "cache"))
-    made = made.rename_column("loss_mask", "completion_mask")
-    if vocabulary is not None and (most := max(map(max, made["input_ids"]))) >= vocabulary:
+    dataset = Dataset.from_parquet(str(folder.parquet), columns=columns, cache_dir=str(folder.path / "cache"))
+    dataset = dataset.rename_column("loss_mask", "completion_mask")
+    if vocabulary is not None and (most := max(map(max, dataset["input_ids"]))) >= vocabulary:
         raise DataError(
             f"the rows in {folder.path} hold id {most}, the model's vocabulary ends at {vocabulary - 1}: "
             "they were made by another tokenizer"
         )
-    return made
+    return dataset
 
 
-class ByLength:
+class LengthSampler:
     """The order of an epoch, from seed and epoch alone, so that a run that resumes goes on in the same one."""
 
     def __init__(self, lengths: Sequence[int], size: int, seed: int) -> None:
@@ -70,19 +74,19 @@ class ByLength:
 
     def __iter__(self) -> Iterator[int]:
         """Their places."""
-        return iter(by_length(self._lengths, self._size, seed=self._seed, epoch=self._epoch))
+        return iter(order_by_length(self._lengths, self._size, seed=self._seed, epoch=self._epoch))
 
 
-class RowSftTrainer(Recorded, SFTTrainer):  # type: ignore[misc]  # TRL has no types
+class RowSftTrainer(TrainerMixin, SFTTrainer):  # type: ignore[misc]  # TRL has no types
     """TRL's trainer on rows, with this project's order, metrics and checkpoints."""
 
-    def _get_train_sampler(self, train_dataset: Dataset | None = None) -> ByLength:
-        made = self.train_dataset if train_dataset is None else train_dataset
+    def _get_train_sampler(self, train_dataset: Dataset | None = None) -> LengthSampler:
+        dataset = self.train_dataset if train_dataset is None else train_dataset
         size = self.args.per_device_train_batch_size * self.accelerator.num_processes
-        return ByLength([len(ids) for ids in made["input_ids"]], size, self.args.data_seed or self.args.seed)
+        return LengthSampler([len(ids) for ids in dataset["input_ids"]], size, self.args.data_seed or self.args.seed)
 
 
-def arguments(*, output_dir: str, **settings: Any) -> SFTConfig:
+def sft_arguments(*, output_dir: str, **settings: Any) -> SFTConfig:
     """TRL's configuration: loss on the sampled ids alone, no truncation, no packing.
 
     The balance loss of mixtures of experts, on by default for gpt-oss, is off. `settings` go to `SFTConfig`.
@@ -97,15 +101,15 @@ def arguments(*, output_dir: str, **settings: Any) -> SFTConfig:
     )
 
 
-def trainer(
+def sft_trainer(
     model: Any,
-    rows: Sequence[Row] | Dataset,
+    rows: Sequence[TrainingRow] | Dataset,
     *,
     args: SFTConfig,
     tokenizer: Any,
     peft_config: Any = None,
     callbacks: Sequence[Any] = (),
-    evaluation: Sequence[Row] = (),
+    evaluation: Sequence[TrainingRow] = (),
 ) -> RowSftTrainer:
     """A trainer on the rows, or on `stored` ones; call its `train`.
 
@@ -118,15 +122,15 @@ def trainer(
     return RowSftTrainer(
         model=model,
         args=args,
-        train_dataset=rows if isinstance(rows, Dataset) else dataset(rows, **limits),
-        eval_dataset=dataset(evaluation, **limits) if evaluation else None,
+        train_dataset=rows if isinstance(rows, Dataset) else row_dataset(rows, **limits),
+        eval_dataset=row_dataset(evaluation, **limits) if evaluation else None,
         processing_class=tokenizer,
         peft_config=peft_config,
         callbacks=list(callbacks),
     )
 
 
-def _check(row: Row, longest: int | None, vocabulary: int | None) -> None:
+def _check_row(row: TrainingRow, longest: int | None, vocabulary: int | None) -> None:
     if not row.trained:
         raise DataError(f"a row of episode {row.episode_id} has no sampled id to learn")
     if longest is not None and len(row.input_ids) > longest:
@@ -139,3 +143,55 @@ def _check(row: Row, longest: int | None, vocabulary: int | None) -> None:
             f"a row of episode {row.episode_id} holds id {max(row.input_ids)}, the model's vocabulary ends at "
             f"{vocabulary - 1}: the rows were made by another tokenizer"
         )
+
+
+def train(
+    run: RunConfig, *, resume: bool = False, note: Notify = print, advance: OnUpdate | None = None
+) -> TrainingResult:
+    """Trains on the kept trajectories, from the beginning or from the newest checkpoint.
+
+    Raises `ConfigError` for settings that cannot work and `DataError` for trajectories that nothing can be learned
+    from: none, or rows that the model cannot read.
+    """
+    session = TrainingRun(run, "sft", resume=resume, note=note, advance=advance)
+    world = environment_of(run.data)
+    loaded = load_model(run, world)
+    folder = prepare_rows(run, loaded.renderer, note, world, again=session.newest is None, main=session.main)
+    note(f"{folder.rows:,} rows of at most {folder.longest:,} tokens; {folder.trained:,} of {folder.tokens:,} teach")
+    text = loaded.model.config.get_text_config()
+    dataset = folder_dataset(folder, longest=getattr(text, "max_position_embeddings", None), vocabulary=text.vocab_size)
+    args = sft_arguments(
+        num_train_epochs=run.sft.epochs,
+        per_device_train_batch_size=run.sft.rows_per_pass,
+        gradient_accumulation_steps=run.sft.rows // (run.sft.rows_per_pass * session.ranks) or 1,
+        **session.trainer_settings(),
+    )
+    return session.train(
+        sft_trainer(loaded.model, dataset, args=args, tokenizer=loaded.tokenizer, peft_config=loaded.adapter)
+    )
+
+
+def prepare_rows(
+    run: RunConfig,
+    renderer: TokenRenderer,
+    note: Notify,
+    world: ToyEnvironment | None,
+    *,
+    again: bool = True,
+    main: bool = True,
+) -> RowFolder:
+    """The rows of the run, in OUT/rows: made where `again`, or where they are not there; else those that are.
+
+    Raises `DataError` where they were made by another tokenizer, or there is none.
+    """
+    from accelerate import PartialState
+
+    rows_folder = Path(run.out) / "rows"
+    if main and (again or not (rows_folder / ABOUT).is_file()):
+        write_row_folder(demonstration_rows(run, renderer, note, world), rows_folder, tokenizer=renderer.counter_name)
+    PartialState().wait_for_everyone()
+    folder = open_folder(rows_folder)
+    folder.check(renderer.counter_name)
+    if not folder.rows:
+        raise DataError("no row could be made of the trajectories: see what was left out")
+    return folder

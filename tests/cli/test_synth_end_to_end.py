@@ -7,7 +7,7 @@ import pytest
 from context_agent.harness.trajectory_file import read
 from context_agent.policies.renderers.harmony import HarmonyRenderer
 from context_agent.questions import load_questions
-from context_agent.train.rows import taught
+from context_agent.train.rows import demonstrated_rows
 from tests.synth_data.links.test_tasks import films
 
 RUN = ("--cache", "cache", "--out", "run")
@@ -53,7 +53,7 @@ def test_a_corpus_becomes_a_benchmark_and_rows_to_train_on(step, tmp_path):
     played = step("synth", "trajectories", "films/queries.train.jsonl", "--out", "out", "--window", 2048, "--pace", 1)
     files = sorted((tmp_path / "out" / "kept").glob("*.jsonl"))
     assert len(files) == sum(played["kept"].values()) > 0
-    rows = [row for path in files for row in taught(read(path), HarmonyRenderer())]
+    rows = [row for path in files for row in demonstrated_rows(read(path), HarmonyRenderer())]
     assert rows
     assert all(any(row.loss_mask) for row in rows)
 

@@ -14,7 +14,7 @@ LARGE = ROOT / "configs" / "gpt-oss-20b-1gpu.toml"
 
 @pytest.mark.parametrize("command", ["sft", "rl"])
 def test_a_dry_run_tells_settings_memory_and_cost(command: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["train", command, "--config", str(LARGE), "--dry-run"]) == 0
+    assert run(["train", command, "--run", str(LARGE), "--dry-run"]) == 0
     told = capsys.readouterr().out
     assert "model.name = openai/gpt-oss-20b" in told
     assert "rewards.trajectory = 0.3" in told
@@ -25,7 +25,7 @@ def test_a_dry_run_tells_settings_memory_and_cost(command: str, capsys: pytest.C
 
 
 def test_a_dry_run_as_data(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["train", "rl", "--config", str(LARGE), "--dry-run", "--json", "--out", "elsewhere"]) == 0
+    assert run(["train", "rl", "--run", str(LARGE), "--dry-run", "--json", "--out", "elsewhere"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert found["run"]["out"] == "elsewhere"
     assert found["run"]["loss"]["kind"] == "cispo"
@@ -42,7 +42,7 @@ def test_a_dry_run_needs_no_torch(monkeypatch: pytest.MonkeyPatch) -> None:
 
     code = (
         "import sys; from context_agent.cli.app import run; "
-        f"code = run(['train', 'rl', '--config', {str(LAPTOP)!r}, '--dry-run', '--json']); "
+        f"code = run(['train', 'rl', '--run', {str(LAPTOP)!r}, '--dry-run', '--json']); "
         "assert not {'torch', 'transformers', 'trl'} & set(sys.modules), 'loaded'; sys.exit(code)"
     )
     ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
@@ -66,7 +66,7 @@ def test_a_file_that_cannot_be_is_told_in_a_line(
 ) -> None:
     path = tmp_path / "run.toml"
     path.write_text(text)
-    assert run(["train", "rl", "--config", str(path), "--dry-run"]) == code
+    assert run(["train", "rl", "--run", str(path), "--dry-run"]) == code
     said = capsys.readouterr().err.strip()
     assert told in said
     assert "\n" not in said
@@ -74,22 +74,24 @@ def test_a_file_that_cannot_be_is_told_in_a_line(
 
 def test_no_file_is_no_run(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["train", "rl"]) == 2
-    assert "--config" in capsys.readouterr().err
+    assert "--run" in capsys.readouterr().err
 
 
 def test_lessons_by_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """The file of the laptop with fewer lessons: a model, its metrics, and a line of data on stdout."""
+    """The file of the laptop with fewer demonstrations: a model, its metrics, and a line of data on stdout."""
     pytest.importorskip("trl")
-    text = LAPTOP.read_text().replace("lessons = 20000", "lessons = 40").replace("worlds = 6", "worlds = 1")
+    text = (
+        LAPTOP.read_text().replace("demonstrations = 20000", "demonstrations = 40").replace("worlds = 6", "worlds = 1")
+    )
     text = text.replace("entities = 800", "entities = 120").replace("tasks = 15000", "tasks = 300")
     text = text.replace("hidden = 96", "hidden = 32").replace("threads = 2", "threads = 1")
     path = tmp_path / "run.toml"
     path.write_text(text)
-    assert run(["train", "sft", "--config", str(path), "--out", str(tmp_path / "out"), "--json"]) == 0
+    assert run(["train", "sft", "--run", str(path), "--out", str(tmp_path / "out"), "--json"]) == 0
     captured = capsys.readouterr()
     found = json.loads(captured.out)
     assert found["updates"] > 1
     assert (Path(found["model"]) / "model.safetensors").is_file()
     assert "ctx1 train sft:" in captured.err
-    assert run(["train", "sft", "--config", str(path), "--out", str(tmp_path / "out")]) == 2
-    assert "go on with --resume" in capsys.readouterr().err
+    assert run(["train", "sft", "--run", str(path), "--out", str(tmp_path / "out")]) == 2
+    assert "resume it with --resume" in capsys.readouterr().err

@@ -34,7 +34,7 @@ def file(folder: Path, schedule: str = "constant") -> str:
 
 def test_it_writes_what_verl_is_started_with(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "verl"
-    assert run(["train", "verl", "--config", file(tmp_path), "--out", str(out), "--json"]) == 0
+    assert run(["train", "verl", "--run", file(tmp_path), "--out", str(out), "--json"]) == 0
     told = json.loads(capsys.readouterr().out)
     assert (told["rows"], told["dev"], told["folder"]) == (12, 5, str(out))
     assert {one.name for one in out.iterdir()} == {
@@ -46,12 +46,10 @@ def test_it_writes_what_verl_is_started_with(tmp_path: Path, capsys: pytest.Capt
 
 
 def test_in_words(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert (
-        run(["train", "verl", "--config", file(tmp_path), "--out", str(tmp_path / "v"), "--trainer", "megatron"]) == 0
-    )
+    assert run(["train", "verl", "--run", file(tmp_path), "--out", str(tmp_path / "v"), "--trainer", "megatron"]) == 0
     assert "12 rows of" in capsys.readouterr().out
 
 
 def test_a_run_that_verl_cannot_do_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["train", "verl", "--config", file(tmp_path, "linear"), "--out", str(tmp_path / "v")]) == 2
+    assert run(["train", "verl", "--run", file(tmp_path, "linear"), "--out", str(tmp_path / "v")]) == 2
     assert "verl has constant and cosine" in capsys.readouterr().err

@@ -12,7 +12,7 @@ from context_agent.agent import SearchResult
 from context_agent.harness.profile import default
 from context_agent.policies.prompt import Prompt
 from context_agent.policies.renderers.protocol import TokenRenderer
-from context_agent.train.rows import Row
+from context_agent.train.rows import TrainingRow
 from tests.policies.sampling import QUERIES, QUESTION, Watched, rank_view
 
 
@@ -97,7 +97,7 @@ class _Announced:
         return await self._inner.generate(prompt, **options)
 
 
-def worst_difference(model: Any, rows: Iterable[Row]) -> float:
+def worst_difference(model: Any, rows: Iterable[TrainingRow]) -> float:
     """The greatest difference between a sampled token's recorded log-probability and the forward pass on its row."""
     import torch
 

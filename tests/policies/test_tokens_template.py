@@ -12,7 +12,7 @@ from context_agent.errors import ConfigError
 from context_agent.harness.profile import context_1, default
 from context_agent.policies.engines.fake import FakeEngine
 from context_agent.policies.tokens import TokenPolicy
-from context_agent.train.rows import rows_of
+from context_agent.train.rows import sampled_rows
 from tests.policies.conversations import random_text
 from tests.policies.sampling import FORGERIES, QUESTION, play, small_corpus
 
@@ -21,7 +21,7 @@ pytest.importorskip("transformers", reason="chat templates are rendered by trans
 from tokenizers import AddedToken
 
 from context_agent.policies.renderers.template import TemplateRenderer
-from context_agent.train.tiny import for_transformers, tiny_tokenizer
+from context_agent.train.demo.tiny_model import for_transformers, tiny_tokenizer
 
 HERMES = r"""{%- if tools %}<|im_start|>system
 {{ messages[0].content }}
@@ -114,7 +114,7 @@ def test_options_reach_the_template(tokenizer: Any) -> None:
 def test_episodes_are_exact(tokenizer: Any, template: str, seed: int) -> None:
     made = renderer(tokenizer, template)
     played = play(small_corpus(), made, seed, window=16_384, turns=5, profile=context_1() if seed else default())
-    rows = rows_of(played.result.trajectories[0])
+    rows = sampled_rows(played.result.trajectories[0])
     trained = [t for row in rows for t, keep in zip(row.input_ids, row.loss_mask, strict=True) if keep]
     assert trained == [token for sample in played.engine.samples for token in sample.ids]
     for view, request in zip(played.views, played.engine.requests, strict=True):

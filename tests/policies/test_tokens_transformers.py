@@ -16,7 +16,7 @@ from context_agent.policies.renderers.harmony import HarmonyRenderer
 from context_agent.policies.renderers.vocabulary import TokenizerVocabulary
 from context_agent.policies.token_calls import calls
 from context_agent.policies.tokens import TokenPolicy
-from context_agent.train.rows import rows_of
+from context_agent.train.rows import sampled_rows
 from tests.policies.sampling import QUESTION, small_corpus
 from tests.policies.scoring import forced, worst_difference
 
@@ -24,7 +24,7 @@ torch = pytest.importorskip("torch", reason="the in-process engine needs the tra
 transformers = pytest.importorskip("transformers", reason="the in-process engine needs the train extra (transformers)")
 
 from context_agent.policies.engines.transformers import TransformersEngine, _Request, parted  # noqa: E402
-from context_agent.train.tiny import tiny_gpt_oss  # noqa: E402
+from context_agent.train.demo.tiny_model import tiny_gpt_oss  # noqa: E402
 
 
 @pytest.fixture(scope="module")
@@ -117,7 +117,7 @@ def test_sampled_logprobs_are_those_of_a_forward_pass_on_the_row(
 
     model, renderer = tiny
     results = forced_episodes(model, renderer, corpus, monkeypatch, seed=2, rollouts=3)
-    found = [row for result in results for row in rows_of(result.trajectories[0])]
+    found = [row for result in results for row in sampled_rows(result.trajectories[0])]
     assert len(found) > len(results), "some episode pruned"
     assert worst_difference(model, found) <= 1e-5
 
@@ -134,7 +134,7 @@ def test_rollouts_of_an_untrained_model_end_with_a_stated_reason(
     assert first.stop_reason == "no_ranking"
     sampled = [[call.output for call in calls(t)] for t in first.trajectories]
     assert sampled == [[call.output for call in calls(t)] for t in second.trajectories], "equal seeds, equal tokens"
-    rows = [row for trajectory in first.trajectories for row in rows_of(trajectory)]
+    rows = [row for trajectory in first.trajectories for row in sampled_rows(trajectory)]
     assert {row.policy_version for row in rows} == {"step-3"}
     assert worst_difference(model, rows) <= 1e-5
 

@@ -22,7 +22,7 @@ from context_agent.policies.renderers.harmony import HarmonyRenderer
 from context_agent.policies.scripted_server import ScriptedServer
 from context_agent.policies.token_calls import calls
 from context_agent.policies.tokens import served
-from context_agent.train.rows import rows_of
+from context_agent.train.rows import sampled_rows
 from tests.policies.sampling import QUESTION, small_corpus
 
 RENDERER = HarmonyRenderer()
@@ -65,7 +65,7 @@ def test_an_episode_over_the_wire_is_exact() -> None:
         policy = served("m", base_url=server.url)
         result = SearchAgent(small_corpus(), policy).search(QUESTION)
     assert [document.id for document in result.documents] == ["d34"]
-    (row,) = rows_of(result.trajectories[0])
+    (row,) = sampled_rows(result.trajectories[0])
     assert row.input_ids == [*bodies[1]["prompt"], *FINAL]
     assert bodies[1]["prompt"][: len(bodies[0]["prompt"]) + len(SEARCH)] == [*bodies[0]["prompt"], *SEARCH]
     assert row.policy_version == "m"

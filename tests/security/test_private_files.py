@@ -11,9 +11,9 @@ import pytest
 
 from context_agent import MemoryCorpus, ScriptedPolicy, SearchAgent
 from context_agent._support.files import open_private, private_folder
-from context_agent.eval.journal import journal
+from context_agent.eval.records import open_run
 from context_agent.integrations.feedback import FeedbackLog, judgement
-from context_agent.synth_data.task_file import write_rows
+from context_agent.synth_data.task import write_rows
 from tests.actions import search
 
 
@@ -44,7 +44,7 @@ def test_trajectories_and_judgements_are_private(corpus: MemoryCorpus, tmp_path:
 
 
 def test_the_records_of_an_evaluation_are_private(tmp_path: Path) -> None:
-    with journal(tmp_path / "run", {"windows": [1]}, {}):
+    with open_run(tmp_path / "run", {"windows": [1]}, {}):
         pass
     assert mode(tmp_path / "run") == 0o700
     assert mode(tmp_path / "run" / "run.json") == 0o600

@@ -18,5 +18,5 @@ def task(name: str, *gold: str, question: str = "", **fields: Any) -> Task:
 
 
 def task_in(row: Mapping[str, Any]) -> Task:
-    """The task of a row of an exported table, whose labels are JSON text."""
+    """The task of a row that was exported."""
     return task_of({**row, "labels": json.loads(row["labels"])}, f"row {row.get('id')!r}")

@@ -6,30 +6,30 @@ from pathlib import Path
 
 import pytest
 
-from context_agent.train.data import texts_of
-from context_agent.train.demo.gym import Gym, gym
-from context_agent.train.demo.spelling import Words
+from context_agent.train.data import environment_texts
+from context_agent.train.demo.environment import ToyEnvironment, make_environment
+from context_agent.train.demo.words import WordRenderer
 from tests.train import runs
 
 
 @pytest.fixture(scope="session")
-def small() -> Gym:
+def small() -> ToyEnvironment:
     """A world of 120 entities."""
-    return gym(entities=120, tasks=300, seed=3)
+    return make_environment(entities=120, tasks=300, seed=3)
 
 
 @pytest.fixture(scope="session")
-def words(small: Gym) -> Words:
+def words(small: ToyEnvironment) -> WordRenderer:
     """The spelling of all that is said in it."""
-    return Words(texts_of(small))
+    return WordRenderer(environment_texts(small))
 
 
 @pytest.fixture(scope="session")
 def student(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A tiny policy that a teacher has shown how to search: good enough for rewards to differ."""
     pytest.importorskip("trl")
-    from context_agent.train import supervised
+    from context_agent.train import sft
 
     out = tmp_path_factory.mktemp("student")
-    supervised.train(runs.lessons(out), note=lambda _: None)
+    sft.train(runs.demonstrations(out), note=lambda _: None)
     return out / "final"

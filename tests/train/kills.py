@@ -118,40 +118,47 @@ class Ledger:
 
 def watched(ledger: Ledger) -> None:
     """Has this process write the ledger."""
-    from context_agent.train.rl import journal, rollouts, staleness
-    from context_agent.train.session import Session
+    from context_agent.train.rl import loop, rollout_log, rollouts
+    from context_agent.train.training_run import TrainingRun
 
-    begin, write = Session.__init__, journal.Journal.write
-    reckoned, fresh = rollouts.Rollouts.reckoned, staleness.Fresh.rows
+    begin, write = TrainingRun.__init__, rollout_log.RolloutLog.write
+    score, fresh = rollouts.EpisodeScorer.score, loop.fresh_rows
 
     def beginning(self: Any, *given: Any, **more: Any) -> None:
         begin(self, *given, **more)
-        ledger.add("begun", update=self.begun)
+        ledger.add("begun", update=self.first_update)
 
     def writing(self: Any, records: Sequence[Any]) -> None:
         write(self, records)
         for record in records:
             if record["kind"] == "done":
-                ledger.add("finished", id=record["header"]["id"], trace=_trace(journal._to_trajectory(record)))
+                ledger.add("finished", id=record["header"]["id"], trace=_trace(_logged_trajectory(record)))
             else:
                 calls = [_code(call["sample"]["ids"]) for call in record["calls"]]
                 ledger.add("parked", id=record["episode"], first=record["first"], calls=calls)
 
-    def taking(self: Any, number: int, asks: Any, made: Sequence[Any], *given: Any, **more: Any) -> Any:
-        ledger.add("taken", step=number, episodes={one.header.id: _course(one) for one in made})
-        return reckoned(self, number, asks, made, *given, **more)
+    def taking(self: Any, step: int, played: Any, progress: float) -> Any:
+        ledger.add("taken", step=step, episodes={result.header.id: _course(result) for result in played.results})
+        return score(self, step, played, progress)
 
-    def training(self: Any, step: int) -> Any:
-        rows = fresh(self, step)
-        ledger.add("trained", update=step, ids=sorted({item.row.episode_id for item in rows}))
+    def training(rows: Any, update: int, staleness: int) -> Any:
+        rows = fresh(rows, update, staleness)
+        ledger.add("trained", update=update, ids=sorted({item.row.episode_id for item in rows}))
         return rows
 
-    Session.__init__ = beginning  # type: ignore[method-assign,assignment]
-    journal.Journal.write = writing  # type: ignore[method-assign,assignment]
-    rollouts.Rollouts.reckoned = taking  # type: ignore[method-assign,assignment]
-    staleness.Fresh.rows = training  # type: ignore[method-assign,assignment]
+    TrainingRun.__init__ = beginning  # type: ignore[method-assign,assignment]
+    rollout_log.RolloutLog.write = writing  # type: ignore[method-assign,assignment]
+    rollouts.EpisodeScorer.score = taking  # type: ignore[method-assign,assignment]
+    loop.fresh_rows = training  # type: ignore[assignment]
     # So that the file is made anew within a test's few episodes too.
-    journal.Journal.compact.__defaults__ = (1_000,)
+    rollout_log.RolloutLog.compact.__defaults__ = (1_000,)
+
+
+def _logged_trajectory(record: Any) -> Any:
+    from context_agent.harness.trajectory import Trajectory
+    from context_agent.harness.trajectory_file import decode, decode_header
+
+    return Trajectory(decode_header(dict(record["header"])), tuple(map(decode, record["events"])))
 
 
 def _course(trajectory: Any) -> dict[str, Any]:
@@ -177,7 +184,7 @@ def run_of(student: str, out: Path, *, steps: int, quota: float) -> Any:
         Path(student),
         out,
         rollouts={**SMALL, "steps": steps},
-        overlap={"ahead": 2, "quota": quota},
+        async_rollouts={"ahead": 2, "quota": quota},
         evaluation={"every": 0},
     )
 
@@ -188,12 +195,12 @@ def live(chosen: argparse.Namespace, out: Path) -> int:
         return pid
     status = 1
     try:
-        from context_agent.train import reinforced
+        from context_agent.train.rl import loop
 
         watched(Ledger(out / "ledger.jsonl"))
         with (out / "notes.txt").open("a") as notes:
             run = run_of(chosen.student, out / "run", steps=chosen.steps, quota=chosen.quota)
-            reinforced.train(run, resume=True, note=lambda text: print(text, file=notes, flush=True))
+            loop.train(run, resume=True, note=lambda text: print(text, file=notes, flush=True))
         status = 0
     except BaseException:  # noqa: BLE001
         import traceback
@@ -237,7 +244,7 @@ def main() -> int:
     options.add_argument("--quota", type=float, default=1.0)
     options.add_argument("--seed", type=int, default=0)
     chosen = options.parse_args()
-    import context_agent.train.reinforced  # noqa: F401 - once, for all lives
+    import context_agent.train.rl.loop  # noqa: F401 - once, for all lives
 
     chosen.out.mkdir(parents=True, exist_ok=True)
     rng, kills, ledger = random.Random(chosen.seed), 0, chosen.out / "ledger.jsonl"
@@ -251,9 +258,9 @@ def main() -> int:
     told = {
         "kills": kills,
         "ended": os.waitstatus_to_exitcode(status),
-        "resumed": sum(note.startswith("going on") for note in notes),
-        "torn": sum("cut short" in note for note in notes),
-        "diverged": sum("begins anew" in note for note in notes),
+        "resumed": sum(note.startswith("resuming") for note in notes),
+        "torn": sum("incomplete" in note for note in notes),
+        "diverged": sum("starts again" in note for note in notes),
     }
     sys.stdout.write(json.dumps({**told, **asdict(verdict), "sound": verdict.sound}) + "\n")
     return 0 if verdict.sound and not status else 1

@@ -6,8 +6,8 @@ import json
 from pathlib import Path
 from typing import Any
 
-from context_agent.train import run_file
-from context_agent.train.config import Run
+from context_agent.train import config
+from context_agent.train.config import RunConfig
 
 WORLD = {"entities": 120, "tasks": 300}
 TINY: dict[str, Any] = {
@@ -21,21 +21,21 @@ TINY: dict[str, Any] = {
     "optimiser": {"learning_rate": 1e-3},
     "evaluation": {"every": 5, "questions": 3},
     "checkpoints": {"every": 3},
-    "sft": {"lessons": 600, "rows_a_pass": 16, "epochs": 3},
+    "sft": {"demonstrations": 600, "rows_per_pass": 16, "epochs": 3},
 }
 
 
-def lessons(out: Path, **changes: Any) -> Run:
+def demonstrations(out: Path, **changes: Any) -> RunConfig:
     """A run of supervised training, from scratch."""
     run = merged(TINY, {"out": str(out), "optimiser": {"learning_rate": 1e-2}, "checkpoints": {"every": 20}})
     tiny = {"hidden": 32, "layers": 1, "positions": 1024, "deviation": 0.18}
-    return run_file.made(merged(merged(run, {"model": {"tiny": tiny}}), changes))
+    return config.parse_run(merged(merged(run, {"model": {"tiny": tiny}}), changes))
 
 
-def rewards(student: Path, out: Path, **changes: Any) -> Run:
-    """A run by rewards, from what the lessons left."""
+def rewards(student: Path, out: Path, **changes: Any) -> RunConfig:
+    """A run by rewards, from what the demonstrations left."""
     run = merged(TINY, {"out": str(out), "model": {"name": str(student)}})
-    return run_file.made(merged(run, changes))
+    return config.parse_run(merged(run, changes))
 
 
 def merged(one: dict[str, Any], other: dict[str, Any]) -> dict[str, Any]:

@@ -16,7 +16,7 @@ pytest.importorskip("accelerate")
 pytest.importorskip("trl")
 pytest.importorskip("psutil")
 
-from context_agent.train.checkpoints import load
+from context_agent.train.checkpoints import load_checkpoint
 from tests.train import runs
 
 ROOT = Path(__file__).parents[2]
@@ -71,7 +71,7 @@ def toml(folder: Path, kind: str) -> Path:
     """A small run, two processes wide."""
     changes: dict[str, Any] = {"out": str(folder / kind), "evaluation": {"every": 1, "questions": 2}}
     if kind == "sft":
-        changes |= {"model": {"tiny": {"hidden": 32, "layers": 1}}, "sft": {"lessons": 60, "epochs": 1}}
+        changes |= {"model": {"tiny": {"hidden": 32, "layers": 1}}, "sft": {"demonstrations": 60, "epochs": 1}}
         changes |= {"optimiser": {"learning_rate": 1e-2}}
     else:
         changes |= {"model": {"name": str(folder / "sft" / "final")}}
@@ -102,7 +102,7 @@ def launch(kind: str, folder: Path) -> subprocess.CompletedProcess[str]:
     command = ["--num_processes", "2", "--main_process_port", "0", "-m", "context_agent.cli", "train", kind]
     environment = {**os.environ, "ACCELERATE_USE_CPU": "true", "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
     with subprocess.Popen(
-        [*launcher, *command, "--config", str(file), "--json"],
+        [*launcher, *command, "--run", str(file), "--json"],
         env=environment | {"PYTHONFAULTHANDLER": "1"},
         cwd=folder,
         stdout=subprocess.PIPE,
@@ -133,7 +133,7 @@ def test_two_processes_train_as_one_run(tmp_path: Path) -> None:
         assert metrics[-1] == trained["updates"] > 1
         assert (out / "final" / "model.safetensors").is_file()
         newest = max((out / "checkpoints").iterdir())
-        assert load(newest).step == trained["updates"]
+        assert load_checkpoint(newest).step == trained["updates"]
         states = {path.name for path in newest.glob("trainer/rng_state_*.pth")}
         assert states == {"rng_state_0.pth", "rng_state_1.pth"}
     # Each process played its share of the questions.

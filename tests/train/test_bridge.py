@@ -12,12 +12,11 @@ from context_agent.errors import DataError
 from context_agent.eval.statistics import Figure
 from context_agent.policies.bridge import Effort, Scorer
 from context_agent.questions import Question
-from context_agent.train.bridge import FOLDS, Source, fold_of, train
-from context_agent.train.listwise import Recipe
+from context_agent.train.bridge import FOLDS, BridgeSource, FitRecipe, fold_of, train
 from tests.policies.test_bridge import recall, world
 from tests.retrieval.fakes import HashEmbedder
 
-QUICK = Recipe(hidden=(8,), members=1, epochs=6)
+QUICK = FitRecipe(hidden=(8,), members=1, epochs=6)
 
 
 @pytest.fixture(scope="module")
@@ -25,12 +24,12 @@ def source():
     documents, questions = world()
     corpus = MemoryCorpus(documents, embedder=HashEmbedder())
     asked = [Question(str(number), text, gold=tuple(sorted(gold))) for number, (text, gold) in enumerate(questions)]
-    return Source("films", corpus, asked)
+    return BridgeSource("films", corpus, asked)
 
 
 def test_it_learns_from_scratch_and_reports_what_it_measured(source, tmp_path):
     said = []
-    few = Source(source.name, source.corpus, source.questions[:60])
+    few = BridgeSource(source.name, source.corpus, source.questions[:60])
     effort = Effort(searches=10)
     trained = train([few], policy=BridgePolicy(untrained=True, effort=effort), effort=effort, rounds=1, recipe=QUICK,
                     report=lambda what, share: said.append((what, share)))  # fmt: skip
@@ -47,13 +46,13 @@ def test_it_learns_from_scratch_and_reports_what_it_measured(source, tmp_path):
 
 def test_too_few_questions_with_gold_are_refused(source):
     with pytest.raises(DataError, match=r"films: 3 of 4 questions name gold documents; training needs 20"):
-        train([Source("films", source.corpus, [*source.questions[:3], Question("x", "no gold")])])
+        train([BridgeSource("films", source.corpus, [*source.questions[:3], Question("x", "no gold")])])
 
 
 def test_gold_of_another_corpus_is_refused_with_the_question_s_id(source):
     strange = [Question(f"q{number}", "who", gold=("elsewhere",)) for number in range(30)]
     with pytest.raises(DataError, match=r"question 'q0': the corpus holds none of \['elsewhere'\]"):
-        train([Source("films", source.corpus, strange)])
+        train([BridgeSource("films", source.corpus, strange)])
 
 
 def test_a_question_stays_in_its_fold():

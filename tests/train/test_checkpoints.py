@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from context_agent.errors import ConfigError, DataError
-from context_agent.train.checkpoints import MANIFEST, Checkpoints, load
+from context_agent.train.checkpoints import MANIFEST, Checkpoints, load_checkpoint
 
 SETTINGS: dict[str, Any] = {"seed": 0, "out": "a", "rollouts": {"groups": 8}, "model": {"name": "m"}}
 
@@ -65,13 +65,13 @@ def test_one_that_lost_something_does_not_count(damage: str, tmp_path: Path) -> 
     assert newest is not None
     assert newest.step == 4
     with pytest.raises(DataError, match="no complete checkpoint"):
-        load(last)
+        load_checkpoint(last)
 
 
 def test_another_run_s_is_refused_by_what_differs(tmp_path: Path) -> None:
     saved(tmp_path, 4)
     other = {"seed": 0, "out": "b", "rollouts": {"groups": 16}, "model": {"name": "m"}}
-    with pytest.raises(ConfigError, match=r"rollouts\.groups was 8 and is 16\. Go on with those"):
+    with pytest.raises(ConfigError, match=r"rollouts\.groups was 8 and is 16\. Resume with those settings"):
         Checkpoints(tmp_path, kind="rl", settings=other).newest()
     with pytest.raises(ConfigError, match="of `ctx1 train rl`, not of `ctx1 train sft`"):
         Checkpoints(tmp_path, kind="sft", settings=SETTINGS).newest()

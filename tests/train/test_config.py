@@ -5,15 +5,15 @@ from typing import Any
 
 import pytest
 
+from context_agent._support.suggest import flat_settings
 from context_agent.errors import ConfigError
 from context_agent.harness.profile import default
-from context_agent.train.checkpoints import binding, differences, digest, flat
-from context_agent.train.curriculum import Stage
-from context_agent.train.estimate import report
-from context_agent.train.parl import Form
-from context_agent.train.rewards import Rewards
-from context_agent.train.rl.losses import Loss
-from context_agent.train.run_file import made, read
+from context_agent.train.checkpoints import binding_differences, binding_settings, settings_digest
+from context_agent.train.config import Loss, ParlForm, parse_run, read_run
+from context_agent.train.curriculum import CurriculumStage
+from context_agent.train.data import episode_profile
+from context_agent.train.estimate import estimate_run
+from context_agent.train.rewards import RewardConfig
 
 CONFIGS = Path(__file__).parents[2] / "configs"
 LEAST: dict[str, Any] = {"model": {"name": "some/model"}, "data": {"questions": ["tasks.jsonl"], "path": ".ctx1"}}
@@ -24,8 +24,8 @@ ALONE = {"judge": 1.0, "output": 0.0, "trajectory": 0.0, "answer": 0.0}
 
 
 def test_what_a_file_leaves_out_is_the_report_s() -> None:
-    run = made(LEAST)
-    assert run.rewards == Rewards()
+    run = parse_run(LEAST)
+    assert run.rewards == RewardConfig()
     assert (run.rollouts.groups, run.rollouts.rollouts, run.rollouts.substeps) == (128, 8, 4)
     assert run.curriculum.beta == (4.0, 2.0)
     assert (run.loss.kind, run.loss.cap) == (Loss.CISPO, 5.0)
@@ -34,7 +34,7 @@ def test_what_a_file_leaves_out_is_the_report_s() -> None:
 
 
 def test_every_table_is_read_into_its_values() -> None:
-    run = made(
+    run = parse_run(
         LEAST
         | {
             "curriculum": {"stages": [{"until": 0.25, "hops": 1}, {"until": 0.5, "hops": 2}], "beta": [3, 1]},
@@ -43,32 +43,32 @@ def test_every_table_is_read_into_its_values() -> None:
             "rollouts": {"baseline": "leave_one_out", "keep_negative": 0.5},
         }
     )
-    assert run.curriculum.stages == (Stage(0.25, 1), Stage(0.5, 2))
+    assert run.curriculum.stages == (CurriculumStage(0.25, 1), CurriculumStage(0.5, 2))
     assert run.rewards.gamma == 0.9
     assert run.loss.kind is Loss.DR_GRPO
     assert run.rollouts.baseline == "leave_one_out"
 
 
 def test_parl_needs_sub_agents_to_pay_for() -> None:
-    run = made(LEAST | {"episodes": {"swarm": 4}, "parl": {"parallel": 0.2, "form": "mixed"}})
-    assert (run.episodes.swarm, run.parl.parallel, run.parl.form) == (4, 0.2, Form.MIXED)
+    run = parse_run(LEAST | {"episodes": {"swarm": 4}, "parl": {"parallel": 0.2, "form": "mixed"}})
+    assert (run.episodes.swarm, run.parl.parallel, run.parl.form) == (4, 0.2, ParlForm.MIXED)
     with pytest.raises(ConfigError, match=r"episodes\.swarm = 0"):
-        made(LEAST | {"parl": {"parallel": 0.2}})
+        parse_run(LEAST | {"parl": {"parallel": 0.2}})
 
 
 def test_a_model_for_sub_agents_needs_sub_agents_and_a_place_beside_the_trainer() -> None:
     swarm = {"swarm": 2, "searchers": "runs/sft/final"}
-    assert made(LEAST | {"episodes": swarm}).episodes.searchers == "runs/sft/final"
+    assert parse_run(LEAST | {"episodes": swarm}).episodes.searchers == "runs/sft/final"
     with pytest.raises(ConfigError, match=r"episodes\.searchers"):
-        made(LEAST | {"episodes": {"searchers": "runs/sft/final"}})
+        parse_run(LEAST | {"episodes": {"searchers": "runs/sft/final"}})
     with pytest.raises(ConfigError, match=r"engine\.kind"):
-        made(LEAST | {"episodes": swarm, "engine": {"kind": "vllm"}})
+        parse_run(LEAST | {"episodes": swarm, "engine": {"kind": "vllm"}})
 
 
 def test_a_run_says_how_many_hits_a_search_shows() -> None:
-    run = made(LEAST | {"episodes": {"shown": 1}})
-    assert run.episodes.harness(run.model.renderer).search_limit == 1
-    assert made(LEAST).episodes.harness(run.model.renderer).search_limit == default().search_limit
+    run = parse_run(LEAST | {"episodes": {"shown": 1}})
+    assert episode_profile(run).search_limit == 1
+    assert episode_profile(parse_run(LEAST)).search_limit == default().search_limit
 
 
 @pytest.mark.parametrize(
@@ -82,16 +82,16 @@ def test_a_run_says_how_many_hits_a_search_shows() -> None:
         ({"rewards": {"gamma": 2}}, "gamma in"),
         ({"loss": {"kind": "ppo"}}, "loss.kind: Input should be 'cispo', 'grpo', 'dr_grpo' or 'reinforce'"),
         ({"loss": {"staleness": 1}}, "would drop the rows of later substeps: with 4 substeps at least 3"),
-        ({"overlap": {"ahead": 2}}, "ahead = 2 and 4 substeps they are up to 11 updates old"),
-        ({"overlap": {"ahead": 0}}, "overlap.ahead: Input should be greater than or equal to 1"),
-        ({"overlap": {"quota": 1.5}}, "overlap.quota: Input should be less than or equal to 1"),
-        ({"overlap": {"aheed": 1}}, r"unknown key 'aheed' in \[overlap\]; did you mean 'ahead'"),
+        ({"async_rollouts": {"ahead": 2}}, "ahead = 2 and 4 substeps they are up to 11 updates old"),
+        ({"async_rollouts": {"ahead": 0}}, "async_rollouts.ahead: Input should be greater than or equal to 1"),
+        ({"async_rollouts": {"quota": 1.5}}, "async_rollouts.quota: Input should be less than or equal to 1"),
+        ({"async_rollouts": {"aheed": 1}}, r"unknown key 'aheed' in \[async_rollouts\]; did you mean 'ahead'"),
         ({"model": {}}, "name a model, or describe a tiny one"),
         ({"model": {"name": "m", "tiny": {}}}, "one of the two"),
         ({"model": {"name": "m", "renderer": "words"}}, "the words renderer is for data.world"),
         ({"data": {"world": {}, "path": "x"}}, "a world has its own corpus"),
         ({"checkpoints": {"keep": 1}}, "checkpoints.keep: Input should be greater than or equal to 2"),
-        ({"sft": {"rows": 10, "rows_a_pass": 4}}, "must be a multiple"),
+        ({"sft": {"rows": 10, "rows_per_pass": 4}}, "must be a multiple"),
         ({"judge": {"model": "m", "max_calls": 1}}, "a model in judge.model and a weight in rewards.judge"),
         ({"rewards": {"judge": 1.0}}, "a model in judge.model and a weight in rewards.judge"),
         ({"judge": {"model": "m"}, "rewards": {"judge": 1.0}}, "say what the judge may cost"),
@@ -108,73 +108,78 @@ def test_a_run_says_how_many_hits_a_search_shows() -> None:
 )
 def test_what_cannot_be_is_refused_by_name(change: dict[str, Any], told: str) -> None:
     with pytest.raises(ConfigError, match=told):
-        made(LEAST | change)
+        parse_run(LEAST | change)
 
 
 def test_a_judge_may_be_the_only_gain_where_that_is_meant() -> None:
-    run = made(LEAST | {"judge": JUDGE | {"alone": True}, "rewards": ALONE})
+    run = parse_run(LEAST | {"judge": JUDGE | {"alone": True}, "rewards": ALONE})
     assert run.rewards.judge == 1.0
-    made(LEAST | {"judge": JUDGE, "rewards": ALONE | {"diversity": 0.1}})
+    parse_run(LEAST | {"judge": JUDGE, "rewards": ALONE | {"diversity": 0.1}})
 
 
 def test_a_run_without_a_judge_binds_nothing_of_it() -> None:
-    plain = made(LEAST).plain()
+    plain = parse_run(LEAST).plain()
     older = {key: value for key, value in plain.items() if key != "judge"}
     older["rewards"] = {key: value for key, value in older["rewards"].items() if key != "judge"}
-    assert differences(older, plain) == []
-    assert digest(older) == digest(plain)
-    judged = made(LEAST | {"judge": JUDGE, "rewards": {"judge": 0.5}})
-    dearer = made(LEAST | {"judge": JUDGE | {"max_calls": 9, "calibration": "x"}, "rewards": {"judge": 0.5}})
-    other = made(LEAST | {"judge": JUDGE | {"model": "n"}, "rewards": {"judge": 0.5}})
-    assert differences(judged.plain(), dearer.plain()) == []
-    assert differences(judged.plain(), other.plain()) == ["judge.model was 'm' and is 'n'"]
+    assert binding_differences(older, plain) == []
+    assert settings_digest(older) == settings_digest(plain)
+    judged = parse_run(LEAST | {"judge": JUDGE, "rewards": {"judge": 0.5}})
+    dearer = parse_run(LEAST | {"judge": JUDGE | {"max_calls": 9, "calibration": "x"}, "rewards": {"judge": 0.5}})
+    other = parse_run(LEAST | {"judge": JUDGE | {"model": "n"}, "rewards": {"judge": 0.5}})
+    assert binding_differences(judged.plain(), dearer.plain()) == []
+    assert binding_differences(judged.plain(), other.plain()) == ["judge.model was 'm' and is 'n'"]
 
 
 def test_a_file_that_is_none(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="cannot read the run's file"):
-        read(tmp_path / "none.toml")
+        read_run(tmp_path / "none.toml")
     (tmp_path / "bad.toml").write_text("model = ")
     with pytest.raises(ConfigError, match="no valid TOML"):
-        read(tmp_path / "bad.toml")
+        read_run(tmp_path / "bad.toml")
 
 
 def test_changes_go_before_the_file(tmp_path: Path) -> None:
     path = tmp_path / "run.toml"
     path.write_text('out = "a"\n[model]\nname = "m"\n[data]\n')
-    run = read(path, {"out": "b", "rollouts.groups": 4})
+    run = read_run(path, {"out": "b", "rollouts.groups": 4})
     assert (run.out, run.rollouts.groups) == ("b", 4)
 
 
 def test_a_run_is_made_again_from_its_plain_data() -> None:
-    run = made(
+    run = parse_run(
         LEAST | {"model": {"name": "m", "lora": {"rank": 8}}, "curriculum": {"stages": [{"until": 1, "hops": 2}]}}
     )
-    assert made(run.plain()) == run
+    assert parse_run(run.plain()) == run
 
 
 def test_what_decides_what_is_learned_is_in_the_digest_and_the_rest_is_not() -> None:
-    run = made(LEAST)
-    excluded_ids = made(LEAST | {"out": "other", "checkpoints": {"every": 9}, "logging": {"to": ["tensorboard"]}})
-    assert digest(run.plain()) == digest(excluded_ids.plain())
-    assert differences(run.plain(), excluded_ids.plain()) == []
-    other = made(LEAST | {"rollouts": {"groups": 64}, "seed": 3})
-    assert digest(run.plain()) != digest(other.plain())
-    assert differences(run.plain(), other.plain()) == ["seed was 0 and is 3", "rollouts.groups was 128 and is 64"]
+    run = parse_run(LEAST)
+    excluded_ids = parse_run(LEAST | {"out": "other", "checkpoints": {"every": 9}, "logging": {"to": ["tensorboard"]}})
+    assert settings_digest(run.plain()) == settings_digest(excluded_ids.plain())
+    assert binding_differences(run.plain(), excluded_ids.plain()) == []
+    other = parse_run(LEAST | {"rollouts": {"groups": 64}, "seed": 3})
+    assert settings_digest(run.plain()) != settings_digest(other.plain())
+    assert binding_differences(run.plain(), other.plain()) == [
+        "seed was 0 and is 3",
+        "rollouts.groups was 128 and is 64",
+    ]
 
 
 def test_all_of_a_run_binds_but_what_is_named_free() -> None:
-    plain = made(LEAST).plain()
-    free = {key.split(".")[0] for key, _ in flat(plain)} - {key.split(".")[0] for key in binding(plain)}
+    plain = parse_run(LEAST).plain()
+    free = {key.split(".")[0] for key, _ in flat_settings(plain)} - {
+        key.split(".")[0] for key in binding_settings(plain)
+    }
     # A run without a judge: one that has one binds the model, the rubric and what else decides a verdict.
     assert free == {"out", "checkpoints", "evaluation", "logging", "expected", "judge"}
 
 
 @pytest.mark.parametrize("path", sorted(CONFIGS.glob("*.toml")), ids=lambda path: path.stem)
 def test_the_configurations_that_come_with_it_fit_their_machines(path: Path) -> None:
-    run = read(path)
+    run = read_run(path)
     if run.model.tiny is None and run.model.renderer == "words":
-        run = read(path, {"model.name": "", "model.tiny": {}})
-    found = report(run)
+        run = read_run(path, {"model.name": "", "model.tiny": {}})
+    found = estimate_run(run)
     assert found.room is None or found.memory.peak <= found.room, found.lines()
     assert found.memory.peak > 0
 
@@ -185,15 +190,15 @@ def test_there_is_one_for_each_machine_that_is_promised() -> None:
 
 
 def test_a_run_does_not_overlap_unless_it_says_so_and_older_checkpoints_go_on() -> None:
-    plain = made(LEAST).plain()
-    assert plain["overlap"] is None
-    older = {key: value for key, value in plain.items() if key != "overlap"}
-    assert differences(older, plain) == []
-    assert differences(plain, made(LEAST | {"overlap": {}}).plain())
+    plain = parse_run(LEAST).plain()
+    assert plain["async_rollouts"] is None
+    older = {key: value for key, value in plain.items() if key != "async_rollouts"}
+    assert binding_differences(older, plain) == []
+    assert binding_differences(plain, parse_run(LEAST | {"async_rollouts": {}}).plain())
 
 
 def test_a_row_may_be_as_old_as_the_steps_ahead_and_what_a_server_misses() -> None:
-    assert made(LEAST).oldest == 3
-    assert made(LEAST | {"overlap": {}}).oldest == 7
-    server = {"engine": {"kind": "vllm", "every": 2}, "overlap": {}, "loss": {"staleness": 11}}
-    assert made(LEAST | server).oldest == 11
+    assert parse_run(LEAST).oldest == 3
+    assert parse_run(LEAST | {"async_rollouts": {}}).oldest == 7
+    server = {"engine": {"kind": "vllm", "every": 2}, "async_rollouts": {}, "loss": {"staleness": 11}}
+    assert parse_run(LEAST | server).oldest == 11

@@ -4,11 +4,11 @@ import pytest
 
 from context_agent.errors import ConfigError
 from context_agent.questions import Question
-from context_agent.train.curriculum import Curriculum, Stage, drawn
-from context_agent.train.rewards import Rewards
+from context_agent.train.curriculum import Curriculum, CurriculumStage, draw_questions
+from context_agent.train.rewards import RewardConfig
 
 QUESTIONS = [Question(f"q{hops}{number}", "?", hops=hops) for hops in (0, 1, 2, 3) for number in range(5)]
-STAGED = Curriculum((Stage(0.25, 1), Stage(0.5, 2)), beta=(4.0, 2.0))
+STAGED = Curriculum((CurriculumStage(0.25, 1), CurriculumStage(0.5, 2)), beta=(4.0, 2.0))
 
 
 @pytest.mark.parametrize(("progress", "most"), [(0.0, 1), (0.24, 1), (0.25, 2), (0.49, 2), (0.5, 3), (0.99, 3)])
@@ -18,8 +18,8 @@ def test_easy_questions_come_first(progress: float, most: int) -> None:
 
 
 def test_beta_falls_as_training_goes_on() -> None:
-    assert STAGED.rewards(Rewards(), 0.5).beta == 3.0
-    assert Curriculum().rewards(Rewards(beta=7), 0.0).beta == 4.0
+    assert STAGED.rewards(RewardConfig(), 0.5).beta == 3.0
+    assert Curriculum().rewards(RewardConfig(beta=7), 0.0).beta == 4.0
 
 
 def test_a_stage_that_admits_nothing_is_told() -> None:
@@ -27,17 +27,20 @@ def test_a_stage_that_admits_nothing_is_told() -> None:
         STAGED.admitted([one for one in QUESTIONS if one.hops == 3], 0.1)
 
 
-@pytest.mark.parametrize("stages", [(Stage(0.5, 1), Stage(0.5, 2)), (Stage(0.0, 1),), (Stage(1.2, 1),)])
-def test_stages_rise_to_one(stages: tuple[Stage, ...]) -> None:
+@pytest.mark.parametrize(
+    "stages",
+    [(CurriculumStage(0.5, 1), CurriculumStage(0.5, 2)), (CurriculumStage(0.0, 1),), (CurriculumStage(1.2, 1),)],
+)
+def test_stages_rise_to_one(stages: tuple[CurriculumStage, ...]) -> None:
     with pytest.raises(ConfigError, match="rising shares"):
         Curriculum(stages)
 
 
 def test_a_draw_depends_on_seed_and_step_alone() -> None:
-    assert drawn(QUESTIONS, 8, seed=1, step=2) == drawn(QUESTIONS, 8, seed=1, step=2)
-    assert drawn(QUESTIONS, 8, seed=1, step=2) != drawn(QUESTIONS, 8, seed=1, step=3)
-    assert len({one.id for one in drawn(QUESTIONS, 20, seed=0, step=0)}) == 20
+    assert draw_questions(QUESTIONS, 8, seed=1, step=2) == draw_questions(QUESTIONS, 8, seed=1, step=2)
+    assert draw_questions(QUESTIONS, 8, seed=1, step=2) != draw_questions(QUESTIONS, 8, seed=1, step=3)
+    assert len({one.id for one in draw_questions(QUESTIONS, 20, seed=0, step=0)}) == 20
 
 
 def test_more_than_there_are_come_again() -> None:
-    assert len(drawn(QUESTIONS[:3], 7, seed=0, step=0)) == 7
+    assert len(draw_questions(QUESTIONS[:3], 7, seed=0, step=0)) == 7

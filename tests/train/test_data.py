@@ -9,9 +9,9 @@ import pytest
 from context_agent import MemoryCorpus
 from context_agent.errors import ConfigError, DataError
 from context_agent.train import data as material
-from context_agent.train.data import lessons, opened, texts_of, world_of
-from context_agent.train.demo.spelling import Words
-from context_agent.train.sections import Data, World
+from context_agent.train.config import DataConfig, WorldConfig
+from context_agent.train.data import demonstration_rows, environment_of, environment_texts, open_data
+from context_agent.train.demo.words import WordRenderer
 from context_agent.types import Document
 from tests.train import runs
 
@@ -25,23 +25,23 @@ def questions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     rows = [{"id": f"q{n}", "question": "which?", "gold": [gold]} for n, gold in enumerate(["a", "b", "nowhere"])]
     path.write_text("\n".join(map(json.dumps, rows)) + "\nno row\n")
     corpus = MemoryCorpus([Document("a", "Comets."), Document("b", "Operas.")])
-    monkeypatch.setattr(material, "corpus_of", lambda _: nullcontext(corpus))
+    monkeypatch.setattr(material, "open_corpus", lambda _: nullcontext(corpus))
     return str(path)
 
 
-def collected(data: Data) -> tuple[list[str], list[str]]:
+def collected(data: DataConfig) -> tuple[list[str], list[str]]:
     notes: list[str] = []
-    with opened(data, notes.append) as found:
+    with open_data(data, notes.append) as found:
         return [one.id for one in found.questions], notes
 
 
 def test_gold_that_is_not_in_the_index_is_refused(questions: str) -> None:
     with pytest.raises(DataError, match=r"1 of 3 gold items, of 1 questions, are not in the index: nowhere"):
-        collected(Data(questions=(questions,), path="x"))
+        collected(DataConfig(questions=(questions,), path="x"))
 
 
 def test_or_its_questions_are_dropped_and_told(questions: str) -> None:
-    ids, notes = collected(Data(questions=(questions,), path="x", missing_gold="drop"))
+    ids, notes = collected(DataConfig(questions=(questions,), path="x", missing_gold="drop"))
     assert ids == ["q0", "q1"]
     assert any("1 of 3 questions dropped" in note for note in notes)
     assert any("not valid JSON" in note for note in notes)
@@ -49,20 +49,23 @@ def test_or_its_questions_are_dropped_and_told(questions: str) -> None:
 
 @pytest.mark.parametrize(
     ("data", "told"),
-    [({}, r"name files of questions: data\.questions"), ({"questions": ("q.jsonl",)}, r"name the index: data\.path")],
+    [
+        ({}, r"the run file names no questions: set data\.questions"),
+        ({"questions": ("q.jsonl",)}, r"the run file names no index: set data\.path"),
+    ],
 )
 def test_what_is_not_named_is_asked_for(data: dict[str, Any], told: str) -> None:
     with pytest.raises(ConfigError, match=told):
-        collected(Data(**data))
+        collected(DataConfig(**data))
 
 
 def test_lessons_are_spread_over_worlds_in_which_the_same_names_mean_something_else(tmp_path: Path) -> None:
-    run = runs.lessons(tmp_path, data={"world": {"worlds": 3}}, sft={"lessons": 90})
-    world = world_of(run.data)
+    run = runs.demonstrations(tmp_path, data={"world": {"worlds": 3}}, sft={"demonstrations": 90})
+    world = environment_of(run.data)
     assert world is not None
     every = (world, *world.others)
-    words = Words(texts_of(world))
-    shown = {row.group_id for row in lessons(run, words, print, world)}
+    words = WordRenderer(environment_texts(world))
+    shown = {row.group_id for row in demonstration_rows(run, words, print, world)}
     assert len(shown) == 90
     for one in every:
         asked = {question.id for question in one.questions["train"][:30]}
@@ -75,7 +78,10 @@ def test_lessons_are_spread_over_worlds_in_which_the_same_names_mean_something_e
 
 
 def test_a_world_with_others_is_itself_the_same_world() -> None:
-    alone, first = world_of(Data(world=World(**runs.WORLD))), world_of(Data(world=World(**runs.WORLD, worlds=2)))
+    alone, first = (
+        environment_of(DataConfig(world=WorldConfig(**runs.WORLD))),
+        environment_of(DataConfig(world=WorldConfig(**runs.WORLD, worlds=2))),
+    )
     assert alone is not None
     assert first is not None
     assert (alone.questions, alone.titles) == (first.questions, first.titles)

@@ -9,27 +9,26 @@ from typing import Any
 import pytest
 
 from context_agent.errors import ConfigError
+from context_agent.train.config import LoraConfig, parse_run
 from context_agent.train.estimate import (
     GB,
     KNOWN,
     STATE_BYTES,
-    activations,
-    adapters,
-    cost,
-    memory,
-    report,
-    score_matrix,
+    activation_bytes,
+    adapter_parameters,
+    attention_score_bytes,
+    estimate_run,
+    memory_needs,
+    step_cost,
 )
-from context_agent.train.run_file import made
-from context_agent.train.sections import Lora
 
 OSS = KNOWN["openai/gpt-oss-20b"]
-EXPERTS = Lora(parameters=("mlp.experts.gate_up_proj", "mlp.experts.down_proj"))
+EXPERTS = LoraConfig(parameters=("mlp.experts.gate_up_proj", "mlp.experts.down_proj"))
 
 
 def run(**tables: Any) -> Any:
     base = {"model": {"name": "openai/gpt-oss-20b", "lora": EXPERTS.model_dump()}, "data": {}}
-    return made({**base, **tables})
+    return parse_run({**base, **tables})
 
 
 def test_weights_as_they_are_published() -> None:
@@ -42,42 +41,43 @@ def test_weights_as_they_are_published() -> None:
 
 def test_states_of_a_full_fine_tune_and_the_scores_of_eager_attention() -> None:
     assert OSS.parameters * (2 + 2 + STATE_BYTES) / GB == pytest.approx(335, abs=1)
-    assert score_matrix(OSS, 8_192, 2) / 2**30 == pytest.approx(8)
+    assert attention_score_bytes(OSS, 8_192, 2) / 2**30 == pytest.approx(8)
     full = run(model={"name": "openai/gpt-oss-20b", "attention": "flash_attention_4"})
-    parts = memory(full, OSS, ranks=8, sharded=True).parts
+    parts = memory_needs(full, OSS, ranks=8, sharded=True).parts
     assert (parts["weights"] + parts["gradients"] + parts["optimiser"]) * 8 / GB == pytest.approx(335, abs=1)
 
 
 def test_the_peak_of_lora_at_the_whole_window_is_what_was_estimated_by_hand() -> None:
     chosen = {"name": "openai/gpt-oss-20b", "lora": EXPERTS.model_dump(), "attention": "flash_attention_4"}
-    found = memory(run(model=chosen, engine={"kind": "vllm"}), OSS)
+    found = memory_needs(run(model=chosen, engine={"kind": "vllm"}), OSS)
     assert 55 <= sum(found.parts.values()) / GB <= 70
     assert found.server["weights"] / GB == pytest.approx(42, abs=0.5)
     assert found.shared
 
 
 def test_a_sampler_beside_the_trainer_has_a_copy_of_what_is_trained() -> None:
-    beside = {"engine": {"kind": "transformers"}, "overlap": {}}
-    adapted = memory(run(**beside), OSS).parts
+    beside = {"engine": {"kind": "transformers"}, "async_rollouts": {}}
+    adapted = memory_needs(run(**beside), OSS).parts
     assert adapted["sampler's copy"] == adapted["adapters"] > 0
     assert (
-        memory(run(**beside, model={"name": "openai/gpt-oss-20b"}), OSS).parts["sampler's copy"] == OSS.parameters * 2
+        memory_needs(run(**beside, model={"name": "openai/gpt-oss-20b"}), OSS).parts["sampler's copy"]
+        == OSS.parameters * 2
     )
 
 
 def test_attention_that_holds_its_scores_does_not_fit_long_rows() -> None:
-    eager = activations(OSS, 32_768, 2, "eager", checkpointed=True)
-    flash = activations(OSS, 32_768, 2, "flash_attention_4", checkpointed=True)
-    assert eager - flash == 2 * score_matrix(OSS, 32_768, 2) > 250 * GB
+    eager = activation_bytes(OSS, 32_768, 2, "eager", checkpointed=True)
+    flash = activation_bytes(OSS, 32_768, 2, "flash_attention_4", checkpointed=True)
+    assert eager - flash == 2 * attention_score_bytes(OSS, 32_768, 2) > 250 * GB
 
 
 def test_a_step_s_cost_is_its_tokens_over_the_rates() -> None:
     expected = {"sampled": 1_000, "row_tokens": 8_000, "sampled_per_second": 2_000, "trained_per_second": 4_000}
-    found = cost(run(rollouts={"groups": 16, "rollouts": 8}, expected=expected), OSS)
+    found = step_cost(run(rollouts={"groups": 16, "rollouts": 8}, expected=expected), OSS)
     assert (found.episodes, found.sampled, found.trained) == (128, 128_000, 1_024_000)
     assert found.seconds == 64 + 256
     assert found.flops == OSS.active * (2 * 128_000 + 8 * 1_024_000)
-    assert cost(run(), OSS).seconds is None
+    assert step_cost(run(), OSS).seconds is None
 
 
 def test_a_shape_comes_from_a_config_too(tmp_path: Path) -> None:
@@ -89,32 +89,32 @@ def test_a_shape_comes_from_a_config_too(tmp_path: Path) -> None:
     }  # fmt: skip
     path.write_text(json.dumps(data))
     other = run(model={"name": "some/one"})
-    assert report(other, path).shape == OSS
+    assert estimate_run(other, path).shape == OSS
     with pytest.raises(ConfigError, match="the shape of 'some/one' is not known here"):
-        report(other)
+        estimate_run(other)
     path.write_text("{}")
     with pytest.raises(ConfigError, match=r"no language model's config\.json"):
-        report(other, path)
+        estimate_run(other, path)
 
 
 @pytest.mark.parametrize("tied", [False, True])
 def test_a_tiny_model_counts_as_transformers_counts_it(tied: bool) -> None:
     transformers = pytest.importorskip("transformers")
     peft = pytest.importorskip("peft")
+    from context_agent.train.demo.tiny_model import for_transformers, own_tokenizer, tiny_config
     from context_agent.train.estimate import _read
-    from context_agent.train.tiny import for_transformers, own_tokenizer, tiny_config
 
     config = tiny_config(for_transformers(own_tokenizer()), positions=128, yarn=False, tied=tied)
     model = transformers.GptOssForCausalLM(config)
     path = Path("config.json")
     shape = _shape(config, path, _read)
     assert shape.parameters == model.num_parameters()
-    lora = Lora(rank=4, parameters=("mlp.experts.gate_up_proj", "mlp.experts.down_proj"))
+    lora = LoraConfig(rank=4, parameters=("mlp.experts.gate_up_proj", "mlp.experts.down_proj"))
     adapted = peft.get_peft_model(
         model,
         peft.LoraConfig(r=4, target_modules=list(lora.modules), target_parameters=list(lora.parameters)),
     )
-    assert adapters(shape, lora) == sum(p.numel() for p in adapted.parameters() if p.requires_grad)
+    assert adapter_parameters(shape, lora) == sum(p.numel() for p in adapted.parameters() if p.requires_grad)
 
 
 def _shape(config: Any, path: Path, read: Any) -> Any:

@@ -7,25 +7,31 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from context_agent.errors import ConfigError, DataError
-from context_agent.train.rewards import GAINS, PENALTIES, Ending, Outcome, Rewards, annealed, by_step, reward
+from context_agent.train.rewards import GAINS, PENALTIES, Ending, EpisodeOutcome, RewardConfig, annealed, compute_reward
 
-PERFECT = Outcome(Ending.FINISHED, 1.0, 1.0, 1.0, True, calls=(2, 1), prunes=(0, 0), queries=("red mill", "blue bay"))
+PERFECT = EpisodeOutcome(
+    Ending.FINISHED, 1.0, 1.0, 1.0, True, calls=(2, 1), prunes=(0, 0), queries=("red mill", "blue bay")
+)
 
 
 def test_a_perfect_episode_gets_the_report_s_two_points() -> None:
-    assert reward(PERFECT).total == pytest.approx(0.7 + 0.3 + 1.0)
+    assert compute_reward(PERFECT).total == pytest.approx(0.7 + 0.3 + 1.0)
 
 
 def test_recall_weighs_beta_squared_times() -> None:
     half = replace(PERFECT, precision=0.5, answered=None)
-    assert reward(half, Rewards(trajectory=0, beta=4)).total == pytest.approx(0.7 * 17 * 0.5 / (16 * 0.5 + 1))
-    assert reward(half, Rewards(trajectory=0, beta=2)).total == pytest.approx(0.7 * 5 * 0.5 / (4 * 0.5 + 1))
+    assert compute_reward(half, RewardConfig(trajectory=0, beta=4)).total == pytest.approx(
+        0.7 * 17 * 0.5 / (16 * 0.5 + 1)
+    )
+    assert compute_reward(half, RewardConfig(trajectory=0, beta=2)).total == pytest.approx(
+        0.7 * 5 * 0.5 / (4 * 0.5 + 1)
+    )
 
 
 def test_what_was_seen_counts_beside_what_was_ranked() -> None:
-    lost = Outcome(Ending.FINISHED, 0.0, 0.0, 1.0)
-    assert reward(lost).total == pytest.approx(0.3)
-    assert reward(lost, Rewards(trajectory=0)).total == 0.001
+    lost = EpisodeOutcome(Ending.FINISHED, 0.0, 0.0, 1.0)
+    assert compute_reward(lost).total == pytest.approx(0.3)
+    assert compute_reward(lost, RewardConfig(trajectory=0)).total == 0.001
 
 
 @pytest.mark.parametrize(
@@ -39,36 +45,38 @@ def test_what_was_seen_counts_beside_what_was_ranked() -> None:
     ],
 )
 def test_prunes_cost_beyond_a_streak_of_three_turns(prunes: tuple[int, ...], penalty: float) -> None:
-    told = reward(replace(PERFECT, prunes=prunes, calls=tuple(max(1, count) for count in prunes)))
+    told = compute_reward(replace(PERFECT, prunes=prunes, calls=tuple(max(1, count) for count in prunes)))
     assert told.terms["repeated_prunes"] == pytest.approx(-penalty)
     assert told.total == pytest.approx(2 - penalty)
 
 
 @pytest.mark.parametrize(("turns", "penalty"), [(1, 0.0), (64, 0.0), (96, 0.25), (128, 0.5), (500, 0.5)])
 def test_turns_cost_from_the_64th_to_the_128th(turns: int, penalty: float) -> None:
-    assert reward(replace(PERFECT, calls=(1,) * turns)).total == pytest.approx(2 - penalty)
+    assert compute_reward(replace(PERFECT, calls=(1,) * turns)).total == pytest.approx(2 - penalty)
 
 
 def test_an_episode_that_earned_less_than_the_floor_gets_the_floor_whatever_it_is_fined() -> None:
-    nothing = Outcome(Ending.FINISHED, 0.0, 0.0, 0.0, False, calls=(1,) * 200, prunes=(1,) * 200)
-    assert reward(nothing).total == 0.001
-    assert reward(replace(nothing, seen=0.5)).total == 0.001
+    nothing = EpisodeOutcome(Ending.FINISHED, 0.0, 0.0, 0.0, False, calls=(1,) * 200, prunes=(1,) * 200)
+    assert compute_reward(nothing).total == 0.001
+    assert compute_reward(replace(nothing, seen=0.5)).total == 0.001
 
 
 def test_a_fine_never_takes_more_than_down_to_the_floor_and_never_adds() -> None:
-    told = reward(replace(PERFECT, calls=(1,) * 128, prunes=(1,) * 128))
+    told = compute_reward(replace(PERFECT, calls=(1,) * 128, prunes=(1,) * 128))
     assert told.total == pytest.approx(1.0)
     assert told.before == pytest.approx(2.0)
 
 
 def test_who_does_not_finish_gets_less_than_the_floor() -> None:
-    assert reward(replace(PERFECT, ending=Ending.MALFORMED)).total == -0.5
-    assert reward(replace(PERFECT, ending=Ending.CUT)).total == 0.0
+    assert compute_reward(replace(PERFECT, ending=Ending.MALFORMED)).total == -0.5
+    assert compute_reward(replace(PERFECT, ending=Ending.CUT)).total == 0.0
 
 
 def test_options_count_when_they_are_given_a_weight() -> None:
-    settings = Rewards(output=0, trajectory=0, answer=0, prune_accuracy=1, diversity=0.5, parallel=0.25, mistake=0.1)
-    told = reward(replace(PERFECT, pruned=4, pruned_gold=1, mistakes=2, calls=(3, 2)), settings)
+    settings = RewardConfig(
+        output=0, trajectory=0, answer=0, prune_accuracy=1, diversity=0.5, parallel=0.25, mistake=0.1
+    )
+    told = compute_reward(replace(PERFECT, pruned=4, pruned_gold=1, mistakes=2, calls=(3, 2)), settings)
     assert told.terms == pytest.approx(
         {
             "output": 0,
@@ -87,21 +95,21 @@ def test_options_count_when_they_are_given_a_weight() -> None:
 
 
 def test_the_same_query_again_is_not_diverse() -> None:
-    settings = Rewards(output=0, trajectory=0, answer=0, diversity=1)
-    assert reward(replace(PERFECT, queries=("red mill", "red mill")), settings).terms["diversity"] == 0
-    assert reward(replace(PERFECT, queries=("red mill", "red bay")), settings).terms["diversity"] == pytest.approx(
-        2 / 3
-    )
-    assert reward(replace(PERFECT, queries=("red mill",)), settings).terms["diversity"] == 0
+    settings = RewardConfig(output=0, trajectory=0, answer=0, diversity=1)
+    assert compute_reward(replace(PERFECT, queries=("red mill", "red mill")), settings).terms["diversity"] == 0
+    assert compute_reward(replace(PERFECT, queries=("red mill", "red bay")), settings).terms[
+        "diversity"
+    ] == pytest.approx(2 / 3)
+    assert compute_reward(replace(PERFECT, queries=("red mill",)), settings).terms["diversity"] == 0
 
 
 def test_every_term_is_logged() -> None:
-    assert set(reward(PERFECT).terms) == set(GAINS) | set(PENALTIES)
+    assert set(compute_reward(PERFECT).terms) == set(GAINS) | set(PENALTIES)
 
 
 def test_a_measure_that_is_no_number_is_refused() -> None:
     with pytest.raises(DataError, match="nan"):
-        reward(replace(PERFECT, recall=float("nan"), seen=float("nan")))
+        compute_reward(replace(PERFECT, recall=float("nan"), seen=float("nan")))
 
 
 @pytest.mark.parametrize(
@@ -110,12 +118,7 @@ def test_a_measure_that_is_no_number_is_refused() -> None:
 )
 def test_settings_that_cannot_work_are_refused(settings: dict[str, float]) -> None:
     with pytest.raises(ConfigError):
-        Rewards(**settings)  # type: ignore[arg-type]
-
-
-def test_the_last_step_keeps_the_whole_reward_and_earlier_ones_less() -> None:
-    assert by_step(2.0, 3, 0.5) == [0.5, 1.0, 2.0]
-    assert by_step(2.0, 3, 1.0) == [2.0, 2.0, 2.0]
+        RewardConfig(**settings)  # type: ignore[arg-type]
 
 
 def test_beta_is_annealed_in_a_line() -> None:
@@ -131,24 +134,24 @@ units = st.floats(0, 1)
 def test_the_reward_stays_between_floor_and_what_was_earned(
     *, precision: float, recall: float, seen: float, answered: bool, turns: int, pruning: bool
 ) -> None:
-    outcome = Outcome(
+    outcome = EpisodeOutcome(
         Ending.FINISHED, precision, recall, seen, answered, calls=(1,) * turns, prunes=(int(pruning),) * turns
     )
-    told = reward(outcome)
+    told = compute_reward(outcome)
     assert 0.001 <= told.total <= max(0.001, told.before) <= 2.0 + 1e-9
 
 
 def test_a_judge_s_verdict_is_a_term_like_any_other() -> None:
-    bare = Outcome(Ending.FINISHED, 0.0, 0.0, 0.0, golden=False, judged=0.75)
-    assert reward(bare).total == Rewards().floor
-    assert reward(bare, Rewards(judge=0.4)).total == pytest.approx(0.3)
-    assert reward(bare, Rewards(judge=0.4)).terms["judge"] == pytest.approx(0.3)
-    absent = Outcome(Ending.FINISHED, 1.0, 1.0, 1.0)
-    assert reward(absent, Rewards(judge=0.4)).total == reward(absent).total
-    malformed = Outcome(Ending.MALFORMED, 0.0, 0.0, 0.0, golden=False, judged=1.0)
-    assert reward(malformed, Rewards(judge=0.4)).total == Rewards().malformed
+    bare = EpisodeOutcome(Ending.FINISHED, 0.0, 0.0, 0.0, golden=False, judged=0.75)
+    assert compute_reward(bare).total == RewardConfig().floor
+    assert compute_reward(bare, RewardConfig(judge=0.4)).total == pytest.approx(0.3)
+    assert compute_reward(bare, RewardConfig(judge=0.4)).terms["judge"] == pytest.approx(0.3)
+    absent = EpisodeOutcome(Ending.FINISHED, 1.0, 1.0, 1.0)
+    assert compute_reward(absent, RewardConfig(judge=0.4)).total == compute_reward(absent).total
+    malformed = EpisodeOutcome(Ending.MALFORMED, 0.0, 0.0, 0.0, golden=False, judged=1.0)
+    assert compute_reward(malformed, RewardConfig(judge=0.4)).total == RewardConfig().malformed
 
 
 def test_nothing_is_said_of_pruning_where_no_gold_is_known() -> None:
-    pruned = Outcome(Ending.FINISHED, 0.0, 0.0, 0.0, pruned=5, golden=False, judged=0.0)
-    assert reward(pruned, Rewards(prune_accuracy=1.0)).terms["prune_accuracy"] == 0.0
+    pruned = EpisodeOutcome(Ending.FINISHED, 0.0, 0.0, 0.0, pruned=5, golden=False, judged=0.0)
+    assert compute_reward(pruned, RewardConfig(prune_accuracy=1.0)).terms["prune_accuracy"] == 0.0

@@ -16,7 +16,7 @@ from context_agent.errors import DataError, TrajectoryError
 from context_agent.harness.profile import context_1, default, summary
 from context_agent.policies.renderers.harmony import HarmonyRenderer
 from context_agent.policies.token_calls import TokenCall, expand
-from context_agent.train.rows import Row, read, rows, rows_of, taught, write
+from context_agent.train.rows import TrainingRow, demonstrated_rows, read_rows, rows_of_calls, sampled_rows, write_rows
 from tests.actions import prune, search, summarize
 from tests.policies.sampling import QUESTION, Played, play, rank_view, small_corpus
 
@@ -35,8 +35,8 @@ def played(request: pytest.FixtureRequest, corpus: MemoryCorpus) -> Played:
     return play(corpus, HarmonyRenderer(parallel=seed % 2 == 0), seed, profile=profile)
 
 
-def made(played: Played) -> list[Row]:
-    return rows_of(played.result.trajectories[0])
+def made(played: Played) -> list[TrainingRow]:
+    return sampled_rows(played.result.trajectories[0])
 
 
 def test_tokens_trained_are_tokens_sampled(played: Played) -> None:
@@ -87,7 +87,7 @@ def test_a_summary_is_trained_as_it_was_sampled_and_read_as_content(corpus: Memo
     assert all(text in read[0] and text not in read[1] for text in replaced)
 
 
-def split(row: Row) -> tuple[list[int], list[int]]:
+def split(row: TrainingRow) -> tuple[list[int], list[int]]:
     """(trained ids, the others)."""
     pairs = list(zip(row.input_ids, row.loss_mask, strict=True))
     return [token for token, keep in pairs if keep], [token for token, keep in pairs if not keep]
@@ -103,8 +103,8 @@ def test_logprobs_are_zero_where_nothing_is_trained(played: Played) -> None:
 
 def test_rows_survive_the_file(played: Played, tmp_path: Path) -> None:
     path = tmp_path / "deep" / "rows.jsonl"
-    assert write(made(played), path) == len(made(played))
-    assert list(read(path)) == made(played)
+    assert write_rows(made(played), path) == len(made(played))
+    assert list(read_rows(path)) == made(played)
     assert [item.name for item in path.parent.iterdir()] == ["rows.jsonl"], "no partial file is left"
 
 
@@ -128,7 +128,7 @@ def test_any_calls_make_rows_that_train_each_id_once(drawn: list[tuple[float, li
             TokenCall(kept, tuple(new), tuple(output), tuple(-0.1 * t for t in output), version=str(len(calls)))
         )
         length = kept + len(new) + len(output)
-    found = list(rows(calls, episode_id="e", group_id="g"))
+    found = list(rows_of_calls(calls, episode_id="e", group_id="g"))
     trained = [(t, p) for r in found for t, k, p in zip(r.input_ids, r.loss_mask, r.logprobs, strict=True) if k]
     assert trained == [pair for call in calls for pair in zip(call.output, call.logprobs, strict=True)]
     wholes = [whole.prompt + whole.call.output for whole in expand(calls)]
@@ -147,7 +147,7 @@ def test_a_teacher_s_episode_becomes_rows_of_the_same_making(corpus: MemoryCorpu
     ]
     result = SearchAgent(corpus, ScriptedPolicy(steps)).search(QUESTION)  # type: ignore[arg-type]
     (trajectory,) = result.trajectories
-    found = taught(trajectory, RENDERER, group_id="g")
+    found = demonstrated_rows(trajectory, RENDERER, group_id="g")
     assert len(found) == 2, "the prune began a new row"
     texts = [RENDERER.decode([t for t, k in zip(row.input_ids, row.loss_mask, strict=True) if k]) for row in found]
     assert "multi_tool_use <|constrain|>json<|message|>" in texts[0]
@@ -167,7 +167,7 @@ def trajectory_pruned(trajectory: object) -> tuple[object, ...]:
 def test_an_episode_of_another_policy_has_no_sampled_tokens(corpus: MemoryCorpus) -> None:
     result = SearchAgent(corpus, ScriptedPolicy([search("comets"), rank_view])).search(QUESTION)
     with pytest.raises(TrajectoryError, match="not made by a token policy"):
-        rows_of(result.trajectories[0])
+        sampled_rows(result.trajectories[0])
 
 
 @pytest.mark.parametrize(
@@ -185,7 +185,7 @@ def test_a_broken_record_is_named(extra: dict[str, object], words: str) -> None:
 
 def test_a_record_that_keeps_more_than_there_was_is_refused() -> None:
     with pytest.raises(TrajectoryError, match="keeps 3 ids of 0"):
-        list(rows([TokenCall(3, (1,), (2,), (-0.1,))], episode_id="e", group_id="g"))
+        list(rows_of_calls([TokenCall(3, (1,), (2,), (-0.1,))], episode_id="e", group_id="g"))
 
 
 @pytest.mark.parametrize(
@@ -203,22 +203,22 @@ def test_a_file_that_holds_something_else_names_the_line(tmp_path: Path, line: s
     )
     (tmp_path / "rows.jsonl").write_text(f"{good}\n{line}\n")
     with pytest.raises(DataError, match=words):
-        list(read(tmp_path / "rows.jsonl"))
+        list(read_rows(tmp_path / "rows.jsonl"))
     with pytest.raises(DataError, match="cannot read"):
-        list(read(tmp_path / "missing.jsonl"))
+        list(read_rows(tmp_path / "missing.jsonl"))
 
 
 def test_writing_fails_whole(tmp_path: Path) -> None:
     draw = random.Random(1)
 
     def failing() -> object:
-        yield Row([draw.randint(0, 9)], [1], [-0.5], "e", "g")
+        yield TrainingRow([draw.randint(0, 9)], [1], [-0.5], "e", "g")
         raise OSError("disk full")
 
-    write([Row([1], [1], [-0.5], "old", "g")], tmp_path / "rows.jsonl")
+    write_rows([TrainingRow([1], [1], [-0.5], "old", "g")], tmp_path / "rows.jsonl")
     with pytest.raises(OSError, match="disk full"):
-        write(failing(), tmp_path / "rows.jsonl")  # type: ignore[arg-type]
-    assert [row.episode_id for row in read(tmp_path / "rows.jsonl")] == ["old"]
+        write_rows(failing(), tmp_path / "rows.jsonl")  # type: ignore[arg-type]
+    assert [row.episode_id for row in read_rows(tmp_path / "rows.jsonl")] == ["old"]
 
 
 @pytest.mark.parametrize(
@@ -227,6 +227,6 @@ def test_writing_fails_whole(tmp_path: Path) -> None:
 def test_a_row_is_as_old_as_the_oldest_version_in_it(versions: tuple[str, str], oldest: str) -> None:
     first = TokenCall(0, (1, 2), (3,), (-0.5,), version=versions[0])
     then = TokenCall(3, (4,), (5, 6), (-0.25, -0.125), version=versions[1])
-    (row,) = rows([first, then], episode_id="e", group_id="g")
+    (row,) = rows_of_calls([first, then], episode_id="e", group_id="g")
     assert row.policy_version == oldest
     assert row.logprobs == [0.0, 0.0, -0.5, 0.0, -0.25, -0.125]

@@ -77,8 +77,8 @@ class BridgeActor:
         """Of the last turn's calls by index: hop and number of the lookup."""
         self._done: set[Lookup] = set()
         self._searches = self._turns = self._pages = 0
-        self._scores = self._keys = np.zeros(0, dtype=np.float32)
-        """The candidates' scores; and by what it is decided who stays in view and who is ranked: the same."""
+        self._scores = np.zeros(0, dtype=np.float32)
+        """The candidates' scores, by row of the notes."""
         self._ending = False
         self._deciding = threading.Lock()
 
@@ -86,7 +86,7 @@ class BridgeActor:
         """Takes note of what another actor saw, before anything is shown to this one: it is judged by, never ranked."""
         for candidate in candidates:
             self.notes.add(candidate)
-        self._scores = self._keys = np.zeros(len(self.notes), dtype=np.float32)
+        self._scores = np.zeros(len(self.notes), dtype=np.float32)
 
     async def act(self, view: View) -> Action:
         """The next searches, the last edits, or the ranking."""
@@ -131,7 +131,7 @@ class BridgeActor:
                 hop, lookup = self._sources.get(block.call, (0, -1))
                 self.notes.add(Candidate(block.id, block.document_id, passage, block.tokens, hop, lookup))
         if len(self.notes) > before:
-            self._scores = self._keys = self.judgement.scores()
+            self._scores = self.judgement.scores()
 
     def _opening(self, view: View) -> tuple[ToolCall, ...]:
         """The question, its names, and its content words alone."""
@@ -171,13 +171,8 @@ class BridgeActor:
         return (*edits, *self._count(calls, sources))
 
     def _promising(self) -> tuple[list[Lookup], Floats]:
-        """The lookups not done, best first, each name once; with their features."""
+        """The lookups that are worth making and not yet made, best first, each name once; with their features."""
         lookups, rows = self.expansion.lookups(self._scores, self._done)
-        kept = self._followed(lookups, rows)
-        return [lookups[at] for at in kept], rows[kept]
-
-    def _followed(self, lookups: Sequence[Lookup], rows: Floats) -> list[int]:
-        """Places of the lookups worth making, best first, each name once."""
         worth = self._scorer.networks["expansion"](rows) if self._scorer and lookups else promise_guess(rows)
         names: set[str] = set()
         kept = []
@@ -185,7 +180,7 @@ class BridgeActor:
             if worth[at] >= self._effort.promise and lookups[at].bare not in names:
                 names.add(lookups[at].bare)
                 kept.append(int(at))
-        return kept
+        return [lookups[at] for at in kept], rows[kept]
 
     def _count(self, calls: Sequence[ToolCall], sources: dict[int, tuple[int, int]]) -> tuple[ToolCall, ...]:
         self._searches += len(calls)
@@ -260,12 +255,12 @@ class BridgeActor:
 
     def _score_of(self, chunk_id: str) -> float:
         row = self.notes.rows.get(chunk_id)
-        return float(self._keys[row]) if row is not None else 0.0
+        return float(self._scores[row]) if row is not None else 0.0
 
     def _best(self) -> list[Candidate]:
         """The best candidate of each document, best first."""
         found: dict[str, Candidate] = {}
-        for row in np.argsort(-self._keys, kind="stable"):
+        for row in np.argsort(-self._scores, kind="stable"):
             candidate = self.notes.candidates[int(row)]
             found.setdefault(candidate.document_id, candidate)
         return list(found.values())
@@ -296,7 +291,7 @@ class BridgeActor:
         lines: list[RankedId] = []
         room = view.max_output - TURN_TOKENS
         named: set[str] = set()
-        for row in np.argsort(-self._keys, kind="stable"):
+        for row in np.argsort(-self._scores, kind="stable"):
             one = self.notes.candidates[int(row)]
             room -= self._id_tokens() + LINE_TOKENS
             if len(lines) >= self._effort.ranking or (lines and room < 0):

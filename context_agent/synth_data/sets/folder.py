@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from context_agent.errors import ConfigError, DataError, MissingExtraError
-from context_agent.eval.checks import leaks
+from context_agent.eval.gold import leaks
 from context_agent.synth_data.sets.splits import TaskSplits, check_splits
 from context_agent.synth_data.task import (
     Task,

@@ -1,316 +1,478 @@
-"""Rollouts of a step: questions drawn, episodes run by the production `SearchAgent`, rewarded, and made into rows.
+"""Rollouts of a step: which episodes a step asks for, how they are played, and how they are scored.
 
-What a step asks and with which seeds depends on the settings and the step alone. So a run that was killed and resumed
-samples what it would have sampled, as far as the engine that samples is deterministic.
+The questions of a step and the seeds of its episodes depend on the settings and the step alone. A run that was
+interrupted therefore samples what it would have sampled, as far as the sampling engine is deterministic.
 """
 
 from __future__ import annotations
 
 import asyncio
+import json
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from statistics import fmean, pstdev
-from typing import TypeGuard
+from typing import Protocol, TypeGuard
 
+from context_agent._support.files import open_private
 from context_agent.agent import SearchAgent
-from context_agent.errors import ConfigError, DataError, PolicyError
+from context_agent.errors import ConfigError, ContextAgentError, DataError, PolicyError
 from context_agent.eval.gold import Gold, gold_of
 from context_agent.harness.tools import SPAWN
 from context_agent.harness.trajectory import Trajectory
 from context_agent.harness.trajectory_file import write
+from context_agent.policies.engines.protocol import Gathering
 from context_agent.policies.token_calls import calls
 from context_agent.questions import Question
-from context_agent.train.advantages import Advantages, Baseline, Scored, advantages
-from context_agent.train.batches import Weighted, shares
-from context_agent.train.curriculum import Curriculum, drawn
-from context_agent.train.judged.terms import Bench, Judged, golden
-from context_agent.train.outcomes import outcome, spoiled
-from context_agent.train.parl import Parl, delegating, delegation, with_parl
-from context_agent.train.rewards import Outcome, Reward, Rewards, reward
-from context_agent.train.rl.buffer import Buffer
-from context_agent.train.rl.playing import Ask, Ended, played
-from context_agent.train.rows import decay, rows_of
+from context_agent.retrieval.protocol import Corpus
+from context_agent.train.advantages import EpisodeAdvantages
+from context_agent.train.config import ParlConfig, RolloutConfig
+from context_agent.train.curriculum import Curriculum, draw_questions
+from context_agent.train.judge.judge import JudgePool, JudgeTerms, has_gold
+from context_agent.train.rewards import (
+    EpisodeOutcome,
+    EpisodeRewardTerms,
+    RewardConfig,
+    compute_reward,
+    is_aborted,
+    measure_outcome,
+)
+from context_agent.train.rl.parl import delegation_metrics, delegation_of, with_parl
+from context_agent.train.rows import TrainingRow, WeightedRow
 
-SEEDS_A_STEP = 1_000_003
-"""Seeds lie this far apart from step to step, so that no two steps sample with the same ones."""
-
-
-@dataclass(frozen=True, slots=True)
-class RolloutSettings:
-    """A step: `groups` questions, `rollouts` episodes of each, and `substeps` steps of the optimiser over their rows.
-
-    The defaults are the report's (Context-1, section 3). `keep_negative` and `baseline` are `advantages`'. `save_every`
-    writes the trajectories of `save_groups` questions every so many steps, for `ctx1 view`; 0 writes none.
-    """
-
-    steps: int = 300
-    groups: int = 128
-    rollouts: int = 8
-    substeps: int = 4
-    concurrency: int = 256
-    seed: int = 0
-    baseline: Baseline = Baseline.MEAN
-    keep_negative: float = 1.0
-    save_every: int = 10
-    save_groups: int = 2
-
-    def __post_init__(self) -> None:
-        for name in ("steps", "groups", "rollouts", "substeps", "concurrency"):
-            if getattr(self, name) < 1:
-                raise ConfigError(f"{name} must be at least 1; got {getattr(self, name)}")
-        if self.rollouts < 2:
-            raise ConfigError("a group needs at least 2 rollouts: an advantage compares them with each other")
+SEED_STRIDE = 1_000_003
+"""Distance between the seeds of two steps: no two steps share one."""
+DEV_METRICS = (
+    *("reward", "recall", "precision", "trajectory_recall", "prune_accuracy"),
+    *("pruned", "pruning", "finished", "turns", "searches"),
+    *("spawning", "searchers", "searchers_finished", "critical_steps"),
+)
+SAVED_DEV_EPISODES = 4
+"""Trajectories saved of each evaluation and temperature, for `ctx1 view`."""
 
 
 @dataclass(frozen=True, slots=True)
-class Played:
-    """One episode with its outcome and reward."""
+class EpisodeRequest:
+    """An episode to play: its question, its sampling seed, and the id of its trajectory."""
+
+    question: Question
+    seed: int
+    episode: str
+
+
+EpisodeResult = Trajectory | ContextAgentError
+"""The trajectory of an episode, or the error that kept it from starting."""
+
+
+@dataclass(frozen=True, slots=True)
+class PlayedEpisodes:
+    """The requested episodes of a step with their results, in the same order. `metrics` are about the playing."""
+
+    requests: Sequence[EpisodeRequest]
+    results: Sequence[EpisodeResult]
+    seconds: float
+    metrics: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class ScoredEpisode:
+    """An episode with its outcome and its reward."""
 
     question: Question
     trajectory: Trajectory
-    outcome: Outcome
-    reward: Reward
+    outcome: EpisodeOutcome
+    reward: EpisodeRewardTerms
+
+    @property
+    def id(self) -> str:
+        """The id of the trajectory."""
+        return self.trajectory.header.id
 
 
-@dataclass(frozen=True, slots=True)
-class Step:
-    """What a step's rollouts came to. `metrics` are means over its episodes, by name."""
+class RolloutSource(Protocol):
+    """Where the episodes of a step come from: played on request (`Rollouts`), or ahead of time (`AsyncRollouts`)."""
 
-    number: int
-    items: tuple[Weighted, ...]
-    metrics: Mapping[str, float]
-    played: tuple[Played, ...] = field(repr=False, default=())
+    def draw(self, step: int) -> list[EpisodeRequest]:
+        """The episodes that a step asks for on this rank."""
+
+    def play(self, step: int, requests: Sequence[EpisodeRequest]) -> PlayedEpisodes:
+        """The episodes that the step trains on; blocks until they are there."""
+
+    def update_metrics(self, rows: Sequence[WeightedRow], update: int) -> dict[str, float]:
+        """What is known of an update's rows."""
+
+    def checkpointed(self) -> None:
+        """Called when a checkpoint is written: what no kept checkpoint needs may be dropped."""
 
 
-Report = Callable[[Step], None]
+def group_of(episode: str) -> str:
+    """The group in an episode's id: the episodes of one question in one step."""
+    return episode.rpartition("-")[0]
 
 
-def drawn_for(
-    number: int, questions: Sequence[Question], curriculum: Curriculum, settings: RolloutSettings
+def update_number(version: str) -> int | None:
+    """The update that a policy version is named by; None for any other name."""
+    return int(version) if version.isdecimal() else None
+
+
+def row_age(row: TrainingRow, update: int) -> int:
+    """Updates since the row's first token was sampled; 0 for a version that is not the number of an update."""
+    sampled_at = update_number(row.policy_version)
+    return 0 if sampled_at is None else update - sampled_at
+
+
+def fresh_rows(rows: Sequence[WeightedRow], update: int, staleness: int) -> list[WeightedRow]:
+    """The rows that are at most `staleness` updates old.
+
+    Raises `PolicyError` if none of them is: then the sampling engine no longer receives new weights.
+    """
+    fresh = [item for item in rows if row_age(item.row, update) <= staleness]
+    if rows and not fresh:
+        oldest = max(row_age(item.row, update) for item in rows)
+        raise PolicyError(
+            f"update {update}: all {len(rows)} rows are more than {staleness} updates old, up to {oldest}: the engine "
+            f"did not receive new weights"
+        )
+    return fresh
+
+
+def step_questions(
+    step: int, questions: Sequence[Question], curriculum: Curriculum, config: RolloutConfig
 ) -> list[Question]:
     """The questions of a step, in order."""
-    admitted = curriculum.admitted(questions, number / settings.steps)
-    return drawn(admitted, settings.groups, seed=settings.seed, step=number)
+    admitted = curriculum.admitted(questions, step / config.steps)
+    return draw_questions(admitted, config.groups, seed=config.seed, step=step)
 
 
-def ask_of(question: Question, settings: RolloutSettings, number: int, group: int, rollout: int) -> Ask:
-    """A rollout of the question that stands at place `group` of step `number`, with a seed and an id of its own."""
-    seed = (settings.seed + number + 1) * SEEDS_A_STEP + group * settings.rollouts + rollout
-    return Ask(question, seed, f"{number:05d}-{group:04d}-{rollout:03d}")
+def episode_request(question: Question, config: RolloutConfig, step: int, group: int, rollout: int) -> EpisodeRequest:
+    """The request of one rollout of the question in group `group` of a step; its seed and its id are unique."""
+    seed = (config.seed + step + 1) * SEED_STRIDE + group * config.rollouts + rollout
+    return EpisodeRequest(question, seed, f"{step:05d}-{group:04d}-{rollout:03d}")
+
+
+async def play_episodes(
+    agent: SearchAgent, requests: Sequence[EpisodeRequest], concurrency: int
+) -> list[EpisodeResult]:
+    """The results of the requests, in order; at most `concurrency` episodes run at a time.
+
+    An episode that fails before it starts has its error as its result and stops no other. An engine that batches is
+    told how many episodes are running, so that batches do not depend on timing.
+    """
+    waiting = iter(enumerate(requests))
+    results: dict[int, EpisodeResult] = {}
+
+    async def work() -> None:
+        try:
+            for index, request in waiting:
+                results[index] = await play_episode(agent, request)
+        finally:
+            _expect(agent, -1)
+
+    workers = min(concurrency, len(requests))
+    _expect(agent, workers)
+    await asyncio.gather(*(work() for _ in range(workers)))
+    return [results[index] for index in range(len(requests))]
+
+
+async def play_episode(agent: SearchAgent, request: EpisodeRequest) -> EpisodeResult:
+    """The result of one episode; its trajectory has the request's id. Raises only `ConfigError`."""
+    question = request.question
+    try:
+        result = await agent.asearch(question.question, question_id=question.id, seed=request.seed)
+    except ConfigError:
+        raise
+    except ContextAgentError as error:
+        return error
+    trajectory = result.trajectories[0]
+    return replace(trajectory, header=replace(trajectory.header, id=request.episode))
+
+
+def is_complete(result: EpisodeResult) -> TypeGuard[Trajectory]:
+    """Whether an episode was ended by its policy or a limit, so that it can be rewarded."""
+    return isinstance(result, Trajectory) and not is_aborted(result)
 
 
 class Rollouts:
-    """The rows of each optimiser step: a `Source` for the trainer. Use one for each rank."""
+    """Plays the episodes of a step when they are asked for: a synchronous `RolloutSource`, one for each rank."""
 
     def __init__(
         self,
         agent: SearchAgent,
         questions: Sequence[Question],
-        settings: RolloutSettings,
+        config: RolloutConfig,
         *,
-        rewards: Rewards | None = None,
-        parl: Parl | None = None,
         curriculum: Curriculum | None = None,
-        report: Report | None = None,
-        trajectories: Path | None = None,
-        bench: Bench | None = None,
         rank: int = 0,
         ranks: int = 1,
     ) -> None:
-        """The agent's policy must record token calls, as `TokenPolicy` does, and run one rollout a question.
+        """The agent's policy must record its token calls, as `TokenPolicy` does.
 
-        Of the groups of a step every `ranks`-th is this rank's, so an advantage never needs another rank. `bench` has
-        a judge; without one, questions need gold. Raises `ConfigError` for questions without gold, or a step that is
-        too small to be shared out.
+        Each rank plays every `ranks`-th group, so an advantage never needs another rank. Raises `ConfigError` for an
+        agent that runs several episodes a question, and for a step with fewer groups than ranks.
         """
         if agent.rollouts != 1:
-            raise ConfigError(f"the agent runs one episode a question when it is trained; it has {agent.rollouts}")
-        if settings.groups < ranks:
-            raise ConfigError(f"{settings.groups} questions a step cannot be shared by {ranks} ranks")
-        lacking = [question.id for question in questions if not golden(question)]
-        if (lacking and bench is None) or not questions:
-            raise ConfigError(f"{len(lacking)} of {len(questions)} questions have no gold, {lacking[:3]} among them")
-        self._agent = agent
-        self._questions = list(questions)
-        self._gold: dict[str, Gold] = {}
-        self.settings = settings
-        self._rewards = rewards or Rewards()
-        self._parl = parl or Parl()
-        self._curriculum = curriculum or Curriculum(beta=(self._rewards.beta, self._rewards.beta))
-        self._report = report
-        self._trajectories = trajectories
-        self._bench = bench
+            raise ConfigError(f"training plays one episode per request; the agent has rollouts={agent.rollouts}: use 1")
+        if config.groups < ranks:
+            raise ConfigError(
+                f"rollouts.groups = {config.groups} cannot be shared by {ranks} ranks: use at least {ranks} groups"
+            )
+        self._agent, self._questions, self._config = agent, list(questions), config
+        self._curriculum = curriculum or Curriculum()
         self._rank, self._ranks = rank, ranks
-        self._buffer = Buffer()
 
-    def rows(self, step: int) -> Sequence[Weighted]:
-        """The rows of an optimiser step; the rollouts are made at the first of their substeps."""
-        number, part = divmod(step, self.settings.substeps)
-        if self._buffer.number != number:
-            self._buffer = Buffer(number, shares(self.play(number).items, self.settings.substeps))
-        return self._buffer.parts[part]
-
-    def save(self, folder: Path, step: int) -> None:
-        """Writes what the optimiser steps from `step` on still need of the rollouts at hand: nothing between steps."""
-        number, part = divmod(step, self.settings.substeps)
-        if part and self._buffer.number == number:
-            self._buffer.save(folder, self._rank)
-
-    def restore(self, folder: Path) -> None:
-        """Takes up the rollouts that `save` wrote, so that a half-used step is not sampled anew by newer weights."""
-        self._buffer = Buffer.load(folder, self._rank)
-
-    def play(self, number: int) -> Step:
-        """Runs the episodes of a step. Raises `PolicyError` where not one of them could be rewarded."""
-        asks = self.asks(number)
-        started = time.perf_counter()
-        made = asyncio.run(played(self._agent, asks, self.settings.concurrency))
-        return self.reckoned(number, asks, made, time.perf_counter() - started)
-
-    def asks(self, number: int) -> list[Ask]:
-        """What a step asks: every rollout of this rank's questions, under an id that says which it is."""
-        return self._asks(drawn_for(number, self._questions, self._curriculum, self.settings), number)
-
-    def reckoned(
-        self,
-        number: int,
-        asks: Sequence[Ask],
-        made: Sequence[Ended],
-        seconds: float,
-        more: Mapping[str, float] | None = None,
-    ) -> Step:
-        """A step of episodes that have ended: rewarded, compared, made into rows, and reported with `more` metrics.
-
-        Raises `PolicyError` where not one of them could be rewarded.
-        """
-        rewards = self._curriculum.rewards(self._rewards, number / self.settings.steps)
-        ended = [(ask.question, one) for ask, one in zip(asks, made, strict=True) if whole(one)]
-        if not ended:
-            raise PolicyError(f"step {number}: none of {len(asks)} episodes could be run to an end{_why(made)}")
-        judged = Judged((None,) * len(ended)) if self._bench is None else self._bench.judged(ended)
-        done = [
-            self._rewarded(question, one, rewards, score, number / self.settings.steps)
-            for (question, one), score in zip(ended, judged.scores, strict=True)
-            if golden(question) or score is not None
-        ]
-        if not done:
-            raise PolicyError(f"step {number}: none of its questions has gold, and {judged.why}")
-        step = self._step(number, done, spoilt=len(asks) - len(ended), seconds=seconds, beta=rewards.beta)
-        found = {**step.metrics, **(more or {})}
-        if self._bench is not None:
-            found |= {**judged.metrics, "episodes_unjudged": float(len(ended) - len(done))}
-        step = replace(step, metrics=found)
-        self._save(step)
-        if self._report is not None:
-            self._report(step)
-        return step
-
-    def _asks(self, asked: Sequence[Question], number: int) -> list[Ask]:
-        mine = [place for place in range(len(asked)) if place % self._ranks == self._rank]
+    def draw(self, step: int) -> list[EpisodeRequest]:
+        """Every rollout of this rank's questions of the step."""
+        questions = step_questions(step, self._questions, self._curriculum, self._config)
         return [
-            ask_of(asked[group], self.settings, number, group, rollout)
-            for group in mine
-            for rollout in range(self.settings.rollouts)
+            episode_request(questions[group], self._config, step, group, rollout)
+            for group in range(self._rank, len(questions), self._ranks)
+            for rollout in range(self._config.rollouts)
         ]
 
-    def _rewarded(
-        self, question: Question, trajectory: Trajectory, rewards: Rewards, judged: float | None, progress: float
-    ) -> Played:
+    def play(self, step: int, requests: Sequence[EpisodeRequest]) -> PlayedEpisodes:
+        """Plays the requests, concurrently."""
+        started = time.perf_counter()
+        results = asyncio.run(play_episodes(self._agent, requests, self._config.concurrency))
+        return PlayedEpisodes(requests, results, time.perf_counter() - started)
+
+    def update_metrics(self, rows: Sequence[WeightedRow], update: int) -> dict[str, float]:
+        """Nothing beyond what the loop measures."""
+        return {}
+
+    def checkpointed(self) -> None:
+        """Nothing to drop."""
+
+
+@dataclass(frozen=True, slots=True)
+class ScoredEpisodes:
+    """The episodes of a step that can be trained on. `metrics` are about those that cannot, and about the judge."""
+
+    episodes: tuple[ScoredEpisode, ...]
+    metrics: Mapping[str, float]
+
+
+class EpisodeScorer:
+    """Rewards episodes by their gold, by a judge, or both."""
+
+    def __init__(
+        self,
+        corpus: Corpus,
+        questions: Sequence[Question],
+        rewards: RewardConfig | None = None,
+        *,
+        parl: ParlConfig | None = None,
+        curriculum: Curriculum | None = None,
+        judge: JudgePool | None = None,
+    ) -> None:
+        """Without a judge every question needs gold. Raises `ConfigError` for questions that nothing can score."""
+        without_gold = [question.id for question in questions if not has_gold(question)]
+        if (without_gold and judge is None) or not questions:
+            raise ConfigError(
+                f"{len(without_gold)} of {len(questions)} questions have no gold, for example {without_gold[:3]}: add "
+                f"gold to data.questions, or a judge ([judge])"
+            )
+        self._corpus, self._judge = corpus, judge
+        self._rewards, self._parl = rewards or RewardConfig(), parl or ParlConfig()
+        self._curriculum = curriculum or Curriculum(beta=(self._rewards.beta, self._rewards.beta))
+        self._gold: dict[str, Gold] = {}
+
+    def score(self, step: int, played: PlayedEpisodes, progress: float) -> ScoredEpisodes:
+        """Rewards the episodes of a step; `progress` is the share of training that is done.
+
+        Aborted episodes are left out. Raises `PolicyError` if none of the step's episodes can be rewarded.
+        """
+        pairs = zip(played.requests, played.results, strict=True)
+        complete = [(request.question, result) for request, result in pairs if is_complete(result)]
+        if not complete:
+            reason = _first_error(played.results)
+            raise PolicyError(f"step {step}: none of its {len(played.requests)} episodes could be completed{reason}")
+        judged = JudgeTerms((None,) * len(complete)) if self._judge is None else self._judge.judged(complete)
+        rewards = self._curriculum.rewards(self._rewards, progress)
+        scored = tuple(
+            self._score_episode(question, trajectory, rewards, verdict, progress)
+            for (question, trajectory), verdict in zip(complete, judged.scores, strict=True)
+            if has_gold(question) or verdict is not None
+        )
+        if not scored:
+            raise PolicyError(f"step {step}: none of its questions has gold, and {judged.why}")
+        metrics = {"episodes_aborted": float(len(played.requests) - len(complete)), "beta": rewards.beta}
+        if self._judge is not None:
+            metrics |= {**judged.metrics, "episodes_unjudged": float(len(complete) - len(scored))}
+        return ScoredEpisodes(scored, metrics)
+
+    def _score_episode(
+        self, question: Question, trajectory: Trajectory, rewards: RewardConfig, verdict: float | None, progress: float
+    ) -> ScoredEpisode:
         if question.id not in self._gold:
-            self._gold[question.id] = gold_of(question, self._agent.corpus)
-        measured = outcome(trajectory, question, self._gold[question.id], judged=judged)
+            self._gold[question.id] = gold_of(question, self._corpus)
+        outcome = measure_outcome(trajectory, question, self._gold[question.id], judged=verdict)
         try:
-            earned = reward(measured, rewards)
-            if self._parl.on:
-                earned = with_parl(earned, measured, delegation(trajectory), self._parl.at(progress))
-            return Played(question, trajectory, measured, earned)
+            reward = compute_reward(outcome, rewards)
         except DataError as error:
             raise DataError(f"episode {trajectory.header.id}, question {question.id}: {error}") from error
-
-    def _step(self, number: int, done: list[Played], *, spoilt: int, seconds: float, beta: float) -> Step:
-        scored = [Scored(one.trajectory.header.id, one.question.id, one.reward.total) for one in done]
-        found = advantages(
-            scored,
-            baseline=self.settings.baseline,
-            keep_negative=self.settings.keep_negative,
-            seed=self.settings.seed + number,
-        )
-        items = tuple(item for one in done for item in self._weighted(one, found))
-        metrics = measures(done) | {
-            "groups_equal": float(len(found.equal)),
-            "episodes_trained": float(len(found.by_episode)),
-            "episodes_spoilt": float(spoilt),
-            "rows": float(len(items)),
-            "tokens_sampled": float(sum(len(call.output) for one in done for call in calls(one.trajectory))),
-            "tokens_trained": float(sum(item.row.trained for item in items)),
-            "beta": beta,
-            "rollout_seconds": seconds,
-        }
-        return Step(number, items, metrics, tuple(done))
-
-    def _weighted(self, one: Played, found: Advantages) -> list[Weighted]:
-        """The rows of an episode that is trained on, with its advantage; gamma makes earlier steps count less."""
-        advantage = found.by_episode.get(one.trajectory.header.id)
-        if advantage is None:
-            return []
-        made = rows_of(one.trajectory, group_id=one.question.id)
-        weights = decay(made, self._rewards.gamma)
-        return [Weighted(row, advantage, tuple(weight)) for row, weight in zip(made, weights, strict=True)]
-
-    def _save(self, step: Step) -> None:
-        every = self.settings.save_every
-        if self._trajectories is None or not every or step.number % every or self._rank:
-            return
-        folder = self._trajectories / f"step-{step.number:05d}"
-        shown = list(dict.fromkeys(one.question.id for one in step.played))[: self.settings.save_groups]
-        for one in step.played:
-            if one.question.id in shown:
-                write(one.trajectory, folder / f"{one.trajectory.header.id}.jsonl")
+        if self._parl.on:
+            reward = with_parl(reward, outcome, delegation_of(trajectory), self._parl.at(progress))
+        return ScoredEpisode(question, trajectory, outcome, reward)
 
 
-def _why(made: Sequence[Ended]) -> str:
-    """What ended the first episode that says so."""
-    errors = (one.end and one.end.error if isinstance(one, Trajectory) else str(one) for one in made)
-    told = next((error for error in errors if error), None)
-    return f" ({told})" if told else ""
+def episode_metrics(episodes: Sequence[ScoredEpisode]) -> dict[str, float]:
+    """Means over episodes: the reward and each of its terms, recall, pruning, turns and calls.
 
-
-def whole(ended: Ended) -> TypeGuard[Trajectory]:
-    """Whether an episode came to an end of its own, so that it can be rewarded."""
-    return isinstance(ended, Trajectory) and not spoiled(ended)
-
-
-def measures(episodes: Sequence[Played]) -> dict[str, float]:
-    """Means over episodes: the reward and each of its terms, recalls, pruning, turns and calls.
-
-    Recalls and precision are means over the episodes whose question has gold, and absent where none has; those about
-    sub-agents (`parl.delegating`) are there where an episode could start some.
+    Recall and precision are means over the episodes whose question has gold, and absent if none has. Metrics of
+    sub-agents (`delegation_metrics`) are present if the episodes could start some.
     """
-    outcomes = [one.outcome for one in episodes]
-    known = [one for one in outcomes if one.golden]
-    totals = [one.reward.total for one in episodes]
-    pruned = sum(one.pruned for one in outcomes)
-    found = {
+    outcomes = [episode.outcome for episode in episodes]
+    with_gold = [outcome for outcome in outcomes if outcome.golden]
+    totals = [episode.reward.total for episode in episodes]
+    metrics = {
         "reward": fmean(totals),
         "reward_deviation": pstdev(totals),
-        "answered": fmean(float(bool(one.answered)) for one in outcomes),
-        "finished": fmean(float(one.ending == "finished") for one in outcomes),
-        "turns": fmean(one.turns for one in outcomes),
-        "calls": fmean(sum(one.calls) for one in outcomes),
-        "searches": fmean(len(one.queries) for one in outcomes),
-        "pruned": pruned / len(outcomes),
-        "pruning": fmean(float(one.pruned > 0) for one in outcomes),
-        "mistakes": fmean(one.mistakes for one in outcomes),
+        "answered": fmean(float(bool(outcome.answered)) for outcome in outcomes),
+        "finished": fmean(float(outcome.ending == "finished") for outcome in outcomes),
+        "turns": fmean(outcome.turns for outcome in outcomes),
+        "calls": fmean(sum(outcome.calls) for outcome in outcomes),
+        "searches": fmean(len(outcome.queries) for outcome in outcomes),
+        "pruned": fmean(outcome.pruned for outcome in outcomes),
+        "pruning": fmean(float(outcome.pruned > 0) for outcome in outcomes),
+        "mistakes": fmean(outcome.mistakes for outcome in outcomes),
     }
-    if any(SPAWN in one.trajectory.header.profile["tools"] for one in episodes):
-        found |= delegating([one.trajectory for one in episodes])
-    if known:
-        found["recall"] = fmean(one.recall for one in known)
-        found["precision"] = fmean(one.precision for one in known)
-        found["trajectory_recall"] = fmean(one.seen for one in known)
-    if sorted_out := sum(one.pruned for one in known):
-        found["prune_accuracy"] = 1 - sum(one.pruned_gold for one in known) / sorted_out
+    if any(SPAWN in episode.trajectory.header.profile["tools"] for episode in episodes):
+        metrics |= delegation_metrics([episode.trajectory for episode in episodes])
+    if with_gold:
+        metrics["recall"] = fmean(outcome.recall for outcome in with_gold)
+        metrics["precision"] = fmean(outcome.precision for outcome in with_gold)
+        metrics["trajectory_recall"] = fmean(outcome.seen for outcome in with_gold)
+    if pruned := sum(outcome.pruned for outcome in with_gold):
+        metrics["prune_accuracy"] = 1 - sum(outcome.pruned_gold for outcome in with_gold) / pruned
     terms = episodes[0].reward.terms
-    return found | {f"term/{name}": fmean(one.reward.terms[name] for one in episodes) for name in terms}
+    return metrics | {f"term/{name}": fmean(episode.reward.terms[name] for episode in episodes) for name in terms}
+
+
+def step_metrics(
+    played: PlayedEpisodes, scored: ScoredEpisodes, advantages: EpisodeAdvantages, rows: Sequence[WeightedRow]
+) -> dict[str, float]:
+    """Metrics of a step, by name."""
+    sampled = sum(len(call.output) for episode in scored.episodes for call in calls(episode.trajectory))
+    counts = {
+        "groups_equal": len(advantages.equal),
+        "episodes_trained": len(advantages.by_episode),
+        "rows": len(rows),
+        "tokens_sampled": sampled,
+        "tokens_trained": sum(item.row.trained for item in rows),
+    }
+    return {
+        **episode_metrics(scored.episodes),
+        **{name: float(count) for name, count in counts.items()},
+        **scored.metrics,
+        "rollout_seconds": played.seconds,
+        **played.metrics,
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class StepRows:
+    """The rows of each update of a step, by substep; step -1 stands for none.
+
+    A checkpoint that falls between two updates of a step holds them, so that the step is not sampled again.
+    """
+
+    step: int = -1
+    substeps: Sequence[Sequence[WeightedRow]] = field(default_factory=list)
+
+    def save(self, folder: Path, rank: int) -> None:
+        """Writes the rank's rows, one a line."""
+        with open_private(_rows_file(folder, rank), "w", encoding="utf-8", newline="\n") as file:
+            file.write(json.dumps({"number": self.step, "parts": len(self.substeps)}) + "\n")
+            for index, rows in enumerate(self.substeps):
+                for item in rows:
+                    line = [index, item.advantage, item.weights, asdict(item.row)]
+                    file.write(json.dumps(line, separators=(",", ":")) + "\n")
+
+    @staticmethod
+    def load(folder: Path, rank: int) -> StepRows:
+        """The rows that were saved, bit by bit; empty if none were. Raises `DataError`."""
+        path = _rows_file(folder, rank)
+        if not path.is_file():
+            return StepRows()
+        try:
+            with path.open(encoding="utf-8") as file:
+                head = json.loads(next(file))
+                substeps: list[list[WeightedRow]] = [[] for _ in range(head["parts"])]
+                for line in file:
+                    index, advantage, weights, row = json.loads(line)
+                    substeps[index].append(WeightedRow(TrainingRow(**row), advantage, tuple(weights)))
+            return StepRows(int(head["number"]), substeps)
+        except (OSError, ValueError, TypeError, KeyError, IndexError, StopIteration) as error:
+            raise DataError(
+                f"cannot read the rollouts {path} ({type(error).__name__}: {error}): delete the checkpoint to resume "
+                f"from the one before"
+            ) from error
+
+
+class DevEvaluator:
+    """Plays the dev questions with the same seeds each time, by one agent for each temperature."""
+
+    def __init__(
+        self,
+        agents: Mapping[float, SearchAgent],
+        questions: Sequence[Question],
+        *,
+        rewards: RewardConfig,
+        concurrency: int,
+        seed: int = 0,
+        folder: Path | None = None,
+    ) -> None:
+        """`rewards` are those at the end of training, so that the figures of different steps compare."""
+        self._agents, self._questions, self._rewards = agents, list(questions), rewards
+        self._concurrency, self._seed, self._folder = concurrency, seed, folder
+
+    def evaluate(self, update: int) -> dict[str, float]:
+        """`dev/greedy/recall` and so on: means over episodes. `aborted` counts aborted episodes."""
+        metrics: dict[str, float] = {}
+        for temperature, agent in self._agents.items():
+            name = "greedy" if temperature == 0 else f"t{temperature:g}"
+            measured = self._evaluate_agent(agent, update, name)
+            metrics |= {f"dev/{name}/{key}": value for key, value in measured.items()}
+        return metrics
+
+    def _evaluate_agent(self, agent: SearchAgent, update: int, name: str) -> dict[str, float]:
+        requests = [
+            EpisodeRequest(question, self._seed + index, f"{name}-{question.id}")
+            for index, question in enumerate(self._questions)
+        ]
+        results = asyncio.run(play_episodes(agent, requests, self._concurrency))
+        scored = []
+        for request, result in zip(requests, results, strict=True):
+            if is_complete(result):
+                outcome = measure_outcome(result, request.question, gold_of(request.question, agent.corpus))
+                reward = compute_reward(outcome, self._rewards)
+                scored.append(ScoredEpisode(request.question, result, outcome, reward))
+        self._save(scored, update)
+        means = episode_metrics(scored) if scored else {}
+        selected = {key: means[key] for key in DEV_METRICS if key in means}
+        return selected | {"aborted": float(len(requests) - len(scored))}
+
+    def _save(self, episodes: Sequence[ScoredEpisode], update: int) -> None:
+        if self._folder is None:
+            return
+        for episode in episodes[:SAVED_DEV_EPISODES]:
+            name = episode.trajectory.header.id.replace("/", "_")
+            write(episode.trajectory, self._folder / f"dev-{update:05d}" / f"{name}.jsonl")
+
+
+def _expect(agent: SearchAgent, episodes: int) -> None:
+    engine = getattr(agent.policy, "engine", None)
+    if isinstance(engine, Gathering):
+        engine.expect(episodes)
+
+
+def _first_error(results: Sequence[EpisodeResult]) -> str:
+    """The first error that ended an episode, in parentheses."""
+    errors = (result.end and result.end.error if isinstance(result, Trajectory) else str(result) for result in results)
+    error = next((error for error in errors if error), None)
+    return f" ({error})" if error else ""
+
+
+def _rows_file(folder: Path, rank: int) -> Path:
+    return folder / f"rollouts-{rank}.jsonl"

@@ -1,11 +1,11 @@
-"""What verl is started with, in one folder: questions in the order of the curriculum, its settings, the agent loop.
+"""Writes the folder that verl is started with: questions in curriculum order, settings, and the agent loop.
 
-FOLDER/train.parquet    a question a line, steps times groups of them: step by step, as the curriculum asks
-FOLDER/dev.parquet      what is evaluated by
-FOLDER/settings.yaml    what verl is told of the run (`settings`)
-FOLDER/agent_loop.yaml  the loop's class, and the run itself, for every worker
+FOLDER/train.parquet    the questions of all steps, one a line, in curriculum order
+FOLDER/dev.parquet      the questions of the evaluation
+FOLDER/settings.yaml    verl's settings for the run (`settings`)
+FOLDER/agent_loop.yaml  the loop's class and the run, for every worker
 
-Every machine has to see the folder, and the index that the run names, under the same path. It needs pyarrow.
+Every machine must see the folder, and the index that the run names, under the same path. Needs pyarrow.
 """
 
 from __future__ import annotations
@@ -18,19 +18,26 @@ from typing import Any
 
 from context_agent.errors import ConfigError, DataError, MissingExtraError
 from context_agent.questions import Question, question_of
-from context_agent.train.config import Run
-from context_agent.train.data import opened, world_of
-from context_agent.train.recorded import Note
-from context_agent.train.rl.rollouts import drawn_for
-from context_agent.train.verl.settings import AGENT, DEV, LOOP, SETTINGS, TRAIN, Trainer, settings
+from context_agent.train.config import Notify, RunConfig
+from context_agent.train.data import environment_of, open_data
+from context_agent.train.rl.rollouts import step_questions
+from context_agent.train.verl.settings import (
+    AGENT,
+    DEV_FILE,
+    LOOP_FILE,
+    SETTINGS_FILE,
+    TRAIN_FILE,
+    VerlTrainer,
+    verl_settings,
+)
 
-CLASS = "context_agent.train.verl.loop.SearchLoop"
+LOOP_CLASS = "context_agent.train.verl.loop.SearchLoop"
 CHUNK = 4_096
 """Rows that are written at a time."""
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class VerlQuestion:
     """A question as a row of the file tells it. `index` is its place in the file, `dev` whether it evaluates."""
 
     question: Question
@@ -38,13 +45,13 @@ class Asked:
     dev: bool
 
     @staticmethod
-    def of(row: Mapping[str, Any]) -> Asked:
+    def of(row: Mapping[str, Any]) -> VerlQuestion:
         """Reads a row as verl hands it to the loop. Raises `DataError` for one that `prepare` did not write."""
         extra = row.get("extra_info")
         try:
             assert extra is not None
             decoded, index = json.loads(extra["question"]), int(extra["index"])
-            return Asked(question_of(decoded, index, f"row {index}"), index, extra["split"] == "dev")
+            return VerlQuestion(question_of(decoded, index, f"row {index}"), index, extra["split"] == "dev")
         except (KeyError, TypeError, ValueError, AssertionError) as error:
             raise DataError(
                 f"a row of the data verl trains on has no question of ours in extra_info ({error!r}): "
@@ -53,7 +60,7 @@ class Asked:
 
 
 @dataclass(frozen=True, slots=True)
-class Prepared:
+class PreparedFolder:
     """What was written. `questions` are those that can be asked, `rows` the lines over all steps."""
 
     folder: str
@@ -66,29 +73,33 @@ class Prepared:
         return asdict(self)
 
 
-def prepare(run: Run, folder: str | Path, *, trainer: Trainer = Trainer.FSDP, note: Note = print) -> Prepared:
+def prepare(
+    run: RunConfig, folder: str | Path, *, trainer: VerlTrainer = VerlTrainer.FSDP, note: Notify = print
+) -> PreparedFolder:
     """Writes the folder. Raises `ConfigError` for a run that cannot be verl's, `DataError` for gold that is lost."""
-    place, run = Path(folder), located(run)
-    settings(run, place, dev=0, trainer=trainer)
-    place.mkdir(parents=True, exist_ok=True)
-    with opened(run.data, note, world_of(run.data)) as material:
-        lacking = [one.id for one in material.questions if not (one.gold or one.facts)]
+    location, run = Path(folder), with_absolute_paths(run)
+    verl_settings(run, location, dev=0, trainer=trainer)
+    location.mkdir(parents=True, exist_ok=True)
+    with open_data(run.data, note, environment_of(run.data)) as material:
+        lacking = [question.id for question in material.questions if not (question.gold or question.facts)]
         if lacking or not material.questions:
             raise ConfigError(
                 f"{len(lacking)} of {len(material.questions)} questions have no gold, {lacking[:3]} among them"
             )
-        rows = _write(place / TRAIN, _training(run, material.questions))
+        rows = _write(location / TRAIN_FILE, _training(run, material.questions))
         chosen = material.dev[: run.evaluation.questions] if run.evaluation.every else ()
-        dev = _write(place / DEV, (_row(one, place, dev=True) for place, one in enumerate(chosen)))
-        told = settings(run, place, dev=dev, trainer=trainer)
-        loop = [{"name": AGENT, "_target_": CLASS, "run": run.plain()}]
+        dev = _write(location / DEV_FILE, (_row(item, location, dev=True) for location, item in enumerate(chosen)))
+        settings = verl_settings(run, location, dev=dev, trainer=trainer)
+        loop = [{"name": AGENT, "_target_": LOOP_CLASS, "run": run.plain()}]
         # JSON is YAML.
-        (place / LOOP).write_text(json.dumps(loop, indent=1) + "\n", encoding="utf-8")
-        (place / SETTINGS).write_text(f"# @package _global_\n{json.dumps(told, indent=1)}\n", encoding="utf-8")
-        return Prepared(str(place), len(material.questions), rows, dev)
+        (location / LOOP_FILE).write_text(json.dumps(loop, indent=1) + "\n", encoding="utf-8")
+        (location / SETTINGS_FILE).write_text(
+            f"# @package _global_\n{json.dumps(settings, indent=1)}\n", encoding="utf-8"
+        )
+        return PreparedFolder(str(location), len(material.questions), rows, dev)
 
 
-def located(run: Run) -> Run:
+def with_absolute_paths(run: RunConfig) -> RunConfig:
     """The run with whole paths: Ray's workers are started in folders of their own."""
     data, model = run.data, run.model
     if data.path is not None:
@@ -98,11 +109,11 @@ def located(run: Run) -> Run:
     return run.model_copy(update={"out": str(Path(run.out).resolve()), "data": data, "model": model})
 
 
-def _training(run: Run, questions: Sequence[Question]) -> Iterator[dict[str, Any]]:
+def _training(run: RunConfig, questions: Sequence[Question]) -> Iterator[dict[str, Any]]:
     """The questions of every step, in order."""
     index = 0
     for number in range(run.rollouts.steps):
-        for question in drawn_for(number, questions, run.curriculum, run.drawing):
+        for question in step_questions(number, questions, run.curriculum, run.drawing):
             yield _row(question, index, dev=False)
             index += 1
 

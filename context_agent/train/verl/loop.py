@@ -18,16 +18,21 @@ from typing import Any
 from context_agent.errors import ConfigError, ContextAgentError, MissingExtraError, PolicyError
 from context_agent.harness.trajectory import Trajectory
 from context_agent.harness.trajectory_file import write
-from context_agent.train.harness import agent_of
-from context_agent.train.outcomes import outcome
-from context_agent.train.rewards import reward
-from context_agent.train.rl.playing import Ask, Ended, played
-from context_agent.train.rl.rollouts import Played, ask_of, measures, whole
-from context_agent.train.rows import Row, rows_of
-from context_agent.train.verl.dataset import Asked
-from context_agent.train.verl.engine import ClientEngine
+from context_agent.train.data import build_agent
+from context_agent.train.rewards import compute_reward, measure_outcome
+from context_agent.train.rl.rollouts import (
+    EpisodeRequest,
+    EpisodeResult,
+    ScoredEpisode,
+    episode_metrics,
+    episode_request,
+    is_complete,
+    play_episodes,
+)
+from context_agent.train.rows import TrainingRow, sampled_rows
+from context_agent.train.verl.dataset import VerlQuestion
 from context_agent.train.verl.settings import disagreements
-from context_agent.train.verl.stage import Stage, stage
+from context_agent.train.verl.worker import VerlEngine, WorkerContext, worker_context
 
 try:
     from omegaconf import DictConfig, OmegaConf
@@ -39,15 +44,15 @@ except ImportError as error:
 class SearchLoop(AgentLoopBase):  # type: ignore[misc, unused-ignore]  # Any where verl is not installed
     """One rollout of one question."""
 
-    def __init__(self, *given: Any, run: DictConfig, **named: Any) -> None:
+    def __init__(self, *arguments: Any, run: DictConfig, **options: Any) -> None:
         """`run` is the run's settings, as `ctx1 train verl` wrote them into `agent_loop.yaml`.
 
         Raises `ConfigError` where verl's configuration would have something else learned than the run says.
         """
-        super().__init__(*given, **named)
+        super().__init__(*arguments, **options)
         plain = OmegaConf.to_container(run, resolve=True)
         assert isinstance(plain, dict)
-        self.stage: Stage = stage({str(key): value for key, value in plain.items()})
+        self.stage: WorkerContext = worker_context({str(key): value for key, value in plain.items()})
         wrong = disagreements(self.stage.run, self.config)
         if wrong:
             raise ConfigError(f"verl is configured otherwise than the run: {'; '.join(wrong)}")
@@ -62,76 +67,86 @@ class SearchLoop(AgentLoopBase):  # type: ignore[misc, unused-ignore]  # Any whe
         episode: verl then counts the question's group as failed, and asks another. A group without any row that did
         not fail would stop it.
         """
-        asked, session, step = Asked.of(row), int(row.get("session_id", 0)), int(row.get("global_steps", 0))
-        ask = self._ask(asked, session, step)
-        engine = ClientEngine(
+        question_row, session, step = (
+            VerlQuestion.of(row),
+            int(row.get("session_id", 0)),
+            int(row.get("global_steps", 0)),
+        )
+        ask = self._ask(question_row, session, step)
+        engine = VerlEngine(
             self.server_manager,
             sampling_params,
             request=f"{row.get('uid', '')}-{ask.episode}",
             name=f"verl:{self.stage.run.model.name}",
             seeded=bool(self.rollout_config.get("full_determinism", False)),
         )
-        begun = time.perf_counter()
+        started = time.perf_counter()
         ended = await self._play(engine, ask, sampling_params)
-        if not whole(ended):
-            raise PolicyError(f"episode {ask.episode} was ended by something other than its policy{_why(ended)}")
-        one = self._rewarded(asked, ended, step)
-        self._save(asked, one, step)
+        if not is_complete(ended):
+            raise PolicyError(
+                f"episode {ask.episode} was ended by something other than its policy{_error_suffix(ended)}"
+            )
+        episode = self._rewarded(question_row, ended, step)
+        self._save(question_row, episode, step)
         timing = AgentLoopMetrics(
-            generate_sequences=engine.seconds, tool_calls=max(0.0, time.perf_counter() - begun - engine.seconds)
+            generate_sequences=engine.seconds, tool_calls=max(0.0, time.perf_counter() - started - engine.seconds)
         )
         versions = engine.versions or [step]
-        told = {
+        extra = {
             "episode": ask.episode,
-            "group": asked.question.id,
+            "group": question_row.question.id,
             "min_global_steps": min(versions),
             "max_global_steps": max(versions),
-            "reward_extra_info": _told(one),
+            "reward_extra_info": _episode_measures(episode),
         }
-        made = outputs(one, engine, timing, told)
-        if not made:
+        row_outputs = outputs(episode, engine, timing, extra)
+        if not row_outputs:
             raise PolicyError(f"episode {ask.episode} sampled nothing: its window has no room for a reply")
-        return made
+        return row_outputs
 
-    def _ask(self, asked: Asked, session: int, step: int) -> Ask:
+    def _ask(self, question_row: VerlQuestion, session: int, step: int) -> EpisodeRequest:
         settings = self.stage.run.drawing
-        number, group = divmod(asked.index, settings.groups)
-        ask = ask_of(asked.question, settings, number, group, session)
-        return Ask(ask.question, ask.seed, f"dev-{step:05d}-{ask.episode}") if asked.dev else ask
+        number, group = divmod(question_row.index, settings.groups)
+        ask = episode_request(question_row.question, settings, number, group, session)
+        return EpisodeRequest(ask.question, ask.seed, f"dev-{step:05d}-{ask.episode}") if question_row.dev else ask
 
-    async def _play(self, engine: ClientEngine, ask: Ask, sampling: Mapping[str, Any]) -> Ended:
+    async def _play(self, engine: VerlEngine, ask: EpisodeRequest, sampling: Mapping[str, Any]) -> EpisodeResult:
         stage = self.stage
         temperature, top_p = float(sampling["temperature"]), float(sampling["top_p"])
-        with agent_of(stage.run, stage.corpus, engine, stage.renderer, temperature=temperature, top_p=top_p) as agent:
-            return (await played(agent, [ask], 1))[0]
+        with build_agent(
+            stage.run, stage.corpus, engine, stage.renderer, temperature=temperature, top_p=top_p
+        ) as agent:
+            return (await play_episodes(agent, [ask], 1))[0]
 
-    def _rewarded(self, asked: Asked, trajectory: Trajectory, step: int) -> Played:
+    def _rewarded(self, question_row: VerlQuestion, trajectory: Trajectory, step: int) -> ScoredEpisode:
         """By the point of training that the step is at; what is evaluated, always by the last one's reward."""
         run = self.stage.run
-        progress = 1.0 if asked.dev else min(1.0, max(0, step - 1) / run.rollouts.steps)
-        measured = outcome(trajectory, asked.question, self.stage.gold(asked.question))
-        found = reward(measured, run.curriculum.rewards(run.rewards, progress))
-        return Played(asked.question, trajectory, measured, found)
+        progress = 1.0 if question_row.dev else min(1.0, max(0, step - 1) / run.rollouts.steps)
+        measured = measure_outcome(trajectory, question_row.question, self.stage.gold(question_row.question))
+        earned = compute_reward(measured, run.curriculum.rewards(run.rewards, progress))
+        return ScoredEpisode(question_row.question, trajectory, measured, earned)
 
-    def _save(self, asked: Asked, one: Played, step: int) -> None:
+    def _save(self, question_row: VerlQuestion, episode: ScoredEpisode, step: int) -> None:
         """Keeps some trajectories for `ctx1 view`, as `ctx1 train rl` does."""
         run = self.stage.run
         number = max(0, step - 1)
-        every, shown = run.rollouts.save_every, asked.index % run.rollouts.groups < run.rollouts.save_groups
-        if every and shown and not asked.dev and number % every == 0:
+        every, is_saved = run.rollouts.save_every, question_row.index % run.rollouts.groups < run.rollouts.save_groups
+        if every and is_saved and not question_row.dev and number % every == 0:
             folder = Path(run.out) / "trajectories" / f"step-{number:05d}"
-            write(one.trajectory, folder / f"{one.trajectory.header.id}.jsonl")
+            write(episode.trajectory, folder / f"{episode.trajectory.header.id}.jsonl")
 
 
 def outputs(
-    one: Played, engine: ClientEngine, timing: AgentLoopMetrics, told: Mapping[str, Any]
+    episode: ScoredEpisode, engine: VerlEngine, timing: AgentLoopMetrics, extra: Mapping[str, Any]
 ) -> list[AgentLoopOutput]:
     """An output for each of the episode's rows. All carry the reward, the timing, and what is told of the episode."""
-    made = rows_of(one.trajectory, group_id=one.question.id)
-    return [_output(row, one, engine.experts(row.input_ids), timing, told) for row in made]
+    rows = sampled_rows(episode.trajectory, group_id=episode.question.id)
+    return [_output(row, episode, engine.experts(row.input_ids), timing, extra) for row in rows]
 
 
-def _output(row: Row, one: Played, experts: Any, timing: AgentLoopMetrics, told: Mapping[str, Any]) -> AgentLoopOutput:
+def _output(
+    row: TrainingRow, episode: ScoredEpisode, experts: Any, timing: AgentLoopMetrics, extra: Mapping[str, Any]
+) -> AgentLoopOutput:
     first = row.loss_mask.index(1)
     return AgentLoopOutput(
         prompt_ids=row.input_ids[:first],
@@ -139,19 +154,19 @@ def _output(row: Row, one: Played, experts: Any, timing: AgentLoopMetrics, told:
         response_mask=row.loss_mask[first:],
         response_logprobs=row.logprobs[first:],
         routed_experts=experts,
-        reward_score=one.reward.total,
-        num_turns=one.outcome.turns,
+        reward_score=episode.reward.total,
+        num_turns=episode.outcome.turns,
         metrics=timing,
-        extra_fields=dict(told),
+        extra_fields=dict(extra),
     )
 
 
-def _told(one: Played) -> dict[str, float]:
+def _episode_measures(episode: ScoredEpisode) -> dict[str, float]:
     """The episode's measures under names that every episode has: verl makes a column of each."""
-    return {"prune_accuracy": 1.0, **measures([one])}
+    return {"prune_accuracy": 1.0, **episode_metrics([episode])}
 
 
-def _why(ended: Ended) -> str:
+def _error_suffix(ended: EpisodeResult) -> str:
     if isinstance(ended, ContextAgentError):
         return f": {ended}"
     return f": {ended.end.error}" if ended.end is not None and ended.end.error else ""

@@ -17,12 +17,11 @@ from typing import Any
 
 from context_agent.errors import ConfigError
 from context_agent.train.advantages import Baseline
-from context_agent.train.config import Run
-from context_agent.train.rl.losses import Loss
+from context_agent.train.config import Loss, RunConfig
 
 AGENT = "context_agent"
 """The agent loop's name in verl's table."""
-TRAIN, DEV, LOOP, SETTINGS = "train.parquet", "dev.parquet", "agent_loop.yaml", "settings.yaml"
+TRAIN_FILE, DEV_FILE, LOOP_FILE, SETTINGS_FILE = "train.parquet", "dev.parquet", "agent_loop.yaml", "settings.yaml"
 ROLLOUT, ACTOR = "actor_rollout_ref.rollout", "actor_rollout_ref.actor"
 UNCLIPPED = 1e9
 """For a run that bounds no gradient; 0 would make every one of them nothing in verl."""
@@ -30,7 +29,7 @@ MEGATRON_LAYERS = {"q_proj": "linear_qkv", "k_proj": "linear_qkv", "v_proj": "li
 EXPERTS = ("linear_fc1", "linear_fc2")
 
 
-class Trainer(StrEnum):
+class VerlTrainer(StrEnum):
     """What trains in verl; the two have other names for the schedule and for adapters."""
 
     FSDP = "fsdp"
@@ -38,7 +37,7 @@ class Trainer(StrEnum):
     """Also the one of the two that replays routing."""
 
 
-def refuse(run: Run) -> None:
+def refuse_unsupported(run: RunConfig) -> None:
     """Raises `ConfigError` for what verl has no way to do as this project does it."""
     lacking = [
         (run.loss.kind is not Loss.CISPO, f'loss.kind = "{run.loss.kind}": only cispo is the same loss in both'),
@@ -50,17 +49,20 @@ def refuse(run: Run) -> None:
         (run.rewards.judge != 0, "rewards.judge: verl's loop rewards an episode by gold alone"),
         (run.parl.on, "[parl]: verl's loop rewards the performance alone"),
         (run.episodes.searchers is not None, "episodes.searchers: verl's loop has one model, which it trains"),
-        (run.overlap is not None, "[overlap] is for one machine: verl's own switch is trainer.v1.trainer_mode"),
+        (
+            run.async_rollouts is not None,
+            "[async_rollouts] is for one machine: verl's own switch is trainer.v1.trainer_mode",
+        ),
         (run.rewards.gamma != 1, "rewards.gamma: verl weighs all tokens of a row alike"),
         (run.rollouts.groups % run.rollouts.substeps != 0, "rollouts.substeps must divide rollouts.groups"),
         (run.model.tiny is not None, "[model.tiny] is made on the spot; save it first, and name its folder"),
     ]
-    found = [what for wrong, what in lacking if wrong]
-    if found:
-        raise ConfigError("this run cannot be verl's: " + "; ".join(found))
+    unsupported = [what for wrong, what in lacking if wrong]
+    if unsupported:
+        raise ConfigError("this run cannot be verl's: " + "; ".join(unsupported))
 
 
-def binding(run: Run) -> dict[str, Any]:
+def binding_verl_settings(run: RunConfig) -> dict[str, Any]:
     """What decides what is learned, by verl's dotted names. `disagreements` holds verl's configuration against it."""
     return {
         "algorithm.adv_estimator": "grpo",
@@ -86,41 +88,41 @@ def binding(run: Run) -> dict[str, Any]:
     }
 
 
-def settings(run: Run, folder: Path, *, dev: int, trainer: Trainer = Trainer.FSDP) -> dict[str, Any]:
+def verl_settings(run: RunConfig, folder: Path, *, dev: int, trainer: VerlTrainer = VerlTrainer.FSDP) -> dict[str, Any]:
     """All that verl is told of the run, nested as its configuration is. `dev` counts questions to evaluate by.
 
     The number of machines, how weights are spread and how servers run is not the run's business: configs/verl/ has
     files for that. Raises `ConfigError`.
     """
-    refuse(run)
-    learned = binding(run) | _sizes(run) | _optimiser(run, trainer) | _model(run, trainer)
-    return nested(learned | _course(run, dev) | _files(folder, dev))
+    refuse_unsupported(run)
+    learned = binding_verl_settings(run) | _sizes(run) | _optimiser(run, trainer) | _model(run, trainer)
+    return nest_dotted(learned | _course(run, dev) | _files(folder, dev))
 
 
-def disagreements(run: Run, config: Mapping[str, Any]) -> list[str]:
+def disagreements(run: RunConfig, config: Mapping[str, Any]) -> list[str]:
     """What verl's configuration says otherwise than the run does, as far as it decides what is learned."""
-    found = []
-    for key, wanted in binding(run).items():
-        told = _at(config, key)
-        same = isclose(told, wanted) if _number(told) and _number(wanted) else told == wanted
+    differences = []
+    for key, expected in binding_verl_settings(run).items():
+        actual = _lookup(config, key)
+        same = isclose(actual, expected) if _is_number(actual) and _is_number(expected) else actual == expected
         if not same:
-            found.append(f"{key} is {told!r}, the run wants {wanted!r}")
-    return found
+            differences.append(f"{key} is {actual!r}, the run wants {expected!r}")
+    return differences
 
 
-def nested(flat: Mapping[str, Any]) -> dict[str, Any]:
+def nest_dotted(flat: Mapping[str, Any]) -> dict[str, Any]:
     """Values by dotted key as tables in tables."""
-    made: dict[str, Any] = {}
+    nested: dict[str, Any] = {}
     for key, value in flat.items():
         *tables, last = key.split(".")
-        place = made
+        position = nested
         for table in tables:
-            place = place.setdefault(table, {})
-        place[last] = value
-    return made
+            position = position.setdefault(table, {})
+        position[last] = value
+    return nested
 
 
-def _sizes(run: Run) -> dict[str, Any]:
+def _sizes(run: RunConfig) -> dict[str, Any]:
     window = run.episodes.window
     return {
         "data.train_batch_size": run.rollouts.groups,
@@ -134,11 +136,11 @@ def _sizes(run: Run) -> dict[str, Any]:
     }
 
 
-def _optimiser(run: Run, trainer: Trainer) -> dict[str, Any]:
+def _optimiser(run: RunConfig, trainer: VerlTrainer) -> dict[str, Any]:
     chosen = run.optimiser
     if chosen.schedule == "linear":
         raise ConfigError('optimiser.schedule = "linear": verl has constant and cosine, both after a warm-up')
-    schedule = "lr_scheduler_type" if trainer is Trainer.FSDP else "lr_decay_style"
+    schedule = "lr_scheduler_type" if trainer is VerlTrainer.FSDP else "lr_decay_style"
     return {
         f"{ACTOR}.optim.lr": chosen.learning_rate,
         f"{ACTOR}.optim.betas": list(chosen.betas),
@@ -149,24 +151,24 @@ def _optimiser(run: Run, trainer: Trainer) -> dict[str, Any]:
     }
 
 
-def _model(run: Run, trainer: Trainer) -> dict[str, Any]:
+def _model(run: RunConfig, trainer: VerlTrainer) -> dict[str, Any]:
     chosen, at = run.model, "actor_rollout_ref.model"
-    told: dict[str, Any] = {
+    settings: dict[str, Any] = {
         f"{at}.path": chosen.name,
         f"{at}.enable_gradient_checkpointing": chosen.gradient_checkpointing,
     }
     if chosen.lora is None:
-        return told
-    if trainer is Trainer.MEGATRON:
-        layers = [MEGATRON_LAYERS.get(one, one) for one in chosen.lora.modules]
+        return settings
+    if trainer is VerlTrainer.MEGATRON:
+        layers = [MEGATRON_LAYERS.get(module, module) for module in chosen.lora.modules]
         layers += EXPERTS if chosen.lora.parameters else ()
-        return told | {
+        return settings | {
             f"{at}.lora.rank": chosen.lora.rank,
             f"{at}.lora.alpha": int(chosen.lora.alpha),
             f"{at}.lora.target_modules": list(dict.fromkeys(layers)),
             f"{at}.lora.adapter_path": chosen.adapter,
         }
-    return told | {
+    return settings | {
         f"{at}.lora_rank": chosen.lora.rank,
         f"{at}.lora_alpha": int(chosen.lora.alpha),
         f"{at}.target_modules": list(chosen.lora.modules),
@@ -175,7 +177,7 @@ def _model(run: Run, trainer: Trainer) -> dict[str, Any]:
     }
 
 
-def _course(run: Run, dev: int) -> dict[str, Any]:
+def _course(run: RunConfig, dev: int) -> dict[str, Any]:
     """Steps, evaluation, checkpoints. verl counts steps, this project's file counts updates in some places."""
     every = run.evaluation.every if dev else 0
     return {
@@ -196,26 +198,26 @@ def _course(run: Run, dev: int) -> dict[str, Any]:
 
 
 def _files(folder: Path, dev: int) -> dict[str, Any]:
-    place = folder.resolve()
+    path = folder.resolve()
     return {
-        "data.train_files": [str(place / TRAIN)],
+        "data.train_files": [str(path / TRAIN_FILE)],
         # verl wants a file to evaluate by even where it never does.
-        "data.val_files": [str(place / (DEV if dev else TRAIN))],
+        "data.val_files": [str(path / (DEV_FILE if dev else TRAIN_FILE))],
         "data.val_max_samples": dev or 1,
         # The file is in the order that the curriculum asks in.
         "data.shuffle": False,
         "data.filter_overlong_prompts": False,
-        f"{ROLLOUT}.agent.agent_loop_config_path": str(place / LOOP),
-        "trainer.default_local_dir": str(place / "checkpoints"),
+        f"{ROLLOUT}.agent.agent_loop_config_path": str(path / LOOP_FILE),
+        "trainer.default_local_dir": str(path / "checkpoints"),
         "trainer.rollout_data_dir": None,
     }
 
 
-def _at(config: Any, key: str) -> Any:
+def _lookup(config: Any, key: str) -> Any:
     for part in key.split("."):
         config = config.get(part) if hasattr(config, "get") else None
     return config
 
 
-def _number(value: Any) -> bool:
+def _is_number(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)

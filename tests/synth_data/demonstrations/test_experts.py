@@ -11,7 +11,7 @@ from context_agent.policies.renderers.harmony import HarmonyRenderer
 from context_agent.pruning.view import Block
 from context_agent.questions import Question
 from context_agent.synth_data.demonstrations.experts import OraclePolicy, OracleSettings
-from context_agent.train.rows import taught
+from context_agent.train.rows import demonstrated_rows
 from tests.retrieval.fakes import HashEmbedder
 
 QUESTION = Question("q", "In which town was the designer of the Almar Bridge born?", gold=("bridge", "designer"))
@@ -134,7 +134,7 @@ def test_gold_by_fact_is_met_by_any_of_its_chunks(corpus):
 def test_its_episodes_make_rows_to_train_on(corpus):
     renderer = HarmonyRenderer()
     trajectory = play(corpus, prune_at=0.0)
-    rows = taught(trajectory, renderer)
+    rows = demonstrated_rows(trajectory, renderer)
     edits = sum(isinstance(event, EditApplied) for event in trajectory.events)
     assert 1 <= len(rows) <= edits + 1
     told = renderer.decode(rows[0].input_ids)

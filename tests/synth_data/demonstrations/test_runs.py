@@ -29,7 +29,7 @@ from context_agent.synth_data.demonstrations import (
     make_demonstrations,
     oracle_expert,
 )
-from context_agent.train.rows import taught
+from context_agent.train.rows import demonstrated_rows
 from tests.actions import search
 from tests.conftest import made_documents
 from tests.policies.chatting import serving
@@ -94,7 +94,7 @@ def test_what_is_kept_is_listed_and_can_be_taught(tmp_path, corpus):
         assert trajectory.header.question_id == row["task"]
         assert trajectory.header.policy == row["teacher"]
         assert trajectory.end.turns == row["turns"]
-        assert taught(trajectory, HarmonyRenderer())
+        assert demonstrated_rows(trajectory, HarmonyRenderer())
         assert {"trajectory_recall", "output_recall", "tokens"} <= set(row)
     assert json.loads((tmp_path / "report.json").read_text())["kept"] == report.kept
 
@@ -249,7 +249,7 @@ def test_a_chat_expert_whose_server_fails_half_of_the_calls(tmp_path, corpus):
     assert found[-1].episodes > found[0].episodes, "and are tried again"
     for row in listed(tmp_path / "a"):
         trajectory = read(tmp_path / "a" / "kept" / row["file"])
-        (*_, last) = taught(trajectory, HarmonyRenderer())
+        (*_, last) = demonstrated_rows(trajectory, HarmonyRenderer())
         told = HarmonyRenderer().decode([t for t, keep in zip(last.input_ids, last.loss_mask, strict=True) if keep])
         assert "<Document id=" in told
 

@@ -29,7 +29,7 @@ TASK = row_of(task("t1", "mason0", "tower0", "town0", clues="A stream by old wal
 def served(tmp_path_factory):
     """Address and name of the model."""
     need_serving()
-    from context_agent.train.tiny import tiny_gpt_oss
+    from context_agent.train.demo.tiny_model import tiny_gpt_oss
 
     folder = tmp_path_factory.mktemp("garbage")
     model = tiny_gpt_oss(folder / "tiny")

@@ -16,17 +16,18 @@ from context_agent.policies.token_calls import TokenCall
 from context_agent.policies.tokens import TokenPolicy
 from context_agent.questions import Question
 from context_agent.train import rewards
-from context_agent.train.curriculum import Curriculum, Stage
-from context_agent.train.demo.gym import Gym
-from context_agent.train.demo.spelling import Words, profile
-from context_agent.train.parl import Delegation, Parl
-from context_agent.train.rewards import Ending, Rewards
-from context_agent.train.rl.rollouts import Rollouts, RolloutSettings, Step
+from context_agent.train.config import ParlConfig, RolloutConfig
+from context_agent.train.curriculum import Curriculum, CurriculumStage
+from context_agent.train.demo.environment import ToyEnvironment
+from context_agent.train.demo.words import WordRenderer, words_profile
+from context_agent.train.rewards import Ending, RewardConfig
+from context_agent.train.rl.parl import Delegation
+from tests.train.rl.loops import rollout_loop
 
-SMALL = RolloutSettings(steps=4, groups=6, rollouts=4, substeps=2, concurrency=5, save_every=1, save_groups=2)
+SMALL = RolloutConfig(steps=4, groups=6, rollouts=4, substeps=2, concurrency=5, save_every=1, save_groups=2)
 
 
-def agent(small: Gym, words: Words, engine: Any = None) -> SearchAgent:
+def agent(small: ToyEnvironment, words: WordRenderer, engine: Any = None) -> SearchAgent:
     """Plays by the seed: some episodes search for what the question names and rank it, the others rank nothing."""
 
     def reply(request: Request) -> Sequence[int]:
@@ -40,68 +41,72 @@ def agent(small: Gym, words: Words, engine: Any = None) -> SearchAgent:
 
     titles = sorted((title.lower() for title in small.titles.values()), key=len, reverse=True)
     policy = TokenPolicy(engine or FakeEngine(reply), words)
-    return SearchAgent(small.corpus, policy, profile=profile(), budget=512)
+    return SearchAgent(small.corpus, policy, profile=words_profile(), budget=512)
 
 
-def asked(small: Gym) -> list[Question]:
+def asked(small: ToyEnvironment) -> list[Question]:
     return small.questions["train"]
 
 
-def test_a_step_is_questions_times_rollouts_and_every_sampled_id_is_in_one_row(small: Gym, words: Words) -> None:
-    made = Rollouts(agent(small, words), asked(small), SMALL).play(0)
-    assert len(made.played) == 24
-    assert len({one.question.id for one in made.played}) == 6
-    trained = {item.row.episode_id for item in made.items}
+def test_a_step_is_questions_times_rollouts_and_every_sampled_id_is_in_one_row(
+    small: ToyEnvironment, words: WordRenderer
+) -> None:
+    made = rollout_loop(agent(small, words), asked(small), SMALL).collect(0)
+    assert len(made.episodes) == 24
+    assert len({one.question.id for one in made.episodes}) == 6
+    trained = {item.row.episode_id for item in made.rows}
     assert made.metrics["episodes_trained"] == len(trained) > 0
     calls = [
         TokenCall.from_extra(event.action.extra)
-        for one in made.played
-        if one.trajectory.header.id in trained
+        for one in made.episodes
+        if one.id in trained
         for event in one.trajectory.events
         if isinstance(event, ActionTaken)
     ]
     assert made.metrics["tokens_trained"] == sum(len(call.output) for call in calls if call)
-    assert {item.row.group_id for item in made.items} <= {one.question.id for one in made.played}
+    assert {item.row.group_id for item in made.rows} <= {one.question.id for one in made.episodes}
 
 
-def test_advantages_sum_to_nothing_in_each_group(small: Gym, words: Words) -> None:
-    made = Rollouts(agent(small, words), asked(small), SMALL).play(1)
-    by_episode = {item.row.episode_id: (item.row.group_id, item.advantage) for item in made.items}
+def test_advantages_sum_to_nothing_in_each_group(small: ToyEnvironment, words: WordRenderer) -> None:
+    made = rollout_loop(agent(small, words), asked(small), SMALL).collect(1)
+    by_episode = {item.row.episode_id: (item.row.group_id, item.advantage) for item in made.rows}
     for group in {group for group, _ in by_episode.values()}:
         assert sum(value for own, value in by_episode.values() if own == group) == pytest.approx(0, abs=1e-9)
 
 
-def test_a_step_is_the_same_whenever_it_is_played(small: Gym, words: Words) -> None:
-    one = Rollouts(agent(small, words), asked(small), SMALL)
-    one.play(0)
-    other = Rollouts(agent(small, words), asked(small), SMALL)
-    assert one.play(2).items == other.play(2).items
-    assert one.play(2).items != one.play(3).items
+def test_a_step_is_the_same_whenever_it_is_played(small: ToyEnvironment, words: WordRenderer) -> None:
+    one = rollout_loop(agent(small, words), asked(small), SMALL)
+    one.collect(0)
+    other = rollout_loop(agent(small, words), asked(small), SMALL)
+    assert one.collect(2).rows == other.collect(2).rows
+    assert one.collect(2).rows != one.collect(3).rows
 
 
-def test_substeps_share_the_rows_and_a_resumed_run_begins_with_a_step(small: Gym, words: Words) -> None:
-    source = Rollouts(agent(small, words), asked(small), SMALL)
+def test_substeps_share_the_rows_and_a_resumed_run_begins_with_a_step(
+    small: ToyEnvironment, words: WordRenderer
+) -> None:
+    source = rollout_loop(agent(small, words), asked(small), SMALL)
     first, second = source.rows(4), source.rows(5)
-    whole = source.play(2).items
+    whole = source.collect(2).rows
     assert sorted(map(repr, [*first, *second])) == sorted(map(repr, whole))
     assert {i.row.episode_id for i in first}.isdisjoint(i.row.episode_id for i in second)
 
 
-def test_ranks_share_the_groups(small: Gym, words: Words) -> None:
-    whole = Rollouts(agent(small, words), asked(small), SMALL).play(0).items
+def test_ranks_share_the_groups(small: ToyEnvironment, words: WordRenderer) -> None:
+    whole = rollout_loop(agent(small, words), asked(small), SMALL).collect(0).rows
     parts = [
         item
         for rank in range(2)
-        for item in Rollouts(agent(small, words), asked(small), SMALL, rank=rank, ranks=2).play(0).items
+        for item in rollout_loop(agent(small, words), asked(small), SMALL, rank=rank, ranks=2).collect(0).rows
     ]
     assert sorted(map(repr, parts)) == sorted(map(repr, whole))
 
 
-def test_what_is_reported_and_saved(small: Gym, words: Words, tmp_path: Path) -> None:
-    seen: list[Step] = []
-    Rollouts(agent(small, words), asked(small), SMALL, report=seen.append, trajectories=tmp_path).play(1)
-    metrics = seen[0].metrics
-    assert {"reward", "recall", "trajectory_recall", "turns", "groups_equal", "episodes_spoilt", "beta"} <= set(metrics)
+def test_what_is_reported_and_saved(small: ToyEnvironment, words: WordRenderer, tmp_path: Path) -> None:
+    metrics = rollout_loop(agent(small, words), asked(small), SMALL, folder=tmp_path).collect(1).metrics
+    assert {"reward", "recall", "trajectory_recall", "turns", "groups_equal", "episodes_aborted", "beta"} <= set(
+        metrics
+    )
     assert {f"term/{name}" for name in (*rewards.GAINS, *rewards.PENALTIES)} <= set(metrics)
     saved = sorted((tmp_path / "step-00001").glob("*.jsonl"))
     assert len(saved) == 8
@@ -109,7 +114,7 @@ def test_what_is_reported_and_saved(small: Gym, words: Words, tmp_path: Path) ->
         read(path).verify()
 
 
-def test_an_engine_hears_how_many_episodes_it_may_wait_for(small: Gym, words: Words) -> None:
+def test_an_engine_hears_how_many_episodes_it_may_wait_for(small: ToyEnvironment, words: WordRenderer) -> None:
     heard: list[int] = []
 
     class Listening(FakeEngine):
@@ -119,12 +124,14 @@ def test_an_engine_hears_how_many_episodes_it_may_wait_for(small: Gym, words: Wo
     base = agent(small, words).policy
     assert isinstance(base, TokenPolicy)
     engine = Listening(base.engine._replies)  # type: ignore[attr-defined]
-    Rollouts(agent(small, words, engine), asked(small), SMALL).play(0)
+    rollout_loop(agent(small, words, engine), asked(small), SMALL).collect(0)
     assert heard[0] == 5
     assert sum(heard) == 0
 
 
-def test_an_engine_that_fails_now_and_then_spoils_only_those_episodes(small: Gym, words: Words) -> None:
+def test_an_engine_that_fails_now_and_then_spoils_only_those_episodes(
+    small: ToyEnvironment, words: WordRenderer
+) -> None:
     base = agent(small, words).policy
     assert isinstance(base, TokenPolicy)
 
@@ -135,70 +142,74 @@ def test_an_engine_that_fails_now_and_then_spoils_only_those_episodes(small: Gym
                 raise PolicyError("the server hung up")
             return await super().generate(prompt, **options)
 
-    made = Rollouts(agent(small, words, Flaky(base.engine._replies)), asked(small), SMALL).play(0)  # type: ignore[attr-defined]
-    assert made.metrics["episodes_spoilt"] == 24 - len(made.played) > 0
+    made = rollout_loop(agent(small, words, Flaky(base.engine._replies)), asked(small), SMALL).collect(0)  # type: ignore[attr-defined]
+    assert made.metrics["episodes_aborted"] == 24 - len(made.episodes) > 0
 
 
-def test_an_engine_that_is_gone_ends_the_step_with_a_word(small: Gym, words: Words) -> None:
-    source = Rollouts(agent(small, words, FakeEngine([])), asked(small), SMALL)
+def test_an_engine_that_is_gone_ends_the_step_with_a_word(small: ToyEnvironment, words: WordRenderer) -> None:
+    source = rollout_loop(agent(small, words, FakeEngine([])), asked(small), SMALL)
     with pytest.raises(
-        PolicyError, match=r"step 3: none of 24 episodes could be run to an end \(the script has 0 replies"
+        PolicyError, match=r"step 3: none of its 24 episodes could be completed \(the script has 0 replies"
     ):
-        source.play(3)
+        source.collect(3)
 
 
-def test_a_curriculum_asks_easy_questions_first(small: Gym, words: Words) -> None:
-    staged = Curriculum((Stage(0.5, 1),), beta=(4, 2))
-    source = Rollouts(agent(small, words), asked(small), SMALL, curriculum=staged)
-    assert {one.question.hops for one in source.play(0).played} == {1}
-    late = source.play(3)
-    assert max(one.question.hops for one in late.played) > 1
+def test_a_curriculum_asks_easy_questions_first(small: ToyEnvironment, words: WordRenderer) -> None:
+    staged = Curriculum((CurriculumStage(0.5, 1),), beta=(4, 2))
+    source = rollout_loop(agent(small, words), asked(small), SMALL, curriculum=staged)
+    assert {one.question.hops for one in source.collect(0).episodes} == {1}
+    late = source.collect(3)
+    assert max(one.question.hops for one in late.episodes) > 1
     assert late.metrics["beta"] == 2.5
 
 
-def test_a_decay_reaches_the_ids(small: Gym, words: Words) -> None:
-    made = Rollouts(agent(small, words), asked(small), SMALL, rewards=Rewards(gamma=0.5)).play(0)
-    two = next(item for item in made.items if sum(1 for one in set(item.weights) if one) == 2)
+def test_a_decay_reaches_the_ids(small: ToyEnvironment, words: WordRenderer) -> None:
+    made = rollout_loop(agent(small, words), asked(small), SMALL, rewards=RewardConfig(gamma=0.5)).collect(0)
+    two = next(item for item in made.rows if sum(1 for one in set(item.weights) if one) == 2)
     assert {one for one in two.weights if one} == {0.5, 1.0}
 
 
 def test_a_reward_that_is_no_number_names_its_episode(
-    small: Gym, words: Words, monkeypatch: pytest.MonkeyPatch
+    small: ToyEnvironment, words: WordRenderer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(rewards.GAINS, "diversity", lambda outcome, settings: float("nan"))  # type: ignore[arg-type]
     with pytest.raises(DataError, match=r"episode 00000-\d+-\d+, question .*: a reward of nan"):
-        Rollouts(agent(small, words), asked(small), SMALL).play(0)
+        rollout_loop(agent(small, words), asked(small), SMALL).collect(0)
 
 
-def test_settings_and_questions_that_cannot_work(small: Gym, words: Words) -> None:
+def test_settings_and_questions_that_cannot_work(small: ToyEnvironment, words: WordRenderer) -> None:
     with pytest.raises(ConfigError, match="at least 2 rollouts"):
-        RolloutSettings(rollouts=1)
+        RolloutConfig(rollouts=1)
     with pytest.raises(ConfigError, match="groups must be at least 1"):
-        RolloutSettings(groups=0)
+        RolloutConfig(groups=0)
     with pytest.raises(ConfigError, match="1 of 1 questions have no gold"):
-        Rollouts(agent(small, words), [Question("q", "who?")], SMALL)
+        rollout_loop(agent(small, words), [Question("q", "who?")], SMALL)
     with pytest.raises(ConfigError, match="shared by 9 ranks"):
-        Rollouts(agent(small, words), asked(small), SMALL, ranks=9)
+        rollout_loop(agent(small, words), asked(small), SMALL, ranks=9)
 
 
-def test_parl_pays_for_sub_agents_and_less_of_it_as_training_goes_on(small: Gym, words: Words) -> None:
+def test_parl_pays_for_sub_agents_and_less_of_it_as_training_goes_on(
+    small: ToyEnvironment, words: WordRenderer
+) -> None:
     """The tiny policy never starts one: both terms are there, and 0, and nothing else is changed."""
-    plain = Rollouts(agent(small, words), asked(small), SMALL).play(0)
-    paid = Rollouts(agent(small, words), asked(small), SMALL, parl=Parl(parallel=0.5, finish=0.5)).play(0)
+    plain = rollout_loop(agent(small, words), asked(small), SMALL).collect(0)
+    paid = rollout_loop(agent(small, words), asked(small), SMALL, parl=ParlConfig(parallel=0.5, finish=0.5)).collect(0)
     assert "term/parl_parallel" not in plain.metrics
     assert paid.metrics["term/parl_parallel"] == paid.metrics["term/parl_finish"] == 0.0
     assert paid.metrics["reward"] == plain.metrics["reward"]
 
 
-def test_what_parl_adds_is_in_the_reward_and_the_metrics(small: Gym, words: Words, monkeypatch: Any) -> None:
+def test_what_parl_adds_is_in_the_reward_and_the_metrics(
+    small: ToyEnvironment, words: WordRenderer, monkeypatch: Any
+) -> None:
     made = Delegation(started=2, finished=1)
-    monkeypatch.setattr("context_agent.train.rl.rollouts.delegation", lambda trajectory: made)
-    rollouts = Rollouts(agent(small, words), asked(small), SMALL, parl=Parl(parallel=0.4, finish=0.2))
+    monkeypatch.setattr("context_agent.train.rl.rollouts.delegation_of", lambda trajectory: made)
+    rollouts = rollout_loop(agent(small, words), asked(small), SMALL, parl=ParlConfig(parallel=0.4, finish=0.2))
     for number, left in ((0, 1.0), (2, 0.5)):
-        step = rollouts.play(number)
-        done = [one for one in step.played if one.outcome.ending is Ending.FINISHED]
+        step = rollouts.collect(number)
+        done = [one for one in step.episodes if one.outcome.ending is Ending.FINISHED]
         assert done
         for one in done:
             assert one.reward.terms["parl_parallel"] == pytest.approx(left * 0.4 * 2 / 4)
             assert one.reward.terms["parl_finish"] == pytest.approx(left * 0.2 * 1 / 2)
-        assert step.metrics["term/parl_parallel"] == pytest.approx(left * 0.2 * len(done) / len(step.played))
+        assert step.metrics["term/parl_parallel"] == pytest.approx(left * 0.2 * len(done) / len(step.episodes))

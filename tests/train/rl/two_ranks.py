@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from tests.train.rl import test_trainer as parts
+from tests.train.rl import test_trl_adapter as parts
 
 
 def main(out: str) -> None:

@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Any
 
 from context_agent.policies.engines.fake import FakeEngine, Request
-from context_agent.train import run_file
-from context_agent.train.config import Run
-from context_agent.train.data import world_of
-from context_agent.train.demo.gym import Gym
-from context_agent.train.demo.spelling import Words
-from context_agent.train.models import load, spoken
+from context_agent.train import config
+from context_agent.train.config import RunConfig
+from context_agent.train.data import environment_of
+from context_agent.train.demo.environment import ToyEnvironment
+from context_agent.train.demo.words import WordRenderer
+from context_agent.train.models import load_model, load_renderer
 from context_agent.train.verl.dataset import prepare
 from tests.train import runs
 
@@ -33,16 +33,16 @@ PRIMARY = {
 }
 
 
-def prepared(place: Path) -> Run:
+def prepared(place: Path) -> RunConfig:
     """A model of a few thousand weights, saved, and a run of it in `place/verl`."""
-    scratch = run_file.made(
+    scratch = config.parse_run(
         runs.merged(runs.TINY, {"model": {"tiny": {"hidden": 32, "layers": 1}}, "out": str(place / "out")})
     )
-    loaded = load(scratch, world_of(scratch.data))
+    loaded = load_model(scratch, environment_of(scratch.data))
     for part in (loaded.model, loaded.tokenizer):
         part.save_pretrained(place / "model")
     named = runs.merged(runs.TINY, {"model": {"name": str(place / "model")}, "out": str(place / "out")})
-    run = run_file.made(runs.merged(named, CHANGES))
+    run = config.parse_run(runs.merged(named, CHANGES))
     prepare(run, place / "verl", note=lambda _: None)
     (place / "verl" / "primary.yaml").write_text(json.dumps(PRIMARY))
     return run
@@ -56,16 +56,16 @@ def composed(folder: Path, *overrides: str, name: str = "primary") -> Any:
         return compose(name, list(overrides))
 
 
-def played_by_seed(run: Run) -> Callable[[Request], Sequence[int]]:
+def played_by_seed(run: RunConfig) -> Callable[[Request], Sequence[int]]:
     """Some episodes search what the question names, prune what came, search again and rank; others rank nobody."""
-    world = world_of(run.data)
+    world = environment_of(run.data)
     assert world is not None
-    _, words = spoken(run, world)
-    assert isinstance(words, Words)
+    _, words = load_renderer(run, world)
+    assert isinstance(words, WordRenderer)
     return lambda request: _reply(request, world, words)
 
 
-def _reply(request: Request, world: Gym, words: Words) -> Sequence[int]:
+def _reply(request: Request, world: ToyEnvironment, words: WordRenderer) -> Sequence[int]:
     assert request.seed is not None
     spelled = words.decode(request.prompt)
     names = sorted((one.lower() for one in world.titles.values()), key=len, reverse=True)
@@ -83,7 +83,7 @@ def _reply(request: Request, world: Gym, words: Words) -> Sequence[int]:
 class Client:
     """In the place of verl's `LLMServerClient`: answers from a `FakeEngine`, as vLLM's server of verl's would."""
 
-    def __init__(self, run: Run, *, experts: bool = False, steps: int = 0, dead: int = -1) -> None:
+    def __init__(self, run: RunConfig, *, experts: bool = False, steps: int = 0, dead: int = -1) -> None:
         """`experts` sends what was routed where; every `dead`th call fails."""
         self.engine = FakeEngine(played_by_seed(run))
         self.experts, self.steps, self.dead = experts, steps, dead

@@ -17,7 +17,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from context_agent.train.advantages import Scored, advantages
+from context_agent.train.advantages import EpisodeReward, group_advantages
 
 TOLERANCE = 1e-6
 
@@ -57,7 +57,7 @@ class Batch:
 
 
 def ours(episodes: Sequence[tuple[str, int, float, int]]) -> dict[str, float]:
-    return dict(advantages([Scored(f"{q}_{s}", q, reward) for q, s, reward, _ in episodes]).by_episode)
+    return dict(group_advantages([EpisodeReward(f"{q}_{s}", q, reward) for q, s, reward, _ in episodes]).by_episode)
 
 
 @st.composite

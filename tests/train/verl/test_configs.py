@@ -11,20 +11,20 @@ import pytest
 
 pytest.importorskip("verl", reason="verl has an environment of its own: docs/verl.md")
 
-from context_agent.train import run_file
-from context_agent.train.verl.settings import Trainer, disagreements, settings
+from context_agent.train import config
+from context_agent.train.verl.settings import VerlTrainer, disagreements, verl_settings
 from tests.train.verl import parts
 
 CONFIGS = Path(__file__).parents[3] / "configs" / "verl"
-SHIPPED = [("gpt-oss-20b", Trainer.MEGATRON), ("qwen3-4b", Trainer.FSDP)]
+SHIPPED = [("gpt-oss-20b", VerlTrainer.MEGATRON), ("qwen3-4b", VerlTrainer.FSDP)]
 
 
 @pytest.fixture(params=SHIPPED, ids=lambda one: str(one[0]))
 def shipped(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[Any, Any]:
     """The run's file, and verl's configuration of its machines with what the run says."""
     name, trainer = request.param
-    run = run_file.read(CONFIGS / f"{name}.toml")
-    told = settings(run, tmp_path, dev=64, trainer=trainer)
+    run = config.read_run(CONFIGS / f"{name}.toml")
+    told = verl_settings(run, tmp_path, dev=64, trainer=trainer)
     (tmp_path / "settings.yaml").write_text(f"# @package _global_\n{json.dumps(told)}\n")
     shutil.copy(CONFIGS / f"{name}.yaml", tmp_path / "primary.yaml")
     return run, parts.composed(tmp_path)

@@ -9,18 +9,18 @@ from typing import Any
 import pytest
 
 from context_agent.errors import ConfigError, DataError
-from context_agent.train import run_file
-from context_agent.train.config import Run
-from context_agent.train.rl.rollouts import drawn_for
-from context_agent.train.verl.dataset import Asked, prepare
+from context_agent.train import config
+from context_agent.train.config import RunConfig
+from context_agent.train.rl.rollouts import step_questions
+from context_agent.train.verl.dataset import VerlQuestion, prepare
 from tests.train import runs
 
 parquet = pytest.importorskip("pyarrow.parquet")
 
 
-def run(folder: Path, **changes: Any) -> Run:
+def run(folder: Path, **changes: Any) -> RunConfig:
     base = runs.merged(runs.TINY, {"model": {"name": "some/model"}, "out": str(folder / "out")})
-    return run_file.made(runs.merged(base, {"curriculum": {"stages": [{"until": 0.5, "hops": 1}]}, **changes}))
+    return config.parse_run(runs.merged(base, {"curriculum": {"stages": [{"until": 0.5, "hops": 1}]}, **changes}))
 
 
 def test_the_file_asks_what_the_run_s_steps_ask(tmp_path: Path) -> None:
@@ -28,13 +28,13 @@ def test_the_file_asks_what_the_run_s_steps_ask(tmp_path: Path) -> None:
     told = prepare(made, tmp_path / "verl", note=lambda _: None)
     lines = parquet.read_table(tmp_path / "verl" / "train.parquet").to_pylist()
     assert told.rows == len(lines) == made.rollouts.steps * made.rollouts.groups
-    asked = [Asked.of(line) for line in lines]
+    asked = [VerlQuestion.of(line) for line in lines]
     assert [one.index for one in asked] == list(range(len(lines)))
-    from context_agent.train.data import opened, world_of
+    from context_agent.train.data import environment_of, open_data
 
-    with opened(made.data, lambda _: None, world_of(made.data)) as material:
+    with open_data(made.data, lambda _: None, environment_of(made.data)) as material:
         for number in range(made.rollouts.steps):
-            wanted = drawn_for(number, material.questions, made.curriculum, made.drawing)
+            wanted = step_questions(number, material.questions, made.curriculum, made.drawing)
             assert [one.question for one in asked[number * 2 : number * 2 + 2]] == wanted
     half = len(asked) // 2
     assert {one.question.hops for one in asked[:half]} == {1}
@@ -46,7 +46,7 @@ def test_the_loop_gets_the_run_whole(tmp_path: Path) -> None:
     prepare(made, tmp_path / "verl", note=lambda _: None)
     (loop,) = json.loads((tmp_path / "verl" / "agent_loop.yaml").read_text())
     assert loop["_target_"] == "context_agent.train.verl.loop.SearchLoop"
-    assert run_file.made(loop["run"]) == made
+    assert config.parse_run(loop["run"]) == made
 
 
 def test_the_settings_are_yaml_that_hydra_merges_at_the_top(tmp_path: Path) -> None:
@@ -80,4 +80,4 @@ def test_a_run_that_verl_cannot_do_leaves_nothing_behind(tmp_path: Path) -> None
 @pytest.mark.parametrize("row", [{}, {"extra_info": {"index": 0}}, {"extra_info": {"index": 0, "question": "["}}])
 def test_a_row_of_another_data_set_is_told(row: dict[str, Any]) -> None:
     with pytest.raises(DataError, match="ctx1 train verl"):
-        Asked.of(row)
+        VerlQuestion.of(row)

@@ -16,16 +16,13 @@ from context_agent.harness.trajectory import Trajectory
 from context_agent.harness.trajectory_file import read
 from context_agent.policies.token_calls import calls
 from context_agent.questions import Question
-from context_agent.train.config import Run
-from context_agent.train.data import world_of
-from context_agent.train.harness import agent_of
-from context_agent.train.models import spoken
-from context_agent.train.outcomes import outcome
-from context_agent.train.rewards import reward
-from context_agent.train.rl.playing import played
-from context_agent.train.rl.rollouts import ask_of
-from context_agent.train.rows import Row, rows_of
-from context_agent.train.verl.dataset import Asked
+from context_agent.train.config import RunConfig
+from context_agent.train.data import build_agent, environment_of
+from context_agent.train.models import load_renderer
+from context_agent.train.rewards import compute_reward, measure_outcome
+from context_agent.train.rl.rollouts import episode_request, play_episodes
+from context_agent.train.rows import TrainingRow, sampled_rows
+from context_agent.train.verl.dataset import VerlQuestion
 from tests.train.verl import parts
 
 
@@ -35,19 +32,19 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def run(place: Path) -> Run:
+def run(place: Path) -> RunConfig:
     return parts.prepared(place)
 
 
 @pytest.fixture(scope="module")
-def lines(place: Path, run: Run) -> list[dict[str, Any]]:
+def lines(place: Path, run: RunConfig) -> list[dict[str, Any]]:
     from pyarrow import parquet
 
     return list(parquet.read_table(place / "verl" / "train.parquet").to_pylist())
 
 
 @pytest.fixture
-def config(place: Path, run: Run) -> Any:
+def config(place: Path, run: RunConfig) -> Any:
     return parts.composed(place / "verl")
 
 
@@ -82,24 +79,24 @@ async def outputs(config: Any, client: Any, line: dict[str, Any], session: int =
     return list(await made.run(dict(SAMPLING), **{**line, **given}))
 
 
-async def here(run: Run, line: dict[str, Any], session: int) -> tuple[Question, Trajectory]:
+async def here(run: RunConfig, line: dict[str, Any], session: int) -> tuple[Question, Trajectory]:
     """The same episode without verl: what `ctx1 train rl` plays."""
     from context_agent.policies.engines.fake import FakeEngine
 
-    world = world_of(run.data)
+    world = environment_of(run.data)
     assert world is not None
-    asked = Asked.of(line)
+    asked = VerlQuestion.of(line)
     number, group = divmod(asked.index, run.rollouts.groups)
-    _, renderer = spoken(run, world)
+    _, renderer = load_renderer(run, world)
     engine = FakeEngine(parts.played_by_seed(run), version="0")
-    with agent_of(run, world.corpus, engine, renderer, temperature=1.0) as agent:
-        ask = ask_of(asked.question, run.drawing, number, group, session)
-        (ended,) = await played(agent, [ask], 1)
+    with build_agent(run, world.corpus, engine, renderer, temperature=1.0) as agent:
+        ask = episode_request(asked.question, run.drawing, number, group, session)
+        (ended,) = await play_episodes(agent, [ask], 1)
     assert isinstance(ended, Trajectory)
     return asked.question, ended
 
 
-def as_row(output: Any, row: Row) -> tuple[list[int], list[int], list[float]]:
+def as_row(output: Any, row: TrainingRow) -> tuple[list[int], list[int], list[float]]:
     """The output put together as a row; what is left of it is the row's own head."""
     head = len(output.prompt_ids)
     assert row.loss_mask[:head] == [0] * head
@@ -111,13 +108,13 @@ def as_row(output: Any, row: Row) -> tuple[list[int], list[int], list[float]]:
 
 
 async def test_outputs_are_the_rows_of_the_same_episode_without_verl(
-    config: Any, run: Run, lines: list[dict[str, Any]]
+    config: Any, run: RunConfig, lines: list[dict[str, Any]]
 ) -> None:
     counts = []
     for line in lines[:6]:
         for session in range(4):
             question, trajectory = await here(run, line, session)
-            rows = rows_of(trajectory, group_id=question.id)
+            rows = sampled_rows(trajectory, group_id=question.id)
             found = await outputs(config, parts.Client(run), line, session)
             assert len(found) == len(rows)
             for output, row in zip(found, rows, strict=True):
@@ -132,7 +129,7 @@ async def test_outputs_are_the_rows_of_the_same_episode_without_verl(
 
 
 async def test_every_row_carries_the_episode_s_reward_at_that_point_of_the_curriculum(
-    config: Any, run: Run, lines: list[dict[str, Any]]
+    config: Any, run: RunConfig, lines: list[dict[str, Any]]
 ) -> None:
     rewards = set()
     for line in lines:
@@ -141,7 +138,9 @@ async def test_every_row_carries_the_episode_s_reward_at_that_point_of_the_curri
         for step in (1, 2, 3):
             settings = run.curriculum.rewards(run.rewards, (step - 1) / run.rollouts.steps)
             found = await outputs(config, parts.Client(run), line, 2, step)
-            assert {output.reward_score for output in found} == {reward(outcome(trajectory, question), settings).total}
+            assert {output.reward_score for output in found} == {
+                compute_reward(measure_outcome(trajectory, question), settings).total
+            }
             assert {output.extra_fields["reward_extra_info"]["reward"] for output in found} == {found[0].reward_score}
             by_step.append(found[0].reward_score)
         rewards.add(len(set(by_step)))
@@ -149,7 +148,7 @@ async def test_every_row_carries_the_episode_s_reward_at_that_point_of_the_curri
     assert 3 in rewards
 
 
-async def test_what_the_v1_trainer_reads_is_there(config: Any, run: Run, lines: list[dict[str, Any]]) -> None:
+async def test_what_the_v1_trainer_reads_is_there(config: Any, run: RunConfig, lines: list[dict[str, Any]]) -> None:
     found = await outputs(config, parts.Client(run, steps=5), lines[1], session=2)
     for output in found:
         fields = output.as_dict()
@@ -160,7 +159,7 @@ async def test_what_the_v1_trainer_reads_is_there(config: Any, run: Run, lines: 
     assert all(output.extra_fields["min_global_steps"] is not None for output in unnamed)
 
 
-async def test_routing_goes_with_the_row_it_is_of(config: Any, run: Run, lines: list[dict[str, Any]]) -> None:
+async def test_routing_goes_with_the_row_it_is_of(config: Any, run: RunConfig, lines: list[dict[str, Any]]) -> None:
     found = await outputs(config, parts.Client(run, experts=True), lines[1], session=2)
     assert len(found) > 1
     for output in found:
@@ -169,19 +168,19 @@ async def test_routing_goes_with_the_row_it_is_of(config: Any, run: Run, lines: 
         assert tuple(output.as_dict()["routed_experts"].shape) == (length, 1, 1)
 
 
-async def test_an_episode_keeps_to_one_server(config: Any, run: Run, lines: list[dict[str, Any]]) -> None:
+async def test_an_episode_keeps_to_one_server(config: Any, run: RunConfig, lines: list[dict[str, Any]]) -> None:
     client = parts.Client(run)
     await outputs(config, client, lines[1], session=2)
     await outputs(config, client, lines[1], session=3)
     assert len({sent["request"] for sent in client.sent}) == 2
 
 
-async def test_an_episode_that_a_server_ended_fails(config: Any, run: Run, lines: list[dict[str, Any]]) -> None:
+async def test_an_episode_that_a_server_ended_fails(config: Any, run: RunConfig, lines: list[dict[str, Any]]) -> None:
     with pytest.raises(PolicyError, match=r"episode 00000-0001-002 was ended .*the server died"):
         await outputs(config, parts.Client(run, dead=2), lines[1], session=2)
 
 
-async def test_many_episodes_share_a_process(config: Any, run: Run, lines: list[dict[str, Any]]) -> None:
+async def test_many_episodes_share_a_process(config: Any, run: RunConfig, lines: list[dict[str, Any]]) -> None:
     client = parts.Client(run)
     every = await asyncio.gather(*(outputs(config, client, lines[0], session) for session in range(16)))
     alone = [await outputs(config, parts.Client(run), lines[0], session) for session in range(16)]
@@ -190,18 +189,20 @@ async def test_many_episodes_share_a_process(config: Any, run: Run, lines: list[
     ]
 
 
-async def test_some_trajectories_are_kept_to_be_looked_at(config: Any, run: Run, lines: list[dict[str, Any]]) -> None:
+async def test_some_trajectories_are_kept_to_be_looked_at(
+    config: Any, run: RunConfig, lines: list[dict[str, Any]]
+) -> None:
     await outputs(config, parts.Client(run), lines[0], session=1, step=2)
     folder = Path(run.out) / "trajectories" / "step-00001"
-    assert read(folder / "00000-0000-001.jsonl").header.question == Asked.of(lines[0]).question.question
+    assert read(folder / "00000-0000-001.jsonl").header.question == VerlQuestion.of(lines[0]).question.question
 
 
-async def test_a_line_of_another_file_is_told(config: Any, run: Run) -> None:
+async def test_a_line_of_another_file_is_told(config: Any, run: RunConfig) -> None:
     with pytest.raises(DataError, match="ctx1 train verl"):
         await loop(config, parts.Client(run)).run(dict(SAMPLING), extra_info={"index": 3})
 
 
-def test_a_configuration_that_learns_something_else_is_refused(place: Path, run: Run) -> None:
+def test_a_configuration_that_learns_something_else_is_refused(place: Path, run: RunConfig) -> None:
     from hydra.errors import InstantiationException
 
     config = parts.composed(place / "verl", "algorithm.norm_adv_by_std_in_grpo=True")

@@ -8,13 +8,19 @@ from typing import Any
 import pytest
 
 from context_agent.errors import ConfigError
-from context_agent.train import run_file
-from context_agent.train.config import Run
-from context_agent.train.verl.settings import Trainer, binding, disagreements, nested, settings
+from context_agent.train import config
+from context_agent.train.config import RunConfig
+from context_agent.train.verl.settings import (
+    VerlTrainer,
+    binding_verl_settings,
+    disagreements,
+    nest_dotted,
+    verl_settings,
+)
 from tests.train import runs
 
 
-def run(**changes: Any) -> Run:
+def run(**changes: Any) -> RunConfig:
     base = {
         "model": {"name": "some/model", "lora": {"rank": 8, "parameters": ["mlp.experts.gate_up_proj"]}},
         "data": {"questions": ["q.jsonl"], "path": ".ctx1"},
@@ -22,11 +28,11 @@ def run(**changes: Any) -> Run:
         "loss": {"cap": 5.0, "staleness": 5},
         "checkpoints": {"every": 5},
     }
-    return run_file.made(runs.merged(base, changes))
+    return config.parse_run(runs.merged(base, changes))
 
 
 def test_the_run_s_loss_and_advantage_in_verl_s_words(tmp_path: Path) -> None:
-    told = settings(run(), tmp_path, dev=7)
+    told = verl_settings(run(), tmp_path, dev=7)
     actor, algorithm = told["actor_rollout_ref"]["actor"], told["algorithm"]
     assert (actor["policy_loss"]["loss_mode"], actor["clip_ratio_low"], actor["clip_ratio_high"]) == ("cispo", 1, 4)
     assert (algorithm["adv_estimator"], algorithm["norm_adv_by_std_in_grpo"]) == ("grpo", False)
@@ -41,13 +47,13 @@ def test_the_run_s_loss_and_advantage_in_verl_s_words(tmp_path: Path) -> None:
 
 
 def test_without_questions_to_evaluate_by_nothing_is_evaluated(tmp_path: Path) -> None:
-    told = settings(run(), tmp_path, dev=0)
+    told = verl_settings(run(), tmp_path, dev=0)
     assert (told["trainer"]["test_freq"], told["trainer"]["val_before_train"]) == (-1, False)
     assert told["data"]["val_files"] == told["data"]["train_files"]
 
 
 def test_adapters_and_the_schedule_have_other_names_with_megatron(tmp_path: Path) -> None:
-    fsdp, megatron = (settings(run(), tmp_path, dev=0, trainer=one)["actor_rollout_ref"] for one in Trainer)
+    fsdp, megatron = (verl_settings(run(), tmp_path, dev=0, trainer=one)["actor_rollout_ref"] for one in VerlTrainer)
     assert fsdp["model"]["target_parameters"] == ["mlp.experts.gate_up_proj"]
     assert fsdp["model"]["lora_rank"] == 8
     assert fsdp["actor"]["optim"]["lr_scheduler_type"] == "constant"
@@ -57,7 +63,7 @@ def test_adapters_and_the_schedule_have_other_names_with_megatron(tmp_path: Path
 
 
 def test_a_gradient_without_bound_is_not_bound_to_nothing(tmp_path: Path) -> None:
-    told = settings(run(optimiser={"max_grad_norm": 0}), tmp_path, dev=0)
+    told = verl_settings(run(optimiser={"max_grad_norm": 0}), tmp_path, dev=0)
     assert told["actor_rollout_ref"]["actor"]["optim"]["clip_grad"] > 1e6
 
 
@@ -69,19 +75,19 @@ def test_a_gradient_without_bound_is_not_bound_to_nothing(tmp_path: Path) -> Non
         ({"rollouts": {"keep_negative": 0.5}}, "keep_negative"),
         ({"rewards": {"gamma": 0.9}}, "rewards.gamma"),
         ({"rewards": {"judge": 0.5}, "judge": {"model": "m", "max_calls": 9}}, "by gold alone"),
-        ({"overlap": {}}, "trainer_mode"),
+        ({"async_rollouts": {}}, "trainer_mode"),
         ({"rollouts": {"groups": 9}}, "must divide"),
         ({"optimiser": {"schedule": "linear"}}, "constant and cosine"),
     ],
 )
 def test_what_verl_cannot_do_alike_is_refused(changes: dict[str, Any], told: str, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=told):
-        settings(run(**changes), tmp_path, dev=0)
+        verl_settings(run(**changes), tmp_path, dev=0)
 
 
 def test_a_configuration_that_was_changed_behind_the_run_s_back_is_told() -> None:
     made = run()
-    config = nested(binding(made))
+    config = nest_dotted(binding_verl_settings(made))
     assert disagreements(made, config) == []
     config["algorithm"]["norm_adv_by_std_in_grpo"] = True
     config["actor_rollout_ref"]["rollout"]["n"] = 16

@@ -1,126 +1,112 @@
-"""A step by verl's own worker and trainer, in one process: its queue is a table here, its servers are stand-ins.
-
-`AgentLoopWorkerTQ` plays the episodes, four of each question, as in a Ray actor, and the V1 trainer's own method makes
-advantages of their rows. Needs verl, and no GPU.
-"""
+"""verl's servers as an engine: what is asked of them, and what their answers become."""
 
 from __future__ import annotations
 
-import asyncio
-from collections import defaultdict
-from pathlib import Path
+from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-pytest.importorskip("verl", reason="verl has an environment of its own: docs/verl.md")
-pytest.importorskip("transfer_queue")
-
-import torch
-import transfer_queue
-
-from context_agent.train.advantages import Scored, advantages
-from tests.train.verl import parts
-
-SAMPLING = {"temperature": 1.0, "top_p": 1.0, "top_k": -1, "repetition_penalty": 1.0, "logprobs": True}
+from context_agent.errors import PolicyError
+from context_agent.policies.engines.protocol import Finish
+from context_agent.train.verl.worker import VerlEngine
 
 
-class Queue:
-    """What is put under which key, in the place of TransferQueue's storage."""
+@dataclass
+class Servers:
+    """Answers with what it is given, and keeps what it was asked."""
 
-    def __init__(self, patch: pytest.MonkeyPatch) -> None:
-        from verl.trainer.ppo.v1 import agent_loop_tq
+    answers: list[Any]
+    asked: list[dict[str, Any]] = field(default_factory=list)
 
-        self.rows: dict[str, dict[str, Any]] = {}
-        self.tags: dict[str, dict[str, Any]] = {}
-        self.status: dict[str, str] = {}
-        self.made: Any = None
-        patch.setattr(agent_loop_tq, "list_of_dict_to_tensordict", lambda rows: rows)
-        for name in ("async_kv_put", "async_kv_batch_put", "kv_batch_get", "kv_batch_put"):
-            patch.setattr(transfer_queue, name, getattr(self, name))
-        patch.setattr(transfer_queue, "init", lambda *_: None)
-
-    async def async_kv_put(self, key: str, partition_id: str, tag: dict[str, Any]) -> None:
-        self.status[key] = tag["status"]
-
-    async def async_kv_batch_put(
-        self, keys: list[str], fields: list[dict[str, Any]], tags: list[dict[str, Any]], partition_id: str
-    ) -> None:
-        self.rows |= dict(zip(keys, fields, strict=True))
-        self.tags |= dict(zip(keys, tags, strict=True))
-
-    def kv_batch_get(self, keys: list[str], partition_id: str, select_fields: list[str]) -> Any:
-        from verl.utils.tensordict_utils import list_of_dict_to_tensordict
-
-        there = [name for name in select_fields if name in self.rows[keys[0]]]
-        return list_of_dict_to_tensordict([{name: self.rows[key][name] for name in there} for key in keys])
-
-    def kv_batch_put(self, keys: list[str], partition_id: str, fields: Any) -> None:
-        self.made = fields
+    async def generate(self, request_id: Any, *, prompt_ids: list[int], sampling_params: dict[str, Any]) -> Any:
+        self.asked.append({"request": request_id, "prompt": prompt_ids, **sampling_params})
+        answer = self.answers[len(self.asked) - 1]
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
 
 
-async def play(config: Any, lines: list[dict[str, Any]], client: parts.Client) -> None:
-    from verl.trainer.ppo.v1.agent_loop_tq import AgentLoopWorkerTQ
+def output(ids: list[int], **changes: Any) -> SimpleNamespace:
+    made: dict[str, Any] = {
+        "token_ids": ids,
+        "log_probs": [-0.5] * len(ids),
+        "stop_reason": "completed",
+        "routed_experts": None,
+        "extra_fields": {"min_global_steps": 3, "max_global_steps": 4, "num_cached_tokens": 2},
+    }
+    return SimpleNamespace(**made | changes)
 
-    worker = AgentLoopWorkerTQ.__ray_metadata__.modified_class(config, client)
-    trajectory = {"step": 1, "sample_index": 0, "rollout_n": 0, "validate": False}
-    prompts = [
-        {**line, "uid": f"uid{place}", "global_steps": 1, "raw_prompt": line["prompt"], "index": place}
-        for place, line in enumerate(lines)
+
+def engine(*answers: Any, **options: Any) -> VerlEngine:
+    return VerlEngine(Servers(list(answers)), {"top_k": -1, "temperature": 0.3}, request="r", name="verl:m", **options)
+
+
+async def sampled(made: VerlEngine, prompt: list[int] | None = None) -> Any:
+    return await made.generate(prompt or [1, 2, 3], max_tokens=7, stop=(9,), temperature=1.0, top_p=0.9, seed=11)
+
+
+async def test_a_call_says_what_the_policy_asks_for_over_what_verl_gives() -> None:
+    servers = Servers([output([5, 9])])
+    await sampled(VerlEngine(servers, {"top_k": -1, "temperature": 0.3}, request="r", name="n"))
+    assert servers.asked == [
+        {
+            "request": "r",
+            "prompt": [1, 2, 3],
+            "top_k": -1,
+            "temperature": 1.0,
+            "top_p": 0.9,
+            "max_tokens": 7,
+            "stop_token_ids": [9],
+            "logprobs": True,
+        }
     ]
-    await asyncio.gather(*(worker._run_prompt(prompt, SAMPLING, trajectory) for prompt in prompts))
 
 
-async def test_a_step_of_verl_s_has_the_advantages_of_ours(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from pyarrow import parquet
-    from verl.trainer.ppo.v1.trainer_sync import PPOTrainerSync
-
-    run = parts.prepared(tmp_path)
-    config = parts.composed(tmp_path / "verl")
-    queue = Queue(monkeypatch)
-    lines = parquet.read_table(tmp_path / "verl" / "train.parquet").to_pylist()[:4]
-    await play(config, lines, parts.Client(run, steps=1))
-    assert set(queue.status.values()) == {"finished"}
-    assert all((tag["min_global_steps"], tag["max_global_steps"]) == (1, 1) for tag in queue.tags.values())
-
-    keys = list(queue.rows)
-    episodes: dict[str, float] = {}
-    rows: dict[str, int] = defaultdict(int)
-    for key in keys:
-        episodes[key.rsplit("_", 1)[0]] = float(queue.rows[key]["rm_scores"].sum())
-        rows[key.rsplit("_", 1)[0]] += 1
-    assert len(episodes) == 16
-    assert {1, 2} <= set(rows.values())
-
-    PPOTrainerSync._compute_advantage(SimpleNamespace(config=config), _Batch(keys), {})  # type: ignore[arg-type]
-    found = advantages([Scored(one, one.split("_")[0], reward) for one, reward in episodes.items()])
-    assert found.by_episode
-    for key, values in zip(keys, queue.made["advantages"].unbind(), strict=True):
-        mask = queue.rows[key]["response_mask"]
-        wanted = found.by_episode.get(key.rsplit("_", 1)[0], 0.0) * mask
-        assert torch.allclose(values, wanted.float(), atol=1e-6)
+async def test_seeds_are_sent_when_asked_for() -> None:
+    servers = Servers([output([5, 9])])
+    await sampled(VerlEngine(servers, {}, request="r", name="n", seeded=True))
+    assert servers.asked[0]["seed"] == 11
 
 
-async def test_a_question_with_an_episode_that_failed_has_failed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from pyarrow import parquet
-
-    run = parts.prepared(tmp_path)
-    queue = Queue(monkeypatch)
-    lines = parquet.read_table(tmp_path / "verl" / "train.parquet").to_pylist()[:2]
-    await play(parts.composed(tmp_path / "verl"), lines, parts.Client(run, dead=9))
-    assert "failure" in queue.status.values()
+async def test_an_answer_is_a_sample_of_the_oldest_weights_in_it() -> None:
+    made = engine(output([5, 9]), output([5, 6]))
+    first = await sampled(made)
+    assert (first.ids, first.logprobs, first.finish) == ((5, 9), (-0.5, -0.5), Finish.STOP)
+    assert (first.version, first.cached_tokens) == ("3", 2)
+    assert (await sampled(made)).finish is Finish.LENGTH
+    assert made.versions == [3, 4, 3, 4]
+    assert made.seconds > 0
 
 
-class _Batch:
-    """The part of TransferQueue's `KVBatchMeta` that the trainer reads."""
+async def test_weights_that_are_not_named_have_no_version() -> None:
+    made = engine(output([5], extra_fields={"min_global_steps": None, "max_global_steps": None}))
+    assert (await sampled(made)).version == ""
+    assert made.versions == []
 
-    partition_id = "train"
 
-    def __init__(self, keys: list[str]) -> None:
-        self.keys = keys
+@pytest.mark.parametrize(
+    ("answer", "told"),
+    [
+        (output([5, 6], log_probs=None), "calculate_log_probs=True"),
+        (output([5, 6], log_probs=[-1.0]), "calculate_log_probs=True"),
+        (output([5, 6], stop_reason="aborted"), "gave a call up after 2 tokens"),
+        (output([]), "gave a call up after 0 tokens"),
+        (RuntimeError("No available servers"), "RuntimeError: No available servers"),
+    ],
+)
+async def test_what_cannot_be_trained_on_ends_the_episode(answer: Any, told: str) -> None:
+    with pytest.raises(PolicyError, match=told):
+        await sampled(engine(answer))
 
-    def __len__(self) -> int:
-        return len(self.keys)
+
+async def test_routed_experts_are_those_of_the_call_that_a_row_ends_with() -> None:
+    made = engine(*(output([place, 9], routed_experts=f"experts {place}") for place in (5, 6, 7)))
+    await sampled(made, [1, 2, 3])
+    await sampled(made, [1, 2, 3, 5, 9, 4])
+    await sampled(made, [1, 4])
+    assert made.experts([1, 2, 3, 5, 9, 4, 6, 9]) == "experts 6"
+    assert made.experts([1, 4, 7, 9]) == "experts 7"
+    # The first call's row went on.
+    assert made.experts([1, 2, 3, 5, 9]) is None

@@ -1,0 +1,258 @@
+"""The demo: demonstrations, an evaluation, reinforcement learning, and evaluations in the full and in half the window.
+
+OUT/sft, OUT/rl       the two runs, as `ctx1 train sft` and `ctx1 train rl` leave them
+OUT/evaluations/      a score for each held-out question, by model, window and temperature
+OUT/trajectories/     some of the episodes, and OUT/questions.jsonl with their gold, for `ctx1 view`
+OUT/report.json, report.html, plot.svg, plot.png
+
+An interrupted demo resumes in the phase where it stopped. This module stands beside `train.demo` and not in it, because
+it runs the trainers, which themselves use the toy environment of `train.demo`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from context_agent._support.journal import replace_file
+from context_agent.agent import SearchAgent
+from context_agent.errors import ConfigError, DataError, MissingExtraError
+from context_agent.harness.trajectory import Trajectory
+from context_agent.harness.trajectory_file import write
+from context_agent.questions import Question
+from context_agent.train import sft
+from context_agent.train.checkpoints import settings_digest
+from context_agent.train.config import EpisodeConfig, Notify, OnUpdate, RunConfig
+from context_agent.train.data import build_agent, environment_of, open_data
+from context_agent.train.demo.environment import ToyEnvironment
+from context_agent.train.demo.plan import (
+    DEMONSTRATIONS,
+    TEMPERATURES,
+    DemoPlan,
+    DemoScore,
+    half_window,
+    load_scores,
+    save_scores,
+    score_episode,
+)
+from context_agent.train.demo.report import DemoReport, write_report
+from context_agent.train.models import load_model
+from context_agent.train.rl import loop
+from context_agent.train.rl.rollouts import EpisodeRequest, is_complete, play_episodes
+from context_agent.train.rl.weight_sync import open_sampler
+from context_agent.train.training_run import TrainingResult
+
+try:
+    from transformers.utils import logging as transformers_logging
+except ImportError:
+    raise MissingExtraError("transformers", "train") from None
+
+SAVED_EPISODES = 24
+"""Episodes of an evaluation that are kept for `ctx1 view`."""
+
+
+@dataclass(frozen=True, slots=True)
+class DemoEvaluation:
+    """One evaluation: whose model, in which harness, and whether its prunes are carried out."""
+
+    name: str
+    model: Path
+    trained: str
+    """Digest of the run that made the model."""
+    episodes: EpisodeConfig
+    prunes: bool = True
+
+
+DemoScores = dict[str, list[DemoScore]]
+"""By `greedy` or `t1`."""
+
+
+def temperature_name(temperature: float) -> str:
+    """The name of a temperature."""
+    return f"t{temperature:g}" if temperature else "greedy"
+
+
+class DemoEvaluator:
+    """Asks the same questions with the same seeds each time. What was asked before is read again, not asked."""
+
+    def __init__(self, plan: DemoPlan, world: ToyEnvironment, note: Notify) -> None:
+        self._plan, self._world, self._note = plan, world, note
+        self._questions = plan.asked(world)
+
+    def read(self, sitting: DemoEvaluation) -> DemoScores | None:
+        """The scores of every temperature, None where one was not asked yet."""
+        scores = self._known(sitting)
+        return scores if len(scores) == len(TEMPERATURES) else None
+
+    def examine(self, sitting: DemoEvaluation, advance: OnUpdate) -> DemoScores:
+        """The scores of every temperature. Raises `DataError` where an episode could not be run to an end."""
+        scores = self._known(sitting)
+        missing = [temperature for temperature in TEMPERATURES if temperature_name(temperature) not in scores]
+        if missing:
+            with self._agents(sitting, missing) as agents:
+                for index, (temperature, agent) in enumerate(zip(missing, agents, strict=True)):
+                    advance(index, len(missing))
+                    scores[temperature_name(temperature)] = self._ask(sitting, temperature, agent)
+        return scores
+
+    def _known(self, sitting: DemoEvaluation) -> DemoScores:
+        read = {
+            temperature_name(temperature): load_scores(
+                self._file(sitting, temperature), self._about(sitting, temperature)
+            )
+            for temperature in TEMPERATURES
+        }
+        return {name: scores for name, scores in read.items() if scores is not None}
+
+    def _ask(self, sitting: DemoEvaluation, temperature: float, agent: SearchAgent) -> list[DemoScore]:
+        name = f"{sitting.name}-{temperature_name(temperature)}"
+        seed = self._plan.rl.seed * len(self._questions)
+        asks = [EpisodeRequest(item, seed + index, f"{name}-{item.id}") for index, item in enumerate(self._questions)]
+        ended = asyncio.run(play_episodes(agent, asks, self._plan.rl.rollouts.concurrency))
+        done = [item for item in ended if is_complete(item)]
+        if len(done) < len(asks):
+            why = next(str(item) for item in ended if not is_complete(item))[:200]
+            raise DataError(
+                f"{len(asks) - len(done)} of {len(asks)} episodes of {name} came to no end of their own: {why}"
+            )
+        pairs = zip(done, self._questions, strict=True)
+        scores = [score_episode(item, questions, agent.corpus, self._plan.judged) for item, questions in pairs]
+        self._keep(name, done)
+        save_scores(self._file(sitting, temperature), scores, self._about(sitting, temperature))
+        return scores
+
+    def _keep(self, name: str, episodes: Sequence[Trajectory]) -> None:
+        for episode in episodes[:SAVED_EPISODES]:
+            write(episode, self._plan.out / "trajectories" / name / f"{episode.header.id.replace('/', '_')}.jsonl")
+
+    def _file(self, sitting: DemoEvaluation, temperature: float) -> Path:
+        return self._plan.out / "evaluations" / f"{sitting.name}-{temperature_name(temperature)}.jsonl"
+
+    def _about(self, sitting: DemoEvaluation, temperature: float) -> dict[str, object]:
+        """What decides the scores beside the code."""
+        return {
+            "trained": sitting.trained,
+            "questions": len(self._questions),
+            "temperature": temperature,
+            "episodes": sitting.episodes.model_dump(mode="json"),
+            "prunes": sitting.prunes,
+            "seed": self._plan.rl.seed,
+        }
+
+    @contextmanager
+    def _agents(self, sitting: DemoEvaluation, temperatures: Sequence[float]) -> Iterator[list[SearchAgent]]:
+        """An agent for each temperature on one model."""
+        rl = self._plan.rl
+        chosen = rl.model.model_copy(update={"name": str(sitting.model)})
+        run = rl.model_copy(update={"model": chosen, "episodes": sitting.episodes})
+        transformers_logging.disable_progress_bar()  # type: ignore[no-untyped-call, unused-ignore]
+        loaded = load_model(run, self._world)
+        with ExitStack() as stack:
+            material = stack.enter_context(open_data(run.data, self._note, self._world))
+            engine, _ = stack.enter_context(open_sampler(run, loaded))
+            agents = (
+                build_agent(
+                    run, material.corpus, engine, loaded.renderer, temperature=temperature, prunes=sitting.prunes
+                )
+                for temperature in temperatures
+            )
+            yield [stack.enter_context(item) for item in agents]
+
+
+ProgressBar = Callable[[str, str], AbstractContextManager[OnUpdate]]
+"""(title, unit) -> a progress bar that is told how many of how many are done."""
+
+
+class DemoCourse:
+    """One demo in its folder."""
+
+    def __init__(self, plan: DemoPlan, *, resume: bool, note: Notify, bar: ProgressBar) -> None:
+        self._plan, self._resume, self._note, self._bar = plan, resume, note, bar
+        self._seconds = plan.out / "seconds.json"
+
+    def run(self) -> DemoReport:
+        """Goes through all phases, or those that are left, and writes the report.
+
+        Raises `ConfigError` for a folder with another demo or one that is not resumed, and what the phases raise.
+        """
+        plan = self._plan
+        world = environment_of(plan.sft.data)
+        assert world is not None
+        self._learn(DEMONSTRATIONS, plan.sft, sft.train)
+        examiner = DemoEvaluator(plan, world, self._note)
+        _write_questions(plan.out / "questions.jsonl", plan.asked(world))
+        before = self._sit(examiner, self._sitting("before", plan.sft))
+        self._learn(f"rewards{plan.suffix}", plan.rl, loop.train)
+        full = self._sitting(f"after{plan.suffix}", plan.rl)
+        after = self._sit(examiner, full)
+        half = half_window(after[temperature_name(TEMPERATURES[0])], plan.rl.episodes)
+        pruning, unpruned = (
+            self._sit(examiner, DemoEvaluation(f"half-{name}{plan.suffix}", full.model, full.trained, half, prunes))
+            for name, prunes in (("pruning", True), ("unpruned", False))
+        )
+        scores = {"before": before, "after": after, "half": pruning, "half_unpruned": unpruned}
+        mine = {name: phase for name, phase in self._spent().items() if plan.has(name)}
+        return write_report(plan, scores, half, mine)
+
+    def _learn(self, name: str, run: RunConfig, train: Callable[..., TrainingResult]) -> None:
+        """Trains, unless the model is there already."""
+        if self._resume and is_trained(run):
+            self._note(f"{name}: trained earlier ({run.out})")
+            return
+        resumes = self._resume and (Path(run.out) / "checkpoints").is_dir()
+        self._note(f"{name}: training in {run.out}")
+        with self._timed(name, complete=not resumes), self._bar(name, "updates") as advance:
+            result = train(run, resume=resumes, note=lambda text: self._note(f"{name}: {text}"), advance=advance)
+        self._note(f"{name}: {result.updates:,} updates, {self._spent()[name]['seconds']:,.0f} s")
+
+    def _sit(self, examiner: DemoEvaluator, sitting: DemoEvaluation) -> DemoScores:
+        name = f"asking {sitting.name}"
+        if (scores := examiner.read(sitting)) is not None:
+            return scores
+        with self._timed(name), self._bar(name, "evaluations") as advance:
+            measured = examiner.examine(sitting, advance)
+        recalls = "; ".join(
+            f"{key} {sum(s.recall for s in scores) / len(scores):.3f}" for key, scores in measured.items()
+        )
+        self._note(f"{name}: output recall {recalls}, {self._spent()[name]['seconds']:,.0f} s")
+        return measured
+
+    def _sitting(self, name: str, run: RunConfig) -> DemoEvaluation:
+        return DemoEvaluation(name, Path(run.out) / "final", settings_digest(run.plain()), self._plan.rl.episodes)
+
+    @contextmanager
+    def _timed(self, name: str, *, complete: bool = True) -> Iterator[None]:
+        """Keeps what the phase took; `whole` is False where an earlier process had done a part of it."""
+        began = time.perf_counter()
+        yield
+        spent = self._spent() | {name: {"seconds": time.perf_counter() - began, "whole": complete}}
+        replace_file(self._seconds, json.dumps(spent, indent=1) + "\n")
+
+    def _spent(self) -> dict[str, Any]:
+        return dict(json.loads(self._seconds.read_text(encoding="utf-8"))) if self._seconds.is_file() else {}
+
+
+def _write_questions(path: Path, questions: Sequence[Question]) -> None:
+    """The questions with their gold, as `ctx1 view --gold` reads them."""
+    lines = ({"id": question.id, "question": question.question, "gold": list(question.gold)} for question in questions)
+    replace_file(path, "".join(json.dumps(line) + "\n" for line in lines))
+
+
+def is_trained(run: RunConfig) -> bool:
+    """Whether the run's folder holds its final model. Raises `ConfigError` where it holds another run's."""
+    out = Path(run.out)
+    if not (out / "final").is_dir():
+        return False
+    about = json.loads((out / "run.json").read_text(encoding="utf-8"))
+    if about["digest"] != settings_digest(run.plain()):
+        raise ConfigError(
+            f"{out} holds a model that was trained with other settings: give the same options as then, or name another "
+            "folder with --out"
+        )
+    return True

@@ -1,0 +1,332 @@
+"""The report of the demo: figures, targets, plots of the training metrics, and the HTML page. Plots need `plots`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from context_agent._support.journal import replace_file
+from context_agent.errors import MissingExtraError
+from context_agent.eval.page import escape, page
+from context_agent.eval.report.drawing import PALETTE, canvas, svg
+from context_agent.eval.statistics import Figure
+from context_agent.train.checkpoints import read_metrics
+from context_agent.train.config import EpisodeConfig
+from context_agent.train.demo.plan import DemoPlan, DemoScore, paired_gain, summarize
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+
+PANELS = {
+    "reward": "reward",
+    "recall": "output recall",
+    "trajectory_recall": "trajectory recall",
+    "prune_accuracy": "prune accuracy",
+    "entropy": "entropy, nats a token",
+}
+"""Metrics of a training run, and what they are called."""
+EXPLORATION_PANELS = {"searches": "searches an episode", "pruning": "episodes that prune"}
+"""Where a policy that collapses shows it."""
+HELD_OUT_NAMES = {"trajectory_recall": "seen"}
+"""What held-out figures call a metric, where that is another name."""
+SMOOTH = 20
+"""A line is the running mean over this part of the run."""
+COLUMNS = 3
+LEGEND = (
+    "Lines are the episodes that training sampled, as running means; the pale ones are single updates, a band is from "
+    "the lowest to the highest of several seeds. Small circles: questions of the dev split, asked while it trained. "
+    "The dashed level: held-out questions after the demonstrations; the square at the end: the same after the rewards."
+)
+
+MetricsLine = Mapping[str, Any]
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class PlottedRuns:
+    """Runs that differ in their seed alone: the lines of each one's metrics, and what held-out questions gave."""
+
+    label: str
+    runs: tuple[Sequence[MetricsLine], ...]
+    before: Mapping[str, Any] | None = None
+    after: Mapping[str, Any] | None = None
+
+
+def plot(groups: Sequence[PlottedRuns], panels: Mapping[str, str], png: Path | None = None) -> str:
+    """The plot as SVG text, a panel a metric; also written as a PNG. Raises `MissingExtraError` without matplotlib."""
+    with canvas() as figure_type:
+        from matplotlib.ticker import MaxNLocator
+
+        rows = -(-len(panels) // COLUMNS)
+        figure = figure_type(figsize=(3.6 * COLUMNS, 2.7 * rows + 0.3))
+        axes = list(figure.subplots(rows, COLUMNS, squeeze=False).flat)
+        for panel, (metric, title) in zip(axes, panels.items(), strict=False):
+            panel.set_title(title, loc="left")
+            panel.set_xlabel("updates")
+            panel.xaxis.set_major_locator(MaxNLocator("auto", integer=True))
+            for group, color in zip(groups, PALETTE, strict=False):
+                _plot_metric(panel, group, metric, color)
+        for panel in axes[len(panels) :]:
+            panel.remove()
+        if len(groups) > 1:
+            figure.legend(
+                *axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=len(groups), fontsize=9
+            )
+        if png is not None:
+            figure.savefig(png, dpi=144, facecolor="white", metadata={"Software": None})
+        return svg(figure, "training", "metrics against updates")
+
+
+def metric_series(lines: Sequence[MetricsLine], metric: str) -> tuple[Floats, Floats]:
+    """Updates and values of the lines that have the metric; a null is left out."""
+    points = [(line["step"], line[metric]) for line in lines if line.get(metric) is not None]
+    return np.array([item for item, _ in points], dtype=float), np.array([item for _, item in points], dtype=float)
+
+
+def running_mean(values: Floats) -> Floats:
+    """The running mean over a part of the run, at its ends over as much of that as there is."""
+    if not len(values):
+        return values
+    window = np.ones(max(1, len(values) // SMOOTH))
+    sums, counts = (np.convolve(item, window, mode="same") for item in (values, np.ones(len(values))))
+    return np.asarray(sums / counts, dtype=np.float64)
+
+
+def _plot_metric(panel: Axes, group: PlottedRuns, metric: str, color: str) -> None:
+    curves = [item for item in (metric_series(lines, metric) for lines in group.runs) if len(item[0])]
+    if not curves:
+        return
+    if len(curves) == 1:
+        panel.plot(*curves[0], color=color, alpha=0.25, lw=0.8)
+    at = np.unique(np.concatenate([steps for steps, _ in curves]))
+    lines = np.array([np.interp(at, steps, running_mean(values)) for steps, values in curves])
+    panel.plot(at, lines.mean(axis=0), color=color, label=group.label)
+    if len(curves) > 1:
+        panel.fill_between(at, lines.min(axis=0), lines.max(axis=0), color=color, alpha=0.18, lw=0)
+    _plot_dev(panel, group, metric, color)
+    _plot_held_out(panel, group, metric, color, max(line["step"] for lines in group.runs for line in lines))
+
+
+def _plot_dev(panel: Axes, group: PlottedRuns, metric: str, color: str) -> None:
+    points: dict[float, list[float]] = {}
+    for lines in group.runs:
+        for step, value in zip(*metric_series(lines, f"dev/t1/{metric}"), strict=True):
+            points.setdefault(float(step), []).append(float(value))
+    if points:
+        panel.plot(
+            list(points), [float(np.mean(point)) for point in points.values()], "o", color=color, ms=3.5, mfc="none"
+        )
+
+
+def _plot_held_out(panel: Axes, group: PlottedRuns, metric: str, color: str, last: float) -> None:
+    name = HELD_OUT_NAMES.get(metric, metric)
+    before, after = ((item or {}).get(name) for item in (group.before, group.after))
+    if before is not None:
+        panel.axhline(_mean(before), color=color, ls=(0, (4, 3)), lw=1)
+    if after is not None:
+        panel.plot([last], [_mean(after)], "s", color=color, ms=6, clip_on=False)
+
+
+def _mean(figure: Any) -> float:
+    return float(figure["mean"] if isinstance(figure, Mapping) else figure)
+
+
+GAIN, SURE, ACCURACY, MINUTES = 0.15, 0.10, 0.90, 60.0
+"""The targets: gain of output recall and what its interval leaves out, accuracy of prunes, minutes of a seed."""
+TARGET_TEMPERATURE = "t1"
+"""The manner of asking that the targets are about: at temperature 1, as in training."""
+TEMPERATURE_LABELS = {"t1": "sampled", "greedy": "greedy"}
+REPORTED = {
+    "recall": "output recall",
+    "seen": "trajectory recall",
+    "precision": "precision",
+    "prune_accuracy": "prune accuracy",
+    "pruning": "episodes that prune",
+    "searches": "searches",
+    "turns": "turns",
+    "reward": "reward",
+    "mistakes": "mistakes",
+    "violations": "violations",
+}
+"""Figures of an evaluation that are shown, by what they are called."""
+EVALUATION_LABELS = {
+    "before": "demonstrations",
+    "after": "rewards",
+    "half": "half window",
+    "half_unpruned": "unpruned",
+}
+
+ScoresByTemperature = Mapping[str, Sequence[DemoScore]]
+"""By manner."""
+
+
+@dataclass(frozen=True, slots=True)
+class DemoTarget:
+    """A figure beside what it should be."""
+
+    name: str
+    found: str
+    wanted: str
+    reached: bool
+
+
+@dataclass(frozen=True, slots=True)
+class DemoReport:
+    """`data` is what report.json holds."""
+
+    data: dict[str, Any]
+    targets: tuple[DemoTarget, ...]
+
+    def rows(self) -> Iterator[tuple[str, ...]]:
+        """A row for each evaluation, under `head`."""
+        for name, manners in self.data["evaluations"].items():
+            for manner, figures in manners.items():
+                yield (
+                    EVALUATION_LABELS[name],
+                    TEMPERATURE_LABELS[manner],
+                    *(format_figure(figures[key]) for key in REPORTED),
+                )
+
+    @property
+    def head(self) -> tuple[str, ...]:
+        """What the columns of `rows` are called."""
+        return ("policy", "asked", *REPORTED.values())
+
+
+def write_report(
+    plan: DemoPlan, scores: Mapping[str, ScoresByTemperature], half: EpisodeConfig, seconds: Mapping[str, Any]
+) -> DemoReport:
+    """The report, written into the demo's folder: report.json, report.html, plot.svg and plot.png."""
+    report = make_report(scores, half, seconds)
+    lines = list(read_metrics(Path(plan.rl.out) / "metrics.jsonl"))
+    about = {
+        "seed": plan.rl.seed,
+        "trajectory_reward": not plan.ablation,
+        "rl": plan.rl.plain(),
+        "sft": plan.sft.plain(),
+    }
+    replace_file(plan.place("report.json"), json.dumps({**report.data, "settings": about}, indent=1) + "\n")
+    run = PlottedRuns(
+        "rewards",
+        (lines,),
+        report.data["evaluations"]["before"][TARGET_TEMPERATURE],
+        report.data["evaluations"]["after"][TARGET_TEMPERATURE],
+    )
+    try:
+        drawing = plot([run], PANELS, plan.place("plot.png"))
+    except MissingExtraError as error:
+        drawing, notice = "", f"<p>{escape(str(error))}</p>"
+    else:
+        replace_file(plan.place("plot.svg"), drawing)
+        notice = ""
+    replace_file(plan.place("report.html"), report_page(report, drawing, notice))
+    return report
+
+
+def make_report(
+    scores: Mapping[str, ScoresByTemperature], half: EpisodeConfig, seconds: Mapping[str, Any]
+) -> DemoReport:
+    """All figures from the scores of `before`, `after`, `half` and `half_unpruned`, each by manner."""
+    gains = {manner: paired_gain(scores["after"][manner], scores["before"][manner]) for manner in scores["after"]}
+    halves = {manner: paired_gain(scores["half"][manner], scores["half_unpruned"][manner]) for manner in scores["half"]}
+    evaluations = {
+        name: {manner: summarize(values) for manner, values in each.items()} for name, each in scores.items()
+    }
+    over = sum(results["violations"] for each in evaluations.values() for results in each.values())
+    minutes = sum(second["seconds"] for second in seconds.values()) / 60
+    complete = all(second["whole"] for second in seconds.values())
+    targets = (
+        gain_target(gains[TARGET_TEMPERATURE]),
+        accuracy_target(evaluations["after"][TARGET_TEMPERATURE]["prune_accuracy"]),
+        DemoTarget("budget violations", str(over), "0", over == 0),
+        half_window_target(halves[TARGET_TEMPERATURE]),
+        time_target(minutes, complete=complete),
+    )
+    data = {
+        "evaluations": evaluations,
+        "gain": {manner: asdict(item) for manner, item in gains.items()},
+        "half_window": {"window": half.window, "gain": {manner: asdict(item) for manner, item in halves.items()}},
+        "targets": [asdict(target) for target in targets],
+        "seconds": dict(seconds),
+    }
+    return DemoReport(data, targets)
+
+
+def gain_target(gain: Figure) -> DemoTarget:
+    """The target for the gain of output recall."""
+    target = f">= +{GAIN:.3f}, low > +{SURE:.3f}"
+    return DemoTarget(
+        "recall, rewards less demonstrations", format_difference(gain), target, gain.mean >= GAIN and gain.low > SURE
+    )
+
+
+def accuracy_target(accuracy: float | None) -> DemoTarget:
+    """The target for the accuracy of prunes."""
+    reached = accuracy is not None and accuracy >= ACCURACY
+    return DemoTarget("prune accuracy", format_figure(accuracy), f">= {ACCURACY:.3f}", reached)
+
+
+def half_window_target(gain: Figure) -> DemoTarget:
+    """The target for half the window."""
+    return DemoTarget("half window, pruning less not", format_difference(gain), "low > 0", gain.low > 0)
+
+
+def time_target(minutes: float, *, complete: bool) -> DemoTarget:
+    """The target for the time of a seed; where not the `whole` of it was measured, it is not reached."""
+    elapsed = f"{'' if complete else 'more than '}{minutes:.1f}"
+    return DemoTarget("minutes", elapsed, f"<= {MINUTES:.0f}", complete and minutes <= MINUTES)
+
+
+def format_difference(difference: Figure) -> str:
+    """A difference with its interval."""
+    return f"{difference.mean:+.3f} [{difference.low:+.3f}, {difference.high:+.3f}]"
+
+
+def format_figure(value: Any) -> str:
+    """A figure as a table has it."""
+    if value is None:
+        return "none"
+    if isinstance(value, Mapping):
+        return f"{value['mean']:.3f} [{value['low']:.3f}, {value['high']:.3f}]"
+    return f"{value:.3f}" if isinstance(value, float) else str(value)
+
+
+def report_page(report: DemoReport, drawing: str, notice: str) -> str:
+    """The page: targets, evaluations, plot, seconds. It needs no server and no network."""
+    targets = [
+        (target.name, target.found, target.wanted, "reached" if target.reached else "missed")
+        for target in report.targets
+    ]
+    seconds = [
+        (name, f"{item['seconds']:,.0f}" + ("" if item["whole"] else " and more"))
+        for name, item in report.data["seconds"].items()
+    ]
+    half, placed = (
+        report.data["half_window"]["window"],
+        report.data["evaluations"]["after"][TARGET_TEMPERATURE]["median_placed"],
+    )
+    body = (
+        "<h1>A tiny policy learns to search and prune</h1>"
+        "<p>Means over held-out questions with bootstrap 95&nbsp;% intervals. The targets are about answers sampled at "
+        f"temperature 1. Half the window is {half} tokens; the median episode places {placed:g} in its context, "
+        "pruned ones too. <i>Unpruned</i> is that window with the policy's prunes not carried out.</p>"
+        f"{_table(('figure', 'found', 'target', ''), targets)}"
+        f"<h2>Held-out questions</h2>{_table(report.head, list(report.rows()))}"
+        f"<h2>While it trains by rewards</h2><figure>{drawing}</figure>{notice}"
+        f"<p>{escape(LEGEND)}</p>"
+        f"<h2>Seconds</h2>{_table(('phase', 'seconds'), seconds)}"
+    )
+    return page("A tiny policy learns to search and prune", body)
+
+
+def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    top = "".join(f"<th>{escape(item)}</th>" for item in head)
+    body = "".join("<tr>" + "".join(f"<td>{escape(item)}</td>" for item in row) + "</tr>" for row in rows)
+    return f'<div class="scroll"><table><thead><tr>{top}</tr></thead><tbody>{body}</tbody></table></div>'

@@ -1,0 +1,247 @@
+"""Tiny models and tokenizers in the shape of the real ones, made in seconds, without a download.
+
+The tiny model has gpt-oss's architecture (experts, sinks, sliding windows, rope) with 0.3 million random weights, and a
+byte-pair vocabulary learned on the spot that has harmony's special tokens. Every part of the training path accepts it
+as a gpt-oss. The model needs the `train` extra; the tokenizers need only the core.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from context_agent.errors import ConfigError, MissingExtraError
+from context_agent.policies.renderers.vocabulary import HarmonyVocabulary, harmony_encoding
+
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer
+
+
+SPECIALS = tuple(
+    f"<|{name}|>"
+    for name in ("startoftext", "endoftext", "return", "constrain", "channel", "start", "end", "message", "call")
+)
+"""Harmony's special tokens that a conversation uses, or a tokenizer needs."""
+
+BASE_TOKENS = 199_998
+"""Ordinary tokens of o200k_harmony; the special ones follow."""
+
+_ENDING = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)?"
+PATTERN = (
+    rf"[^\r\n\p{{L}}\p{{N}}]?[\p{{Lu}}\p{{Lt}}\p{{Lm}}\p{{Lo}}\p{{M}}]*[\p{{Ll}}\p{{Lm}}\p{{Lo}}\p{{M}}]+{_ENDING}"
+    rf"|[^\r\n\p{{L}}\p{{N}}]?[\p{{Lu}}\p{{Lt}}\p{{Lm}}\p{{Lo}}\p{{M}}]+[\p{{Ll}}\p{{Lm}}\p{{Lo}}\p{{M}}]*{_ENDING}"
+    r"|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+)
+"""How o200k cuts text before its merges (tiktoken's `o200k_base`)."""
+
+
+def tiny_tokenizer(texts: Iterable[str], *, size: int = 2_048) -> Tokenizer:
+    """A byte-level BPE of at most `size` tokens, harmony's special ones included, learned from the texts.
+
+    Raises `ConfigError` for a size that cannot hold all bytes and the special tokens.
+    """
+    from tokenizers import AddedToken, Tokenizer, models, pre_tokenizers, trainers
+
+    if size < 256 + len(SPECIALS):
+        raise ConfigError(f"a vocabulary needs {256 + len(SPECIALS)} tokens at least; got {size}")
+    tokenizer = _with_o200k_splits(Tokenizer(models.BPE()))
+    specials = [AddedToken(text, special=True, normalized=False) for text in SPECIALS]
+    trainer = trainers.BpeTrainer(
+        vocab_size=size,
+        special_tokens=specials,
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        show_progress=False,
+    )
+    tokenizer.train_from_iterator(texts, trainer)
+    return tokenizer
+
+
+def own_tokenizer(size: int = 2_048) -> Tokenizer:
+    """A small vocabulary learned from this package's own prompts."""
+    return tiny_tokenizer(_prompt_texts(), size=size)
+
+
+@cache
+def harmony_tokenizer() -> Tokenizer:
+    """o200k_harmony as a `tokenizers.Tokenizer`, rebuilt from oss-harmony's own data: takes some seconds, once.
+
+    199,998 ordinary tokens and 1,091 special ones. Content is encoded as text only through `TokenizerVocabulary`: by
+    itself this tokenizer reads special tokens in text, as gpt-oss's own does.
+    """
+    from tokenizers import Tokenizer, models
+
+    letters = _byte_letters()
+    ids = {token: index for index, token in enumerate(_base_tokens())}
+    spelled = {token: "".join(letters[byte] for byte in token) for token in ids}
+    vocabulary = HarmonyVocabulary()
+    names = sorted(harmony_encoding().special_tokens_set, key=lambda name: (vocabulary.special(name), name))
+    data = json.loads(_with_o200k_splits(Tokenizer(models.BPE(ignore_merges=True))).to_str())
+    data["model"]["vocab"] = {spelled[token]: index for token, index in ids.items()}
+    data["model"]["merges"] = [(spelled[remaining], spelled[right]) for remaining, right in _merges(ids)]
+    data["added_tokens"] = [{**_ADDED, "id": vocabulary.special(name), "content": name} for name in names]
+    return Tokenizer.from_str(json.dumps(data))
+
+
+def for_transformers(tokenizer: Tokenizer) -> Any:
+    """The tokenizer as transformers has it, with gpt-oss's own roles for the special tokens."""
+    try:
+        import transformers
+    except ImportError:
+        raise MissingExtraError("transformers", "train") from None
+    result: Any = transformers.PreTrainedTokenizerFast
+    return result(
+        tokenizer_object=tokenizer,
+        bos_token="<|startoftext|>",  # noqa: S106 - tokens of another kind
+        eos_token="<|return|>",  # noqa: S106
+        pad_token="<|endoftext|>",  # noqa: S106
+        clean_up_tokenization_spaces=False,
+    )
+
+
+def tiny_gpt_oss(
+    folder: str | Path,
+    *,
+    texts: Iterable[str] = (),
+    size: int | None = 2_048,
+    hidden: int = 64,
+    layers: int = 2,
+    experts: int = 4,
+    positions: int = 131_072,
+    yarn: bool = True,
+    seed: int = 0,
+) -> Path:
+    """Makes a tiny gpt-oss with its tokenizer in `folder` (as `save_pretrained` does) and returns the folder.
+
+    `texts` teach the vocabulary; without any it learns from this package's own prompts. `size=None` takes gpt-oss's own
+    (26 million parameters then), which vLLM's chat endpoint assumes of every gpt-oss. `yarn=False` uses plain RoPE:
+    at short lengths YaRN's factor of 32 keeps so small a model from learning, and a factor of 1 is what servers that
+    insist on YaRN accept. Equal arguments give equal weights. Raises `MissingExtraError` without transformers.
+    """
+    try:
+        import torch
+        from transformers import GptOssForCausalLM
+    except ImportError as error:
+        raise MissingExtraError(error.name or "transformers", "train") from None
+    texts = list(texts)
+    result = harmony_tokenizer() if size is None else tiny_tokenizer(texts, size=size) if texts else own_tokenizer(size)
+    tokenizer = for_transformers(result)
+    config = tiny_config(tokenizer, hidden=hidden, layers=layers, experts=experts, positions=positions, yarn=yarn)
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        model = GptOssForCausalLM(config)
+    model.generation_config.eos_token_id = [tokenizer.convert_tokens_to_ids(t) for t in ("<|return|>", "<|call|>")]
+    model.generation_config.pad_token_id = tokenizer.pad_token_id
+    folder = Path(folder)
+    model.save_pretrained(folder)
+    tokenizer.chat_template = CHAT_TEMPLATE
+    tokenizer.save_pretrained(folder)
+    return folder
+
+
+def tiny_config(
+    tokenizer: Any,
+    *,
+    hidden: int = 64,
+    layers: int = 2,
+    experts: int = 4,
+    positions: int = 131_072,
+    yarn: bool = True,
+    deviation: float = 0.02,
+    tied: bool = False,
+) -> Any:
+    """The `GptOssConfig` of a tiny model. `hidden` is a multiple of 32, the size of a head.
+
+    `deviation` is that of the random weights. gpt-oss's own .02 is made for its width of 2,880; the same variance of
+    activations takes about `1 / sqrt(hidden)` here. `tied` uses one table for reading words and for writing them.
+    """
+    from transformers import GptOssConfig
+
+    if hidden % 32:
+        raise ConfigError(f"hidden must be a multiple of 32; got {hidden}")
+    stretched = {
+        "rope_type": "yarn",
+        "rope_theta": 150_000.0,
+        "factor": 32.0,
+        "beta_fast": 32.0,
+        "beta_slow": 1.0,
+        "truncate": False,
+        "original_max_position_embeddings": 4_096,
+    }
+    return GptOssConfig(
+        num_hidden_layers=layers,
+        num_local_experts=experts,
+        num_experts_per_tok=min(2, experts),
+        vocab_size=len(tokenizer),
+        hidden_size=hidden,
+        intermediate_size=hidden,
+        head_dim=32,
+        num_attention_heads=hidden // 32 * 2,
+        num_key_value_heads=hidden // 32,
+        sliding_window=128,
+        max_position_embeddings=positions,
+        rope_parameters=stretched if yarn else {"rope_type": "default", "rope_theta": 10_000.0},
+        pad_token_id=tokenizer.pad_token_id,
+        bos_token_id=tokenizer.bos_token_id,
+        eos_token_id=tokenizer.eos_token_id,
+        router_aux_loss_coef=0.0,
+        initializer_range=deviation,
+        tie_word_embeddings=tied,
+    )
+
+
+CHAT_TEMPLATE = (
+    "{%- for message in messages -%}"
+    "<|start|>{{ message.role }}<|message|>{{ message.content }}<|end|>"
+    "{%- endfor -%}"
+    "{%- if add_generation_prompt -%}<|start|>assistant{%- endif -%}"
+)
+"""Enough of harmony for a server's chat endpoint to take a conversation; the token path does not use it."""
+
+_ADDED = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False, "special": True}
+
+
+def _with_o200k_splits(tokenizer: Tokenizer) -> Tokenizer:
+    """The tokenizer cutting text as o200k does, over bytes."""
+    from tokenizers import Regex, decoders, pre_tokenizers
+
+    cut = pre_tokenizers.Split(Regex(PATTERN), behavior="isolated")
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
+        [cut, pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)]
+    )
+    tokenizer.decoder = decoders.ByteLevel()
+    return tokenizer
+
+
+@cache
+def _base_tokens() -> tuple[bytes, ...]:
+    """The bytes of each ordinary token, by id."""
+    inner = harmony_encoding()._inner  # noqa: SLF001 - the bytes are not to be had by its public face
+    return tuple(bytes(inner.decode_bytes([token])) for token in range(BASE_TOKENS))
+
+
+def _merges(ids: dict[bytes, int]) -> Iterator[tuple[bytes, bytes]]:
+    """The pairs that a byte-pair merge joins, in the order of the token they make (as tiktoken's ranks imply)."""
+    for token in sorted(ids, key=lambda item: ids[item]):
+        pairs = [
+            (token[:cut], token[cut:]) for cut in range(1, len(token)) if token[:cut] in ids and token[cut:] in ids
+        ]
+        yield from sorted(pairs, key=lambda pair: (ids[pair[0]], ids[pair[1]]))
+
+
+def _byte_letters() -> dict[int, str]:
+    """The printable letter that byte-level BPE writes for each byte (GPT-2's table)."""
+    printable = [*range(33, 127), *range(161, 173), *range(174, 256)]
+    rest = [byte for byte in range(256) if byte not in printable]
+    return {byte: chr(byte) for byte in printable} | {byte: chr(256 + index) for index, byte in enumerate(rest)}
+
+
+def _prompt_texts() -> list[str]:
+    """This package's prompts and the openings made of them."""
+    from context_agent.harness.profile import context_1, default
+    from context_agent.policies.renderers.harmony import HarmonyRenderer
+
+    renderer = HarmonyRenderer()
+    return [renderer.opening(profile).text for profile in (default(), context_1())] * 2

@@ -1,0 +1,321 @@
+"""A language model that judges rankings by a rubric, and its verdicts as a term of the reward.
+
+Every reply is stored, so the same ranking is never paid for twice. A verdict can be absent: the server is down, the
+model writes prose, the cap is reached. An absent verdict is a value, not an error: the episode keeps its other terms,
+and absent verdicts are counted and reported. If one episode of a question has no verdict, the term counts for none of
+them: an advantage compares the episodes of a question, and must not compare one that was judged with one that was not.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from statistics import fmean
+from types import TracebackType
+from typing import Any, Protocol, Self
+
+from pydantic import BaseModel, Field, model_validator
+
+from context_agent.errors import ConfigError, PolicyError
+from context_agent.eval.gold import judgeable
+from context_agent.harness.trajectory import Trajectory
+from context_agent.questions import Question
+from context_agent.synth_data.llm_stages.cached_model import CapReached
+from context_agent.synth_data.llm_stages.model import InvalidReply, PromptPart, StructuredModel, StructuredModelOptions
+from context_agent.synth_data.stages import DropRow, StageHalted
+from context_agent.train.config import CALIBRATED_SETTINGS, JudgeConfig
+from context_agent.train.judge.rubric import Rubric, load_rubric
+from context_agent.types import RankedDocument
+
+PROMPT = "judge"
+PROMPTS = {PROMPT: frozenset({"criteria", "example"})}
+CAPPED, FAILED = "cap reached", "judge failed"
+"""Reasons for an absent verdict, beside those for a reply that could not be read."""
+
+
+@dataclass(frozen=True, slots=True)
+class JudgeVerdict:
+    """`score` is from 0 to 1, None where it is absent; `absent` then says why in short, stable words.
+
+    A ranking of nothing scores 0, and nobody is `asked`.
+    """
+
+    score: float | None
+    scores: Mapping[str, float] = field(default_factory=dict)
+    why: str = ""
+    absent: str = ""
+    detail: str = ""
+    asked: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class JudgedRanking:
+    """What is judged: a question, what was handed back for it, and the reference answer where one is known."""
+
+    question: str
+    documents: tuple[RankedDocument, ...]
+    answer: str = ""
+
+
+class JudgeProtocol(Protocol):
+    """What a trainer needs of a judge."""
+
+    settings: JudgeConfig
+
+    def verdicts(self, rankings: Sequence[JudgedRanking]) -> list[JudgeVerdict]:
+        """A verdict on each, in order. Blocks; not to be called inside an event loop."""
+
+    def metrics(self) -> dict[str, float]:
+        """What all calls so far came to, by name."""
+
+
+class JudgeReply(BaseModel):
+    """A judge's reply. The scores may stand in `scores` or at the top."""
+
+    scores: dict[str, float]
+    why: str = Field(default="", max_length=20_000)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _gathered(cls, data: Any) -> Any:
+        if not isinstance(data, dict):
+            return data
+        scores = data["scores"] if "scores" in data else {key: value for key, value in data.items() if key != "why"}
+        names = (
+            {str(key).strip().lower(): value for key, value in scores.items()} if isinstance(scores, dict) else scores
+        )
+        return {"scores": names, "why": str(data.get("why") or "")[:2_000]}
+
+
+class RankingJudge:
+    """A chat model with a rubric, behind a file of its replies and a cap. Use it with `with`.
+
+    It has an event loop of its own, so `verdicts` can be called again and again, from one thread at a time.
+    """
+
+    def __init__(
+        self,
+        settings: JudgeConfig,
+        replies: Path,
+        *,
+        rubric: Rubric | None = None,
+        ranks: int = 1,
+        backoff: float = 0.5,
+    ) -> None:
+        """`replies` is this rank's own file. Nothing is sent yet. Raises `ConfigError`, `DataError`."""
+        self.settings = settings
+        self.rubric = rubric or load_rubric(settings.rubric)
+        options = StructuredModelOptions(
+            chat_options={
+                "model": settings.model,
+                "base_url": settings.base_url,
+                "api_key_env": settings.api_key_env,
+                "temperature": settings.temperature,
+                "max_tokens": settings.max_tokens,
+                "reasoning_effort": settings.reasoning_effort,
+                "timeout": settings.timeout,
+                "retries": settings.retries,
+            },
+            prices=settings.prices,
+            cap=settings.cap(ranks),
+            backoff=backoff,
+        )
+        self._model = StructuredModel(options, replies, concurrency=settings.concurrency, placeholders=PROMPTS)
+        self._runner = asyncio.Runner()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Ends the event loop and closes the file."""
+        self._runner.close()
+        self._model.__exit__(None, None, None)
+
+    @property
+    def identity(self) -> dict[str, Any]:
+        """What its verdicts depend on: a calibration of another identity is one of another judge."""
+        return judge_identity(self.settings, self.rubric, self._model.prompts.digest)
+
+    def verdicts(self, rankings: Sequence[JudgedRanking]) -> list[JudgeVerdict]:
+        """A verdict on each, in order; as many at once as the settings allow. Not to be called in an event loop."""
+        return self._runner.run(self._verdicts(rankings))
+
+    def metrics(self) -> dict[str, float]:
+        """`judge/calls`, `judge/tokens` and, where there are prices, `judge/cost`: of this run and those it resumes."""
+        ledger = self._model.ledger.to_json()
+        metrics = {
+            "judge/calls": ledger["calls"],
+            "judge/tokens": ledger["prompt_tokens"] + ledger["completion_tokens"],
+        }
+        metrics |= {"judge/cost": ledger["cost"]} if "cost" in ledger else {}
+        return {name: float(value) for name, value in metrics.items()}
+
+    async def _verdicts(self, rankings: Sequence[JudgedRanking]) -> list[JudgeVerdict]:
+        return list(await asyncio.gather(*(self._verdict(ranking) for ranking in rankings)))
+
+    async def _verdict(self, ranking: JudgedRanking) -> JudgeVerdict:
+        parts = self._parts(ranking)
+        if parts is None:
+            return JudgeVerdict(0.0, asked=False)
+        example = {"scores": {criterion.name: criterion.low for criterion in self.rubric.criteria}, "why": "..."}
+        try:
+            reply = await self._model.ask(
+                PROMPT, parts, JudgeReply, self._check, criteria=self.rubric.words(), example=json.dumps(example)
+            )
+        except DropRow as unfit:
+            return JudgeVerdict(None, absent=unfit.dropped.reason, detail=unfit.dropped.detail)
+        except CapReached as reached:
+            return JudgeVerdict(None, absent=CAPPED, detail=str(reached))
+        except (StageHalted, PolicyError) as error:
+            return JudgeVerdict(None, absent=FAILED, detail=str(error))
+        scores = self._named(reply)
+        return JudgeVerdict(self.rubric.score(scores), scores, reply.why)
+
+    def _check(self, reply: JudgeReply) -> None:
+        if (problem := self.rubric.problem(self._named(reply))) is not None:
+            raise InvalidReply(*problem)
+
+    def _named(self, reply: JudgeReply) -> dict[str, float]:
+        """The scores under the names that the rubric has, however the judge cased them."""
+        return {
+            criterion.name: reply.scores[criterion.name.lower()]
+            for criterion in self.rubric.criteria
+            if criterion.name.lower() in reply.scores
+        }
+
+    def _parts(self, ranking: JudgedRanking) -> list[PromptPart] | None:
+        """What the judge reads; None where nothing was handed back."""
+        chosen = self.settings
+        chunks = [(document.title, chunk) for document in ranking.documents for chunk in document.chunks]
+        if not chunks:
+            return None
+        parts = [PromptPart("question", ranking.question)]
+        for index, (title, chunk) in enumerate(chunks[: chosen.passages], start=1):
+            text = chunk.text[: chosen.characters]
+            parts.append(PromptPart(f"passage {index}", f"{title}\n{text}" if title else text))
+        if chosen.reference and ranking.answer:
+            parts.append(PromptPart("reference answer", ranking.answer))
+        return parts
+
+
+def judge_identity(settings: JudgeConfig, rubric: Rubric, prompts: str) -> dict[str, Any]:
+    """What verdicts depend on: the model, what it reads and by what it judges."""
+    return {
+        **{name: getattr(settings, name) for name in CALIBRATED_SETTINGS},
+        "rubric": rubric.digest,
+        "prompt": prompts,
+    }
+
+
+def absence_reasons(verdicts: Sequence[JudgeVerdict]) -> dict[str, int]:
+    """Why verdicts are absent, with counts."""
+    return dict(sorted(Counter(verdict.absent for verdict in verdicts if verdict.score is None).items()))
+
+
+YES_SCORE = 0.5
+"""From this score on a judge says yes."""
+
+
+@dataclass(frozen=True, slots=True)
+class JudgeTerms:
+    """The term of each episode of a step, None for none; and its metrics."""
+
+    scores: tuple[float | None, ...]
+    metrics: dict[str, float] = field(default_factory=dict)
+    why: str = ""
+    """Why verdicts are absent, with the first detail; empty where none is."""
+
+
+@dataclass(slots=True)
+class JudgePool:
+    """The judge of a run, with what it has failed at. `note` is told of absent verdicts, once a step."""
+
+    judge: JudgeProtocol
+    note: Callable[[str], None] = print
+    barren: int = 0
+    """Steps in a row in which verdicts were asked for, and not one came."""
+
+    def judged(self, episodes: Sequence[tuple[Question, Trajectory]]) -> JudgeTerms:
+        """The term of each whole episode.
+
+        Raises `PolicyError` if the judge gave no verdict in `max_failed_steps` steps in a row.
+        """
+        is_wanted = [is_judged(self.judge.settings, question) for question, _ in episodes]
+        rankings = [final_ranking(*episode) for episode, wants in zip(episodes, is_wanted, strict=True) if wants]
+        replies = iter(self.judge.verdicts(rankings) if rankings else [])
+        verdicts = [next(replies) if wants else None for wants in is_wanted]
+        why = self._told([verdict for verdict in verdicts if verdict is not None])
+        scores = scores_by_group([question.id for question, _ in episodes], verdicts)
+        return JudgeTerms(tuple(scores), self._metrics([verdict for verdict in verdicts if verdict is not None]), why)
+
+    def _told(self, verdicts: Sequence[JudgeVerdict]) -> str:
+        absent = [verdict for verdict in verdicts if verdict.score is None]
+        answered = any(verdict.score is not None and verdict.asked for verdict in verdicts)
+        if not absent:
+            self.barren = 0 if answered else self.barren
+            return ""
+        counts = ", ".join(f"{count} {reason}" for reason, count in absence_reasons(absent).items())
+        why = f"{len(absent)} of {len(verdicts)} episodes have no verdict of the judge: {counts} ({absent[0].detail})"
+        self.note(f"{why}. They keep their other terms")
+        # Past the cap no judge is missed: that is as it was ordered.
+        capped = all(verdict.absent == CAPPED for verdict in absent)
+        self.barren = 0 if answered or capped else self.barren + 1
+        if self.barren >= self.judge.settings.max_failed_steps:
+            raise PolicyError(f"no verdict of the judge in {self.barren} steps in a row. The last of them: {why}")
+        return why
+
+    def _metrics(self, verdicts: Sequence[JudgeVerdict]) -> dict[str, float]:
+        scores = [verdict.score for verdict in verdicts if verdict.score is not None]
+        asked_scores = [verdict.score for verdict in verdicts if verdict.score is not None and verdict.asked]
+        metrics = {"judge/wanted": float(len(verdicts)), "judge/absent": float(len(verdicts) - len(scores))}
+        metrics |= {"judge/score": fmean(scores)} if scores else {}
+        metrics |= {"judge/yes": fmean(float(item >= YES_SCORE) for item in asked_scores)} if asked_scores else {}
+        return metrics | self.judge.metrics()
+
+
+def is_judged(settings: JudgeConfig, question: Question) -> bool:
+    """Whether episodes of the question are judged."""
+    return settings.questions == "all" or not has_gold(question)
+
+
+def has_gold(question: Question) -> bool:
+    """Whether there is gold to measure by."""
+    return bool(question.gold or question.facts)
+
+
+def final_ranking(question: Question, trajectory: Trajectory) -> JudgedRanking:
+    """What the judge is shown of an episode: nothing, where it did not end by a ranking of its own."""
+    end = trajectory.end
+    is_ranked = end is not None and end.stop_reason == "finished"
+    return JudgedRanking(question.question, end.documents if is_ranked and end is not None else (), question.answer)
+
+
+def scores_by_group(groups: Sequence[str], verdicts: Sequence[JudgeVerdict | None]) -> list[float | None]:
+    """The scores, but for groups in which one is absent: there, none counts."""
+    lacking = {
+        group for group, verdict in zip(groups, verdicts, strict=True) if verdict is not None and verdict.score is None
+    }
+    return [
+        None if verdict is None or group in lacking else verdict.score
+        for group, verdict in zip(groups, verdicts, strict=True)
+    ]
+
+
+def refuse_judge_alone(settings: JudgeConfig, questions: Iterable[Question]) -> None:
+    """Raises `ConfigError` where nothing but the judge could reward any of the questions, unless that is allowed."""
+    question = list(questions)
+    if settings.alone or any(has_gold(question) or judgeable(question.answer) for question in question):
+        return
+    raise ConfigError(
+        f"none of {len(question)} questions has gold or an answer, so the judge would be all that is learned from: add "
+        "questions with gold, or set judge.alone = true"
+    )

@@ -1,0 +1,293 @@
+"""Reinforcement learning: the loop of GRPO and CISPO over episodes, and `ctx1 train rl` without the command line.
+
+A step draws questions, plays `rollouts` episodes of each in the production harness, rewards them, and turns rewards
+into advantages by group (GRPO, arXiv 2402.03300). Its rows are trained in `substeps` updates of the policy, with the
+loss of the run's file (CISPO, arXiv 2506.13585, by default). TRL does an update: loss, optimiser, distribution
+(`trl_adapter`).
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from context_agent.agent import SearchAgent
+from context_agent.harness.trajectory_file import write
+from context_agent.policies.engines.protocol import Engine
+from context_agent.train.advantages import EpisodeAdvantages, EpisodeReward, group_advantages
+from context_agent.train.config import Notify, OnUpdate, RolloutConfig, RunConfig
+from context_agent.train.data import TrainingData, build_agent, environment_of, open_data
+from context_agent.train.judge.calibration import judge_gate, questions_with_gold
+from context_agent.train.models import LoadedModel, load_model, subagent_engine
+from context_agent.train.rl.async_rollouts import open_async_rollouts
+from context_agent.train.rl.rollouts import (
+    DevEvaluator,
+    EpisodeScorer,
+    Rollouts,
+    RolloutSource,
+    ScoredEpisode,
+    StepRows,
+    fresh_rows,
+    step_metrics,
+)
+from context_agent.train.rl.trl_adapter import CHECKPOINT, LoopDriver, RowTrainer, grpo_config
+from context_agent.train.rl.weight_sync import WeightSync, open_sampler
+from context_agent.train.rows import WeightedRow, decay_weights, minibatches, sampled_rows
+from context_agent.train.training_run import TrainingResult, TrainingRun
+
+
+@dataclass(frozen=True, slots=True)
+class RolloutStep:
+    """What the rollouts of a step came to: the rows to train on, metrics over the episodes, and the episodes."""
+
+    number: int
+    rows: tuple[WeightedRow, ...]
+    metrics: dict[str, float]
+    episodes: tuple[ScoredEpisode, ...] = field(repr=False, default=())
+
+
+@dataclass
+class ReinforcementLoop:
+    """The loop of one rank. `staleness` is the most updates that a row may be old; `sync_every` is in steps, 0:
+    updates.
+
+    `folder` receives the trajectories of some steps, `evaluator` plays the dev questions every `evaluate_every`
+    updates.
+    """
+
+    rollouts: RolloutSource
+    scorer: EpisodeScorer
+    config: RolloutConfig
+    weights: WeightSync
+    gamma: float = 1.0
+    staleness: int = 8
+    sync_every: int = 0
+    evaluator: DevEvaluator | None = None
+    evaluate_every: int = 0
+    folder: Path | None = None
+    rank: int = 0
+    step: RolloutStep | None = None
+    """The step that was collected last."""
+    _pending: StepRows = field(default_factory=StepRows)
+
+    @property
+    def updates(self) -> int:
+        """Updates of the whole run."""
+        return self.config.steps * self.config.substeps
+
+    def run(self, trainer: RowTrainer, update: int) -> Iterator[Sequence[WeightedRow]]:
+        """Trains from `update` on. TRL takes an optimiser step on the rows that are yielded."""
+        self.weights.push(trainer, update)
+        if update == 0 and self.evaluator is not None:
+            trainer.log(self.evaluate(trainer, 0))
+        while update < self.updates:
+            started = time.perf_counter()
+            rows = self.update_rows(trainer, update)
+            yield rows
+            update += 1
+            trainer.report({"update_seconds": time.perf_counter() - started})
+            self.sync_weights(trainer, update)
+            if self._evaluates_at(update):
+                trainer.report(self.evaluate(trainer, update))
+            yield CHECKPOINT
+
+    def collect(self, step: int) -> RolloutStep:
+        """The rollouts of a step. Raises `PolicyError` if none of its episodes can be rewarded."""
+        requests = self.rollouts.draw(step)
+        played = self.rollouts.play(step, requests)
+        scored = self.scorer.score(step, played, step / self.config.steps)
+        advantages = self.advantages(step, scored.episodes)
+        rows = weighted_rows(scored.episodes, advantages, self.gamma)
+        self.step = RolloutStep(step, rows, step_metrics(played, scored, advantages, rows), scored.episodes)
+        self._save_trajectories(self.step)
+        return self.step
+
+    def advantages(self, step: int, episodes: Sequence[ScoredEpisode]) -> EpisodeAdvantages:
+        """The advantage of each episode over the others of its question."""
+        rewards = [EpisodeReward(episode.id, episode.question.id, episode.reward.total) for episode in episodes]
+        config = self.config
+        return group_advantages(
+            rewards, baseline=config.baseline, keep_negative=config.keep_negative, seed=config.seed + step
+        )
+
+    def rows(self, update: int) -> Sequence[WeightedRow]:
+        """The rows of an update; the rollouts are collected at the first update of their step."""
+        step, substep = divmod(update, self.config.substeps)
+        if self._pending.step != step:
+            self._pending = StepRows(step, minibatches(self.collect(step).rows, self.config.substeps))
+        return self._pending.substeps[substep]
+
+    def update_rows(self, trainer: RowTrainer, update: int) -> Sequence[WeightedRow]:
+        """The rows of an update that are fresh enough to train on, with everything measured so far reported."""
+        before = self.step
+        rows = self.rows(update)
+        if self.step is not None and self.step is not before:
+            trainer.report(self.step.metrics)
+        trainer.report(self.rollouts.update_metrics(rows, update))
+        fresh = fresh_rows(rows, update, self.staleness)
+        trainer.report({"rows_stale": float(len(rows) - len(fresh))})
+        return fresh
+
+    def sync_weights(self, trainer: RowTrainer, update: int) -> None:
+        """Sends the new weights to the sampler: after each update, or to a server before it is asked for new "
+        "episodes."""
+        step, substep = divmod(update, self.config.substeps)
+        if not self.sync_every or self._evaluates_at(update) or (substep == 0 and step % self.sync_every == 0):
+            self.weights.push(trainer, update)
+
+    def evaluate(self, trainer: RowTrainer, update: int) -> dict[str, float]:
+        """The metrics of the dev questions; empty on ranks that do not evaluate."""
+        if self.evaluator is None:
+            return {}
+        started = time.perf_counter()
+        with trainer.inference():
+            metrics = self.evaluator.evaluate(update)
+        return {**metrics, "evaluation_seconds": time.perf_counter() - started}
+
+    def save(self, folder: Path, update: int) -> None:
+        """Writes the rollouts at hand that updates from `update` on still need; none between two steps."""
+        step, substep = divmod(update, self.config.substeps)
+        if substep and self._pending.step == step:
+            self._pending.save(folder, self.rank)
+        self.rollouts.checkpointed()
+
+    def restore(self, folder: Path) -> None:
+        """Loads the rollouts that `save` wrote, so that newer weights do not sample a half-used step again."""
+        self._pending = StepRows.load(folder, self.rank)
+
+    def _evaluates_at(self, update: int) -> bool:
+        return bool(self.evaluate_every) and (update % self.evaluate_every == 0 or update == self.updates)
+
+    def _save_trajectories(self, step: RolloutStep) -> None:
+        config = self.config
+        if self.folder is None or not config.save_every or step.number % config.save_every or self.rank:
+            return
+        saved = list(dict.fromkeys(episode.question.id for episode in step.episodes))[: config.save_groups]
+        for episode in step.episodes:
+            if episode.question.id in saved:
+                write(episode.trajectory, self.folder / f"step-{step.number:05d}" / f"{episode.id}.jsonl")
+
+
+def weighted_rows(
+    episodes: Sequence[ScoredEpisode], advantages: EpisodeAdvantages, gamma: float
+) -> tuple[WeightedRow, ...]:
+    """The rows of the episodes that are trained on, with their advantages; `gamma` weighs earlier steps less."""
+    weighted: list[WeightedRow] = []
+    for episode in episodes:
+        advantage = advantages.by_episode.get(episode.id)
+        if advantage is None:
+            continue
+        rows = sampled_rows(episode.trajectory, group_id=episode.question.id)
+        weights = decay_weights(rows, gamma)
+        weighted += [WeightedRow(row, advantage, tuple(weight)) for row, weight in zip(rows, weights, strict=True)]
+    return tuple(weighted)
+
+
+def train(
+    config: RunConfig, *, resume: bool = False, note: Notify = print, advance: OnUpdate | None = None
+) -> TrainingResult:
+    """Trains a policy by reinforcement learning, from the start or from the newest checkpoint.
+
+    Raises `ConfigError` for settings that cannot work, `DataError` for questions or rewards that nothing can be learned
+    from, and `PolicyError` if sampling fails. The state is saved before an error leaves.
+    """
+    run = TrainingRun(config, "rl", resume=resume, note=note, advance=advance)
+    environment = environment_of(config.data)
+    loaded = load_model(config, environment)
+    with ExitStack() as stack:
+        data = stack.enter_context(open_data(config.data, note, environment))
+        engine, weights = stack.enter_context(open_sampler(config, loaded))
+        subagents = stack.enter_context(subagent_engine(config, loaded.tokenizer))
+
+        def open_agent(engine: Engine, temperature: float = config.engine.temperature) -> SearchAgent:
+            return build_agent(
+                config, data.corpus, engine, loaded.renderer, temperature=temperature, searchers=subagents
+            )
+
+        judge = stack.enter_context(judge_gate(config, data.questions, note, rank=run.rank, ranks=run.ranks))
+        evaluator = stack.enter_context(_open_evaluator(config, data, run, lambda t: open_agent(engine, t)))
+        scorer = EpisodeScorer(
+            data.corpus,
+            data.questions,
+            config.rewards,
+            parl=config.parl,
+            curriculum=config.curriculum,
+            judge=judge,
+        )
+        rollouts: RolloutSource = Rollouts(
+            stack.enter_context(open_agent(engine)),
+            data.questions,
+            config.drawing,
+            curriculum=config.curriculum,
+            rank=run.rank,
+            ranks=run.ranks,
+        )
+        if config.async_rollouts is not None:
+            opened = open_async_rollouts(
+                config, run, rollouts, loaded, sampler=(engine, weights), open_agent=open_agent, resume=resume
+            )
+            rollouts, weights = stack.enter_context(opened)
+        loop = ReinforcementLoop(
+            rollouts,
+            scorer,
+            config.drawing,
+            weights,
+            gamma=config.rewards.gamma,
+            staleness=config.loss.staleness,
+            sync_every=config.engine.every if config.engine.kind == "vllm" else 0,
+            evaluator=evaluator,
+            evaluate_every=config.evaluation.every * config.rollouts.substeps,
+            folder=run.out / "trajectories",
+            rank=run.rank,
+        )
+        if run.newest is not None:
+            loop.restore(run.newest.path)
+        return _train_with_trl(config, run, loop, loaded)
+
+
+def _train_with_trl(
+    config: RunConfig, run: TrainingRun, loop: ReinforcementLoop, loaded: LoadedModel
+) -> TrainingResult:
+    driver = LoopDriver(loop)
+    trainer = driver.trainer = RowTrainer(
+        loaded.model,
+        driver,
+        args=grpo_config(config, run),
+        tokenizer=loaded.tokenizer,
+        loss=config.loss.kind,
+        most_tokens=config.loss.pass_tokens,
+        peft_config=loaded.adapter,
+        callbacks=[driver],
+    )
+    loop.weights.attach(trainer)
+    return run.train(trainer, lambda folder: loop.save(folder, trainer.state.global_step))
+
+
+@contextmanager
+def _open_evaluator(
+    config: RunConfig,
+    data: TrainingData,
+    run: TrainingRun,
+    open_agent: Callable[[float], AbstractContextManager[SearchAgent]],
+) -> Iterator[DevEvaluator | None]:
+    """The evaluator; None if there is nothing to evaluate, or another rank does it."""
+    questions = questions_with_gold(data.dev)[: config.evaluation.questions]
+    if not config.evaluation.every or not questions or not run.main:
+        yield None
+        return
+    with ExitStack() as stack:
+        yield DevEvaluator(
+            {
+                temperature: stack.enter_context(open_agent(temperature))
+                for temperature in config.evaluation.temperatures
+            },
+            questions,
+            # Evaluation measures by gold; the judge is not asked.
+            rewards=replace(config.curriculum.rewards(config.rewards, 1.0), judge=0.0),
+            concurrency=config.rollouts.concurrency,
+            seed=config.seed,
+            folder=run.out / "trajectories",
+        )

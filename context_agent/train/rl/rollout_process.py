@@ -1,0 +1,269 @@
+"""Rollouts in a separate process, with its own model, harness and corpus.
+
+In one process, a trainer and a sampler compete for Python's interpreter lock. Here the trainer's process sends requests
+and receives replies and trajectories. The model is not sent: its tensors, and the copies that carry new weights, are in
+memory that both processes share.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import os
+import signal
+import threading
+from collections.abc import Sequence
+from contextlib import ExitStack, suppress
+from typing import Any
+
+from context_agent.errors import ConfigError, MissingExtraError, PolicyError
+from context_agent.harness.trajectory import Trajectory
+from context_agent.policies.engines.staged import Staged
+from context_agent.policies.engines.transformers import TransformersEngine
+from context_agent.train.config import RunConfig
+from context_agent.train.data import build_agent, environment_of, open_corpus
+from context_agent.train.models import load_renderer, subagent_engine
+from context_agent.train.rl.rollout_log import RecordedCall
+from context_agent.train.rl.rollout_workers import LocalWorker, PausableEngine, RunningEpisode
+from context_agent.train.rl.rollouts import EpisodeRequest, EpisodeResult
+
+try:
+    import torch
+    import torch.multiprocessing as processes
+    from accelerate.utils import extract_model_from_parallel
+except ImportError:
+    raise MissingExtraError("torch", "train") from None
+
+POLL_SECONDS = 1.0
+"""Seconds after which who waits for the other process looks whether it is alive."""
+CLOSE_TIMEOUT = 10.0
+"""Seconds that a closed process has for its last batch."""
+VERSION_BYTES = 64
+
+
+class RolloutProcess:
+    """A `Player` whose episodes are played by another process, when it holds a model.
+
+    Close it, or let it end with this process, however that ends.
+    """
+
+    def __init__(self, run: RunConfig, *, version: str = "0") -> None:
+        """Plays as the run says, on its corpus; `version` names the weights that it begins with."""
+        self._run, self._version = run, version
+        # A forked process would have the locks of threads that it does not have.
+        self._context = processes.get_context("spawn")
+        self._staged: Staged | None = None
+        self._process: Any = None
+        self._connection: Any = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._numbers = itertools.count()
+        self._playing: dict[int, tuple[RunningEpisode, asyncio.Future[EpisodeResult]]] = {}
+        self._pausing: dict[int, asyncio.Future[None]] = {}
+        self._has_ended = False
+
+    def hold(self, model: Any, trained: Sequence[int] = ()) -> None:
+        """Samples with this model, whose tensors move to shared memory. `put` brings new values of those `trained`.
+
+        Returns when the process is there. Raises `ConfigError` for a model that cannot be sent to it, and
+        `PolicyError` where it ends at once.
+        """
+        version_name = self._context.Array("c", VERSION_BYTES, lock=False)
+        version_name.value = self._version.encode()
+        self._staged = Staged(model, trained, lock=self._context.Lock(), named=version_name)
+        self._staged.share()
+        self._connection, remote = self._context.Pipe()
+        # What accelerate wraps forward in for half precision cannot be sent to a process.
+        plain = extract_model_from_parallel(model, keep_fp32_wrapper=False)
+        arguments = (self._run, plain.share_memory(), self._staged, remote, torch.get_num_threads())
+        self._process = self._context.Process(target=_serve, args=arguments, name="ctx1-sample", daemon=True)
+        try:
+            self._process.start()
+        # Pickle says what it cannot do with whatever error the object at hand raises.
+        except Exception as error:
+            self._process = None
+            raise ConfigError(
+                f"the model cannot sample in a process of its own: {error}. A thread of this one can: "
+                f"async_rollouts.sampler "
+                '= "thread"'
+            ) from error
+        remote.close()
+        try:
+            self._connection.recv()
+        except EOFError:
+            raise self._gone() from None
+
+    def put(self, model: Any, version: str) -> None:
+        """The weights that this model has now sample from the next batch on. Does not wait for the batch at hand.
+
+        Raises `PolicyError` where the process has ended.
+        """
+        if self._staged is None or self._process is None or not self._process.is_alive():
+            raise self._gone()
+        # It may have died with the lock.
+        while not self._staged.lock.acquire(timeout=POLL_SECONDS):
+            if not self._process.is_alive():
+                raise self._gone()
+        try:
+            self._staged.put(model, version)
+        finally:
+            self._staged.lock.release()
+
+    async def play(self, request: EpisodeRequest, running: RunningEpisode) -> EpisodeResult:
+        """As `Player` says. Raises `ConfigError`, and `PolicyError` where the process has ended."""
+        number = next(self._numbers)
+        ended: asyncio.Future[EpisodeResult] = self._listening().create_future()
+        self._playing[number] = running, ended
+        try:
+            self._send(("play", number, request, tuple(running.calls)))
+            return await ended
+        finally:
+            del self._playing[number]
+
+    async def pause(self) -> None:
+        """As `Player` says."""
+        number, done = next(self._numbers), self._listening().create_future()
+        self._pausing[number] = done
+        self._send(("pause", number))
+        await done
+
+    def resume(self) -> None:
+        """As `Player` says. A process that has ended is told to those who wait for it."""
+        with suppress(PolicyError):
+            self._send(("resume",))
+
+    def close(self) -> None:
+        """Ends the process after the batch at hand. Safe to call twice."""
+        process, self._process = self._process, None
+        if process is None:
+            return
+        with suppress(OSError):
+            self._connection.send(None)
+        process.join(CLOSE_TIMEOUT)
+        if process.is_alive():
+            process.kill()
+            process.join()
+
+    def _send(self, message: tuple[Any, ...]) -> None:
+        if self._process is None or self._has_ended:
+            raise self._gone()
+        try:
+            self._connection.send(message)
+        except OSError:
+            raise self._gone() from None
+
+    def _listening(self) -> asyncio.AbstractEventLoop:
+        """The loop that plays. From the first time on, a thread brings it what the process says."""
+        if self._loop is None:
+            self._loop = asyncio.get_running_loop()
+            threading.Thread(target=self._hear, args=(self._loop,), name="ctx1-hear", daemon=True).start()
+        return self._loop
+
+    def _hear(self, loop: asyncio.AbstractEventLoop) -> None:
+        # A loop that is closed has nobody who waits.
+        with suppress(RuntimeError):
+            with suppress(EOFError, OSError):
+                while True:
+                    loop.call_soon_threadsafe(self._told, *self._connection.recv())
+            loop.call_soon_threadsafe(self._ended)
+
+    def _told(self, what: str, number: int, *payload: Any) -> None:
+        if what == "pause":
+            self._pausing.pop(number).set_result(None)
+            return
+        running, ended = self._playing.get(number, (None, None))
+        if running is None or ended is None or ended.done():
+            return
+        if what == "call":
+            running.calls.append(*payload)
+        elif what == "failed":
+            ended.set_exception(*payload)
+        else:
+            trajectory, running.diverged = payload
+            ended.set_result(trajectory)
+
+    def _ended(self) -> None:
+        self._has_ended = True
+        every: list[asyncio.Future[Any]] = [ended for _, ended in self._playing.values()]
+        for waiting in [*every, *self._pausing.values()]:
+            if not waiting.done():
+                waiting.set_exception(self._gone())
+
+    def _gone(self) -> PolicyError:
+        if self._process is None:
+            return PolicyError("the process that samples holds no model, or is closed")
+        self._process.join(POLL_SECONDS)
+        code = self._process.exitcode
+        return PolicyError("the process that samples has ended" + (f" (exit code {code})" if code else ""))
+
+
+class _ReportedEpisode(RunningEpisode):
+    """An episode of which each new call is told."""
+
+    def __init__(self, recorded: Sequence[RecordedCall], remote: Any, number: int) -> None:
+        super().__init__(recorded)
+        self._remote, self._number = remote, number
+
+    def add(self, call: RecordedCall) -> None:
+        super().add(call)
+        self._remote.send(("call", self._number, call))
+
+
+def _serve(run: RunConfig, model: Any, staged: Staged, remote: Any, threads: int) -> None:
+    """Plays until it is told to stop, or there is nobody any more."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    torch.set_num_threads(threads)
+    with ExitStack() as stack:
+        world = environment_of(run.data)
+        corpus = stack.enter_context(open_corpus(run.data)) if world is None else world.corpus
+        tokenizer, renderer = load_renderer(run, world)
+        searchers = stack.enter_context(subagent_engine(run, tokenizer))
+        engine = TransformersEngine(model, name=run.model.name or "tiny", most=run.engine.batch)
+        stack.callback(engine.close)
+        engine.staged = staged
+        pausable = PausableEngine(engine)
+        temperature = run.engine.temperature
+        agent = build_agent(run, corpus, pausable, renderer, temperature=temperature, searchers=searchers)
+        worker = LocalWorker(stack.enter_context(agent), pausable)
+        remote.send(None)
+        asyncio.run(_serve_messages(worker, remote))
+
+
+async def _serve_messages(worker: LocalWorker, remote: Any) -> None:
+    tasks: set[asyncio.Task[None]] = set()
+    while (message := await asyncio.to_thread(_next_message, remote)) is not None:
+        if message[0] == "resume":
+            worker.resume()
+            continue
+        work = _play if message[0] == "play" else _pause
+        tasks.add(task := asyncio.create_task(work(worker, remote, *message[1:])))
+        task.add_done_callback(tasks.discard)
+    for task in tasks:
+        task.cancel()
+
+
+def _next_message(remote: Any) -> Any:
+    try:
+        return remote.recv()
+    except (EOFError, OSError):
+        # The trainer is gone, perhaps with the lock of the weights, for which a batch would wait for ever.
+        os._exit(1)
+
+
+async def _play(
+    worker: LocalWorker, remote: Any, number: int, request: EpisodeRequest, calls: Sequence[RecordedCall]
+) -> None:
+    running = _ReportedEpisode(calls, remote, number)
+    try:
+        ended = await worker.play(request, running)
+    except Exception as error:  # noqa: BLE001
+        kind = ConfigError if isinstance(error, ConfigError) else PolicyError
+        remote.send(("failed", number, kind(f"{type(error).__name__} in the process that samples: {error}")))
+        return
+    # Not every error can be sent as it is.
+    message = ended if isinstance(ended, Trajectory) else PolicyError(str(ended))
+    remote.send(("ended", number, message, running.diverged))
+
+
+async def _pause(worker: LocalWorker, remote: Any, number: int) -> None:
+    await worker.pause()
+    remote.send(("pause", number))

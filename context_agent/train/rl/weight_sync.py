@@ -1,0 +1,279 @@
+"""Weight sync: brings the trainer's weights to whatever samples, after each update.
+
+The sampler uses the trainer's own model, a copy of it, or a vLLM server, which receives LoRA adapters or all weights.
+The vLLM paths are written against vLLM 0.31 and TRL 1.16; `docs/training.md` states which of them have been run.
+"""
+
+from __future__ import annotations
+
+import copy
+import shutil
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
+from typing import Any, Protocol
+
+from context_agent._support.http import Endpoint, Refusal, policy_address
+from context_agent.errors import ConfigError, PolicyError
+from context_agent.policies.engines.protocol import Engine
+from context_agent.policies.engines.transformers import TransformersEngine
+from context_agent.policies.engines.vllm import VllmEngine
+from context_agent.train.config import RunConfig
+from context_agent.train.models import LoadedModel
+
+
+class WeightSync(Protocol):
+    """Brings the trainer's weights to an engine, and names them there by the number of updates."""
+
+    def attach(self, trainer: Any) -> None:
+        """Called once, when the trainer is made."""
+
+    def before_update(self) -> None:
+        """Called before the optimiser changes weights."""
+
+    def after_update(self) -> None:
+        """Called when it has."""
+
+    def push(self, trainer: Any, step: int) -> None:
+        """Makes the weights after `step` updates those that sample. Raises `PolicyError` where that fails."""
+
+
+class SharedModelSync:
+    """The engine runs the trainer's own model: nothing is copied; it waits while weights change."""
+
+    def __init__(self, engine: TransformersEngine) -> None:
+        self._engine = engine
+
+    def attach(self, trainer: Any) -> None:
+        """The engine takes the model as the trainer has it, with its adapters."""
+        self._engine.model = trainer.accelerator.unwrap_model(trainer.model)
+
+    def before_update(self) -> None:
+        """Waits until no batch is being sampled."""
+        self._engine.lock.acquire()
+
+    def after_update(self) -> None:
+        """Sampling may go on."""
+        self._engine.lock.release()
+
+    def push(self, trainer: Any, step: int) -> None:
+        """The weights are there already; they get their name."""
+        self._engine.version = str(step)
+
+
+class AdapterSync:
+    """A vLLM server loads each version's LoRA adapter from a folder that it shares with the trainer.
+
+    Each version has a name of its own, so what a request samples with, and what the server's prefix cache holds, are
+    never two versions' at once. The server needs `--enable-lora` and `VLLM_ALLOW_RUNTIME_LORA_UPDATING=1`.
+    """
+
+    def __init__(self, engine: VllmEngine, base_url: str, folder: Path, name: str, *, timeout: float = 600.0) -> None:
+        self._engine, self._folder, self._name = engine, folder, name
+        # A retry of a command that was carried out would be refused.
+        self._endpoint = Endpoint(
+            policy_address(base_url), api_key_env=engine.endpoint.api_key_env, timeout=timeout, retries=0
+        )
+        self._loaded: str | None = None
+
+    def attach(self, trainer: Any) -> None:
+        """Raises `ConfigError` for a model without adapters."""
+        if not hasattr(trainer.accelerator.unwrap_model(trainer.model), "peft_config"):
+            raise ConfigError("engine.sync = 'adapter' needs [model.lora]; all weights go to a server by 'nccl'")
+
+    def before_update(self) -> None:
+        """Nothing: the server has a copy."""
+
+    def after_update(self) -> None:
+        """Nothing."""
+
+    def push(self, trainer: Any, step: int) -> None:
+        """Writes the adapter, has the server load it, and takes the last one off."""
+        name = f"{self._name}-{step}"
+        if trainer.accelerator.is_main_process and name != self._loaded:
+            folder = self._folder / name
+            trainer.accelerator.unwrap_model(trainer.model).save_pretrained(folder)
+            self._post("load_lora_adapter", {"lora_name": name, "lora_path": str(folder.resolve())})
+            if self._loaded is not None:
+                self._post("unload_lora_adapter", {"lora_name": self._loaded})
+                shutil.rmtree(self._folder / self._loaded, ignore_errors=True)
+        trainer.accelerator.wait_for_everyone()
+        self._loaded = name
+        self._engine.model, self._engine.version = name, str(step)
+
+    def _post(self, command: str, body: dict[str, str]) -> None:
+        server = self._endpoint.base_url
+        try:
+            self._endpoint.command(f"/{command}", body)
+        except Refusal as refusal:
+            hint = " (it needs VLLM_ALLOW_RUNTIME_LORA_UPDATING=1)" if refusal.status == 404 else ""
+            raise PolicyError(
+                f"the server at {server} refused {command} of {body['lora_name']}: "
+                f"{refusal.status} {refusal.message[:200]}{hint}"
+            ) from None
+        except PolicyError as error:
+            raise PolicyError(f"the server at {server} did not take new weights: {error}") from None
+
+
+class NcclSync:
+    """All weights to a vLLM server by TRL's client over NCCL, which gathers shards and merges adapters first.
+
+    The server needs `VLLM_SERVER_DEV_MODE=1` and `--weight-transfer-config '{"backend": "nccl"}'`.
+    """
+
+    def __init__(self, engine: VllmEngine) -> None:
+        self._engine = engine
+        self._sent = -1
+
+    def attach(self, trainer: Any) -> None:
+        """The trainer was made with `use_vllm`; its client stands."""
+
+    def before_update(self) -> None:
+        """Nothing: the server has a copy."""
+
+    def after_update(self) -> None:
+        """Nothing."""
+
+    def push(self, trainer: Any, step: int) -> None:
+        """Sends them, once for each update; the server drops its cached prefixes."""
+        if step == self._sent:
+            return
+        try:
+            trainer.vllm_generation.sync_weights()
+        except Exception as error:  # TRL raises plain exceptions
+            raise PolicyError(f"the server did not take new weights: {error}") from error
+        self._sent, self._engine.version = step, str(step)
+
+
+class ModelHolder(Protocol):
+    """What samples with a model that it is given, in this process or another."""
+
+    def hold(self, model: Any, trained: Sequence[int] = ()) -> None:
+        """Samples with this model from now on. `put` brings new values of its `trained` parameters, by place."""
+
+    def put(self, model: Any, version: str) -> None:
+        """The weights that this model has now sample from the next batch on. Does not wait for the batch at hand."""
+
+
+class CopySync:
+    """What samples has a copy of the trainer's model, so that neither waits for the other.
+
+    Weights that are not trained (a base model under adapters) are shared, not copied. A batch is sampled by one
+    version: new weights are taken up between two.
+    """
+
+    def __init__(self, sampler: ModelHolder) -> None:
+        self._sampler = sampler
+        self._pushed = -1
+
+    def attach(self, trainer: Any) -> None:
+        """Makes the copy of the model as the trainer has it, with its adapters."""
+        model = trainer.accelerator.unwrap_model(trainer.model)
+        frozen: dict[int, Any] = {
+            id(parameter): parameter for parameter in model.parameters() if not parameter.requires_grad
+        }
+        copied = copy.deepcopy(model, frozen).eval()
+        self._sampler.hold(
+            copied, [index for index, parameter in enumerate(model.parameters()) if parameter.requires_grad]
+        )
+
+    def before_update(self) -> None:
+        """Nothing: the engine has a copy."""
+
+    def after_update(self) -> None:
+        """Nothing."""
+
+    def push(self, trainer: Any, step: int) -> None:
+        """Hands over what is trained, once for each update."""
+        if step != self._pushed:
+            self._sampler.put(trainer.accelerator.unwrap_model(trainer.model), str(step))
+            self._pushed = step
+
+
+class PausableRollouts(Protocol):
+    """Episodes in the background that can be paused between two turns."""
+
+    def between_turns(self, *, drain: bool) -> AbstractContextManager[None]:
+        """Pauses the episodes for the block. With `drain` no call is in progress inside it."""
+
+
+class PausingSync:
+    """Weights that come while episodes are played in the background: those are parked between two turns meanwhile."""
+
+    def __init__(self, weights: WeightSync, rollouts: PausableRollouts, *, drain: bool) -> None:
+        """`drain`: no call may be at work when weights change, as with a server that takes the last ones off."""
+        self._weights, self._rollouts, self._drain = weights, rollouts, drain
+        self._pushed = -1
+        self.seconds = 0.0
+        """Seconds that handing over has taken, waiting included."""
+
+    def attach(self, trainer: Any) -> None:
+        """As the weights do."""
+        self._weights.attach(trainer)
+
+    def before_update(self) -> None:
+        """As the weights do."""
+        self._weights.before_update()
+
+    def after_update(self) -> None:
+        """As the weights do."""
+        self._weights.after_update()
+
+    def push(self, trainer: Any, step: int) -> None:
+        """Parks the episodes, hands the weights over, and lets the episodes go on with them."""
+        if step == self._pushed:
+            return
+        started = time.perf_counter()
+        with self._rollouts.between_turns(drain=self._drain):
+            self._weights.push(trainer, step)
+        self._pushed = step
+        self.seconds += time.perf_counter() - started
+
+
+class CombinedSync:
+    """Several places that weights go to."""
+
+    def __init__(self, every: Sequence[WeightSync]) -> None:
+        self._every = every
+
+    def attach(self, trainer: Any) -> None:
+        """Each begins."""
+        for sync in self._every:
+            sync.attach(trainer)
+
+    def before_update(self) -> None:
+        """Each is told."""
+        for sync in self._every:
+            sync.before_update()
+
+    def after_update(self) -> None:
+        """Each is told."""
+        for sync in self._every:
+            sync.after_update()
+
+    def push(self, trainer: Any, step: int) -> None:
+        """To each."""
+        for sync in self._every:
+            sync.push(trainer, step)
+
+
+@contextmanager
+def open_sampler(config: RunConfig, loaded: LoadedModel) -> Iterator[tuple[Engine, WeightSync]]:
+    """The engine that samples, and what brings new weights to it."""
+    chosen = config.engine
+    if chosen.kind == "transformers":
+        shared = TransformersEngine(loaded.model, name=config.model.name or "tiny", most=chosen.batch, version="0")
+        try:
+            yield shared, SharedModelSync(shared)
+        finally:
+            shared.close()
+        return
+    server = VllmEngine(
+        chosen.base_url, config.model.name, version="0", timeout=chosen.timeout, concurrency=config.rollouts.concurrency
+    )
+    if chosen.sync == "nccl":
+        yield server, NcclSync(server)
+        return
+    folder = Path(chosen.adapters or f"{config.out}/adapters")
+    yield server, AdapterSync(server, chosen.base_url, folder, chosen.adapter_name, timeout=chosen.timeout)

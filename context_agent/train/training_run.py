@@ -1,0 +1,334 @@
+"""What every training run shares, whatever trains: its folder, its metrics, its checkpoints, and how it ends.
+
+OUT/run.json          the run's settings, defaults included
+OUT/metrics.jsonl     a line for each update
+OUT/checkpoints/      the newest checkpoints
+OUT/trajectories/     sampled episodes, for `ctx1 view`
+OUT/final/            the trained model, or its adapters
+
+`TrainerMixin` goes before a transformers Trainer in a class's bases. The Trainer writes weights (safetensors),
+optimiser, scheduler and random state itself, into a folder that becomes a checkpoint only when all of it is on disk.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import shutil
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field, fields
+from datetime import timedelta
+from functools import partial
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from context_agent.errors import ConfigError, ContextAgentError, DataError, MissingExtraError
+from context_agent.train.checkpoints import Checkpoint, Checkpoints, MetricsLog, settings_digest
+from context_agent.train.config import Notify, OnUpdate, RunConfig
+
+TRAINER_FOLDER = "trainer"
+"""The folder in a checkpoint that the Trainer reads and writes."""
+SUMMARY_KEY = "train_runtime"
+"""Marks the last thing that a Trainer logs, which is about the process and not about a step."""
+
+IGNORED_METRIC = "num_tokens"
+"""What TRL counts from the start of the process; after a resume it would say something else."""
+
+
+@dataclass
+class RunRecord:
+    """Where a run's metrics and checkpoints go. `more` writes what else a checkpoint holds, on each rank.
+
+    `pending` are metrics that the next line takes along. `failed` counts checkpoints that could not be written.
+    """
+
+    metrics: MetricsLog | None
+    checkpoints: Checkpoints
+    note: Notify
+    more: Callable[[Path], None] | None = None
+    advance: Callable[[int], None] | None = None
+    pending: dict[str, Any] = field(default_factory=dict)
+    failed: int = 0
+
+
+class TrainerMixin:
+    """A Trainer's other half. Set `record` before it trains; without one it behaves as any Trainer."""
+
+    record: RunRecord | None = None
+    _writing: Path | None = None
+
+    def log(self: Any, logs: dict[str, Any], start_time: float | None = None) -> None:
+        """As the Trainer's; what was measured since the last step goes along, and a line to the metrics."""
+        record: RunRecord | None = self.record
+        parent: Any = super()
+        if record is None or SUMMARY_KEY in logs:
+            parent.log(logs, start_time)
+            return
+        logs.update(record.pending)
+        record.pending.clear()
+        parent.log(logs, start_time)
+        if record.metrics is not None:
+            record.metrics.add(self.state.global_step, _finite_metrics(logs))
+        if record.advance is not None:
+            record.advance(self.state.global_step)
+
+    def report(self, metrics: Mapping[str, float]) -> None:
+        """Adds metrics to the next line of the log."""
+        if self.record is not None:
+            self.record.pending |= metrics
+
+    def create_model_card(self, *_: Any, **__: Any) -> None:
+        """None: a checkpoint is no publication."""
+
+    def _get_output_dir(self: Any, trial: Any) -> str:
+        parent: Any = super()
+        return str(self._writing) if self._writing is not None else str(parent._get_output_dir(trial))  # noqa: SLF001 - the Trainer's hooks are private
+
+    def _save_checkpoint(self: Any, model: Any, trial: Any) -> None:
+        """Writes a checkpoint, or says why it could not, and training goes on with the earlier ones in place."""
+        record: RunRecord | None = self.record
+        parent: Any = super()
+        if record is None:
+            parent._save_checkpoint(model, trial)  # noqa: SLF001
+            return
+        state = partial(parent._save_checkpoint, model, trial)  # noqa: SLF001
+        try:
+            for phase in (self._begin, state, self._finish):
+                problem = _error_of(phase)
+                # Also where ranks wait for each other: no file is renamed before all of them have written.
+                if not _all_ranks_ok(self.accelerator, problem is None):
+                    self._give_up(record, problem)
+                    return
+        finally:
+            self._writing = None
+
+    def _begin(self: Any) -> None:
+        checkpoints, step = self.record.checkpoints, self.state.global_step
+        self._writing = checkpoints.open(step) if self.accelerator.is_main_process else checkpoints.place(step)
+
+    def _finish(self: Any) -> None:
+        record, step = self.record, self.state.global_step
+        if record.more is not None:
+            record.more(self._writing)
+        self.accelerator.wait_for_everyone()
+        if self.accelerator.is_main_process:
+            (self._writing / f"checkpoint-{step}").rename(self._writing / TRAINER_FOLDER)
+            record.checkpoints.commit(step)
+
+    def _give_up(self: Any, record: RunRecord, problem: Exception | None) -> None:
+        record.failed += 1
+        record.pending["checkpoints_failed"] = float(record.failed)
+        if self.accelerator.is_main_process:
+            record.checkpoints.discard(self.state.global_step)
+            _report_failure(record, self.state.global_step, problem)
+
+
+def _error_of(phase: Callable[[], None]) -> Exception | None:
+    """What went wrong, if anything. torch tells a full disk as a RuntimeError, safetensors as an error of its own."""
+    try:
+        phase()
+    except Exception as error:  # noqa: BLE001
+        return error
+    return None
+
+
+def _all_ranks_ok(accelerator: Any, well: bool) -> bool:
+    """Whether all ranks are."""
+    if accelerator.num_processes == 1:
+        return well
+    import torch
+
+    return bool(accelerator.gather(torch.tensor([int(well)], device=accelerator.device)).all())
+
+
+def _report_failure(record: RunRecord, step: int, problem: Exception | None) -> None:
+    checkpoints = record.checkpoints.all()
+    last = f"the last whole one is of step {checkpoints[-1].step}" if checkpoints else "there is none yet"
+    why = f"{type(problem).__name__}: {problem}" if problem is not None else "another rank failed"
+    record.note(f"the checkpoint of step {step} could not be written ({why}); {last}. Training goes on")
+
+
+def _finite_metrics(logs: Mapping[str, Any]) -> dict[str, Any]:
+    """The metrics as JSON has them: what is no finite number is null."""
+    metrics = {key: value for key, value in logs.items() if key != IGNORED_METRIC}
+    return {key: None if isinstance(v, float) and not math.isfinite(v) else v for key, v in metrics.items()}
+
+
+try:
+    import datasets
+    import torch
+    from accelerate import PartialState
+    from transformers import TrainingArguments
+    from transformers.trainer_callback import PrinterCallback, ProgressCallback
+    from transformers.utils import logging as transformers_logging
+except ImportError as error:
+    raise MissingExtraError(error.name or "transformers", "train") from None
+
+RANK_TIMEOUT = 4 * 3600
+"""Seconds that ranks wait for each other: one of them may be evaluating, or sampling much longer than the others."""
+
+
+@dataclass(frozen=True, slots=True)
+class TrainingResult:
+    """What a run came to. `first_update` is the update that it went on from; `metrics` are the last update's."""
+
+    out: str
+    model: str
+    updates: int
+    first_update: int
+    metrics: dict[str, Any]
+    checkpoints_failed: int
+
+    def to_json(self) -> dict[str, Any]:
+        """As plain data."""
+        return asdict(self)
+
+
+class TrainingRun:
+    """One command's hold on a run's folder."""
+
+    def __init__(
+        self, run: RunConfig, kind: str, *, resume: bool, note: Notify, advance: OnUpdate | None = None
+    ) -> None:
+        """`kind` is `sft` or `rl`. Raises `ConfigError` for a folder with another run, or one that is not resumed."""
+        self.run, self.kind, self.note, self._advance = run, kind, note, advance
+        self.out = Path(run.out)
+        # Here a process joins the others, and by nothing later: without a GPU that has to be said.
+        state = PartialState(cpu=not torch.cuda.is_available(), timeout=timedelta(seconds=RANK_TIMEOUT))
+        self.rank, self.ranks = int(state.process_index), int(state.num_processes)
+        self.main = bool(state.is_main_process)
+        self.checkpoints = Checkpoints(
+            self.out / "checkpoints", kind=kind, settings=run.plain(), keep=run.checkpoints.keep
+        )
+        self.newest = self._found(resume)
+        transformers_logging.disable_progress_bar()  # type: ignore[no-untyped-call, unused-ignore]
+        datasets.disable_progress_bars()
+        for name in run.logging.to:
+            if find_spec(name) is None:
+                raise ConfigError(f"logging.to names {name}, which is not installed: pip install {name}")
+
+    @property
+    def first_update(self) -> int:
+        """Updates that were made before this process began."""
+        return self.newest.step if self.newest is not None else 0
+
+    def trainer_settings(self) -> dict[str, Any]:
+        """What TRL's configurations are told, whichever trainer it is."""
+        run, chosen = self.run, self.run.optimiser
+        return {
+            "output_dir": str(self.out / TRAINER_FOLDER),
+            "learning_rate": chosen.learning_rate,
+            "adam_beta1": chosen.betas[0],
+            "adam_beta2": chosen.betas[1],
+            "weight_decay": chosen.weight_decay,
+            "max_grad_norm": chosen.max_grad_norm,
+            "lr_scheduler_type": chosen.schedule,
+            "warmup_steps": chosen.warmup,
+            "seed": run.seed,
+            "save_strategy": "steps",
+            "save_steps": run.checkpoints.every,
+            "logging_steps": 1,
+            "logging_nan_inf_filter": False,
+            "report_to": list(run.logging.to),
+            "run_name": run.logging.run or self.out.name,
+            "project": run.logging.project,
+            "use_cpu": not torch.cuda.is_available(),
+            "bf16": run.model.dtype == "bfloat16",
+            "fp16": run.model.dtype == "float16",
+            "disable_tqdm": True,
+            "ddp_timeout": RANK_TIMEOUT,
+            **_checkpointing(run.model.gradient_checkpointing),
+        }
+
+    def train(self, trainer: Any, more: Callable[[Path], None] | None = None) -> TrainingResult:
+        """Trains to the end and saves the model. `more` writes what else a checkpoint holds.
+
+        Where the world or the data stop it, the state is saved first, and the error says how to go on.
+        """
+        for printer in (PrinterCallback, ProgressCallback):
+            trainer.remove_callback(printer)
+        metrics = MetricsLog(self.out / "metrics.jsonl", first=self.first_update + 1) if self.main else None
+        record = RunRecord(metrics, self.checkpoints, self.note, more, self._told(trainer))
+        trainer.record = record
+        if self.main:
+            about = {"kind": self.kind, "digest": settings_digest(self.run.plain()), **self.run.plain()}
+            (self.out / "run.json").write_text(json.dumps(about, indent=1) + "\n", encoding="utf-8")
+        resume_folder = None if self.newest is None else str(self.newest.path / TRAINER_FOLDER)
+        try:
+            trainer.train(resume_from_checkpoint=resume_folder)
+        except ContextAgentError as error:
+            raise self._stopped(trainer, record, error) from error
+        finally:
+            if metrics is not None:
+                metrics.close()
+        model = self._leave(trainer)
+        # A rank that ends while the group's threads still run is aborted now and then.
+        trainer.accelerator.end_training()
+        last = next((dict(line) for line in reversed(trainer.state.log_history) if "loss" in line), {})
+        return TrainingResult(
+            str(self.out), str(model), trainer.state.global_step, self.first_update, last, record.failed
+        )
+
+    def _found(self, resume: bool) -> Checkpoint | None:
+        newest = self.checkpoints.newest() if resume else None
+        if not resume and (existing := self.checkpoints.all()):
+            raise ConfigError(
+                f"{self.out} holds a run that reached update {existing[-1].step}: resume it with --resume, or name "
+                f"another folder with --out"
+            )
+        if self.main:
+            self.out.mkdir(parents=True, exist_ok=True)
+            self.checkpoints.sweep()
+            if resume and newest is None:
+                self.note(f"no complete checkpoint in {self.checkpoints.folder}: training starts from update 0")
+            elif newest is not None:
+                self.note(f"resuming from update {newest.step} ({newest.path})")
+        return newest
+
+    def _told(self, trainer: Any) -> Callable[[int], None] | None:
+        if self._advance is None:
+            return None
+        advance = self._advance
+        return lambda step: advance(step, trainer.state.max_steps)
+
+    def _stopped(self, trainer: Any, record: RunRecord, error: ContextAgentError) -> ContextAgentError:
+        """The error with what to do about it; the state before the update that failed is saved."""
+        step = trainer.state.global_step
+        existing = self.checkpoints.all()
+        if self.ranks == 1 and step and not (existing and existing[-1].step == step):
+            trainer.model.zero_grad()
+            trainer._save_checkpoint(trainer.model, None)  # noqa: SLF001 - the Trainer has no public way
+            existing = self.checkpoints.all()
+        saved = f"the state of update {existing[-1].step} is saved" if existing else "no update was made yet"
+        how = "add --resume to go on from there" if existing else "start again"
+        return type(error)(f"{error}. {saved[0].upper()}{saved[1:]}; when this is mended, {how}")
+
+    def _leave(self, trainer: Any) -> Path:
+        """Writes the model, whole or not at all. Raises `DataError` where it cannot be written."""
+        final, partial = self.out / "final", self.out / ".final.partial"
+        try:
+            if self.main:
+                shutil.rmtree(partial, ignore_errors=True)
+            trainer.accelerator.wait_for_everyone()
+            trainer.save_model(str(partial))
+            if self.main:
+                shutil.rmtree(final, ignore_errors=True)
+                partial.rename(final)
+        # torch and safetensors have errors of their own for a disk that is full.
+        except Exception as error:
+            raise DataError(
+                f"the model could not be written to {final}: {error}. The last checkpoint is whole: make room, and "
+                "go on with --resume"
+            ) from error
+        return final
+
+
+def _checkpointing(enabled: bool) -> dict[str, Any]:
+    """The setting by the name that this transformers has for it: 5.23 renamed it, and warns of the old one."""
+    kind = (
+        "activation"
+        if "activation_checkpointing" in {field.name for field in fields(TrainingArguments)}
+        else "gradient"
+    )
+    return {f"{kind}_checkpointing": enabled, f"{kind}_checkpointing_kwargs": {"use_reentrant": False}}

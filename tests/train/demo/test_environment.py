@@ -1,0 +1,126 @@
+"""Questions of several branches: how they are made, and who shows how sub-agents follow them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from context_agent import SearchAgent
+from context_agent.agent import SearchResult
+from context_agent.harness.tools import SPAWN
+from context_agent.harness.trajectory import ActionTaken
+from context_agent.policies.tokens import PromptCounter
+from context_agent.swarm import Swarm
+from context_agent.train.data import demonstration_rows, environment_texts
+from context_agent.train.demo.environment import (
+    LEADING_NOISE,
+    SUBAGENT_NOISE,
+    ExpertNoise,
+    NoisyExpert,
+    ToyEnvironment,
+    make_environment,
+    split_branches,
+)
+from context_agent.train.demo.words import UNKNOWN, WordRenderer, words_profile
+from context_agent.train.rewards import measure_outcome
+from context_agent.train.rl.parl import delegation_metrics
+from tests.train import runs
+
+CAREFUL = ExpertNoise(stop=0, stray=0, untidy=1)
+
+
+@pytest.fixture(scope="module")
+def wide() -> ToyEnvironment:
+    """A world whose questions have three branches of two documents."""
+    return make_environment(entities=120, tasks=300, seed=3, hops=(2, 2), branches=3)
+
+
+def searched(
+    wide: ToyEnvironment, main: ExpertNoise, subs: ExpertNoise = CAREFUL, count: int = 40
+) -> list[SearchResult]:
+    asked = wide.questions["train"][:count]
+    words = WordRenderer(environment_texts(wide, swarm=True))
+    teacher, led = (NoisyExpert(asked, wide.titles, one, PromptCounter(words)) for one in (main, subs))
+    swarm = Swarm(breadth=3, policy=led)
+    harness = replace(words_profile(), search_limit=1)
+    with SearchAgent(wide.corpus, teacher, profile=harness, budget=1024, swarm=swarm) as agent:
+        return [agent.search(one.question, seed=n) for n, one in enumerate(asked)]
+
+
+def recall(wide: ToyEnvironment, found: list[SearchResult]) -> float:
+    asked = wide.questions["train"]
+    return sum(measure_outcome(one.trajectories[0], asked[n]).recall for n, one in enumerate(found)) / len(found)
+
+
+def test_a_branch_keeps_the_documents_that_its_words_lead_to(wide: ToyEnvironment) -> None:
+    for question in wide.questions["train"]:
+        branches = list(split_branches(question))
+        assert [len(gold) for _, gold in branches] == [2, 2, 2]
+        assert tuple(one for _, gold in branches for one in gold) == question.gold
+        assert len(set(question.gold)) == 6
+        for text, (first, _) in branches:
+            assert text.endswith(f" of {first.replace('-', ' ')}") or f" of the {first.replace('-', ' ')}" in text
+
+
+def test_joined_questions_of_different_splits_share_no_gold(wide: ToyEnvironment) -> None:
+    gold = {split: {one for asked in questions for one in asked.gold} for split, questions in wide.questions.items()}
+    assert not gold["train"] & gold["test"]
+    assert not gold["train"] & gold["dev"]
+
+
+def test_a_question_of_one_branch_is_its_own_branch(small: ToyEnvironment) -> None:
+    for question in small.questions["train"][:20]:
+        assert list(split_branches(question)) == [(question.question, question.gold)]
+
+
+def test_who_leads_starts_a_sub_agent_on_each_branch_and_needs_fewer_critical_steps(wide: ToyEnvironment) -> None:
+    led = searched(wide, replace(CAREFUL, leads=1))
+    alone = searched(wide, CAREFUL)
+    for result in led:
+        (spawn,) = next(event for event in result.trajectories[0].events if isinstance(event, ActionTaken)).action.calls
+        tasks = [one.header.question for one in result.searchers]
+        assert (spawn.name, len(tasks)) == (SPAWN, 3)
+        assert spawn.arguments == {"tasks": tasks}
+    assert recall(wide, led) > 0.95
+    assert recall(wide, alone) > 0.95
+    assert {one.trajectories[0].critical_steps for one in led} == {5}
+    assert min(one.trajectories[0].critical_steps for one in alone) == 7
+    assert delegation_metrics([one.trajectories[0] for one in led])["searchers_finished"] == 1.0
+
+
+def test_who_does_not_trust_sub_agents_searches_for_what_they_missed(wide: ToyEnvironment) -> None:
+    careless = replace(CAREFUL, stop=1.0)
+    trusting = searched(wide, replace(CAREFUL, leads=1, trust=1), careless)
+    checking = searched(wide, replace(CAREFUL, leads=1), careless)
+    assert recall(wide, trusting) == pytest.approx(0.5)
+    assert recall(wide, checking) > 0.95
+
+
+def test_the_lessons_show_both_ways_about_as_good(wide: ToyEnvironment) -> None:
+    both = delegation_metrics([one.trajectories[0] for one in searched(wide, LEADING_NOISE, SUBAGENT_NOISE)])
+    assert 0.25 < both["spawning"] < 0.75
+    led, alone = (
+        recall(wide, searched(wide, replace(LEADING_NOISE, leads=leads), SUBAGENT_NOISE)) for leads in (1.0, 0.0)
+    )
+    assert abs(led - alone) < 0.1
+    assert 0.6 < led < 0.95
+
+
+def test_lessons_teach_sub_agents_as_well(wide: ToyEnvironment) -> None:
+    """They are rows of their own, and all that is said can be read."""
+    run = runs.demonstrations(
+        Path("unused"),
+        data={"world": {"entities": 120, "tasks": 300, "seed": 3, "hops": [2, 2], "branches": 3}},
+        episodes={"window": 1024, "swarm": 3, "shown": 1, "turns": 12},
+        sft={"demonstrations": 12},
+    )
+    words = WordRenderer(environment_texts(wide, swarm=True))
+    said = [words.decode(row.input_ids) for row in demonstration_rows(run, words, print, wide)]
+    led = [one for one in said if " , " not in one.partition(" <go> ")[0]]
+    assert len(said) > 12
+    assert len(led) == len(said) - 12
+    assert any("<go> spawn " in one for one in said)
+    assert not any("<go> spawn " in one for one in led)
+    assert not any(UNKNOWN in one for one in said)

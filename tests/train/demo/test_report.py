@@ -1,0 +1,142 @@
+"""The report's numbers from given scores, its page and its plots."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from context_agent.eval.statistics import Figure
+from context_agent.train.config import EpisodeConfig
+from context_agent.train.demo import report as plots
+from context_agent.train.demo.report import (
+    TARGET_TEMPERATURE,
+    DemoReport,
+    accuracy_target,
+    gain_target,
+    half_window_target,
+    make_report,
+    report_page,
+    time_target,
+)
+from tests.train.demo.records import scores
+
+HALF = EpisodeConfig(window=128, reserve=8)
+SECONDS = {"demonstrations": {"seconds": 600.0, "whole": True}, "rewards": {"seconds": 1_200.0, "whole": True}}
+
+
+def made(**changes: Any) -> DemoReport:
+    """A demo that reached everything."""
+    found = {"before": scores(*[0.0, 0.5] * 20), "after": scores(*[0.5, 1.0] * 20, pruned_gold=0)}
+    found |= {"half": scores(*[0.5] * 40), "half_unpruned": scores(*[0.25] * 40)} | changes.pop("scores", {})
+    given = {name: {TARGET_TEMPERATURE: one, "greedy": one} for name, one in found.items()}
+    return make_report(given, changes.pop("half", HALF), changes.pop("seconds", SECONDS))
+
+
+def reached(found: DemoReport) -> list[bool]:
+    return [one.reached for one in found.targets]
+
+
+def test_every_figure_is_beside_its_target() -> None:
+    found = made()
+    assert reached(found) == [True] * 5
+    told = {one.name: one.found for one in found.targets}
+    assert told["recall, rewards less demonstrations"] == "+0.500 [+0.500, +0.500]"
+    assert told["prune accuracy"] == "1.000"
+    assert told["budget violations"] == "0"
+    assert told["half window, pruning less not"] == "+0.250 [+0.250, +0.250]"
+    assert told["minutes"] == "30.0"
+    assert json.loads(json.dumps(found.data))["half_window"]["window"] == 128
+
+
+def test_each_target_can_be_missed() -> None:
+    assert reached(made(scores={"after": scores(*[0.0, 0.5] * 20, pruned_gold=4)}))[:2] == [False, False]
+    one_over = scores(*[0.5] * 39) + scores(*[0.5] * 40, violations=1)[-1:]
+    assert reached(made(scores={"half": one_over}))[2] is False, "of any evaluation"
+    assert reached(made(scores={"half": scores(*[0.25] * 40)}))[3] is False
+    assert reached(made(seconds={"demonstrations": {"seconds": 3_601.0, "whole": True}}))[4] is False
+
+
+@pytest.mark.parametrize(
+    ("target", "wanted"),
+    [
+        (gain_target(Figure(0.15, 0.101, 0.2)), True),
+        (gain_target(Figure(0.149, 0.12, 0.2)), False),
+        (gain_target(Figure(0.3, 0.1, 0.5)), False),
+        (accuracy_target(0.9), True),
+        (accuracy_target(0.899), False),
+        (accuracy_target(None), False),
+        (half_window_target(Figure(0.01, 0.001, 0.02)), True),
+        (half_window_target(Figure(0.01, 0.0, 0.02)), False),
+        (time_target(59.9, complete=True), True),
+        (time_target(60.1, complete=True), False),
+        (time_target(10.0, complete=False), False),
+    ],
+)
+def test_where_the_targets_lie(target: Any, wanted: bool) -> None:
+    assert target.reached is wanted
+
+
+def test_a_resumed_phase_says_that_its_time_is_a_part() -> None:
+    found = made(seconds={"demonstrations": {"seconds": 60.0, "whole": False}})
+    assert found.targets[4].found == "more than 1.0"
+
+
+def test_a_row_for_each_evaluation() -> None:
+    found = made()
+    rows = list(found.rows())
+    assert len(rows) == 8
+    assert all(len(row) == len(found.head) for row in rows)
+    assert rows[2][:3] == ("rewards", "sampled", "0.750 [0.675, 0.825]")
+
+
+def test_the_page_needs_nothing_else() -> None:
+    page = report_page(made(), "<svg></svg>", "")
+    assert page.startswith("<!DOCTYPE html>")
+    assert "Half the window is 128 tokens; the median episode places 240" in page
+    assert "http://" not in page
+    assert page.count("reached") == 5
+
+
+def lines(seed: int, updates: int = 40) -> list[dict[str, Any]]:
+    draw = np.random.default_rng(seed)
+    made: list[dict[str, Any]] = [{"step": 0, "dev/t1/recall": 0.2}]
+    for step in range(1, updates + 1):
+        keys = [*plots.PANELS, *plots.EXPLORATION_PANELS]
+        made.append({"step": step, **{key: float(draw.uniform(step / 80, step / 40)) for key in keys}})
+    return made
+
+
+def test_curves_of_one_run_and_of_several(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    levels = {"recall": {"mean": 0.3}, "seen": 0.4, "prune_accuracy": None}
+    one = plots.plot([plots.PlottedRuns("rewards", (lines(0),), levels, levels)], plots.PANELS, tmp_path / "plot.png")
+    assert all(title in one for title in plots.PANELS.values())
+    assert (tmp_path / "plot.png").read_bytes().startswith(b"\x89PNG")
+    both = [
+        plots.PlottedRuns(name, (lines(1), lines(2), lines(3, 30))) for name in ("full reward", "without r_trajectory")
+    ]
+    drawn = plots.plot(both, plots.PANELS | plots.EXPLORATION_PANELS)
+    assert "without r_trajectory" in drawn
+    assert all(title in drawn for title in plots.EXPLORATION_PANELS.values())
+    assert drawn == plots.plot(both, plots.PANELS | plots.EXPLORATION_PANELS), "the same figures give the same bytes"
+
+
+def test_a_run_without_prunes_has_an_empty_panel() -> None:
+    pytest.importorskip("matplotlib")
+    bare = [{key: value for key, value in line.items() if key != "prune_accuracy"} for line in lines(0)]
+    assert "prune accuracy" in plots.plot([plots.PlottedRuns("rewards", (bare,))], plots.PANELS)
+
+
+def test_a_series_leaves_out_what_is_null() -> None:
+    steps, values = plots.metric_series([{"step": 1, "x": 1.0}, {"step": 2, "x": None}, {"step": 3, "x": 3.0}], "x")
+    assert steps.tolist() == [1, 3]
+    assert values.tolist() == [1.0, 3.0]
+
+
+def test_smoothing_keeps_a_level_and_its_length() -> None:
+    assert plots.running_mean(np.full(100, 0.5)).tolist() == pytest.approx([0.5] * 100)
+    assert len(plots.running_mean(np.arange(7.0))) == 7

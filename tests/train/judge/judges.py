@@ -1,0 +1,81 @@
+"""Judges of several characters behind the product's scripted server, in a process of their own."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import re
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+from context_agent.policies.scripted_server import Answer, ScriptedServer, fails, says
+from context_agent.train.config import JudgeConfig
+from context_agent.train.judge.judge import RankingJudge
+
+USAGE = {"prompt_tokens": 100, "completion_tokens": 10}
+MARK = re.compile(r"SENTINEL-\d{4}")
+
+
+def read(body: Mapping[str, Any]) -> tuple[str, str]:
+    """The question and the passages of a request."""
+    data = str(body["messages"][1]["content"])
+    parts = re.findall(r"^<<< \w+ ([^\n]+)\n(.*?)\n\w+ >>>$", data, re.S | re.M)
+    question = next(text for name, text in parts if name == "question")
+    return question, "\n".join(text for name, text in parts if name.startswith("passage"))
+
+
+def honest(body: Mapping[str, Any]) -> Answer:
+    """Scores by how many of the marks that the question names stand in the passages."""
+    question, passages = read(body)
+    wanted = MARK.findall(question)
+    return scored(round(3 * sum(one in passages for one in wanted) / len(wanted)))
+
+
+def scored(value: float, **more: Any) -> Answer:
+    """Every criterion gets this number."""
+    return says(json.dumps({"scores": {"coverage": value, "focus": value}, "why": "so"}), usage=USAGE, **more)
+
+
+CHARACTERS = {
+    "honest": honest,
+    "yes": lambda body: scored(3),
+    "prose": lambda body: says("These passages are lovely.", usage=USAGE),
+    "down": lambda body: fails(503, "overloaded"),
+    "beyond": lambda body: scored(7),
+    "slow": lambda body: scored(3, delay=5.0),
+    "huge": lambda body: says("{" * 3_000_000 + "no end", usage=USAGE),
+    "keyless": lambda body: fails(401, "no key"),
+}
+
+
+@contextmanager
+def serving(character: str) -> Iterator[str]:
+    """The address of a judge in another process."""
+    command = [sys.executable, "-m", "tests.train.judge.judges", character]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stdin=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        try:
+            yield process.stdout.readline().strip()
+        finally:
+            process.communicate("", timeout=60)
+
+
+def judge(url: str, folder: Any, **settings: Any) -> RankingJudge:
+    """A judge that asks there, impatiently."""
+    chosen = {"model": "scripted", "max_calls": 10_000, "timeout": 60.0, "retries": 0, **settings}
+    return RankingJudge(JudgeConfig(base_url=url, **chosen), folder / "replies.jsonl", backoff=0.001)
+
+
+def main(character: str) -> None:
+    """Serves until the input ends."""
+    with ScriptedServer(list(itertools.repeat(CHARACTERS[character], 100_000))) as server:
+        sys.stdout.write(f"{server.url}\n")
+        sys.stdout.flush()
+        sys.stdin.read()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

@@ -1,0 +1,87 @@
+"""A run that samples while it trains, from end to end: what it tells, and what a kill at any moment leaves of it."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from context_agent.errors import ConfigError, PolicyError
+from tests.train import kills, runs
+
+pytest.importorskip("trl")
+
+from context_agent.train.rl.rollout_process import RolloutProcess
+
+
+def trained(run: Any, **how: Any) -> Any:
+    from context_agent.train.rl import loop
+
+    return loop.train(run, note=lambda _: None, **how)
+
+
+@pytest.mark.parametrize("sampler", ["process", "thread"])
+def test_a_run_overlaps_within_its_bound_and_goes_on_where_it_is_stopped(
+    sampler: str, student: Path, tmp_path: Path
+) -> None:
+    run = runs.rewards(student, tmp_path, async_rollouts={"ahead": 1, "sampler": sampler})
+    done = trained(run)
+    assert done.updates == 20
+    lines = runs.timeless(tmp_path)
+    assert [line["step"] for line in lines] == list(range(21))
+    ages = [line["staleness/max"] for line in lines if "staleness/max" in line]
+    assert 0 < max(ages) <= run.oldest == 3
+    assert all(line["rows_stale"] == 0 for line in lines if "rows_stale" in line)
+    assert {"episodes_mixed", "groups_left", "episodes_paused"} <= set(lines[1])
+    with pytest.raises(ConfigError, match="resume it with --resume"):
+        trained(run)
+    assert trained(run, resume=True).first_update == 20
+
+
+def test_a_run_whose_sampler_dies_is_saved_and_says_how_to_go_on(
+    student: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put = RolloutProcess.put
+
+    def dying(self: RolloutProcess, model: Any, version: str) -> None:
+        if version == "4":
+            os.kill(self._process.pid, signal.SIGKILL)
+            self._process.join()
+        put(self, model, version)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(RolloutProcess, "put", dying)
+        with pytest.raises(PolicyError, match=r"has ended \(exit code -9\).*update 4 is saved.*--resume"):
+            trained(runs.rewards(student, tmp_path, async_rollouts={"sampler": "process"}))
+    assert (
+        trained(runs.rewards(student, tmp_path, async_rollouts={"sampler": "process"}), resume=True).first_update == 4
+    )
+
+
+def test_a_buffer_from_before_the_first_checkpoint_is_not_written_over(student: Path, tmp_path: Path) -> None:
+    (tmp_path / "buffer-0.jsonl").write_bytes(b"")
+    with pytest.raises(ConfigError, match="ended before its first checkpoint: resume it with --resume"):
+        trained(runs.rewards(student, tmp_path, async_rollouts={}))
+
+
+@pytest.mark.parametrize("quota", ["1.0", "0.6"])
+def test_killed_at_random_moments_it_loses_no_episode_and_trains_none_twice(
+    quota: str, student: Path, tmp_path: Path
+) -> None:
+    program = [sys.executable, "-m", kills.__name__, "--student", str(student), "--out", str(tmp_path)]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    ended = subprocess.run(
+        [*program, "--kills", "3", "--steps", "9", "--quota", quota],
+        env=environment, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    told = json.loads(ended.stdout)
+    assert told["sound"]
+    assert told["kills"] == 3
+    assert told["finished"] > 0

@@ -1,0 +1,206 @@
+"""A run by rewards from end to end: resumed exactly, stopped with a word, and what is in its folder.
+
+1. A run that is killed at any moment, and resumed, ends with the same bits as one that was not.
+2. What the world does wrong (a server, a disk) costs no more than what it spoilt.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from context_agent.errors import ConfigError, DataError, PolicyError
+from context_agent.harness.trajectory_file import read
+from tests.train import runs
+from tests.train.judge.judges import serving
+
+pytest.importorskip("trl")
+
+DRIVER = """
+import json, os, signal, sys
+from context_agent.train import checkpoints, config
+from context_agent.train.rl import loop
+moment, step = sys.argv[2], int(sys.argv[3])
+die = lambda: os.kill(os.getpid(), signal.SIGKILL)
+if moment == "saving":
+    commit = checkpoints.Checkpoints.commit
+    def dying(self, at):
+        if at >= step:
+            self._drop = lambda path: die()
+            (self.place(at) / "trainer" / "model.safetensors").write_bytes(b"cut") if step % 2 else None
+            checkpoints.sync_path = lambda path: die()
+        return commit(self, at)
+    checkpoints.Checkpoints.commit = dying
+else:
+    add = checkpoints.MetricsLog.add
+    def dying(self, at, line):
+        add(self, at, line)
+        if at == step:
+            die()
+    checkpoints.MetricsLog.add = dying
+run = config.parse_run(json.loads(sys.argv[1]))
+loop.train(run, resume=True, note=lambda text: None)
+"""
+
+
+@pytest.fixture(scope="module")
+def straight(student: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Twenty updates without a break."""
+    from context_agent.train.rl import loop
+
+    out = tmp_path_factory.mktemp("straight")
+    loop.train(runs.rewards(student, out), note=lambda _: None)
+    return out
+
+
+def trained(run: Any, **how: Any) -> Any:
+    from context_agent.train.rl import loop
+
+    notes: list[str] = []
+    done = loop.train(run, note=notes.append, **how)
+    return done, notes
+
+
+def test_what_is_in_the_folder(straight: Path) -> None:
+    lines = runs.timeless(straight)
+    assert [line["step"] for line in lines] == list(range(21))
+    assert any(line.get("grad_norm", 0) > 0 for line in lines), "or nothing here would be a test"
+    assert {"reward", "recall", "trajectory_recall", "term/output", "rows_stale"} <= set(lines[1])
+    assert any("entropy" in line for line in lines)
+    evaluated = [line["step"] for line in lines if "dev/greedy/recall" in line]
+    assert evaluated == [0, 10, 20]
+    assert {"dev/t1/recall", "dev/t1/trajectory_recall", "dev/t1/reward"} <= set(lines[10])
+    about = json.loads((straight / "run.json").read_text())
+    assert about["kind"] == "rl"
+    assert about["rollouts"]["groups"] == 2
+    sampled = sorted((straight / "trajectories" / "step-00005").glob("*.jsonl"))
+    shown = sorted((straight / "trajectories" / "dev-00010").glob("*.jsonl"))
+    assert len(sampled) == 8
+    assert len(shown) == 6
+    for path in (*sampled, *shown):
+        read(path).verify()
+
+
+def test_killed_and_resumed_it_ends_with_the_same_bits(straight: Path, student: Path, tmp_path: Path) -> None:
+    """Killed between two updates of one step's rollouts, then in the middle of a save."""
+    run = runs.rewards(student, tmp_path)
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    for moment, step in (("logged", "10"), ("saving", "15")):
+        program = [sys.executable, "-c", DRIVER, json.dumps(run.plain()), moment, step]
+        ended = subprocess.run(program, env=environment, capture_output=True, text=True, check=False)
+        assert ended.returncode == -signal.SIGKILL, ended.stderr
+        assert len(list((tmp_path / "checkpoints").glob("step-*"))) >= 2
+    half = tmp_path / "checkpoints" / "step-00000009" / "rollouts-0.jsonl"
+    assert half.is_file(), "update 10 is the second of its step: its rollouts are in the checkpoint"
+    assert (tmp_path / "checkpoints" / ".step-00000015.partial").exists(), "the save that the kill cut short"
+    done, notes = trained(run, resume=True)
+    assert done.first_update == 12
+    assert "resuming from update 12" in notes[0]
+    assert runs.weights(tmp_path) == runs.weights(straight)
+    assert runs.timeless(tmp_path) == runs.timeless(straight)
+
+
+def test_a_run_that_is_there_is_not_begun_again_unasked(straight: Path, student: Path) -> None:
+    with pytest.raises(ConfigError, match=r"reached update 20: resume it with --resume"):
+        trained(runs.rewards(student, straight))
+
+
+def test_a_checkpoint_of_another_run_is_refused_by_what_differs(straight: Path, student: Path) -> None:
+    other = runs.rewards(student, straight, rewards={"trajectory": 0.0})
+    with pytest.raises(ConfigError, match=r"rewards\.trajectory was 0\.3 and is 0\.0"):
+        trained(other, resume=True)
+
+
+def test_a_model_of_another_vocabulary_is_refused(student: Path, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"trained on another world|was trained with another one"):
+        trained(runs.rewards(student, tmp_path, data={"world": {"seed": 5}}))
+
+
+def test_an_engine_that_dies_in_a_step_stops_the_run_which_then_goes_on(
+    straight: Path, student: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Gone from update 8 on: the state of update 8 is saved, and the run ends as if nothing had been."""
+    from context_agent.policies.engines.transformers import TransformersEngine
+
+    run = runs.rewards(student, tmp_path)
+    sample = TransformersEngine.generate
+
+    async def dying(self: Any, prompt: Any, **options: Any) -> Any:
+        if self.version == "8":
+            raise PolicyError("the server hung up")
+        return await sample(self, prompt, **options)
+
+    monkeypatch.setattr(TransformersEngine, "generate", dying)
+    with pytest.raises(PolicyError, match=r"step 4: none of its 8 .*hung up.*state of update 8 is saved.*--resume"):
+        trained(run)
+    monkeypatch.undo()
+    done, _ = trained(run, resume=True)
+    assert done.first_update == 8
+    assert runs.weights(tmp_path) == runs.weights(straight)
+    assert runs.timeless(tmp_path) == runs.timeless(straight)
+
+
+def test_a_disk_that_is_full_costs_a_checkpoint_and_not_the_run(
+    straight: Path, student: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The optimiser's file of update 9 is on a device that is always full."""
+    from context_agent.train.checkpoints import Checkpoints
+
+    opened = Checkpoints.open
+
+    def full(self: Checkpoints, step: int) -> Path:
+        place = opened(self, step)
+        if step == 9:
+            (place / "checkpoint-9").mkdir()
+            (place / "checkpoint-9" / "optimizer.pt").symlink_to("/dev/full")
+        return place
+
+    monkeypatch.setattr(Checkpoints, "open", full)
+    done, notes = trained(runs.rewards(student, tmp_path))
+    assert done.checkpoints_failed == 1
+    told = next(note for note in notes if "could not be written" in note)
+    assert "the checkpoint of step 9" in told
+    assert "the last whole one is of step 6. Training goes on" in told
+    assert runs.weights(tmp_path) == runs.weights(straight)
+    assert {path.name for path in (tmp_path / "checkpoints").iterdir()} == {"step-00000018", "step-00000020"}
+    assert [line["step"] for line in runs.timeless(tmp_path) if "checkpoints_failed" in line] == [10]
+
+
+def test_a_loss_that_is_no_number_is_not_learned_from(
+    student: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from context_agent.train.rl.trl_adapter import RowTrainer
+
+    compute = RowTrainer.compute_loss
+    monkeypatch.setattr(
+        RowTrainer, "compute_loss", lambda self, *given, **more: compute(self, *given, **more) * float("nan")
+    )
+    with pytest.raises(DataError, match=r"the loss of update \d+ is nan"):
+        trained(runs.rewards(student, tmp_path, loss={"kl": 0.0}))
+
+
+def test_a_judge_is_asked_and_told_and_its_replies_are_kept(student: Path, tmp_path: Path) -> None:
+    judged = {"model": "scripted", "questions": "all", "max_calls": 1_000, "uncalibrated": True, "retries": 0}
+    with serving("yes") as url:
+        run = runs.rewards(
+            student, tmp_path, rollouts={"steps": 2}, rewards={"judge": 0.5}, judge=judged | {"base_url": url}
+        )
+        _, notes = trained(run)
+    assert "the judge: it was never compared with gold (judge.uncalibrated)" in notes
+    first = next(line for line in runs.timeless(tmp_path) if line.get("judge/calls"))
+    assert (first["judge/absent"], first["episodes_unjudged"]) == (0, 0)
+    assert first["term/judge"] == pytest.approx(0.5 * first["judge/score"])
+    assert len((tmp_path / "judge" / "replies-0.jsonl").read_text().splitlines()) >= first["judge/calls"] > 0
+
+
+def test_a_judge_that_nothing_vouches_for_is_refused(student: Path, tmp_path: Path) -> None:
+    judged = {"model": "scripted", "questions": "all", "max_calls": 1}
+    with pytest.raises(ConfigError, match="this judge is not calibrated"):
+        trained(runs.rewards(student, tmp_path, rewards={"judge": 0.5}, judge=judged))

@@ -1,0 +1,150 @@
+"""A run whose episodes are sampled behind `/v1/completions`: what the server is sent, and what becomes of its versions.
+
+The server is a stand-in that speaks vLLM's interface and plays by the seed; no model is behind it.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from context_agent.errors import PolicyError
+from context_agent.train.config import DataConfig, WorldConfig
+from context_agent.train.data import environment_of, environment_texts
+from context_agent.train.demo.words import WordRenderer
+from tests.train import runs
+
+pytest.importorskip("trl")
+
+
+class Server(ThreadingHTTPServer):
+    """Loads adapters by name, and answers for those alone; `gone` names one that it refuses to load."""
+
+    def __init__(self, words: WordRenderer, titles: list[str]) -> None:
+        super().__init__(("127.0.0.1", 0), Handler)
+        self.words, self.titles, self.gone = words, titles, ""
+        self.loaded: set[str] = set()
+        self.asked: list[str] = []
+
+
+class Handler(BaseHTTPRequestHandler):
+    server: Server
+    protocol_version = "HTTP/1.1"
+
+    def do_POST(self) -> None:
+        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        match self.path:
+            case "/v1/load_lora_adapter" if body["lora_name"] == self.server.gone:
+                self._answer(500, {"error": "no room for adapters"})
+            case "/v1/load_lora_adapter":
+                assert (Path(body["lora_path"]) / "adapter_model.safetensors").is_file()
+                self.server.loaded.add(body["lora_name"])
+                self._answer(200, {})
+            case "/v1/unload_lora_adapter":
+                self.server.loaded.discard(body["lora_name"])
+                self._answer(200, {})
+            case _:
+                self._complete(body)
+
+    def _complete(self, body: dict[str, Any]) -> None:
+        if body["model"] not in self.server.loaded:
+            self._answer(404, {"error": f"no model {body['model']}"})
+            return
+        self.server.asked.append(body["model"])
+        ids = self._reply(body)[: body["max_tokens"]]
+        choice = {"token_ids": ids, "logprobs": {"token_logprobs": [-2.0] * len(ids)}, "finish_reason": "stop"}
+        self._answer(200, {"choices": [choice]})
+
+    def _reply(self, body: dict[str, Any]) -> list[int]:
+        """Searches for what the question names, in some episodes, and ranks it."""
+        words = self.server.words
+        spelled = words.decode(body["prompt"])
+        title = next(title for title in self.server.titles if title in spelled)
+        said = f"rank {title}" if spelled.count("<go>") > 1 else f"search {title}" if body["seed"] % 3 else "rank no"
+        return [*words.encode(said), *words.stop]
+
+    def _answer(self, status: int, data: dict[str, Any]) -> None:
+        text = json.dumps(data).encode()
+        self.send_response(status)
+        self.send_header("Content-Length", str(len(text)))
+        self.end_headers()
+        self.wfile.write(text)
+
+    def log_message(self, *_: object) -> None:
+        """Says nothing."""
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Server]:
+    world = environment_of(DataConfig(world=WorldConfig(**runs.WORLD)))
+    assert world is not None
+    titles = sorted((title.lower() for title in world.titles.values()), key=len, reverse=True)
+    made = Server(WordRenderer(environment_texts(world)), titles)
+    threading.Thread(target=made.serve_forever, daemon=True).start()
+    yield made
+    made.shutdown()
+
+
+def served(student: Path, out: Path, server: Server, **changes: Any) -> Any:
+    url = f"http://127.0.0.1:{server.server_port}/v1"
+    return runs.rewards(
+        student,
+        out,
+        model={"lora": {"rank": 4}},
+        engine={"kind": "vllm", "base_url": url, "timeout": 20.0},
+        rollouts={"steps": 3, "groups": 3},
+        evaluation={"every": 3},
+        **changes,
+    )
+
+
+def test_each_step_is_sampled_by_the_weights_it_begins_with(student: Path, tmp_path: Path, server: Server) -> None:
+    from context_agent.train.rl import loop
+
+    server.asked.clear()
+    loop.train(served(student, tmp_path, server), note=lambda _: None)
+    assert list(dict.fromkeys(server.asked)) == ["policy-0", "policy-2", "policy-4", "policy-6"]
+    assert server.loaded == {"policy-6"}
+    lines = runs.timeless(tmp_path)
+    assert [line["step"] for line in lines] == list(range(7))
+    assert all(line["episodes_aborted"] == 0 for line in lines if "episodes_aborted" in line)
+    assert max(line.get("grad_norm", 0) for line in lines) > 0
+    assert lines[-1]["dev/greedy/spoilt"] == 0
+    assert (tmp_path / "final" / "adapter_model.safetensors").is_file()
+
+
+def test_a_server_that_takes_no_weights_stops_the_run_which_then_goes_on(
+    student: Path, tmp_path: Path, server: Server
+) -> None:
+    from context_agent.train.rl import loop
+
+    run = served(student, tmp_path, server)
+    server.gone = "policy-4"
+    with pytest.raises(PolicyError, match=r"refused load_lora_adapter of policy-4.*state of update 4 is saved"):
+        loop.train(run, note=lambda _: None)
+    server.gone = ""
+    done = loop.train(run, resume=True, note=lambda _: None)
+    assert (done.first_update, done.updates) == (4, 6)
+    assert [line["step"] for line in runs.timeless(tmp_path)] == list(range(7))
+
+
+def test_a_server_is_asked_while_updates_are_made_and_never_for_weights_that_it_has_not(
+    student: Path, tmp_path: Path, server: Server
+) -> None:
+    """Calls are held back while one adapter takes the other's place, so none is lost."""
+    from context_agent.train.rl import loop
+
+    server.asked.clear()
+    loop.train(served(student, tmp_path, server, async_rollouts={"ahead": 1}), note=lambda _: None)
+    lines = runs.timeless(tmp_path)
+    assert [line["step"] for line in lines] == list(range(7))
+    assert all(line["episodes_aborted"] == 0 for line in lines if "episodes_aborted" in line)
+    assert 0 < max(line.get("staleness/max", 0) for line in lines) <= 3
+    assert all(line.get("rows_stale", 0) == 0 for line in lines)
+    assert server.loaded == {"policy-6"}

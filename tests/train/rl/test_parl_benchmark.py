@@ -1,0 +1,90 @@
+"""The program that shows PARL in training: its runs differ in the reward alone, and its verdict is the rule's."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from context_agent.train.config import ParlConfig
+from context_agent.train.rewards import RewardConfig
+
+PROGRAM = Path(__file__).parents[3] / "benchmarks" / "parl.py"
+if not PROGRAM.is_file():
+    pytest.skip("benchmarks live in the repository alone", allow_module_level=True)
+
+
+@pytest.fixture(scope="module")
+def parl() -> Any:
+    spec = importlib.util.spec_from_file_location("parl_benchmark", PROGRAM)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def run_of(*spawning: float) -> list[dict[str, Any]]:
+    """One seed's scores: whether each question's episode started sub-agents."""
+    rest = {"recall": 0.5, "critical_steps": 5, "searches": 1, "reward": 0.5, "finished": 1.0}
+    return [
+        {"question": str(n), "spawning": one, "searchers": 3 * one, "done": 2 * one, **rest}
+        for n, one in enumerate(spawning)
+    ]
+
+
+def test_the_arms_differ_in_their_reward_for_delegating_alone(parl: Any, tmp_path: Path) -> None:
+    runs = [parl.rewarded(tmp_path, arm, 0) for arm in parl.ARMS]
+    plain = [{**run.plain(), "out": "", "parl": {}, "rewards": {}} for run in runs]
+    assert all(one == plain[0] for one in plain)
+    assert [(run.parl.on, run.rewards == RewardConfig()) for run in runs] == [
+        (False, True),
+        (True, True),
+        (False, False),
+    ]
+    assert runs[0].parl == ParlConfig()
+    assert all(run.parl.at(parl.UNTIL) == run.parl.at(1.0) for run in runs)
+    demonstrations = parl.demonstrations(tmp_path)
+    assert {run.episodes.searchers for run in runs} == {f"{demonstrations.out}/final"}
+
+
+@pytest.mark.parametrize(
+    ("after", "gone"),
+    [
+        ([[0.0] * 40], True),
+        ([[0.0] * 40, [1.0] * 40], False),
+        ([[1.0] * 12 + [0.0] * 28], False),
+        ([[1.0] * 4 + [0.0] * 36], True),
+    ],
+)
+def test_an_arm_has_collapsed_below_half_of_what_was_taught_and_beyond_chance(
+    parl: Any, after: Sequence[Sequence[float]], gone: bool
+) -> None:
+    before = [run_of(*[0.0, 1.0, 1.0, 1.0] * 10)]
+    assert parl.collapsed([run_of(*one) for one in after], before * len(after)) is gone
+
+
+def test_figures_are_means_over_seeds_and_differences_of_the_same_questions(
+    parl: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked = {
+        "before": [run_of(1, 0, 1, 0), run_of(1, 1, 0, 0)],
+        "without": [run_of(0, 0, 0, 0), run_of(0, 0, 0, 0)],
+        "with": [run_of(1, 1, 1, 1), run_of(1, 1, 1, 0)],
+    }
+    found = parl.measured(asked)
+    assert (found["seeds"], found["questions"]) == ({"before": 2, "without": 2, "with": 2}, 4)
+    assert found["figures"]["before"]["spawning"]["mean"] == 0.5
+    assert found["against_without"]["with"]["spawning"]["mean"] == 0.875
+    assert found["collapsed"] == {"without": True, "with": False}
+    assert found["done"] == {"before": pytest.approx(2 / 3), "without": None, "with": pytest.approx(2 / 3)}
+    lines = [{"step": n, "spawning": float(n > 50)} for n in range(1, 101)]
+    trained = {"with": parl.tenths([[{"step": 0}, *lines], lines])}
+    assert trained["with"] == [0.0] * 5 + [1.0] * 5
+    parl.show({**found, "split": "dev", "minutes": {"demonstrations": 1.0}, "training": trained})
+    told = capsys.readouterr().out
+    assert "without r_parallel and r_finish: spawning less half" in told
+    assert told.count("no collapse") == 1

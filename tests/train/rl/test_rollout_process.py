@@ -1,0 +1,200 @@
+"""Episodes in a process of their own: those that this process would play, under new weights, and when it dies."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from context_agent.errors import ConfigError, PolicyError
+from context_agent.harness.trajectory import Trajectory
+from context_agent.policies.token_calls import calls
+
+torch = pytest.importorskip("torch", reason="needs the train extra (torch)")
+pytest.importorskip("trl", reason="needs the train extra (trl)")
+
+from context_agent._support.suggest import flat_settings  # noqa: E402
+from context_agent.policies.engines.transformers import TransformersEngine  # noqa: E402
+from context_agent.train.config import RunConfig  # noqa: E402
+from context_agent.train.data import build_agent, environment_of  # noqa: E402
+from context_agent.train.models import load_model  # noqa: E402
+from context_agent.train.rl.rollout_process import RolloutProcess  # noqa: E402
+from context_agent.train.rl.rollout_workers import LocalWorker, PausableEngine, RolloutWorker, RunningEpisode  # noqa: E402
+from context_agent.train.rl.rollouts import EpisodeRequest, EpisodeResult  # noqa: E402
+from tests.train import runs  # noqa: E402
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> RunConfig:
+    return runs.demonstrations(tmp_path_factory.mktemp("apart"))
+
+
+@pytest.fixture(scope="module")
+def asks(run: RunConfig) -> list[EpisodeRequest]:
+    world = environment_of(run.data)
+    assert world is not None
+    return [
+        EpisodeRequest(one, 7 + place, f"00000-0000-{place:03d}")
+        for place, one in enumerate(world.questions["train"][:3])
+    ]
+
+
+@pytest.fixture(scope="module")
+def apart(run: RunConfig) -> Iterator[RolloutProcess]:
+    player, model = RolloutProcess(run), load_model(run, environment_of(run.data)).model.eval()
+    player.hold(model, range(len(list(model.parameters()))))
+    yield player
+    player.close()
+    player.close()
+
+
+def other(run: RunConfig) -> Any:
+    """A model with other weights."""
+    model = load_model(run, environment_of(run.data)).model.eval()
+    with torch.no_grad():
+        for one in model.parameters():
+            one.mul_(1.3)
+    return model
+
+
+def here(run: RunConfig, model: Any, asks: list[EpisodeRequest]) -> list[tuple[EpisodeResult, RunningEpisode]]:
+    world = environment_of(run.data)
+    assert world is not None
+    engine = TransformersEngine(model, most=run.engine.batch, version="0")
+    turnstile = PausableEngine(engine)
+    with build_agent(run, world.corpus, turnstile, load_model(run, world).renderer, temperature=1.0) as agent:
+        try:
+            return asyncio.run(played(LocalWorker(agent, turnstile), asks))
+        finally:
+            engine.close()
+
+
+async def played(
+    player: RolloutWorker, asks: list[EpisodeRequest], known: Any = ()
+) -> list[tuple[EpisodeResult, RunningEpisode]]:
+    every = [RunningEpisode(recorded) for recorded in known or [()] * len(asks)]
+    player.resume()
+    ended = await asyncio.gather(*map(player.play, asks, every))
+    return list(zip(ended, every, strict=True))
+
+
+def sampled(ended: EpisodeResult) -> list[tuple[int, ...]]:
+    assert isinstance(ended, Trajectory)
+    return [call.output for call in calls(ended)]
+
+
+def test_what_it_plays(run: RunConfig, asks: list[EpisodeRequest], apart: RolloutProcess) -> None:
+    """The episodes of this process, by the seed; parked ones go on; and new weights sample from the next call on."""
+
+    async def course() -> tuple[
+        list[tuple[EpisodeResult, RunningEpisode]],
+        list[tuple[EpisodeResult, RunningEpisode]],
+        list[tuple[EpisodeResult, RunningEpisode]],
+    ]:
+        whole = await played(apart, asks)
+        await apart.pause()
+        waiting = asyncio.create_task(played_shut(apart, asks[0]))
+        await asyncio.sleep(0.3)
+        assert not waiting.done(), "no call goes through"
+        apart.put(other(run), "1")
+        apart.resume()
+        newer = [await waiting]
+        parked = await played(apart, asks[1:], [running.calls[:1] for _, running in whole[1:]])
+        return whole, newer, parked
+
+    whole, newer, parked = asyncio.run(course())
+    wanted = here(run, load_model(run, environment_of(run.data)).model.eval(), asks)
+    assert [sampled(ended) for ended, _ in whole] == [sampled(ended) for ended, _ in wanted]
+    for ended, running in whole:
+        assert [call.sample.ids for call in running.calls] == sampled(ended)
+        assert {call.sample.version for call in running.calls} == {"0"}
+    assert {call.sample.version for _, running in newer for call in running.calls} == {"1"}
+    ((fresh, _),) = here(run, other(run), asks[:1])
+    assert [sampled(ended) for ended, _ in newer] == [sampled(fresh)]
+    for (ended, running), (before, _) in zip(parked, whole[1:], strict=True):
+        assert sampled(ended)[:1] == sampled(before)[:1]
+        assert [call.sample.version for call in running.calls] == ["0"] + ["1"] * (len(running.calls) - 1)
+
+
+async def played_shut(player: RolloutWorker, ask: EpisodeRequest) -> tuple[EpisodeResult, RunningEpisode]:
+    running = RunningEpisode()
+    return await player.play(ask, running), running
+
+
+def test_who_waits_for_a_process_that_dies_is_told(run: RunConfig, asks: list[EpisodeRequest]) -> None:
+    player, model = RolloutProcess(run), load_model(run, environment_of(run.data)).model
+    with pytest.raises(PolicyError, match="holds no model"):
+        player.put(model, "1")
+    player.hold(model, [0])
+
+    async def killed() -> None:
+        # It is shut: the episode waits.
+        waiting = asyncio.create_task(player.play(asks[0], RunningEpisode()))
+        await asyncio.sleep(0.3)
+        assert player._staged is not None
+        assert player._staged.lock.acquire()
+        put = asyncio.create_task(asyncio.to_thread(player.put, model, "1"))
+        await asyncio.sleep(0.2)
+        os.kill(player._process.pid, signal.SIGKILL)
+        with pytest.raises(PolicyError, match=r"has ended \(exit code -9\)"):
+            await waiting
+        with pytest.raises(PolicyError, match="has ended"):
+            await put
+        with pytest.raises(PolicyError, match="has ended"):
+            await player.play(asks[0], RunningEpisode())
+
+    asyncio.run(killed())
+    player.close()
+
+
+def test_a_model_that_cannot_be_sent_is_refused(run: RunConfig) -> None:
+    model = load_model(run, environment_of(run.data)).model
+    model.forward = lambda *given, **more: None
+    with pytest.raises(ConfigError, match="A thread of this one can"):
+        RolloutProcess(run).hold(model)
+
+
+TRAINER = """
+import asyncio, os, signal, sys
+from context_agent.train import config
+from context_agent.train.data import environment_of
+from context_agent.train.models import load_model
+from context_agent.train.rl.rollout_process import RolloutProcess
+from context_agent.train.rl.rollout_workers import RunningEpisode
+from context_agent.train.rl.rollouts import EpisodeRequest
+
+async def dies(player, ask):
+    player._staged.lock.acquire()
+    player.resume()
+    playing = asyncio.create_task(player.play(ask, RunningEpisode()))
+    await asyncio.sleep(0.5)
+    print(playing.done(), flush=True)
+    os.kill(os.getpid(), signal.SIGKILL)
+
+if __name__ == "__main__":
+    run = config.read_run(sys.argv[1])
+    world = environment_of(run.data)
+    player = RolloutProcess(run)
+    player.hold(load_model(run, world).model.eval(), [0])
+    asyncio.run(dies(player, EpisodeRequest(world.questions["train"][0], 7, "00000-0000-000")))
+"""
+
+
+def test_it_ends_with_its_trainer_even_where_that_died_with_the_lock(run: RunConfig, tmp_path: Path) -> None:
+    program, file = tmp_path / "trainer.py", tmp_path / "run.toml"
+    program.write_text(TRAINER)
+    said = [f"{key} = {json.dumps(value)}" for key, value in flat_settings(run.plain()) if value is not None]
+    file.write_text("\n".join(said))
+    # Its standard output is the other process's as well: it is read to the end when both have ended.
+    command = [sys.executable, str(program), str(file)]
+    died = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    assert died.returncode == -signal.SIGKILL, died.stderr
+    assert died.stdout == "False\n", "the batch waits for the lock"

@@ -1,0 +1,111 @@
+"""What a server is told when weights change, against a server that keeps what it was told."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from context_agent.errors import ConfigError, PolicyError
+from context_agent.policies.engines.vllm import VllmEngine
+from context_agent.train.rl.rollouts import fresh_rows, row_age
+from context_agent.train.rl.weight_sync import AdapterSync
+from context_agent.train.rows import TrainingRow, WeightedRow
+
+
+class Model:
+    """Writes a file where adapters would be."""
+
+    peft_config = "an adapter's"
+
+    def save_pretrained(self, place: Path) -> None:
+        place.mkdir(parents=True)
+        (place / "adapter_model.safetensors").write_bytes(b"weights")
+
+
+def trainer(model: Any) -> Any:
+    accelerator = SimpleNamespace(unwrap_model=lambda one: one, is_main_process=True, wait_for_everyone=lambda: None)
+    return SimpleNamespace(accelerator=accelerator, model=model)
+
+
+@pytest.fixture
+def server() -> Iterator[ThreadingHTTPServer]:
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+            there = Path(body["lora_path"]).is_dir() if "lora_path" in body else None
+            self.server.told.append((self.path, body["lora_name"], there))  # type: ignore[attr-defined]
+            self.send_response(self.server.status)  # type: ignore[attr-defined]
+            self.end_headers()
+            self.wfile.write(b"Success")
+
+        def log_message(self, *_: object) -> None:
+            """Says nothing."""
+
+    made = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    made.told, made.status = [], 200  # type: ignore[attr-defined]
+    threading.Thread(target=made.serve_forever, daemon=True).start()
+    yield made
+    made.shutdown()
+
+
+def adapters(server: Any, folder: Path) -> tuple[AdapterSync, VllmEngine]:
+    url = f"http://127.0.0.1:{server.server_port}/v1"
+    engine = VllmEngine(url, "base", version="0")
+    return AdapterSync(engine, url, folder, "policy"), engine
+
+
+def test_each_version_is_loaded_under_its_own_name_and_the_last_one_taken_off(server: Any, tmp_path: Path) -> None:
+    weights, engine = adapters(server, tmp_path)
+    made = trainer(Model())
+    weights.attach(made)
+    weights.push(made, 0)
+    assert (engine.model, engine.version) == ("policy-0", "0")
+    weights.push(made, 4)
+    assert (engine.model, engine.version) == ("policy-4", "4")
+    assert server.told == [
+        ("/v1/load_lora_adapter", "policy-0", True),
+        ("/v1/load_lora_adapter", "policy-4", True),
+        ("/v1/unload_lora_adapter", "policy-0", None),
+    ]
+    assert [path.name for path in tmp_path.iterdir()] == ["policy-4"]
+
+
+def test_a_server_that_refuses_or_is_gone_is_told_of(server: Any, tmp_path: Path) -> None:
+    weights, engine = adapters(server, tmp_path)
+    server.status = 404
+    with pytest.raises(PolicyError, match=r"refused load_lora_adapter of policy-2: 404 .*VLLM_ALLOW_RUNTIME_LORA"):
+        weights.push(trainer(Model()), 2)
+    assert engine.version == "0", "what samples is still the old one"
+    server.shutdown()
+    server.server_close()
+    with pytest.raises(PolicyError, match="did not take new weights"):
+        weights.push(trainer(Model()), 3)
+
+
+def test_a_model_without_adapters_has_none_to_load(server: Any, tmp_path: Path) -> None:
+    weights, _ = adapters(server, tmp_path)
+    with pytest.raises(ConfigError, match=r"needs \[model\.lora\]"):
+        weights.attach(trainer(object()))
+
+
+def versions(*names: str) -> list[WeightedRow]:
+    return [WeightedRow(TrainingRow([1, 2], [0, 1], [0.0, -1.0], f"e{name}", "g", name), 1.0) for name in names]
+
+
+def test_rows_past_the_bound_are_left_out() -> None:
+    fresh = fresh_rows(versions("10", "7", "6", "0"), 10, 3)
+    assert [item.row.policy_version for item in fresh] == ["10", "7"]
+    assert row_age(versions("a-model")[0].row, 10) == 0
+
+
+def test_the_run_stops_if_no_row_is_fresh() -> None:
+    with pytest.raises(PolicyError, match="update 10: all 2 rows are more than 3 updates old, up to 9"):
+        fresh_rows(versions("1", "2"), 10, 3)
+    assert fresh_rows(versions(), 10, 3) == []

@@ -1,0 +1,85 @@
+"""How weights reach a copy that samples, and what is shared with it."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from context_agent.policies.engines.transformers import TransformersEngine
+from context_agent.train.rl.weight_sync import CombinedSync, CopySync, PausingSync
+
+torch = pytest.importorskip("torch")
+
+
+def trainer(model: Any) -> Any:
+    return SimpleNamespace(accelerator=SimpleNamespace(unwrap_model=lambda one: one), model=model)
+
+
+def test_what_is_trained_is_copied_at_a_push_and_the_rest_is_shared() -> None:
+    model = torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.Linear(2, 2))
+    model.config = SimpleNamespace(pad_token_id=0)
+    model[0].requires_grad_(requires_grad=False)
+    engine = TransformersEngine(model, name="small", version="0")
+    copied = CopySync(engine)
+    copied.attach(trainer(model))
+    assert engine.model is not model
+    assert engine.model[0].weight is model[0].weight
+    with torch.no_grad():
+        model[1].weight.add_(1.0)
+    assert not torch.equal(engine.model[1].weight, model[1].weight), "an update is not seen before it is pushed"
+    with engine.lock:
+        copied.push(trainer(model), 5)
+    assert engine.version == "0", "the batch at hand is not waited for, and goes on with the weights that it began with"
+    assert engine._renewed() == engine.version == "5"
+    assert torch.equal(engine.model[1].weight, model[1].weight)
+    assert not engine.model.training
+
+
+def test_an_update_is_handed_over_once_and_to_all() -> None:
+    told: list[tuple[str, int]] = []
+
+    class Place:
+        def __init__(self, name: str) -> None:
+            self.name = name
+
+        def attach(self, trainer: Any) -> None:
+            told.append((f"{self.name} begins", 0))
+
+        def before_update(self) -> None:
+            told.append((f"{self.name} before", 0))
+
+        def after_update(self) -> None:
+            told.append((f"{self.name} after", 0))
+
+        def push(self, trainer: Any, step: int) -> None:
+            told.append((self.name, step))
+
+    class Parking:
+        def between_turns(self, *, drain: bool) -> Any:
+            from contextlib import nullcontext
+
+            told.append(("parked", int(drain)))
+            return nullcontext()
+
+    parked = PausingSync(Place("server"), Parking(), drain=True)  # type: ignore[arg-type]
+    every = CombinedSync([Place("own"), parked])
+    every.attach(None)
+    every.before_update()
+    every.after_update()
+    every.push(None, 1)
+    every.push(None, 1)
+    assert told == [
+        ("own begins", 0),
+        ("server begins", 0),
+        ("own before", 0),
+        ("server before", 0),
+        ("own after", 0),
+        ("server after", 0),
+        ("own", 1),
+        ("parked", 1),
+        ("server", 1),
+        ("own", 1),
+    ]
+    assert parked.seconds > 0

@@ -1,0 +1,78 @@
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+
+from context_agent import MemoryCorpus, ScriptedPolicy, SearchAgent, Trajectory
+from context_agent.errors import DataError, PolicyError
+from context_agent.harness.episode import Limits
+from context_agent.questions import Question
+from context_agent.train.rewards import Ending, is_aborted, measure_outcome
+from tests.actions import call, prune, rank, rank_all, search
+
+ASKED = Question("q", "comets?", "SENTINEL-0005", ("d5", "d1"))
+
+
+def played(corpus: MemoryCorpus, actions: Sequence[object], limits: Limits | None = None) -> Trajectory:
+    agent = SearchAgent(corpus, ScriptedPolicy(actions), limits=limits)  # type: ignore[arg-type]
+    return agent.search("comets?", question_id="q").trajectories[0]
+
+
+def test_an_episode_in_figures(corpus: MemoryCorpus) -> None:
+    actions = [
+        search("entry 5", "entry 1", limit=3),
+        lambda view: prune("d5_0", next(b.id for b in view.blocks if b.document_id not in {"d1", "d5"})),
+        lambda view: prune(next(b.id for b in view.blocks if b.document_id != "d1")),
+        call("grep_corpus", pattern="("),
+        rank("d1", "d5"),
+    ]
+    found = measure_outcome(played(corpus, actions), ASKED)
+    assert found.ending is Ending.FINISHED
+    assert (found.precision, found.recall, found.seen) == (1.0, 0.5, 1.0)
+    assert found.answered is True
+    assert found.calls == (2, 1, 1, 1)
+    assert found.prunes == (0, 1, 1, 0)
+    assert found.queries == ("entry 5", "entry 1")
+    assert (found.pruned, found.pruned_gold, found.mistakes) == (3, 1, 1)
+
+
+def test_an_answer_that_nobody_knows_is_neither_found_nor_missed(corpus: MemoryCorpus) -> None:
+    trajectory = played(corpus, [search("entry 5", limit=1), rank_all])
+    assert measure_outcome(trajectory, Question("q", "?", "", ("d5",))).answered is None
+    assert measure_outcome(trajectory, Question("q", "?", "yes", ("d5",))).answered is None
+    assert measure_outcome(trajectory, Question("q", "?", "no such words", ("d5",))).answered is False
+
+
+def test_limits_cut_and_a_ranking_of_nothing_is_malformed(corpus: MemoryCorpus) -> None:
+    assert measure_outcome(played(corpus, [search("comets")] * 3, Limits(turns=2)), ASKED).ending is Ending.CUT
+    assert measure_outcome(played(corpus, [search("comets"), rank("nothing")]), ASKED).ending is Ending.MALFORMED
+
+
+def test_facts_are_found_by_any_of_their_chunks(corpus: MemoryCorpus) -> None:
+    trajectory = played(corpus, [search("entry 5", limit=1), rank_all])
+    asked = Question("q", "?", facts=(("d5_0", "d9_0"), ("d7_0",)))
+    assert measure_outcome(trajectory, asked).recall == 0.5
+
+
+def test_what_the_world_ended_has_no_reward(corpus: MemoryCorpus) -> None:
+    def fail(view: object) -> object:
+        raise PolicyError("the server is gone")
+
+    trajectory = played(corpus, [search("entry 5"), fail])
+    assert is_aborted(trajectory)
+    with pytest.raises(DataError, match="something other than its policy"):
+        measure_outcome(trajectory, ASKED)
+    with pytest.raises(DataError, match="no gold"):
+        measure_outcome(played(corpus, [search("entry 5"), rank_all]), Question("q", "?"))
+
+
+def test_without_gold_a_verdict_is_what_there_is(corpus: MemoryCorpus) -> None:
+    trajectory = played(corpus, [search("entry 5", limit=1), rank_all])
+    bare = Question("q", "?", "SENTINEL-0005")
+    found = measure_outcome(trajectory, bare, judged=0.5)
+    assert (found.golden, found.judged, found.precision, found.recall, found.seen) == (False, 0.5, 0.0, 0.0, 0.0)
+    assert found.answered is True
+    with pytest.raises(DataError, match="has no gold"):
+        measure_outcome(trajectory, bare)
+    assert measure_outcome(trajectory, ASKED, judged=0.0).golden

@@ -1,0 +1,128 @@
+"""Demonstrations from end to end: rows on disk, a model that learned them, and a run that goes on exactly."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from context_agent.errors import ConfigError, DataError
+from context_agent.train.rows import open_folder, read_parquet
+from tests.train import runs
+
+pytest.importorskip("trl")
+
+
+class Cut(Exception):
+    """Stands for a kill."""
+
+
+def trained(run: Any, **how: Any) -> tuple[Any, list[str]]:
+    from context_agent.train import sft
+
+    notes: list[str] = []
+    return sft.train(run, note=notes.append, **how), notes
+
+
+def test_the_lessons_are_rows_on_disk_and_are_learned(student: Path) -> None:
+    out = student.parent
+    folder = open_folder(out / "rows")
+    assert folder.rows == sum(1 for _ in read_parquet(folder.parquet)) > 300
+    assert folder.trained == sum(row.trained for row in read_parquet(folder.parquet))
+    losses = [line["loss"] for line in runs.timeless(out)]
+    assert sum(losses[-5:]) < 0.6 * sum(losses[:5])
+    assert {path.name for path in (out / "checkpoints").iterdir()} == {
+        f"step-{len(losses) // 20 * 20:08d}",
+        f"step-{len(losses):08d}",
+    }
+    assert (student / "model.safetensors").is_file()
+
+
+def test_ended_in_the_second_epoch_and_resumed_it_ends_with_the_same_bits(
+    student: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from context_agent.train.checkpoints import MetricsLog
+
+    add = MetricsLog.add
+
+    def cut(self: MetricsLog, step: int, metrics: Any) -> None:
+        add(self, step, metrics)
+        if step == 43:
+            raise Cut
+
+    monkeypatch.setattr(MetricsLog, "add", cut)
+    with pytest.raises(Cut):
+        trained(runs.demonstrations(tmp_path))
+    monkeypatch.undo()
+    done, notes = trained(runs.demonstrations(tmp_path), resume=True)
+    assert done.first_update == 40
+    assert "resuming from update 40" in notes[0]
+    assert runs.weights(tmp_path) == runs.weights(student.parent)
+    assert runs.timeless(tmp_path) == runs.timeless(student.parent)
+
+
+def test_adapters_alone_are_trained_where_they_are_asked_for(student: Path, tmp_path: Path) -> None:
+    """On attention and on the stacked experts; what is left is the adapters, which rewards can go on with."""
+    safetensors = pytest.importorskip("safetensors")
+    lora = {"rank": 4, "parameters": ["mlp.experts.gate_up_proj", "mlp.experts.down_proj"]}
+    small = {"demonstrations": 60, "epochs": 1}
+    changes = {"model": {"tiny": None, "name": str(student), "lora": lora}, "sft": small}
+    trained(runs.demonstrations(tmp_path, **changes))
+    with safetensors.safe_open(tmp_path / "final" / "adapter_model.safetensors", "pt") as file:
+        names = list(file.keys())
+    assert any("q_proj" in name for name in names)
+    assert any("experts" in name for name in names)
+    from context_agent.train.rl import loop
+
+    run = runs.rewards(
+        student,
+        tmp_path / "rl",
+        model={"adapter": str(tmp_path / "final")},
+        rollouts={"steps": 1, "substeps": 1},
+        evaluation={"every": 0},
+    )
+    done = loop.train(run, note=lambda _: None)
+    assert (Path(done.model) / "adapter_model.safetensors").is_file()
+
+
+def test_nothing_to_learn_from_is_told(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"the run file names no trajectories: set data\.trajectories"):
+        trained(real(tmp_path, None))
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(DataError, match="contains no trajectory"):
+        trained(real(tmp_path, str(tmp_path / "empty")))
+
+
+def test_trajectories_of_any_policy_are_learned_from_and_broken_ones_are_left_out(tmp_path: Path) -> None:
+    """The chat-like path: harmony, and a tiny model with a vocabulary of its own."""
+    from context_agent import MemoryCorpus, ScriptedPolicy, SearchAgent
+    from context_agent.types import Document
+    from tests.actions import rank_all, search
+
+    corpus = MemoryCorpus([Document("a", "Comets are made of ice.", "Comets")])
+    kept = tmp_path / "made" / "kept"
+    with SearchAgent(corpus, ScriptedPolicy([search("comets"), rank_all]), budget=8_192, trajectories=kept) as agent:
+        agent.search("what are comets made of?")
+    (kept / "broken.jsonl").write_text("{")
+    done, notes = trained(real(tmp_path, str(tmp_path / "made")))
+    assert done.updates == 1
+    assert any("broken.jsonl" in note for note in notes)
+    assert "1 trajectories could not be made into rows" in notes
+    long = real(tmp_path / "other", str(tmp_path / "made"), positions=512)
+    with pytest.raises(DataError, match="the model takes 512: make trajectories with a smaller window"):
+        trained(long)
+
+
+def real(out: Path, trajectories: str | None, *, positions: int = 8_192) -> Any:
+    from context_agent.train.config import parse_run
+
+    tiny = {"hidden": 32, "layers": 1, "positions": positions}
+    return parse_run(
+        {
+            "out": str(out / "run"),
+            "model": {"tiny": tiny, "dtype": "float32", "attention": "eager", "gradient_checkpointing": False},
+            "data": {} if trajectories is None else {"trajectories": trajectories},
+            "sft": {"epochs": 1},
+        }
+    )
