@@ -64,7 +64,7 @@ def milliseconds(work: Callable[[], object], repeats: int) -> list[float]:
 
 async def actions(policy: ChatPolicy, view: View, repeats: int) -> list[float]:
     """Wall time of each of `repeats` actions, in milliseconds, the connection being open."""
-    actor = policy.open(view.question, MemoryCorpus([Document("d", "d")]))
+    actor = policy.open(view.question, MemoryCorpus([Document("d", "d")]), profile=default())
     await actor.act(view)
     taken = []
     for _ in range(repeats):

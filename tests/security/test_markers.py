@@ -174,7 +174,7 @@ def test_no_marker_of_a_passage_reaches_a_chat_model(protocol) -> None:
     episode = Episode("comets?", hostile(), instructions=opening_text(default(), protocol))
     asyncio.run(episode.step(Action(calls=(ToolCall("search_corpus", {"query": "comets"}),))))
     blocks = [segment for segment in episode.view.segments if isinstance(segment, Block)]
-    body = messages(episode.view, protocol=protocol)[-1]["content"]
+    body = messages(episode.view, default(), tool_format=protocol)[-1]["content"]
     body = body.removeprefix("<tool_response>\n").removesuffix("</tool_response>")
     for marker in CONTROL:
         assert marker not in body

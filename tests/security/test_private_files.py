@@ -15,6 +15,7 @@ from context_agent.eval.records import open_run
 from context_agent.integrations.feedback import FeedbackLog, judgement
 from context_agent.synth_data.task import write_rows
 from tests.actions import search
+from tests.eval.sample_records import made_records
 
 
 @pytest.fixture(autouse=True)
@@ -44,8 +45,8 @@ def test_trajectories_and_judgements_are_private(corpus: MemoryCorpus, tmp_path:
 
 
 def test_the_records_of_an_evaluation_are_private(tmp_path: Path) -> None:
-    with open_run(tmp_path / "run", {"windows": [1]}, {}):
-        pass
+    with open_run(tmp_path / "run", {"windows": [1]}, {}) as log:
+        log.add(made_records(1, 1)[0])
     assert mode(tmp_path / "run") == 0o700
     assert mode(tmp_path / "run" / "run.json") == 0o600
     assert mode(tmp_path / "run" / "records.jsonl") == 0o600
