@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
+from context_agent._support.suggest import flat_settings
 from context_agent.errors import ConfigError
 from context_agent.profiles import default
 from context_agent.train.checkpoints import binding_differences, binding_settings, settings_digest
-from context_agent._support.suggest import flat_settings
 from context_agent.train.config import Loss, ParlForm, parse_run, read_run
 from context_agent.train.curriculum import CurriculumStage
 from context_agent.train.data import episode_profile
@@ -167,7 +167,9 @@ def test_what_decides_what_is_learned_is_in_the_digest_and_the_rest_is_not() -> 
 
 def test_all_of_a_run_binds_but_what_is_named_free() -> None:
     plain = parse_run(LEAST).plain()
-    free = {key.split(".")[0] for key, _ in flat_settings(plain)} - {key.split(".")[0] for key in binding_settings(plain)}
+    free = {key.split(".")[0] for key, _ in flat_settings(plain)} - {
+        key.split(".")[0] for key in binding_settings(plain)
+    }
     # A run without a judge: one that has one binds the model, the rubric and what else decides a verdict.
     assert free == {"out", "checkpoints", "evaluation", "logging", "expected", "judge"}
 
