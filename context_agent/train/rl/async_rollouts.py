@@ -250,7 +250,7 @@ class BackgroundRollouts:
             batch, self._records = self._records, []
             try:
                 await asyncio.to_thread(self._log.write, [record for record, _ in batch])
-            except DataError as error:
+            except Exception as error:  # noqa: BLE001 - raised in the trainer's thread
                 self._fail(error)
                 return
             for _, written in batch:

@@ -311,7 +311,7 @@ def test_a_full_disk_ends_the_wait_with_the_reason(looped: Any, monkeypatch: pyt
     with looped() as loop:
         loop.push(0)
 
-        def full(*_: Any) -> None:
+        def full(*_: Any, **__: Any) -> None:
             raise OSError(28, "No space left on device")
 
         monkeypatch.setattr(journal_module, "_write", full)

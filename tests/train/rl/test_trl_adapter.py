@@ -209,5 +209,5 @@ def test_accumulation_is_not_trl_s_business_here(tokenizer: Any, tmp_path: Path)
 
     args = grpo_arguments(Loss.CISPO, output_dir=str(tmp_path), use_cpu=True, bf16=False, report_to=[])
     args.gradient_accumulation_steps = 4
-    with pytest.raises(ConfigError, match="accumulated here"):
+    with pytest.raises(ConfigError, match="accumulates the rows itself"):
         RowTrainer(model(tokenizer), Fixed([]), args=args, tokenizer=tokenizer)
