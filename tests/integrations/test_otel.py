@@ -19,6 +19,7 @@ from opentelemetry.trace import SpanKind, StatusCode
 
 from context_agent import Action, Limits, MemoryCorpus, ScriptedPolicy, SearchAgent, ToolCall, View
 from context_agent.errors import CorpusError, EmbedderError, PolicyError
+from context_agent.harness.trajectory import EditApplied
 from context_agent.integrations.mcp_server import make_server
 from context_agent.integrations.otel import CAPTURE, Tracing, continued
 from context_agent.integrations.server.app import application
@@ -113,7 +114,7 @@ def test_an_edit_is_an_event_with_its_bill(
 ) -> None:
     with SearchAgent(corpus, ScriptedPolicy(STEPS), observers=[Tracing(provider=provider)]) as agent:
         result = agent.search("What of comets?")
-    edits = [event for event in result.trajectories[0].events if type(event).__name__ == "Edited"]
+    edits = [event for event in result.trajectories[0].events if isinstance(event, EditApplied)]
     (episode,) = named(exporter, "invoke_agent")
     assert [event.name for event in episode.events] == ["ctx1.edit", "ctx1.edit"]
     for event, edit in zip(episode.events, edits, strict=True):

@@ -60,7 +60,7 @@ def test_a_cut_file_is_read_up_to_the_cut(folder):
         (lambda rows: ['{"kind":"header","schema"'], "header"),
         (lambda rows: [json.dumps({**json.loads(rows[0]), "schema": 7}) + "\n", *rows[1:]], "schema 7"),
         (lambda rows: [rows[0], "{}\n", *rows[1:]], "line 2"),
-        (lambda rows: [rows[0], "[" * 100_000 + "\n", *rows[1:]], "not a valid trajectory"),
+        (lambda rows: [rows[0], "[" * 100_000 + "\n", *rows[1:]], "not a trajectory event"),
         (lambda rows: [json.dumps({**json.loads(rows[0]), "budget": None}) + "\n", *rows[1:]], "header"),
     ],
 )
