@@ -329,6 +329,6 @@ def test_what_is_misconfigured_ends_the_wait_too(looped: Any) -> None:
 
 def test_nothing_is_sampled_before_the_first_weights_have_come(looped: Any) -> None:
     with looped() as loop:
-        loop.background.offer(loop.source.asks(5))
+        loop.background.offer(loop.source._rollouts.draw(5))
         time.sleep(0.1)
         assert loop.engine.requests == []

@@ -115,7 +115,7 @@ def test_each_step_is_sampled_by_the_weights_it_begins_with(student: Path, tmp_p
     assert [line["step"] for line in lines] == list(range(7))
     assert all(line["episodes_aborted"] == 0 for line in lines if "episodes_aborted" in line)
     assert max(line.get("grad_norm", 0) for line in lines) > 0
-    assert lines[-1]["dev/greedy/spoilt"] == 0
+    assert lines[-1]["dev/greedy/aborted"] == 0
     assert (tmp_path / "final" / "adapter_model.safetensors").is_file()
 
 
