@@ -80,7 +80,8 @@ class AppendLog:
         """Replaces the log by these lines (see `encode_line`), all or nothing. Raises `DataError`."""
         self._close_file()
         try:
-            replace_file(self.path, b"".join(lines))
+            with replacing(self.path) as file:
+                _write(file, b"".join(lines), sync=False)
         except OSError as error:
             raise DataError(f"cannot write to {self.path}: {error.strerror or error}") from error
         self.size = sum(map(len, lines))
@@ -208,7 +209,7 @@ def _decode(line: bytes, checksum: bool) -> JsonObject | None:
     return record if isinstance(record, dict) else None
 
 
-def _write(file: BinaryIO, data: bytes, *, sync: bool) -> None:
+def _write(file: IO[bytes], data: bytes, *, sync: bool) -> None:
     rest = memoryview(data)
     while rest:
         rest = rest[file.write(rest) :]
