@@ -130,7 +130,7 @@ def test_stdout_carries_the_protocol_alone_and_the_end_of_stdin_ends_the_server(
     assert process.returncode == 0
     lines = [json.loads(one) for one in log.splitlines() if one.startswith('{"time"')]
     assert [one["outcome"] for one in lines if one["event"] == "call"] == ["refused"]
-    assert "noise tantivy" in log
+    assert "noise context_agent.retrieval" in log
     assert "noise mcp" in log
     assert '"tools/call read"' in log, "spans go to stderr, and the last ones are sent before the end"
 
