@@ -86,7 +86,9 @@ def bridge(
 def _open_sources(pairs: Sequence[str], embedder: str, collection: str, stack: ExitStack) -> list[BridgeSource]:
     """A source for each pair; indexes stay open until the stack ends."""
     if len(pairs) % 2:
-        raise click.UsageError(f"got {len(pairs)} arguments: each CORPUS needs its QUESTIONS.jsonl behind it")
+        raise click.UsageError(
+            f"got {len(pairs)} arguments: name them in pairs, each CORPUS followed by its QUESTIONS.jsonl"
+        )
     from context_agent.questions import load_questions
     from context_agent.train.bridge import BridgeSource
 
