@@ -287,7 +287,7 @@ def _ask(run: RunConfig, split: str) -> list[Score]:
     from context_agent.train.data import build_agent, environment_of
     from context_agent.train.models import load_model, subagent_engine
     from context_agent.train.rl.loop import open_sampler
-    from context_agent.train.rl.rollouts import EpisodeRequest, is_complete, play_episodes
+    from context_agent.train.rl.rollouts import RolloutRequest, is_complete, play_episodes
 
     world = environment_of(run.data)
     assert world is not None
@@ -298,7 +298,7 @@ def _ask(run: RunConfig, split: str) -> list[Score]:
         searchers = stack.enter_context(subagent_engine(run, loaded.tokenizer))
         agent = build_agent(run, world.corpus, engine, loaded.renderer, temperature=1.0, searchers=searchers)
         stack.enter_context(agent)
-        asks = [EpisodeRequest(one, run.seed * len(questions) + n, one.id) for n, one in enumerate(questions)]
+        asks = [RolloutRequest(one, run.seed * len(questions) + n, one.id) for n, one in enumerate(questions)]
         ended = asyncio.run(play_episodes(agent, asks, run.rollouts.concurrency))
     done = [one for one in ended if is_complete(one)]
     if len(done) < len(asks):

@@ -16,7 +16,7 @@ from context_agent.errors import ContextAgentError
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class AnswerRow:
     """A line of the file. `problem` says why it cannot be asked; `id` is the row's own, whatever its type."""
 
     line: int
@@ -29,7 +29,7 @@ class Row:
 class Answer:
     """What became of a row: a result, or an error."""
 
-    row: Row
+    row: AnswerRow
     result: SearchResult | None = None
     error: str | None = None
 
@@ -55,28 +55,34 @@ def failure(question: str, error: str, question_id: Any = None) -> dict[str, Any
     }
 
 
-def read_rows(lines: Iterable[bytes]) -> Iterator[Row]:
+def read_rows(lines: Iterable[bytes]) -> Iterator[AnswerRow]:
     """Rows of a JSONL file; a line that is no question becomes a row with a `problem`. Blank lines are skipped."""
     for number, line in enumerate(lines, start=1):
         if line.strip():
             yield _row(number, line)
 
 
-def _row(number: int, line: bytes) -> Row:
+def _row(number: int, line: bytes) -> AnswerRow:
     try:
         data = json.loads(line)
     except (ValueError, RecursionError) as error:
-        return Row(number, problem=f"line {number} is no valid JSON: {error}")
+        return AnswerRow(number, problem=f"line {number} is no valid JSON: {error}")
     if not isinstance(data, dict):
-        return Row(number, problem=f'line {number} should be an object like {{"id": "q1", "question": "…"}}')
+        return AnswerRow(number, problem=f'line {number} should be an object like {{"id": "q1", "question": "…"}}')
     question, row_id = data.get("question", data.get("query")), data.get("id", data.get("_id"))
     if not isinstance(question, str) or not question.strip():
-        return Row(number, id=row_id, problem=f'line {number} has no "question" with text in it')
-    return Row(number, question, row_id)
+        return AnswerRow(number, id=row_id, problem=f'line {number} has no "question" with text in it')
+    return AnswerRow(number, question, row_id)
 
 
 async def answer_all(
-    agent: SearchAgent, rows: Iterable[Row], done: Callable[[Answer], None], *, k: int, concurrency: int, ordered: bool
+    agent: SearchAgent,
+    rows: Iterable[AnswerRow],
+    done: Callable[[Answer], None],
+    *,
+    k: int,
+    concurrency: int,
+    ordered: bool,
 ) -> None:
     """Asks every row, at most `concurrency` at a time, and calls `done` with each answer. One failure stops nothing."""
     source = enumerate(rows)
@@ -104,7 +110,7 @@ async def answer_all(
         raise failed.exceptions[0] from None
 
 
-async def _ask(agent: SearchAgent, row: Row, k: int) -> Answer:
+async def _ask(agent: SearchAgent, row: AnswerRow, k: int) -> Answer:
     if row.problem is not None:
         return Answer(row, error=row.problem)
     try:

@@ -28,7 +28,7 @@ MARKS = {"ok": ("✓", "green"), "note": ("·", "dim"), "problem": ("✗", "red"
 
 
 @dataclass(frozen=True, slots=True)
-class Check:
+class InstallationCheck:
     """One finding. `status` is `ok`, `note` (worth knowing) or `problem` (exit code 1); `mend` says what helps."""
 
     name: str
@@ -61,7 +61,7 @@ def doctor(
     return 0 if healthy else 1
 
 
-def _show(check: Check) -> None:
+def _show(check: InstallationCheck) -> None:
     from rich.text import Text
 
     mark, colour = MARKS[check.status]
@@ -71,7 +71,7 @@ def _show(check: Check) -> None:
     console.stdout().print(line, soft_wrap=True)
 
 
-def _checks(index: options.IndexOptions, opening: options.OpenOptions) -> Iterator[Check]:
+def _checks(index: options.IndexOptions, opening: options.OpenOptions) -> Iterator[InstallationCheck]:
     yield _python()
     yield from _packages()
     yield from _extras()
@@ -79,7 +79,9 @@ def _checks(index: options.IndexOptions, opening: options.OpenOptions) -> Iterat
     yield _guarded("round trip", _round_trip)
     explicit = index.url is not None or (index.path is not None and index.path.exists())
     if not explicit and index.path == options.FOLDER:
-        yield Check("index", "note", f"none in {index.path}", "name one with --path or --url to have it checked")
+        yield InstallationCheck(
+            "index", "note", f"none in {index.path}", "name one with --path or --url to have it checked"
+        )
         return
     if index.path is not None and index.path.exists():
         yield _disk(index.path)
@@ -87,7 +89,7 @@ def _checks(index: options.IndexOptions, opening: options.OpenOptions) -> Iterat
     yield _guarded("index", lambda: _index(index, opening))
 
 
-def _served(server: options.ServerOptions) -> Iterator[Check]:
+def _served(server: options.ServerOptions) -> Iterator[InstallationCheck]:
     """What there is to say of the model server, where one is named."""
     from context_agent.policies.factory import from_environment
 
@@ -107,19 +109,19 @@ def _served(server: options.ServerOptions) -> Iterator[Check]:
         probe=server.probe_context,
     )
     statuses = {"ok": "ok", "warn": "note", "fail": "problem"}
-    yield from (Check(check.name, statuses[check.status], check.seen, check.mend) for check in found)
+    yield from (InstallationCheck(check.name, statuses[check.status], check.seen, check.mend) for check in found)
 
 
-def _guarded(name: str, check: Callable[[], Check]) -> Check:
+def _guarded(name: str, check: Callable[[], InstallationCheck]) -> InstallationCheck:
     """What a check finds; whatever it raises is a finding too."""
     try:
         return check()
     except Exception as error:  # noqa: BLE001 (a doctor reports what is broken, however it breaks)
-        return Check(name, "problem", f"{error}" or type(error).__name__)
+        return InstallationCheck(name, "problem", f"{error}" or type(error).__name__)
 
 
-def _python() -> Check:
-    return Check("python", "ok", f"{platform.python_version()} on {platform.system()} {platform.machine()}")
+def _python() -> InstallationCheck:
+    return InstallationCheck("python", "ok", f"{platform.python_version()} on {platform.system()} {platform.machine()}")
 
 
 def _requirements() -> Iterator[tuple[str, str | None]]:
@@ -138,37 +140,43 @@ def _version(distribution: str) -> str | None:
         return None
 
 
-def _packages() -> Iterator[Check]:
+def _packages() -> Iterator[InstallationCheck]:
     names = [DISTRIBUTION, *(name for name, extra in _requirements() if extra is None)]
     versions = {name: _version(name) for name in names}
     missing = [name for name, version in versions.items() if version is None]
     if missing:
-        yield Check("packages", "problem", f"missing: {', '.join(missing)}", f"pip install {DISTRIBUTION}")
-    yield Check("packages", "ok", ", ".join(f"{name} {version}" for name, version in versions.items() if version))
+        yield InstallationCheck("packages", "problem", f"missing: {', '.join(missing)}", f"pip install {DISTRIBUTION}")
+    yield InstallationCheck(
+        "packages", "ok", ", ".join(f"{name} {version}" for name, version in versions.items() if version)
+    )
 
 
-def _extras() -> Iterator[Check]:
+def _extras() -> Iterator[InstallationCheck]:
     extras: dict[str, list[str]] = {}
     for name, extra in _requirements():
         if extra is not None and name != DISTRIBUTION:
             extras.setdefault(extra, []).append(name)
     whole = [extra for extra, names in extras.items() if all(map(_version, names))]
     absent = [extra for extra in extras if extra not in whole]
-    yield Check(
+    yield InstallationCheck(
         "extras", "note", f"installed: {', '.join(whole) or 'none'}; not installed: {', '.join(absent) or 'none'}"
     )
 
 
-def _weights() -> Iterator[Check]:
+def _weights() -> Iterator[InstallationCheck]:
     shipped = sorted(Path(str(files("context_agent"))).rglob("*.safetensors"))
     if not shipped:
-        yield Check("weights", "problem", "no weights in the package", f"pip install --force-reinstall {DISTRIBUTION}")
+        yield InstallationCheck(
+            "weights", "problem", "no weights in the package", f"pip install --force-reinstall {DISTRIBUTION}"
+        )
     for path in shipped:
         digest = hashlib.sha256(path.read_bytes()).hexdigest()
-        yield Check("weights", "ok", f"{path.name} sha256 {digest[:16]} ({path.stat().st_size / 1e6:.1f} MB)")
+        yield InstallationCheck(
+            "weights", "ok", f"{path.name} sha256 {digest[:16]} ({path.stat().st_size / 1e6:.1f} MB)"
+        )
 
 
-def _round_trip() -> Check:
+def _round_trip() -> InstallationCheck:
     """Asks the embedded policy over a few passages in memory: embedding, BM25, episode and ranking all take part."""
     from context_agent.agent import SearchAgent
     from context_agent.cli.demo import documents, questions
@@ -180,17 +188,21 @@ def _round_trip() -> Check:
         result = agent.search(question.question)
     seconds = time.perf_counter() - started
     if question.gold[0] not in {document.id for document in result.documents}:
-        return Check("round trip", "problem", f"the search of the bundled passages missed {question.gold[0]!r}")
-    return Check("round trip", "ok", f"{result.turns} turns over the bundled passages in {seconds:.1f} s")
+        return InstallationCheck(
+            "round trip", "problem", f"the search of the bundled passages missed {question.gold[0]!r}"
+        )
+    return InstallationCheck("round trip", "ok", f"{result.turns} turns over the bundled passages in {seconds:.1f} s")
 
 
-def _disk(folder: Path) -> Check:
+def _disk(folder: Path) -> InstallationCheck:
     free = shutil.disk_usage(folder).free
     mend = "" if free >= LEAST_FREE else "make room before indexing more"
-    return Check("disk", "ok" if free >= LEAST_FREE else "problem", f"{free / 1e9:.1f} GB free at {folder}", mend)
+    return InstallationCheck(
+        "disk", "ok" if free >= LEAST_FREE else "problem", f"{free / 1e9:.1f} GB free at {folder}", mend
+    )
 
 
-def _lock(folder: Path) -> Check:
+def _lock(folder: Path) -> InstallationCheck:
     """Whether a process is indexing into the folder just now."""
     from filelock import FileLock, Timeout
 
@@ -198,15 +210,17 @@ def _lock(folder: Path) -> Check:
 
     file = folder / OWN_FOLDER / "writer.lock"
     if not file.exists():
-        return Check("lock", "ok", "free")
+        return InstallationCheck("lock", "ok", "free")
     try:
         with FileLock(file, timeout=0):
-            return Check("lock", "ok", "free")
+            return InstallationCheck("lock", "ok", "free")
     except Timeout:
-        return Check("lock", "note", "another process is indexing into it; searches see the last complete state")
+        return InstallationCheck(
+            "lock", "note", "another process is indexing into it; searches see the last complete state"
+        )
 
 
-def _index(index: options.IndexOptions, opening: options.OpenOptions) -> Check:
+def _index(index: options.IndexOptions, opening: options.OpenOptions) -> InstallationCheck:
     """Opens the index, and searches it for words of one of its own chunks."""
     started = time.perf_counter()
     with options.open_corpus(index, opening) as corpus:
@@ -219,9 +233,9 @@ def _index(index: options.IndexOptions, opening: options.OpenOptions) -> Check:
         seconds = time.perf_counter() - started
         detail = f"{corpus.name}: {corpus.count():,} chunks by {corpus.embedder.name}, searched in {seconds:.1f} s"
     if chunk.id not in found:
-        return Check("index", "problem", f"{detail}; a chunk was not found by its own words", "index again")
+        return InstallationCheck("index", "problem", f"{detail}; a chunk was not found by its own words", "index again")
     if idle:
-        return Check(
+        return InstallationCheck(
             "index", "problem", f"{detail}; useless and switched off: {', '.join(idle)}", "name the right embedder"
         )
-    return Check("index", "ok", detail)
+    return InstallationCheck("index", "ok", detail)

@@ -128,11 +128,11 @@ def add_documents(
 ) -> IndexReport:
     """Indexes documents, with a progress bar on a terminal."""
     from context_agent.retrieval.embedders import load_embedder
-    from context_agent.retrieval.index import Progress, index_documents
+    from context_agent.retrieval.index import IndexProgress, index_documents
 
     with console.progress("Indexing", "documents") as advance:
 
-        def show(progress: Progress) -> None:
+        def show(progress: IndexProgress) -> None:
             advance(progress.documents, None)
 
         return index_documents(

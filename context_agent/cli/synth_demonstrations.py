@@ -356,10 +356,10 @@ def replay_check(
 
 def keep_same(out: Path, checked: Sequence[ReplayResult], report: dict[str, Any]) -> None:
     """Copies the episodes without differences to a folder to train on; lists the others as dropped."""
-    from context_agent.synth_data.demonstrations.replay_check import TrajectoryRow, write_selection
+    from context_agent.synth_data.demonstrations.replay_check import ReplayRow, write_selection
 
     rows = [
-        (TrajectoryRow(result.path, {**result.to_json(), "file": result.path.name}), result.difference is None)
+        (ReplayRow(result.path, {**result.to_json(), "file": result.path.name}), result.difference is None)
         for result in checked
     ]
     write_selection(out, [row for row, same in rows if same], [row for row, same in rows if not same], report)

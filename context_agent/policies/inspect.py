@@ -45,7 +45,7 @@ TRY_LENGTH = "--probe-context tries it with one prompt of that length"
 
 
 @dataclass(frozen=True, slots=True)
-class Check:
+class ServerCheck:
     """One finding: what was seen, and how to mend it where it is not ok."""
 
     name: str
@@ -63,7 +63,7 @@ def inspect_server(
     tokens: bool = False,
     probe: bool = False,
     timeout: float = 120.0,
-) -> list[Check]:
+) -> list[ServerCheck]:
     """The findings, in order; the first that makes the rest pointless is the last. Raises `ConfigError` for a bad URL.
 
     Without a model the server's first is taken. `tokens` also checks what `TokenPolicy` needs. Not for use inside a
@@ -71,7 +71,7 @@ def inspect_server(
     """
     endpoint = Endpoint(policy_address(base_url), api_key_env=api_key_env, timeout=timeout, retries=1)
 
-    async def gather() -> list[Check]:
+    async def gather() -> list[ServerCheck]:
         return [check async for check in _checks(endpoint, model, window, tokens, probe)]
 
     return asyncio.run(gather())
@@ -79,14 +79,14 @@ def inspect_server(
 
 async def _checks(
     endpoint: Endpoint, model: str | None, window: int, tokens: bool, probe: bool
-) -> AsyncIterator[Check]:
+) -> AsyncIterator[ServerCheck]:
     reached, rows = await _reach(endpoint)
     yield reached
     if reached.status == "fail":
         return
     named = model or next(iter(rows), "")
     if not named:
-        yield Check("model", "fail", "none named, and the server lists none", "name one with --model")
+        yield ServerCheck("model", "fail", "none named, and the server lists none", "name one with --model")
         return
     tools = await _tools(endpoint, named)
     yield _present(named, list(rows), tools)
@@ -97,36 +97,40 @@ async def _checks(
         yield await _token_ids(endpoint, named)
 
 
-async def _reach(endpoint: Endpoint) -> tuple[Check, dict[str, Mapping[str, Any]]]:
+async def _reach(endpoint: Endpoint) -> tuple[ServerCheck, dict[str, Mapping[str, Any]]]:
     """Whether it answers, and its models by id."""
     started = time.perf_counter()
     try:
         body = await endpoint.get("/models")
     except Refusal as refusal:
         if refusal.status in (401, 403):
-            return Check("server", "fail", refusals.key_words(refusal, endpoint.api_key_env), "set the key"), {}
+            return ServerCheck("server", "fail", refusals.key_words(refusal, endpoint.api_key_env), "set the key"), {}
         mend = "a wrong path? most addresses end in /v1"
-        return Check("server", "warn", f"{endpoint.base_url} does not list its models: {refusal.message}", mend), {}
+        return ServerCheck(
+            "server", "warn", f"{endpoint.base_url} does not list its models: {refusal.message}", mend
+        ), {}
     except PolicyError as error:
-        return Check("server", "fail", str(error), "start the server, or name another with --base-url"), {}
+        return ServerCheck("server", "fail", str(error), "start the server, or name another with --base-url"), {}
     rows = refusals.listed_models(body)
     seconds = time.perf_counter() - started
-    return Check("server", "ok", f"{endpoint.base_url} answers in {seconds * 1000:.0f} ms, {len(rows)} models"), rows
+    return ServerCheck(
+        "server", "ok", f"{endpoint.base_url} answers in {seconds * 1000:.0f} ms, {len(rows)} models"
+    ), rows
 
 
-def _present(model: str, known: list[str], tools: Check) -> Check:
+def _present(model: str, known: list[str], tools: ServerCheck) -> ServerCheck:
     if model in known:
-        return Check("model", "ok", model)
+        return ServerCheck("model", "ok", model)
     if not known and tools.status != "fail":
-        return Check("model", "ok", f"{model} (the server lists no models)")
+        return ServerCheck("model", "ok", f"{model} (the server lists no models)")
     words = refusals.model_words(model, known)
     mend = "name it as the server lists it"
     if tools.status != "fail":
-        return Check("model", "warn", f"{words}; it answered all the same", mend)
-    return Check("model", "fail", words, mend)
+        return ServerCheck("model", "warn", f"{words}; it answered all the same", mend)
+    return ServerCheck("model", "fail", words, mend)
 
 
-async def _tools(endpoint: Endpoint, model: str) -> Check:
+async def _tools(endpoint: Endpoint, model: str) -> ServerCheck:
     """Whether the model calls a tool when told to, and the server understands the call."""
     body = {"model": model, "messages": [{"role": "user", "content": ASK}], "max_tokens": 512, "tools": [TOOL]}
     started = time.perf_counter()
@@ -135,24 +139,26 @@ async def _tools(endpoint: Endpoint, model: str) -> Check:
     except Refusal as refusal:
         plain = await _plain_reply(endpoint, model)
         if plain is None:
-            return Check("chat", "fail", str(refusal), "see the server's log")
-        return Check("tools", "warn", f"refused with tools, answers without: {refusal.message}", SERVE_TOOLS)
+            return ServerCheck("chat", "fail", str(refusal), "see the server's log")
+        return ServerCheck("tools", "warn", f"refused with tools, answers without: {refusal.message}", SERVE_TOOLS)
     except PolicyError as error:
-        return Check("chat", "fail", str(error), "see the server's log; a slow one wants a longer timeout")
+        return ServerCheck("chat", "fail", str(error), "see the server's log; a slow one wants a longer timeout")
     seconds = f"in {time.perf_counter() - started:.1f} s"
     return _judged(reply, seconds)
 
 
-def _judged(reply: Reply, seconds: str) -> Check:
+def _judged(reply: Reply, seconds: str) -> ServerCheck:
     thoughts = f"; reasoning in {reply.reasoning_field!r}" if reply.reasoning_field else ""
     if reply.calls:
         call = reply.calls[0]
         raw = isinstance(call.arguments, str)
         said = call.arguments if isinstance(call.arguments, str) else compact(call.arguments)
         status: Status = "warn" if raw else "ok"
-        return Check("tools", status, f"called {call.name} {said[:80]} {seconds}{thoughts}", SERVE_TOOLS if raw else "")
+        return ServerCheck(
+            "tools", status, f"called {call.name} {said[:80]} {seconds}{thoughts}", SERVE_TOOLS if raw else ""
+        )
     said = reply.text[:80] or ("only reasoning" if reply.reasoning else "nothing")
-    return Check("tools", "warn", f"no tool call {seconds}; the model said: {said}{thoughts}", SERVE_TOOLS)
+    return ServerCheck("tools", "warn", f"no tool call {seconds}; the model said: {said}{thoughts}", SERVE_TOOLS)
 
 
 async def _plain_reply(endpoint: Endpoint, model: str) -> Reply | None:
@@ -163,17 +169,19 @@ async def _plain_reply(endpoint: Endpoint, model: str) -> Reply | None:
         return None
 
 
-async def _context(endpoint: Endpoint, model: str, row: Mapping[str, Any], window: int, probe: bool) -> Check:
+async def _context(endpoint: Endpoint, model: str, row: Mapping[str, Any], window: int, probe: bool) -> ServerCheck:
     """Whether the served context holds the window: as the server tells it, else by a prompt of that length."""
     length = _told(row) or await _told_elsewhere(endpoint, model)
     if length is None and not probe:
-        return Check("context", "warn", f"the server does not tell its length; the window is {window:,}", TRY_LENGTH)
+        return ServerCheck(
+            "context", "warn", f"the server does not tell its length; the window is {window:,}", TRY_LENGTH
+        )
     if length is None:
         return await _probe(endpoint, model, window)
     if length >= window:
-        return Check("context", "ok", f"{length:,} tokens for a window of {window:,}")
+        return ServerCheck("context", "ok", f"{length:,} tokens for a window of {window:,}")
     mend = f"--window {length}, or serve the model with a longer context"
-    return Check("context", "fail", f"{length:,} tokens, fewer than the window of {window:,}", mend)
+    return ServerCheck("context", "fail", f"{length:,} tokens, fewer than the window of {window:,}", mend)
 
 
 def _told(row: Mapping[str, Any]) -> int | None:
@@ -200,44 +208,44 @@ async def _told_elsewhere(endpoint: Endpoint, model: str) -> int | None:
     return None
 
 
-async def _probe(endpoint: Endpoint, model: str, window: int) -> Check:
+async def _probe(endpoint: Endpoint, model: str, window: int) -> ServerCheck:
     words = int(window * PROBED_SHARE)
     body = {"model": model, "messages": [{"role": "user", "content": "a " * words}], "max_tokens": 1}
     try:
         reply = await endpoint.post("/chat/completions", body, partial(read_reply, request=body))
     except Refusal as refusal:
-        return Check(
+        return ServerCheck(
             "context", "fail", refusals.context_words(refusal, window), "a smaller --window, or a longer context"
         )
     except PolicyError as error:
-        return Check(
+        return ServerCheck(
             "context", "warn", f"not told, and a prompt of {words:,} words gave: {error}", "try a smaller --window"
         )
     counted = reply.usage.get("prompt_tokens")
     if counted is None:
-        return Check("context", "warn", f"took a prompt of {words:,} words, and counted no tokens", "")
+        return ServerCheck("context", "warn", f"took a prompt of {words:,} words, and counted no tokens", "")
     if counted < words * 0.9:
         mend = f"--window {counted}, or serve a longer context (Ollama: num_ctx; it cuts prompts and says nothing)"
-        return Check("context", "fail", f"a prompt of {words:,} words was cut to {counted:,} tokens", mend)
-    return Check("context", "ok", f"took a prompt of {counted:,} tokens for a window of {window:,}")
+        return ServerCheck("context", "fail", f"a prompt of {words:,} words was cut to {counted:,} tokens", mend)
+    return ServerCheck("context", "ok", f"took a prompt of {counted:,} tokens for a window of {window:,}")
 
 
-async def _token_ids(endpoint: Endpoint, model: str) -> Check:
+async def _token_ids(endpoint: Endpoint, model: str) -> ServerCheck:
     """Whether `/completions` takes token ids and gives back ids and log-probabilities."""
     body = {"model": model, "prompt": [1, 2, 3], "max_tokens": 1, "logprobs": 1, "return_token_ids": True}
     mend = "the token path needs vLLM 0.10.2 or later, or the transformers engine; the chat policy does without"
     try:
         choice = await endpoint.post("/completions", body, _first_choice)
     except PolicyError as error:
-        return Check("token ids", "fail", str(error), mend)
+        return ServerCheck("token ids", "fail", str(error), mend)
     logprobs = choice.get("logprobs")
     has_logprobs = isinstance(logprobs, dict) and bool(logprobs.get("token_logprobs"))
     missing = [
         name for name, there in (("ids", bool(choice.get("token_ids"))), ("logprobs", has_logprobs)) if not there
     ]
     if missing:
-        return Check("token ids", "fail", f"/completions returned no {' and no '.join(missing)}", mend)
-    return Check("token ids", "ok", "/completions takes ids, and returns ids and logprobs")
+        return ServerCheck("token ids", "fail", f"/completions returned no {' and no '.join(missing)}", mend)
+    return ServerCheck("token ids", "ok", "/completions takes ids, and returns ids and logprobs")
 
 
 def _first_choice(events: Events) -> Mapping[str, Any]:

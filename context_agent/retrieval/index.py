@@ -48,7 +48,7 @@ from context_agent.retrieval.metadata import check_document
 from context_agent.retrieval.publication import Publication, publish
 from context_agent.retrieval.readers import ClientReader, Reader, SnapshotReader
 from context_agent.retrieval.repair import UNFINISHED, mend
-from context_agent.retrieval.snapshot import Indexed, Row, Snapshot, SnapshotWriter
+from context_agent.retrieval.snapshot import Indexed, Snapshot, SnapshotRow, SnapshotWriter
 from context_agent.retrieval.store import (
     OWN_FOLDER,
     Place,
@@ -75,7 +75,7 @@ DOCUMENTS = "documents"
 
 
 @dataclass(frozen=True, slots=True)
-class Progress:
+class IndexProgress:
     """How far a run is: documents looked at, chunks found new, chunks stored."""
 
     documents: int
@@ -114,7 +114,7 @@ def index_documents(
     counter: TokenCounter | None = None,
     remove_missing: bool = False,
     calibration: bool = True,
-    progress: Callable[[Progress], None] | None = None,
+    progress: Callable[[IndexProgress], None] | None = None,
     batch_size: int = BATCH,
     headers: dict[str, str] | None = None,
     tenant: str | None = None,
@@ -173,7 +173,7 @@ class _Run:
         embedder: Embedder,
         chunking: Chunking,
         counter: TokenCounter,
-        progress: Callable[[Progress], None] | None,
+        progress: Callable[[IndexProgress], None] | None,
         batch_size: int,
     ) -> None:
         manifest = read_manifest(collection)
@@ -222,7 +222,7 @@ class _Run:
         elif record_id(f"{document.id}_0", digest) not in self.written:
             self._add(document, digest)
         if self.progress is not None and len(self.seen) % 256 == 0:
-            self.progress(Progress(len(self.seen), len(self.written), self.writer.stored))
+            self.progress(IndexProgress(len(self.seen), len(self.written), self.writer.stored))
 
     def _add(self, document: Document, digest: str) -> None:
         began = time.monotonic()
@@ -238,7 +238,7 @@ class _Run:
         kind = "empty" if not entries else "replaced" if document.id in self.digests else "added"
         self.counts[kind] += 1
         for entry in entries:
-            row = Row(entry.record, entry.chunk.id, document.id)
+            row = SnapshotRow(entry.record, entry.chunk.id, document.id)
             self.fresh.add(Indexed(row, entry.chunk.title, entry.chunk.text, metadata_of(entry)))
             self.written.add(entry.record)
             if entry.record in self.left_over:
@@ -340,7 +340,7 @@ class _Run:
 
     def _report(self, revision: int, chunks: int) -> IndexReport:
         if self.progress is not None:
-            self.progress(Progress(len(self.seen), len(self.written), self.writer.stored))
+            self.progress(IndexProgress(len(self.seen), len(self.written), self.writer.stored))
         return IndexReport(
             collection=self.collection.name,
             revision=revision,

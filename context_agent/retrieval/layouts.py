@@ -30,7 +30,7 @@ from context_agent.retrieval.grep import encode
 from context_agent.retrieval.local import StoredCollection
 from context_agent.retrieval.manifest import Manifest, entry_of, live, metadata_of
 from context_agent.retrieval.publication import published
-from context_agent.retrieval.snapshot import Indexed, Row, Snapshot, SnapshotWriter
+from context_agent.retrieval.snapshot import Indexed, Snapshot, SnapshotRow, SnapshotWriter
 from context_agent.retrieval.store import PAGE, all_ids, pages
 from context_agent.tokens import HarmonyCounter, TokenCounter
 from context_agent.types import Chunk
@@ -107,7 +107,7 @@ class OwnLayout:
             for record, text, metadata in zip(page["ids"], page["documents"], page["metadatas"], strict=True)
         )
         for entry in live([entry for entry in entries if entry], self.manifest.revision):
-            row = Row(entry.record, entry.chunk.id, entry.chunk.document_id)
+            row = SnapshotRow(entry.record, entry.chunk.id, entry.chunk.document_id)
             writer.add(Indexed(row, entry.chunk.title, entry.chunk.text, metadata_of(entry)))
 
 
@@ -226,7 +226,7 @@ class ForeignLayout:
         # A record without text keeps its (empty) row, so that rows can be compared with the collection's count.
         for record, text, stored in zip(page["ids"], page["documents"], page["metadatas"], strict=True):
             metadata = stored or {}
-            row = Row(record, record, self._document(record, metadata))
+            row = SnapshotRow(record, record, self._document(record, metadata))
             yield Indexed(row, self._title(metadata), self._text(text, metadata), metadata)
 
     def _text(self, text: str | None, metadata: Mapping[str, Any]) -> str:

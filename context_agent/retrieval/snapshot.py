@@ -43,7 +43,7 @@ _BLOCK = 8_192
 """Vectors copied at once."""
 
 
-class Row(NamedTuple):
+class SnapshotRow(NamedTuple):
     """One chunk of a snapshot."""
 
     record: str
@@ -54,7 +54,7 @@ class Row(NamedTuple):
 class Indexed(NamedTuple):
     """What a snapshot stores of one record. `metadata` is the record's own, as the store holds it."""
 
-    row: Row
+    row: SnapshotRow
     title: str
     text: str
     metadata: Mapping[str, Any]
@@ -65,7 +65,7 @@ class Snapshot:
     """A complete state. Reads are thread-safe. `metadata` and `vectors` are None in the lexical half."""
 
     folder: Path
-    rows: list[Row]
+    rows: list[SnapshotRow]
     table: TextTable
     bm25: Bm25Index
     metadata: TextTable | None = None
@@ -169,7 +169,7 @@ class SnapshotWriter:
         if base is not None:
             _link_files(base.folder / "bm25", self._folder / "bm25")
         self._bm25 = Bm25Index(self._folder / "bm25")
-        self._rows: list[Row] = []
+        self._rows: list[SnapshotRow] = []
         self._position: dict[str, int] = {}
         self._removed: set[str] = set()
         self._texts, self._metadata = _TextColumn(self._folder, "texts"), _TextColumn(self._folder, "metadata")
@@ -211,7 +211,7 @@ class SnapshotWriter:
         if self._dimension:
             self._metadata.finish(base.metadata if base else None, kept)
             self._write_vectors(base.vectors if base else None, np.array(kept, dtype=np.int64))
-        columns = {name: [getattr(row, name) for row in rows] for name in Row._fields}
+        columns = {name: [getattr(row, name) for row in rows] for name in SnapshotRow._fields}
         stored = json.dumps({"version": VERSION, "space": self._space, **columns})
         _write(self._folder / "rows.json", [stored.encode()])
         self._close()
@@ -298,7 +298,7 @@ def _load(folder: Path) -> Snapshot:
     stored = json.loads((folder / "rows.json").read_text(encoding="utf-8"))
     if stored["version"] != VERSION:
         raise CorpusCorruptError(f"{folder} was written by another version")
-    rows = [Row(*columns) for columns in zip(*(stored[name] for name in Row._fields), strict=True)]
+    rows = [SnapshotRow(*columns) for columns in zip(*(stored[name] for name in SnapshotRow._fields), strict=True)]
     table = _load_table(folder, "texts")
     whole = (folder / "vectors.npy").exists()
     metadata = _load_table(folder, "metadata") if whole else None

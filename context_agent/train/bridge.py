@@ -36,7 +36,7 @@ from context_agent.harness.rendering import Renderer
 from context_agent.policies.bridge import BridgePolicy, Effort, Scorer
 from context_agent.policies.bridge.actor import BridgeActor
 from context_agent.policies.bridge.features import DIRECT
-from context_agent.policies.bridge.judgement import Judgement
+from context_agent.policies.bridge.judgement import RelevanceJudgement
 from context_agent.policies.bridge.passage import Floats
 from context_agent.policies.bridge.scorer import INPUTS, Layers, Network, Scaling
 from context_agent.pruning.budget import Budget
@@ -284,7 +284,7 @@ class BridgeEpisode:
     gold: int
     documents: list[str]
     labels: Floats
-    judgement: Judgement
+    judgement: RelevanceJudgement
     direct: Floats
     lookups: Floats
     found: Floats

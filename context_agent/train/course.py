@@ -44,7 +44,7 @@ from context_agent.train.demo.plan import (
 from context_agent.train.demo.report import DemoReport, write_report
 from context_agent.train.models import load_model
 from context_agent.train.rl import loop
-from context_agent.train.rl.rollouts import EpisodeRequest, is_complete, play_episodes
+from context_agent.train.rl.rollouts import RolloutRequest, is_complete, play_episodes
 from context_agent.train.rl.weight_sync import open_sampler
 from context_agent.train.training_run import TrainingResult
 
@@ -113,7 +113,7 @@ class DemoEvaluator:
     def _ask(self, sitting: DemoEvaluation, temperature: float, agent: SearchAgent) -> list[DemoScore]:
         name = f"{sitting.name}-{temperature_name(temperature)}"
         seed = self._plan.rl.seed * len(self._questions)
-        asks = [EpisodeRequest(item, seed + index, f"{name}-{item.id}") for index, item in enumerate(self._questions)]
+        asks = [RolloutRequest(item, seed + index, f"{name}-{item.id}") for index, item in enumerate(self._questions)]
         ended = asyncio.run(play_episodes(agent, asks, self._plan.rl.rollouts.concurrency))
         done = [item for item in ended if is_complete(item)]
         if len(done) < len(asks):

@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 
 from context_agent.errors import ConfigError
-from context_agent.policies.inspect import Check, inspect_server
+from context_agent.policies.inspect import ServerCheck, inspect_server
 from context_agent.policies.scripted_server import Answer, fails, says
 from tests.policies.chatting import search, serving
 
 
-def checks(url: str, model: str | None = "scripted", **options: Any) -> dict[str, Check]:
+def checks(url: str, model: str | None = "scripted", **options: Any) -> dict[str, ServerCheck]:
     return {check.name: check for check in inspect_server(url, model, **{"timeout": 5.0, **options})}
 
 

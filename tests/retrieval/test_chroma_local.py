@@ -22,7 +22,7 @@ from context_agent.errors import (
     PatternError,
 )
 from context_agent.retrieval.chroma import ChromaCorpus
-from context_agent.retrieval.index import IndexReport, Progress, index_documents
+from context_agent.retrieval.index import IndexProgress, IndexReport, index_documents
 from context_agent.retrieval.memory import MemoryCorpus
 from context_agent.retrieval.protocol import Corpus
 from context_agent.tokens import CharCounter
@@ -202,11 +202,11 @@ def test_a_lost_or_damaged_snapshot_is_rebuilt(tmp_path: Path) -> None:
 
 
 def test_progress_and_report_count(tmp_path: Path) -> None:
-    steps: list[Progress] = []
+    steps: list[IndexProgress] = []
     blank = Document("blank", " \n")
     report = index(tmp_path / "a", [*people(300), blank], progress=steps.append, batch_size=64)
     assert (report.chunks, report.added, report.empty, report.stored) == (300, 300, 1, 300)
-    assert steps[-1] == Progress(documents=301, chunks=300, stored=300)
+    assert steps[-1] == IndexProgress(documents=301, chunks=300, stored=300)
     assert report.seconds > 0
 
 

@@ -16,7 +16,7 @@ import numpy as np
 
 from context_agent.errors import CorpusError
 from context_agent.policies.bridge.expansion import Expansion, Lookup, promise_guess
-from context_agent.policies.bridge.judgement import Judgement
+from context_agent.policies.bridge.judgement import RelevanceJudgement
 from context_agent.policies.bridge.notes import Candidate, Notes, WordWeights
 from context_agent.policies.bridge.passage import Floats, Passage
 from context_agent.policies.bridge.scorer import Scorer
@@ -65,7 +65,7 @@ class BridgeActor:
     ) -> None:
         """`passages` takes a title and a text apart."""
         self.notes = Notes.of(question, WordWeights(corpus))
-        self.judgement = Judgement(self.notes, corpus, scorer)
+        self.judgement = RelevanceJudgement(self.notes, corpus, scorer)
         self.expansion = Expansion(self.notes)
         self.made: list[tuple[Lookup, Floats]] = []
         """Lookups made, each with its features at that time."""

@@ -39,7 +39,7 @@ class Cosines:
         return np.stack([self.of(f"{one.bare} {notes.question.rest(one)}") for one in passages])
 
 
-class Judgement:
+class RelevanceJudgement:
     """Scores an episode's candidates: by themselves first, then in the company of the best."""
 
     def __init__(self, notes: Notes, corpus: Corpus, scorer: Scorer | None) -> None:

@@ -13,7 +13,6 @@ from typing import Any, cast
 
 from context_agent.agent import SearchAgent, SearchResult
 from context_agent.errors import BudgetError, ConfigError, PolicyError, TrajectoryError
-from context_agent.eval.gold import CorpusLookup as Shelf
 from context_agent.eval.gold import Gold, gold_of
 from context_agent.eval.scoring import failure, score
 from context_agent.harness.episode import Limits
@@ -115,9 +114,9 @@ class EpisodePlayer:
     async def _gold(self, question: Question) -> Gold:
         if not question.gold and not question.facts:
             raise DropRow("no gold", "the task has neither gold documents nor facts")
-        shelf = cast("Shelf", self._corpus)
+        lookup = cast("CorpusLookup", self._corpus)
         blocking = self._corpus.blocking
-        gold = await asyncio.to_thread(gold_of, question, shelf) if blocking else gold_of(question, shelf)
+        gold = await asyncio.to_thread(gold_of, question, lookup) if blocking else gold_of(question, lookup)
         reachable = frozenset().union(*gold.documents.values(), *gold.chunks.values())
         if len(reachable) < gold.needs:
             raise DropRow("gold not in the index", f"missing: {', '.join(gold.missing[:5])}")

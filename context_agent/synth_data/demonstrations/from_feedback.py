@@ -34,8 +34,8 @@ from context_agent.integrations.feedback import FeedbackLog, Judgement
 from context_agent.retrieval.protocol import Corpus
 from context_agent.synth_data.demonstrations.replay_check import (
     ReplayResult,
+    ReplayRow,
     ReplaySettings,
-    TrajectoryRow,
     check_file,
     read_or_problem,
 )
@@ -302,15 +302,15 @@ class FeedbackSelection:
     `reasons` counts the dropped ones by rule; `checks` are the results of the replay check, if there was one.
     """
 
-    kept: list[TrajectoryRow] = field(default_factory=list)
-    dropped: list[TrajectoryRow] = field(default_factory=list)
+    kept: list[ReplayRow] = field(default_factory=list)
+    dropped: list[ReplayRow] = field(default_factory=list)
     reasons: Counter[str] = field(default_factory=Counter)
     checks: list[ReplayResult] = field(default_factory=list)
 
     def drop(self, path: Path, standing: FeedbackScores, reason: str, **more: Any) -> None:
         """Adds a dropped trajectory."""
         self.reasons[reason] += 1
-        self.dropped.append(TrajectoryRow(path, {"reason": reason, **standing.to_json(), **more}))
+        self.dropped.append(ReplayRow(path, {"reason": reason, **standing.to_json(), **more}))
 
     def counts(self) -> dict[str, Any]:
         """The number of judged and kept trajectories, and of the dropped ones by rule."""
@@ -361,7 +361,7 @@ def _keep_best(
     """Keeps the best candidates of a question; each of the others names the best one."""
     ordered = sorted(group, key=lambda candidate: (candidate[0].order, candidate[0].trajectory))
     most = filters.per_question or len(ordered)
-    selection.kept += [TrajectoryRow(path, scores.to_json()) for scores, path in ordered[:most]]
+    selection.kept += [ReplayRow(path, scores.to_json()) for scores, path in ordered[:most]]
     for scores, path in ordered[most:]:
         selection.drop(path, scores, "another is better", better=ordered[0][0].trajectory)
 

@@ -156,7 +156,7 @@ def _files_in(path: Path) -> Iterator[Path]:
 
 
 @dataclass(frozen=True, slots=True)
-class TrajectoryRow:
+class ReplayRow:
     """A trajectory file, with its row in the list of kept or dropped ones."""
 
     path: Path
@@ -164,7 +164,7 @@ class TrajectoryRow:
 
 
 def write_selection(
-    folder: Path, selected: Sequence[TrajectoryRow], dropped: Sequence[TrajectoryRow], report: dict[str, Any]
+    folder: Path, selected: Sequence[ReplayRow], dropped: Sequence[ReplayRow], report: dict[str, Any]
 ) -> None:
     """Copies the kept files to `folder`, as `ctx1 train sft` reads it, with lists of kept and dropped ones and a
     report.

@@ -26,9 +26,9 @@ from context_agent.train.rl.rollout_log import ConsumedGroups, RolloutLog, finis
 from context_agent.train.rl.rollout_process import RolloutProcess
 from context_agent.train.rl.rollout_workers import LocalWorker, PausableEngine, RolloutWorker, RunningEpisode
 from context_agent.train.rl.rollouts import (
-    EpisodeRequest,
     EpisodeResult,
     PlayedEpisodes,
+    RolloutRequest,
     RolloutSource,
     group_of,
     is_complete,
@@ -61,7 +61,7 @@ class BackgroundRollouts:
         """Only the thread uses the `worker`."""
         self._worker, self._log = worker, log
         self._concurrency, self._note = concurrency, note
-        self._waiting: deque[EpisodeRequest] = deque()
+        self._waiting: deque[RolloutRequest] = deque()
         self._running: dict[str, RunningEpisode] = {}
         self._trequests: set[asyncio.Task[None]] = set()
         self._ended: dict[str, tuple[EpisodeResult, int | None]] = {}
@@ -96,7 +96,7 @@ class BackgroundRollouts:
             self._loop.call_soon_threadsafe(self._stop.set)
             self._thread.join()
 
-    def offer(self, requests: Sequence[EpisodeRequest]) -> None:
+    def offer(self, requests: Sequence[RolloutRequest]) -> None:
         """Queues the requests behind those that were offered before."""
         self._loop.call_soon_threadsafe(self._accept, requests)
 
@@ -164,7 +164,7 @@ class BackgroundRollouts:
         if self._writing is not None:
             await asyncio.gather(self._writing, return_exceptions=True)
 
-    def _accept(self, requests: Sequence[EpisodeRequest]) -> None:
+    def _accept(self, requests: Sequence[RolloutRequest]) -> None:
         with self._changed:
             for request in requests:
                 if (finished := self._log.finished.pop(request.episode, None)) is not None:
@@ -183,7 +183,7 @@ class BackgroundRollouts:
             task.add_done_callback(self._trequests.discard)
         self._idle.set(idle=not self._running)
 
-    async def _work(self, request: EpisodeRequest) -> None:
+    async def _work(self, request: RolloutRequest) -> None:
         try:
             ended = await self._play(request)
         except asyncio.CancelledError:
@@ -199,7 +199,7 @@ class BackgroundRollouts:
             self._changed.notify_all()
         self._pump()
 
-    async def _play(self, request: EpisodeRequest) -> EpisodeResult:
+    async def _play(self, request: RolloutRequest) -> EpisodeResult:
         ended = await self._worker.play(request, self._running[request.episode])
         if self._running[request.episode].diverged:
             self._note(
@@ -323,13 +323,13 @@ class AsyncRollouts:
         self._rollouts, self._config = rollouts, config
         self._background, self._log, self._limits = background, log, limits
         self._sync_seconds, self._oldest_checkpoint, self._note = sync_seconds, oldest_checkpoint, note
-        self._groups: dict[str, list[EpisodeRequest]] = {}
+        self._groups: dict[str, list[RolloutRequest]] = {}
         self._next_step = log.next_step
         self._totals: dict[str, float] = {}
         for step in sorted(set(map(_step_of, log.left))):
             self._offer(request for request in rollouts.draw(step) if group_of(request.episode) in log.left)
 
-    def draw(self, step: int) -> list[EpisodeRequest]:
+    def draw(self, step: int) -> list[RolloutRequest]:
         """The requests of the step; those of later steps start in the background."""
         last = min(step + self._limits.ahead, self._config.steps - 1)
         while self._next_step <= last:
@@ -337,7 +337,7 @@ class AsyncRollouts:
             self._next_step += 1
         return self._rollouts.draw(step)
 
-    def play(self, step: int, requests: Sequence[EpisodeRequest]) -> PlayedEpisodes:
+    def play(self, step: int, requests: Sequence[RolloutRequest]) -> PlayedEpisodes:
         """The groups that are ready, of this step and of earlier ones; waits until there are enough of them."""
         started = time.perf_counter()
         ready = self._background.wait(lambda: self._ready_groups(step))
@@ -373,7 +373,7 @@ class AsyncRollouts:
         except DataError as error:
             self._note(f"the rollout log was not compacted: {error}")
 
-    def _offer(self, requests: Iterable[EpisodeRequest]) -> None:
+    def _offer(self, requests: Iterable[RolloutRequest]) -> None:
         offered = list(requests)
         for request in offered:
             self._groups.setdefault(group_of(request.episode), []).append(request)

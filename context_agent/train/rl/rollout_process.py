@@ -25,7 +25,7 @@ from context_agent.train.data import build_agent, environment_of, open_corpus
 from context_agent.train.models import load_renderer, subagent_engine
 from context_agent.train.rl.rollout_log import RecordedCall
 from context_agent.train.rl.rollout_workers import LocalWorker, PausableEngine, RunningEpisode
-from context_agent.train.rl.rollouts import EpisodeRequest, EpisodeResult
+from context_agent.train.rl.rollouts import EpisodeResult, RolloutRequest
 
 try:
     import torch
@@ -108,7 +108,7 @@ class RolloutProcess:
         finally:
             self._staged.lock.release()
 
-    async def play(self, request: EpisodeRequest, running: RunningEpisode) -> EpisodeResult:
+    async def play(self, request: RolloutRequest, running: RunningEpisode) -> EpisodeResult:
         """As `Player` says. Raises `ConfigError`, and `PolicyError` where the process has ended."""
         number = next(self._numbers)
         ended: asyncio.Future[EpisodeResult] = self._listening().create_future()
@@ -250,7 +250,7 @@ def _next_message(remote: Any) -> Any:
 
 
 async def _play(
-    worker: LocalWorker, remote: Any, number: int, request: EpisodeRequest, calls: Sequence[RecordedCall]
+    worker: LocalWorker, remote: Any, number: int, request: RolloutRequest, calls: Sequence[RecordedCall]
 ) -> None:
     running = _ReportedEpisode(calls, remote, number)
     try:

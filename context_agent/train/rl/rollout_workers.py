@@ -19,7 +19,7 @@ from context_agent.agent import SearchAgent
 from context_agent.errors import PolicyError
 from context_agent.policies.engines.protocol import Engine, Gathering, Sample
 from context_agent.train.rl.rollout_log import RecordedCall
-from context_agent.train.rl.rollouts import EpisodeRequest, EpisodeResult, play_episode, update_number
+from context_agent.train.rl.rollouts import EpisodeResult, RolloutRequest, play_episode, update_number
 
 
 class RunningEpisode:
@@ -143,7 +143,7 @@ def prompt_digest(prompt: Sequence[int]) -> str:
 class RolloutWorker(Protocol):
     """Plays episodes for one event loop. It begins shut: no call of a policy goes through before `open`."""
 
-    async def play(self, request: EpisodeRequest, running: RunningEpisode) -> EpisodeResult:
+    async def play(self, request: RolloutRequest, running: RunningEpisode) -> EpisodeResult:
         """How an episode ends. Its recorded calls are played again; each new one is added to `running` at once."""
 
     async def pause(self) -> None:
@@ -160,7 +160,7 @@ class LocalWorker:
         """The agent's policy samples through the `engine`."""
         self._agent, self._engine = agent, engine
 
-    async def play(self, request: EpisodeRequest, running: RunningEpisode) -> EpisodeResult:
+    async def play(self, request: RolloutRequest, running: RunningEpisode) -> EpisodeResult:
         """As `Player` says. Raises `ConfigError` alone."""
         CURRENT_EPISODE.set(running)
         self._engine.expect(1)

@@ -53,7 +53,7 @@ SAVED_DEV_EPISODES = 4
 
 
 @dataclass(frozen=True, slots=True)
-class EpisodeRequest:
+class RolloutRequest:
     """An episode to play: its question, its sampling seed, and the id of its trajectory."""
 
     question: Question
@@ -69,7 +69,7 @@ EpisodeResult = Trajectory | ContextAgentError
 class PlayedEpisodes:
     """The requested episodes of a step with their results, in the same order. `metrics` are about the playing."""
 
-    requests: Sequence[EpisodeRequest]
+    requests: Sequence[RolloutRequest]
     results: Sequence[EpisodeResult]
     seconds: float
     metrics: Mapping[str, float] = field(default_factory=dict)
@@ -93,10 +93,10 @@ class ScoredEpisode:
 class RolloutSource(Protocol):
     """Where the episodes of a step come from: played on request (`Rollouts`), or ahead of time (`AsyncRollouts`)."""
 
-    def draw(self, step: int) -> list[EpisodeRequest]:
+    def draw(self, step: int) -> list[RolloutRequest]:
         """The episodes that a step asks for on this rank."""
 
-    def play(self, step: int, requests: Sequence[EpisodeRequest]) -> PlayedEpisodes:
+    def play(self, step: int, requests: Sequence[RolloutRequest]) -> PlayedEpisodes:
         """The episodes that the step trains on; blocks until they are there."""
 
     def update_metrics(self, rows: Sequence[WeightedRow], update: int) -> dict[str, float]:
@@ -145,14 +145,14 @@ def step_questions(
     return draw_questions(admitted, config.groups, seed=config.seed, step=step)
 
 
-def episode_request(question: Question, config: RolloutConfig, step: int, group: int, rollout: int) -> EpisodeRequest:
+def episode_request(question: Question, config: RolloutConfig, step: int, group: int, rollout: int) -> RolloutRequest:
     """The request of one rollout of the question in group `group` of a step; its seed and its id are unique."""
     seed = (config.seed + step + 1) * SEED_STRIDE + group * config.rollouts + rollout
-    return EpisodeRequest(question, seed, f"{step:05d}-{group:04d}-{rollout:03d}")
+    return RolloutRequest(question, seed, f"{step:05d}-{group:04d}-{rollout:03d}")
 
 
 async def play_episodes(
-    agent: SearchAgent, requests: Sequence[EpisodeRequest], concurrency: int
+    agent: SearchAgent, requests: Sequence[RolloutRequest], concurrency: int
 ) -> list[EpisodeResult]:
     """The results of the requests, in order; at most `concurrency` episodes run at a time.
 
@@ -175,7 +175,7 @@ async def play_episodes(
     return [results[index] for index in range(len(requests))]
 
 
-async def play_episode(agent: SearchAgent, request: EpisodeRequest) -> EpisodeResult:
+async def play_episode(agent: SearchAgent, request: RolloutRequest) -> EpisodeResult:
     """The result of one episode; its trajectory has the request's id. Raises only `ConfigError`."""
     question = request.question
     try:
@@ -221,7 +221,7 @@ class Rollouts:
         self._curriculum = curriculum or Curriculum()
         self._rank, self._ranks = rank, ranks
 
-    def draw(self, step: int) -> list[EpisodeRequest]:
+    def draw(self, step: int) -> list[RolloutRequest]:
         """Every rollout of this rank's questions of the step."""
         questions = step_questions(step, self._questions, self._curriculum, self._config)
         return [
@@ -230,7 +230,7 @@ class Rollouts:
             for rollout in range(self._config.rollouts)
         ]
 
-    def play(self, step: int, requests: Sequence[EpisodeRequest]) -> PlayedEpisodes:
+    def play(self, step: int, requests: Sequence[RolloutRequest]) -> PlayedEpisodes:
         """Plays the requests, concurrently."""
         started = time.perf_counter()
         results = asyncio.run(play_episodes(self._agent, requests, self._config.concurrency))
@@ -438,7 +438,7 @@ class DevEvaluator:
 
     def _evaluate_agent(self, agent: SearchAgent, update: int, name: str) -> dict[str, float]:
         requests = [
-            EpisodeRequest(question, self._seed + index, f"{name}-{question.id}")
+            RolloutRequest(question, self._seed + index, f"{name}-{question.id}")
             for index, question in enumerate(self._questions)
         ]
         results = asyncio.run(play_episodes(agent, requests, self._concurrency))

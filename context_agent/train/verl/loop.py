@@ -21,8 +21,8 @@ from context_agent.harness.trajectory_file import write
 from context_agent.train.data import build_agent
 from context_agent.train.rewards import compute_reward, measure_outcome
 from context_agent.train.rl.rollouts import (
-    EpisodeRequest,
     EpisodeResult,
+    RolloutRequest,
     ScoredEpisode,
     episode_metrics,
     episode_request,
@@ -104,13 +104,13 @@ class SearchLoop(AgentLoopBase):  # type: ignore[misc, unused-ignore]  # Any whe
             raise PolicyError(f"episode {ask.episode} sampled nothing: its window has no room for a reply")
         return row_outputs
 
-    def _ask(self, question_row: VerlQuestion, session: int, step: int) -> EpisodeRequest:
+    def _ask(self, question_row: VerlQuestion, session: int, step: int) -> RolloutRequest:
         settings = self.stage.run.drawing
         number, group = divmod(question_row.index, settings.groups)
         ask = episode_request(question_row.question, settings, number, group, session)
-        return EpisodeRequest(ask.question, ask.seed, f"dev-{step:05d}-{ask.episode}") if question_row.dev else ask
+        return RolloutRequest(ask.question, ask.seed, f"dev-{step:05d}-{ask.episode}") if question_row.dev else ask
 
-    async def _play(self, engine: VerlEngine, ask: EpisodeRequest, sampling: Mapping[str, Any]) -> EpisodeResult:
+    async def _play(self, engine: VerlEngine, ask: RolloutRequest, sampling: Mapping[str, Any]) -> EpisodeResult:
         stage = self.stage
         temperature, top_p = float(sampling["temperature"]), float(sampling["top_p"])
         with build_agent(

@@ -12,8 +12,8 @@ from context_agent import Document, MemoryCorpus, ScriptedPolicy, SearchAgent
 from context_agent.errors import ConfigError, DataError
 from context_agent.eval.rerun import Cause
 from context_agent.synth_data.demonstrations.replay_check import (
+    ReplayRow,
     ReplaySummary,
-    TrajectoryRow,
     check_files,
     trajectory_files,
     write_selection,
@@ -85,14 +85,14 @@ def test_a_folder_holds_what_is_kept_and_nothing_older(served: Path, tmp_path: P
     folder = tmp_path / "lessons"
     write_selection(
         folder,
-        [TrajectoryRow(one, {"x": 1}), TrajectoryRow(other, {})],
-        [TrajectoryRow(third, {"reason": "r"})],
+        [ReplayRow(one, {"x": 1}), ReplayRow(other, {})],
+        [ReplayRow(third, {"reason": "r"})],
         {"kept": 2},
     )
     (folder / "kept" / "mine.jsonl").write_text("not ours\n")
     assert json.loads((folder / "dropped.jsonl").read_text()) == {"file": third.name, "reason": "r"}
     assert json.loads((folder / "trajectories.jsonl").read_text().splitlines()[0]) == {"file": one.name, "x": 1}
-    write_selection(folder, [TrajectoryRow(other, {})], [], {"kept": 1})
+    write_selection(folder, [ReplayRow(other, {})], [], {"kept": 1})
     assert sorted(path.name for path in (folder / "kept").iterdir()) == sorted([other.name, "mine.jsonl"])
     assert (folder / "kept" / other.name).read_bytes() == other.read_bytes()
 
@@ -103,8 +103,8 @@ def test_a_folder_of_something_else_is_refused(served: Path, tmp_path: Path) -> 
     twin.parent.mkdir()
     twin.write_bytes(one.read_bytes())
     with pytest.raises(ConfigError, match="2 files have the name"):
-        write_selection(tmp_path / "lessons", [TrajectoryRow(one, {}), TrajectoryRow(twin, {})], [], {})
+        write_selection(tmp_path / "lessons", [ReplayRow(one, {}), ReplayRow(twin, {})], [], {})
     (tmp_path / "teacher").mkdir()
     (tmp_path / "teacher" / "episodes.jsonl").write_text("")
     with pytest.raises(ConfigError, match="ctx1 synth trajectories"):
-        write_selection(tmp_path / "teacher", [TrajectoryRow(one, {})], [], {})
+        write_selection(tmp_path / "teacher", [ReplayRow(one, {})], [], {})

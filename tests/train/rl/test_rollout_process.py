@@ -28,7 +28,7 @@ from context_agent.train.data import build_agent, environment_of  # noqa: E402
 from context_agent.train.models import load_model  # noqa: E402
 from context_agent.train.rl.rollout_process import RolloutProcess  # noqa: E402
 from context_agent.train.rl.rollout_workers import LocalWorker, PausableEngine, RolloutWorker, RunningEpisode  # noqa: E402
-from context_agent.train.rl.rollouts import EpisodeRequest, EpisodeResult  # noqa: E402
+from context_agent.train.rl.rollouts import EpisodeResult, RolloutRequest  # noqa: E402
 from tests.train import runs  # noqa: E402
 
 
@@ -38,11 +38,11 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> RunConfig:
 
 
 @pytest.fixture(scope="module")
-def asks(run: RunConfig) -> list[EpisodeRequest]:
+def asks(run: RunConfig) -> list[RolloutRequest]:
     world = environment_of(run.data)
     assert world is not None
     return [
-        EpisodeRequest(one, 7 + place, f"00000-0000-{place:03d}")
+        RolloutRequest(one, 7 + place, f"00000-0000-{place:03d}")
         for place, one in enumerate(world.questions["train"][:3])
     ]
 
@@ -65,7 +65,7 @@ def other(run: RunConfig) -> Any:
     return model
 
 
-def here(run: RunConfig, model: Any, asks: list[EpisodeRequest]) -> list[tuple[EpisodeResult, RunningEpisode]]:
+def here(run: RunConfig, model: Any, asks: list[RolloutRequest]) -> list[tuple[EpisodeResult, RunningEpisode]]:
     world = environment_of(run.data)
     assert world is not None
     engine = TransformersEngine(model, most=run.engine.batch, version="0")
@@ -78,7 +78,7 @@ def here(run: RunConfig, model: Any, asks: list[EpisodeRequest]) -> list[tuple[E
 
 
 async def played(
-    player: RolloutWorker, asks: list[EpisodeRequest], known: Any = ()
+    player: RolloutWorker, asks: list[RolloutRequest], known: Any = ()
 ) -> list[tuple[EpisodeResult, RunningEpisode]]:
     every = [RunningEpisode(recorded) for recorded in known or [()] * len(asks)]
     player.resume()
@@ -91,7 +91,7 @@ def sampled(ended: EpisodeResult) -> list[tuple[int, ...]]:
     return [call.output for call in calls(ended)]
 
 
-def test_what_it_plays(run: RunConfig, asks: list[EpisodeRequest], apart: RolloutProcess) -> None:
+def test_what_it_plays(run: RunConfig, asks: list[RolloutRequest], apart: RolloutProcess) -> None:
     """The episodes of this process, by the seed; parked ones go on; and new weights sample from the next call on."""
 
     async def course() -> tuple[
@@ -124,12 +124,12 @@ def test_what_it_plays(run: RunConfig, asks: list[EpisodeRequest], apart: Rollou
         assert [call.sample.version for call in running.calls] == ["0"] + ["1"] * (len(running.calls) - 1)
 
 
-async def played_shut(player: RolloutWorker, ask: EpisodeRequest) -> tuple[EpisodeResult, RunningEpisode]:
+async def played_shut(player: RolloutWorker, ask: RolloutRequest) -> tuple[EpisodeResult, RunningEpisode]:
     running = RunningEpisode()
     return await player.play(ask, running), running
 
 
-def test_who_waits_for_a_process_that_dies_is_told(run: RunConfig, asks: list[EpisodeRequest]) -> None:
+def test_who_waits_for_a_process_that_dies_is_told(run: RunConfig, asks: list[RolloutRequest]) -> None:
     player, model = RolloutProcess(run), load_model(run, environment_of(run.data)).model
     with pytest.raises(PolicyError, match="holds no model"):
         player.put(model, "1")
