@@ -13,7 +13,7 @@ from typing import Any, cast
 
 from context_agent.agent import SearchAgent, SearchResult
 from context_agent.errors import BudgetError, ConfigError, PolicyError, TrajectoryError
-from context_agent.eval.gold import Gold, gold_of
+from context_agent.eval.gold import CorpusLookup, Gold, gold_of
 from context_agent.eval.scoring import failure, score
 from context_agent.harness.episode import Limits
 from context_agent.harness.profile import Profile
