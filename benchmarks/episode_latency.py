@@ -20,8 +20,8 @@ from pathlib import Path
 from corpus100k import data_folder
 
 from context_agent import ChromaCorpus, Document, MemoryCorpus, SearchAgent, index_documents, load
+from context_agent._support.question_files import load_questions
 from context_agent.harness.trajectory import ToolResult
-from context_agent.questions import load_questions
 from context_agent.retrieval.protocol import Corpus
 
 CHUNKS = 10_000

@@ -30,6 +30,7 @@ from mcp import Client
 from opentelemetry.sdk.trace import TracerProvider
 
 from context_agent import Action, Document, MemoryCorpus, ScriptedPolicy, SearchAgent, ToolCall
+from context_agent._support.question_files import load_questions
 from context_agent.integrations.dspy import ContextAgentRetriever as DspyRetriever
 from context_agent.integrations.functions import SearchTool
 from context_agent.integrations.haystack import ContextAgentRetriever as HaystackRetriever
@@ -38,7 +39,6 @@ from context_agent.integrations.llamaindex import ContextAgentRetriever as Llama
 from context_agent.integrations.mcp_server import make_server
 from context_agent.integrations.otel import Tracing
 from context_agent.integrations.pruning import THRESHOLD, prune
-from context_agent.questions import load_questions
 from context_agent.retrieval.loaders import load
 
 SYLLABLES = ("ba", "co", "du", "fe", "gi", "ha", "lo", "mi", "nu", "pe", "ra", "so", "ti", "vu", "za")

@@ -33,10 +33,10 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from context_agent._support.question_files import Question, load_questions
 from context_agent.agent import SearchAgent
 from context_agent.eval.statistics import Figure
 from context_agent.policies.bridge import BridgePolicy, Effort, Scorer
-from context_agent.questions import Question, load_questions
 from context_agent.retrieval.chunker import SIZE, chunk
 from context_agent.retrieval.embedders import Embedder, load_embedder
 from context_agent.retrieval.fusion import Retriever

@@ -185,7 +185,7 @@ def _trained(chosen: argparse.Namespace, student: str, out: Path, seed: int, *, 
 
 def _slow(latency: float) -> None:
     """Every call of an engine takes at least so long, as one of a server does."""
-    from context_agent.policies.engines.transformers import TransformersEngine
+    from context_agent.policies.tokens.engines.transformers import TransformersEngine
 
     TransformersEngine.generate = _slowed(TransformersEngine.generate, latency)  # type: ignore[method-assign, assignment]
 

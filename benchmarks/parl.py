@@ -33,10 +33,10 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
+from context_agent._support.question_files import Question
 from context_agent.eval.gold import gold_of
 from context_agent.eval.statistics import Figure
 from context_agent.harness.trajectory import Trajectory
-from context_agent.questions import Question
 from context_agent.retrieval.protocol import Corpus
 from context_agent.train import config
 from context_agent.train.checkpoints import read_metrics

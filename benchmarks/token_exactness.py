@@ -35,15 +35,15 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 
 from context_agent import Action, Budget, Limits, MemoryCorpus, SearchAgent, ToolCall, View
 from context_agent.harness.profile import context_1, default
-from context_agent.policies.engines.fake import FakeEngine, Request
-from context_agent.policies.prompt import Prompt
-from context_agent.policies.renderers.harmony import HarmonyRenderer
-from context_agent.policies.renderers.vocabulary import TokenizerVocabulary
+from context_agent.policies.tokens.engines.fake import FakeEngine, Request
+from context_agent.policies.tokens.harmony import HarmonyRenderer
+from context_agent.policies.tokens.prompt import Prompt
+from context_agent.policies.tokens.vocabulary import TokenizerVocabulary
 from context_agent.train.rows import sampled_rows
 from tests.conftest import made_documents
-from tests.policies.conversations import random_text, random_view, rendered_by_oss_harmony
-from tests.policies.mutations import as_json, mutated
-from tests.policies.sampling import FORGERIES, QUESTION, Played, Watched, play, rank_view, small_corpus
+from tests.policies.tokens.conversations import random_text, random_view, rendered_by_oss_harmony
+from tests.policies.tokens.mutations import as_json, mutated
+from tests.policies.tokens.sampling import FORGERIES, QUESTION, Played, Watched, play, rank_view, small_corpus
 
 FIRST_SPECIAL = 199_998
 
@@ -112,7 +112,7 @@ def logprobs(share: float) -> None:
         print(f"logprobs   not run: {error}")
         return
     from context_agent.train.demo.tiny_model import tiny_gpt_oss
-    from tests.policies.scoring import forced_episodes, worst_difference
+    from tests.policies.tokens.scoring import forced_episodes, worst_difference
 
     torch.set_num_threads(1)
     with tempfile.TemporaryDirectory() as folder:

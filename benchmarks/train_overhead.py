@@ -82,7 +82,7 @@ def main() -> None:
 
 def measure(chosen: argparse.Namespace) -> dict[str, Any]:
     """Trains some demonstrations first, so that episodes are such as a policy plays; then times the steps."""
-    from context_agent.policies.engines import transformers as engine
+    from context_agent.policies.tokens.engines import transformers as engine
     from context_agent.retrieval.memory import MemoryCorpus
     from context_agent.train import config, sft
     from context_agent.train.rl import loop

@@ -29,10 +29,10 @@ from selenium.webdriver import Chrome, ChromeOptions
 from selenium.webdriver.chrome.service import Service
 
 from context_agent import Document, MemoryCorpus, SearchAgent
+from context_agent._support.question_files import Question, load_questions
 from context_agent.eval.view.build import build_page
 from context_agent.eval.view.loading import load
 from context_agent.eval.view.model import GoldQuestions, view_data
-from context_agent.questions import Question, load_questions
 
 WINDOWS = (32_768, 4_096)
 FLAGS = ("--headless", "--no-sandbox", "--disable-gpu", "--no-first-run", "--window-size=1600,1000")

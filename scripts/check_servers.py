@@ -33,14 +33,12 @@ from context_agent import Action, Budget, Document, MemoryCorpus, SearchAgent, T
 from context_agent.agent import SearchResult
 from context_agent.errors import ContextAgentError
 from context_agent.harness.profile import default
-from context_agent.policies.engines.protocol import Finish, Sample
-from context_agent.policies.engines.vllm import VllmEngine
-from context_agent.policies.factory import load_policy
-from context_agent.policies.prompt import Prompt
-from context_agent.policies.renderers.harmony import HarmonyRenderer
-from context_agent.policies.renderers.protocol import TokenRenderer
-from context_agent.policies.token_calls import calls, expand
+from context_agent.policies.registry import load_policy
 from context_agent.policies.tokens import TokenPolicy
+from context_agent.policies.tokens.engines import Finish, Sample
+from context_agent.policies.tokens.engines.vllm import VllmEngine
+from context_agent.policies.tokens.harmony import HarmonyRenderer
+from context_agent.policies.tokens.prompt import Prompt, TokenRenderer, calls, expand
 from context_agent.train.rows import TrainingRow, sampled_rows
 
 START_SECONDS = 600
@@ -217,8 +215,8 @@ def stand_in(folder: Path) -> Iterator[Target]:
     import torch
     import transformers
 
-    from context_agent.policies.engines.transformers import TransformersEngine
-    from context_agent.policies.scripted_server import ScriptedServer
+    from context_agent.policies.chat.scripted_server import ScriptedServer
+    from context_agent.policies.tokens.engines.transformers import TransformersEngine
 
     model = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
     engine = TransformersEngine(model)
@@ -284,7 +282,7 @@ def harmony(folder: Path | None) -> HarmonyRenderer:
         return HarmonyRenderer()
     from tokenizers import Tokenizer
 
-    from context_agent.policies.renderers.vocabulary import TokenizerVocabulary
+    from context_agent.policies.tokens.vocabulary import TokenizerVocabulary
 
     return HarmonyRenderer(TokenizerVocabulary(Tokenizer.from_file(str(folder / "tokenizer.json")), folder.name))
 
@@ -293,7 +291,7 @@ def template(folder: Path) -> TokenRenderer:
     """The chat template of the folder's tokenizer."""
     import transformers
 
-    from context_agent.policies.renderers.template import TemplateRenderer
+    from context_agent.policies.tokens.template import TemplateRenderer
 
     return TemplateRenderer(transformers.AutoTokenizer.from_pretrained(folder))
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from context_agent import MemoryCorpus, ScriptedPolicy, SearchAgent
-from context_agent.policies.scripted_server import ScriptedServer, says
+from context_agent.policies.chat.scripted_server import ScriptedServer, says
 from tests.actions import prune, rank_all, search
 
 QUESTION = "Which award did the director of Rope receive?"

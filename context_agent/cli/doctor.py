@@ -91,14 +91,14 @@ def _checks(index: options.IndexOptions, opening: options.OpenOptions) -> Iterat
 
 def _served(server: options.ServerOptions) -> Iterator[InstallationCheck]:
     """What there is to say of the model server, where one is named."""
-    from context_agent.policies.factory import from_environment
+    from context_agent.policies.registry import from_environment
 
     given = {"base_url": server.base_url, "model": server.model, "api_key_env": server.api_key_env}
     named = from_environment({name: value for name, value in given.items() if value is not None})
     if not {"base_url", "model"} & set(named):
         return
     from context_agent._support.http import API_KEY_ENV, BASE_URL
-    from context_agent.policies.inspect import inspect_server
+    from context_agent.policies.chat.probe import inspect_server
 
     found = inspect_server(
         named.get("base_url", BASE_URL),

@@ -285,7 +285,7 @@ def _eval_options(
     run: RunOptions, deciding: options.PolicyOptions, opening: options.OpenOptions, data: DataOptions
 ) -> EvalOptions:
     from context_agent.eval.evaluation import EvalOptions
-    from context_agent.policies.factory import load_policy
+    from context_agent.policies.registry import load_policy
 
     model = asdict(deciding.language_model)
     model_settings = {name: value for name, value in model.items() if value is not None and name != "api_key_env"}
@@ -312,7 +312,7 @@ def _price(path: Path | None, deciding: options.PolicyOptions) -> Price | None:
     if path is None:
         return None
     from context_agent.eval.scoring import load_prices
-    from context_agent.policies.factory import from_environment
+    from context_agent.policies.registry import from_environment
 
     model = str(deciding.language_model.model or from_environment({}).get("model") or deciding.policy)
     price = load_prices(path).of(model)

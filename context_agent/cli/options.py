@@ -338,7 +338,7 @@ def open_agent(chosen: AgentOptions, corpus: Corpus, observers: Sequence[Observe
     """An agent on the corpus; the caller closes it."""
     from context_agent.agent import SearchAgent
     from context_agent.harness.episode import Limits
-    from context_agent.policies.factory import load_policy
+    from context_agent.policies.registry import load_policy
     from context_agent.swarm import Swarm
 
     return SearchAgent(

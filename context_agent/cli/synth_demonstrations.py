@@ -233,7 +233,7 @@ async def _play(
 
 def _expert(chosen: ExpertOptions, profile: Profile) -> tuple[Expert, str]:
     """The expert, and a description of everything that its decisions depend on."""
-    from context_agent.policies.factory import load_policy
+    from context_agent.policies.registry import load_policy
     from context_agent.synth_data.demonstrations import instructed_expert, oracle_expert
     from context_agent.synth_data.demonstrations.experts import OracleSettings
 
@@ -286,7 +286,7 @@ class ReplayOptions:
 
     def terms(self) -> ReplaySettings:
         """The settings of the replay, with the tokenizer loaded."""
-        from context_agent.policies.tokens import PromptCounter, templated
+        from context_agent.policies.tokens.policy import PromptCounter, templated
         from context_agent.synth_data.demonstrations.replay_check import ReplaySettings
 
         counter = None if self.tokenizer is None else PromptCounter(templated(self.tokenizer))

@@ -123,7 +123,7 @@ def _pass_at_n(
     agent: options.AgentOptions, corpus: Corpus, *, passes: int, vary: str | None, k: int, recall: float, drop: str
 ) -> PassAtN:
     from context_agent.harness.episode import Limits
-    from context_agent.policies.factory import load_policy
+    from context_agent.policies.registry import load_policy
     from context_agent.synth_data.pass_at_n import PassAtN, build_attempts, default_vary
 
     policy = load_policy(agent.policy, weights=agent.weights, **asdict(agent.language_model))

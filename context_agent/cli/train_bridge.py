@@ -89,7 +89,7 @@ def _open_sources(pairs: Sequence[str], embedder: str, collection: str, stack: E
         raise click.UsageError(
             f"got {len(pairs)} arguments: name them in pairs, each CORPUS followed by its QUESTIONS.jsonl"
         )
-    from context_agent.questions import load_questions
+    from context_agent._support.question_files import load_questions
     from context_agent.train.bridge import BridgeSource
 
     sources = []

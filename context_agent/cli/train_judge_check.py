@@ -13,7 +13,7 @@ from context_agent.cli import console, options
 from context_agent.errors import ConfigError
 
 if TYPE_CHECKING:
-    from context_agent.questions import Question
+    from context_agent._support.question_files import Question
     from context_agent.train.config import RunConfig
     from context_agent.train.data import TrainingData
     from context_agent.train.judge.calibration import JudgeCalibration, LabelledRanking

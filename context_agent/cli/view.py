@@ -69,9 +69,9 @@ def view(
 
 
 def _load(paths: tuple[Path, ...], gold: Path | None) -> ViewData:
+    from context_agent._support.question_files import load_questions
     from context_agent.eval.view.loading import load
     from context_agent.eval.view.model import GoldQuestions, view_data
-    from context_agent.questions import load_questions
 
     problems: list[str] = []
     questions = None if gold is None else GoldQuestions(load_questions(gold, problems=problems))

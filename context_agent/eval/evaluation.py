@@ -21,6 +21,7 @@ from typing import Any
 from urllib.parse import quote
 
 from context_agent._support.journal import replace_file
+from context_agent._support.question_files import load_questions
 from context_agent.errors import DataError
 from context_agent.eval.aggregate import summarise
 from context_agent.eval.benchmarks.corpus_cache import ProgressCallback, cached_corpus
@@ -46,7 +47,6 @@ from context_agent.eval.view.model import GoldQuestions, view_data
 from context_agent.harness.episode import Limits
 from context_agent.harness.policy import Policy
 from context_agent.pruning.budget import WINDOW, Budget
-from context_agent.questions import load_questions
 from context_agent.retrieval.protocol import Corpus
 from context_agent.version import __version__
 

@@ -24,7 +24,7 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import Protocol
 
-from context_agent.questions import Question
+from context_agent._support.question_files import Question
 from context_agent.retrieval.protocol import Corpus
 from context_agent.types import Chunk
 

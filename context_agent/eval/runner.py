@@ -23,6 +23,7 @@ from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from queue import SimpleQueue
 
+from context_agent._support.question_files import Question
 from context_agent.agent import SearchResult
 from context_agent.errors import ConfigError, ContextAgentError
 from context_agent.eval.benchmarks.registry import Benchmark
@@ -31,7 +32,6 @@ from context_agent.eval.records import EvalRecord, RecordKey, RunLog, Trajectory
 from context_agent.eval.scoring import Price, failure, rollout_errors, score
 from context_agent.eval.systems import Answerer, AnswerSettings, System
 from context_agent.harness.policy import Policy
-from context_agent.questions import Question
 from context_agent.retrieval.protocol import Corpus
 from context_agent.tokens import HarmonyCounter
 

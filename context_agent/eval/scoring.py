@@ -24,6 +24,7 @@ from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from context_agent._support.question_files import Question
 from context_agent.agent import SearchResult
 from context_agent.errors import ConfigError
 from context_agent.eval import metrics
@@ -32,7 +33,6 @@ from context_agent.eval.metrics import BETAS, DEPTHS, MetricKind, metric_table
 from context_agent.eval.records import TurnState
 from context_agent.eval.replay import Replay, curve
 from context_agent.harness.episode import StopReason
-from context_agent.questions import Question
 from context_agent.types import RankedDocument
 
 MILLION = 1_000_000

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Protocol, runtime_checkable
 
+from context_agent._support.question_files import Question
 from context_agent._support.suggest import suggestion
 from context_agent.agent import SearchAgent, SearchResult
 from context_agent.errors import ConfigError
@@ -25,10 +26,9 @@ from context_agent.harness.policy import Policy
 from context_agent.harness.profile import profile
 from context_agent.harness.ranking import RRF_K
 from context_agent.policies.bridge import BridgePolicy
-from context_agent.policies.bridge.entities import question_entities
+from context_agent.policies.bridge.text import question_entities
 from context_agent.policies.controlled import ControlledPolicy, SummarizingPolicy
 from context_agent.pruning.strategies import strategy
-from context_agent.questions import Question
 from context_agent.retrieval.calibration import Calibration
 from context_agent.retrieval.fusion import Retriever, reciprocal_rank_fusion
 from context_agent.retrieval.hybrid import DENSE, SPARSE, gather

@@ -130,7 +130,7 @@ def on_collection(
     `SearchAgent`; a policy by its name is loaded with `policy_options`. What was opened here is closed by
     `Opened.close`, or at once when the block fails; a collection that the caller holds open stays open.
     """
-    from context_agent.policies.factory import load_policy
+    from context_agent.policies.registry import load_policy
     from context_agent.retrieval.chroma import ChromaCorpus
 
     stack = ExitStack()

@@ -23,10 +23,10 @@ from threading import Lock
 from typing import Any, BinaryIO, cast
 
 from context_agent._support.files import open_private, private_folder
+from context_agent._support.question_files import Source, load_rows
 from context_agent.errors import ConfigError, DataError, FeedbackLimitError, TrajectoryError
 from context_agent.harness.trajectory import Header
 from context_agent.harness.trajectory_file import decode_header
-from context_agent.questions import Source, load_rows
 
 JUDGEMENTS, SERVED = "feedback.jsonl", "served.jsonl"
 SCHEMA = 1

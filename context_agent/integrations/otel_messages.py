@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from context_agent.policies.token_calls import KEY as SAMPLED
+from context_agent.policies.tokens.prompt import KEY as SAMPLED
 from context_agent.types import Action
 
 

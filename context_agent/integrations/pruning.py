@@ -11,8 +11,7 @@ from numpy.typing import NDArray
 from context_agent.errors import ConfigError
 from context_agent.harness.profile import default
 from context_agent.policies.bridge import BridgePolicy
-from context_agent.policies.bridge.notes import Candidate
-from context_agent.policies.bridge.passage import Passage
+from context_agent.policies.bridge.candidates import Candidate, Passage
 from context_agent.retrieval.memory import MemoryCorpus
 from context_agent.tokens import HarmonyCounter
 from context_agent.types import Chunk

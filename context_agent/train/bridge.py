@@ -28,19 +28,18 @@ from zlib import crc32
 
 import numpy as np
 
+from context_agent._support.question_files import Question
 from context_agent.errors import DataError
 from context_agent.eval.statistics import Figure
 from context_agent.harness.episode import Episode
 from context_agent.harness.profile import default
 from context_agent.harness.rendering import Renderer
 from context_agent.policies.bridge import BridgePolicy, Effort, Scorer
-from context_agent.policies.bridge.actor import BridgeActor
+from context_agent.policies.bridge.candidates import Floats
 from context_agent.policies.bridge.features import DIRECT
-from context_agent.policies.bridge.judgement import RelevanceJudgement
-from context_agent.policies.bridge.passage import Floats
-from context_agent.policies.bridge.scorer import INPUTS, Layers, Network, Scaling
+from context_agent.policies.bridge.networks import INPUTS, Layers, Network, RelevanceJudgement, Scaling
+from context_agent.policies.bridge.policy import BridgeActor
 from context_agent.pruning.budget import Budget
-from context_agent.questions import Question
 from context_agent.retrieval.protocol import Corpus
 from context_agent.tokens import HarmonyCounter
 

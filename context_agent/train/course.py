@@ -21,11 +21,11 @@ from pathlib import Path
 from typing import Any
 
 from context_agent._support.journal import replace_file
+from context_agent._support.question_files import Question
 from context_agent.agent import SearchAgent
 from context_agent.errors import ConfigError, DataError, MissingExtraError
 from context_agent.harness.trajectory import Trajectory
 from context_agent.harness.trajectory_file import write
-from context_agent.questions import Question
 from context_agent.train import sft
 from context_agent.train.checkpoints import settings_digest
 from context_agent.train.config import EpisodeConfig, Notify, OnUpdate, RunConfig

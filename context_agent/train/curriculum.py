@@ -9,8 +9,8 @@ import random
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from context_agent._support.question_files import Question
 from context_agent.errors import ConfigError
-from context_agent.questions import Question
 from context_agent.train.rewards import RewardConfig, annealed
 
 

@@ -8,6 +8,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from context_agent._support.question_files import Question, load_questions
 from context_agent.agent import SearchAgent
 from context_agent.errors import ConfigError, ContextAgentError, DataError
 from context_agent.eval.gold import MissingGold, missing_gold
@@ -18,11 +19,10 @@ from context_agent.harness.profile import profile as named_profile
 from context_agent.harness.trajectory import Trajectory
 from context_agent.harness.trajectory_file import read
 from context_agent.policies.controlled import ControlledPolicy
-from context_agent.policies.engines.protocol import Engine
-from context_agent.policies.renderers.protocol import TokenRenderer
-from context_agent.policies.tokens import PromptCounter, TokenPolicy
+from context_agent.policies.tokens.engines import Engine
+from context_agent.policies.tokens.policy import PromptCounter, TokenPolicy
+from context_agent.policies.tokens.prompt import TokenRenderer
 from context_agent.pruning.strategies import strategy
-from context_agent.questions import Question, load_questions
 from context_agent.retrieval.protocol import Corpus
 from context_agent.swarm import Swarm
 from context_agent.train.config import DataConfig, Notify, RendererKind, RunConfig

@@ -9,12 +9,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from context_agent.errors import ConfigError, MissingExtraError
-from context_agent.policies.engines.protocol import Engine
-from context_agent.policies.engines.transformers import TransformersEngine
-from context_agent.policies.renderers.harmony import HarmonyRenderer
-from context_agent.policies.renderers.protocol import TokenRenderer
-from context_agent.policies.renderers.template import TemplateRenderer
-from context_agent.policies.renderers.vocabulary import TokenizerVocabulary
+from context_agent.policies.tokens.engines import Engine
+from context_agent.policies.tokens.engines.transformers import TransformersEngine
+from context_agent.policies.tokens.harmony import HarmonyRenderer
+from context_agent.policies.tokens.prompt import TokenRenderer
+from context_agent.policies.tokens.template import TemplateRenderer
+from context_agent.policies.tokens.vocabulary import TokenizerVocabulary
 from context_agent.train.config import ModelConfig, RendererKind, RunConfig
 from context_agent.train.data import environment_texts
 from context_agent.train.demo.environment import ToyEnvironment

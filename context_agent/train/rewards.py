@@ -14,6 +14,7 @@ from dataclasses import dataclass, fields
 from enum import StrEnum
 from math import isfinite
 
+from context_agent._support.question_files import Question
 from context_agent.errors import ConfigError, DataError
 from context_agent.eval import metrics
 from context_agent.eval.gold import Gold, gold_of, holds, judgeable
@@ -22,7 +23,6 @@ from context_agent.eval.replay import Replay
 from context_agent.harness.episode import StopReason
 from context_agent.harness.trajectory import ToolResult, Trajectory
 from context_agent.pruning.view import Block
-from context_agent.questions import Question
 
 
 class Ending(StrEnum):

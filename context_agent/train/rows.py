@@ -23,9 +23,7 @@ from context_agent._support.files import open_private, private_folder
 from context_agent.errors import ConfigError, DataError, MissingExtraError
 from context_agent.harness.profile import Profile
 from context_agent.harness.trajectory import ActionTaken, Trajectory
-from context_agent.policies.prompt import Prompt
-from context_agent.policies.renderers.protocol import TokenRenderer
-from context_agent.policies.token_calls import TokenCall, WholeCall, calls, expand
+from context_agent.policies.tokens.prompt import Prompt, TokenCall, TokenRenderer, WholeCall, calls, expand
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from context_agent.errors import ConfigError, DataError, MissingExtraError
-from context_agent.policies.renderers.protocol import TokenRenderer
+from context_agent.policies.tokens.prompt import TokenRenderer
 from context_agent.train.config import Notify, OnUpdate, RunConfig
 from context_agent.train.data import demonstration_rows, environment_of
 from context_agent.train.demo.environment import ToyEnvironment

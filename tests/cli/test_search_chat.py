@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from context_agent.policies.scripted_server import ScriptedServer, fails, says
+from context_agent.policies.chat.scripted_server import ScriptedServer, fails, says
 
 QUESTION = "Which river flows past the birthplace of the engineer who designed Orm Skerry Light?"
 STEP = says(calls=[("search_corpus", {"query": "Orm Skerry Light", "limit": 2})])

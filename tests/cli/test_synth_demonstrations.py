@@ -6,10 +6,10 @@ from dataclasses import asdict
 import pytest
 
 from context_agent.cli.synth_demonstrations import trajectories
-from context_agent.policies.scripted_server import rank_seen, says
+from context_agent.policies.chat.scripted_server import rank_seen, says
 from context_agent.synth_data.demonstrations import DemonstrationFilters
 from tests.cli.conftest import passages
-from tests.policies.chatting import serving
+from tests.policies.chat.chatting import serving
 
 
 @pytest.fixture

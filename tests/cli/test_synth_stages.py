@@ -5,8 +5,8 @@ from dataclasses import dataclass
 
 import pytest
 
+from context_agent._support.question_files import load_questions
 from context_agent.cli.app import run
-from context_agent.questions import load_questions
 from tests.cli import process
 from tests.synth_data.llm_stages.scripted_writer import documents
 from tests.synth_data.llm_stages.writing import serving

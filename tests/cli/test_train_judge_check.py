@@ -4,8 +4,8 @@ import json
 
 import pytest
 
+from context_agent._support.question_files import Question
 from context_agent.errors import ConfigError
-from context_agent.questions import Question
 from context_agent.train.config import read_run
 from context_agent.train.judge.calibration import judge_gate
 from tests.conftest import made_documents

@@ -7,8 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from context_agent import Chunk, Document, MemoryCorpus
+from context_agent._support.question_files import Question
 from context_agent.eval.gold import gold_of, holds, judgeable, leaks, missing_gold, normalised, words
-from context_agent.questions import Question
 
 # `a_1` is the second chunk of `a` and a document of its own; `b_1` is a chunk only.
 LONG = "Rivers meet the sea here. " * 40

@@ -17,7 +17,7 @@ from pydantic import ConfigDict, TypeAdapter, with_config
 from context_agent import MemoryCorpus, ScriptedPolicy, SearchAgent
 from context_agent.errors import ConfigError, PolicyError
 from context_agent.integrations.functions import MOST, Provider, SearchTool
-from context_agent.policies.scripted_server import ScriptedServer, says
+from context_agent.policies.chat.scripted_server import ScriptedServer, says
 from tests.integrations.conftest import QUESTION, TEXTS
 
 PROVIDERS: tuple[Provider, ...] = ("openai", "openai-responses", "anthropic", "gemini")

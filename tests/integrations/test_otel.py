@@ -23,8 +23,8 @@ from context_agent.harness.trajectory import EditApplied
 from context_agent.integrations.mcp_server import make_server
 from context_agent.integrations.otel import CAPTURE, Tracing, continued
 from context_agent.integrations.server.app import application
-from context_agent.policies.factory import load_policy
-from context_agent.policies.scripted_server import ScriptedServer, says
+from context_agent.policies.chat.scripted_server import ScriptedServer, says
+from context_agent.policies.registry import load_policy
 from tests.actions import call, prune, rank_all, restore, search, summarize
 
 STEPS: list[Any] = [

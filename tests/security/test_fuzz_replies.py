@@ -14,12 +14,12 @@ from context_agent.errors import PolicyError
 from context_agent.harness.episode import Episode
 from context_agent.harness.rendering import MOST_RANKED, parse_ranking
 from context_agent.harness.tools import MOST_CALLS
-from context_agent.policies.renderers.harmony import HarmonyRenderer
-from context_agent.policies.replies import LONGEST_NAME, LONGEST_TEXT, read_arguments, read_reply, split_thoughts
-from context_agent.policies.text_tools import parse_calls
+from context_agent.policies.chat.replies import LONGEST_NAME, LONGEST_TEXT, read_arguments, read_reply, split_thoughts
+from context_agent.policies.chat.text_tools import parse_calls
+from context_agent.policies.tokens.harmony import HarmonyRenderer
 from context_agent.retrieval.memory import MemoryCorpus
 from context_agent.types import Action, Document, ToolCall
-from tests.policies.mutations import special_ids
+from tests.policies.tokens.mutations import special_ids
 from tests.retrieval.fakes import HashEmbedder
 
 PIECES = [

@@ -27,14 +27,14 @@ from context_agent._support.http_body import LIMIT_VARIABLE
 from context_agent.errors import ConfigError, ContextAgentError, EmbedderError, PolicyError, RerankerError
 from context_agent.harness.trajectory_file import read
 from context_agent.policies.chat import ChatPolicy
-from context_agent.policies.inspect import inspect_server
-from context_agent.policies.replies import read_reply
-from context_agent.policies.scripted_server import ScriptedServer, says
+from context_agent.policies.chat.probe import inspect_server
+from context_agent.policies.chat.replies import read_reply
+from context_agent.policies.chat.scripted_server import ScriptedServer, says
 from context_agent.retrieval.embedders import load_embedder
 from context_agent.retrieval.embedders.openai import OpenAIEmbedder
 from context_agent.retrieval.rerankers import HttpReranker, load_reranker
 from tests.http_server import Response, http_server
-from tests.policies.chatting import QUESTION, corpus
+from tests.policies.chat.chatting import QUESTION, corpus
 
 KEY = "sk-very/secret+key=123456789"
 VECTORS = Response({"data": [{"index": 0, "embedding": [1.0, 2.0]}]})
@@ -235,7 +235,7 @@ LAUNCH = "import subprocess, sys; sys.exit(subprocess.call([sys.executable, '-c'
 """A process between: on Linux a program's peak starts at the peak of the process that launched it."""
 CALLS = {
     "chat": (
-        "from context_agent._support.http import Endpoint\nfrom context_agent.policies.replies import read_reply",
+        "from context_agent._support.http import Endpoint\nfrom context_agent.policies.chat.replies import read_reply",
         "asyncio.run(Endpoint({url!r}, api_key_env=None, retries=0).post('/c', {{'model': 'm'}}, read_reply))",
     ),
     "embedder": (
@@ -525,7 +525,7 @@ def test_an_invented_size_does_not_end_an_episode(count: str, tmp_path: Path) ->
 def test_tokens_and_log_probabilities_that_cannot_be_are_refused(changed: dict[str, Any]) -> None:
     import asyncio
 
-    from context_agent.policies.engines.vllm import VllmEngine
+    from context_agent.policies.tokens.engines.vllm import VllmEngine
 
     choice = {"token_ids": [5], "logprobs": {"token_logprobs": [-1.0]}, "finish_reason": "stop", **changed}
     with http_server(Response({"choices": [choice], "usage": [1]})) as server:

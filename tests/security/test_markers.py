@@ -15,7 +15,7 @@ from context_agent.harness.episode import Episode
 from context_agent.harness.profile import default
 from context_agent.integrations.faces import Passage
 from context_agent.integrations.functions import Answer, shown
-from context_agent.policies.messages import messages, opening_text
+from context_agent.policies.chat.messages import messages, opening_text
 from context_agent.pruning.view import Block
 from context_agent.retrieval.memory import MemoryCorpus
 from context_agent.types import Action, Document, ToolCall

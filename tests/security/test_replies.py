@@ -13,11 +13,11 @@ from context_agent.harness.episode import Episode
 from context_agent.harness.rendering import MOST_RANKED, parse_ranking
 from context_agent.harness.tools import MOST_CALLS, UNREAD
 from context_agent.harness.trajectory import ToolResult
-from context_agent.policies.renderers.harmony import HarmonyRenderer
-from context_agent.policies.replies import LONGEST_NAME, LONGEST_TEXT, read_reply
-from context_agent.policies.text_tools import parse_calls, written
+from context_agent.policies.chat.replies import LONGEST_NAME, LONGEST_TEXT, read_reply
+from context_agent.policies.chat.text_tools import parse_calls, written
+from context_agent.policies.tokens.harmony import HarmonyRenderer
 from context_agent.types import Action, ToolCall
-from tests.policies.mutations import special_ids
+from tests.policies.tokens.mutations import special_ids
 
 SEARCH = ToolCall("search_corpus", {"query": "comets"})
 

@@ -8,7 +8,7 @@ from context_agent import BridgePolicy, Limits, MemoryCorpus, SearchAgent, Searc
 from context_agent.harness.trajectory import ActionTaken, ToolResult, Trajectory
 from context_agent.pruning.view import Block
 from context_agent.swarm import Swarm
-from tests.policies.test_bridge import recall, world
+from tests.policies.bridge.test_policy import recall, world
 from tests.retrieval.fakes import HashEmbedder
 
 Films = tuple[MemoryCorpus, list[tuple[str, set[str]]]]

@@ -4,8 +4,8 @@ import json
 
 import pytest
 
+from context_agent._support.question_files import load_questions
 from context_agent.errors import DataError
-from context_agent.questions import load_questions
 from context_agent.synth_data.task import Support, load_tasks, write_tasks
 from tests.synth_data.tasks import task
 

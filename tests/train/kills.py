@@ -162,14 +162,14 @@ def _logged_trajectory(record: Any) -> Any:
 
 
 def _course(trajectory: Any) -> dict[str, Any]:
-    from context_agent.policies.token_calls import calls
+    from context_agent.policies.tokens.prompt import calls
 
     return {"trace": _trace(trajectory), "calls": [_code(call.output) for call in calls(trajectory)]}
 
 
 def _trace(trajectory: Any) -> int:
     """What was sampled, and by which versions."""
-    from context_agent.policies.token_calls import calls
+    from context_agent.policies.tokens.prompt import calls
 
     return _code([(list(call.output), list(call.logprobs), call.version) for call in calls(trajectory)])
 

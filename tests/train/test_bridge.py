@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 
 from context_agent import BridgePolicy, MemoryCorpus, SearchAgent
+from context_agent._support.question_files import Question
 from context_agent.errors import DataError
 from context_agent.eval.statistics import Figure
 from context_agent.policies.bridge import Effort, Scorer
-from context_agent.questions import Question
 from context_agent.train.bridge import FOLDS, BridgeSource, FitRecipe, fold_of, train
-from tests.policies.test_bridge import recall, world
+from tests.policies.bridge.test_policy import recall, world
 from tests.retrieval.fakes import HashEmbedder
 
 QUICK = FitRecipe(hidden=(8,), members=1, epochs=6)

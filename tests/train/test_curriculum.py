@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
+from context_agent._support.question_files import Question
 from context_agent.errors import ConfigError
-from context_agent.questions import Question
 from context_agent.train.curriculum import Curriculum, CurriculumStage, draw_questions
 from context_agent.train.rewards import RewardConfig
 

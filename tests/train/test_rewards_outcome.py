@@ -5,9 +5,9 @@ from collections.abc import Sequence
 import pytest
 
 from context_agent import MemoryCorpus, ScriptedPolicy, SearchAgent, Trajectory
+from context_agent._support.question_files import Question
 from context_agent.errors import DataError, PolicyError
 from context_agent.harness.episode import Limits
-from context_agent.questions import Question
 from context_agent.train.rewards import Ending, is_aborted, measure_outcome
 from tests.actions import call, prune, rank, rank_all, search
 

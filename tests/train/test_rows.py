@@ -14,11 +14,11 @@ from hypothesis import strategies as st
 from context_agent import Action, MemoryCorpus, ScriptedPolicy, SearchAgent, View
 from context_agent.errors import DataError, TrajectoryError
 from context_agent.harness.profile import context_1, default, summary
-from context_agent.policies.renderers.harmony import HarmonyRenderer
-from context_agent.policies.token_calls import TokenCall, expand
+from context_agent.policies.tokens.harmony import HarmonyRenderer
+from context_agent.policies.tokens.prompt import TokenCall, expand
 from context_agent.train.rows import TrainingRow, demonstrated_rows, read_rows, rows_of_calls, sampled_rows, write_rows
 from tests.actions import prune, search, summarize
-from tests.policies.sampling import QUESTION, Played, play, rank_view, small_corpus
+from tests.policies.tokens.sampling import QUESTION, Played, play, rank_view, small_corpus
 
 RENDERER = HarmonyRenderer()
 

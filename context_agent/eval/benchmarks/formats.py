@@ -16,9 +16,9 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
+from context_agent._support.question_files import Question
 from context_agent.errors import DataError
 from context_agent.eval.benchmarks.sources import LocatedRow, SourceRow, SourceTables
-from context_agent.questions import Question
 from context_agent.types import Document, Metadata
 
 

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from context_agent._support.question_files import Question
 from context_agent.eval.gold import Gold, gold_of
 from context_agent.eval.view.loading import LoadedTrajectory, TrajectoryFiles
 from context_agent.eval.view.schema import TrajectoryDetail, validated
@@ -25,7 +26,6 @@ from context_agent.harness.trajectory import (
     TurnClosed,
 )
 from context_agent.pruning.view import Block, Summary
-from context_agent.questions import Question
 from context_agent.types import Chunk, RankedDocument
 
 CUT = "cut"

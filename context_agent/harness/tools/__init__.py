@@ -57,9 +57,9 @@ class ToolCallError(Exception):
 
 
 def schemas(profile: Profile) -> list[dict[str, Any]]:
-    """The profile's tools as `{"name", "description", "parameters"}`, parameters in JSON Schema.
+    """The profile's tools as `{"name", "description", "parameters"}`, parameters in JSON Schema without references.
 
-    `limit` of a search and `all_but` of a prune are understood in every profile, and declared where it says so.
+    `limit` of a search and `all_but` of a prune are accepted in every profile and declared if the profile says so.
     """
     return [TOOLS[name].schema(extended=profile.extended_arguments) for name in profile.tools]
 

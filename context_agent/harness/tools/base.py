@@ -7,7 +7,7 @@ tools by their kind alone.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -165,12 +165,33 @@ class Tool:
     """The arguments as the published format declares them, where they are fewer."""
 
     def schema(self, *, extended: bool = True) -> dict[str, Any]:
-        """`{"name", "description", "parameters"}`, parameters in JSON Schema."""
+        """`{"name", "description", "parameters"}`, parameters in plain JSON Schema: see `_plain_schema`."""
         model = self.arguments if extended or self.published is None else self.published
         parameters = model.model_json_schema()
         description = parameters.pop("description", "")
-        parameters.pop("title", None)
-        return {"name": self.name, "description": description, "parameters": parameters}
+        definitions = parameters.pop("$defs", {})
+        return {"name": self.name, "description": description, "parameters": _plain_schema(parameters, definitions)}
+
+
+def _plain_schema(schema: Any, definitions: Mapping[str, Any]) -> Any:
+    """The schema without `$ref`, titles and null alternatives, which prompt templates and some servers do not read.
+
+    pydantic's titles repeat the names (`Doc Id` for `doc_id`), and its references hide what a call inside
+    `multi_tool_use` looks like.
+    """
+    if isinstance(schema, list):
+        return [_plain_schema(item, definitions) for item in schema]
+    if not isinstance(schema, dict):
+        return schema
+    if reference := schema.get("$ref"):
+        target = definitions[reference.rpartition("/")[2]]
+        return _plain_schema({key: value for key, value in target.items() if key != "description"}, definitions)
+    fields = {key: value for key, value in schema.items() if key != "title" or not isinstance(value, str)}
+    alternatives = fields.get("anyOf", [])
+    if {"type": "null"} in alternatives:
+        (alternative,) = (item for item in alternatives if item != {"type": "null"})
+        fields = {**alternative, **{key: value for key, value in fields.items() if key not in ("anyOf", "default")}}
+    return {key: _plain_schema(value, definitions) for key, value in fields.items()}
 
 
 def edit_reply(edit: Edit, sentences: Sequence[str], unchanged: str, selection: Selection) -> EditReply:

@@ -11,11 +11,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from context_agent.policies.bridge.entities import Mention
+from context_agent.policies.bridge.candidates import Floats, Notes, Passage
 from context_agent.policies.bridge.links import AROUND, NEIGHBOURS
-from context_agent.policies.bridge.notes import Notes
-from context_agent.policies.bridge.passage import Floats, Passage
-from context_agent.policies.bridge.words import key, words
+from context_agent.policies.bridge.text import Mention, key, words
 
 READ = 8
 """Best candidates whose names are considered."""

@@ -14,9 +14,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from context_agent.policies.bridge.notes import Notes
-from context_agent.policies.bridge.passage import Floats, Passage, Question
-from context_agent.policies.bridge.words import STOP
+from context_agent.policies.bridge.candidates import Floats, Notes, Passage, Question
+from context_agent.policies.bridge.text import STOP
 
 _YEAR = re.compile(r" (?:1\d{3}|20[0-2]\d) ")
 _DATE = re.compile(r" (?:january|february|march|april|may|june|july|august|september|october|november|december) ")

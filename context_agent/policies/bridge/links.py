@@ -13,9 +13,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from context_agent.policies.bridge.notes import Notes
-from context_agent.policies.bridge.passage import Floats, Passage, Question
-from context_agent.policies.bridge.words import MONTHS, STOP, key
+from context_agent.policies.bridge.candidates import Floats, Notes, Passage, Question
+from context_agent.policies.bridge.text import MONTHS, STOP, key
 
 NDArrayInt = NDArray[np.int64]
 

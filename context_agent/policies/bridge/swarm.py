@@ -18,8 +18,8 @@ from dataclasses import replace
 from context_agent.harness.profile import Profile
 from context_agent.harness.tools import SPAWN
 from context_agent.policies.bridge import BridgePolicy, Effort, Scorer
-from context_agent.policies.bridge.actor import BridgeActor, lookup_search
-from context_agent.policies.bridge.passage import Passage
+from context_agent.policies.bridge.candidates import Passage
+from context_agent.policies.bridge.policy import BridgeActor, lookup_search
 from context_agent.pruning.view import View
 from context_agent.retrieval.protocol import Corpus
 from context_agent.tokens import TokenCounter

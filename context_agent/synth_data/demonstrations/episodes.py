@@ -11,6 +11,7 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import Any, cast
 
+from context_agent._support.question_files import Question
 from context_agent.agent import SearchAgent, SearchResult
 from context_agent.errors import BudgetError, ConfigError, PolicyError, TrajectoryError
 from context_agent.eval.gold import CorpusLookup, Gold, gold_of
@@ -21,7 +22,6 @@ from context_agent.harness.tools import flatten
 from context_agent.harness.trajectory import ActionTaken, EditApplied, Trajectory
 from context_agent.harness.trajectory_file import write
 from context_agent.pruning.budget import Budget
-from context_agent.questions import Question
 from context_agent.retrieval.protocol import Corpus
 from context_agent.synth_data.demonstrations.experts import Expert
 from context_agent.synth_data.stages import DropRow, KeptRows

@@ -192,7 +192,7 @@ def write_selection(
 
 def _indexed_names(index: Path) -> set[str]:
     """The file names in an earlier list: only those files were copied by an earlier call."""
-    from context_agent.questions import load_rows
+    from context_agent._support.question_files import load_rows
 
     if not index.exists():
         return set()

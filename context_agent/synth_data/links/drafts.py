@@ -15,7 +15,7 @@ from itertools import islice, product
 from random import Random
 from typing import NamedTuple
 
-from context_agent.policies.bridge.words import words
+from context_agent.policies.bridge.text import words
 from context_agent.synth_data.links.link_graph import (
     Fact,
     Link,

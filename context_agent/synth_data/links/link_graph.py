@@ -8,8 +8,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from context_agent.errors import CorpusError
-from context_agent.policies.bridge.entities import Mention, mentions
-from context_agent.policies.bridge.words import STOP, words
+from context_agent.policies.bridge.text import STOP, Mention, mentions, words
 from context_agent.synth_data.links.pages import Page, Sentence, read_pages
 from context_agent.synth_data.links.relations import PATTERNS, WORK_HEADS, RelationPattern, date_preposition
 from context_agent.types import Chunk

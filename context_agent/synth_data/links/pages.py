@@ -12,8 +12,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import groupby
 
-from context_agent.policies.bridge.entities import Mention, mentions
-from context_agent.policies.bridge.words import STOP, without_brackets, words
+from context_agent.policies.bridge.text import STOP, Mention, mentions, without_brackets, words
 from context_agent.types import Chunk
 
 LONGEST_SENTENCE = 34

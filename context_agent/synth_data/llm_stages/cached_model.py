@@ -24,8 +24,7 @@ from weakref import WeakValueDictionary
 from context_agent._support.http import Endpoint, Events, Refusal
 from context_agent._support.journal import AppendLog
 from context_agent.errors import ConfigError, DataError, PolicyError
-from context_agent.policies import refusals
-from context_agent.policies.replies import Reply, read_reply, usage_bounds
+from context_agent.policies.chat.replies import Reply, read_reply, rejected_key_message, usage_bounds
 from context_agent.synth_data.stages import StageHalted
 
 MOST_FAILURES = 8
@@ -250,7 +249,7 @@ class CachedEndpoint(Endpoint):
         """Raises `StageHalted` for a failure that the next row would meet again."""
         if isinstance(error, Refusal):
             if error.status in (401, 403):
-                raise StageHalted(f"{self.base_url}: {refusals.key_words(error, self.api_key_env)}") from None
+                raise StageHalted(f"{self.base_url}: {rejected_key_message(error, self.api_key_env)}") from None
             if error.status in (402, 404):
                 raise StageHalted(str(error)) from None
             return

@@ -12,8 +12,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from context_agent._support.question_files import load_rows
 from context_agent.errors import ConfigError, DataError
-from context_agent.questions import load_rows
 from context_agent.synth_data.llm_stages.context import StageContext
 from context_agent.synth_data.llm_stages.distract import DistractorSettings, distract
 from context_agent.synth_data.llm_stages.verify import verify

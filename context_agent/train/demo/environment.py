@@ -17,10 +17,10 @@ import random
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from context_agent._support.question_files import Question
 from context_agent.harness.profile import Profile
 from context_agent.harness.tools import SPAWN
 from context_agent.pruning.view import View
-from context_agent.questions import Question
 from context_agent.retrieval.memory import MemoryCorpus
 from context_agent.retrieval.protocol import Corpus
 from context_agent.synth_data import world

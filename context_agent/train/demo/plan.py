@@ -14,13 +14,13 @@ from statistics import fmean, median
 from typing import Any
 
 from context_agent._support.journal import replace_file
+from context_agent._support.question_files import Question
 from context_agent.errors import ConfigError, DataError
 from context_agent.eval.gold import gold_of
 from context_agent.eval.statistics import Figure
 from context_agent.harness.trajectory import ActionTaken, Trajectory
-from context_agent.policies.token_calls import KEY, TokenCall
+from context_agent.policies.tokens.prompt import KEY, TokenCall
 from context_agent.pruning.budget import RESERVES
-from context_agent.questions import Question
 from context_agent.retrieval.protocol import Corpus
 from context_agent.train.config import EpisodeConfig, RunConfig, read_run
 from context_agent.train.demo.environment import ToyEnvironment

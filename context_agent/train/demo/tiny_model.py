@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from context_agent.errors import ConfigError, MissingExtraError
-from context_agent.policies.renderers.vocabulary import HarmonyVocabulary, harmony_encoding
+from context_agent.policies.tokens.vocabulary import HarmonyVocabulary, harmony_encoding
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -241,7 +241,7 @@ def _byte_letters() -> dict[int, str]:
 def _prompt_texts() -> list[str]:
     """This package's prompts and the openings made of them."""
     from context_agent.harness.profile import context_1, default
-    from context_agent.policies.renderers.harmony import HarmonyRenderer
+    from context_agent.policies.tokens.harmony import HarmonyRenderer
 
     renderer = HarmonyRenderer()
     return [renderer.opening(profile).text for profile in (default(), context_1())] * 2

@@ -20,7 +20,7 @@ from typing import Any
 
 from context_agent.harness.profile import Profile
 from context_agent.harness.tools import SPAWN
-from context_agent.policies.renderers.protocol import Ids, Opening
+from context_agent.policies.tokens.prompt import Ids, Opening
 from context_agent.types import Action, RankedId, ToolCall
 
 PAD, UNKNOWN, OPEN, GO, END = "<pad>", "<unk>", "<question>", "<go>", "<end>"

@@ -20,12 +20,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from context_agent._support.question_files import Question
 from context_agent.errors import ConfigError, ContextAgentError, DataError
 from context_agent.eval import metrics
 from context_agent.eval.gold import Gold, gold_of, normalised
 from context_agent.eval.metrics import f_beta
 from context_agent.harness.trajectory_file import read
-from context_agent.questions import Question
 from context_agent.retrieval.protocol import Corpus
 from context_agent.synth_data.review.judgements import IntervalEstimate, cohen_kappa, equal_share, estimate
 from context_agent.synth_data.task import write_json

@@ -20,10 +20,10 @@ from typing import Any, Protocol, Self
 
 from pydantic import BaseModel, Field, model_validator
 
+from context_agent._support.question_files import Question
 from context_agent.errors import ConfigError, PolicyError
 from context_agent.eval.gold import judgeable
 from context_agent.harness.trajectory import Trajectory
-from context_agent.questions import Question
 from context_agent.synth_data.llm_stages.cached_model import CapReached
 from context_agent.synth_data.llm_stages.model import InvalidReply, PromptPart, StructuredModel, StructuredModelOptions
 from context_agent.synth_data.stages import DropRow, StageHalted

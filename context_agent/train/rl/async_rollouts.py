@@ -17,9 +17,9 @@ from context_agent._support.journal import JsonObject
 from context_agent.agent import SearchAgent
 from context_agent.errors import ConfigError, DataError, PolicyError
 from context_agent.harness.trajectory import Trajectory
-from context_agent.policies.engines.protocol import Engine
-from context_agent.policies.engines.transformers import TransformersEngine
-from context_agent.policies.token_calls import calls
+from context_agent.policies.tokens.engines import Engine
+from context_agent.policies.tokens.engines.transformers import TransformersEngine
+from context_agent.policies.tokens.prompt import calls
 from context_agent.train.config import Notify, RolloutConfig, RolloutLocation, RunConfig
 from context_agent.train.models import LoadedModel
 from context_agent.train.rl.rollout_log import ConsumedGroups, RolloutLog, finished_record, paused_record

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from context_agent.agent import SearchAgent
 from context_agent.harness.trajectory_file import write
-from context_agent.policies.engines.protocol import Engine
+from context_agent.policies.tokens.engines import Engine
 from context_agent.train.advantages import EpisodeAdvantages, EpisodeReward, group_advantages
 from context_agent.train.config import Notify, OnUpdate, RolloutConfig, RunConfig
 from context_agent.train.data import TrainingData, build_agent, environment_of, open_data

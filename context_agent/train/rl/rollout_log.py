@@ -25,7 +25,7 @@ from context_agent._support.journal import AppendLog, JsonObject, encode_line, r
 from context_agent.errors import ConfigError, DataError
 from context_agent.harness.trajectory import Trajectory
 from context_agent.harness.trajectory_file import decode, decode_header, encode, encode_header
-from context_agent.policies.engines.protocol import Finish, Sample
+from context_agent.policies.tokens.engines import Finish, Sample
 from context_agent.train.checkpoints import binding_differences
 from context_agent.train.rl.rollouts import group_of
 

@@ -18,8 +18,7 @@ from typing import Any
 
 from context_agent.errors import ConfigError, MissingExtraError, PolicyError
 from context_agent.harness.trajectory import Trajectory
-from context_agent.policies.engines.staged import Staged
-from context_agent.policies.engines.transformers import TransformersEngine
+from context_agent.policies.tokens.engines.transformers import Staged, TransformersEngine
 from context_agent.train.config import RunConfig
 from context_agent.train.data import build_agent, environment_of, open_corpus
 from context_agent.train.models import load_renderer, subagent_engine

@@ -17,7 +17,7 @@ from typing import Protocol
 
 from context_agent.agent import SearchAgent
 from context_agent.errors import PolicyError
-from context_agent.policies.engines.protocol import Engine, Gathering, Sample
+from context_agent.policies.tokens.engines import Engine, Gathering, Sample
 from context_agent.train.rl.rollout_log import RecordedCall
 from context_agent.train.rl.rollouts import EpisodeResult, RolloutRequest, play_episode, update_number
 

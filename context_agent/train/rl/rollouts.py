@@ -16,15 +16,15 @@ from statistics import fmean, pstdev
 from typing import Protocol, TypeGuard
 
 from context_agent._support.files import open_private
+from context_agent._support.question_files import Question
 from context_agent.agent import SearchAgent
 from context_agent.errors import ConfigError, ContextAgentError, DataError, PolicyError
 from context_agent.eval.gold import Gold, gold_of
 from context_agent.harness.tools import SPAWN
 from context_agent.harness.trajectory import Trajectory
 from context_agent.harness.trajectory_file import write
-from context_agent.policies.engines.protocol import Gathering
-from context_agent.policies.token_calls import calls
-from context_agent.questions import Question
+from context_agent.policies.tokens.engines import Gathering
+from context_agent.policies.tokens.prompt import calls
 from context_agent.retrieval.protocol import Corpus
 from context_agent.train.advantages import EpisodeAdvantages
 from context_agent.train.config import ParlConfig, RolloutConfig

@@ -16,9 +16,9 @@ from typing import Any, Protocol
 
 from context_agent._support.http import Endpoint, Refusal, policy_address
 from context_agent.errors import ConfigError, PolicyError
-from context_agent.policies.engines.protocol import Engine
-from context_agent.policies.engines.transformers import TransformersEngine
-from context_agent.policies.engines.vllm import VllmEngine
+from context_agent.policies.tokens.engines import Engine
+from context_agent.policies.tokens.engines.transformers import TransformersEngine
+from context_agent.policies.tokens.engines.vllm import VllmEngine
 from context_agent.train.config import RunConfig
 from context_agent.train.models import LoadedModel
 

@@ -16,8 +16,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from context_agent._support.question_files import Question, question_of
 from context_agent.errors import ConfigError, DataError, MissingExtraError
-from context_agent.questions import Question, question_of
 from context_agent.train.config import Notify, RunConfig
 from context_agent.train.data import environment_of, open_data
 from context_agent.train.rl.rollouts import step_questions

@@ -4,9 +4,9 @@ import json
 
 import pytest
 
+from context_agent._support.question_files import Question
 from context_agent.eval.view.loading import load
 from context_agent.eval.view.model import CUT, GoldQuestions, view_data
-from context_agent.questions import Question
 from tests.actions import prune, rank, search
 from tests.eval import episodes
 

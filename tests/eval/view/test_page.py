@@ -8,10 +8,10 @@ import time
 import pytest
 from selenium.webdriver.common.keys import Keys
 
+from context_agent._support.question_files import Question
 from context_agent.eval.view.build import build_page
 from context_agent.eval.view.loading import load
 from context_agent.eval.view.model import GoldQuestions, view_data
-from context_agent.questions import Question
 from tests.actions import prune, rank, restore, search
 from tests.eval import episodes
 

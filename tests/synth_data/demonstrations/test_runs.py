@@ -18,9 +18,9 @@ from context_agent.errors import ConfigError, DataError, PolicyError
 from context_agent.harness.profile import default
 from context_agent.harness.trajectory_file import read
 from context_agent.policies.chat import ChatPolicy
-from context_agent.policies.renderers.harmony import HarmonyRenderer
+from context_agent.policies.chat.scripted_server import fails, rank_seen, says
 from context_agent.policies.scripted import rank_view
-from context_agent.policies.scripted_server import fails, rank_seen, says
+from context_agent.policies.tokens.harmony import HarmonyRenderer
 from context_agent.pruning.budget import Budget
 from context_agent.synth_data.demonstrations import (
     DemonstrationFilters,
@@ -32,7 +32,7 @@ from context_agent.synth_data.demonstrations import (
 from context_agent.train.rows import demonstrated_rows
 from tests.actions import search
 from tests.conftest import made_documents
-from tests.policies.chatting import serving
+from tests.policies.chat.chatting import serving
 from tests.retrieval.fakes import HashEmbedder
 from tests.synth_data.tasks import task
 

@@ -11,7 +11,7 @@ import pytest
 
 from context_agent import MemoryCorpus
 from context_agent.eval.gold import gold_of
-from context_agent.policies.scripted_server import ScriptedServer, says
+from context_agent.policies.chat.scripted_server import ScriptedServer, says
 from context_agent.synth_data.domains import load_domain
 from context_agent.synth_data.llm_stages.context import StageContext
 from context_agent.synth_data.llm_stages.distract import DistractorSettings

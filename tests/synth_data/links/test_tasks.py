@@ -10,9 +10,9 @@ from collections import Counter
 import pytest
 
 from context_agent import Document, MemoryCorpus
+from context_agent._support.question_files import load_questions
 from context_agent.errors import ConfigError, CorpusError
-from context_agent.policies.bridge.words import words
-from context_agent.questions import load_questions
+from context_agent.policies.bridge.text import words
 from context_agent.retrieval.chroma import ChromaCorpus
 from context_agent.retrieval.index import index_documents
 from context_agent.synth_data.links import LinkTasks, LinkTaskSettings

@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import Any
 
 from context_agent import Document
-from context_agent.policies.scripted_server import Answer, ScriptedServer, fails, says
+from context_agent.policies.chat.scripted_server import Answer, ScriptedServer, fails, says
 
 ORDERED, COAXED, TOLD, INVENTED = 4, 5, 6, 7
 GROUPS = 8

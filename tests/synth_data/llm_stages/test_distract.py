@@ -7,7 +7,7 @@ import pytest
 
 from context_agent import Document, MemoryCorpus
 from context_agent.errors import ConfigError
-from context_agent.policies.scripted_server import ScriptedServer, says
+from context_agent.policies.chat.scripted_server import ScriptedServer, says
 from context_agent.synth_data.domains import load_domain
 from context_agent.synth_data.llm_stages.context import StageContext
 from context_agent.synth_data.llm_stages.distract import DistractorSettings, distract, distract_by_words

@@ -5,7 +5,7 @@ import json
 
 import pytest
 
-from context_agent.policies.scripted_server import ScriptedServer, says
+from context_agent.policies.chat.scripted_server import ScriptedServer, says
 from context_agent.synth_data.domains import load_domain
 from context_agent.synth_data.llm_stages.context import StageContext
 from context_agent.synth_data.llm_stages.model import StructuredModel, StructuredModelOptions

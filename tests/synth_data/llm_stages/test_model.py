@@ -8,8 +8,8 @@ import pytest
 from pydantic import BaseModel
 
 from context_agent.errors import ConfigError, DataError
-from context_agent.policies.replies import usage_bounds
-from context_agent.policies.scripted_server import ScriptedServer, fails, says
+from context_agent.policies.chat.replies import usage_bounds
+from context_agent.policies.chat.scripted_server import ScriptedServer, fails, says
 from context_agent.synth_data.llm_stages.cached_model import (
     CostLedger,
     ReplyCache,

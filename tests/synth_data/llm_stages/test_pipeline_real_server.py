@@ -15,7 +15,7 @@ from context_agent.synth_data.llm_stages.model import StructuredModel, Structure
 from context_agent.synth_data.llm_stages.pipeline import PipelinePlan, make_tasks, run_llm_stage
 from context_agent.synth_data.llm_stages.verify import verify
 from context_agent.synth_data.llm_stages.writing import extend, write
-from tests.policies.test_chat_real_server import need_serving, serving_model
+from tests.policies.chat.test_real_server import need_serving, serving_model
 from tests.synth_data.llm_stages.writing import corpus, row_of
 from tests.synth_data.tasks import task
 

@@ -11,8 +11,8 @@ from collections import Counter, defaultdict
 
 import pytest
 
+from context_agent._support.question_files import load_questions
 from context_agent.errors import ConfigError
-from context_agent.questions import load_questions
 from context_agent.retrieval.bm25 import Bm25Entry, Bm25Index
 from context_agent.synth_data import world
 from context_agent.synth_data.matching import find_quote

@@ -7,8 +7,8 @@ from dataclasses import replace
 from typing import Any
 
 from context_agent import Action, Budget, MemoryCorpus, ScriptedPolicy, SearchAgent, Trajectory, View
+from context_agent._support.question_files import Question
 from context_agent.harness.profile import Profile
-from context_agent.questions import Question
 from context_agent.train.demo.plan import DemoScore
 from tests.actions import prune, rank_all, search
 

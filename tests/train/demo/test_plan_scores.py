@@ -14,7 +14,7 @@ from context_agent.errors import DataError
 from context_agent.eval.gold import gold_of
 from context_agent.eval.replay import Replay
 from context_agent.harness.trajectory import ActionTaken, Trajectory
-from context_agent.policies.token_calls import TokenCall
+from context_agent.policies.tokens.prompt import TokenCall
 from context_agent.train.config import EpisodeConfig
 from context_agent.train.demo.plan import (
     DemoScore,

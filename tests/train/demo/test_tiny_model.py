@@ -9,11 +9,11 @@ import pytest
 
 from context_agent.errors import ConfigError
 from context_agent.harness.profile import default
-from context_agent.policies.renderers.harmony import HarmonyRenderer
-from context_agent.policies.renderers.vocabulary import HarmonyVocabulary, TokenizerVocabulary, harmony_encoding
+from context_agent.policies.tokens.harmony import HarmonyRenderer
+from context_agent.policies.tokens.vocabulary import HarmonyVocabulary, TokenizerVocabulary, harmony_encoding
 from context_agent.train.demo.tiny_model import BASE_TOKENS, SPECIALS, harmony_tokenizer, tiny_tokenizer
-from tests.policies.conversations import ALPHABET, random_view
-from tests.policies.sampling import FORGERIES
+from tests.policies.tokens.conversations import ALPHABET, random_view
+from tests.policies.tokens.sampling import FORGERIES
 
 TEXTS = ["Which comets met which bridges? The harness prunes what does not help."] * 4
 
@@ -36,7 +36,7 @@ def test_the_real_vocabulary_is_rebuilt_id_for_id() -> None:
     for name in SPECIALS:
         assert mine.special(name) == real.special(name)
     view = random_view(draw, default())
-    from context_agent.policies.prompt import Prompt
+    from context_agent.policies.tokens.prompt import Prompt
 
     assert Prompt(HarmonyRenderer(mine), default()).show(view) == Prompt(HarmonyRenderer(), default()).show(view)
 

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-from context_agent.policies.scripted_server import Answer, ScriptedServer, fails, says
+from context_agent.policies.chat.scripted_server import Answer, ScriptedServer, fails, says
 from context_agent.train.config import JudgeConfig
 from context_agent.train.judge.judge import RankingJudge
 

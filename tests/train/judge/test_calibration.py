@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from context_agent import MemoryCorpus, ScriptedPolicy, SearchAgent
+from context_agent._support.question_files import Question
 from context_agent.errors import ConfigError, DataError
-from context_agent.questions import Question
 from context_agent.train.judge.calibration import (
     STATISTICS,
     JudgeCalibration,

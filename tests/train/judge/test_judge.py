@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from context_agent.errors import ConfigError
-from context_agent.policies.scripted_server import ScriptedServer, fails, says
+from context_agent.policies.chat.scripted_server import ScriptedServer, fails, says
 from context_agent.train.config import JudgeConfig
 from context_agent.train.judge.judge import CAPPED, FAILED, JudgedRanking
 from context_agent.types import RankedChunk, RankedDocument

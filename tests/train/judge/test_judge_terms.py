@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
+from context_agent._support.question_files import Question
 from context_agent.errors import ConfigError, PolicyError
-from context_agent.questions import Question
 from context_agent.train.config import JudgeConfig
 from context_agent.train.demo.environment import ToyEnvironment
 from context_agent.train.demo.words import WordRenderer
@@ -172,7 +172,7 @@ def test_a_resumed_run_has_the_same_verdicts_without_the_judge(
 def test_a_judge_that_always_says_yes_shows_in_the_metrics(
     small: ToyEnvironment, words: WordRenderer, tmp_path: Path
 ) -> None:
-    from context_agent.policies.scripted_server import ScriptedServer
+    from context_agent.policies.chat.scripted_server import ScriptedServer
 
     with ScriptedServer([scored(3)] * 200) as server, judge(server.url, tmp_path) as asked:
         made = rollouts(small, words, stripped(small.questions["train"]), JudgePool(asked)).collect(0)

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from context_agent import SearchAgent
-from context_agent.questions import Question
+from context_agent._support.question_files import Question
 from context_agent.train.config import RolloutConfig
 from context_agent.train.curriculum import Curriculum
 from context_agent.train.rewards import RewardConfig

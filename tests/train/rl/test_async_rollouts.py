@@ -21,10 +21,10 @@ import pytest
 from context_agent import SearchAgent
 from context_agent._support import journal as journal_module
 from context_agent.errors import ConfigError, DataError, PolicyError
-from context_agent.policies.engines.fake import FakeEngine, Request
-from context_agent.policies.engines.protocol import Sample
-from context_agent.policies.token_calls import calls
-from context_agent.policies.tokens import SEEDS, TokenPolicy
+from context_agent.policies.tokens.engines import Sample
+from context_agent.policies.tokens.engines.fake import FakeEngine, Request
+from context_agent.policies.tokens.policy import SEEDS, TokenPolicy
+from context_agent.policies.tokens.prompt import calls
 from context_agent.train.config import RolloutConfig
 from context_agent.train.demo.environment import ToyEnvironment
 from context_agent.train.demo.words import WordRenderer, words_profile

@@ -127,7 +127,7 @@ def test_an_engine_that_dies_in_a_step_stops_the_run_which_then_goes_on(
     straight: Path, student: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Gone from update 8 on: the state of update 8 is saved, and the run ends as if nothing had been."""
-    from context_agent.policies.engines.transformers import TransformersEngine
+    from context_agent.policies.tokens.engines.transformers import TransformersEngine
 
     run = runs.rewards(student, tmp_path)
     sample = TransformersEngine.generate

@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 from context_agent import Action, SearchAgent, ToolCall
 from context_agent.errors import ConfigError
 from context_agent.harness.trajectory import ActionTaken, Header, SubAgentRecord, ToolResult, Trajectory
-from context_agent.policies.engines.fake import FakeEngine, Request
-from context_agent.policies.renderers.harmony import HarmonyRenderer
-from context_agent.policies.token_calls import calls
 from context_agent.policies.tokens import TokenPolicy
+from context_agent.policies.tokens.engines.fake import FakeEngine, Request
+from context_agent.policies.tokens.harmony import HarmonyRenderer
+from context_agent.policies.tokens.prompt import calls
 from context_agent.pruning.budget import Budget
 from context_agent.swarm import Swarm
 from context_agent.train import config
@@ -31,7 +31,7 @@ from context_agent.train.rl.parl import (
 )
 from context_agent.train.rows import sampled_rows
 from tests.actions import search
-from tests.policies.sampling import QUESTION, small_corpus
+from tests.policies.tokens.sampling import QUESTION, small_corpus
 
 GOOD = EpisodeOutcome(Ending.FINISHED, 1.0, 1.0, 1.0, True, calls=(1,), prunes=(0,))
 ALL = Delegation(started=4, finished=4)

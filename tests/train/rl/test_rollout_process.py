@@ -16,13 +16,13 @@ import pytest
 
 from context_agent.errors import ConfigError, PolicyError
 from context_agent.harness.trajectory import Trajectory
-from context_agent.policies.token_calls import calls
+from context_agent.policies.tokens.prompt import calls
 
 torch = pytest.importorskip("torch", reason="needs the train extra (torch)")
 pytest.importorskip("trl", reason="needs the train extra (trl)")
 
 from context_agent._support.suggest import flat_settings  # noqa: E402
-from context_agent.policies.engines.transformers import TransformersEngine  # noqa: E402
+from context_agent.policies.tokens.engines.transformers import TransformersEngine  # noqa: E402
 from context_agent.train.config import RunConfig  # noqa: E402
 from context_agent.train.data import build_agent, environment_of  # noqa: E402
 from context_agent.train.models import load_model  # noqa: E402

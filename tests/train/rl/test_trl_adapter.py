@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from context_agent.errors import ConfigError, DataError
-from context_agent.policies.token_calls import TokenCall
+from context_agent.policies.tokens.prompt import TokenCall
 from context_agent.train.config import Loss
 from context_agent.train.rows import TrainingRow, WeightedRow, rows_of_calls
 

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from context_agent.errors import ConfigError, PolicyError
-from context_agent.policies.engines.vllm import VllmEngine
+from context_agent.policies.tokens.engines.vllm import VllmEngine
 from context_agent.train.rl.rollouts import fresh_rows, row_age
 from context_agent.train.rl.weight_sync import AdapterSync
 from context_agent.train.rows import TrainingRow, WeightedRow

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from context_agent.policies.engines.transformers import TransformersEngine
+from context_agent.policies.tokens.engines.transformers import TransformersEngine
 from context_agent.train.rl.weight_sync import CombinedSync, CopySync, PausingSync
 
 torch = pytest.importorskip("torch")

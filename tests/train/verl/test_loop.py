@@ -11,11 +11,11 @@ import pytest
 pytest.importorskip("verl", reason="verl has an environment of its own: docs/verl.md")
 pytest.importorskip("transfer_queue")
 
+from context_agent._support.question_files import Question
 from context_agent.errors import ConfigError, DataError, PolicyError
 from context_agent.harness.trajectory import Trajectory
 from context_agent.harness.trajectory_file import read
-from context_agent.policies.token_calls import calls
-from context_agent.questions import Question
+from context_agent.policies.tokens.prompt import calls
 from context_agent.train.config import RunConfig
 from context_agent.train.data import build_agent, environment_of
 from context_agent.train.models import load_renderer
@@ -81,7 +81,7 @@ async def outputs(config: Any, client: Any, line: dict[str, Any], session: int =
 
 async def here(run: RunConfig, line: dict[str, Any], session: int) -> tuple[Question, Trajectory]:
     """The same episode without verl: what `ctx1 train rl` plays."""
-    from context_agent.policies.engines.fake import FakeEngine
+    from context_agent.policies.tokens.engines.fake import FakeEngine
 
     world = environment_of(run.data)
     assert world is not None

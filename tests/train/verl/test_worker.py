@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from context_agent.errors import PolicyError
-from context_agent.policies.engines.protocol import Finish
+from context_agent.policies.tokens.engines import Finish
 from context_agent.train.verl.worker import VerlEngine
 
 

@@ -1,0 +1,257 @@
+"""The learned part of the embedded policy: small networks in numpy, and the scores they give to candidates.
+
+Weights and input scaling are stored as safetensors.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from hashlib import blake2b
+from importlib.resources import files
+from pathlib import Path
+
+import numpy as np
+
+from context_agent.errors import ConfigError
+from context_agent.policies.bridge.candidates import Floats, Notes
+from context_agent.policies.bridge.expansion import EXPANSION
+from context_agent.policies.bridge.features import DIRECT, Worded, direct, relevance_guess
+from context_agent.policies.bridge.links import LINKS, Links
+from context_agent.retrieval.protocol import Corpus
+
+FORMAT = 1
+"""Raised when a feature's meaning changes: weights of another format are refused."""
+SHIPPED = "weights.safetensors"
+CLIP = 4.0
+"""Scaled inputs are cut to this many spreads from the mean."""
+
+INPUTS: Mapping[str, tuple[str, ...]] = {"first": DIRECT, "second": DIRECT + LINKS, "expansion": EXPANSION}
+"""The three networks and their inputs: candidates by themselves, candidates in company, names worth looking up."""
+
+
+@dataclass(frozen=True)
+class Scaling:
+    """Mean and spread of each input, shapes (F,), and which inputs may be missing, shape (F,).
+
+    A missing input counts as average and raises a flag of its own.
+    """
+
+    mean: Floats
+    spread: Floats
+    optional: Floats
+
+    @classmethod
+    def of(cls, rows: Floats, optional: Floats) -> Scaling:
+        """The scaling of training rows, shape (n, F), NaN where missing; `optional` as above, for what may come."""
+        known = np.isfinite(rows)
+        count = np.maximum(known.sum(axis=0), 1)
+        mean = np.where(known, rows, 0).sum(axis=0) / count
+        variance = (np.where(known, rows - mean, 0) ** 2).sum(axis=0) / count
+        missing = np.maximum(optional, (~known).any(axis=0))
+        return cls(*(np.asarray(part, dtype=np.float32) for part in (mean, np.sqrt(variance) + 1e-3, missing)))
+
+    def __call__(self, rows: Floats) -> Floats:
+        """Shape (n, F + missing flags)."""
+        scaled = np.nan_to_num(np.clip((rows - self.mean) / self.spread, -CLIP, CLIP))
+        flags = np.isnan(rows[:, self.optional > 0])
+        return np.concatenate([scaled, flags], axis=1).astype(np.float32)
+
+
+Layers = tuple[tuple[Floats, Floats], ...]
+"""Weights (inputs, outputs) and biases (outputs,) of each layer; ReLU between layers."""
+
+
+@dataclass(frozen=True)
+class Network:
+    """The mean logit of several small networks over the same inputs."""
+
+    scaling: Scaling
+    members: tuple[Layers, ...]
+
+    def __call__(self, rows: Floats) -> Floats:
+        """The probability for each row of features, shape (n, F) -> (n,)."""
+        return np.asarray(1.0 / (1.0 + np.exp(-np.clip(self.logits(rows), -30, 30))), dtype=np.float32)
+
+    def logits(self, rows: Floats) -> Floats:
+        """The log-odds for each row of features, shape (n, F) -> (n,)."""
+        inputs = self.scaling(rows)
+        return np.asarray(np.mean([forward(layers, inputs) for layers in self.members], axis=0))
+
+
+def forward(layers: Layers, inputs: Floats) -> Floats:
+    """The logits of one network, shape (n, inputs) -> (n,)."""
+    hidden = inputs
+    for weight, bias in layers[:-1]:
+        hidden = np.maximum(hidden @ weight + bias, 0)
+    weight, bias = layers[-1]
+    return np.asarray((hidden @ weight + bias)[:, 0], dtype=np.float32)
+
+
+@dataclass(frozen=True)
+class Scorer:
+    """The networks by name (see `INPUTS`), and a digest of their weights."""
+
+    networks: Mapping[str, Network]
+    digest: str
+
+    @classmethod
+    def of(cls, networks: Mapping[str, Network]) -> Scorer:
+        """A scorer of networks just trained."""
+        return cls(networks, _digest(_tensors(networks)))
+
+    @classmethod
+    def shipped(cls) -> Scorer | None:
+        """The weights that came with the package; None where there are none."""
+        place = files("context_agent.policies.bridge") / SHIPPED
+        return cls.parse(place.read_bytes(), str(place)) if place.is_file() else None
+
+    @classmethod
+    def load(cls, path: str | Path) -> Scorer:
+        """The weights of a file. Raises `ConfigError` when it cannot be read or was made for other features."""
+        try:
+            return cls.parse(Path(path).read_bytes(), str(path))
+        except OSError as error:
+            raise ConfigError(f"cannot read the weights {path}: {error.strerror or error}") from error
+
+    @classmethod
+    def parse(cls, data: bytes, origin: str) -> Scorer:
+        """The weights in the bytes of a safetensors file; `origin` names it in errors."""
+        from safetensors import SafetensorError
+        from safetensors.numpy import load
+
+        try:
+            tensors = load(data)
+            notes = _metadata(data)
+        except (SafetensorError, ValueError, KeyError) as error:
+            raise ConfigError(f"{origin} is no file of bridge weights: {error}") from error
+        expected = {name: list(inputs) for name, inputs in INPUTS.items()}
+        if notes.get("format") != str(FORMAT) or json.loads(notes.get("inputs", "{}")) != expected:
+            raise ConfigError(f"{origin} was made for other features: train it again with `ctx1 train bridge`")
+        tensors = {name: np.asarray(tensor, dtype=np.float32) for name, tensor in tensors.items()}
+        return cls({name: _network(tensors, name) for name in INPUTS}, _digest(tensors))
+
+    def save(self, path: str | Path, notes: Mapping[str, str] | None = None) -> None:
+        """Writes the weights in half precision, with `notes` as metadata; a reader never sees half a file."""
+        from safetensors.numpy import save
+
+        target = Path(path)
+        metadata = {**(notes or {}), "format": str(FORMAT), "inputs": json.dumps(INPUTS)}
+        half = {name: tensor.astype(np.float16) for name, tensor in _tensors(self.networks).items()}
+        part = target.with_name(target.name + ".part")
+        target.parent.mkdir(parents=True, exist_ok=True)
+        part.write_bytes(save(half, metadata))
+        part.replace(target)
+
+
+def _metadata(data: bytes) -> dict[str, str]:
+    size = int.from_bytes(data[:8], "little")
+    found = json.loads(data[8 : 8 + size]).get("__metadata__", {})
+    return dict(found) if isinstance(found, dict) else {}
+
+
+def _tensors(networks: Mapping[str, Network]) -> dict[str, Floats]:
+    tensors: dict[str, Floats] = {}
+    for name, network in networks.items():
+        scaling = network.scaling
+        tensors |= {
+            f"{name}.mean": scaling.mean,
+            f"{name}.spread": scaling.spread,
+            f"{name}.optional": scaling.optional,
+        }
+        for member, layers in enumerate(network.members):
+            for depth, (weight, bias) in enumerate(layers):
+                tensors[f"{name}.{member}.{depth}.weight"] = weight
+                tensors[f"{name}.{member}.{depth}.bias"] = bias
+    return tensors
+
+
+def _network(tensors: Mapping[str, Floats], name: str) -> Network:
+    scaling = Scaling(*(tensors[f"{name}.{part}"] for part in ("mean", "spread", "optional")))
+    members: list[Layers] = []
+    while f"{name}.{len(members)}.0.weight" in tensors:
+        layers: list[tuple[Floats, Floats]] = []
+        while (weight := tensors.get(f"{name}.{len(members)}.{len(layers)}.weight")) is not None:
+            layers.append((weight, tensors[f"{name}.{len(members)}.{len(layers)}.bias"]))
+        members.append(tuple(layers))
+    return Network(scaling, tuple(members))
+
+
+def _digest(tensors: Mapping[str, Floats]) -> str:
+    digest = blake2b(digest_size=4)
+    for name in sorted(tensors):
+        digest.update(name.encode() + tensors[name].astype(np.float16).tobytes())
+    return digest.hexdigest()
+
+
+class Cosines:
+    """Similarities of queries with the candidates, each asked of the corpus once; NaN without useful vectors."""
+
+    def __init__(self, notes: Notes, corpus: Corpus) -> None:
+        self._notes = notes
+        self._corpus = corpus
+        self._trusted = _dense_weight(corpus) > 0
+        self._known: dict[str, Floats] = {}
+
+    def of(self, query: str) -> Floats:
+        """The query's cosine with each candidate, shape (n,)."""
+        known = self._known.get(query, np.zeros(0, dtype=np.float32))
+        fresh = [candidate.id for candidate in self._notes.candidates[len(known) :]]
+        if fresh:
+            found = self._corpus.similarity(query, fresh) if self._trusted else np.full(len(fresh), np.nan)
+            known = self._known[query] = np.concatenate([known, found.astype(np.float32)])
+        return known
+
+    def rest(self, parents: Sequence[int]) -> Floats:
+        """The cosine of "parent's title and what it leaves open" with each candidate, shape (P, n)."""
+        notes = self._notes
+        passages = [notes.candidates[row].passage for row in parents]
+        return np.stack([self.of(f"{one.bare} {notes.question.rest(one)}") for one in passages])
+
+
+class RelevanceJudgement:
+    """Scores an episode's candidates: by themselves first, then in the company of the best."""
+
+    def __init__(self, notes: Notes, corpus: Corpus, scorer: Scorer | None) -> None:
+        self._notes = notes
+        self._scorer = scorer
+        self._worded = Worded(notes)
+        self._links = Links(notes)
+        self._cosines = Cosines(notes, corpus)
+        self.rows: Floats = np.zeros((0, len(INPUTS["second"])), dtype=np.float32)
+        """The second network's inputs when the candidates were last scored by it."""
+
+    def scores(self) -> Floats:
+        """The probability of each candidate to belong to the answer, shape (n,)."""
+        if not len(self._notes):
+            return np.zeros(0, dtype=np.float32)
+        if self._scorer is None:
+            return self._guess()
+        networks = self._scorer.networks
+        direct_rows = self.direct()
+        self.rows = self.in_company(direct_rows, networks["first"](direct_rows))
+        return networks["second"](self.rows)
+
+    def _guess(self) -> Floats:
+        """A rule of thumb: a candidate is as good as its words, or nearly as good as what names it beside them."""
+        worded, coverage = self._worded.rows()
+        guess = relevance_guess(self._notes, worded, self._cosines.of(self._notes.question.text))
+        links = self._links.features(guess, coverage, self._cosines.rest)
+        return np.maximum(guess, np.minimum(0.85, links[:, LINKS.index("link_score")]))
+
+    def direct(self) -> Floats:
+        """The first network's inputs, shape (n, len(DIRECT))."""
+        worded, _ = self._worded.rows()
+        return direct(self._notes, worded, self._cosines.of(self._notes.question.text))
+
+    def in_company(self, direct_rows: Floats, scores: Floats) -> Floats:
+        """The second network's inputs, given the first's scores, shape (n, len(DIRECT + LINKS))."""
+        _, coverage = self._worded.rows()
+        return np.concatenate([direct_rows, self._links.features(scores, coverage, self._cosines.rest)], axis=1)
+
+
+def _dense_weight(corpus: Corpus) -> float:
+    """The trust in the corpus's vectors, where it has measured that."""
+    weights = getattr(getattr(corpus, "calibration", None), "weights", {})
+    return float(weights.get("dense", 1.0))

@@ -1,0 +1,186 @@
+"""Words and names in text, as the embedded policy compares them. English heuristics, no model, no list of names.
+
+Words are lower case and without accents; common inflections and related words count as the same. Names are capitalized
+runs and quotations, whole and in parts.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Iterator
+from functools import lru_cache
+from typing import NamedTuple
+
+_WORD = re.compile(r"[^\W_]+")
+_POSSESSIVE = re.compile(r"['’]s\b")
+_BRACKETED = re.compile(r"\s*[(\[].*?[)\]]")
+
+KEY_LENGTH = 6
+"""Letters of a word that count when a question is compared with a text: director, directed and direction are one."""
+
+STOP = frozenset(
+    """a about after all also am an and any are as at be been before being between both but by called can could did do
+    does during each for from had has have having he her here him his how i if in into is it its just known may might
+    more most must my name named no not of on one only or our over s same shall she should so some such t than that the
+    their them then there these they this those through to under us very was we were what when where which who whom
+    whose why will with would you your""".split()
+)
+MONTHS = frozenset(
+    """january february march april may june july august september october november december jan feb mar apr jun jul aug
+    sep sept oct nov dec monday tuesday wednesday thursday friday saturday sunday""".split()
+)
+
+_KIN = {
+    "birth": "born", "born": "birth", "birthplace": "born", "birthday": "born", "older": "born", "younger": "born",
+    "death": "died dead killed", "die": "died death", "died": "death", "dies": "died",
+    "father": "son daughter", "mother": "son daughter", "child": "son daughter father mother",
+    "spouse": "wife husband married", "wife": "husband married", "husband": "wife married",
+    "sibling": "brother sister", "brother": "sister siblings", "sister": "brother",
+    "grandfather": "father son grandson", "grandmother": "mother daughter",
+    "nationality": "american british indian french german italian",
+    "film": "movie", "movie": "film", "performer": "singer sung recorded band", "singer": "performed recorded",
+    "sings": "singer recorded song", "country": "nation", "located": "situated", "capital": "city",
+    "founded": "established formed", "established": "founded", "formed": "founded",
+}  # fmt: skip
+"""Words that answer each other: a question asks for the birth, the text says born."""
+
+
+def fold(text: str) -> str:
+    """Lower case, without accents and possessive endings."""
+    text = _POSSESSIVE.sub("", text.lower())
+    if text.isascii():
+        return text
+    return "".join(c for c in unicodedata.normalize("NFKD", text) if not unicodedata.combining(c))
+
+
+def words(text: str) -> list[str]:
+    """The runs of letters and digits of the folded text."""
+    return _WORD.findall(fold(text))
+
+
+def key(word: str) -> str:
+    """The part of a word that counts in a comparison."""
+    return word[:KEY_LENGTH]
+
+
+@lru_cache(maxsize=4096)
+def kin(word: str) -> frozenset[str]:
+    """Keys of the words that answer this one in a text."""
+    return frozenset(key(other) for other in _KIN.get(word, "").split())
+
+
+def without_brackets(title: str) -> str:
+    """The title without its bracketed parts: `Get Low (song)` names `Get Low`."""
+    return _BRACKETED.sub("", title).strip() or title
+
+
+_TOKEN = re.compile(r"\b[A-Z]\.(?=\s?\w)|\b(?:St|Jr|Sr|Dr|Mt|Mr|Mrs|No|vs)\.(?=\s)|[\w’'\-&!]+(?:\.(?=\w))?|[^\w\s]")
+_QUOTED = re.compile(r"[\"“«`]{1,2}\s*([^\"”»`]{2,80}?)\s*(?:[\"”»]|'')")
+_CONNECTORS = frozenset(
+    """of the de du des la le les von van der den del della di da dos das y e and & in on for at to a an al el bin ibn
+    upon by from with or""".split()
+)
+_OPENERS = frozenset(
+    """the in on at he she it they his her their its this that these those a an and but or as for from with by after
+    before during when where which what who whose whom how why is are was were did does do has have had if while since
+    until although though both also one two three there here between among to of not many some most several other name
+    under following born then i you we""".split()
+)
+_LISTED = re.compile(r"\s+and\s+|\s+or\s+|,\s*")
+_NESTED = re.compile(r"\s+(?:and|or|of|in|at|by|for|to|from|with|on)\s+(?:the\s+)?")
+_OPTIONS = re.compile(r"[,?]?\s+(?:or|and)\s+")
+_ENDING = re.compile(r"[’']s$")
+_LONGEST_OPTION = 10
+_MOST_CONNECTORS = 3
+_LEAST = 3
+
+
+class Mention(NamedTuple):
+    """A name in a text: where it starts (in characters), how it is written, and its folded words."""
+
+    start: int
+    surface: str
+    name: str
+
+
+def mentions(text: str) -> list[Mention]:
+    """The names of a text, each once, in order of discovery; compound ones also in their parts."""
+    found: dict[str, Mention] = {}
+    for start, span in _names(text):
+        _add(found, start, span)
+        for separator in (_LISTED, _NESTED):
+            parts = separator.split(span)
+            for part in parts if len(parts) > 1 else ():
+                if part[:1].isupper():
+                    _add(found, start + span.find(part), part)
+    return list(found.values())
+
+
+def question_entities(question: str) -> list[str]:
+    """What a question names: quotations, capitalised runs, and the options of a comparison, as written there."""
+    found: dict[str, Mention] = {}
+    for start, span in _names(question, quoted_first=True):
+        _add(found, start, span, dates=False)
+    for mention in list(found.values()):
+        for part in _LISTED.split(mention.surface):
+            if part[:1].isupper():
+                _add(found, mention.start, part, dates=False)
+    for option in _options(question):
+        _add(found, 0, option, dates=False)
+    return [mention.surface for mention in found.values()]
+
+
+def _options(question: str) -> Iterator[str]:
+    """The two sides of the outermost `or` or `and`, where they are short: titles are not always capitalised."""
+    sides = _OPTIONS.split(question)
+    if len(sides) < 2:
+        return
+    first = re.search(r"[,:?]\s*([^,:]+)$", sides[0])
+    if first and len(first[1].split()) < _LONGEST_OPTION:
+        yield first[1]
+    if len(sides[-1].split()) < _LONGEST_OPTION:
+        yield sides[-1].split(",")[0]
+
+
+def _add(found: dict[str, Mention], start: int, surface: str, *, dates: bool = True) -> None:
+    surface = _ENDING.sub("", surface.strip(" .,?'’\"-"))
+    name = " ".join(words(surface))
+    if len(name) < _LEAST or name in STOP or name in MONTHS or (dates and name.isdigit()):
+        return
+    found.setdefault(name, Mention(start, surface, name))
+
+
+def _names(text: str, *, quoted_first: bool = False) -> Iterator[tuple[int, str]]:
+    quoted = [(match.start(1), match[1]) for match in _QUOTED.finditer(text)]
+    runs = list(_runs(text))
+    yield from (*quoted, *runs) if quoted_first else (*runs, *quoted)
+
+
+def _runs(text: str) -> Iterator[tuple[int, str]]:
+    """Capitalised runs with the connectors inside them, each with its start."""
+    run: list[tuple[str, int, bool]] = []
+    pending: list[tuple[str, int, bool]] = []
+    opening = True
+    for match in _TOKEN.finditer(text):
+        piece, start = match.group(), match.start()
+        low = piece.lower()
+        if (piece[0].isupper() and (run or low not in MONTHS)) or (piece[0].isdigit() and run and not pending):
+            run += [*pending, (piece, start, opening or low in {"the", "a", "an"})]
+            pending = []
+        elif run and low in _CONNECTORS and len(pending) < _MOST_CONNECTORS:
+            pending.append((piece, start, False))
+        else:
+            yield from _closed(run, text)
+            run, pending = [], []
+        opening = piece in '.?!:;"“”('
+    yield from _closed(run, text)
+
+
+def _closed(run: list[tuple[str, int, bool]], text: str) -> Iterator[tuple[int, str]]:
+    """The run without a sentence's opening word."""
+    while run and run[0][2] and run[0][0].lower() in _OPENERS:
+        run = run[1:]
+    if run:
+        start, end = run[0][1], run[-1][1] + len(run[-1][0])
+        yield start, text[start:end].strip(" .'’-")

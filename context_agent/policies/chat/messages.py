@@ -1,0 +1,146 @@
+"""Views as chat messages. Nothing but the view goes in: an edit, a replay and a fresh process give the same messages.
+
+The first segment of a view holds the prompt and, behind it, the declared tools, one JSON object a line, because
+both are sent and both count against the budget. For a server with native tool calls the tools go into the request's
+own field and the prompt into the system message; for the text format the segment is sent as it stands.
+
+A message a call: the episode numbers what `multi_tool_use` wraps as calls of their own, so one call's message may
+hold several results, in their order. The usage line ends the turn's last one.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Any, Literal
+
+from context_agent._support.markers import escape_markers
+from context_agent.harness.profile import Profile
+from context_agent.harness.rendering import compact
+from context_agent.harness.tools import flatten, schemas
+from context_agent.policies.chat.replies import INLINE, REASONING_FIELDS
+from context_agent.policies.chat.text_tools import HOW, written
+from context_agent.pruning.view import Role, Text, View
+from context_agent.types import Action, ToolCall
+
+ToolFormat = Literal["native", "text"]
+Message = dict[str, Any]
+
+HEADING = "\n\n# Tools\n"
+
+
+@dataclass(slots=True)
+class _Turn:
+    """One turn while its segments are gathered: what each call, by its index, brought into view."""
+
+    action: Action
+    number: int
+    shown: defaultdict[int, list[str]] = field(default_factory=lambda: defaultdict(list))
+
+
+@lru_cache(maxsize=16)
+def opening_text(profile: Profile, tool_format: ToolFormat) -> str:
+    """The profile's prompt and its tools: the first segment of a view."""
+    return profile.instructions().rstrip() + _section(profile, tool_format)
+
+
+def system_message(view: View, profile: Profile, tool_format: ToolFormat) -> str:
+    """The system message for a view: the profile's prompt, or the instructions that the episode was opened with."""
+    first = view.segments[0] if view.segments else None
+    text = first.text if isinstance(first, Text) and first.role is Role.PROMPT else ""
+    if text == opening_text(profile, tool_format):
+        return (text if tool_format == "text" else profile.instructions()).strip()
+    return (text + _section(profile, tool_format) if tool_format == "text" else text).strip()
+
+
+def _section(profile: Profile, tool_format: ToolFormat) -> str:
+    lines = [compact(tool) for tool in schemas(profile)]
+    return HEADING + "\n".join([*([HOW] if tool_format == "text" else []), *lines]) + "\n"
+
+
+def messages(
+    view: View, profile: Profile, *, tool_format: ToolFormat = "native", fields: Sequence[str] = REASONING_FIELDS
+) -> list[Message]:
+    """The view as messages: system, question, then a reply and its results for each turn.
+
+    `fields` are the reasoning fields that may be sent back; thoughts between tags go back where they stood.
+    """
+    system = system_message(view, profile, tool_format)
+    built: list[Message] = [{"role": "system", "content": system}] if system else []
+    turn: _Turn | None = None
+    for segment in view.visible:
+        if not isinstance(segment, Text) or segment.role is Role.RESULT:
+            if turn is not None:
+                turn.shown[segment.call].append(escape_markers(segment.text, blocks=False))
+        elif segment.role is Role.QUESTION:
+            built.append({"role": "user", "content": escape_markers(segment.text, blocks=False).strip()})
+        elif segment.role is Role.ACTION and segment.action is not None:
+            turn = _Turn(segment.action, segment.turn)
+        elif segment.role is Role.USAGE and turn is not None:
+            built += _turn_messages(turn, segment.text, profile.tools, tool_format, fields)
+            turn = None
+    return built
+
+
+def _turn_messages(
+    turn: _Turn, usage: str, tools: Sequence[str], tool_format: ToolFormat, fields: Sequence[str]
+) -> Iterator[Message]:
+    calls = _identified(turn)
+    results = _results(calls, turn, tools)
+    results[-1] += usage
+    if tool_format == "text":
+        yield assistant(turn.action, [], "\n".join([turn.action.text, *map(written, calls)]).strip(), fields)
+        told = (f"<tool_response>\n{text}</tool_response>" for text in results)
+        yield {"role": "user", "content": "\n".join(told)}
+        return
+    yield assistant(turn.action, calls, turn.action.text, fields)
+    for call, text in zip(calls, results, strict=True):
+        yield {"role": "tool", "tool_call_id": call.id, "content": text}
+
+
+def assistant(
+    action: Action, calls: Sequence[ToolCall], text: str, fields: Sequence[str] = REASONING_FIELDS
+) -> Message:
+    """A reply of the model as it is sent back, its reasoning in the field that it came in."""
+    made: Message = {"role": "assistant", "content": text}
+    kept = action.extra.get("reasoning_field")
+    if action.reasoning and kept == INLINE:
+        made["content"] = f"<think>\n{action.reasoning}\n</think>\n\n{text}"
+    elif action.reasoning and kept in fields:
+        made[str(kept)] = action.reasoning
+    if calls:
+        made["tool_calls"] = [
+            {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": _arguments(call)}}
+            for call in calls
+        ]
+    return made
+
+
+def _results(calls: Sequence[ToolCall], turn: _Turn, tools: Sequence[str]) -> list[str]:
+    """What each call brought into view: a call's own result, or those of all the calls that it wraps."""
+    texts = []
+    index = 0
+    for call in calls:
+        count = len(flatten([call], tools))
+        texts.append("".join(text for inner in range(index, index + count) for text in turn.shown[inner]))
+        index += count
+    return texts
+
+
+def _identified(turn: _Turn) -> list[ToolCall]:
+    """The calls with ids that differ; one that has none, or another call's, gets nine letters and digits, the only
+    form that every server takes."""
+    taken: set[str] = set()
+    calls = []
+    for index, call in enumerate(turn.action.calls):
+        known = call.id if call.id and call.id not in taken else f"c{turn.number % 10_000:04d}{index % 10_000:04d}"
+        taken.add(known)
+        calls.append(ToolCall(call.name, call.arguments, known))
+    return calls
+
+
+def _arguments(call: ToolCall) -> str:
+    """The arguments as a JSON object. Raw text is wrapped: servers parse a history's arguments, and some fail on it."""
+    return compact({"unparsed": call.arguments} if isinstance(call.arguments, str) else call.arguments)

@@ -1,0 +1,100 @@
+"""Tools for a model without native tool calls: how a call is written as text, and how it is read back.
+
+A call is a JSON object between tags, the spelling that most small models were trained on:
+
+    <tool_call>{"name": "search_corpus", "arguments": {"query": "who founded the WELL"}}</tool_call>
+
+Read as well: a missing end tag, a fenced block of JSON, and a reply that is nothing but JSON; `parameters` for
+`arguments`; a list of calls. What cannot be read becomes a call with its raw text, so that the episode answers it.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from context_agent.harness.rendering import compact
+from context_agent.harness.tools import bounded
+from context_agent.policies.chat.replies import read_arguments, tool_name
+from context_agent.types import ToolCall
+
+LONGEST_REPLY = 100_000
+"""Characters of a reply in which calls are looked for; a longer one is refused."""
+CALL_TAG = "<tool_call>"
+UNREADABLE = "unreadable"
+"""Name of a call whose own name could not be read."""
+
+HOW = """To call a tool, write it like this:
+<tool_call>{"name": "TOOL", "arguments": {"NAME": "VALUE"}}</tool_call>
+Write several to run them at the same time, then stop: the results come as the next message. Do not write results."""
+
+_TAGGED = re.compile(r"<tool_call>(.*?)(?:</tool_call>|(?=<tool_call>)|\Z)", re.S)
+_FENCED = re.compile(r"```(?:json|tool_call|tool_code|tool)?[ \t]*\n(.*?)(?:```|\Z)", re.S)
+_NAMED = re.compile(r"\"(?:name|tool|tool_name|function)\"\s{0,8}:\s{0,8}\"([\w.\-]{1,64})\"")
+_DECODER = json.JSONDecoder(strict=False)
+
+
+def parse_calls(text: str) -> tuple[str, tuple[ToolCall, ...]]:
+    """(the reply without its calls, the calls). Never raises; a reply over `LONGEST_REPLY` has no calls."""
+    if len(text) > LONGEST_REPLY:
+        return text, ()
+    if tagged := _TAGGED.findall(text):
+        calls = [call for piece in tagged for call in _calls(piece, tagged=True) or [_unreadable(piece)]]
+        return _TAGGED.sub("", text).strip(), bounded(calls)
+    for pattern in (_FENCED, None):
+        pieces = pattern.findall(text) if pattern else [text]
+        calls = [call for piece in pieces for call in _calls(piece)]
+        if calls:
+            return (pattern.sub("", text).strip() if pattern else ""), bounded(calls)
+    return text, ()
+
+
+def written(call: ToolCall) -> str:
+    """The call as the model should have written it."""
+    return f"<tool_call>{compact({'name': call.name, 'arguments': call.arguments})}</tool_call>"
+
+
+def _calls(piece: str, *, tagged: bool = False) -> list[ToolCall]:
+    """The calls in a piece of JSON, none where it is no JSON or no call. Text behind the JSON is overlooked."""
+    piece = piece.strip()
+    if piece[:1] not in ("{", "["):
+        return []
+    try:
+        value, _ = _DECODER.raw_decode(piece)
+    except (ValueError, RecursionError):
+        return []
+    found = (_call(item, tagged) for item in (value if isinstance(value, list) else [value]))
+    return [call for call in found if call is not None]
+
+
+def _call(value: object, tagged: bool) -> ToolCall | None:
+    """The call in a JSON value. Between tags its arguments may stand beside its name; elsewhere that is no call."""
+    if not isinstance(value, dict):
+        return None
+    inner = value.get("function")
+    fields: Mapping[str, Any] = inner if isinstance(inner, dict) else value
+    name = _first(fields, ("name", "tool", "tool_name", "function"))
+    arguments = _first(fields, ("arguments", "parameters", "args"))
+    if arguments is None and tagged:
+        arguments = {key: item for key, item in fields.items() if item is not name}
+    if not isinstance(name, str) or not name or arguments is None:
+        return None
+    try:
+        raw = arguments if isinstance(arguments, str) else json.dumps(arguments)
+    except RecursionError:
+        return None
+    return ToolCall(tool_name(name), read_arguments(raw))
+
+
+def _first(fields: Mapping[str, Any], names: Iterable[str]) -> Any:
+    return next((fields[name] for name in names if name in fields), None)
+
+
+def _unreadable(piece: str) -> ToolCall:
+    """A call that the episode will answer with what is wrong about it."""
+    named = _NAMED.search(piece)
+    raw = read_arguments(piece.strip())
+    # Well-formed JSON without a name would pass for arguments.
+    return ToolCall(tool_name(named[1]) if named else UNREADABLE, raw if isinstance(raw, str) else {})

@@ -1,1 +1,0 @@
-"""What samples: token ids in, token ids and log-probabilities out."""

@@ -1,0 +1,141 @@
+"""vLLM over `/v1/completions`: token-id prompts in, token ids and log-probabilities out.
+
+    vllm serve chromadb/context-1 --enable-prefix-caching --enable-prompt-tokens-details
+
+What is asked of the server, by name: `return_token_ids`, `logprobs`, `stop_token_ids`, `seed`. Log-probabilities are
+the model's own only under vLLM's default `--logprobs-mode raw_logprobs`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from context_agent._support.http import API_KEY_ENV, Endpoint, Events, MalformedResponse, policy_address
+from context_agent.errors import PolicyError
+from context_agent.policies.tokens.engines import Finish, Sample
+
+LARGEST_ID = 2**31
+ROUNDING = 1e-3
+"""A log-probability computed in low precision may be this much above 0."""
+
+
+class VllmEngine:
+    """A model behind a vLLM server. Retries, timeouts and the limit on requests are `Endpoint`'s.
+
+    Every rollout of a question begins with the same ids, so the server's prefix cache serves them; for the same
+    reason no salt is sent unless `cache_salt` asks for it. `version` names the weights; whoever exchanges them on the
+    server sets it.
+    """
+
+    def __init__(
+        self,
+        base_url: str,
+        model: str,
+        *,
+        api_key_env: str | None = API_KEY_ENV,
+        version: str | None = None,
+        cache_salt: str | None = None,
+        seeded: bool = True,
+        timeout: float = 600.0,
+        retries: int = 6,
+        concurrency: int = 128,
+    ) -> None:
+        """`seeded=False` leaves the seed out: sampling is then a little faster, and not repeatable.
+
+        Raises `ConfigError` for an address that is none.
+        """
+        self.endpoint = Endpoint(
+            policy_address(base_url),
+            api_key_env=api_key_env,
+            timeout=timeout,
+            retries=retries,
+            concurrency=concurrency,
+        )
+        self.model = model
+        self.version = version or model
+        self._cache_salt = cache_salt
+        self._seeded = seeded
+
+    @property
+    def name(self) -> str:
+        """Server kind and model."""
+        return f"vllm:{self.model}"
+
+    async def generate(
+        self,
+        prompt: Sequence[int],
+        *,
+        max_tokens: int,
+        stop: Sequence[int],
+        temperature: float,
+        top_p: float,
+        seed: int | None,
+        extra: Mapping[str, Any] | None = None,
+    ) -> Sample:
+        """One completion; `extra` are further fields of the request.
+
+        Raises `PolicyError` for a server that is down, refuses, or returns no token ids.
+        """
+        version = self.version
+        body: dict[str, Any] = {
+            "model": self.model,
+            "prompt": list(prompt),
+            "max_tokens": max_tokens,
+            "temperature": temperature,
+            "top_p": top_p,
+            "stop_token_ids": list(stop),
+            "logprobs": 1,
+            "return_token_ids": True,
+            "skip_special_tokens": False,
+            "add_special_tokens": False,
+        }
+        if self._seeded and seed is not None:
+            body["seed"] = seed
+        if self._cache_salt is not None:
+            body["cache_salt"] = self._cache_salt
+        body.update(extra or {})
+        return await self.endpoint.post("/completions", body, lambda events: _sample(events, body["prompt"], version))
+
+
+def _sample(events: Events, prompt: list[int], version: str) -> Sample:
+    """The sample in an answer. Raises `MalformedResponse` where a retry may help, `PolicyError` where none does."""
+    answer = events[0]
+    choices = answer.get("choices")
+    if not isinstance(choices, list) or not choices or not isinstance(choices[0], dict):
+        raise MalformedResponse("the answer has no choices")
+    choice: Mapping[str, Any] = choices[0]
+    details = choice.get("logprobs")
+    ids, logprobs = choice.get("token_ids"), details.get("token_logprobs") if isinstance(details, dict) else None
+    if not isinstance(ids, list) or not isinstance(logprobs, list):
+        raise PolicyError(
+            "the server returned no token ids or no log-probabilities: the token policy needs vLLM's return_token_ids "
+            "and logprobs on /v1/completions; other servers are for the chat policy"
+        )
+    if (sent := choice.get("prompt_token_ids")) is not None and sent != prompt:
+        raise PolicyError("the server did not run the prompt that it was sent: its prompt_token_ids differ")
+    if choice.get("finish_reason") not in ("stop", "length"):
+        raise MalformedResponse(f"the server ended the reply early ({choice.get('finish_reason')})")
+    if not all(type(token) is int and 0 <= token < LARGEST_ID for token in ids):
+        raise PolicyError("the server returned token ids that are not integers from 0 to 2**31: its reply is not used")
+    if not all(_is_logprob(value) for value in logprobs):
+        raise PolicyError("the server returned log-probabilities that are not numbers up to 0: its reply is not used")
+    numbers = tuple(-math.inf if value is None else float(value) for value in logprobs)
+    return Sample(tuple(ids), numbers, Finish(choice["finish_reason"]), _cached(answer, len(prompt)), version)
+
+
+def _is_logprob(value: object) -> bool:
+    """Whether a value is a log-probability; vLLM sends null for minus infinity."""
+    return value is None or (type(value) in (int, float) and value <= ROUNDING)  # type: ignore[operator]
+
+
+def _cached(answer: Mapping[str, Any], prompt: int) -> int | None:
+    """Prompt ids from the prefix cache, where the server was started with `--enable-prompt-tokens-details`.
+
+    None as well for a count that a prompt of `prompt` ids cannot have.
+    """
+    usage = answer.get("usage")
+    details = usage.get("prompt_tokens_details") if isinstance(usage, dict) else None
+    cached = details.get("cached_tokens") if isinstance(details, dict) else None
+    return cached if type(cached) is int and 0 <= cached <= prompt else None

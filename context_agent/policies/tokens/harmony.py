@@ -1,0 +1,316 @@
+"""The harmony format of gpt-oss and Context-1: prompts as oss-harmony renders them, and the reading of replies.
+
+oss-harmony renders messages with empty content, so that it alone spells the headers. Content is encoded separately, as
+ordinary text. For another vocabulary (a small model's), each run of text is encoded again, and each special token is
+looked up by its spelling.
+
+A reply is messages between special tokens; the first one's `<|start|>assistant` was part of the prompt. The recipient
+may come before or after the channel: gpt-oss samples `<|channel|>commentary to=functions.x <|constrain|>json`, some
+servers render `to=functions.x<|channel|>commentary json`. Reading is linear in the reply's length, never raises, and
+ends at the first message that is not the assistant's: a model that invents its tool's result has made no call by it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from itertools import islice
+from typing import Any
+
+from context_agent.errors import ConfigError
+from context_agent.harness.profile import Profile
+from context_agent.harness.rendering import compact, ranking_text
+from context_agent.harness.tools import bounded, schemas
+from context_agent.policies.chat.replies import read_arguments, tool_name
+from context_agent.policies.tokens.prompt import Ids, Opening
+from context_agent.policies.tokens.vocabulary import HarmonyVocabulary, Vocabulary, harmony_encoding
+from context_agent.types import Action, ToolCall
+
+MOST_MESSAGES = 1_024
+LONGEST_TEXT = 100_000
+"""Characters of a final message that are read."""
+
+_RECIPIENT = re.compile(r"to=([^\s<]+)")
+_CHANNELS = ("analysis", "commentary", "final")
+_PEOPLE = ("user", "assistant", "all")
+"""Recipients that are no tool."""
+
+
+@dataclass(frozen=True, slots=True)
+class Marks:
+    """The ids of the special tokens that a reply is made of."""
+
+    start: int
+    message: int
+    end: int
+    call: int
+    ret: int
+
+    @staticmethod
+    def of(vocabulary: Vocabulary) -> Marks:
+        """Raises `ConfigError` for a vocabulary without them."""
+        names = ("<|start|>", "<|message|>", "<|end|>", "<|call|>", "<|return|>")
+        return Marks(*(vocabulary.special(name) for name in names))
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """One message of a reply. `body` is None where the reply was cut inside the header."""
+
+    header: str
+    body: str | None
+
+    @property
+    def channel(self) -> str:
+        """The channel that the header names; one without any is taken for reasoning, which nobody acts on."""
+        return next((name for name in _CHANNELS if name in self.header), "analysis")
+
+    @property
+    def recipient(self) -> str:
+        """The tool it calls; empty for none."""
+        found = _RECIPIENT.search(self.header)
+        name = found[1] if found else ""
+        return "" if name in _PEOPLE else name
+
+
+def parse_reply(ids: Sequence[int], vocabulary: Vocabulary, marks: Marks) -> Action:
+    """The action of a reply: calls where it has any, else its final message. Reasoning is the analysis channel.
+
+    Text beside calls, and text of a reply without a final message, is the commentary.
+    """
+    calls: list[ToolCall] = []
+    said: dict[str, list[str]] = {name: [] for name in _CHANNELS}
+    for message in messages(ids, vocabulary, marks):
+        if message.recipient:
+            calls.append(_call(message.recipient, message.body or "", len(calls)))
+        elif message.body is not None:
+            said[message.channel].append(message.body)
+    text = "\n".join(said["final"] or said["commentary"])[:LONGEST_TEXT]
+    return Action(bounded(calls), text=text, reasoning="\n".join(said["analysis"]))
+
+
+def messages(ids: Sequence[int], vocabulary: Vocabulary, marks: Marks) -> Iterator[Message]:
+    """The assistant's messages, up to the first one that is another's; at most 1,024."""
+    for begun, part in islice(_split(ids, marks.start), MOST_MESSAGES):
+        at = _index(part, marks.message)
+        header = vocabulary.decode(part[:at])
+        if begun and not header.startswith("assistant"):
+            return
+        closed = (_index(part, mark) for mark in (marks.end, marks.call, marks.ret))
+        yield Message(header, None if at == len(part) else vocabulary.decode(part[at + 1 : min(closed)]))
+
+
+def _split(ids: Sequence[int], mark: int) -> Iterator[tuple[bool, Sequence[int]]]:
+    """The stretches between the marks, each with whether a mark stood before it."""
+    start = 0
+    for index, token in enumerate(ids):
+        if token == mark:
+            if index:
+                yield start > 0, ids[start:index]
+            start = index + 1
+    yield start > 0, ids[start:]
+
+
+def _index(ids: Sequence[int], token: int) -> int:
+    """Where the token first stands, or the length."""
+    try:
+        return ids.index(token)
+    except ValueError:
+        return len(ids)
+
+
+def _call(recipient: str, text: str, index: int) -> ToolCall:
+    name, arguments = tool_name(recipient), read_arguments(text)
+    if name == "multi_tool_use.parallel" and isinstance(arguments, Mapping):
+        name, arguments = "multi_tool_use", _wrapped(arguments)
+    return ToolCall(name, arguments, id=str(index))
+
+
+def _wrapped(arguments: Mapping[str, Any]) -> Mapping[str, Any]:
+    """OpenAI's own spelling of several calls, in the one that this harness reads."""
+    uses = arguments.get("tool_uses")
+    if not isinstance(uses, list):
+        return arguments
+    return {
+        "tool_calls": [
+            {"tool_name": str(use.get("recipient_name", "")), "parameters": use.get("parameters")}
+            if isinstance(use, dict)
+            else use
+            for use in uses
+        ]
+    }
+
+
+EFFORTS = ("low", "medium", "high")
+NAMESPACE = "functions"
+_UNFIT = re.compile(r"[^\w.\-]", re.ASCII)
+LONGEST_NAME = 64
+"""Characters of a tool's name as the header of its result has it; a model may have invented a long one."""
+
+
+class HarmonyRenderer:
+    """Prompts and replies in harmony.
+
+    `parallel=False` stops a reply at `<|call|>`, as stock sampling does; a model then calls several tools at once by
+    `multi_tool_use`. `parallel=True` stops at `<|return|>` alone, so that a reply may hold several calls; a server
+    must then be kept from adding stop tokens of its own (vLLM: `--generation-config vllm`).
+    """
+
+    name = "harmony"
+
+    def __init__(
+        self,
+        vocabulary: Vocabulary | None = None,
+        *,
+        effort: str = "high",
+        parallel: bool = False,
+        identity: str | None = None,
+    ) -> None:
+        """`effort` is the reasoning effort; `identity` replaces the first line of the system message.
+
+        Raises `ConfigError` for another effort, and a vocabulary without harmony's special tokens.
+        """
+        if effort not in EFFORTS:
+            raise ConfigError(f"the reasoning effort is one of {', '.join(EFFORTS)}; got {effort!r}")
+        self.vocabulary = vocabulary or HarmonyVocabulary()
+        self.parallel = parallel
+        self._effort = effort
+        self._identity = identity
+        self._marks = Marks.of(self.vocabulary)
+        self._begin = (self._marks.start, *self.encode("assistant"))
+        self._headers: dict[str, Ids] = {}
+
+    @property
+    def counter_name(self) -> str:
+        """The vocabulary's."""
+        return self.vocabulary.name
+
+    @property
+    def stop(self) -> Ids:
+        """`<|return|>`, and `<|call|>` unless calls may be parallel."""
+        return (self._marks.ret,) if self.parallel else (self._marks.ret, self._marks.call)
+
+    def encode(self, text: str) -> Ids:
+        """Ordinary ids only."""
+        return tuple(self.vocabulary.encode(text))
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """Special tokens spelled out."""
+        return self.vocabulary.decode(ids)
+
+    def opening(self, profile: Profile) -> Opening:
+        """System message, developer message, and the user message that the question stands in."""
+        before = _opening(self._effort, self._identity, profile.instructions().strip(), compact(schemas(profile)))
+        user = _rendered("user", "", None, None)
+        return Opening(
+            before=self._own((*before, *user[:-1])),
+            after=(self._marks.end, *self._begin),
+            text=harmony_encoding().decode([*before, *user[:-1]]),
+        )
+
+    def frame(self, reply: Sequence[int], names: Sequence[str]) -> tuple[Ids, ...]:
+        """A tool message a call; a reply that was cut is closed as a call."""
+        closed = bool(reply) and reply[-1] in (self._marks.call, self._marks.end, self._marks.ret)
+        opened = [self._header(name) for name in names]
+        ends = [() if closed else (self._marks.call,), *((self._marks.end,) for _ in names)]
+        return tuple((*end, *start) for end, start in zip(ends, [*opened, self._begin], strict=True))
+
+    def reply(self, action: Action) -> Ids:
+        """Reasoning, then calls or the final message, ended by its stop token."""
+        messages: list[Ids] = []
+        if action.reasoning:
+            messages.append(self._message("analysis", action.reasoning, self._marks.end))
+        if action.calls and action.text:
+            messages.append(self._message("commentary", action.text, self._marks.end))
+        messages += [self._called(call) for call in action.calls]
+        if not action.calls:
+            text = action.text or ranking_text(action.ranking or ())
+            messages.append(self._message("final", text, self._marks.ret))
+        head = len(self._begin)
+        return tuple(token for message in messages for token in message)[head:]
+
+    def parse(self, ids: Sequence[int]) -> Action:
+        """Reads all channels; see `harmony_reply`."""
+        return parse_reply(ids, self.vocabulary, self._marks)
+
+    def _message(self, channel: str, text: str, last: int) -> Ids:
+        empty = self._own(_rendered("assistant", "", channel, None))
+        return (*empty[:-1], *self.encode(text), last)
+
+    def _called(self, call: ToolCall) -> Ids:
+        empty = self._own(_rendered("assistant", "", "commentary", f"{NAMESPACE}.{call.name}"))
+        text = call.arguments if isinstance(call.arguments, str) else compact(call.arguments)
+        return (*empty[:-1], *self.encode(text), self._marks.call)
+
+    def _header(self, name: str) -> Ids:
+        """The header of a result's message. The name may be the model's invention, so it is cut to what fits one."""
+        fit = _UNFIT.sub("_", name)[:LONGEST_NAME] or "unknown"
+        if fit not in self._headers:
+            author = f"{NAMESPACE}.{fit}"
+            self._headers[fit] = self._own(_rendered("tool", author, "commentary", "assistant")[:-1])
+        return self._headers[fit]
+
+    def _own(self, ids: Sequence[int]) -> Ids:
+        """Ids of harmony's vocabulary in this renderer's own."""
+        if isinstance(self.vocabulary, HarmonyVocabulary):
+            return tuple(ids)
+        return tuple(translate(ids, self.vocabulary))
+
+
+def translate(ids: Sequence[int], vocabulary: Vocabulary) -> list[int]:
+    """Ids of o200k_harmony in another vocabulary: runs of text encoded again, special tokens by their spelling."""
+    encoding = harmony_encoding()
+    made: list[int] = []
+    run: list[int] = []
+    for token in ids:
+        if encoding.is_special_token(token):
+            made += [*vocabulary.encode(encoding.decode(run)), vocabulary.special(encoding.decode([token]))]
+            run = []
+        else:
+            run.append(token)
+    return made + vocabulary.encode(encoding.decode(run))
+
+
+@cache
+def _rendered(role: str, author: str, channel: str | None, recipient: str | None) -> Ids:
+    """An empty message as oss-harmony renders it; the last id closes it."""
+    import openai_harmony as oh
+
+    name = author or None
+    message = oh.Message.from_author_and_content(oh.Author(role=oh.Role(role), name=name), "")
+    if channel is not None:
+        message = message.with_channel(channel)
+    if recipient is not None:
+        message = message.with_recipient(recipient)
+    if recipient is not None and role == "assistant":
+        message = message.with_content_type("<|constrain|>json")
+    return tuple(harmony_encoding().render(message))
+
+
+@cache
+def _opening(effort: str, identity: str | None, instructions: str, tools: str) -> Ids:
+    """System and developer messages as oss-harmony renders them. `tools` is JSON, so that the cache can hold it."""
+    import json
+
+    import openai_harmony as oh
+
+    described = [oh.ToolDescription.new(**tool) for tool in json.loads(tools)]
+    system = system_content(effort, identity)
+    developer = oh.DeveloperContent.new().with_instructions(instructions).with_function_tools(described)
+    messages = [
+        oh.Message.from_role_and_content(oh.Role.SYSTEM, system),
+        oh.Message.from_role_and_content(oh.Role.DEVELOPER, developer),
+    ]
+    config = oh.RenderConversationConfig(auto_drop_analysis=False)
+    return tuple(harmony_encoding().render_conversation(oh.Conversation.from_messages(messages), config))
+
+
+def system_content(effort: str, identity: str | None = None) -> Any:
+    """oss-harmony's system message: no date in it, so that equal questions give equal prompts on every day."""
+    import openai_harmony as oh
+
+    efforts: Mapping[str, Any] = {name: getattr(oh.ReasoningEffort, name.upper()) for name in EFFORTS}
+    content = oh.SystemContent.new().with_reasoning_effort(efforts[effort])
+    return content if identity is None else content.with_model_identity(identity)

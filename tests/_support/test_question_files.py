@@ -1,0 +1,98 @@
+from __future__ import annotations
+
+import gzip
+import io
+import json
+from pathlib import Path
+
+import pytest
+
+from context_agent._support.question_files import Question, load_questions
+from context_agent.errors import DataError
+
+ROW = {"id": "q1", "question": "Who?", "answer": "Ann", "gold": ["d1", 2], "type": "bridge", "hops": 2, "other": [1]}
+FULL = Question("q1", "Who?", "Ann", ("d1", "2"), "bridge", 2)
+
+
+def written(path: Path, *rows: object) -> Path:
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), "utf-8")
+    return path
+
+
+def test_a_row_with_everything_and_a_row_with_the_question_alone(tmp_path: Path) -> None:
+    file = written(tmp_path / "q.jsonl", ROW, {"question": "Où?"})
+    assert load_questions(file) == load_questions(str(file)) == [FULL, Question("2", "Où?")]
+
+
+def test_other_names_of_the_fields_and_nulls() -> None:
+    row = {"_id": 7, "query": "Why?", "answer": None, "gold": None, "hops": None}
+    assert load_questions(io.StringIO(json.dumps(row))) == [Question("7", "Why?")]
+
+
+def test_zipped_files_streams_and_standard_input(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    line = json.dumps(ROW).encode()
+    file = tmp_path / "q.jsonl.gz"
+    file.write_bytes(gzip.compress(line + b"\n"))
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(line), "ascii"))
+    assert load_questions(file) == load_questions(io.BytesIO(b"\xef\xbb\xbf" + line)) == load_questions("-") == [FULL]
+
+
+def test_ids_default_to_the_number_of_the_line_blank_ones_counted() -> None:
+    stream = io.StringIO('\n{"question": "A?"}\n  \n{"question": ""}\n')
+    assert load_questions(stream) == [Question("2", "A?"), Question("4", "")]
+
+
+def test_no_line_gives_no_question() -> None:
+    assert load_questions(io.StringIO("\n")) == []
+
+
+@pytest.mark.parametrize(
+    ("line", "reason"),
+    [
+        ("{", "not valid JSON"),
+        ("[" * 100_000, "not valid JSON"),
+        ("[1]", "a list, not an object"),
+        ("null", "null, not an object"),
+        ("{}", "no field question"),
+        ('{"question": 3}', "field question is a whole number, not a string"),
+        ('{"question": "?", "id": 1.5}', "field id is a number"),
+        ('{"question": "?", "gold": "d1"}', "field gold must be a list"),
+        ('{"question": "?", "gold": [{}]}', "field gold must be a list"),
+        ('{"question": "?", "answer": ["a"]}', "field answer is a list, not a string"),
+        ('{"question": "?", "hops": true}', "field hops is a boolean, not a whole number"),
+        ('{"question": "?", "id": "1"}', "id '1' is that of line 1 already"),
+    ],
+)
+def test_a_malformed_row_is_named_by_its_line(tmp_path: Path, line: str, reason: str) -> None:
+    file = tmp_path / "q.jsonl"
+    file.write_text('{"question": "fine"}\n' + line)
+    with pytest.raises(DataError) as caught:
+        load_questions(file)
+    assert str(caught.value).startswith(f"{file}:2: ")
+    assert reason in str(caught.value)
+
+
+def test_files_that_cannot_be_read(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"none\.jsonl: cannot be read: No such file"):
+        load_questions(tmp_path / "none.jsonl")
+    cut = tmp_path / "cut.jsonl.gz"
+    cut.write_bytes(gzip.compress(json.dumps(ROW).encode() * 50)[:-12])
+    with pytest.raises(DataError, match="cannot be read"):
+        load_questions(cut)
+    binary = tmp_path / "b.jsonl"
+    binary.write_bytes(b"\xff\xfe\xff\n")
+    with pytest.raises(DataError, match="not UTF-8"):
+        load_questions(binary)
+
+
+def test_gold_by_fact() -> None:
+    (question,) = load_questions(io.StringIO('{"question": "a", "facts": [["d_0", "d_1"], [7]]}'))
+    assert question.facts == (("d_0", "d_1"), ("7",))
+
+
+def test_bad_rows_can_be_collected_and_the_rest_read() -> None:
+    problems: list[str] = []
+    rows = '{"question": "a", "id": 1}\n{broken\n{"question": "b", "id": 1}\n{"question": "c", "facts": [[]]}\n'
+    found = load_questions(io.StringIO(rows + '{"question": "d", "id": 2}\n'), problems=problems)
+    assert [one.question for one in found] == ["a", "d"]
+    assert [text.split(":")[1] for text in problems] == ["2", "3", "4"]

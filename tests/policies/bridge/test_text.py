@@ -1,0 +1,96 @@
+"""What the embedded policy reads out of questions and passages."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from context_agent.policies.bridge.candidates import Passage, take_apart
+from context_agent.policies.bridge.links import NO_LINK, link
+from context_agent.policies.bridge.text import fold, key, kin, mentions, question_entities, without_brackets, words
+
+
+def flat(some):
+    return np.ones(len(some), dtype=np.float32)
+
+
+def test_words_lose_case_accents_and_possessives():
+    assert words("Pál Gábor's FILM, 1968") == ["pal", "gabor", "film", "1968"]
+    assert fold("plain ascii’s") == "plain ascii"
+
+
+def test_inflections_share_a_key_and_kin_answer_each_other():
+    assert key("director") == key("directed")
+    assert key("born") in kin("birth")
+    assert not kin("xylophone")
+
+
+def test_brackets_are_no_part_of_a_name():
+    assert without_brackets("Get Low (song)") == "Get Low"
+    assert without_brackets("(untitled)") == "(untitled)"
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("directed by Jo Vance, a story by Al Bray", {"jo vance", "al bray"}),
+        ("He taught at the University of Upper Marl in 1950.", {"university of upper marl", "upper marl"}),
+        ('their album "night over harbours" sold', {"night over harbours"}),
+        ("It was written by J. K. Marlow in St. Orme.", {"j k marlow", "st orme"}),
+    ],
+)
+def test_names_are_found_whole_and_in_parts(text, expected):
+    assert expected <= {mention.name for mention in mentions(text)}
+
+
+def test_sentence_openers_months_and_years_are_no_names():
+    found = {mention.name for mention in mentions("The house fell. In March it stood. 1950 was dry. However she left.")}
+    assert not found & {"the", "in", "march", "1950"}
+
+
+def test_a_comparison_names_its_options_even_in_small_letters():
+    assert "the quiet field" in [e.lower() for e in question_entities("Which is older, the quiet field or Loud Sea?")]
+    assert "Loud Sea" in question_entities("Which is older, the quiet field or Loud Sea?")
+
+
+def test_what_a_passage_leaves_open_is_asked_next():
+    question = take_apart("Who is the mother of the director of Forbidden Marsh?", flat)
+    passage = Passage("Forbidden Marsh", "Forbidden Marsh is a film directed by Jo Vance.")
+    assert question.rest(passage) == "mother"
+    assert question.coverage(passage).tolist() == [0.0, 1.0, 1.0, 1.0]
+
+
+def test_a_link_is_a_title_in_a_text_and_knows_the_words_beside_it():
+    question = take_apart("When was the director of Forbidden Marsh born?", flat)
+    film = Passage("Forbidden Marsh", "Forbidden Marsh is a film directed by Jo Vance and starring Al Bray.")
+    director, actor = Passage("Jo Vance (director)", "He was born in 1931."), Passage("Al Bray", "An actor.")
+    assert link(question, film, director)[0] == 1.0
+    assert link(question, film, director)[2] > 0
+    assert link(question, film, Passage("Marsh Gas", "A gas.")) == NO_LINK
+    assert link(question, film, actor)[1] > link(question, film, director)[1]
+
+
+def test_a_long_name_is_also_known_by_its_first_and_last_word():
+    question = take_apart("Who directed it?", flat)
+    person = Passage("Stan Silvester Marek", "A filmmaker.")
+    assert link(question, Passage("It", "It was directed by Stan Marek."), person)[0] == 0.8
+    assert link(question, Passage("It", "It was directed by Silvester Marek."), person)[0] == 0.5
+    assert link(question, Passage("It", "It was directed by Marek."), person) == NO_LINK
+
+
+def test_a_stop_word_or_a_number_as_title_links_nothing():
+    question = take_apart("Who directed it?", flat)
+    for title in ("It", "The", "1984", ""):
+        assert link(question, Passage("A", "It was the year 1984 for it."), Passage(title, "x")) == NO_LINK
+
+
+@given(st.text(max_size=300))
+def test_any_text_can_be_taken_apart(text):
+    passage = Passage(text[:50], text)
+    question = take_apart(text, flat)
+    assert len(question.coverage(passage)) == len(question.terms)
+    assert all(mention.name for mention in passage.mentions)
+    assert isinstance(passage.sentences, list)
+    assert question.rest(passage) is not None

@@ -1,0 +1,237 @@
+"""Chat episodes against real servers.
+
+`transformers serve` is started as a process, on two models made on the spot: a tiny gpt-oss with random weights, whose
+words are garbage, so an episode must end with a stated reason and no error of ours; and one that was taught to think,
+search twice at once, prune and rank, so that thoughts, calls and results pass through a real server both ways. Set
+CTX1_TEST_VLLM to a `vllm` command to run the second part on vLLM too, and CTX1_TEST_BASE_URL with CTX1_TEST_MODEL (and
+CTX1_API_KEY where one is wanted) to run the first on a server of your own, which should also find something.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import importlib.util
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+import httpx
+import pytest
+
+from context_agent import Limits, Progress, SearchAgent, SearchResult
+from context_agent.errors import PolicyError
+from context_agent.harness.trajectory import ActionTaken, TurnClosed
+from context_agent.harness.trajectory_file import read
+from context_agent.policies.chat import ChatPolicy
+from context_agent.policies.chat.probe import inspect_server
+from tests.policies.chat.chatting import QUESTION, corpus
+
+NEEDED = ("torch", "transformers", "fastapi", "uvicorn", "openai", "accelerate")
+START_SECONDS = 180
+
+pytestmark = pytest.mark.slow
+
+
+@dataclass(frozen=True, slots=True)
+class Served:
+    """A server, the model on it, and whether that model is of any use."""
+
+    url: str
+    model: str
+    able: bool
+
+
+def free_port() -> int:
+    """A port that nobody listens on."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def command(kind: str, model: Path, port: int) -> list[str]:
+    """What starts the server."""
+    if kind == "transformers":
+        executable = str(Path(sys.executable).with_name("transformers"))
+        return [executable, "serve", str(model), "--host", "127.0.0.1", "--port", str(port), "--device", "cpu"]
+    options = "--host 127.0.0.1 --dtype float32 --enforce-eager --max-model-len 40960 --enable-prompt-tokens-details"
+    parsers = "--enable-auto-tool-choice --tool-call-parser hermes --reasoning-parser qwen3"
+    return [os.environ["CTX1_TEST_VLLM"], "serve", str(model), "--port", str(port), *options.split(), *parsers.split()]
+
+
+@contextmanager
+def serving_model(model: Path, folder: Path, port: int | None = None, kind: str = "transformers") -> Iterator[str]:
+    """A server process on a model; gives its address."""
+    # Without this folder /v1/models of transformers fails.
+    (folder / "hub").mkdir(exist_ok=True)
+    port = port or free_port()
+    log = folder / "log"
+    settings = {"HF_HUB_OFFLINE": "1", "HF_HUB_CACHE": str(folder / "hub"), "OMP_NUM_THREADS": "1"}
+    process = subprocess.Popen(
+        command(kind, model, port),
+        env={**os.environ, **settings, "VLLM_CPU_KVCACHE_SPACE": "1", "VLLM_CPU_OMP_THREADS_BIND": "nobind"},
+        stdout=log.open("w"),
+        stderr=subprocess.STDOUT,
+        start_new_session=True,
+    )
+    try:
+        wait_for(f"http://127.0.0.1:{port}/health", process, log)
+        yield f"http://127.0.0.1:{port}/v1"
+    finally:
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+
+
+def need_serving() -> None:
+    """Skips where there is no `transformers serve`."""
+    missing = [name for name in NEEDED if importlib.util.find_spec(name) is None]
+    if missing or not Path(sys.executable).with_name("transformers").exists():
+        pytest.skip(f'no transformers serve: pip install torch "transformers[serving]" (missing: {", ".join(missing)})')
+
+
+def wait_for(url: str, process: subprocess.Popen[bytes], log: Path) -> None:
+    """Returns once the server answers; fails with its log when it ended or took too long."""
+    until = time.monotonic() + START_SECONDS
+    while time.monotonic() < until and process.poll() is None:
+        try:
+            if httpx.get(url, timeout=2).status_code == 200:
+                return
+        except httpx.HTTPError:
+            time.sleep(0.3)
+    pytest.fail(f"transformers serve did not start:\n{log.read_text()[-3000:]}")
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    if url := os.environ.get("CTX1_TEST_BASE_URL"):
+        yield Served(url, os.environ["CTX1_TEST_MODEL"], able=True)
+        return
+    need_serving()
+    from context_agent.train.demo.tiny_model import tiny_gpt_oss
+
+    folder = tmp_path_factory.mktemp("garbage")
+    model = tiny_gpt_oss(folder / "tiny")
+    with serving_model(model, folder) as url:
+        yield Served(url, str(model), able=False)
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The model that was taught an episode."""
+    need_serving()
+    from tests.policies.chat.taught_model import taught
+
+    return taught(tmp_path_factory.mktemp("taught") / "model")
+
+
+@pytest.fixture(scope="module", params=["transformers", "vllm"])
+def school(model: Path, tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Iterator[Served]:
+    if request.param == "vllm" and not os.environ.get("CTX1_TEST_VLLM"):
+        pytest.skip("no vLLM: set CTX1_TEST_VLLM to its `vllm` command, which may live in an environment of its own")
+    with serving_model(model, tmp_path_factory.mktemp(request.param), kind=request.param) as url:
+        yield Served(url, str(model), able=True)
+
+
+def searched(served: Served, tmp_path: Path, **options: object) -> tuple[SearchResult, list[ActionTaken]]:
+    """One question with little room for words."""
+    most = None if served.able else 24
+    policy = ChatPolicy(served.model, base_url=served.url, **{"max_tokens": most, **options})  # type: ignore[arg-type]
+    with SearchAgent(corpus(), policy, limits=Limits(turns=8, seconds=120), trajectories=tmp_path) as agent:
+        result = agent.search(QUESTION)
+    return result, checked(result)
+
+
+def checked(result: SearchResult) -> list[ActionTaken]:
+    """The actions on record, which replays."""
+    assert result.trajectory is not None
+    trajectory = read(result.trajectory)
+    trajectory.verify()
+    return [event for event in trajectory.events if isinstance(event, ActionTaken)]
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize("tools", ["native", "text"])
+def test_an_episode_ends_with_a_stated_reason(served: Served, tmp_path: Path, tools: str, stream: bool) -> None:
+    result, acted = searched(served, tmp_path, tools=tools, stream=stream)
+    assert result.error is None
+    if served.able:
+        assert result.stop_reason == "finished"
+        assert result.documents
+    else:
+        assert result.stop_reason in ("finished", "no_ranking", "turns", "window")
+    assert acted
+    for event in acted:
+        usage = event.action.extra["usage"]
+        assert usage["prompt_tokens"] > 0
+        assert event.tokens == usage["completion_tokens"] > 0
+
+
+def test_reasoning_can_be_dropped(served: Served, tmp_path: Path) -> None:
+    result, acted = searched(served, tmp_path, reasoning="drop")
+    assert result.error is None
+    assert not [event for event in acted if event.action.reasoning]
+
+
+def test_a_wrong_model_ends_with_words(served: Served) -> None:
+    policy = ChatPolicy("no-such/model", base_url=served.url, retries=0)
+    with SearchAgent(corpus(), policy) as agent, pytest.raises(PolicyError, match=r"no-such/model|HTTP 5"):
+        agent.search(QUESTION)
+
+
+def test_the_doctor_looks_at_it(served: Served) -> None:
+    found = {check.name: check for check in inspect_server(served.url, served.model, window=2048, probe=True)}
+    assert found["server"].status == "ok"
+    assert found["tools"].status == "ok" if served.able else found["tools"].status in ("ok", "warn")
+    assert found["context"].status == "ok"
+
+
+def test_many_at_once(served: Served) -> None:
+    policy = ChatPolicy(served.model, base_url=served.url, max_tokens=8, concurrency=2)
+    with SearchAgent(corpus(), policy, rollouts=4, limits=Limits(turns=2)) as agent:
+        result = agent.search(QUESTION)
+    assert result.error is None
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize("tools", ["native", "text"])
+def test_thoughts_calls_and_results_pass_both_ways(school: Served, tmp_path: Path, tools: str, stream: bool) -> None:
+    from tests.policies.chat.taught_model import CALLS, THOUGHT
+
+    result, acted = searched(school, tmp_path, tools=tools, stream=stream, temperature=0.0, max_tokens=200)
+    assert result.error is None
+    assert [[(call.name, call.arguments) for call in event.action.calls] for event in acted] == [*CALLS, []]
+    assert acted[0].action.reasoning == THOUGHT
+    assert result.stop_reason == "finished"
+    assert [document.id for document in result.documents] == ["d34"]
+    assert result.trajectories[0].end is not None
+    assert result.trajectories[0].end.mistakes == 0
+    assert acted[-1].action.extra["usage"]["prompt_tokens"] > acted[0].action.extra["usage"]["prompt_tokens"]
+
+
+async def test_an_episode_outlives_a_restart_of_its_server(model: Path, tmp_path: Path) -> None:
+    """The server dies after the first turn; one that starts seconds later in its place gets the rest."""
+    port = free_port()
+    servers = ExitStack()
+    url = servers.enter_context(serving_model(model, tmp_path, port))
+    policy = ChatPolicy(str(model), base_url=url, temperature=0.0, max_tokens=200)
+    second: asyncio.Task[str] | None = None
+    with SearchAgent(corpus(), policy, trajectories=tmp_path / "traces") as agent, servers:
+        async for item in agent.stream(QUESTION):
+            if isinstance(item, Progress) and isinstance(item.event, TurnClosed) and second is None:
+                servers.close()
+                again = serving_model(model, tmp_path, port)
+                second = asyncio.create_task(asyncio.to_thread(servers.enter_context, again))
+        assert isinstance(item, SearchResult)
+        assert second is not None
+        await second
+    assert item.error is None
+    assert item.stop_reason == "finished"
+    assert [document.id for document in item.documents] == ["d34"]
+    assert len(checked(item)) == 3

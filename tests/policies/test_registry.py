@@ -1,0 +1,73 @@
+"""A policy by name, with options from wherever they come."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from context_agent.errors import ConfigError
+from context_agent.policies.chat import ChatPolicy
+from context_agent.policies.registry import load_policy
+from context_agent.policies.tokens import TokenPolicy
+
+
+@pytest.fixture(autouse=True)
+def _bare_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("CTX1_BASE_URL", "CTX1_MODEL", "CTX1_API_KEY_ENV"):
+        monkeypatch.delenv(name, raising=False)
+
+
+def chat(**options: Any) -> ChatPolicy:
+    made = load_policy("chat", **options)
+    assert isinstance(made, ChatPolicy)
+    return made
+
+
+def test_options_reach_the_policy() -> None:
+    made = chat(model="m", base_url="http://h:1/v1", tools="text", temperature=0.5, timeout=None, concurrency=2)
+    assert (made.model, made.endpoint.base_url, made.tool_format) == ("m", "http://h:1/v1", "text")
+    assert made.sampling.temperature == 0.5
+    assert made.endpoint.timeout == 300.0
+
+
+def test_the_environment_fills_in_and_what_is_given_goes_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CTX1_BASE_URL", "http://from-environment/v1")
+    monkeypatch.setenv("CTX1_MODEL", "env-model")
+    monkeypatch.setenv("CTX1_API_KEY_ENV", "OTHER_KEY")
+    made = chat(base_url=None)
+    assert (made.model, made.endpoint.base_url) == ("env-model", "http://from-environment/v1")
+    assert made.endpoint.api_key_env == "OTHER_KEY"
+    assert chat(model="given").model == "given"
+
+
+def test_tokens_share_the_options_of_a_server(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CTX1_MODEL", "chromadb/context-1")
+    made = load_policy("tokens", temperature=0.7, timeout=9)
+    assert isinstance(made, TokenPolicy)
+    assert "chromadb/context-1" in made.name
+    assert made.temperature == 0.7
+
+
+@pytest.mark.parametrize(
+    ("kind", "options", "said"),
+    [
+        ("chta", {}, "bridge, chat, tokens"),
+        ("chat", {}, "CTX1_MODEL"),
+        ("chat", {"model": "m", "temprature": 1}, "did you mean 'temperature'"),
+        ("chat", {"model": "m", "weights": "x"}, "no option 'weights'"),
+        ("tokens", {}, "CTX1_MODEL"),
+        ("tokens", {"model": "m", "tools": "text"}, "no option 'tools'"),
+        ("bridge", {"base_url": "http://h/v1"}, "no option 'base_url'"),
+    ],
+)
+def test_what_cannot_work_is_refused(kind: str, options: dict[str, Any], said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
+        load_policy(kind, **options)
+
+
+def test_the_tokens_policy_takes_the_options_of_its_renderer() -> None:
+    policy = load_policy("tokens", model="m", reasoning_effort="low", parallel=True, top_p=0.5)
+    assert isinstance(policy, TokenPolicy)
+    with pytest.raises(ConfigError, match="did you mean 'tokenizer'"):
+        load_policy("tokens", model="m", tokeniser="m")

@@ -1,0 +1,177 @@
+"""The in-process engine: batches, seeds, stop tokens, and log-probabilities that a forward pass agrees with."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from context_agent import Budget, MemoryCorpus, SearchAgent
+from context_agent.errors import ConfigError, PolicyError
+from context_agent.policies.tokens import TokenPolicy
+from context_agent.policies.tokens.engines import Finish, Sample
+from context_agent.policies.tokens.harmony import HarmonyRenderer
+from context_agent.policies.tokens.prompt import calls
+from context_agent.policies.tokens.vocabulary import TokenizerVocabulary
+from context_agent.train.rows import sampled_rows
+from tests.policies.tokens.sampling import QUESTION, small_corpus
+from tests.policies.tokens.scoring import forced, worst_difference
+
+torch = pytest.importorskip("torch", reason="the in-process engine needs the train extra (torch)")
+transformers = pytest.importorskip("transformers", reason="the in-process engine needs the train extra (transformers)")
+
+from context_agent.policies.tokens.engines.transformers import TransformersEngine, _Request, parted  # noqa: E402
+from context_agent.train.demo.tiny_model import tiny_gpt_oss  # noqa: E402
+
+
+@pytest.fixture(scope="module")
+def corpus() -> MemoryCorpus:
+    return small_corpus()
+
+
+@pytest.fixture(scope="module")
+def tiny(tmp_path_factory: pytest.TempPathFactory) -> tuple[Any, HarmonyRenderer]:
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    folder: Path = tiny_gpt_oss(tmp_path_factory.mktemp("tiny"))
+    model = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
+    tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
+    yield model, HarmonyRenderer(TokenizerVocabulary(tokenizer, "tiny"))
+    torch.set_num_threads(threads)
+
+
+def generate(engine: TransformersEngine, *requests: dict[str, Any]) -> list[Sample]:
+    defaults = {"max_tokens": 6, "stop": (), "temperature": 1.0, "top_p": 0.9, "seed": 1}
+
+    async def together() -> list[Sample]:
+        return await asyncio.gather(*(engine.generate(**{**defaults, **request}) for request in requests))
+
+    try:
+        return asyncio.run(together())
+    finally:
+        engine.close()
+
+
+def test_a_seed_s_tokens_do_not_depend_on_the_batch(tiny: tuple[Any, HarmonyRenderer]) -> None:
+    wanted = [{"prompt": list(range(20, 20 + n)), "seed": n, "max_tokens": 4 + n} for n in (3, 9, 5)]
+    alone = [generate(TransformersEngine(tiny[0]), request)[0] for request in wanted]
+    together = generate(TransformersEngine(tiny[0], wait=0.2), *wanted)
+    assert [sample.ids for sample in together] == [sample.ids for sample in alone]
+    assert [len(sample.ids) for sample in together] == [7, 13, 9]
+    for one, other in zip(together, alone, strict=True):
+        assert max(abs(a - b) for a, b in zip(one.logprobs, other.logprobs, strict=True)) <= 1e-5
+    assert len({generate(TransformersEngine(tiny[0]), {"prompt": [30], "seed": s})[0].ids for s in range(5)}) == 5
+
+
+def test_requests_of_the_same_moment_share_a_batch(tiny: tuple[Any, HarmonyRenderer]) -> None:
+    model, _ = tiny
+    widths: list[int] = []
+
+    class Watching(type(model)):  # type: ignore[misc]
+        def generate(self, input_ids: Any, **options: Any) -> Any:
+            widths.append(len(input_ids))
+            return super().generate(input_ids=input_ids, **options)
+
+    kind = model.__class__
+    model.__class__ = Watching
+    try:
+        generate(TransformersEngine(model, wait=0.3, most=4), *[{"prompt": [9, n]} for n in range(5)])
+    finally:
+        model.__class__ = kind
+    assert sorted(widths) == [1, 4]
+
+
+def test_greedy_and_a_narrow_top_p_take_the_likeliest(tiny: tuple[Any, HarmonyRenderer]) -> None:
+    model, _ = tiny
+    with torch.inference_mode():
+        best = int(model(torch.tensor([[40, 41]])).logits[0, -1].argmax())
+    greedy, narrow = generate(
+        TransformersEngine(model),
+        {"prompt": [40, 41], "temperature": 0.0, "max_tokens": 1},
+        {"prompt": [40, 41], "top_p": 1e-6, "max_tokens": 1, "seed": None},
+    )
+    assert greedy.ids == narrow.ids == (best,)
+
+
+def test_a_stop_token_is_the_last_id_and_only_the_asked_ones_stop(
+    tiny: tuple[Any, HarmonyRenderer], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model, renderer = tiny
+    returned, called = renderer.stop
+    forced(monkeypatch, {"a": [called, 50, returned, 51]})
+    (both,) = generate(TransformersEngine(model), {"prompt": [9], "stop": renderer.stop})
+    assert (both.ids, both.finish) == ((called,), Finish.STOP)
+    forced(monkeypatch, {"a": [called, 50, returned, 51]})
+    (one,) = generate(TransformersEngine(model), {"prompt": [9], "stop": (returned,)})
+    assert one.ids == (called, 50, returned), "the model's own end tokens do not stop it"
+
+
+def test_sampled_logprobs_are_those_of_a_forward_pass_on_the_row(
+    tiny: tuple[Any, HarmonyRenderer], corpus: MemoryCorpus, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The model's replies are forced, so that episodes have turns and prunes; the log-probabilities are its own."""
+    from tests.policies.tokens.scoring import forced_episodes
+
+    model, renderer = tiny
+    results = forced_episodes(model, renderer, corpus, monkeypatch, seed=2, rollouts=3)
+    found = [row for result in results for row in sampled_rows(result.trajectories[0])]
+    assert len(found) > len(results), "some episode pruned"
+    assert worst_difference(model, found) <= 1e-5
+
+
+def test_rollouts_of_an_untrained_model_end_with_a_stated_reason(
+    tiny: tuple[Any, HarmonyRenderer], corpus: MemoryCorpus
+) -> None:
+    model, renderer = tiny
+    engine = TransformersEngine(model, version="step-3")
+    policy = TokenPolicy(engine, renderer, max_tokens=24)
+    with SearchAgent(corpus, policy, budget=Budget(4096), rollouts=4, seed=5) as agent:
+        first, second = agent.search(QUESTION), agent.search(QUESTION)
+    engine.close()
+    assert first.stop_reason == "no_ranking"
+    sampled = [[call.output for call in calls(t)] for t in first.trajectories]
+    assert sampled == [[call.output for call in calls(t)] for t in second.trajectories], "equal seeds, equal tokens"
+    rows = [row for trajectory in first.trajectories for row in sampled_rows(trajectory)]
+    assert {row.policy_version for row in rows} == {"step-3"}
+    assert worst_difference(model, rows) <= 1e-5
+
+
+def test_a_prompt_past_the_model_s_positions_is_refused(tiny: tuple[Any, HarmonyRenderer]) -> None:
+    with pytest.raises(PolicyError, match="positions"):
+        generate(TransformersEngine(tiny[0]), {"prompt": [1] * 131_072})
+
+
+def test_a_model_that_fails_fails_those_who_asked_and_serves_the_next(tiny: tuple[Any, HarmonyRenderer]) -> None:
+    engine = TransformersEngine(tiny[0])
+    with pytest.raises(PolicyError, match="failed"):
+        generate(engine, {"prompt": [10**7]})
+    assert generate(engine, {"prompt": [5]})[0].ids
+
+
+def test_closing_ends_the_thread_and_a_later_request_starts_one(tiny: tuple[Any, HarmonyRenderer]) -> None:
+    engine = TransformersEngine(tiny[0])
+    for _ in range(2):
+        assert generate(engine, {"prompt": [5, 6]})
+        assert not any(thread.name == "ctx1-generate" for thread in threading.enumerate())
+
+
+def test_settings_that_cannot_work_are_refused(tiny: tuple[Any, HarmonyRenderer]) -> None:
+    with pytest.raises(ConfigError, match="most"):
+        TransformersEngine(tiny[0], most=0)
+
+
+def test_a_batch_is_parted_where_padding_would_cost_much() -> None:
+    def asked(*lengths: int) -> list[_Request]:
+        return [_Request([1] * length, 1, frozenset(), 1.0, 1.0, None) for length in lengths]
+
+    def parts(batch: list[_Request]) -> list[list[int]]:
+        return [[len(one.prompt) for one in part] for part in parted(batch)]
+
+    assert parts(asked()) == []
+    assert parts(asked(9, 10, 8)) == [[9, 10, 8]]
+    assert parts(asked(100, 10, 12, 90)) == [[10, 12], [90, 100]]
+    # Half of the batch is a quarter shorter: an eighth is padding.
+    assert parts(asked(100, 75)) == [[100, 75]]

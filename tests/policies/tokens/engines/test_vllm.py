@@ -1,0 +1,159 @@
+"""The vLLM engine against a scripted `/v1/completions`: what is asked, what is read, what is refused.
+
+The script stands in for the wire alone. What a real server does is for scripts/check_servers.py.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from context_agent import Action, SearchAgent, ToolCall
+from context_agent._support.http import Refusal
+from context_agent.errors import ConfigError, PolicyError
+from context_agent.policies.chat.scripted_server import ScriptedServer
+from context_agent.policies.tokens import served
+from context_agent.policies.tokens.engines import Finish
+from context_agent.policies.tokens.engines.fake import Request, invented
+from context_agent.policies.tokens.engines.vllm import VllmEngine
+from context_agent.policies.tokens.harmony import HarmonyRenderer
+from context_agent.policies.tokens.prompt import calls
+from context_agent.train.rows import sampled_rows
+from tests.policies.tokens.sampling import QUESTION, small_corpus
+
+RENDERER = HarmonyRenderer()
+SEARCH = RENDERER.reply(Action((ToolCall("search_corpus", {"query": "comets"}),)))
+FINAL = RENDERER.reply(Action(text="<Document id=d34></Document>"))
+ASKED = Request((1, 2), 8, (200_002,), 1.0, 0.9, 7)
+
+
+def answer(body: Mapping[str, Any], ids: tuple[int, ...], **changed: Any) -> dict[str, Any]:
+    """As vLLM 0.31 answers with `return_token_ids` and `logprobs`."""
+    prompt = body["prompt"]
+    choice = {
+        "index": 0,
+        "text": "",
+        "token_ids": list(ids),
+        "prompt_token_ids": list(prompt),
+        "finish_reason": "stop",
+        "logprobs": {"token_logprobs": [invented(len(prompt) + i, token) for i, token in enumerate(ids)], "tokens": []},
+        **changed,
+    }
+    usage = {"prompt_tokens": len(prompt), "prompt_tokens_details": {"cached_tokens": len(prompt) // 16 * 16}}
+    return {"id": "cmpl-1", "object": "text_completion", "choices": [choice], "usage": usage}
+
+
+def ask(server: ScriptedServer, **options: Any) -> Any:
+    engine = VllmEngine(server.url, "m", **options)
+    return asyncio.run(
+        engine.generate(ASKED.prompt, max_tokens=8, stop=ASKED.stop, temperature=1.0, top_p=0.9, seed=ASKED.seed)
+    )
+
+
+def test_an_episode_over_the_wire_is_exact() -> None:
+    bodies: list[Mapping[str, Any]] = []
+
+    def completions(body: Mapping[str, Any]) -> tuple[int, Any]:
+        bodies.append(body)
+        return 200, answer(body, SEARCH if len(bodies) == 1 else FINAL)
+
+    with ScriptedServer(completions=completions) as server:
+        policy = served("m", base_url=server.url)
+        result = SearchAgent(small_corpus(), policy).search(QUESTION)
+    assert [document.id for document in result.documents] == ["d34"]
+    (row,) = sampled_rows(result.trajectories[0])
+    assert row.input_ids == [*bodies[1]["prompt"], *FINAL]
+    assert bodies[1]["prompt"][: len(bodies[0]["prompt"]) + len(SEARCH)] == [*bodies[0]["prompt"], *SEARCH]
+    assert row.policy_version == "m"
+    assert [call.cached for call in calls(result.trajectories[0])] == [len(b["prompt"]) // 16 * 16 for b in bodies]
+    body = bodies[0]
+    assert body["stop_token_ids"] == [200_002, 200_012]
+    assert (body["temperature"], body["top_p"], body["logprobs"], body["return_token_ids"]) == (1.0, 0.9, 1, True)
+    assert body["max_tokens"] == 4096
+    assert "cache_salt" not in body
+
+
+def test_seed_salt_and_further_fields_are_sent_only_where_asked_for() -> None:
+    bodies: list[Mapping[str, Any]] = []
+
+    def completions(body: Mapping[str, Any]) -> tuple[int, Any]:
+        bodies.append(body)
+        return 200, answer(body, (5,))
+
+    with ScriptedServer(completions=completions) as server:
+        ask(server)
+        ask(server, seeded=False, cache_salt="s" * 43)
+        engine = VllmEngine(server.url, "m")
+        more = {"allowed_token_ids": [5]}
+        asyncio.run(engine.generate([1], max_tokens=1, stop=[], temperature=1.0, top_p=1.0, seed=None, extra=more))
+    assert [body.get("seed") for body in bodies] == [7, None, None]
+    assert [body.get("cache_salt") for body in bodies] == [None, "s" * 43, None]
+    assert [body.get("allowed_token_ids") for body in bodies] == [None, None, [5]]
+
+
+def test_a_reply_cut_by_length_says_so() -> None:
+    with ScriptedServer(completions=lambda body: (200, answer(body, (5, 6), finish_reason="length"))) as server:
+        sample = ask(server)
+    assert (sample.finish, sample.ids, sample.version) == (Finish.LENGTH, (5, 6), "m")
+
+
+@pytest.mark.parametrize(
+    ("changed", "words"),
+    [
+        ({"token_ids": None}, "no token ids"),
+        ({"logprobs": None}, "no token ids or no log-probabilities"),
+        ({"prompt_token_ids": [1, 2, 3]}, "did not run the prompt"),
+    ],
+)
+def test_a_server_that_is_not_vllm_is_told_so(changed: dict[str, Any], words: str) -> None:
+    with (
+        ScriptedServer(completions=lambda body: (200, answer(body, (5,), **changed))) as server,
+        pytest.raises(PolicyError, match=words),
+    ):
+        ask(server)
+
+
+@pytest.mark.parametrize("broken", [{"choices": []}, {"choices": None}, {"choices": [None]}, "abort"])
+def test_a_broken_answer_is_asked_again(broken: Any) -> None:
+    count = 0
+
+    def completions(body: Mapping[str, Any]) -> tuple[int, Any]:
+        nonlocal count
+        count += 1
+        if count == 1:
+            return 200, answer(body, (), finish_reason="abort") if broken == "abort" else broken
+        return 200, answer(body, (5,))
+
+    with ScriptedServer(completions=completions) as server:
+        engine = VllmEngine(server.url, "m")
+        engine.endpoint.backoff = 0.01
+        sample = asyncio.run(engine.generate([1], max_tokens=1, stop=[], temperature=1.0, top_p=1.0, seed=None))
+    assert (sample.ids, count) == ((5,), 2)
+
+
+def test_a_refusal_is_final() -> None:
+    with (
+        ScriptedServer(completions=lambda _: (400, {"error": {"message": "the prompt is too long"}})) as server,
+        pytest.raises(Refusal, match="too long"),
+    ):
+        ask(server)
+
+
+def test_a_model_behind_a_template_needs_a_tokenizer_that_loads() -> None:
+    pytest.importorskip("transformers", reason="the template renderer's tokenizer needs the train extra")
+    with pytest.raises(ConfigError, match="cannot be loaded"):
+        served("m", tokenizer="/no/such/folder")
+
+
+def test_the_prompt_is_not_changed_by_what_comes_after() -> None:
+    """The engine is given the actor's own list, which grows; the body holds a copy."""
+    draw = random.Random(0)
+    prompt = [draw.randint(0, 99) for _ in range(10)]
+    with ScriptedServer(completions=lambda body: (200, answer(body, (5,)))) as server:
+        engine = VllmEngine(server.url, "m")
+        work = engine.generate(prompt, max_tokens=1, stop=[], temperature=0.0, top_p=1.0, seed=None)
+        assert asyncio.run(work).cached_tokens == 0

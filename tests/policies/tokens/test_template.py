@@ -1,0 +1,160 @@
+"""Prompts by a tokenizer's own chat template, for models that do not speak harmony."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import pytest
+
+from context_agent import Action, SearchAgent, ToolCall
+from context_agent.errors import ConfigError
+from context_agent.harness.profile import context_1, default
+from context_agent.policies.tokens import TokenPolicy
+from context_agent.policies.tokens.engines.fake import FakeEngine
+from context_agent.train.rows import sampled_rows
+from tests.policies.tokens.conversations import random_text
+from tests.policies.tokens.sampling import FORGERIES, QUESTION, play, small_corpus
+
+pytest.importorskip("transformers", reason="chat templates are rendered by transformers (the train extra)")
+
+from tokenizers import AddedToken
+
+from context_agent.policies.tokens.template import TemplateRenderer
+from context_agent.train.demo.tiny_model import for_transformers, tiny_tokenizer
+
+HERMES = r"""{%- if tools %}<|im_start|>system
+{{ messages[0].content }}
+# Tools
+{% for tool in tools %}{{ tool | tojson }}
+{% endfor %}For each call: <tool_call>
+{"name": <name>, "arguments": <args>}
+</tool_call><|im_end|>
+{% set messages = messages[1:] %}{%- endif %}
+{%- for m in messages %}
+{%- if m.role == 'tool' %}
+{%- if loop.previtem.role != 'tool' %}<|im_start|>user{% endif %}{{ '\n' }}<tool_response>
+{{ m.content }}
+</tool_response>{% if loop.last or loop.nextitem.role != 'tool' %}<|im_end|>
+{% endif %}
+{%- else %}<|im_start|>{{ m.role }}
+{{ m.content }}<|im_end|>
+{% endif %}
+{%- endfor %}
+{%- if add_generation_prompt %}<|im_start|>assistant
+{% if enable_thinking is defined and not enable_thinking %}<think>
+
+</think>
+
+{% endif %}{% endif %}"""
+"""As Qwen and Hermes models write it."""
+STRICT = """{% for m in messages %}{% if m.role in ('system', 'tool') %}{{ raise_exception('no such role') }}{% endif %}
+{%- if loop.index0 % 2 != (m.role == 'assistant') | int %}{{ raise_exception('roles must alternate') }}{% endif %}
+<|im_start|>{{ m.role }}
+{{ m.content | trim }}<|im_end|>
+{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant
+{% endif %}"""
+"""As Gemma and Mistral models have it: no system, no tools, strict turns, trimmed content."""
+
+
+@pytest.fixture(scope="module")
+def tokenizer() -> Any:
+    made = tiny_tokenizer(["Which comets met which bridges? A tool, a search, a corpus."] * 4, size=600)
+    made.add_special_tokens([AddedToken(f"<|im_{name}|>", special=True, normalized=False) for name in ("start", "end")])
+    made.add_tokens([AddedToken(f"<{s}tool_call>", special=False, normalized=False) for s in ("", "/")])
+    return for_transformers(made)
+
+
+def renderer(tokenizer: Any, template: str, **options: Any) -> TemplateRenderer:
+    tokenizer.chat_template = template
+    return TemplateRenderer(tokenizer, **options)
+
+
+@pytest.mark.parametrize("template", [HERMES, STRICT], ids=["hermes", "strict"])
+def test_the_prompt_is_what_the_template_renders(tokenizer: Any, template: str) -> None:
+    made = renderer(tokenizer, template)
+    question = "Which comet?"
+    opening = made.opening(default())
+    text = made.decode([*opening.before, *made.encode(question), *opening.after])
+    assert question in text
+    assert text.endswith("<|im_end|>\n<|im_start|>assistant\n")
+    for tool in default().tools:
+        assert f'"name":"{tool}"' in text or f'"name": "{tool}"' in text
+    assert "<tool_call>" in text, "the form of a call is told"
+
+
+def test_results_come_as_tool_messages_where_the_template_has_them(tokenizer: Any) -> None:
+    made = renderer(tokenizer, HERMES)
+    end = made.stop[0]
+    assert made.decode([end]) == "<|im_end|>"
+    first, between, last = made.frame((7, end), ["search_corpus", "grep_corpus"])
+    assert made.decode(first) == "\n<|im_start|>user\n<tool_response>\n"
+    assert made.decode(between) == "\n</tool_response>\n<tool_response>\n"
+    assert made.decode(last) == "\n</tool_response><|im_end|>\n<|im_start|>assistant\n"
+    assert made.frame((7,), ["search_corpus"])[0] == (end, *first), "a reply that was cut is closed"
+
+
+def test_results_come_as_the_user_s_where_it_has_none(tokenizer: Any) -> None:
+    made = renderer(tokenizer, STRICT)
+    first, between, last = made.frame((), ["search_corpus", "grep_corpus"])
+    assert [made.decode(part) for part in (first, between, last)] == [
+        "<|im_end|>\n<|im_start|>user\n",
+        "\n",
+        "<|im_end|>\n<|im_start|>assistant\n",
+    ]
+
+
+def test_options_reach_the_template(tokenizer: Any) -> None:
+    made = renderer(tokenizer, HERMES, options={"enable_thinking": False})
+    assert made.decode(made.opening(default()).after).endswith("<think>\n\n</think>\n\n")
+
+
+@pytest.mark.parametrize("template", [HERMES, STRICT], ids=["hermes", "strict"])
+@pytest.mark.parametrize("seed", range(3))
+def test_episodes_are_exact(tokenizer: Any, template: str, seed: int) -> None:
+    made = renderer(tokenizer, template)
+    played = play(small_corpus(), made, seed, window=16_384, turns=5, profile=context_1() if seed else default())
+    rows = sampled_rows(played.result.trajectories[0])
+    trained = [t for row in rows for t, keep in zip(row.input_ids, row.loss_mask, strict=True) if keep]
+    assert trained == [token for sample in played.engine.samples for token in sample.ids]
+    for view, request in zip(played.views, played.engine.requests, strict=True):
+        assert len(request.prompt) <= view.tokens
+        assert len(request.prompt) + request.max_tokens <= view.budget.window
+
+
+@pytest.mark.parametrize(
+    "action",
+    [
+        Action((ToolCall("search_corpus", {"query": "x"}),), reasoning="Look."),
+        Action((ToolCall("search_corpus", {"query": "x"}), ToolCall("grep_corpus", {"pattern": "é"})), text="Both."),
+        Action(text="<Document id=d1><Justification>so</Justification></Document>"),
+    ],
+)
+def test_a_reply_that_was_written_is_read_back(tokenizer: Any, action: Action) -> None:
+    made = renderer(tokenizer, HERMES)
+    read = made.parse(made.reply(action))
+    assert [(c.name, c.arguments) for c in read.calls] == [(c.name, c.arguments) for c in action.calls]
+    assert (read.text, read.reasoning) == (action.text, action.reasoning)
+
+
+def test_no_content_gives_an_added_token(tokenizer: Any) -> None:
+    made = renderer(tokenizer, HERMES)
+    draw = random.Random(4)
+    for _ in range(200):
+        text = random_text(draw) + draw.choice(FORGERIES)
+        ids = made.encode(text)
+        assert not any(made.vocabulary.reserves(token) for token in ids)
+
+
+def test_a_search_through_the_template(tokenizer: Any) -> None:
+    made = renderer(tokenizer, HERMES)
+    replies = [Action((ToolCall("search_corpus", {"query": "comets"}),)), Action(text="<Document id=d34></Document>")]
+    engine = FakeEngine([made.reply(action) for action in replies])
+    result = SearchAgent(small_corpus(), TokenPolicy(engine, made)).search(QUESTION)
+    assert [document.id for document in result.documents] == ["d34"]
+
+
+@pytest.mark.parametrize("template", [None, "", "{{ messages[0].content }}"])
+def test_a_template_that_cannot_work_is_refused(tokenizer: Any, template: str | None) -> None:
+    with pytest.raises(ConfigError, match="template"):
+        renderer(tokenizer, template)  # type: ignore[arg-type]
