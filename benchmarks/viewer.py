@@ -30,7 +30,7 @@ from selenium.webdriver.chrome.service import Service
 
 from context_agent import Document, MemoryCorpus, SearchAgent
 from context_agent._support.question_files import Question, load_questions
-from context_agent.eval.view.build import build_page
+from context_agent.eval.view import build_page
 from context_agent.eval.view.loading import load
 from context_agent.eval.view.model import GoldQuestions, view_data
 

@@ -96,9 +96,9 @@ def mcp(
     # Over stdio, stdout is the client's from the first byte on; while it serves, the SDK sees to that.
     with redirect_stdout(sys.stderr):
         from context_agent.integrations.feedback import FeedbackLog
-        from context_agent.integrations.mcp_server.serving import serve_http, serve_stdio
-        from context_agent.integrations.server.logs import to_stream
-        from context_agent.integrations.server.served import Served
+        from context_agent.integrations.mcp.server import serve_http, serve_stdio
+        from context_agent.integrations.server.live_index import Served
+        from context_agent.integrations.server.observability import to_stream
         from context_agent.integrations.server.service import Service, Settings
 
     token = bearer_token(host, token_env, no_token=no_token) if http else None

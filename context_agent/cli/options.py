@@ -373,8 +373,7 @@ def observed(*, otel: bool) -> Iterator[tuple[Observer, ...]]:
     if not otel:
         yield ()
         return
-    from context_agent.integrations.otel import Tracing
-    from context_agent.integrations.otel_export import exporting
+    from context_agent.integrations.otel import Tracing, exporting
 
     with exporting():
         yield (Tracing(),)

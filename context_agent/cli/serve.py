@@ -110,10 +110,10 @@ def serve(
 ) -> int:
     """Serves until a signal; `HELP` is what a user reads."""
     from context_agent.integrations.server.app import application_of, service_of
-    from context_agent.integrations.server.logs import to_stream
-    from context_agent.integrations.server.running import serve as run
-    from context_agent.integrations.server.served import Served
+    from context_agent.integrations.server.live_index import Served
+    from context_agent.integrations.server.observability import to_stream
     from context_agent.integrations.server.service import Settings
+    from context_agent.integrations.server.transport import serve as run
 
     token = bearer_token(host, token_env, no_token=no_token)
     settings = Settings(
@@ -143,7 +143,8 @@ def serve(
                 console.note(f"ctx1 serve: {corpus.count():,} chunks of {corpus.name} at {url}; Ctrl-C ends it")
 
         service = service_of(served, settings, searcher)
-        interrupted = run(service, host, port, ready, _traced(application_of(service)) if otel else None)
+        app = application_of(service)
+        interrupted = run(service, _traced(app) if otel else app, host, port, ready)
     return INTERRUPTED if interrupted else 0
 
 

@@ -98,7 +98,7 @@ def _title(paths: tuple[Path, ...]) -> str:
 def _write(data: ViewData, title: str, out: Path, open_browser: bool) -> None:
     """Writes the page atomically and prints its path."""
     from context_agent._support.journal import replace_file
-    from context_agent.eval.view.build import build_page
+    from context_agent.eval.view import build_page
 
     text = build_page(data, title=title)
     if str(out) == "-":

@@ -36,12 +36,12 @@ from context_agent.eval.records import (
     read_records,
     read_run,
 )
-from context_agent.eval.report import html
+from context_agent.eval.report import render
 from context_agent.eval.runner import RunProgress, WorkerSpec, plan_jobs, run_jobs, windows_and_seeds
 from context_agent.eval.scoring import Price
 from context_agent.eval.summary import EvalSummary, FailedQuestion, WorstQuestion
 from context_agent.eval.systems import AnswerSettings, System, find_systems
-from context_agent.eval.view.build import build_page
+from context_agent.eval.view import build_page
 from context_agent.eval.view.loading import load
 from context_agent.eval.view.model import GoldQuestions, view_data
 from context_agent.harness.episode import Limits
@@ -278,7 +278,7 @@ def write_report(folder: Path, *, reference: str | None = None) -> EvalSummary:
     summary = summarise_run(folder, reference=reference)
     replace_file(folder / SUMMARY_FILE, json.dumps(summary.to_json(), indent=1) + "\n")
     title = f"Evaluation on {', '.join(summary.benchmarks) or 'nothing yet'}"
-    replace_file(folder / REPORT_FILE, html.render(summary, title=title, links=_write_trajectories(folder, summary)))
+    replace_file(folder / REPORT_FILE, render(summary, title=title, links=_write_trajectories(folder, summary)))
     return summary
 
 

@@ -1,15 +1,14 @@
-"""Thin faces on `SearchAgent` for the frameworks and protocols that people have. Each needs the extra of its name.
+"""Thin faces on `SearchAgent` for other frameworks and protocols. Each needs the extra of its name.
 
-| module | what is in it |
+| module | content |
 |---|---|
-| `langchain`, `llamaindex` | a retriever, and the pruning alone behind another one |
+| `langchain`, `llamaindex` | a retriever, and the pruning alone as a compressor or postprocessor |
 | `haystack` | a retriever component that a pipeline saves and loads |
-| `dspy` | a callable for programs, and a tool for `dspy.ReAct` |
-| `mcp_server` | the agent and its corpus as tools of MCP clients |
-| `server`, `feedback` | the agent over HTTP, and judgements on what it served |
-| `otel` | episodes as OpenTelemetry spans |
+| `dspy` | a retriever for programs, and a tool for `dspy.ReAct` |
 | `functions` | the agent as a tool of reasoning models, with citations; needs no extra |
+| `mcp` | the agent and its corpus as tools of MCP clients |
 | `server` | the agent over HTTP, also as a chat model (the extra `serve`) |
 | `feedback` | judgements on served searches; needs no extra |
-| `faces`, `filters`, `pruning`, `extras` | what they stand on |
+| `otel` | episodes as OpenTelemetry spans |
+| `passages`, `filters`, `pruning` | what the framework faces share |
 """

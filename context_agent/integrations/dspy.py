@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Self
 
+from context_agent._support.extras import extra
 from context_agent.agent import DEFAULT_K, SearchAgent
-from context_agent.integrations.extras import extra
-from context_agent.integrations.faces import Face, Opened, Passage, on_collection
 from context_agent.integrations.functions import SearchTool
+from context_agent.integrations.passages import Face, Opened, Passage, on_collection
 from context_agent.retrieval.protocol import Where
 
 with extra("dspy"):

@@ -6,11 +6,11 @@ import asyncio
 import threading
 from typing import Any, Self
 
+from context_agent._support.extras import extra
 from context_agent.agent import DEFAULT_K, SearchAgent
 from context_agent.errors import ConfigError
-from context_agent.integrations.extras import extra
-from context_agent.integrations.faces import PREFIX, Face, Opened, Passage, on_collection
 from context_agent.integrations.filters import from_haystack
+from context_agent.integrations.passages import PREFIX, Face, Opened, Passage, on_collection
 
 with extra("haystack"):
     from haystack import Document, component, default_from_dict, default_to_dict

@@ -7,9 +7,9 @@ from typing import Any, Self
 
 from pydantic import ConfigDict, Field, PrivateAttr
 
+from context_agent._support.extras import extra
 from context_agent.agent import DEFAULT_K, SearchAgent
-from context_agent.integrations.extras import extra
-from context_agent.integrations.faces import PREFIX, Face, Opened, Passage, embedded_by, on_collection
+from context_agent.integrations.passages import PREFIX, Face, Opened, Passage, embedded_by, on_collection
 from context_agent.integrations.pruning import THRESHOLD, prune
 from context_agent.policies.bridge import BridgePolicy
 from context_agent.retrieval.protocol import Where

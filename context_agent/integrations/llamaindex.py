@@ -4,11 +4,19 @@ from __future__ import annotations
 
 from typing import Any, Self
 
+from context_agent._support.extras import extra
 from context_agent.agent import DEFAULT_K, SearchAgent
 from context_agent.errors import ConfigError
-from context_agent.integrations.extras import extra
-from context_agent.integrations.faces import PREFIX, Face, Opened, Passage, embedded_by, llamaindex_keys, on_collection
 from context_agent.integrations.filters import from_llamaindex
+from context_agent.integrations.passages import (
+    PREFIX,
+    Face,
+    Opened,
+    Passage,
+    embedded_by,
+    llamaindex_keys,
+    on_collection,
+)
 from context_agent.integrations.pruning import THRESHOLD, prune
 
 with extra("llamaindex"):

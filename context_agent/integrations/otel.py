@@ -15,13 +15,18 @@ have no name for begin with `ctx1.`. A tracer that does not record costs next to
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import re
 import sys
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from contextlib import contextmanager
+from importlib.metadata import EntryPoint, entry_points
 from typing import Any
 
+from context_agent._support.extras import extra
+from context_agent.errors import ConfigError
 from context_agent.harness.episode import Listener, StopReason
 from context_agent.harness.tools import EDITS
 from context_agent.harness.trajectory import (
@@ -34,15 +39,23 @@ from context_agent.harness.trajectory import (
     ToolResult,
     TurnClosed,
 )
-from context_agent.integrations.extras import extra
-from context_agent.integrations.otel_messages import as_json, message_of, reported, text_part
+from context_agent.policies.tokens.prompt import KEY as SAMPLED
 from context_agent.pruning.view import Block, Role, View
 from context_agent.types import Action, ToolCall
 from context_agent.version import __version__
 
 with extra("otel"):
     from opentelemetry import context as contexts
+    from opentelemetry import trace
     from opentelemetry.propagate import extract
+    from opentelemetry.sdk.resources import Resource
+    from opentelemetry.sdk.trace import TracerProvider as ExportingProvider
+    from opentelemetry.sdk.trace.export import (
+        BatchSpanProcessor,
+        ConsoleSpanExporter,
+        SimpleSpanProcessor,
+        SpanExporter,
+    )
     from opentelemetry.trace import Span, SpanKind, StatusCode, Tracer, TracerProvider, get_tracer, set_span_in_context
 
 CAPTURE = "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT"
@@ -55,6 +68,9 @@ UNANSWERED = (StopReason.TURNS, StopReason.TOKENS, StopReason.WINDOW)
 ASGI = Callable[[Any, Any, Any], Awaitable[None]]
 """An application: takes scope, receive and send."""
 _CHAT = re.compile(r"^chat@([^+]+)")
+GROUP = "opentelemetry_traces_exporter"
+"""The entry points by which packages offer exporters."""
+OTLP = {"grpc": "otlp_proto_grpc", "http/protobuf": "otlp_proto_http"}
 
 
 class Tracing:
@@ -319,3 +335,108 @@ def _fail(span: Span, error: BaseException | None) -> None:
     span.record_exception(error)
     span.set_attribute("error.type", type(error).__qualname__)
     span.set_status(StatusCode.ERROR, str(error))
+
+
+def reported(extra: Mapping[str, Any]) -> tuple[dict[str, int], dict[str, Any]]:
+    """Token counts, and the rest of what an action's `extra` holds from a chat server or a token engine."""
+    if isinstance(usage := extra.get("usage"), Mapping):
+        counts = {
+            "gen_ai.usage.input_tokens": usage.get("prompt_tokens"),
+            "gen_ai.usage.output_tokens": usage.get("completion_tokens"),
+            "gen_ai.usage.cache_read.input_tokens": usage.get("cached_tokens"),
+            "gen_ai.usage.reasoning.output_tokens": usage.get("reasoning_tokens"),
+        }
+        rest = {"gen_ai.response.model": extra.get("model")}
+        finish = extra.get("finish_reason")
+    elif isinstance(sampled := extra.get(SAMPLED), Mapping):
+        counts = {
+            "gen_ai.usage.input_tokens": sampled["kept"] + len(sampled["new"]),
+            "gen_ai.usage.output_tokens": len(sampled["output"]),
+            "gen_ai.usage.cache_read.input_tokens": sampled["cached"],
+        }
+        rest = {"gen_ai.response.model": sampled["version"]}
+        finish = sampled["finish"]
+    else:
+        return {}, {}
+    told: dict[str, Any] = {name: value for name, value in rest.items() if value}
+    if finish:
+        told["gen_ai.response.finish_reasons"] = [finish]
+    return {name: count for name, count in counts.items() if count is not None}, told
+
+
+def message_of(action: Action) -> dict[str, Any]:
+    """The action as an output message of the conventions."""
+    parts: list[dict[str, Any]] = []
+    if action.reasoning:
+        parts.append({"type": "reasoning", "content": action.reasoning})
+    if action.text:
+        parts.append(text_part(action.text))
+    parts += [
+        {"type": "tool_call", "id": call.id or None, "name": call.name, "arguments": call.arguments}
+        for call in action.calls
+    ]
+    return {"role": "assistant", "parts": parts, "finish_reason": "tool_call" if action.calls else "stop"}
+
+
+def text_part(text: str) -> dict[str, Any]:
+    """A text in a message."""
+    return {"type": "text", "content": text}
+
+
+def as_json(value: Any) -> str:
+    """As a span's attribute holds what has structure."""
+    return json.dumps(value, ensure_ascii=False, default=str)
+
+
+@contextmanager
+def exporting() -> Iterator[None]:
+    """Spans of this process are exported as the environment says; what waits is sent when the block ends.
+
+    A provider that was set before, as by `opentelemetry-instrument`, is left as it is. Raises `ConfigError` for an
+    exporter that is not installed.
+    """
+    if isinstance(trace.get_tracer_provider(), ExportingProvider):
+        yield
+        return
+    provider = ExportingProvider(resource=_resource(), shutdown_on_exit=False)
+    try:
+        for name in os.environ.get("OTEL_TRACES_EXPORTER", "otlp").split(","):
+            if name.strip() == "console":
+                # Not stdout, which belongs to a command's data and to MCP's messages.
+                provider.add_span_processor(SimpleSpanProcessor(ConsoleSpanExporter(out=sys.stderr)))
+            elif name.strip() not in ("", "none"):
+                provider.add_span_processor(BatchSpanProcessor(_exporter(name.strip())))
+        trace.set_tracer_provider(provider)
+        yield
+    finally:
+        provider.shutdown()
+
+
+def _resource() -> Resource:
+    named = "OTEL_SERVICE_NAME" in os.environ or "service.name=" in os.environ.get("OTEL_RESOURCE_ATTRIBUTES", "")
+    return Resource.create({} if named else {"service.name": "ctx1", "service.version": __version__})
+
+
+def _exporter(name: str) -> SpanExporter:
+    offered = {one.name: one for one in entry_points(group=GROUP)}
+    found = _otlp(offered) if name == "otlp" else offered.get(name)
+    if found is None:
+        known = ", ".join(sorted({"console", "none", *offered}))
+        raise ConfigError(f"OTEL_TRACES_EXPORTER={name}: no such exporter is installed here; there are {known}")
+    made: Any = found.load()
+    exporter: SpanExporter = made()
+    return exporter
+
+
+def _otlp(offered: dict[str, EntryPoint]) -> EntryPoint | None:
+    """OTLP by the protocol that the environment names, else by the one that is installed."""
+    general = os.environ.get("OTEL_EXPORTER_OTLP_PROTOCOL")
+    protocol = os.environ.get("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", general)
+    if protocol is None:
+        return next((offered[one] for one in OTLP.values() if one in offered), None)
+    if protocol not in OTLP:
+        raise ConfigError(f"OTEL_EXPORTER_OTLP_PROTOCOL={protocol}: give one of {', '.join(OTLP)}")
+    if OTLP[protocol] not in offered:
+        package = f"opentelemetry-exporter-{OTLP[protocol].replace('_', '-')}"
+        raise ConfigError(f"OTEL_EXPORTER_OTLP_PROTOCOL={protocol} needs {package}: pip install {package}")
+    return offered[OTLP[protocol]]

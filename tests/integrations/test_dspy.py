@@ -15,7 +15,7 @@ from dspy.utils import DummyLM
 from context_agent import SearchAgent
 from context_agent.errors import ConfigError
 from context_agent.integrations.dspy import ContextAgentRetriever
-from context_agent.integrations.faces import embedded_by
+from context_agent.integrations.passages import embedded_by
 from tests.integrations.conftest import QUESTION, TEXTS, vector
 
 

@@ -16,10 +16,10 @@ from mcp.types import CallToolResult, TextContent
 
 from context_agent import Action, Document, MemoryCorpus, ScriptedPolicy, SearchAgent, View
 from context_agent.errors import CorpusError, PolicyError
-from context_agent.integrations.mcp_server import make_server
-from context_agent.integrations.mcp_server.results import MOST_TOKENS, text_of
-from context_agent.integrations.mcp_server.tools import server_on
-from context_agent.integrations.server.served import Served
+from context_agent.integrations.mcp import make_server
+from context_agent.integrations.mcp.server import server_on
+from context_agent.integrations.mcp.tools import MOST_TOKENS, text_of
+from context_agent.integrations.server.live_index import Served
 from context_agent.integrations.server.service import Service, Settings
 from context_agent.types import Chunk
 from tests.actions import search

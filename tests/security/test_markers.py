@@ -13,8 +13,8 @@ from context_agent._support import markers
 from context_agent._support.markers import escape_markers
 from context_agent.harness.episode import Episode
 from context_agent.harness.profile import default
-from context_agent.integrations.faces import Passage
 from context_agent.integrations.functions import Answer, shown
+from context_agent.integrations.passages import Passage
 from context_agent.policies.chat.messages import messages, opening_text
 from context_agent.pruning.view import Block
 from context_agent.retrieval.memory import MemoryCorpus

@@ -1,1 +1,315 @@
-"""Reports of a summary: terminal tables, plots, and the HTML page."""
+"""The HTML report: one self-contained page with tables, plots and the definition of each metric.
+
+Names, questions and errors are external text; all of it goes through `page.escape`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from importlib.resources import files
+
+from context_agent.errors import MissingExtraError
+from context_agent.eval.metrics import Metric, find_metric, leading_metric
+from context_agent.eval.page import escape, page
+from context_agent.eval.report import plots
+from context_agent.eval.report.table import COLUMNS, format_interval, format_value, format_window, verdict
+from context_agent.eval.summary import (
+    Cell,
+    EvalSummary,
+    FailedQuestion,
+    GroupSummary,
+    MetricValue,
+    MetricValues,
+    PooledCell,
+    WorstQuestion,
+)
+
+LISTED = 200
+"""Failures, problems and gaps that the page lists, of each at most; the JSON has all failures."""
+
+
+def render(summary: EvalSummary, *, title: str = "Evaluation", links: Mapping[str, str] | None = None) -> str:
+    """The report as HTML text. Without matplotlib it has no plots, and names the extra to install.
+
+    `links` has an address for each trajectory; failed and badly answered questions link to it.
+    """
+    parts = [
+        f"<h1>{escape(title)}</h1>",
+        _introduction(summary),
+        _problems(summary),
+        _pools(summary),
+        *(_benchmark(summary, name) for name in summary.benchmarks),
+        _plots(summary),
+        _failures(summary, links or {}),
+        _worst(summary, links or {}),
+        _legend(summary),
+        _settings(summary),
+    ]
+    style = (files("context_agent.eval.report") / "report.css").read_text(encoding="utf-8")
+    return page(title, "\n".join(part for part in parts if part), styles=(style,))
+
+
+def _introduction(summary: EvalSummary) -> str:
+    questions = sum(
+        max(cell.questions for cell in summary.cells if cell.benchmark == name) for name in summary.benchmarks
+    )
+    failed = sum(cell.failed for cell in summary.cells)
+    sizes = (_count(len(summary.systems), "system"), _count(questions, "question"))
+    sentences = [
+        f"{' on '.join(sizes)} of {_count(len(summary.benchmarks), 'benchmark')}.",
+        "Means over questions with bootstrap 95&nbsp;% intervals in brackets; seeds are averaged per question first.",
+        f"{_count(failed, 'failed episode')}: each counts as 0 on quality metrics, none is left out.",
+    ]
+    if summary.reference is not None and len(summary.systems) > 1:
+        sentences.append(
+            f"Δ is the paired difference from <b>{escape(summary.reference)}</b> on the same questions, "
+            '<span class="good">better</span> or <span class="bad">worse</span> if its interval excludes 0.'
+        )
+    return f"<p>{' '.join(sentences)}</p>"
+
+
+def _problems(summary: EvalSummary) -> str:
+    """What is missing and what was wrong with the inputs, at the top of the page."""
+    lines = [
+        f"{escape(gap.benchmark)}, {escape(gap.system)}, window {format_window(gap.window)}, seed {gap.seed}: "
+        f"{_count(gap.count, 'record')} missing, of {escape(', '.join(gap.first))}"
+        + (" …" if gap.count > len(gap.first) else "")
+        for gap in summary.missing
+    ]
+    lines += [escape(problem) for problem in summary.problems]
+    if not lines:
+        return ""
+    return f'<div class="problems" id="problems"><b>What is missing or wrong</b>{_list(lines)}</div>'
+
+
+def _pools(summary: EvalSummary) -> str:
+    if not summary.pools:
+        return ""
+    text = "<p>The mean over benchmarks with equal weights; intervals are resampled within benchmarks.</p>"
+    table = _table(summary.pools, _headlines(summary), {leading_metric(summary.metrics)})
+    return f"<h2>All benchmarks</h2>{text}{table}"
+
+
+def _benchmark(summary: EvalSummary, name: str) -> str:
+    cells = [cell for cell in summary.cells if cell.benchmark == name]
+    headlines = _table(cells, _headlines(summary), {leading_metric(summary.metrics)})
+    all_metrics = _table(cells, summary.definitions, set(summary.metrics))
+    return (
+        f"<h2>{escape(name)}</h2>{headlines}"
+        f"<details><summary>All metrics</summary>{all_metrics}</details>"
+        f"<details><summary>By type, hops and seed</summary>{_breakdowns(summary, cells)}</details>"
+    )
+
+
+def _table(rows: Sequence[Cell | PooledCell], metrics: Sequence[Metric], compared: set[str]) -> str:
+    """A row per system and window, with differences after the metrics in `compared`."""
+    metrics = [metric for metric in metrics if any(metric.name in row.metrics for row in rows)]
+    with_difference = compared & {name for row in rows for name in row.differences}
+    head = ["<th>system</th>", '<th class="number">window</th>', '<th class="number">n</th>']
+    for metric in metrics:
+        head.append(f'<th class="number">{_name(metric)}</th>')
+        if metric.name in with_difference:
+            head.append('<th class="number">Δ</th>')
+    head.append('<th class="number">failed</th>')
+    body = "".join(_row(row, metrics, with_difference) for row in rows)
+    return f'<div class="scroll"><table><thead><tr>{"".join(head)}</tr></thead><tbody>{body}</tbody></table></div>'
+
+
+def _row(row: Cell | PooledCell, metrics: Sequence[Metric], with_difference: set[str]) -> str:
+    cells = [f"<th>{escape(row.system)}</th>", _right(format_window(row.window)), _right(f"{row.questions:,}")]
+    for metric in metrics:
+        cells.append(_value(row.metrics.get(metric.name), metric))
+        if metric.name in with_difference:
+            cells.append(_difference(row.differences, metric))
+    cells.append(_right(f"{row.failed:,}", "bad" if row.failed else "muted"))
+    return f"<tr>{''.join(cells)}</tr>"
+
+
+def _value(value: MetricValue | None, metric: Metric) -> str:
+    if value is None:
+        return _right("–", "muted")
+    left_out = f"<small>{value.left_out:,} left out</small>" if value.left_out else ""
+    return _right(f"{format_value(value.mean, metric)} <small>{format_interval(value, metric)}</small>{left_out}")
+
+
+def _difference(differences: MetricValues, metric: Metric) -> str:
+    value = differences.get(metric.name)
+    if value is None:
+        return _right("")
+    mean, interval = format_value(value.mean, metric, sign=True), format_interval(value, metric, sign=True)
+    return _right(
+        f"{mean} <small>{interval}</small>", {"better": "good", "worse": "bad"}.get(verdict(value, metric), "muted")
+    )
+
+
+def _breakdowns(summary: EvalSummary, cells: Sequence[Cell]) -> str:
+    """A table for each breakdown of the leading metric: systems as rows, groups as columns."""
+    metric = find_metric(leading_metric(summary.metrics))
+    parts = []
+    for by in ("type", "hops", "seed"):
+        labels = list(dict.fromkeys(label for cell in cells for label in cell.breakdown.get(by, {})))
+        if labels:
+            head = "".join(f'<th class="number">{escape(label)}</th>' for label in labels)
+            rows = "".join(_groups(cell, by, labels, metric) for cell in cells if by in cell.breakdown)
+            parts.append(
+                f'<div class="scroll"><table><caption>{_name(metric)} by {by}</caption><thead><tr><th>system</th>'
+                f'<th class="number">window</th>{head}</tr></thead><tbody>{rows}</tbody></table></div>'
+            )
+    return "".join(parts) or "<p>All questions have the same type, number of hops and seed.</p>"
+
+
+def _groups(cell: Cell, by: str, labels: Iterable[str], metric: Metric) -> str:
+    groups = [_group(cell.breakdown[by].get(label), metric) for label in labels]
+    return f"<tr><th>{escape(cell.system)}</th>{_right(format_window(cell.window))}{''.join(groups)}</tr>"
+
+
+def _group(group: GroupSummary | None, metric: Metric) -> str:
+    value = group.metrics.get(metric.name) if group is not None else None
+    if group is None or value is None:
+        return _right("–", "muted")
+    failed = f", {group.failed:,} failed" if group.failed else ""
+    return _right(
+        f"{format_value(value.mean, metric)} <small>{format_interval(value, metric)}</small>"
+        f"<small>{group.questions:,} questions{failed}</small>"
+    )
+
+
+def _plots(summary: EvalSummary) -> str:
+    if not summary.cells:
+        return ""
+    try:
+        return f"<h2>Curves</h2>{_curves(summary)}"
+    except MissingExtraError as error:
+        return f'<h2>Curves</h2><p class="muted">No plots: {escape(str(error))}</p>'
+
+
+def _curves(summary: EvalSummary) -> str:
+    lead, cost, sizes = escape(leading_metric(summary.metrics)), plots.cost_metric(summary), plots.windows(summary)
+    parts = [
+        _figure(
+            plots.cost_against_recall(summary, standalone=False),
+            f"Cost against {lead}. Points on the Pareto front are circled, connected and labelled with their windows; "
+            "no other point is better in one measure without being worse in the other. Horizontal lines: systems "
+            f"without a known value of {cost}.",
+        )
+    ]
+    if sizes:
+        text = f"{lead} against the window, with 95 % intervals. Horizontal lines: systems without a context."
+        parts.insert(0, _figure(plots.budget_curve(summary, standalone=False), text))
+    for size in reversed(sizes):
+        is_open = " open" if size == sizes[-1] else ""
+        parts.append(f"<details{is_open}><summary>Window of {size:,} tokens</summary>")
+        parts += [_figure(draw(summary, size, standalone=False), text) for draw, text in _STATES]
+        parts.append("</details>")
+    return "".join(parts)
+
+
+_STATES: tuple[tuple[Callable[..., str], str], ...] = (
+    (
+        plots.recall_by_tokens,
+        "Recall against tokens placed: seen (solid) and still in view (dashed). An ended episode keeps its last state.",
+    ),
+    (plots.recall_by_turn, "Recall against turns: seen (solid) and still in view (dashed)."),
+    (
+        plots.prune_accuracy,
+        "Prune accuracy over the episode: of all chunks pruned by a turn, the share that is not gold.",
+    ),
+)
+
+
+def _figure(svg: str, caption: str) -> str:
+    return f"<figure>{svg}<figcaption>{caption}</figcaption></figure>"
+
+
+def _failures(summary: EvalSummary, links: Mapping[str, str]) -> str:
+    if not summary.failures:
+        return ""
+    failures = summary.failures[:LISTED]
+    rows = "".join(f"<tr>{_question(row, links)}<td>{escape(row.error)}</td></tr>" for row in failures)
+    rest = len(summary.failures) - LISTED
+    more = f"<p>and {rest:,} more, listed in the JSON</p>" if rest > 0 else ""
+    return (
+        f'<h2 id="failures">Failed episodes ({len(summary.failures):,})</h2><div class="scroll"><table><thead><tr>'
+        f"{_QUESTION_HEAD}<th>error</th></tr></thead><tbody>{rows}</tbody></table></div>{more}"
+    )
+
+
+def _worst(summary: EvalSummary, links: Mapping[str, str]) -> str:
+    """The questions that agents answered worst; a reader looks at these first."""
+    if not summary.worst:
+        return ""
+    metric = find_metric(leading_metric(summary.metrics))
+    rows = "".join(
+        f"<tr>{_question(row, links)}{_right(format_value(row.value, metric))}</tr>" for row in summary.worst
+    )
+    return (
+        f'<details id="worst"><summary>Worst questions</summary><div class="scroll"><table><thead><tr>{_QUESTION_HEAD}'
+        f'<th class="number">{_name(metric)}</th></tr></thead><tbody>{rows}</tbody></table></div></details>'
+    )
+
+
+_QUESTION_HEAD = (
+    '<th>benchmark</th><th>system</th><th class="number">window</th><th class="number">seed</th><th>question</th>'
+)
+
+
+def _question(row: FailedQuestion | WorstQuestion, links: Mapping[str, str]) -> str:
+    """The cells that identify a question, which links to each of its trajectories with an address."""
+    addresses = [links[path] for path in row.trajectories if path in links]
+    more = "".join(f' <a href="{escape(address)}">{at}</a>' for at, address in enumerate(addresses[1:], start=2))
+    question = escape(row.question)
+    if addresses:
+        question = f'<a href="{escape(addresses[0])}">{question}</a>{more}'
+    return (
+        f"<td>{escape(row.benchmark)}</td><td>{escape(row.system)}</td>{_right(format_window(row.window))}"
+        f"{_right(str(row.seed))}<td>{question}</td>"
+    )
+
+
+def _legend(summary: EvalSummary) -> str:
+    rows = "".join(
+        f"<tr><th>{_name(metric)}</th><td>{escape(metric.what)}</td><td>{metric.better}</td>"
+        f"<td>{escape(metric.unit or 'share')}</td><td>{escape(metric.rollouts)}</td></tr>"
+        for metric in summary.definitions
+    )
+    if not rows:
+        return ""
+    return (
+        '<h2 id="metrics">Metrics</h2><div class="scroll"><table><thead><tr><th>metric</th><th>definition</th>'
+        f"<th>better</th><th>unit</th><th>several rollouts</th></tr></thead><tbody>{rows}</tbody></table></div>"
+    )
+
+
+def _settings(summary: EvalSummary) -> str:
+    pairs = [(escape(str(key)), escape(_plain(value))) for key, value in summary.settings.items()]
+    rows = "".join(f"<tr><th>{key}</th><td>{value}</td></tr>" for key, value in pairs)
+    return f'<h2 id="settings">Settings</h2><table><tbody>{rows}</tbody></table>' if rows else ""
+
+
+def _headlines(summary: EvalSummary) -> list[Metric]:
+    """The metrics of the short tables, the leading one first."""
+    names = (leading_metric(summary.metrics), "recall", *COLUMNS)
+    return [metric for name in dict.fromkeys(names) for metric in summary.definitions if metric.name == name]
+
+
+def _plain(value: object) -> str:
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
+
+
+def _name(metric: Metric) -> str:
+    return escape(metric.name.replace("_", " "))
+
+
+def _right(content: str, kind: str = "") -> str:
+    return f'<td class="{f"number {kind}".strip()}">{content}</td>'
+
+
+def _list(lines: Sequence[str]) -> str:
+    rest = len(lines) - LISTED
+    more = f"<li>and {rest:,} more</li>" if rest > 0 else ""
+    return f"<ul>{''.join(f'<li>{line}</li>' for line in lines[:LISTED])}{more}</ul>"
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"

@@ -1,1 +1,67 @@
-"""The trajectory viewer: reads trajectory files, converts them to plain data, and builds the page."""
+"""The viewer's page: the list is unpacked at once, details and texts in parts when they are needed."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict
+from importlib.resources import files
+from typing import Any
+
+from context_agent.eval.page import page
+from context_agent.eval.view.model import ViewData
+
+SCRIPTS = (
+    "layout.js",
+    "select.js",
+    "store.js",
+    "strip.js",
+    "turn.js",
+    "lanes.js",
+    "trajectory.js",
+    "compare.js",
+    "list.js",
+    "main.js",
+)
+PART_SIZE = 400_000
+"""Characters of JSON in a part: few enough to unpack between two frames, enough to compress well."""
+BODY = (
+    '<noscript><p class="problems">This page needs JavaScript. It makes no network requests.</p></noscript>\n'
+    '<div id="view"></div>'
+)
+
+
+def build_page(view: ViewData, *, title: str = "Trajectories") -> str:
+    """The page as text."""
+    details, texts = list(_parts(view.details)), list(_parts(view.texts))
+    index = {
+        "rows": [asdict(row) for row in view.rows],
+        "problems": view.problems,
+        "ignored": view.ignored,
+        "details": [len(part) for part in details],
+        "texts": [len(part) for part in texts],
+    }
+    data = {
+        "index": index,
+        **{f"details-{number}": part for number, part in enumerate(details)},
+        **{f"texts-{number}": part for number, part in enumerate(texts)},
+    }
+    return page(title, BODY, data=data, scripts=map(_asset, SCRIPTS), styles=[_asset("view.css")])
+
+
+def _parts(items: Iterable[Any]) -> Iterator[list[Any]]:
+    """The items in groups of about `PART_SIZE` characters."""
+    part: list[Any] = []
+    size = 0
+    for item in items:
+        part.append(item)
+        size += len(json.dumps(item, ensure_ascii=False))
+        if size >= PART_SIZE:
+            yield part
+            part, size = [], 0
+    if part:
+        yield part
+
+
+def _asset(name: str) -> str:
+    return (files("context_agent.eval.view") / name).read_text(encoding="utf-8")

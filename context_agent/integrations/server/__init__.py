@@ -1,11 +1,12 @@
-"""The agent over HTTP: `ctx1 serve`, or `application(agent)` in a server of one's own. Needs the extra `serve`.
+"""The agent over HTTP: `ctx1 serve`, or `application(agent)` in a server of your own. Needs the extra `serve`.
 
-| module | what is in it |
+| module | content |
 |---|---|
-| `app`, `routes`, `front` | the application, its endpoints, and what every request passes through |
-| `service`, `gate`, `served` | running searches within limits, on an index that changes |
-| `chat`, `streaming`, `answers`, `encoding` | what is sent back |
-| `schema`, `openapi` | what requests and answers look like |
-| `problems`, `metrics`, `logs` | what is told when something goes wrong, counted and logged |
-| `running` | the process: listening, and ending in good order |
+| `app` | the application: its endpoints, and what every request passes through |
+| `service` | searches within limits: concurrency, queue, deadlines |
+| `live_index` | the agent on the current state of an index that changes |
+| `schema` | requests and answers as models, and the OpenAPI document |
+| `responses` | JSON, errors, answers, chat completions, server-sent events |
+| `transport` | bounded connections, and the process that listens and drains |
+| `observability` | logs as JSON lines, metrics for Prometheus |
 """

@@ -6,6 +6,7 @@ import asyncio
 import logging
 import math
 import time
+from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing, asynccontextmanager, suppress
 from dataclasses import dataclass, field
@@ -15,18 +16,14 @@ from context_agent.agent import Progress, SearchAgent, SearchResult
 from context_agent.errors import ConfigError
 from context_agent.harness.episode_run import Deadline
 from context_agent.integrations.feedback import FeedbackLog
-from context_agent.integrations.server.answers import Answer
-from context_agent.integrations.server.gate import Gate, QueueFull, Ticket
-from context_agent.integrations.server.logs import REQUEST_ID, log
-from context_agent.integrations.server.metrics import Metrics
-from context_agent.integrations.server.problems import Problem, problem_of
-from context_agent.integrations.server.served import Served
+from context_agent.integrations.server.live_index import Served
+from context_agent.integrations.server.observability import REQUEST_ID, Metrics, log
+from context_agent.integrations.server.responses import Answer, Problem, problem_of
 from context_agent.retrieval.protocol import Corpus, Where
 from context_agent.retrieval.where import check_where
 
 LAST_WORDS = 5.0
 """Seconds that searches get to hand back what they have, after the grace period."""
-
 LONGEST_REASON = 500
 """Characters of Chroma's message that a client reads: the message quotes the filter."""
 
@@ -250,3 +247,67 @@ def check_filter(where: Where | None) -> None:
     except ValueError as error:
         reason = shorten(str(error), LONGEST_REASON, placeholder=" ...")
         raise Problem(400, "invalid_filter", f"Chroma refuses the metadata filter: {reason}", "where") from None
+
+
+class QueueFull(Exception):
+    """Nobody more may wait."""
+
+
+class Gate:
+    """Lets `slots` run and `places` wait, in the order they came. Used from one event loop."""
+
+    def __init__(self, slots: int, places: int) -> None:
+        self.slots, self.places = slots, places
+        self.running = 0
+        self.empty = asyncio.Event()
+        """Set while nothing runs; then nothing waits either."""
+        self.empty.set()
+        self._queue: deque[Ticket] = deque()
+
+    @property
+    def waiting(self) -> int:
+        """Tickets whose turn has not come."""
+        return len(self._queue)
+
+    def enter(self) -> Ticket:
+        """A ticket, which must be left again, whatever happens. Raises `QueueFull`."""
+        ticket = Ticket(self)
+        if self.running < self.slots:
+            self._start(ticket)
+        elif self.waiting < self.places:
+            self._queue.append(ticket)
+        else:
+            raise QueueFull
+        return ticket
+
+    def leave(self, ticket: Ticket) -> None:
+        """Gives back the ticket's slot or its place in the queue. Once is enough, more do no harm."""
+        if ticket.left:
+            return
+        ticket.left = True
+        if not ticket.turn.is_set():
+            self._queue.remove(ticket)
+            return
+        self.running -= 1
+        if self._queue:
+            self._start(self._queue.popleft())
+        elif not self.running:
+            self.empty.set()
+
+    def _start(self, ticket: Ticket) -> None:
+        self.running += 1
+        self.empty.clear()
+        ticket.turn.set()
+
+
+class Ticket:
+    """A place at the gate; `turn` is set when it may run."""
+
+    def __init__(self, gate: Gate) -> None:
+        self.turn = asyncio.Event()
+        self.left = False
+        self._gate = gate
+
+    def leave(self) -> None:
+        """See `Gate.leave`."""
+        self._gate.leave(self)

@@ -13,8 +13,7 @@ from numpy.typing import NDArray
 
 from context_agent._support.journal import replace_file
 from context_agent.errors import MissingExtraError
-from context_agent.eval.page import escape, page
-from context_agent.eval.report.drawing import PALETTE, canvas, svg
+from context_agent.eval.page import PALETTE, canvas, escape, page, svg
 from context_agent.eval.statistics import Figure
 from context_agent.train.checkpoints import read_metrics
 from context_agent.train.config import EpisodeConfig

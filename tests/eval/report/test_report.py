@@ -16,9 +16,9 @@ from rich.console import Console
 from context_agent.errors import MissingExtraError
 from context_agent.eval.aggregate import summarise
 from context_agent.eval.metrics import METRICS
+from context_agent.eval.page import MAX_NAME
 from context_agent.eval.records import EvalRecord
-from context_agent.eval.report import html, plots, table
-from context_agent.eval.report.drawing import MAX_NAME
+from context_agent.eval.report import plots, render, table
 from context_agent.eval.report.table import format_interval, format_value, verdict
 from context_agent.eval.summary import EvalSummary, MetricValue
 from tests.eval.sample_records import ORDER, WINDOWS, made_records
@@ -78,7 +78,7 @@ def printed(summary: EvalSummary, width: int, **options: object) -> str:
 
 @pytest.fixture(scope="module")
 def page() -> Reader:
-    return Reader(html.render(SUMMARY, title="A run"))
+    return Reader(render(SUMMARY, title="A run"))
 
 
 def test_the_page_holds_every_figure(page: Reader) -> None:
@@ -127,7 +127,7 @@ def test_external_text_is_escaped_everywhere() -> None:
     summary = summarise(
         [evil(record) for record in RECORDS], settings={EVIL: EVIL}, problems=[EVIL], reference=EVIL + "agent"
     )
-    page = Reader(html.render(summary, title=EVIL))
+    page = Reader(render(summary, title=EVIL))
     assert "script" not in page.tags
     assert page.text.count("<script>alert(1)</script>") > 20
     for drawn in PLOTS.values():
@@ -181,7 +181,7 @@ def test_the_pareto_front_has_the_cells_that_no_other_beats() -> None:
 @pytest.mark.parametrize("records", [[], RECORDS[:1], [r for r in RECORDS if r.system == "bm25"]])
 def test_little_makes_a_report_too(records: list[EvalRecord]) -> None:
     summary = summarise(records, problems=["nothing to evaluate"])
-    assert "nothing to evaluate" in Reader(html.render(summary)).text
+    assert "nothing to evaluate" in Reader(render(summary)).text
     assert "nothing to evaluate" in printed(summary, 100)
     assert ET.fromstring(plots.budget_curve(summary)) is not None
     assert ET.fromstring(plots.cost_against_recall(summary)) is not None
@@ -190,7 +190,7 @@ def test_little_makes_a_report_too(records: list[EvalRecord]) -> None:
 def test_questions_without_gold_make_a_report_of_costs() -> None:
     record = EvalRecord("b", "agent", 2048, 0, "q", scores={"recall": None, "recall@5": None, "turns": 3.0})
     summary = summarise([record])
-    page = Reader(html.render(summary))
+    page = Reader(render(summary))
     assert "3.00 [3.00, 3.00]" in page.text
     assert "3.00" in printed(summary, 100)
 
@@ -204,7 +204,7 @@ def test_without_matplotlib_the_page_says_which_extra_brings_the_plots(monkeypat
         return real(name, *args, **options)  # type: ignore[arg-type]
 
     monkeypatch.setattr(builtins, "__import__", without)
-    page = Reader(html.render(SUMMARY))
+    page = Reader(render(SUMMARY))
     assert "svg" not in page.tags
     assert "context-agent[plots]" in page.text
     assert "the server is down" in page.text

@@ -11,7 +11,7 @@ import pytest
 
 from context_agent.eval.aggregate import summarise
 from context_agent.eval.records import EvalRecord
-from context_agent.eval.report import html
+from context_agent.eval.report import render
 from tests.eval.sample_records import made_records
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ def evil(tmp_path_factory: pytest.TempPathFactory) -> Path:
         expected=[("".join(ATTACKS), "".join(ATTACKS), 1024, 0, "".join(ATTACKS))],
         problems=ATTACKS,
     )
-    return written(tmp_path_factory.mktemp("evil") / "report.html", html.render(summary, title="".join(ATTACKS)))
+    return written(tmp_path_factory.mktemp("evil") / "report.html", render(summary, title="".join(ATTACKS)))
 
 
 @pytest.fixture(scope="module")
@@ -62,7 +62,7 @@ def plain(tmp_path_factory: pytest.TempPathFactory) -> Path:
         if one.benchmark == "musique"
         for suffix in ("", "-2")
     ]
-    return written(tmp_path_factory.mktemp("plain") / "report.html", html.render(summarise(records)))
+    return written(tmp_path_factory.mktemp("plain") / "report.html", render(summarise(records)))
 
 
 def written(path: Path, text: str) -> Path:

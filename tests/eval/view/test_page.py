@@ -9,7 +9,7 @@ import pytest
 from selenium.webdriver.common.keys import Keys
 
 from context_agent._support.question_files import Question
-from context_agent.eval.view.build import build_page
+from context_agent.eval.view import build_page
 from context_agent.eval.view.loading import load
 from context_agent.eval.view.model import GoldQuestions, view_data
 from tests.actions import prune, rank, restore, search

@@ -14,10 +14,10 @@ import httpx
 import pytest
 
 from context_agent import MemoryCorpus, ScriptedPolicy, SearchAgent
-from context_agent.integrations.server.app import service_of
-from context_agent.integrations.server.running import Process, address, listening
-from context_agent.integrations.server.served import Served
+from context_agent.integrations.server.app import application_of, service_of
+from context_agent.integrations.server.live_index import Served
 from context_agent.integrations.server.service import Service, Settings
+from context_agent.integrations.server.transport import Process, address, listening
 from tests.actions import search
 
 
@@ -65,7 +65,7 @@ def running(agent: SearchAgent, served: Served | None = None, **settings: Any) -
     bound = listening("127.0.0.1", 0)
 
     def target() -> None:
-        made.append(Process(service, lambda url: up.set()))
+        made.append(Process(service, application_of(service), lambda url: up.set()))
         made[0].run(sockets=[bound])
 
     thread = threading.Thread(target=target)

@@ -13,8 +13,7 @@ import pytest
 
 from context_agent import ScriptedPolicy
 from context_agent.errors import ConfigError
-from context_agent.integrations.server.gate import Gate, QueueFull
-from context_agent.integrations.server.service import Settings
+from context_agent.integrations.server.service import Gate, QueueFull, Settings
 from tests.actions import search
 from tests.integrations.server.conftest import Running, Serve, one_search
 from tests.integrations.server.test_retrieve import problem

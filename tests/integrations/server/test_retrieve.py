@@ -11,7 +11,7 @@ import pytest
 
 from context_agent import Document, MemoryCorpus, ScriptedPolicy
 from context_agent.errors import CorpusCorruptError, PolicyError
-from context_agent.integrations.server.logs import LOGGER, JsonLines
+from context_agent.integrations.server.observability import LOGGER, JsonLines
 from context_agent.integrations.server.schema import RetrieveAnswer
 from context_agent.pruning.view import View
 from context_agent.types import Action
@@ -199,7 +199,7 @@ def test_what_nobody_foresaw_is_no_stack_trace(serve: Serve, caplog: pytest.LogC
     def odd(view: View) -> Action:
         raise ZeroDivisionError(SECRET)
 
-    with serve(ScriptedPolicy([odd])) as server, caplog.at_level(logging.INFO, LOGGER.name):
+    with caplog.at_level(logging.INFO, LOGGER.name), serve(ScriptedPolicy([odd])) as server:
         problem(server.ask(), 500, "internal")
         assert server.client.get("/health").json()["ready"] is True
     (told,) = [one for one in caplog.records if one.getMessage() == "unexpected"]
@@ -218,7 +218,7 @@ def test_a_log_line_is_json_with_the_requests_id_and_without_the_question(
     handler = Kept()
     LOGGER.addHandler(handler)
     try:
-        with serve() as server, caplog.at_level(logging.INFO, LOGGER.name):
+        with caplog.at_level(logging.INFO, LOGGER.name), serve() as server:
             identity = server.ask("a private question").headers["x-request-id"]
     finally:
         LOGGER.removeHandler(handler)

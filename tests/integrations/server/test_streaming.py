@@ -16,7 +16,7 @@ import pytest
 from context_agent import ScriptedPolicy
 from context_agent.errors import PolicyError
 from context_agent.harness.trajectory_file import read
-from context_agent.integrations.server.streaming import beating
+from context_agent.integrations.server.responses import beating
 from context_agent.pruning.view import View
 from context_agent.types import Action
 from tests.actions import prune, restore, search

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from context_agent import Action, Budget, MemoryCorpus
 from context_agent.errors import DataError
 from context_agent.eval.gold import gold_of
-from context_agent.eval.replay import Replay
+from context_agent.eval.scoring import Replay
 from context_agent.harness.trajectory import ActionTaken, Trajectory
 from context_agent.policies.tokens.prompt import TokenCall
 from context_agent.train.config import EpisodeConfig

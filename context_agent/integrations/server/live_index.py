@@ -16,8 +16,8 @@ from typing import Protocol, runtime_checkable
 
 from context_agent.agent import SearchAgent
 from context_agent.errors import ContextAgentError
-from context_agent.integrations.server.logs import log
-from context_agent.integrations.server.problems import INDEX, Problem
+from context_agent.integrations.server.observability import log
+from context_agent.integrations.server.responses import INDEX, Problem
 from context_agent.retrieval.protocol import Corpus
 
 

@@ -9,16 +9,24 @@ answered is never cut off.
 from __future__ import annotations
 
 import asyncio
+import signal
+import socket
+from collections.abc import Callable
+from functools import partial
 from http import HTTPStatus
+from types import FrameType
 from typing import Any, Protocol, cast
 
-from context_agent.integrations.extras import extra
-from context_agent.integrations.server.encoding import encode
-from context_agent.integrations.server.metrics import Counter
-from context_agent.integrations.server.problems import Problem
+from context_agent._support.extras import extra
+from context_agent.errors import ConfigError
+from context_agent.integrations.server.observability import Counter
+from context_agent.integrations.server.responses import Problem, encode
+from context_agent.integrations.server.service import Service
 
 with extra("serve"):
     import h11
+    import uvicorn
+    from starlette.types import ASGIApp
     from uvicorn.config import Config
     from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
     from uvicorn.server import ServerState
@@ -39,6 +47,8 @@ SPARE_DESCRIPTORS = 4 * ACCEPT_BATCH + 128
 """File descriptors left to connections outside the table, to the index and to trajectories."""
 ACCEPT_QUEUE = 1_024
 """Connections that wait in the kernel to be accepted."""
+GOODBYE = 2
+"""Seconds that connections get to close when all is answered."""
 
 
 class Connection(Protocol):
@@ -238,3 +248,87 @@ def affordable(limit: int) -> int:
     raised = needed if hard == resource.RLIM_INFINITY else min(needed, hard)
     resource.setrlimit(resource.RLIMIT_NOFILE, (raised, hard))
     return min(limit, max(1, raised - SPARE_DESCRIPTORS))
+
+
+class Process(uvicorn.Server):
+    """A uvicorn server whose first signal drains the service; a second one ends it at once."""
+
+    def __init__(self, service: Service, app: ASGIApp, on_ready: Callable[[str], None] = lambda url: None) -> None:
+        """`on_ready` is called with the address once the server listens."""
+        table = ConnectionTable(affordable(service.settings.max_connections), service.metrics.refusals)
+        service.metrics.gauge("ctx1_connections", "Open connections.", lambda: len(table))
+        config = uvicorn.Config(
+            app,
+            http=cast("Any", partial(BoundedConnection, table=table)),
+            # uvloop accepts all connections that wait before any of them is counted.
+            loop="asyncio",
+            backlog=ACCEPT_BATCH,
+            h11_max_incomplete_event_size=MAX_HEADER,
+            timeout_keep_alive=HEADER_TIMEOUT,
+            log_config=None,
+            access_log=False,
+            server_header=False,
+            ws="none",
+            timeout_graceful_shutdown=GOODBYE,
+        )
+        super().__init__(config)
+        self.signalled: int | None = None
+        self._service, self._on_ready = service, on_ready
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._ending: asyncio.Task[None] | None = None
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """As uvicorn's."""
+        self._loop = asyncio.get_running_loop()
+        await super().startup(sockets)
+        if sockets:
+            for listener in sockets:
+                listener.listen(ACCEPT_QUEUE)
+            self._on_ready(address(sockets[0]))
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        """Takes a signal."""
+        if self.signalled is not None or self._loop is None:
+            self.should_exit = self.force_exit = True
+            return
+        self.signalled = sig
+        self._loop.call_soon_threadsafe(self._end)
+
+    def _end(self) -> None:
+        self._ending = asyncio.ensure_future(self._drain())
+
+    async def _drain(self) -> None:
+        await self._service.drain()
+        self.should_exit = True
+
+
+def serve(
+    service: Service, app: ASGIApp, host: str, port: int, on_ready: Callable[[str], None] = lambda url: None
+) -> bool:
+    """Serves until a signal; whether that was an interrupt from the keyboard. Raises `ConfigError`."""
+    process = Process(service, app, on_ready)
+    with listening(host, port) as bound:
+        process.run(sockets=[bound])
+    return process.signalled == signal.SIGINT
+
+
+def listening(host: str, port: int) -> socket.socket:
+    """A socket bound there; port 0 takes a free one. Raises `ConfigError` where that can't be."""
+    try:
+        family, kind, protocol, _, place = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        bound = socket.socket(family, kind, protocol)
+    except (OSError, OverflowError, UnicodeError) as error:
+        raise ConfigError(f"cannot listen on {host}:{port}: {error}") from error
+    try:
+        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        bound.bind(place)
+    except OSError as error:
+        bound.close()
+        raise ConfigError(f"cannot listen on {host}:{port}: {error.strerror}: choose another with --port") from error
+    return bound
+
+
+def address(bound: socket.socket) -> str:
+    """The URL of a bound socket."""
+    host, port = bound.getsockname()[:2]
+    return f"http://{f'[{host}]' if ':' in host else host}:{port}"

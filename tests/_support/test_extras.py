@@ -8,8 +8,8 @@ from importlib import metadata
 
 import pytest
 
+from context_agent._support.extras import extra
 from context_agent.errors import MissingExtraError
-from context_agent.integrations.extras import extra
 
 FRAMEWORKS = {"langchain": "langchain_core", "llamaindex": "llama_index", "haystack": "haystack", "dspy": "dspy"}
 PACKAGES = {

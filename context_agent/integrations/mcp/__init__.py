@@ -2,9 +2,9 @@
 
     make_server(agent).run("stdio")
 
-`serving` serves it over stdio or streamable HTTP. Not called `mcp`, which is the name of the SDK.
+`server` serves it over stdio or streamable HTTP, `tools` has the tools.
 """
 
 from __future__ import annotations
 
-from context_agent.integrations.mcp_server.tools import make_server as make_server
+from context_agent.integrations.mcp.server import make_server as make_server
