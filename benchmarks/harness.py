@@ -36,7 +36,7 @@ from context_agent import (
     ToolCall,
     index_documents,
 )
-from context_agent.retrieval.protocol import Corpus
+from context_agent.retrieval.corpus import Corpus
 
 SYLLABLES = ("ba", "co", "du", "fe", "gi", "ha", "lo", "mi", "nu", "pe", "ra", "so", "ti", "vu", "za")
 

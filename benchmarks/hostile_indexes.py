@@ -117,7 +117,7 @@ def main() -> None:
 
 def _import_all() -> None:
     """Imports once what every command would import, so that a fork starts in milliseconds."""
-    for name in ("chromadb", "mcp", "uvicorn", "context_agent.cli.app", "context_agent.retrieval.chroma"):
+    for name in ("chromadb", "mcp", "uvicorn", "context_agent.cli.app", "context_agent.retrieval.chroma.corpus"):
         importlib.import_module(name)
 
 

@@ -26,9 +26,9 @@ import numpy as np
 from corpus100k import corpus, data_folder
 from numpy.typing import NDArray
 
+from context_agent.retrieval.chroma.indexing import index_documents
+from context_agent.retrieval.chroma.records import LARGEST_BATCH
 from context_agent.retrieval.embedders import Embedder, load_embedder
-from context_agent.retrieval.index import index_documents
-from context_agent.retrieval.writer import LARGEST_BATCH
 from context_agent.tokens import HarmonyCounter
 from context_agent.types import Chunk, Document
 

@@ -38,10 +38,10 @@ from context_agent.agent import SearchAgent
 from context_agent.eval.statistics import Figure
 from context_agent.policies.bridge import BridgePolicy, Effort, Scorer
 from context_agent.retrieval.chunker import SIZE, chunk
+from context_agent.retrieval.corpus import Where
 from context_agent.retrieval.embedders import Embedder, load_embedder
 from context_agent.retrieval.fusion import Retriever
 from context_agent.retrieval.memory import MemoryCorpus
-from context_agent.retrieval.protocol import Where
 from context_agent.tokens import HarmonyCounter
 from context_agent.train.bridge import BridgeSource, train
 from context_agent.types import Chunk, Document

@@ -37,7 +37,7 @@ from context_agent._support.question_files import Question
 from context_agent.eval.gold import gold_of
 from context_agent.eval.statistics import Figure
 from context_agent.harness.trajectory import Trajectory
-from context_agent.retrieval.protocol import Corpus
+from context_agent.retrieval.corpus import Corpus
 from context_agent.train import config
 from context_agent.train.checkpoints import read_metrics
 from context_agent.train.config import RunConfig

@@ -41,9 +41,9 @@ import numpy as np
 from corpus100k import corpus, data_folder
 from numpy.typing import NDArray
 
-from context_agent.retrieval.chroma import ChromaCorpus
+from context_agent.retrieval.chroma.corpus import ChromaCorpus
+from context_agent.retrieval.chroma.indexing import index_documents
 from context_agent.retrieval.embedders import load_embedder
-from context_agent.retrieval.index import index_documents
 from context_agent.types import Document
 
 MARKER = "marker"

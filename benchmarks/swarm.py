@@ -29,7 +29,7 @@ from context_agent.agent import SearchAgent, SearchResult
 from context_agent.eval.statistics import Figure
 from context_agent.harness.episode import Limits
 from context_agent.policies.bridge import BridgePolicy
-from context_agent.retrieval.protocol import Corpus
+from context_agent.retrieval.corpus import Corpus
 from context_agent.swarm import Swarm
 
 

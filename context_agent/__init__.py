@@ -1,6 +1,5 @@
 """A retrieval subagent with self-editing context: it searches in several steps, prunes what does not help, and ranks.
 
-    from context_agent import MemoryCorpus, SearchAgent
 
     agent = SearchAgent(MemoryCorpus(documents))
     for document in agent.search("Which award did the director of Rope receive?").documents:
@@ -26,8 +25,8 @@ if TYPE_CHECKING:
     from context_agent.policies.scripted import ScriptedPolicy
     from context_agent.pruning.budget import Budget
     from context_agent.pruning.view import View
-    from context_agent.retrieval.chroma import ChromaCorpus
-    from context_agent.retrieval.index import index_documents
+    from context_agent.retrieval.chroma.corpus import ChromaCorpus
+    from context_agent.retrieval.chroma.indexing import index_documents
     from context_agent.retrieval.loaders import load
     from context_agent.retrieval.memory import MemoryCorpus
     from context_agent.types import Action, Chunk, Document, RankedDocument, RankedId, ToolCall
@@ -36,7 +35,7 @@ _HOME = {
     "Action": "types",
     "BridgePolicy": "policies.bridge",
     "Budget": "pruning.budget",
-    "ChromaCorpus": "retrieval.chroma",
+    "ChromaCorpus": "retrieval.chroma.corpus",
     "Chunk": "types",
     "ContextAgentError": "errors",
     "Document": "types",
@@ -54,7 +53,7 @@ _HOME = {
     "ToolCall": "types",
     "Trajectory": "harness.trajectory",
     "View": "pruning.view",
-    "index_documents": "retrieval.index",
+    "index_documents": "retrieval.chroma.indexing",
     "load": "retrieval.loaders",
 }
 

@@ -31,7 +31,7 @@ from context_agent.harness.rendering import Renderer
 from context_agent.harness.trajectory import Event, Trajectory
 from context_agent.pruning.budget import Budget
 from context_agent.pruning.view import View
-from context_agent.retrieval.protocol import Corpus, Where
+from context_agent.retrieval.corpus import Corpus, Where
 from context_agent.tokens import HarmonyCounter
 from context_agent.types import RankedDocument
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from context_agent.agent import SearchAgent, SearchResult
-    from context_agent.retrieval.protocol import Corpus
+    from context_agent.retrieval.corpus import Corpus
     from context_agent.types import Document
 
 K = 5

@@ -206,7 +206,7 @@ def _lock(folder: Path) -> InstallationCheck:
     """Whether a process is indexing into the folder just now."""
     from filelock import FileLock, Timeout
 
-    from context_agent.retrieval.store import OWN_FOLDER
+    from context_agent.retrieval.chroma.store import OWN_FOLDER
 
     file = folder / OWN_FOLDER / "writer.lock"
     if not file.exists():

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from context_agent.eval.records import EvalRecord
     from context_agent.eval.scoring import Price
     from context_agent.eval.systems import System
-    from context_agent.retrieval.protocol import Corpus
+    from context_agent.retrieval.corpus import Corpus
 
 MODEL_CONCURRENCY = 8
 """Questions at a time for a policy on a model server; the embedded policy gets one per core."""

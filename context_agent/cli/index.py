@@ -13,7 +13,7 @@ from context_agent.cli import console, options
 from context_agent.errors import CorpusEmptyError
 
 if TYPE_CHECKING:
-    from context_agent.retrieval.index import IndexReport
+    from context_agent.retrieval.chroma.indexing import IndexReport
     from context_agent.retrieval.loaders import LoadReport
     from context_agent.synth_data.domains import Loader
     from context_agent.types import Document
@@ -127,8 +127,8 @@ def add_documents(
     index: options.IndexOptions, documents: Iterable[Document], *, embedder: str | None = None, **settings: Any
 ) -> IndexReport:
     """Indexes documents, with a progress bar on a terminal."""
+    from context_agent.retrieval.chroma.indexing import IndexProgress, index_documents
     from context_agent.retrieval.embedders import load_embedder
-    from context_agent.retrieval.index import IndexProgress, index_documents
 
     with console.progress("Indexing", "documents") as advance:
 

@@ -18,8 +18,8 @@ from context_agent.harness.profile import NAMES as PROFILES
 if TYPE_CHECKING:
     from context_agent.agent import SearchAgent
     from context_agent.harness.episode_run import Observer
-    from context_agent.retrieval.chroma import ChromaCorpus
-    from context_agent.retrieval.protocol import Corpus
+    from context_agent.retrieval.chroma.corpus import ChromaCorpus
+    from context_agent.retrieval.corpus import Corpus
 
 Command = Callable[..., Any]
 
@@ -313,7 +313,7 @@ def _deciding(command: Command) -> Command:
 
 def open_corpus(index: IndexOptions, opening: OpenOptions | None = None, *, cache: Path | None = None) -> ChromaCorpus:
     """The corpus that the options name; the caller closes it. `cache` holds what a server's collection lacks."""
-    from context_agent.retrieval.chroma import ChromaCorpus
+    from context_agent.retrieval.chroma.corpus import ChromaCorpus
     from context_agent.retrieval.embedders import load_embedder
     from context_agent.retrieval.rerankers import load_reranker
 

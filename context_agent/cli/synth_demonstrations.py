@@ -17,7 +17,7 @@ from context_agent.harness.profile import NAMES as PROFILES
 if TYPE_CHECKING:
     from context_agent.harness.profile import Profile
     from context_agent.integrations.feedback import FeedbackLog, Judgement
-    from context_agent.retrieval.protocol import Corpus
+    from context_agent.retrieval.corpus import Corpus
     from context_agent.synth_data.demonstrations import DemonstrationFilters, DemonstrationReport, Expert
     from context_agent.synth_data.demonstrations.replay_check import ReplayResult, ReplaySettings
     from context_agent.synth_data.task import Task

@@ -15,7 +15,7 @@ from context_agent.cli import console, options
 from context_agent.cli.synth import report_problems
 
 if TYPE_CHECKING:
-    from context_agent.retrieval.protocol import Corpus
+    from context_agent.retrieval.corpus import Corpus
     from context_agent.synth_data.pass_at_n import Extreme, PassAtN, Vary
     from context_agent.synth_data.stages import StageReport
     from context_agent.synth_data.task import Task

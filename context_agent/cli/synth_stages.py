@@ -20,7 +20,7 @@ from context_agent.cli.synth import seed_option
 from context_agent.errors import ConfigError
 
 if TYPE_CHECKING:
-    from context_agent.retrieval.protocol import Corpus
+    from context_agent.retrieval.corpus import Corpus
     from context_agent.synth_data.llm_stages.context import StageContext
     from context_agent.synth_data.llm_stages.model import StructuredModel
     from context_agent.synth_data.llm_stages.pipeline import PipelinePlan

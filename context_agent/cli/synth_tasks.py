@@ -16,7 +16,7 @@ from context_agent.cli.synth_stages import WriterOptions, make_with_model, write
 from context_agent.errors import ConfigError
 
 if TYPE_CHECKING:
-    from context_agent.retrieval.protocol import Corpus
+    from context_agent.retrieval.corpus import Corpus
     from context_agent.synth_data.links import LinkTaskSettings
     from context_agent.synth_data.task import Task
 

@@ -13,7 +13,7 @@ import click
 from context_agent.cli import console, options
 
 if TYPE_CHECKING:
-    from context_agent.retrieval.protocol import Corpus
+    from context_agent.retrieval.corpus import Corpus
     from context_agent.train.bridge import BridgeSource, TrainedBridge
 
 PERCENT = 100
@@ -101,9 +101,9 @@ def _open_sources(pairs: Sequence[str], embedder: str, collection: str, stack: E
 
 def _corpus(name: str, embedder: str, collection: str, stack: ExitStack) -> Corpus:
     """An index, where that folder is one, else the documents of a file or folder, in memory."""
+    from context_agent.retrieval.chroma.database import DATABASE
     from context_agent.retrieval.embedders import load_embedder
     from context_agent.retrieval.loaders import load
-    from context_agent.retrieval.local import DATABASE
     from context_agent.retrieval.memory import MemoryCorpus
 
     if (Path(name) / DATABASE).exists():

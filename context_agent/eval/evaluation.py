@@ -47,7 +47,7 @@ from context_agent.eval.view.model import GoldQuestions, view_data
 from context_agent.harness.episode import Limits
 from context_agent.harness.policy import Policy
 from context_agent.pruning.budget import WINDOW, Budget
-from context_agent.retrieval.protocol import Corpus
+from context_agent.retrieval.corpus import Corpus
 from context_agent.version import __version__
 
 SUMMARY_FILE, REPORT_FILE, TRAJECTORIES_FILE = "summary.json", "report.html", "trajectories.html"

@@ -25,7 +25,7 @@ from itertools import islice
 from typing import Protocol
 
 from context_agent._support.question_files import Question
-from context_agent.retrieval.protocol import Corpus
+from context_agent.retrieval.corpus import Corpus
 from context_agent.types import Chunk
 
 LISTED = 10

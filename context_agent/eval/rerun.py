@@ -31,7 +31,7 @@ from context_agent.harness.trajectory import (
     TurnClosed,
 )
 from context_agent.pruning.view import Block, Role, Text
-from context_agent.retrieval.protocol import Corpus
+from context_agent.retrieval.corpus import Corpus
 from context_agent.tokens import TokenCounter, counter_named
 
 EXTERNAL_STOPS = frozenset(

@@ -32,7 +32,7 @@ from context_agent.eval.records import EvalRecord, RecordKey, RunLog, Trajectory
 from context_agent.eval.scoring import Price, failure, rollout_errors, score
 from context_agent.eval.systems import Answerer, AnswerSettings, System
 from context_agent.harness.policy import Policy
-from context_agent.retrieval.protocol import Corpus
+from context_agent.retrieval.corpus import Corpus
 from context_agent.tokens import HarmonyCounter
 
 DEFAULT_TIMEOUT = 600.0

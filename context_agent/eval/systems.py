@@ -29,10 +29,8 @@ from context_agent.policies.bridge import BridgePolicy
 from context_agent.policies.bridge.text import question_entities
 from context_agent.policies.controlled import ControlledPolicy, SummarizingPolicy
 from context_agent.pruning.strategies import strategy
-from context_agent.retrieval.calibration import Calibration
-from context_agent.retrieval.fusion import Retriever, reciprocal_rank_fusion
-from context_agent.retrieval.hybrid import DENSE, SPARSE, gather
-from context_agent.retrieval.protocol import CANDIDATES, Corpus
+from context_agent.retrieval.corpus import CANDIDATES, Corpus
+from context_agent.retrieval.fusion import DENSE, SPARSE, Calibration, Retriever, gather, reciprocal_rank_fusion
 from context_agent.swarm import MAX_BREADTH, Swarm
 from context_agent.types import Chunk, RankedChunk, RankedDocument
 

@@ -47,8 +47,7 @@ from context_agent.harness.trajectory import (
 from context_agent.pruning import edits
 from context_agent.pruning.budget import Budget, Tier
 from context_agent.pruning.view import Role, Text, View
-from context_agent.retrieval.protocol import Corpus, Where
-from context_agent.retrieval.where import check_where
+from context_agent.retrieval.corpus import Corpus, Where, check_where
 from context_agent.tokens import HarmonyCounter, TokenCounter
 from context_agent.types import Action, RankedDocument, RankedId
 from context_agent.version import __version__

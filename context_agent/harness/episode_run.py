@@ -24,7 +24,7 @@ from context_agent.harness.tools.base import SubAgents
 from context_agent.harness.trajectory import Header
 from context_agent.harness.trajectory_file import TrajectoryWriter
 from context_agent.pruning.budget import Budget
-from context_agent.retrieval.protocol import Corpus, Where
+from context_agent.retrieval.corpus import Corpus, Where
 
 Observer = Callable[[Header], Listener]
 """Makes the listener of an episode that begins. The listener runs in the episode's own task, in its context."""

@@ -7,7 +7,7 @@ from typing import Protocol, runtime_checkable
 
 from context_agent.harness.profile import Profile
 from context_agent.pruning.view import View
-from context_agent.retrieval.protocol import Corpus
+from context_agent.retrieval.corpus import Corpus
 from context_agent.tokens import TokenCounter
 from context_agent.types import Action, RankedId
 

@@ -34,7 +34,7 @@ from context_agent.pruning import edits
 from context_agent.pruning.budget import Budget, Tier
 from context_agent.pruning.edits import Edit
 from context_agent.pruning.view import Block, Role, Text, View
-from context_agent.retrieval.protocol import Corpus, Where
+from context_agent.retrieval.corpus import Corpus, Where
 from context_agent.types import Hit, ToolCall
 
 __all__ = ["CheckedCall", "EditReply", "SubAgents", "ToolExecutor", "ToolOutput"]

@@ -9,7 +9,7 @@ from context_agent._support.extras import extra
 from context_agent.agent import DEFAULT_K, SearchAgent
 from context_agent.integrations.functions import SearchTool
 from context_agent.integrations.passages import Face, Opened, Passage, on_collection
-from context_agent.retrieval.protocol import Where
+from context_agent.retrieval.corpus import Where
 
 with extra("dspy"):
     import dspy

@@ -11,8 +11,7 @@ from reprlib import repr as brief
 from typing import Any
 
 from context_agent.errors import ConfigError
-from context_agent.retrieval.protocol import Where
-from context_agent.retrieval.where import MAX_DEPTH
+from context_agent.retrieval.corpus import MAX_DEPTH, Where
 
 OPERATORS = {
     "==": "$eq",

@@ -24,7 +24,7 @@ from context_agent.agent import SearchAgent
 from context_agent.errors import BudgetError, ConfigError
 from context_agent.harness.rendering import one_line
 from context_agent.integrations.passages import Face, Passage
-from context_agent.retrieval.protocol import Where
+from context_agent.retrieval.corpus import Where
 
 Provider = Literal["openai", "openai-responses", "anthropic", "gemini"]
 NAME = "search_documents"

@@ -12,7 +12,7 @@ from context_agent.agent import DEFAULT_K, SearchAgent
 from context_agent.integrations.passages import PREFIX, Face, Opened, Passage, embedded_by, on_collection
 from context_agent.integrations.pruning import THRESHOLD, prune
 from context_agent.policies.bridge import BridgePolicy
-from context_agent.retrieval.protocol import Where
+from context_agent.retrieval.corpus import Where
 
 with extra("langchain"):
     from langchain_core.callbacks import AsyncCallbackManagerForRetrieverRun as AsyncRun

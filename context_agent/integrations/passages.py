@@ -20,7 +20,7 @@ from context_agent.errors import ConfigError, EmbedderError
 from context_agent.harness.episode import Limits
 from context_agent.harness.policy import Policy
 from context_agent.integrations.filters import joined
-from context_agent.retrieval.protocol import Where
+from context_agent.retrieval.corpus import Where
 from context_agent.types import Chunk, Metadata, RankedDocument
 
 if TYPE_CHECKING:
@@ -131,7 +131,7 @@ def on_collection(
     `Opened.close`, or at once when the block fails; a collection that the caller holds open stays open.
     """
     from context_agent.policies.registry import load_policy
-    from context_agent.retrieval.chroma import ChromaCorpus
+    from context_agent.retrieval.chroma.corpus import ChromaCorpus
 
     stack = ExitStack()
     try:
@@ -176,7 +176,7 @@ class FrameworkEmbedder:
 
 def embedded_by(collection: Collection, model: object, documents: str, query: str) -> FrameworkEmbedder:
     """The model that a user's collection was embedded with; `documents` and `query` name its methods."""
-    from context_agent.retrieval.dense import dimension_of
+    from context_agent.retrieval.chroma.store import dimension_of
 
     name = f"{type(model).__module__.partition('.')[0]}:{type(model).__name__}"
     return FrameworkEmbedder(name, dimension_of(collection), getattr(model, documents), getattr(model, query))
@@ -194,7 +194,7 @@ def _scratch(collection: str | Collection, stack: ExitStack) -> str | None:
     """A folder for the BM25 index of a collection that lives in memory, gone when the stack closes; else None."""
     from tempfile import TemporaryDirectory
 
-    from context_agent.retrieval.store import Place
+    from context_agent.retrieval.chroma.store import Place
 
     if isinstance(collection, str) or not Place.of(None, None, collection).in_memory:
         return None

@@ -14,7 +14,7 @@ from context_agent.harness.profile import SUMMARIZE, Profile
 from context_agent.harness.tools import EDITS
 from context_agent.pruning.strategies import Replacement, Strategy, extract
 from context_agent.pruning.view import View
-from context_agent.retrieval.protocol import Corpus
+from context_agent.retrieval.corpus import Corpus
 from context_agent.tokens import TokenCounter
 from context_agent.types import Action, RankedId, ToolCall
 

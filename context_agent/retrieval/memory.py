@@ -20,12 +20,20 @@ from numpy.typing import NDArray
 
 from context_agent.errors import CorpusEmptyError, CorpusError, DimensionError
 from context_agent.retrieval.bm25 import Bm25Entry, Bm25Index
-from context_agent.retrieval.calibration import Calibration, calibrate, probes_of, sample_rows
-from context_agent.retrieval.fusion import Retriever
+from context_agent.retrieval.corpus import CANDIDATES, GREP_LIMIT, Where, check_where, compile_where
+from context_agent.retrieval.fusion import (
+    DENSE,
+    Bm25Retriever,
+    Calibration,
+    QueryVectors,
+    Retriever,
+    calibrate,
+    gather,
+    hits_of,
+    probes_of,
+    sample_rows,
+)
 from context_agent.retrieval.grep import Pattern, TextTable, scan
-from context_agent.retrieval.hybrid import DENSE, Bm25Retriever, QueryVectors, gather, hits_of
-from context_agent.retrieval.protocol import CANDIDATES, GREP_LIMIT, Where
-from context_agent.retrieval.where import check_where, compile_where
 from context_agent.types import Chunk, Document, Hit
 
 if TYPE_CHECKING:

@@ -29,7 +29,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from functools import lru_cache
 
-from context_agent.retrieval.protocol import CANDIDATES, Corpus
+from context_agent.retrieval.corpus import CANDIDATES, Corpus
 from context_agent.types import Chunk
 
 TELLING_LENGTH = 4

@@ -24,7 +24,7 @@ from context_agent.harness.policy import Policy
 from context_agent.harness.profile import Profile
 from context_agent.policies.bridge import BridgePolicy
 from context_agent.pruning.budget import WINDOW
-from context_agent.retrieval.protocol import Corpus
+from context_agent.retrieval.corpus import Corpus
 from context_agent.synth_data.task import Task
 
 Vary = Literal["seed", "effort", "window"]

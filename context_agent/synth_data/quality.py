@@ -32,7 +32,7 @@ import numpy as np
 
 from context_agent.errors import ConfigError
 from context_agent.eval.gold import missing_gold
-from context_agent.retrieval.protocol import Corpus
+from context_agent.retrieval.corpus import Corpus
 from context_agent.synth_data.pass_at_n import ATTEMPTS_LABEL as PASSES
 from context_agent.synth_data.pass_at_n import PassAtN
 from context_agent.synth_data.stages import DroppedRow, KeptRows, ProgressCallback, StageReport, run_stage

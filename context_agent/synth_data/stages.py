@@ -21,7 +21,7 @@ from typing import Any, TypeVar
 from context_agent._support.journal import AppendLog, LogContents
 from context_agent._support.suggest import differing_settings
 from context_agent.errors import ConfigError, DataError
-from context_agent.retrieval.protocol import Corpus
+from context_agent.retrieval.corpus import Corpus
 from context_agent.synth_data.task import write_rows
 
 T = TypeVar("T")

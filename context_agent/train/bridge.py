@@ -40,7 +40,7 @@ from context_agent.policies.bridge.features import DIRECT
 from context_agent.policies.bridge.networks import INPUTS, Layers, Network, RelevanceJudgement, Scaling
 from context_agent.policies.bridge.policy import BridgeActor
 from context_agent.pruning.budget import Budget
-from context_agent.retrieval.protocol import Corpus
+from context_agent.retrieval.corpus import Corpus
 from context_agent.tokens import HarmonyCounter
 
 LayerWeights = list[tuple[Floats, Floats]]

@@ -23,7 +23,7 @@ from context_agent.policies.tokens.engines import Engine
 from context_agent.policies.tokens.policy import PromptCounter, TokenPolicy
 from context_agent.policies.tokens.prompt import TokenRenderer
 from context_agent.pruning.strategies import strategy
-from context_agent.retrieval.protocol import Corpus
+from context_agent.retrieval.corpus import Corpus
 from context_agent.swarm import Swarm
 from context_agent.train.config import DataConfig, Notify, RendererKind, RunConfig
 from context_agent.train.demo import words
@@ -95,7 +95,7 @@ def open_data(data: DataConfig, note: Notify, world: ToyEnvironment | None = Non
 @contextmanager
 def open_corpus(data: DataConfig) -> Iterator[Corpus]:
     """The index alone, its questions unread. Raises `ConfigError` for a file that names none."""
-    from context_agent.retrieval.chroma import ChromaCorpus
+    from context_agent.retrieval.chroma.corpus import ChromaCorpus
     from context_agent.retrieval.rerankers import load_reranker
 
     if data.path is None and data.url is None:

@@ -15,8 +15,8 @@ from context_agent import Action, Budget, Document, Limits, MemoryCorpus, Script
 from context_agent.eval.rerun import Cause, Difference, rerun, source_of
 from context_agent.harness.trajectory import ActionTaken, ToolResult, TurnClosed
 from context_agent.pruning.view import Block
-from context_agent.retrieval.chroma import ChromaCorpus
-from context_agent.retrieval.index import index_documents
+from context_agent.retrieval.chroma.corpus import ChromaCorpus
+from context_agent.retrieval.chroma.indexing import index_documents
 from context_agent.tokens import CharCounter
 from tests.actions import call, prune, rank_all, restore, search
 from tests.conftest import made_documents

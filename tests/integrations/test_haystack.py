@@ -107,7 +107,7 @@ def test_a_token_is_never_saved_and_goes_to_the_server(monkeypatch: pytest.Monke
         raise CorpusNotFoundError("no server")
 
     monkeypatch.setenv("CHROMA_TOKEN", "very-secret")
-    monkeypatch.setattr("context_agent.retrieval.chroma.ChromaCorpus.open", opened)
+    monkeypatch.setattr("context_agent.retrieval.chroma.corpus.ChromaCorpus.open", opened)
     retriever = ContextAgentRetriever(url="http://127.0.0.1:1", token=Secret.from_env_var("CHROMA_TOKEN"))
     assert "very-secret" not in pipeline(retriever).dumps()
     with pytest.raises(CorpusNotFoundError):

@@ -5,10 +5,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from context_agent.errors import ConfigError
-from context_agent.retrieval.calibration import PROBES, Probe, calibrate, probes_of, sample_rows
-from context_agent.retrieval.fusion import RRF_K, reciprocal_rank_fusion
-from context_agent.retrieval.hybrid import gather
-from context_agent.retrieval.protocol import Where
+from context_agent.retrieval.corpus import Where
+from context_agent.retrieval.fusion import (
+    PROBES,
+    RRF_K,
+    Probe,
+    calibrate,
+    gather,
+    probes_of,
+    reciprocal_rank_fusion,
+    sample_rows,
+)
 from context_agent.types import Chunk
 
 RANKINGS = st.lists(st.lists(st.sampled_from("abcdefgh"), unique=True), max_size=4)

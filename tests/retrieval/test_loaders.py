@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from context_agent.errors import ConfigError
 from context_agent.retrieval.loaders import LoadOptions, LoadReport, load
-from context_agent.retrieval.loaders.decoding import decode
+from context_agent.retrieval.loaders.files import decode
 from context_agent.retrieval.loaders.markup import page_text
 from context_agent.types import Document
 

@@ -12,8 +12,8 @@ from urllib.parse import urlsplit
 
 import chromadb
 
-from context_agent.retrieval.index import index_documents
-from context_agent.retrieval.manifest import KEY
+from context_agent.retrieval.chroma.indexing import index_documents
+from context_agent.retrieval.chroma.records import KEY
 from context_agent.types import Document
 
 SECRETS = {

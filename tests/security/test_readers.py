@@ -19,9 +19,9 @@ import numpy as np
 import pytest
 
 from context_agent.errors import CorpusNotFoundError
-from context_agent.retrieval import local
-from context_agent.retrieval.chroma import ChromaCorpus
-from context_agent.retrieval.index import index_documents
+from context_agent.retrieval.chroma import local
+from context_agent.retrieval.chroma.corpus import ChromaCorpus
+from context_agent.retrieval.chroma.indexing import index_documents
 from tests.retrieval.fakes import HashEmbedder, people
 
 ROOT = Path(__file__).parents[2]
@@ -115,7 +115,7 @@ def test_reading_needs_no_chroma(tmp_path: Path) -> None:
 WRITER = """
     import sys, time
     from pathlib import Path
-    from context_agent.retrieval.index import index_documents
+    from context_agent.retrieval.chroma.indexing import index_documents
     from tests.retrieval.fakes import HashEmbedder, people
 
     folder, signals = Path(sys.argv[1]), Path(sys.argv[2])

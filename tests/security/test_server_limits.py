@@ -30,7 +30,7 @@ from context_agent.integrations.server.observability import LOGGER, Counter
 from context_agent.integrations.server.responses import BUFFERED, beating
 from context_agent.integrations.server.schema import ChatRequest
 from context_agent.integrations.server.transport import MAX_HEADER, ConnectionTable
-from context_agent.retrieval.where import MAX_CONDITIONS, MAX_DEPTH, MAX_TEXT, MAX_VALUES, check_where, compile_where
+from context_agent.retrieval.corpus import MAX_CONDITIONS, MAX_DEPTH, MAX_TEXT, MAX_VALUES, check_where, compile_where
 from tests.cli.process import CTX1, ONE_THREAD
 from tests.integrations.server.conftest import Running, one_search, running
 

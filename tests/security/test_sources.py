@@ -14,10 +14,10 @@ from typing import Any
 import pytest
 
 from context_agent.errors import CorpusError
-from context_agent.retrieval.index import index_documents
+from context_agent.retrieval.chroma.indexing import index_documents
+from context_agent.retrieval.chroma.records import MOST_ENTRIES
 from context_agent.retrieval.loaders import LoadOptions, LoadReport, load, sources
 from context_agent.retrieval.loaders.report import MAX_MB
-from context_agent.retrieval.metadata import MOST_ENTRIES
 from context_agent.types import Document
 from tests.retrieval.fakes import HashEmbedder
 

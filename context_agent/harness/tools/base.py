@@ -22,7 +22,7 @@ from context_agent.harness.trajectory import SubAgentRecord
 from context_agent.pruning.budget import Budget
 from context_agent.pruning.edits import Edit, Selection
 from context_agent.pruning.view import Source, View
-from context_agent.retrieval.protocol import Corpus, Where
+from context_agent.retrieval.corpus import Corpus, Where
 from context_agent.types import Hit
 
 MAX_IDS = 500

@@ -21,7 +21,7 @@ from context_agent.harness.trajectory import TurnClosed
 from context_agent.integrations.functions import shown
 from context_agent.integrations.passages import Passage as Shown
 from context_agent.pruning.view import Text
-from context_agent.retrieval.protocol import Corpus, Where
+from context_agent.retrieval.corpus import Corpus, Where
 from context_agent.types import Chunk, Hit, Metadata
 
 with extra("mcp"):

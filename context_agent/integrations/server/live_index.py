@@ -18,7 +18,7 @@ from context_agent.agent import SearchAgent
 from context_agent.errors import ContextAgentError
 from context_agent.integrations.server.observability import log
 from context_agent.integrations.server.responses import INDEX, Problem
-from context_agent.retrieval.protocol import Corpus
+from context_agent.retrieval.corpus import Corpus
 
 
 @runtime_checkable

@@ -26,7 +26,7 @@ from context_agent.integrations.functions import shown
 from context_agent.integrations.passages import Passage
 from context_agent.integrations.server.schema import LONGEST_QUESTION, ChatRequest
 from context_agent.pruning.view import Block
-from context_agent.retrieval.protocol import Where
+from context_agent.retrieval.corpus import Where
 from context_agent.types import RankedDocument
 
 with extra("serve"):

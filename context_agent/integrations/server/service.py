@@ -19,8 +19,7 @@ from context_agent.integrations.feedback import FeedbackLog
 from context_agent.integrations.server.live_index import Served
 from context_agent.integrations.server.observability import REQUEST_ID, Metrics, log
 from context_agent.integrations.server.responses import Answer, Problem, problem_of
-from context_agent.retrieval.protocol import Corpus, Where
-from context_agent.retrieval.where import check_where
+from context_agent.retrieval.corpus import Corpus, Where, check_where
 
 LAST_WORDS = 5.0
 """Seconds that searches get to hand back what they have, after the grace period."""

@@ -21,7 +21,7 @@ from context_agent.policies.bridge.text import (
     without_brackets,
     words,
 )
-from context_agent.retrieval.protocol import Corpus
+from context_agent.retrieval.corpus import Corpus
 
 Floats = NDArray[np.float32]
 

@@ -19,7 +19,7 @@ from context_agent.policies.bridge.candidates import Floats, Notes
 from context_agent.policies.bridge.expansion import EXPANSION
 from context_agent.policies.bridge.features import DIRECT, Worded, direct, relevance_guess
 from context_agent.policies.bridge.links import LINKS, Links
-from context_agent.retrieval.protocol import Corpus
+from context_agent.retrieval.corpus import Corpus
 
 FORMAT = 1
 """Raised when a feature's meaning changes: weights of another format are refused."""

@@ -23,7 +23,7 @@ from context_agent.policies.bridge.candidates import Candidate, Floats, Notes, P
 from context_agent.policies.bridge.expansion import Expansion, Lookup, promise_guess
 from context_agent.policies.bridge.networks import RelevanceJudgement, Scorer
 from context_agent.pruning.view import Block, View
-from context_agent.retrieval.protocol import Corpus
+from context_agent.retrieval.corpus import Corpus
 from context_agent.tokens import TokenCounter
 from context_agent.types import Action, RankedId, ToolCall
 

@@ -21,7 +21,7 @@ from context_agent.policies.bridge import BridgePolicy, Effort, Scorer
 from context_agent.policies.bridge.candidates import Passage
 from context_agent.policies.bridge.policy import BridgeActor, lookup_search
 from context_agent.pruning.view import View
-from context_agent.retrieval.protocol import Corpus
+from context_agent.retrieval.corpus import Corpus
 from context_agent.tokens import TokenCounter
 from context_agent.types import RankedId, ToolCall
 

@@ -37,7 +37,7 @@ from context_agent.policies.chat.replies import (
 )
 from context_agent.policies.chat.text_tools import CALL_TAG, LONGEST_REPLY, parse_calls
 from context_agent.pruning.view import View
-from context_agent.retrieval.protocol import Corpus
+from context_agent.retrieval.corpus import Corpus
 from context_agent.tokens import TokenCounter
 from context_agent.types import Action
 

@@ -27,7 +27,7 @@ from context_agent.policies.tokens.engines import Engine, Sample
 from context_agent.policies.tokens.harmony import HarmonyRenderer
 from context_agent.policies.tokens.prompt import KEY, Opening, Prompt, TokenCall, TokenRenderer
 from context_agent.pruning.view import Role, Text, View
-from context_agent.retrieval.protocol import Corpus
+from context_agent.retrieval.corpus import Corpus
 from context_agent.types import Action
 
 MAX_TOKENS = 4_096

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from context_agent.errors import ConfigError, EmbedderError
-from context_agent.retrieval.embedders.protocol import Vectors, has_content, unit_rows, well_formed
+from context_agent.retrieval.embedders import Vectors, has_content, unit_rows, well_formed
 
 _BATCH = 256
 _DOWNLOAD = (

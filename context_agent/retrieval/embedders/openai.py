@@ -11,7 +11,7 @@ import numpy as np
 from context_agent._support.credentials import rejected_key_hint
 from context_agent._support.http import Endpoint, Events, Refusal
 from context_agent.errors import EmbedderError, PolicyError
-from context_agent.retrieval.embedders.protocol import Vectors, has_content, unit_rows, well_formed
+from context_agent.retrieval.embedders import Vectors, has_content, unit_rows, well_formed
 
 DEFAULT_BASE_URL = "https://api.openai.com/v1"
 LONGEST_RETRY_AFTER = 60.0

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from context_agent.errors import EmbedderError, MissingExtraError
-from context_agent.retrieval.embedders.protocol import Vectors, has_content, unit_rows, well_formed
+from context_agent.retrieval.embedders import Vectors, has_content, unit_rows, well_formed
 
 
 class SentenceTransformerEmbedder:

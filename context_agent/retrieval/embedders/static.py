@@ -18,7 +18,7 @@ from safetensors import SafetensorError, safe_open
 from tokenizers import Tokenizer
 
 from context_agent.errors import EmbedderError
-from context_agent.retrieval.embedders.protocol import Vectors, unit_rows, well_formed
+from context_agent.retrieval.embedders import Vectors, unit_rows, well_formed
 
 SHIPPED = Path(__file__).parent / "weights"
 WEIGHTS_FILE, TOKENIZER_FILE = "static-minilm.safetensors", "tokenizer.json"

@@ -21,9 +21,9 @@ from itertools import count, islice
 from typing import TYPE_CHECKING, Any, BinaryIO, Self, cast
 
 from context_agent.errors import DataError, MissingExtraError
-from context_agent.retrieval.loaders.decoding import BLOCK, marked, storable, stream_encoding
+from context_agent.retrieval.chroma.records import MOST_ENTRIES
+from context_agent.retrieval.loaders.files import BLOCK, marked, storable, stream_encoding
 from context_agent.retrieval.loaders.report import LoadOptions, Reading
-from context_agent.retrieval.metadata import MOST_ENTRIES
 from context_agent.types import Document, MetadataValue
 
 if TYPE_CHECKING:

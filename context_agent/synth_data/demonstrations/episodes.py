@@ -22,7 +22,7 @@ from context_agent.harness.tools import flatten
 from context_agent.harness.trajectory import ActionTaken, EditApplied, Trajectory
 from context_agent.harness.trajectory_file import write
 from context_agent.pruning.budget import Budget
-from context_agent.retrieval.protocol import Corpus
+from context_agent.retrieval.corpus import Corpus
 from context_agent.synth_data.demonstrations.experts import Expert
 from context_agent.synth_data.stages import DropRow, KeptRows
 from context_agent.synth_data.task import Task, encode_row, task_of

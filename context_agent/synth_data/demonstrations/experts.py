@@ -20,7 +20,7 @@ from context_agent.harness.profile import Profile
 from context_agent.harness.tools import EDITS
 from context_agent.pruning.budget import Tier
 from context_agent.pruning.view import Block, View
-from context_agent.retrieval.protocol import Corpus
+from context_agent.retrieval.corpus import Corpus
 from context_agent.tokens import TokenCounter
 from context_agent.types import Action, RankedId, ToolCall
 

@@ -31,7 +31,7 @@ from context_agent.errors import ConfigError, TrajectoryError
 from context_agent.harness.episode import StopReason
 from context_agent.harness.trajectory import Trajectory
 from context_agent.integrations.feedback import FeedbackLog, Judgement
-from context_agent.retrieval.protocol import Corpus
+from context_agent.retrieval.corpus import Corpus
 from context_agent.synth_data.demonstrations.replay_check import (
     ReplayResult,
     ReplayRow,

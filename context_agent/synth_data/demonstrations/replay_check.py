@@ -15,7 +15,7 @@ from context_agent.eval.view.loading import is_trajectory
 from context_agent.harness.profile import Profile
 from context_agent.harness.trajectory import Trajectory
 from context_agent.harness.trajectory_file import read
-from context_agent.retrieval.protocol import Corpus
+from context_agent.retrieval.corpus import Corpus
 from context_agent.synth_data.demonstrations.runs import DROPPED, EPISODES, INDEX, KEPT, REPORT
 from context_agent.synth_data.task import write_json, write_rows
 from context_agent.tokens import TokenCounter

@@ -23,7 +23,7 @@ from context_agent.errors import DataError
 from context_agent.harness.episode import Limits
 from context_agent.harness.profile import Profile, default
 from context_agent.pruning.budget import Budget
-from context_agent.retrieval.protocol import Corpus
+from context_agent.retrieval.corpus import Corpus
 from context_agent.synth_data import stages
 from context_agent.synth_data.demonstrations.episodes import EpisodePlayer, ExpertEpisode, episode_rows
 from context_agent.synth_data.demonstrations.experts import Expert

@@ -21,7 +21,7 @@ from hashlib import blake2b
 
 from context_agent.errors import DataError
 from context_agent.retrieval.loaders import LoadOptions, LoadReport, Readable, Reader, load
-from context_agent.retrieval.loaders.decoding import decode, storable, unix_lines
+from context_agent.retrieval.loaders.files import decode, storable, unix_lines
 from context_agent.retrieval.loaders.markup import page_text, tags
 from context_agent.retrieval.loaders.report import Reading
 from context_agent.synth_data.domains.registry import Domain, TruthType

@@ -19,8 +19,7 @@ from html import unescape
 
 from context_agent.errors import DataError
 from context_agent.retrieval.loaders import READERS, load
-from context_agent.retrieval.loaders.decoding import storable, unix_lines
-from context_agent.retrieval.loaders.files import decoded
+from context_agent.retrieval.loaders.files import decoded, storable, unix_lines
 from context_agent.retrieval.loaders.markup import declared_charset, page_text
 from context_agent.retrieval.loaders.report import Reading
 from context_agent.retrieval.loaders.sources import identifier

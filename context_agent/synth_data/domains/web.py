@@ -14,8 +14,7 @@ from functools import partial
 from urllib.parse import urldefrag, urljoin, urlsplit
 
 from context_agent.retrieval.loaders import READERS, load
-from context_agent.retrieval.loaders.decoding import unix_lines
-from context_agent.retrieval.loaders.files import decoded, document
+from context_agent.retrieval.loaders.files import decoded, document, unix_lines
 from context_agent.retrieval.loaders.markup import Tag, declared_charset, page_text, tags
 from context_agent.retrieval.loaders.report import Reading
 from context_agent.synth_data.domains.registry import Domain, TruthType

@@ -11,7 +11,7 @@ from context_agent.agent import SearchAgent
 from context_agent.errors import PolicyError
 from context_agent.harness.episode import Limits
 from context_agent.harness.profile import default
-from context_agent.retrieval.protocol import Corpus
+from context_agent.retrieval.corpus import Corpus
 from context_agent.synth_data.domains import Domain, TruthType
 from context_agent.synth_data.llm_stages.model import DATA_RULE, Check, FormT, PromptPart, StructuredModel, fence
 from context_agent.synth_data.stages import DropRow, off_loop

@@ -15,7 +15,7 @@ from typing import Any
 from pydantic import BaseModel
 
 from context_agent.errors import ConfigError
-from context_agent.retrieval.protocol import Corpus
+from context_agent.retrieval.corpus import Corpus
 from context_agent.synth_data.llm_stages.context import EXCERPT_CHUNKS, DocumentExcerpt, StageContext, document_chunks
 from context_agent.synth_data.llm_stages.model import InvalidReply, PromptPart
 from context_agent.synth_data.matching import reveals_answer

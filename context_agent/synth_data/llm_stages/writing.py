@@ -21,7 +21,7 @@ from typing import Any
 from pydantic import BaseModel
 
 from context_agent.errors import DataError
-from context_agent.retrieval.protocol import Corpus
+from context_agent.retrieval.corpus import Corpus
 from context_agent.synth_data.llm_stages.context import DocumentExcerpt, StageContext, read_excerpt
 from context_agent.synth_data.llm_stages.model import InvalidReply, PromptPart
 from context_agent.synth_data.matching import answer_forms, normalize, reveals_answer, states_answer

@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 from context_agent.errors import DataError
 from context_agent.eval.page import escape, page
-from context_agent.retrieval.protocol import Corpus
+from context_agent.retrieval.corpus import Corpus
 from context_agent.synth_data.matching import find_quote
 from context_agent.synth_data.task import Support, Task
 from context_agent.types import Chunk

@@ -21,8 +21,8 @@ from context_agent._support.question_files import Question
 from context_agent.harness.profile import Profile
 from context_agent.harness.tools import SPAWN
 from context_agent.pruning.view import View
+from context_agent.retrieval.corpus import Corpus
 from context_agent.retrieval.memory import MemoryCorpus
-from context_agent.retrieval.protocol import Corpus
 from context_agent.synth_data import world
 from context_agent.tokens import TokenCounter
 from context_agent.train.demo.words import THOUGHT

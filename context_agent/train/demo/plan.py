@@ -21,7 +21,7 @@ from context_agent.eval.statistics import Figure
 from context_agent.harness.trajectory import ActionTaken, Trajectory
 from context_agent.policies.tokens.prompt import KEY, TokenCall
 from context_agent.pruning.budget import RESERVES
-from context_agent.retrieval.protocol import Corpus
+from context_agent.retrieval.corpus import Corpus
 from context_agent.train.config import EpisodeConfig, RunConfig, read_run
 from context_agent.train.demo.environment import ToyEnvironment
 from context_agent.train.rewards import RewardConfig, compute_reward, measure_outcome

@@ -26,7 +26,7 @@ from context_agent.eval import metrics
 from context_agent.eval.gold import Gold, gold_of, normalised
 from context_agent.eval.metrics import f_beta
 from context_agent.harness.trajectory_file import read
-from context_agent.retrieval.protocol import Corpus
+from context_agent.retrieval.corpus import Corpus
 from context_agent.synth_data.review.judgements import IntervalEstimate, cohen_kappa, equal_share, estimate
 from context_agent.synth_data.task import write_json
 from context_agent.train.config import Notify, RunConfig

@@ -25,7 +25,7 @@ from context_agent.harness.trajectory import Trajectory
 from context_agent.harness.trajectory_file import write
 from context_agent.policies.tokens.engines import Gathering
 from context_agent.policies.tokens.prompt import calls
-from context_agent.retrieval.protocol import Corpus
+from context_agent.retrieval.corpus import Corpus
 from context_agent.train.advantages import EpisodeAdvantages
 from context_agent.train.config import ParlConfig, RolloutConfig
 from context_agent.train.curriculum import Curriculum, draw_questions

@@ -21,7 +21,7 @@ from context_agent.errors import PolicyError
 from context_agent.eval.gold import Gold, gold_of
 from context_agent.policies.tokens.engines import Finish, Sample
 from context_agent.policies.tokens.prompt import TokenRenderer
-from context_agent.retrieval.protocol import Corpus
+from context_agent.retrieval.corpus import Corpus
 from context_agent.train.config import RunConfig, parse_run
 from context_agent.train.data import environment_of, open_corpus
 

@@ -12,7 +12,7 @@ from context_agent import Document, MemoryCorpus, ScriptedPolicy, SearchAgent, i
 from context_agent.errors import CorpusNotFoundError
 from context_agent.integrations.server.live_index import Served
 from context_agent.integrations.server.responses import Problem
-from context_agent.retrieval.chroma import ChromaCorpus
+from context_agent.retrieval.chroma.corpus import ChromaCorpus
 from tests.actions import search
 
 

@@ -13,7 +13,7 @@ from context_agent.policies.tokens.engines.fake import FakeEngine, Request
 from context_agent.policies.tokens.harmony import HarmonyRenderer
 from context_agent.policies.tokens.policy import TokenActor, TokenPolicy
 from context_agent.policies.tokens.prompt import Prompt, TokenRenderer
-from context_agent.retrieval.protocol import Corpus
+from context_agent.retrieval.corpus import Corpus
 from tests.conftest import TOPICS, made_documents
 from tests.retrieval.fakes import HashEmbedder
 

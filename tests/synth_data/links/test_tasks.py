@@ -13,8 +13,8 @@ from context_agent import Document, MemoryCorpus
 from context_agent._support.question_files import load_questions
 from context_agent.errors import ConfigError, CorpusError
 from context_agent.policies.bridge.text import words
-from context_agent.retrieval.chroma import ChromaCorpus
-from context_agent.retrieval.index import index_documents
+from context_agent.retrieval.chroma.corpus import ChromaCorpus
+from context_agent.retrieval.chroma.indexing import index_documents
 from context_agent.synth_data.links import LinkTasks, LinkTaskSettings
 from context_agent.synth_data.links.link_graph import LinkGraph
 from context_agent.synth_data.matching import find_quote

@@ -7,27 +7,20 @@ vector index. So readers open Chroma's database read-only with SQLite, and anyth
 
 from __future__ import annotations
 
-import shutil
 import sqlite3
-import tempfile
-import time
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import closing, contextmanager, suppress
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from uuid import UUID
 
 from context_agent.errors import CorpusCorruptError, CorpusError, CorpusNotFoundError
-from context_agent.retrieval import hnsw
 
 DATABASE = "chroma.sqlite3"
 """The file by which a Chroma folder is known."""
 BUSY_SECONDS = 30.0
 """How long a reader waits for a writer that holds the database locked."""
-_COPY = "copy-"
-_ATTEMPTS = 8
-_COPIED = (DATABASE, f"{DATABASE}-journal", f"{DATABASE}-wal")
 _UNREADABLE = frozenset({"SQLITE_BUSY", "SQLITE_LOCKED", "SQLITE_CANTOPEN", "SQLITE_PROTOCOL"})
 
 
@@ -58,56 +51,22 @@ def read_collection(folder: Path, name: str, *, timeout: float = BUSY_SECONDS) -
     Raises `CorpusNotFoundError`, which lists the collections; `UnreadableError` after `timeout` seconds of a locked
     database; `CorpusCorruptError` for a damaged one.
     """
-    with _reading(folder, timeout) as database:
+    with open_database(folder, timeout) as database:
         return _collection(database, folder, name)
 
 
 def vector_folder(folder: Path, name: str) -> Path | None:
     """Where Chroma keeps the vector index of the collection of this name; None where it keeps none. Raises as above."""
-    with _reading(folder, BUSY_SECONDS) as database:
-        return _vector_folder(folder, _segment(database, _collection(database, folder, name).id, "VECTOR"))
+    with open_database(folder, BUSY_SECONDS) as database:
+        return vector_files(folder, segment_id(database, _collection(database, folder, name).id, "VECTOR"))
 
 
 def changed_records(folder: Path, collection: str, sequence: int) -> frozenset[str]:
     """The records of a collection that were added or changed after a sequence number."""
-    with _reading(folder, BUSY_SECONDS) as database:
+    with open_database(folder, BUSY_SECONDS) as database:
         query = "select embedding_id from embeddings where segment_id = ? and seq_id > ?"
-        segment = _segment(database, collection, "METADATA")
+        segment = segment_id(database, collection, "METADATA")
         return frozenset(str(record) for (record,) in database.execute(query, (segment, sequence)))
-
-
-@contextmanager
-def private_copy(folder: Path, collection: str, scratch: Path) -> Iterator[Path]:
-    """A copy of the database and of one collection's vector index, in a folder of its own under `scratch`.
-
-    The copy is consistent although others may write meanwhile, and is gone when the context is left. Raises
-    `CorpusError` without room for it, `CorpusCorruptError` when no consistent copy can be had.
-    """
-    _check_room(folder, scratch)
-    for attempt in range(_ATTEMPTS):
-        with tempfile.TemporaryDirectory(prefix=_COPY, dir=scratch, ignore_cleanup_errors=True) as target:
-            if _copied(folder, collection, Path(target)):
-                yield Path(target)
-                return
-        time.sleep(0.1 * 2**attempt)
-    raise CorpusCorruptError(
-        f"the vector index of the collection in {folder} is damaged, or changes all the time: stop the program that "
-        "writes to it and try again; if that does not help, restore the folder from a copy"
-    )
-
-
-def remove_copies(scratch: Path) -> None:
-    """Deletes what processes that were killed left of their copies."""
-    for child in scratch.glob(f"{_COPY}*"):
-        shutil.rmtree(child, ignore_errors=True)
-
-
-@contextmanager
-def database_copy(folder: Path, scratch: Path | None = None) -> Iterator[Path]:
-    """A copy of the database alone, for one that cannot be read in place. Raises `UnreadableError`."""
-    with tempfile.TemporaryDirectory(prefix=_COPY, dir=scratch, ignore_cleanup_errors=True) as target:
-        _copy_files(folder, Path(target))
-        yield Path(target)
 
 
 def _collection(database: sqlite3.Connection, folder: Path, name: str) -> StoredCollection:
@@ -121,8 +80,8 @@ def _collection(database: sqlite3.Connection, folder: Path, name: str) -> Stored
         raise not_found(name, folder, collections)
     row = collections[name]
     _check_id(row["id"])
-    segment = _segment(database, row["id"], "METADATA")
-    applied = _sequence(database, segment)
+    segment = segment_id(database, row["id"], "METADATA")
+    applied = last_sequence(database, segment)
     pending = _last_pending(database, row["id"], applied)
     stored = database.execute("select 1 from embeddings where segment_id = ? limit 1", (segment,)).fetchone()
     return StoredCollection(
@@ -165,13 +124,14 @@ def _metadata(database: sqlite3.Connection, collection: str) -> dict[str, Any]:
     return values
 
 
-def _segment(database: sqlite3.Connection, collection: str, scope: str) -> str:
+def segment_id(database: sqlite3.Connection, collection: str, scope: str) -> str:
+    """The id of a collection's metadata or vector segment; empty without one."""
     query = "select id from segments where collection = ? and scope = ?"
     row = database.execute(query, (collection, scope)).fetchone()
     return str(row[0]) if row else ""
 
 
-def _sequence(database: sqlite3.Connection, segment: str) -> int:
+def last_sequence(database: sqlite3.Connection, segment: str) -> int:
     """The last entry of the log that a segment holds; databases of old versions write the number as bytes."""
     row = database.execute("select seq_id from max_seq_id where segment_id = ?", (segment,)).fetchone()
     value = row[0] if row else 0
@@ -185,7 +145,7 @@ def _last_pending(database: sqlite3.Connection, collection: str, sequence: int) 
 
 
 @contextmanager
-def _reading(folder: Path, timeout: float) -> Iterator[sqlite3.Connection]:
+def open_database(folder: Path, timeout: float) -> Iterator[sqlite3.Connection]:
     """A connection that writes nothing."""
     file = folder / DATABASE
     try:
@@ -213,80 +173,8 @@ def _reading(folder: Path, timeout: float) -> Iterator[sqlite3.Connection]:
         ) from error
 
 
-def _copied(folder: Path, collection: str, target: Path) -> bool:
-    """Whether the copy is of one moment: database and vector index belong together."""
-    before = _stamps(folder)
-    _copy_database(folder, target)
-    with _reading(target, 0) as copy:
-        segment = _segment(copy, collection, "VECTOR")
-        saved = _sequence(copy, segment)
-    source = _vector_folder(folder, segment)
-    if source is None:
-        return saved == 0
-    with suppress(FileNotFoundError):
-        shutil.copytree(source, target / segment)
-    after = _stamps(folder)
-    unchanged = all(before.get(name) == after[name] for name in after if name.startswith(f"{segment}/"))
-    return unchanged and saved == _saved_now(folder, segment, saved) and hnsw.intact(target / segment)
-
-
-def _vector_folder(folder: Path, segment: str) -> Path | None:
+def vector_files(folder: Path, segment: str) -> Path | None:
+    """The files of a vector index; None where there are none."""
     # The name comes from a file; it must not lead elsewhere.
     valid = bool(segment) and segment == Path(segment).name and segment not in (".", "..")
     return folder / segment if valid and (folder / segment).is_dir() else None
-
-
-def _saved_now(folder: Path, segment: str, otherwise: int) -> int:
-    """Up to which entry of the log the vector index is saved; the later ones are still in the log."""
-    try:
-        with _reading(folder, BUSY_SECONDS) as database:
-            return _sequence(database, segment)
-    except UnreadableError:
-        return otherwise
-
-
-def _stamps(folder: Path) -> dict[str, tuple[int, int, int]]:
-    """Size, time and inode of the files in a folder and in its folders."""
-    stats = {}
-    for file in (*folder.glob("*"), *folder.glob("*/*")):
-        with suppress(FileNotFoundError):
-            stats[file.relative_to(folder).as_posix()] = file.stat()
-    return {name: (stat.st_size, stat.st_mtime_ns, stat.st_ino) for name, stat in stats.items()}
-
-
-def _copy_database(folder: Path, target: Path) -> None:
-    try:
-        with _reading(folder, BUSY_SECONDS) as database, closing(sqlite3.connect(target / DATABASE)) as copy:
-            database.backup(copy)
-    except UnreadableError:
-        _copy_files(folder, target)
-
-
-def _copy_files(folder: Path, target: Path) -> None:
-    """Copies a database with its journal. Opened for writing, SQLite undoes what a killed writer had not finished."""
-    for attempt in range(_ATTEMPTS):
-        before = _stamps(folder)
-        for name in _COPIED:
-            (target / name).unlink(missing_ok=True)
-            with suppress(FileNotFoundError):
-                shutil.copy2(folder / name, target / name)
-        after = _stamps(folder)
-        if all(before.get(name) == after.get(name) for name in _COPIED):
-            with closing(sqlite3.connect(target / DATABASE)) as database:
-                database.execute("pragma journal_mode = delete")
-                database.execute("select count(*) from collections")
-            return
-        time.sleep(0.1 * 2**attempt)
-    raise UnreadableError(f"{folder / DATABASE} cannot be copied while it is written: try again later")
-
-
-def _check_room(folder: Path, scratch: Path) -> None:
-    needed = sum(
-        file.stat().st_size for file in (folder / DATABASE, *folder.glob("*/data_level0.bin")) if file.exists()
-    )
-    free = shutil.disk_usage(scratch).free
-    if free < needed * 1.1:
-        raise CorpusError(
-            f"reading the collection in {folder} takes a copy of {needed / 1e6:,.0f} MB, but {scratch} has "
-            f"{free / 1e6:,.0f} MB free: free some space, or name another folder with cache="
-        )

@@ -10,24 +10,24 @@ from pathlib import Path
 import pytest
 
 from context_agent.errors import CorpusEmptyError
-from context_agent.retrieval.chroma import ChromaCorpus
-from context_agent.retrieval.index import index_documents
+from context_agent.retrieval.chroma.corpus import ChromaCorpus
+from context_agent.retrieval.chroma.indexing import index_documents
 from context_agent.tokens import CharCounter
 from context_agent.types import Document
 from tests.retrieval.fakes import HashEmbedder, people
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 CHILD = """
     import itertools, os, signal, sys, threading, time
     from dataclasses import replace
-    from context_agent.retrieval import index, snapshot, writer
+    from context_agent.retrieval.chroma import indexing, records, snapshot
     from context_agent.tokens import CharCounter
     from tests.retrieval.fakes import HashEmbedder, people
 
     path, moment, nth, changed = sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4])
-    homes = {"add": (writer.RecordWriter, "_store"), "finish": (snapshot.SnapshotWriter, "finish"),
-             "manifest": (index, "write_manifest"), "delete": (index, "delete_records"),
-             "publish": (index, "publish"), "clean": (snapshot, "remove_others")}
+    homes = {"add": (records.RecordWriter, "_store"), "finish": (snapshot.SnapshotWriter, "finish"),
+             "manifest": (indexing, "write_manifest"), "delete": (indexing, "delete_records"),
+             "publish": (indexing, "publish"), "clean": (indexing, "remove_others")}
     home, name = homes[moment.split("-")[1]]
     original, calls = getattr(home, name), itertools.count(1)
 
@@ -45,7 +45,7 @@ CHILD = """
     setattr(home, name, counted)
     documents = [replace(one, text=one.text + " Changed.") if number < changed else one
                  for number, one in enumerate(people(400))]
-    index.index_documents(documents, path, embedder=HashEmbedder(), counter=CharCounter(), batch_size=50)
+    indexing.index_documents(documents, path, embedder=HashEmbedder(), counter=CharCounter(), batch_size=50)
 """
 
 
@@ -129,7 +129,7 @@ def test_what_an_interrupted_run_stored_is_dropped_when_the_next_one_is_about_so
 LIMITED = """
     import resource, sys
     from context_agent.errors import ContextAgentError
-    from context_agent.retrieval.index import index_documents
+    from context_agent.retrieval.chroma.indexing import index_documents
     from context_agent.tokens import CharCounter
     from tests.retrieval.fakes import HashEmbedder, people
 

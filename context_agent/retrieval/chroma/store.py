@@ -16,8 +16,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import urlsplit
 
+import numpy as np
+from numpy.typing import NDArray
+
 from context_agent.errors import ConfigError, CorpusCorruptError, CorpusError, CorpusNotFoundError
-from context_agent.retrieval.local import DATABASE, not_found
+from context_agent.retrieval.chroma.database import DATABASE, not_found
 
 if TYPE_CHECKING:
     from chromadb.api import ClientAPI
@@ -253,3 +256,22 @@ def _server(place: Place, url: str) -> ClientAPI:
             )
         except ValueError as error:
             raise CorpusNotFoundError(f"the Chroma server {place} does not answer: {error}") from error
+
+
+def dimension_of(collection: Collection) -> int:
+    """The length of a collection's vectors; 0 when it is empty."""
+    vectors = first_vectors(collection, 1)
+    return vectors.shape[1] if len(vectors) else 0
+
+
+def first_vectors(collection: Collection, count: int) -> NDArray[np.float32]:
+    """The first vectors of a collection, shape (at most count, d)."""
+    found = collection.get(limit=count, include=["embeddings"])["embeddings"]
+    return np.asarray(found if found is not None else [], dtype=np.float32)
+
+
+def space_of(collection: Collection) -> str:
+    """Chroma's name of the collection's distance: `cosine`, `l2` or `ip`."""
+    configuration = collection.configuration_json
+    index = configuration.get("hnsw") or configuration.get("spann") or {}
+    return str(index.get("space") or "l2")

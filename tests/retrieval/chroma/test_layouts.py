@@ -13,10 +13,10 @@ from chromadb.base_types import SparseVector
 from chromadb.utils.embedding_functions import register_embedding_function
 
 from context_agent.errors import ConfigError, CorpusEmptyError, CorpusError, DimensionError, EmbedderError
-from context_agent.retrieval.chroma import ChromaCorpus
+from context_agent.retrieval.chroma.client import SparseIndex, hybrid_request, hybrid_rows, sparse_index
+from context_agent.retrieval.chroma.corpus import ChromaCorpus
+from context_agent.retrieval.chroma.indexing import index_documents
 from context_agent.retrieval.embedders.chroma import ChromaEmbedder
-from context_agent.retrieval.index import index_documents
-from context_agent.retrieval.native import SparseIndex, hybrid_request, hybrid_rows, sparse_index
 from tests.retrieval.fakes import HashEmbedder, people
 
 
@@ -132,7 +132,9 @@ def test_changes_are_followed_without_reading_everything_again(owner: Owner, mon
     collection = owner.collection("notes", embedding_function=OwnersFunction())
     owner.fill(collection, 0, 120)
     ChromaCorpus.open(owner.path, collection="notes", embedder=OWNERS).close()
-    monkeypatch.setattr("context_agent.retrieval.layouts.ForeignLayout._all", lambda *_: pytest.fail("read everything"))
+    monkeypatch.setattr(
+        "context_agent.retrieval.chroma.layouts.ForeignLayout._all", lambda *_: pytest.fail("read everything")
+    )
     owner.fill(collection, 500, 3)
     collection.delete(ids=["uuid-person-5", "uuid-person-6"])
     with ChromaCorpus.open(owner.path, collection="notes", embedder=OWNERS) as corpus:

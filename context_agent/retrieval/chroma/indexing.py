@@ -26,30 +26,38 @@ from context_agent.errors import (
     CorpusLockedError,
     DimensionError,
 )
-from context_agent.retrieval import snapshot as snapshots
-from context_agent.retrieval.calibration import Calibration, calibrate, probes_of, sample_rows
-from context_agent.retrieval.dense import space_of
-from context_agent.retrieval.embedders.stored import check_writable
-from context_agent.retrieval.hybrid import Bm25Retriever, QueryVectors
-from context_agent.retrieval.layouts import OwnLayout, add_stored_vectors, build
-from context_agent.retrieval.local import StoredCollection
-from context_agent.retrieval.manifest import (
+from context_agent.retrieval.chroma.client import ClientReader
+from context_agent.retrieval.chroma.corpus import Reader
+from context_agent.retrieval.chroma.database import StoredCollection
+from context_agent.retrieval.chroma.layouts import OwnLayout, add_stored_vectors, build
+from context_agent.retrieval.chroma.local import SnapshotReader
+from context_agent.retrieval.chroma.records import (
+    BATCH,
     Chunking,
     Manifest,
+    RecordWriter,
+    check_document,
+    delete_records,
     digest_in,
     digest_of,
+    entries_of,
     entry_of,
     metadata_of,
     read_manifest,
     record_id,
     write_manifest,
 )
-from context_agent.retrieval.metadata import check_document
-from context_agent.retrieval.publication import Publication, publish
-from context_agent.retrieval.readers import ClientReader, Reader, SnapshotReader
-from context_agent.retrieval.repair import UNFINISHED, mend
-from context_agent.retrieval.snapshot import Indexed, Snapshot, SnapshotRow, SnapshotWriter
-from context_agent.retrieval.store import (
+from context_agent.retrieval.chroma.repair import UNFINISHED, mend
+from context_agent.retrieval.chroma.snapshot import (
+    Indexed,
+    Publication,
+    Snapshot,
+    SnapshotRow,
+    SnapshotWriter,
+    publish,
+    remove_others,
+)
+from context_agent.retrieval.chroma.store import (
     OWN_FOLDER,
     Place,
     all_ids,
@@ -59,9 +67,11 @@ from context_agent.retrieval.store import (
     make_folder,
     own_folder,
     readable,
+    space_of,
     writing,
 )
-from context_agent.retrieval.writer import BATCH, RecordWriter, delete_records, entries_of
+from context_agent.retrieval.chroma.stored_embedder import check_writable
+from context_agent.retrieval.fusion import Bm25Retriever, Calibration, QueryVectors, calibrate, probes_of, sample_rows
 from context_agent.tokens import HarmonyCounter, TokenCounter
 from context_agent.types import Document
 
@@ -306,7 +316,7 @@ class _Run:
 
         keep = {name, *([self.base.name] if self.base else ())}
         with suppress(Timeout), FileLock(self.root / "snapshot.lock", timeout=0):
-            snapshots.remove_others(self.root, keep, unfinished=True)
+            remove_others(self.root, keep, unfinished=True)
 
     def _calibrate(self, snapshot: Snapshot) -> Calibration:
         rows = [snapshot.rows[row] for row in sample_rows(len(snapshot.rows))]

@@ -21,10 +21,10 @@ from context_agent.errors import (
     DimensionError,
     PatternError,
 )
-from context_agent.retrieval.chroma import ChromaCorpus
-from context_agent.retrieval.index import IndexProgress, IndexReport, index_documents
+from context_agent.retrieval.chroma.corpus import ChromaCorpus
+from context_agent.retrieval.chroma.indexing import IndexProgress, IndexReport, index_documents
+from context_agent.retrieval.corpus import Corpus
 from context_agent.retrieval.memory import MemoryCorpus
-from context_agent.retrieval.protocol import Corpus
 from context_agent.tokens import CharCounter
 from context_agent.types import Document
 from tests.retrieval.fakes import HashEmbedder, people

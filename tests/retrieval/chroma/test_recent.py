@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from context_agent.retrieval.recent import Recent
+from context_agent.retrieval.chroma.corpus import Recent
 
 
 class Store:

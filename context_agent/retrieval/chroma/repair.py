@@ -10,21 +10,22 @@ from __future__ import annotations
 import logging
 import shutil
 import sqlite3
+import struct
 from collections.abc import Sequence
 from contextlib import closing, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
 from context_agent.errors import CorpusNotFoundError
-from context_agent.retrieval import hnsw, local
-from context_agent.retrieval.embedders.stored import check_writable
-from context_agent.retrieval.layouts import OwnLayout
-from context_agent.retrieval.manifest import KEY, entry_of, parse_manifest
-from context_agent.retrieval.snapshot import Snapshot
-from context_agent.retrieval.store import PAGE, Place, all_ids, connect, find, own_folder, pages
+from context_agent.retrieval.chroma.database import BUSY_SECONDS, DATABASE, read_collection, vector_folder
+from context_agent.retrieval.chroma.layouts import OwnLayout
+from context_agent.retrieval.chroma.records import KEY, entry_of, parse_manifest
+from context_agent.retrieval.chroma.snapshot import Snapshot
+from context_agent.retrieval.chroma.store import PAGE, Place, all_ids, connect, find, own_folder, pages
+from context_agent.retrieval.chroma.stored_embedder import check_writable
 
 if TYPE_CHECKING:
     from chromadb.api.models.Collection import Collection
@@ -34,6 +35,10 @@ if TYPE_CHECKING:
 UNFINISHED = "unfinished"
 """A file beside the snapshots while a run writes; a run that ended well deletes it."""
 _LOG = logging.getLogger(__name__)
+FILES = ("header.bin", "data_level0.bin", "length.bin", "link_lists.bin", "index_metadata.pickle")
+_HEADER = struct.Struct("<i6qiI3qdq")
+_PART = 65_536
+"""Elements checked at once."""
 
 
 def mend(place: Place, name: str, cache: str | Path | None, embedder: Embedder) -> None:
@@ -42,15 +47,15 @@ def mend(place: Place, name: str, cache: str | Path | None, embedder: Embedder) 
     The vectors are looked through only where the files do not fit each other, or the last run did not end well.
     """
     path = place.path
-    if path is None or not (path / local.DATABASE).exists():
+    if path is None or not (path / DATABASE).exists():
         return
     _undo_unfinished(path)
     try:
-        stored, files = local.read_collection(path, name), local.vector_folder(path, name)
+        stored, files = read_collection(path, name), vector_folder(path, name)
     except CorpusNotFoundError:
         return
     root = own_folder(place, stored.id, cache)
-    damaged = files is not None and not hnsw.intact(files)
+    damaged = files is not None and not intact(files)
     manifest = parse_manifest(name, stored.metadata.get(KEY))
     if manifest is None or not (damaged or (root / UNFINISHED).exists()):
         return
@@ -125,6 +130,84 @@ def _undo_unfinished(path: Path) -> None:
     """Opened for writing, SQLite undoes the transaction of a writer that was killed. A damaged file is met later on."""
     with (
         suppress(sqlite3.DatabaseError),
-        closing(sqlite3.connect(path / local.DATABASE, timeout=local.BUSY_SECONDS)) as database,
+        closing(sqlite3.connect(path / DATABASE, timeout=BUSY_SECONDS)) as database,
     ):
         database.execute("select count(*) from sqlite_master").fetchone()
+
+
+class _Header(NamedTuple):
+    version: int
+    level0_offset: int
+    capacity: int
+    elements: int
+    element_bytes: int
+    label_offset: int
+    vector_offset: int
+    top_level: int
+    entry: int
+    upper_links: int
+    level0_links: int
+    links: int
+    level_factor: float
+    construction: int
+
+
+def intact(folder: Path) -> bool:
+    """Whether the index files in a folder fit each other; True for a folder without any. Reads each file once."""
+    present = {name for name in FILES if (folder / name).exists()}
+    try:
+        return not present or _consistent(folder, whole=len(present) == len(FILES))
+    except (OSError, ValueError, struct.error):
+        return False
+
+
+def _consistent(folder: Path, *, whole: bool) -> bool:
+    header = _Header(*_HEADER.unpack((folder / "header.bin").read_bytes()))
+    if header.elements == 0:
+        # A new index: Chroma has allocated space and written nothing yet.
+        return True
+    links_end = 4 + 4 * header.level0_links
+    plausible = 0 <= header.elements <= header.capacity and header.level0_links > 0 and header.upper_links > 0
+    fits = links_end <= header.vector_offset < header.label_offset < header.element_bytes
+    if not (whole and plausible and fits and header.entry < header.elements and _ended(folder / FILES[-1])):
+        return False
+    sizes = [(folder / name).stat().st_size for name in ("data_level0.bin", "length.bin")]
+    if sizes != [header.elements * header.element_bytes, header.elements * 4]:
+        return False
+    return _level0_valid(folder / "data_level0.bin", header) and _upper_valid(folder / "link_lists.bin", header)
+
+
+def _ended(pickle: Path) -> bool:
+    """Whether a pickle, which is not loaded here, has its last byte."""
+    with pickle.open("rb") as file:
+        return file.seek(0, 2) > 0 and file.seek(-1, 2) >= 0 and file.read() == b"."
+
+
+def _level0_valid(file: Path, header: _Header) -> bool:
+    """Whether every link of the lowest level leads to an element."""
+    rows = np.memmap(file, np.uint8, "r", shape=(header.elements, header.element_bytes))
+    for start in range(0, header.elements, _PART):
+        lists = np.ascontiguousarray(rows[start : start + _PART, : 4 + 4 * header.level0_links])
+        # The list's length takes two bytes; the third one marks a deleted element.
+        lengths, links = lists[:, :2].copy().view(np.uint16), lists[:, 4:].copy().view(np.uint32)
+        used = np.arange(header.level0_links) < lengths
+        if lengths.max() > header.level0_links or (links[used] >= header.elements).any():
+            return False
+    return True
+
+
+def _upper_valid(file: Path, header: _Header) -> bool:
+    """Whether the link lists of the upper levels end with the file, and every link leads to an element."""
+    data, position, level_bytes = file.read_bytes(), 0, 4 + 4 * header.upper_links
+    for _ in range(header.elements):
+        (size,) = struct.unpack_from("<I", data, position)
+        position += 4
+        if size:
+            if size % level_bytes or position + size > len(data):
+                return False
+            lists = np.frombuffer(data, np.uint32, size // 4, position).reshape(-1, 1 + header.upper_links)
+            used = np.arange(header.upper_links) < (lists[:, :1] & 0xFFFF)
+            if (lists[:, 1:][used] >= header.elements).any():
+                return False
+            position += size
+    return position == len(data)

@@ -12,8 +12,8 @@ import httpx
 import pytest
 
 from context_agent.errors import ConfigError, CorpusNotFoundError
-from context_agent.retrieval.chroma import ChromaCorpus
-from context_agent.retrieval.index import index_documents
+from context_agent.retrieval.chroma.corpus import ChromaCorpus
+from context_agent.retrieval.chroma.indexing import index_documents
 from context_agent.tokens import CharCounter
 from context_agent.types import Document
 from tests.retrieval.fakes import HashEmbedder, people

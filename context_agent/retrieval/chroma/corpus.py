@@ -12,35 +12,58 @@ An open corpus shows the state that was complete when it was opened. After a new
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
+from contextlib import AbstractContextManager
 from itertools import groupby, islice
 from pathlib import Path
+from threading import Lock
 from types import TracebackType
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Generic, Protocol, Self, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from context_agent.errors import ConfigError, CorpusEmptyError, DimensionError
-from context_agent.retrieval.calibration import Calibration, calibrate, probes_of, sample_rows
-from context_agent.retrieval.dense import check_dimension
-from context_agent.retrieval.fusion import Retriever
+from context_agent.retrieval.chroma.client import ClientSource
+from context_agent.retrieval.chroma.database import (
+    StoredCollection,
+)
+from context_agent.retrieval.chroma.layouts import ForeignLayout, Keys, Layout, LayoutOf, OwnLayout
+from context_agent.retrieval.chroma.local import LocalSource
+from context_agent.retrieval.chroma.records import KEY, Manifest, parse_manifest
+from context_agent.retrieval.chroma.snapshot import (
+    Snapshot,
+)
+from context_agent.retrieval.chroma.store import (
+    PAGE,
+    Place,
+)
+from context_agent.retrieval.corpus import (
+    CANDIDATES,
+    GREP_LIMIT,
+    Where,
+)
+from context_agent.retrieval.fusion import (
+    Bm25Retriever,
+    Calibration,
+    Candidate,
+    QueryVectors,
+    Retriever,
+    calibrate,
+    gather,
+    hits_of,
+    probes_of,
+    sample_rows,
+)
 from context_agent.retrieval.grep import Pattern, scan
-from context_agent.retrieval.hybrid import Bm25Retriever, QueryVectors, gather, hits_of
-from context_agent.retrieval.layouts import ForeignLayout, Keys, Layout, OwnLayout
-from context_agent.retrieval.local import StoredCollection
-from context_agent.retrieval.manifest import KEY, Manifest, parse_manifest
-from context_agent.retrieval.protocol import CANDIDATES, GREP_LIMIT, Where
-from context_agent.retrieval.reading import Source, source_of
-from context_agent.retrieval.recent import Recent
-from context_agent.retrieval.store import PAGE, Place
 from context_agent.types import Chunk, Hit
 
 if TYPE_CHECKING:
     from chromadb.api.models.Collection import Collection
 
     from context_agent.retrieval.embedders import Embedder
+    from context_agent.retrieval.fusion import Retriever
     from context_agent.retrieval.rerankers import Reranker
     from context_agent.tokens import TokenCounter
 
@@ -48,6 +71,7 @@ COLLECTION = "documents"
 """The collection that is used when none is named."""
 REMEMBERED = 20_000
 """Chunks, and vectors, kept in memory once fetched: some 60 MB at most for passages of 500 characters."""
+V = TypeVar("V")
 
 
 class ChromaCorpus:
@@ -334,3 +358,93 @@ def _loaded(embedder: Embedder | str | None) -> Embedder | None:
     from context_agent.retrieval.embedders import load_embedder
 
     return load_embedder(embedder) if isinstance(embedder, str) else embedder
+
+
+def check_dimension(collection: str, stored: int, embedder: Embedder) -> None:
+    """Raises `DimensionError` when a collection holds vectors of another length than the embedder makes; 0 is none."""
+    if stored and stored != embedder.dimension:
+        raise DimensionError(
+            f"collection {collection!r} holds vectors of {stored} numbers, but {embedder.name} makes "
+            f"{embedder.dimension}. Open it with the embedder that made them: pass --embedder SPEC (in Python: "
+            "embedder=)"
+        )
+
+
+class Source(Protocol):
+    """One collection that a corpus reads."""
+
+    def describe(self) -> StoredCollection:
+        """What the collection is now. Raises `CorpusNotFoundError`, `CorpusCorruptError`."""
+
+    def embedder(self, stored: StoredCollection, manifest: Manifest | None) -> Embedder:
+        """The embedder that the collection names. Raises `ConfigError` where it names none that may be used."""
+
+    def snapshot(self, layout_of: LayoutOf, *, rebuild: bool) -> tuple[StoredCollection, Snapshot]:
+        """The collection's present state, and the snapshot that shows it, brought up to date."""
+
+    def changed(self, stored: StoredCollection, snapshot: Snapshot, layout_of: LayoutOf) -> bool:
+        """Whether the collection is no longer in the state that was described."""
+
+    def reader(self, snapshot: Snapshot, layout: Layout) -> Reader:
+        """Reads the state that the snapshot shows."""
+
+    def guarded(self) -> AbstractContextManager[None]:
+        """Turns what reading raises into this package's errors."""
+
+    def close(self) -> None:
+        """Lets go of what is open. Idempotent."""
+
+
+def source_of(place: Place, name: str, cache: str | Path | None) -> Source:
+    """The collection of this name in a place."""
+    if place.path is not None and place.live is None:
+        return LocalSource(place, place.path, name, cache)
+    return ClientSource(place, name, cache)
+
+
+class Reader(Protocol):
+    """Answers from one state of a collection. Safe for several threads."""
+
+    def chunks(self, chunk_ids: Sequence[str]) -> dict[str, Chunk]:
+        """The chunks by id, in any order; unknown ids are left out."""
+
+    def vectors(self, chunk_ids: Sequence[str]) -> dict[str, NDArray[np.float32]]:
+        """The vectors by chunk id, each of shape (d,) and length 1; a zero vector stays one."""
+
+    def matching(self, where: Where) -> AbstractSet[str]:
+        """The records that a metadata filter lets through. Raises `ConfigError` for a malformed one."""
+
+    def dense(self, embed_query: QueryVectors) -> Retriever:
+        """Dense search in this state."""
+
+    def hybrid(
+        self, query: str, embed_query: QueryVectors, limit: int, exclude: AbstractSet[str], where: Where | None
+    ) -> tuple[list[Candidate], dict[str, Chunk]] | None:
+        """The store's own hybrid search; None where it has none."""
+
+
+class Recent(Generic[V]):
+    """Holds at most `size` values; when it is full, the older half of them goes."""
+
+    def __init__(self, size: int) -> None:
+        self._size = size
+        self._held: dict[str, V] = {}
+        self._lock = Lock()
+
+    def get(self, ids: Iterable[str], fetch: Callable[[list[str]], Mapping[str, V]]) -> dict[str, V]:
+        """The values of the ids in their order; those not held are fetched in one call. Unknown ids are left out."""
+        wanted = list(ids)
+        held = self._held
+        found = {one: held[one] for one in wanted if one in held}
+        if missing := [one for one in wanted if one not in found]:
+            fetched = fetch(missing)
+            found.update(fetched)
+            self._keep(fetched)
+        return {one: found[one] for one in wanted if one in found}
+
+    def _keep(self, fetched: Mapping[str, V]) -> None:
+        with self._lock:
+            if len(self._held) + len(fetched) > self._size:
+                # A new dict: a reader in another thread goes on with the old one.
+                self._held = dict(islice(self._held.items(), len(self._held) // 2, None))
+            self._held.update(fetched)

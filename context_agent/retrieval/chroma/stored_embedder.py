@@ -18,16 +18,20 @@ from typing import TYPE_CHECKING, Any
 from context_agent.errors import ConfigError
 
 if TYPE_CHECKING:
-    from context_agent.retrieval.embedders.protocol import Embedder
-    from context_agent.retrieval.manifest import Manifest
+    from context_agent.retrieval.chroma.records import Manifest
+    from context_agent.retrieval.embedders import Embedder
 
 STATIC, CHROMA_DEFAULT = "static", "chroma-default"
 """The specs that an index may name."""
+
 CHROMA_LOCAL = frozenset({"default", "onnx_mini_lm_l6_v2"})
 """Chroma's names for its default embedding function, which runs on this machine."""
+
 LONGEST_JSON = 1_000_000
 """Characters of a stored configuration that are parsed."""
+
 _SHOWN = 200
+
 _EQUIVALENTS = {
     **dict.fromkeys(CHROMA_LOCAL, CHROMA_DEFAULT),
     "openai": "openai:{model_name}@{api_base}",
@@ -35,7 +39,9 @@ _EQUIVALENTS = {
     "sentence_transformer": "sentence-transformers:{model_name}",
 }
 """Chroma's embedding functions for which `load_embedder` has a spec, with the settings it takes."""
+
 _SAFE_SPEC = re.compile(r"[\w.:/@+-]{1,200}", re.ASCII)
+
 _FUNCTION_PATHS = (("float_list", "vector_index"), ("sparse_vector", "sparse_vector_index"))
 
 

@@ -1,32 +1,37 @@
-"""Chroma's metadata filters, evaluated in Python: for corpora in memory, and for local indexes without Chroma.
+"""What an episode needs from a corpus. `MemoryCorpus` and `ChromaCorpus` are the two that ship.
 
-Follows Chroma: a chunk without the key fails every comparison but `$ne`, `$nin` and `$not_contains`; a number never
-equals a text or a truth value; a list is matched by `$contains` alone, by a value of its own type. One difference:
-Chroma cuts off the fraction of a number before it compares it with a stored whole number, so there `{"$eq": 1.5}`
-matches 1. Here it does not.
-
-`check_where` bounds every filter, whatever evaluates it: this module, Chroma's SQLite or a Chroma server.
+All methods are synchronous; `blocking` says whether they wait for disk or network, in which case an episode runs them
+in worker threads. Implementations are safe to call from several threads at once.
 """
 
 from __future__ import annotations
 
+import json
 import math
 import operator
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
+from functools import lru_cache
 from reprlib import repr as brief
-from typing import Any
+from typing import Any, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
 
 from context_agent.errors import ConfigError
-from context_agent.retrieval.protocol import Where
+from context_agent.types import Chunk, Hit
 
+Where = dict[str, Any]
+"""A metadata filter in Chroma's syntax, e.g. `{"year": {"$gte": 2020}}`."""
+CANDIDATES = 50
+"""Fused candidates of one search, before reranking (the published baseline's value)."""
+PER_RETRIEVER = 25
+"""Hits taken from each retriever before fusion (the published baseline's value)."""
+GREP_LIMIT = 5
+"""Chunks one grep shows (the published system's value)."""
 Predicate = Callable[[Mapping[str, Any]], bool]
 Column = tuple[NDArray[np.int32], Sequence[Any]]
 """A metadata key over all rows: for each row the position of its value in the values, -1 where the key is missing."""
-
 MAX_CONDITIONS = 200
 """Comparisons in a filter. SQLite, which Chroma queries, refuses 1,000 and crashes on 12,000 of them."""
 MAX_DEPTH = 16
@@ -35,6 +40,73 @@ MAX_VALUES = 10_000
 """Values in all lists of a filter, e.g. of `$in`. SQLite takes at most 32,766 in a query."""
 MAX_TEXT = 4_096
 """Characters of a metadata key or of a text value."""
+_ORDER: Mapping[str, Callable[[Any, Any], bool]] = {
+    "$gt": operator.gt,
+    "$gte": operator.ge,
+    "$lt": operator.lt,
+    "$lte": operator.le,
+}
+_NEGATED = {"$ne": "$eq", "$nin": "$in", "$not_contains": "$contains"}
+_SCALAR = (str, int, float)
+T = TypeVar("T")
+_KNOWN_FILTERS = 16
+
+
+@runtime_checkable
+class Corpus(Protocol):
+    """A searchable set of chunks."""
+
+    @property
+    def name(self) -> str:
+        """Stable identity, written into trajectories, e.g. `chroma:notes@<revision>`."""
+
+    @property
+    def blocking(self) -> bool:
+        """Whether calls wait for disk or network."""
+
+    def count(self) -> int:
+        """Number of chunks."""
+
+    def search(
+        self,
+        query: str,
+        *,
+        limit: int = CANDIDATES,
+        exclude: AbstractSet[str] = frozenset(),
+        where: Where | None = None,
+    ) -> list[Hit]:
+        """Hybrid search, best first: BM25 and dense in parallel, fused, reranked. `exclude` holds chunk ids.
+
+        Returns at most `limit` hits. A query of whitespace returns nothing.
+        """
+
+    def grep(
+        self,
+        pattern: str,
+        *,
+        limit: int = GREP_LIMIT,
+        exclude: AbstractSet[str] = frozenset(),
+        where: Where | None = None,
+    ) -> list[Hit]:
+        """Chunks whose text matches the regular expression, in corpus order. Raises `PatternError`."""
+
+    def walk(self) -> Iterator[Chunk]:
+        """Every chunk, document by document in the order they came in, each document's in its own order."""
+
+    def read(self, document_id: str) -> list[Chunk]:
+        """All chunks of a document in document order; empty when there is no such document."""
+
+    def get(self, chunk_ids: Sequence[str]) -> list[Chunk]:
+        """The chunks with these ids, in the order asked; unknown ids are left out."""
+
+    def similarity(self, query: str, chunk_ids: Sequence[str]) -> NDArray[np.float32]:
+        """Cosine of the query with each chunk, shape (n,); NaN for an unknown id or where vectors cannot be had."""
+
+    def rerank(self, query: str, chunks: Sequence[Chunk]) -> NDArray[np.float32]:
+        """Relevance of each chunk to the query, shape (n,): the reranker's score, else the cosine similarity."""
+
+    def document_frequency(self, terms: Sequence[str]) -> NDArray[np.int64]:
+        """In how many chunks each analysed term occurs, shape (n,); zeros where no BM25 index can say."""
 
 
 def check_where(where: object) -> None:
@@ -155,16 +227,6 @@ def _comparison(key: str, name: str, value: Any) -> Predicate:
     return lambda metadata: any(type(item) is type(value) and item == value for item in _elements(metadata.get(key)))
 
 
-_ORDER: Mapping[str, Callable[[Any, Any], bool]] = {
-    "$gt": operator.gt,
-    "$gte": operator.ge,
-    "$lt": operator.lt,
-    "$lte": operator.le,
-}
-_NEGATED = {"$ne": "$eq", "$nin": "$in", "$not_contains": "$contains"}
-_SCALAR = (str, int, float)
-
-
 def _listed(values: Any) -> AbstractSet[tuple[str, Any]]:
     if not isinstance(values, list) or not values:
         raise ConfigError(f"$in and $nin take a list with at least one value: got {brief(values)}")
@@ -186,3 +248,17 @@ def _elements(value: Any) -> Sequence[Any]:
 
 def _is_number(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def cached_by_filter(function: Callable[[Where], T]) -> Callable[[Where], T]:
+    """The function with its latest results remembered: a filter is a dict, which has no hash."""
+
+    @lru_cache(maxsize=_KNOWN_FILTERS)
+    def known(where: str) -> T:
+        return function(json.loads(where))
+
+    def checked(where: Where) -> T:
+        check_where(where)
+        return known(json.dumps(where, sort_keys=True))
+
+    return checked

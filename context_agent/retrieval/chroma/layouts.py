@@ -14,7 +14,7 @@ in place and is not among the 64 goes unnoticed there: open with `rebuild=True` 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import asdict, dataclass, replace
 from functools import lru_cache
@@ -24,14 +24,30 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 
 from context_agent.errors import CorpusCorruptError
-from context_agent.retrieval import snapshot as snapshots
-from context_agent.retrieval.dense import dimension_of, space_of
+from context_agent.retrieval.chroma.database import (
+    StoredCollection,
+)
+from context_agent.retrieval.chroma.records import Manifest, entry_of, live, metadata_of
+from context_agent.retrieval.chroma.snapshot import (
+    Indexed,
+    Publication,
+    Snapshot,
+    SnapshotRow,
+    SnapshotWriter,
+    load_snapshot,
+    next_number,
+    publish,
+    published,
+    remove_others,
+)
+from context_agent.retrieval.chroma.store import (
+    PAGE,
+    all_ids,
+    dimension_of,
+    pages,
+    space_of,
+)
 from context_agent.retrieval.grep import encode
-from context_agent.retrieval.local import StoredCollection
-from context_agent.retrieval.manifest import Manifest, entry_of, live, metadata_of
-from context_agent.retrieval.publication import published
-from context_agent.retrieval.snapshot import Indexed, Snapshot, SnapshotRow, SnapshotWriter
-from context_agent.retrieval.store import PAGE, all_ids, pages
 from context_agent.tokens import HarmonyCounter, TokenCounter
 from context_agent.types import Chunk
 
@@ -90,7 +106,7 @@ class OwnLayout:
         """See `Layout`; a snapshot that was rebuilt has another name than the manifest says."""
         publication = published(root)
         names = [publication.snapshot] if publication and publication.state == state else []
-        candidates = (snapshots.load(root, name, lexical=lexical) for name in (*names, self.manifest.snapshot))
+        candidates = (load_snapshot(root, name, lexical=lexical) for name in (*names, self.manifest.snapshot))
         return next((snapshot for snapshot in candidates if snapshot is not None), None)
 
     def number(self, root: Path) -> int:
@@ -163,7 +179,7 @@ class ForeignLayout:
         """See `Layout`."""
         publication = published(root)
         same = publication is not None and publication.state == state
-        return snapshots.load(root, publication.snapshot, lexical=lexical) if publication and same else None
+        return load_snapshot(root, publication.snapshot, lexical=lexical) if publication and same else None
 
     def latest(self, root: Path, *, lexical: bool) -> tuple[Snapshot | None, int]:
         """The last snapshot that was made with the same keys, and the sequence number of its state."""
@@ -173,14 +189,14 @@ class ForeignLayout:
         try:
             state = json.loads(publication.state)
             if state["keys"] == asdict(self.keys):
-                return snapshots.load(root, publication.snapshot, lexical=lexical), int(state["sequence"])
+                return load_snapshot(root, publication.snapshot, lexical=lexical), int(state["sequence"])
         except (ValueError, KeyError, TypeError):
             pass
         return None, -1
 
     def number(self, root: Path) -> int:
         """See `Layout`."""
-        return snapshots.next_number(root)
+        return next_number(root)
 
     def write(
         self, collection: Collection, writer: SnapshotWriter, base: Snapshot | None, changed: AbstractSet[str]
@@ -288,3 +304,16 @@ def _lost_vectors(collection: Collection, reason: str) -> CorpusCorruptError:
 def _number(metadata: Mapping[str, Any], key: str | None, otherwise: int) -> int:
     value = metadata.get(key) if key else None
     return int(value) if isinstance(value, int | float) else otherwise
+
+
+LayoutOf = Callable[[StoredCollection], Layout]
+
+
+def publish_state(fresh: Snapshot, layout: Layout, root: Path, stored: StoredCollection) -> Snapshot:
+    """The snapshot, made the current one. The one before it stays: another process may be opening it."""
+    previous = published(root)
+    publish(root, Publication(fresh.name, layout.state(stored), stored if fresh.vectors is not None else None))
+    keep = {fresh.name, *([previous.snapshot] if previous else ())}
+    # In the folder of an index, what looks unfinished can be the work of an indexing run.
+    remove_others(root, keep, unfinished=isinstance(layout, ForeignLayout))
+    return fresh

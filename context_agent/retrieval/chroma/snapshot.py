@@ -22,8 +22,8 @@ import shutil
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from contextlib import suppress
-from dataclasses import dataclass
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import IO, Any, NamedTuple
@@ -33,7 +33,10 @@ from numpy.typing import NDArray
 
 from context_agent.errors import CorpusCorruptError
 from context_agent.retrieval.bm25 import ANALYZER_VERSION, Bm25Entry, Bm25Index
-from context_agent.retrieval.exact import VectorTable
+from context_agent.retrieval.chroma.database import (
+    StoredCollection,
+)
+from context_agent.retrieval.fusion import VectorTable
 from context_agent.retrieval.grep import SEPARATOR, TextTable, encode
 
 VERSION = f"2.{ANALYZER_VERSION}"
@@ -41,6 +44,8 @@ _NAME = re.compile(r"snapshot-(\d{1,18})-[0-9a-f]{8}")
 _WRITING, _REMOVED = "writing-", "removed-"
 _BLOCK = 8_192
 """Vectors copied at once."""
+POINTER = "current.json"
+_LARGEST = 4_000_000
 
 
 class SnapshotRow(NamedTuple):
@@ -105,7 +110,7 @@ class Snapshot:
         return documents
 
 
-def load(root: Path, name: str, *, lexical: bool = False) -> Snapshot | None:
+def load_snapshot(root: Path, name: str, *, lexical: bool = False) -> Snapshot | None:
     """The snapshot of this name; None when it is missing, of another version, damaged, or half where `lexical` is not.
 
     The name may come from a file: one that is no snapshot's is None, too.
@@ -361,3 +366,57 @@ def _link_files(source: Path, target: Path) -> None:
             os.link(file, target / file.name)
         except OSError:
             shutil.copy2(file, target / file.name)
+
+
+@dataclass(frozen=True, slots=True)
+class Publication:
+    """A snapshot's name, the state that it shows (see `Layout.state`), and the collection where it is a local one."""
+
+    snapshot: str
+    state: str
+    collection: StoredCollection | None = None
+
+
+def publish(root: Path, publication: Publication) -> None:
+    """Makes this the current snapshot of the folder, durably."""
+    draft = root / f"{POINTER}.{secrets.token_hex(4)}"
+    try:
+        with draft.open("w", encoding="utf-8") as file:
+            json.dump(asdict(publication), file)
+            file.flush()
+            os.fsync(file.fileno())
+        draft.replace(root / POINTER)
+    except BaseException:
+        draft.unlink(missing_ok=True)
+        raise
+    sync_folder(root)
+
+
+def published(root: Path) -> Publication | None:
+    """The current snapshot of the folder; None where none was published, or the file is damaged."""
+    try:
+        with (root / POINTER).open(encoding="utf-8") as file:
+            stored = json.loads(file.read(_LARGEST))
+        collection = stored["collection"]
+        local = None if collection is None else StoredCollection(**collection)
+        return Publication(str(stored["snapshot"]), str(stored["state"]), local)
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+        return None
+
+
+def published_collection(folder: Path, name: str) -> StoredCollection | None:
+    """The collection of this name, as the latest publication in a folder of collections describes it."""
+    pointers = sorted(folder.glob(f"*/{POINTER}"), key=lambda file: file.stat().st_mtime_ns, reverse=True)
+    publications = (published(file.parent) for file in pointers)
+    collections = (publication.collection for publication in publications if publication)
+    return next((one for one in collections if one is not None and one.name == name), None)
+
+
+@contextmanager
+def one_maker(root: Path) -> Iterator[Path]:
+    """The folder, which one process at a time brings up to date: several may share it."""
+    from filelock import FileLock
+
+    root.mkdir(parents=True, exist_ok=True)
+    with FileLock(root / "snapshot.lock"):
+        yield root

@@ -1,0 +1,1 @@
+"""A corpus in a Chroma collection: indexing, reading, and the files of an index."""
