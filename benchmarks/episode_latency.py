@@ -21,7 +21,7 @@ from corpus100k import data_folder
 
 from context_agent import ChromaCorpus, Document, MemoryCorpus, SearchAgent, index_documents, load
 from context_agent._support.question_files import load_questions
-from context_agent.harness.trajectory import ToolResult
+from context_agent.pruning.view import ToolResult
 from context_agent.retrieval.corpus import Corpus
 
 CHUNKS = 10_000

@@ -1,43 +1,194 @@
-"""SearchAgent: a corpus and a policy, ready to be asked. Async inside, with a thin synchronous face."""
+"""SearchAgent: answers questions with a corpus and a policy. Async inside, with a thin synchronous face.
+
+`EpisodeFactory` begins the episodes of an agent, and `EpisodeRun` drives each to its end, whatever ends it: the policy,
+a deadline, a failing policy or corpus, or the caller. Sub-agents of a swarm run their episodes in the same way.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import contextvars
+import math
 import threading
-from collections.abc import AsyncGenerator, Coroutine, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Sequence
+from collections.abc import Set as AbstractSet
+from concurrent.futures import Executor, ThreadPoolExecutor
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, Protocol, Self, TypeVar
 
-from context_agent.errors import ConfigError, ContextAgentError
-from context_agent.harness.episode import Limits, Listener
-from context_agent.harness.episode_run import (
-    Deadline,
-    EpisodeExtension,
-    EpisodeFactory,
-    EpisodeRequest,
-    EpisodeRun,
-    EpisodeStarter,
-    Observer,
-)
-from context_agent.harness.policy import Policy
-from context_agent.harness.profile import Profile, default
+from context_agent.errors import ConfigError, ContextAgentError, CorpusError, PolicyError
+from context_agent.harness.episode import Episode, Limits, Listener, StopReason
+from context_agent.harness.policy import Actor, PartialRanker, Policy
+from context_agent.harness.profile import Profile, Renderer, default
 from context_agent.harness.profile import profile as named_profile
-from context_agent.harness.ranking import fuse
-from context_agent.harness.rendering import Renderer
-from context_agent.harness.trajectory import Event, Trajectory
+from context_agent.harness.tools.base import SubAgents
+from context_agent.harness.trajectory import Header, Trajectory
+from context_agent.harness.trajectory_file import TrajectoryWriter
 from context_agent.pruning.budget import Budget
-from context_agent.pruning.view import View
+from context_agent.pruning.view import Event, View
 from context_agent.retrieval.corpus import Corpus, Where
+from context_agent.retrieval.fusion import reciprocal_rank_fusion
 from context_agent.tokens import HarmonyCounter
 from context_agent.types import RankedDocument
 
 T = TypeVar("T")
 DEFAULT_K = 10
-"""Documents returned unless asked otherwise."""
+"""Documents returned by default."""
+
+Observer = Callable[[Header], Listener]
+"""Makes the listener of an episode that begins. The listener runs in the episode's own task, in its context."""
+
+
+class Deadline:
+    """When searches end with what they have, beside the limit of their agent. Counts from when it is made.
+
+    It may be shared by searches and be brought forward to now while they run, in the event loop that runs them.
+    """
+
+    def __init__(self, seconds: float | None = None) -> None:
+        """None: not before it is brought forward."""
+        self._clock = asyncio.get_running_loop().time
+        self._ends = math.inf if seconds is None else self._clock() + seconds
+        self._running: set[asyncio.Timeout] = set()
+
+    @property
+    def left(self) -> float:
+        """Seconds until then, never negative; infinite where there is no such moment."""
+        return max(0.0, self._ends - self._clock())
+
+    def expire(self) -> None:
+        """Ends what runs, now, and whatever begins later before its first turn."""
+        self._ends = min(self._ends, self._clock())
+        for timeout in self._running:
+            if not timeout.expired():
+                timeout.reschedule(self._ends)
+
+    @asynccontextmanager
+    async def within(self, limit: float | None) -> AsyncIterator[None]:
+        """Raises `TimeoutError` in its block at the deadline, or after `limit` seconds where that comes first."""
+        ends = min(self._ends, math.inf if limit is None else self._clock() + limit)
+        async with asyncio.timeout_at(ends if math.isfinite(ends) else None) as timeout:
+            self._running.add(timeout)
+            try:
+                yield
+            finally:
+                self._running.discard(timeout)
+
+
+@dataclass(frozen=True, slots=True)
+class EpisodeRun:
+    """An episode with who decides in it; `path` is where its trajectory is written, None where it is not.
+
+    `delegated` are the runs of its sub-agents, as far as they have begun.
+    """
+
+    episode: Episode
+    actor: Actor
+    path: Path | None = None
+    delegated: Sequence[EpisodeRun] = ()
+
+    async def drive(self, deadline: Deadline | None = None) -> ContextAgentError | None:
+        """Runs the episode to its end; gives back the error of a policy or corpus that failed on the way.
+
+        The episode's own limit on seconds holds beside the `deadline`.
+        """
+        episode = self.episode
+        try:
+            seconds = episode.limits.seconds
+            async with asyncio.timeout(seconds) if deadline is None else deadline.within(seconds):
+                view = episode.open()
+                while episode.stop_reason is None:
+                    view = await episode.step(await self.actor.act(view))
+        except TimeoutError:
+            episode.stop(StopReason.TIME)
+        except PolicyError as error:
+            episode.stop(StopReason.POLICY_ERROR, error=str(error))
+            return error
+        except CorpusError as error:
+            episode.stop(StopReason.CORPUS_ERROR, error=str(error))
+            return error
+        except BaseException:
+            episode.stop(StopReason.CANCELLED)
+            raise
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class EpisodeRequest:
+    """What differs from one episode of an agent to the next; see `Episode` for the fields."""
+
+    question: str
+    where: Where | None = None
+    seed: int = 0
+    question_id: str | None = None
+    id: str | None = None
+    parent: str | None = None
+    sub_agents: SubAgents | None = None
+    excluded_ids: AbstractSet[str] = frozenset()
+    listeners: Sequence[Listener] = ()
+
+
+class EpisodeStarter(Protocol):
+    """Begins the episodes of an agent."""
+
+    def begin(self, request: EpisodeRequest) -> EpisodeRun:
+        """An episode ready to be driven. Raises what its policy raises, and what `Episode` does."""
+
+
+class EpisodeExtension(Protocol):
+    """Changes how an agent's episodes begin, as a swarm does."""
+
+    def over(self, factory: EpisodeFactory) -> EpisodeStarter:
+        """What begins the episodes of an agent; `factory` makes those of the agent without the extension."""
+
+
+@dataclass(frozen=True, slots=True)
+class EpisodeFactory:
+    """What the episodes of an agent have in common. `trajectories` is a folder, None for none written."""
+
+    corpus: Corpus
+    policy: Policy
+    profile: Profile
+    budget: Budget
+    limits: Limits
+    renderer: Renderer
+    executor: Executor | None = None
+    trajectories: Path | None = None
+    observers: Sequence[Observer] = ()
+
+    def begin(self, request: EpisodeRequest) -> EpisodeRun:
+        """See `EpisodeStarter`."""
+        actor = self.policy.open(request.question, self.corpus, profile=self.profile, seed=request.seed)
+        listeners: list[Listener] = []
+        episode = Episode(
+            request.question,
+            self.corpus,
+            profile=self.profile,
+            budget=self.budget,
+            limits=self.limits,
+            renderer=self.renderer,
+            instructions=self.policy.instructions(self.profile),
+            where=request.where,
+            executor=self.executor,
+            listeners=listeners,
+            partial=actor.partial if isinstance(actor, PartialRanker) else None,
+            sub_agents=request.sub_agents,
+            excluded_ids=request.excluded_ids,
+            policy=self.policy.name,
+            seed=request.seed,
+            question_id=request.question_id,
+            id=request.id,
+            parent=request.parent,
+        )
+        path = None
+        if self.trajectories is not None:
+            path = self.trajectories / f"{episode.header.id}.jsonl"
+            listeners.append(TrajectoryWriter(path, episode.header))
+        listeners += [*(observe(episode.header) for observe in self.observers), *request.listeners]
+        return EpisodeRun(episode, actor, path)
 
 
 @dataclass(frozen=True, slots=True)
@@ -255,7 +406,7 @@ class SearchAgent:
 def _result(runs: Sequence[EpisodeRun], failures: Sequence[ContextAgentError | None], k: int) -> SearchResult:
     episodes = [run.episode for run in runs]
     every = [*runs, *(sub_run for run in runs for sub_run in run.delegated)]
-    rankings = [episode.documents for episode in episodes]
+    rankings = [episode.ranking.documents for episode in episodes]
     documents = rankings[0] if len(rankings) == 1 else fuse(rankings)
     failed = next((error for error in failures if error is not None), None)
     if failed is not None and not documents:
@@ -271,6 +422,26 @@ def _result(runs: Sequence[EpisodeRun], failures: Sequence[ContextAgentError | N
         error=None if failed is None else str(failed),
         id=episodes[0].header.question_id,
         searchers=tuple(run.episode.trajectory for run in every[len(runs) :]),
+    )
+
+
+def fuse(rankings: Sequence[Sequence[RankedDocument]]) -> tuple[RankedDocument, ...]:
+    """Several rankings fused by reciprocal rank, ties by id; a document has the passages of all rankings."""
+    merged: dict[str, RankedDocument] = {}
+    for document in (document for ranking in rankings for document in ranking):
+        first_ranked = merged.get(document.id)
+        merged[document.id] = document if first_ranked is None else _with_passages(first_ranked, document)
+    fused = reciprocal_rank_fusion([[document.id for document in ranking] for ranking in rankings])
+    return tuple(replace(merged[document_id], score=score) for document_id, score in fused)
+
+
+def _with_passages(first_ranked: RankedDocument, later_ranked: RankedDocument) -> RankedDocument:
+    chunk_ids = {chunk.id for chunk in first_ranked.chunks}
+    added = tuple(chunk for chunk in later_ranked.chunks if chunk.id not in chunk_ids)
+    return replace(
+        first_ranked,
+        chunks=first_ranked.chunks + added,
+        justification=first_ranked.justification or later_ranked.justification,
     )
 
 

@@ -17,20 +17,17 @@ from functools import cache
 from importlib.resources import files
 from itertools import chain, zip_longest
 
+from context_agent.agent import EpisodeFactory, EpisodeRequest, EpisodeRun, fuse
 from context_agent.errors import ConfigError, ContextAgentError
 from context_agent.harness.episode import StopReason
-from context_agent.harness.episode_run import EpisodeFactory, EpisodeRequest, EpisodeRun
 from context_agent.harness.policy import Actor, Policy
-from context_agent.harness.profile import Profile
-from context_agent.harness.ranking import fuse
-from context_agent.harness.rendering import one_line
+from context_agent.harness.profile import Profile, one_line
 from context_agent.harness.tools import SPAWN
 from context_agent.harness.tools.base import ToolOutput
-from context_agent.harness.trajectory import Event, SubAgentRecord, ToolResult
 from context_agent.policies.bridge import BridgePolicy
 from context_agent.policies.bridge.swarm import TURNS, BridgeLead, BridgeSearcher
 from context_agent.pruning.budget import RESERVES, Budget
-from context_agent.pruning.view import Block, Source, View
+from context_agent.pruning.view import Block, Event, Source, SubAgentRecord, ToolResult, View
 from context_agent.types import Action, Hit
 
 MAX_BREADTH = 64
@@ -259,7 +256,7 @@ class _SubAgent:
             id=episode.header.id,
             task=self.task,
             stop_reason=str(episode.stop_reason),
-            documents=len(episode.documents),
+            documents=len(episode.ranking.documents),
             steps=episode.trajectory.critical_steps,
             tokens=episode.spent,
             error=self.error,
@@ -267,7 +264,7 @@ class _SubAgent:
 
     def report(self) -> str:
         """What the policy is told of it."""
-        count = len(self.run.episode.documents) if self.run is not None else 0
+        count = len(self.run.episode.ranking.documents) if self.run is not None else 0
         documents = "nothing found" if not count else f"{count} document{'' if count == 1 else 's'}"
         if self.error is not None:
             reason = one_line(self.error)
@@ -398,7 +395,7 @@ def _hits(group: Sequence[_SubAgent], documents: int) -> tuple[Hit, ...]:
         for segment in episode.view.segments:
             if isinstance(segment, Block):
                 hit_of_chunk.setdefault(segment.id, segment.hit)
-    fused = fuse([episode.documents[:documents] for episode in episodes])
+    fused = fuse([episode.ranking.documents[:documents] for episode in episodes])
     layers = zip_longest(*([(document.score, chunk.id) for chunk in document.chunks] for document in fused))
     order = [item for layer in layers for item in layer if item is not None and item[1] in hit_of_chunk]
     return tuple(

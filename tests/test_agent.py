@@ -21,13 +21,13 @@ from context_agent import (
     SearchResult,
     View,
 )
+from context_agent.agent import Deadline
 from context_agent.errors import BudgetError, ConfigError, CorpusError, PolicyError
 from context_agent.harness.episode import Listener
-from context_agent.harness.episode_run import Deadline
 from context_agent.harness.profile import Profile
-from context_agent.harness.trajectory import ActionTaken, EpisodeEnded, Header, ToolResult
+from context_agent.harness.trajectory import Header
 from context_agent.harness.trajectory_file import read
-from context_agent.pruning.view import Block
+from context_agent.pruning.view import ActionTaken, Block, EpisodeEnded, ToolResult
 from context_agent.types import Hit
 from tests.actions import prune, rank, rank_all, search
 

@@ -11,9 +11,9 @@ import pytest
 from context_agent import Action, Budget, Document, Episode, MemoryCorpus, Profile, View
 from context_agent.errors import TrajectoryError
 from context_agent.harness.profile import context_1, default, profile, summary
-from context_agent.harness.trajectory import SCHEMA, EditApplied, ToolResult, Trajectory
+from context_agent.harness.trajectory import SCHEMA, Trajectory
 from context_agent.harness.trajectory_file import encode_header, read, write
-from context_agent.pruning.edits import Edit
+from context_agent.pruning.view import Edit, EditApplied, ToolResult
 from tests.actions import call, prune, restore, search, summarize
 
 

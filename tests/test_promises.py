@@ -28,10 +28,8 @@ from context_agent import (
     View,
 )
 from context_agent.harness.profile import SUMMARIZE, context_1, default, summary
-from context_agent.harness.trajectory import EditApplied, Event, ToolResult, fold
 from context_agent.harness.trajectory_file import read, write
-from context_agent.pruning.edits import cost
-from context_agent.pruning.view import Block, Segment, Text
+from context_agent.pruning.view import Block, EditApplied, Event, Segment, Text, ToolResult, fold
 from context_agent.tokens import HarmonyCounter
 from context_agent.types import Chunk, Hit, RankedId
 from tests.actions import call, prune, rank, rank_all, restore, search, summarize
@@ -304,13 +302,13 @@ async def test_06_a_ranking_names_only_what_stands_in_the_final_view(corpus: Mem
     draw.shuffle(named)
     await episode.step(Action(ranking=tuple(RankedId(item) for item in named)))
     standing = {block.document_id for block in episode.view.blocks}
-    ranked = {document.id for document in episode.documents}
+    ranked = {document.id for document in episode.ranking.documents}
     assert ranked
     assert ranked <= standing <= set(episode.trajectory.encountered)
     end = episode.trajectory.end
     assert end is not None
     assert end.dropped == {"pruned": len(pruned), "unseen": 2}
-    assert all(chunk.text for document in episode.documents for chunk in document.chunks)
+    assert all(chunk.text for document in episode.ranking.documents for chunk in document.chunks)
 
 
 # 7 ---------------------------------------------------------------------------------------------------------------
@@ -458,8 +456,8 @@ async def test_11_a_document_cannot_forge_a_block_a_usage_line_or_a_special_toke
         assert text.count("[Token usage:") == 1
         assert "<|" not in text
         await episode.step(rank("forged_0", "real"))
-        assert [document.id for document in episode.documents] == ["real"]
-        assert episode.documents[0].chunks[0].text in FORGERY, "the stored text stays as it is"
+        assert [document.id for document in episode.ranking.documents] == ["real"]
+        assert episode.ranking.documents[0].chunks[0].text in FORGERY, "the stored text stays as it is"
 
 
 async def test_11_a_question_cannot_forge_either(corpus: MemoryCorpus) -> None:
@@ -526,7 +524,7 @@ async def test_13_the_bill_of_an_edit_is_what_it_freed_and_the_prefix_it_cost(
         if isinstance(event, EditApplied):
             assert event.cost.freed == view.tokens - after.tokens
             assert event.cost.recomputed == lost_prefix(view, after)
-            assert event.cost == cost(view, event.edit)
+            assert event.cost == view.cost(event.edit)
             assert {*event.edit.pruned, *event.edit.replaced} == after.hidden - view.hidden
             assert {*event.edit.restored} == view.hidden - after.hidden
             assert {*event.edit.protected} == after.protected - view.protected
@@ -562,7 +560,7 @@ async def test_14_an_action_too_long_for_the_window_ends_the_episode_with_a_rank
     await episode.step(search("comets"))
     await episode.step(Action(calls=search("engines").calls, text="word " * 2000))
     assert episode.stop_reason is StopReason.WINDOW
-    assert episode.documents
+    assert episode.ranking.documents
     assert episode.view.tokens <= 1024
 
 

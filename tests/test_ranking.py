@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from context_agent.harness.ranking import Ranking, fallback_ranking, fuse, resolve
+from context_agent.agent import fuse
+from context_agent.harness.episode import Ranking, fallback_ranking, resolve
 from context_agent.pruning.budget import Budget
 from context_agent.pruning.view import Block, Source, View
 from context_agent.types import Chunk, Hit, RankedDocument, RankedId

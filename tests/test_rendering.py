@@ -6,10 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from context_agent._support.markers import escape_markers
-from context_agent.harness.profile import context_1, default
-from context_agent.harness.rendering import Renderer, parse_ranking, ranking_text
-from context_agent.tokens import CharCounter, HarmonyCounter
+from context_agent.harness.profile import Renderer, context_1, default, parse_ranking, ranking_text
+from context_agent.tokens import CharCounter, HarmonyCounter, escape_markers
 from context_agent.types import Chunk, RankedId
 
 

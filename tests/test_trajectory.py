@@ -10,8 +10,9 @@ import pytest
 
 from context_agent import MemoryCorpus, ScriptedPolicy, SearchAgent, Trajectory
 from context_agent.errors import TrajectoryError
-from context_agent.harness.trajectory import SCHEMA, WITHOUT_SUMMARIES, TurnClosed
+from context_agent.harness.trajectory import SCHEMA, WITHOUT_SUMMARIES
 from context_agent.harness.trajectory_file import read, write
+from context_agent.pruning.view import TurnClosed
 from tests.actions import rank_all, search
 
 

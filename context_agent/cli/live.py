@@ -18,17 +18,20 @@ from rich.text import Text
 from context_agent.agent import Progress
 from context_agent.cli.console import printable
 from context_agent.harness.tools import SPAWN
-from context_agent.harness.trajectory import (
+from context_agent.pruning.budget import Tier
+from context_agent.pruning.view import (
     ActionTaken,
+    Block,
+    Editable,
     EditApplied,
     EpisodeEnded,
     Event,
     SubAgentRecord,
+    Summary,
     ToolResult,
     TurnClosed,
+    View,
 )
-from context_agent.pruning.budget import Tier
-from context_agent.pruning.view import Block, Editable, Summary, View
 
 CELLS = 24
 """Width of the gauge that shows how full the context is."""

@@ -16,8 +16,7 @@ from context_agent.errors import CorpusNotFoundError
 from context_agent.harness.profile import NAMES as PROFILES
 
 if TYPE_CHECKING:
-    from context_agent.agent import SearchAgent
-    from context_agent.harness.episode_run import Observer
+    from context_agent.agent import Observer, SearchAgent
     from context_agent.retrieval.chroma.corpus import ChromaCorpus
     from context_agent.retrieval.corpus import Corpus
 

@@ -20,17 +20,19 @@ from context_agent.harness.episode import Episode, Limits, StopReason
 from context_agent.harness.profile import Profile
 from context_agent.harness.profile import profile as named_profile
 from context_agent.harness.tools import EDITS
-from context_agent.harness.trajectory import (
+from context_agent.harness.trajectory import Trajectory
+from context_agent.pruning.view import (
     ActionTaken,
+    Block,
     EditApplied,
     EpisodeEnded,
     Event,
     PromptShown,
+    Role,
+    Text,
     ToolResult,
-    Trajectory,
     TurnClosed,
 )
-from context_agent.pruning.view import Block, Role, Text
 from context_agent.retrieval.corpus import Corpus
 from context_agent.tokens import TokenCounter, counter_named
 

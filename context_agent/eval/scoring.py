@@ -34,17 +34,18 @@ from context_agent.eval.gold import Gold, gold_of, holds, judgeable
 from context_agent.eval.metrics import BETAS, DEPTHS, MetricKind, metric_table
 from context_agent.eval.records import TurnState
 from context_agent.harness.episode import StopReason
-from context_agent.harness.trajectory import (
+from context_agent.harness.trajectory import Trajectory
+from context_agent.pruning.view import (
     ActionTaken,
+    Block,
     EditApplied,
     EpisodeEnded,
     Event,
     PromptShown,
     ToolResult,
-    Trajectory,
     TurnClosed,
+    View,
 )
-from context_agent.pruning.view import Block, View
 from context_agent.types import RankedDocument
 
 MILLION = 1_000_000

@@ -24,13 +24,12 @@ from context_agent.eval.records import cell_folder
 from context_agent.harness.episode import Limits
 from context_agent.harness.policy import Policy
 from context_agent.harness.profile import profile
-from context_agent.harness.ranking import RRF_K
 from context_agent.policies.bridge import BridgePolicy
 from context_agent.policies.bridge.text import question_entities
 from context_agent.policies.controlled import ControlledPolicy, SummarizingPolicy
 from context_agent.pruning.strategies import strategy
 from context_agent.retrieval.corpus import CANDIDATES, Corpus
-from context_agent.retrieval.fusion import DENSE, SPARSE, Calibration, Retriever, gather, reciprocal_rank_fusion
+from context_agent.retrieval.fusion import DENSE, RRF_K, SPARSE, Calibration, Retriever, gather, reciprocal_rank_fusion
 from context_agent.swarm import MAX_BREADTH, Swarm
 from context_agent.types import Chunk, RankedChunk, RankedDocument
 

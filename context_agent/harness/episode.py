@@ -16,40 +16,38 @@ from __future__ import annotations
 import time
 import uuid
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from collections.abc import Set as AbstractSet
 from concurrent.futures import Executor
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from enum import StrEnum
 
-from context_agent._support.markers import escape_markers
 from context_agent.errors import BudgetError, ConfigError, EpisodeError
 from context_agent.harness.policy import Instructions
-from context_agent.harness.profile import Profile, default
-from context_agent.harness.ranking import Ranking, fallback_ranking, resolve
-from context_agent.harness.rendering import Renderer, action_text, parse_ranking
-from context_agent.harness.tool_executor import SubAgents, ToolExecutor
-from context_agent.harness.tools import bounded, flatten
-from context_agent.harness.trajectory import (
+from context_agent.harness.profile import Profile, Renderer, action_text, default, parse_ranking
+from context_agent.harness.tools.base import ReadContext, SubAgents, ToolExecutor
+from context_agent.harness.trajectory import Header, Trajectory
+from context_agent.pruning.budget import Budget
+from context_agent.pruning.view import (
     ActionTaken,
+    Block,
     EditApplied,
     EpisodeEnded,
     Event,
-    Header,
     PromptShown,
+    Role,
+    Text,
     ToolResult,
-    Trajectory,
     TurnClosed,
+    View,
     digest,
     fold,
 )
-from context_agent.pruning import edits
-from context_agent.pruning.budget import Budget, Tier
-from context_agent.pruning.view import Role, Text, View
 from context_agent.retrieval.corpus import Corpus, Where, check_where
-from context_agent.tokens import HarmonyCounter, TokenCounter
-from context_agent.types import Action, RankedDocument, RankedId
+from context_agent.retrieval.fusion import RRF_K
+from context_agent.tokens import HarmonyCounter, TokenCounter, escape_markers
+from context_agent.types import Action, RankedChunk, RankedDocument, RankedId
 from context_agent.version import __version__
 
 LEAST_OUTPUT = 8
@@ -94,6 +92,14 @@ class Limits:
             value = getattr(self, name)
             if value is not None and value <= 0:
                 raise ConfigError(f"limit {name} must be positive; got {value}")
+
+
+@dataclass(frozen=True, slots=True)
+class Ranking:
+    """Documents best first, and why other ids were dropped: `pruned`, `summary` or `unseen`, one reason for each id."""
+
+    documents: tuple[RankedDocument, ...] = ()
+    dropped: tuple[str, ...] = ()
 
 
 Partial = Callable[[View], tuple[RankedId, ...]]
@@ -146,22 +152,25 @@ class Episode:
         self.stop_reason: StopReason | None = None
         self.ranking = Ranking()
         self._executor = ToolExecutor(
-            corpus,
-            profile=self.profile,
-            renderer=self.renderer,
-            budget=self.budget,
-            question=question,
-            where=where,
-            executor=executor,
-            sub_agents=sub_agents,
-            excluded_ids=excluded_ids,
+            ReadContext(
+                corpus,
+                self.profile,
+                self.renderer,
+                self.budget,
+                question,
+                where,
+                excluded_ids,
+                sub_agents=sub_agents,
+            ),
+            executor,
         )
         self._listeners = listeners
         self._partial = partial
         self._events: list[Event] = []
         self._started = time.perf_counter()
         self._acted_at = self._started
-        self._spent = 0
+        self.spent = 0
+        """Tokens ever placed in the context, those of its sub-agents not counted."""
         self._delegated = 0
         self._mistakes = 0
         self._advised = False
@@ -188,7 +197,7 @@ class Episode:
         """Records the prompt and returns the first view. `step` does it where the caller has not."""
         if not self._events:
             self._record(PromptShown(self._opening))
-            self._spent += self.view.tokens
+            self.spent += self.view.tokens
             self._acted_at = time.perf_counter()
         return self.view
 
@@ -203,27 +212,17 @@ class Episode:
         return Trajectory(self.header, tuple(self._events))
 
     @property
-    def documents(self) -> tuple[RankedDocument, ...]:
-        """The ranking of an episode that is done, best first."""
-        return self.ranking.documents
-
-    @property
-    def spent(self) -> int:
-        """Tokens ever placed in the context, those of its sub-agents not counted."""
-        return self._spent
-
-    @property
     def tokens_left(self) -> int | None:
         """Tokens that the limit still allows, its sub-agents' counted; None where there is no limit."""
         limit = self.limits.tokens
-        return None if limit is None else max(0, limit - self._spent - self._delegated)
+        return None if limit is None else max(0, limit - self.spent - self._delegated)
 
     async def step(self, action: Action) -> View:
         """Runs one action and returns the next view (the last one when the episode is then `done`).
 
         Raises `EpisodeError` when the episode has ended, and what the corpus raises.
         """
-        if self.done:
+        if self.stop_reason is not None:
             raise EpisodeError(f"the episode has ended ({self.stop_reason}); open a new one")
         self.open()
         if not self._place(action):
@@ -238,7 +237,7 @@ class Episode:
 
     def stop(self, reason: StopReason, *, error: str | None = None) -> None:
         """Ends the episode with the policy's partial ranking where it has one, else the best the view can defend."""
-        if self.done:
+        if self.stop_reason is not None:
             return
         self.open()
         policy_ranking = self._partial(self.view) if self._partial is not None else ()
@@ -272,26 +271,25 @@ class Episode:
         tokens = action.tokens if action.tokens is not None else self.renderer.counter.count(text)
         fits = tokens <= self.view.max_output
         seconds = time.perf_counter() - self._acted_at
-        self._spent += tokens
+        self.spent += tokens
         self._record(ActionTaken(self.view.turn, action, text, tokens, fits, seconds))
         return fits
 
     async def _turn(self, action: Action) -> None:
-        calls = self._executor.check(bounded(flatten(action.calls, self.profile.tools)), self.limits.calls)
+        calls = self._executor.check(action.calls, self.limits.calls)
         edit, replies = self._executor.edit(self.view, calls)
         if edit:
-            self._record(EditApplied(self.view.turn, edit, edits.cost(self.view, edit)))
+            self._record(EditApplied(self.view.turn, edit, self.view.cost(edit)))
         # Past the hard cutoff a search runs and is refused, and sub-agents get no tokens.
-        tokens_left = 0 if self.view.tier is Tier.HARD else self.tokens_left
-        outputs = await self._executor.run(calls, tokens_left=tokens_left)
+        tokens_left = 0 if self.view.tokens >= self.budget.hard else self.tokens_left
+        answers = replies | await self._executor.run(calls, tokens_left=tokens_left)
         for call in calls:
-            answer = replies.get(call.index) or outputs.get(call.index)
-            self._record(self._executor.result(self.view, call, answer))
+            self._record(self._executor.result(self.view, call, answers[call.index]))
         self._close_turn()
 
     def _close_turn(self) -> None:
         used = self.view.tokens
-        past = self.view.tier is not Tier.OPEN
+        past = used >= self.budget.soft
         advice = self.profile.soft_advice if past and not self._advised else ""
         self._advised = past
         text = self.profile.usage.format(used=used, window=self.budget.window) + advice + "\n"
@@ -310,8 +308,8 @@ class Episode:
             self.stop(StopReason.WINDOW)
 
     def _finish(self, action: Action) -> None:
-        named_ids = action.ranking if action.ranking is not None else parse_ranking(action.text)
-        ranking = resolve(named_ids, self.view, self.profile.max_ranking)
+        ranked_ids = action.ranking if action.ranking is not None else parse_ranking(action.text)
+        ranking = resolve(ranked_ids, self.view, self.profile.max_ranking)
         if ranking.documents or action.ranking == ():
             self._end(StopReason.FINISHED, ranking)
         else:
@@ -325,7 +323,7 @@ class Episode:
                 stop_reason=reason.value,
                 documents=ranking.documents,
                 turns=self.view.turn,
-                tokens=self._spent,
+                tokens=self.spent,
                 digest=digest(self.view),
                 dropped=dict(Counter(ranking.dropped)),
                 mistakes=self._mistakes,
@@ -339,12 +337,81 @@ class Episode:
         self._events.append(event)
         match event:
             case ToolResult():
-                self._spent += sum(segment.tokens for segment in event.segments)
+                self.spent += sum(segment.tokens for segment in event.segments)
                 self._delegated += sum(sub_agent.tokens for sub_agent in event.delegated)
                 self._mistakes += event.mistake is not None
             case EditApplied():
-                self._spent += sum(summary.tokens for summary in event.edit.summaries)
+                self.spent += sum(summary.tokens for summary in event.edit.summaries)
             case TurnClosed():
-                self._spent += event.segment.tokens
+                self.spent += event.segment.tokens
         for listen in self._listeners:
             listen(event, self.view)
+
+
+def resolve(ranked_ids: Iterable[RankedId], view: View, limit: int) -> Ranking:
+    """The documents of a policy's ranking, in its order; later mentions of a document only add passages.
+
+    A ranking may cite documents in the final view, with a block of theirs or through a summary that stands for one, by
+    document id or by chunk id. An id that was pruned, or never seen, is dropped; so is the id of a summary, which is no
+    document's.
+    """
+    blocks_by_document = _citable(view)
+    owner = {block.hit.chunk.id: document for document, blocks in blocks_by_document.items() for block in blocks}
+    order: dict[str, tuple[RankedId, list[str]]] = {}
+    dropped = []
+    for item in ranked_ids:
+        document = item.id if item.id in blocks_by_document else owner.get(item.id)
+        if document is None:
+            dropped.append(_dropped_because(item.id, view))
+        else:
+            order.setdefault(document, (item, []))[1].append(item.id)
+    documents = tuple(
+        _document(blocks_by_document[document], item, ids, rank)
+        for rank, (document, (item, ids)) in enumerate(list(order.items())[:limit], start=1)
+    )
+    return Ranking(documents, tuple(dropped))
+
+
+def fallback_ranking(view: View, failed: Ranking, limit: int) -> Ranking:
+    """The best ranking a view defends without its policy: each document by the summed reciprocal ranks of its hits."""
+    blocks_by_document = _citable(view)
+    scores = {
+        document: sum(1.0 / (RRF_K + block.hit.rank) for block in blocks)
+        for document, blocks in blocks_by_document.items()
+    }
+    best = sorted(scores, key=lambda document: (-scores[document], document))[:limit]
+    ranked = [
+        _document(blocks_by_document[d], RankedId(d, scores[d]), [], rank) for rank, d in enumerate(best, start=1)
+    ]
+    return Ranking(tuple(ranked), failed.dropped)
+
+
+def _citable(view: View) -> dict[str, list[Block]]:
+    """The blocks that a ranking may cite, by document."""
+    blocks_by_document: dict[str, list[Block]] = {}
+    for block in view.citable_blocks:
+        blocks_by_document.setdefault(block.hit.chunk.document_id, []).append(block)
+    return blocks_by_document
+
+
+def _dropped_because(ranked_id: str, view: View) -> str:
+    if any(summary.id == ranked_id for summary in view.summaries):
+        return "summary"
+    return "pruned" if any(ranked_id in (block.id, block.document_id) for block in view.pruned) else "unseen"
+
+
+def _document(blocks: list[Block], item: RankedId, cited_ids: list[str], rank: int) -> RankedDocument:
+    """A document of the ranking; cited passages come first, in that order, then the others by score."""
+    position = {chunk_id: index for index, chunk_id in enumerate(cited_ids)}
+    ordered = sorted(
+        blocks, key=lambda b: (position.get(b.hit.chunk.id, len(cited_ids)), -b.hit.score, b.hit.chunk.index)
+    )
+    first = ordered[0].hit.chunk
+    return RankedDocument(
+        id=first.document_id,
+        title=first.title,
+        score=item.score if item.score is not None else 1.0 / rank,
+        chunks=tuple(RankedChunk(b.hit.chunk.id, b.hit.chunk.text, b.hit.score) for b in ordered),
+        justification=item.justification,
+        metadata=first.metadata,
+    )

@@ -1,25 +1,46 @@
-"""Harness profiles: the wire format of an episode as data.
+"""The wire format of an episode: profiles as data, and how chunks, actions and rankings are written and read.
 
-`CONTEXT_1` speaks the published format (the report, and for what the report leaves open the published baseline), so
-that the published weights run in the harness they know. `DEFAULT` improves on it: titles in the headers, pruned
-chunks can be restored, a search can ask for fewer results, and results say what was left out. `SUMMARY` is the
+The profile `context-1` speaks the published format (the report, and for what the report leaves open the published
+baseline), so that the published weights run in the harness they know. `default` improves on it: titles in the headers,
+pruned chunks can be restored, a search can ask for fewer results, and results say what was left out. `summary` is the
 default with `summarize_context`, which any profile can be given.
+
+A document's text is data. Markers in it that would read as the harness's own words, or as a model's control tokens, are
+escaped where a chunk is rendered, never in the stored text. A summary's text, which a model wrote, is escaped as well.
 """
 
 from __future__ import annotations
 
+import json
+import re
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass, fields, replace
 from functools import cache
 from importlib.resources import files
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 from context_agent.errors import ConfigError
+from context_agent.tokens import TokenCounter, escape_markers
+from context_agent.types import Action, Chunk, RankedId
 
 SUMMARIZE = "summarize_context"
 """The tool that replaces chunks by a summary; off where a profile does not have it."""
 SUMMARY_HEADER = "# SUMMARY ID: {id} ({tokens} tokens), stands for {ids}\n"
 NAMES = ("default", "context-1", "summary")
+LONGEST_RANKING = 1_000_000
+"""Characters of a final message that are read."""
+MOST_RANKED = 1_000
+"""Entries of a ranking that are read."""
+_LEAST_BODY = 16
+_CACHED = 20_000
+_LINE_BREAKS = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]+")
+_RANKED = re.compile(
+    r"<document\s+id\s*=\s*[\"']?(?P<id>[^>\"']{1,400}?)[\"']?\s*>(?P<body>.*?)(?=</document>|<document\s+id|\Z)",
+    re.I | re.S,
+)
+_JUSTIFICATION = re.compile(r"<justification>(.*?)(?:</justification>|\Z)", re.I | re.S)
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,3 +156,128 @@ def summary() -> Profile:
 
 def _prompt(name: str) -> str:
     return (files("context_agent.harness") / "prompts" / name).read_text(encoding="utf-8")
+
+
+@dataclass(frozen=True, slots=True)
+class Rendered:
+    """A chunk ready to be shown; `tokens` counts header, body and the newline behind it."""
+
+    header: str
+    body: str
+    tokens: int
+    whole: bool = True
+
+
+class Renderer:
+    """Renders chunks for one profile and counter, each chunk once."""
+
+    def __init__(self, profile: Profile, counter: TokenCounter) -> None:
+        self.profile = profile
+        self.counter = counter
+        self._cache: dict[str, Rendered] = {}
+
+    def fitting(self, chunks: Iterable[Chunk], room: int) -> list[Rendered]:
+        """The first chunks that fit into `room` tokens together.
+
+        A first chunk that does not fit whole is cut, so that a small window still shows something.
+        """
+        fitting: list[Rendered] = []
+        for chunk in chunks:
+            rendered = self.chunk(chunk) if fitting else self.fit(chunk, room)
+            if rendered is None or rendered.tokens > room:
+                break
+            room -= rendered.tokens
+            fitting.append(rendered)
+        return fitting
+
+    def chunk(self, chunk: Chunk) -> Rendered:
+        """The whole chunk with its header. A chunk's own count is used if the same vocabulary counted it."""
+        if (cached := self._cache.get(chunk.id)) is not None:
+            return cached
+        body = escape_markers(chunk.text)
+        counted = chunk.tokens if body == chunk.text and self.counter.name == "o200k_harmony" else 0
+        tokens = counted or self.counter.count(body)
+        header = self.profile.header.format(id=one_line(chunk.id), tokens=tokens)
+        if self.profile.title and chunk.title and (title := one_line(chunk.title)):
+            header += self.profile.title.format(title=title)
+        rendered = Rendered(header, body, self.counter.count(header) + tokens + 1)
+        if len(self._cache) >= _CACHED:
+            self._cache.clear()
+        self._cache[chunk.id] = rendered
+        return rendered
+
+    def fit(self, chunk: Chunk, room: int) -> Rendered | None:
+        """The start of the chunk cut to at most `room` tokens, or None if not even a few words would fit."""
+        uncut = self.chunk(chunk)
+        if uncut.tokens <= room:
+            return uncut
+        count = self.counter.count
+        header_tokens = count(uncut.header)
+        body_tokens = uncut.tokens - header_tokens - 1
+        mark = self.profile.cut.format(shown=body_tokens, tokens=body_tokens)
+        left = room - header_tokens - count("\n" + mark) - 2
+        while left >= _LEAST_BODY:
+            part = _start(uncut.body, left / body_tokens)
+            part_tokens = count(part)
+            if part and part_tokens <= left:
+                body = f"{part}\n{self.profile.cut.format(shown=part_tokens, tokens=body_tokens)}"
+                tokens = header_tokens + count(body) + 1
+                if tokens <= room:
+                    return Rendered(uncut.header, body, tokens, whole=False)
+            left = left * 4 // 5
+        return None
+
+    def summary(self, name: str, ids: Iterable[str], text: str) -> Rendered:
+        """A summary with its header, which names the chunks that it stands for."""
+        body = escape_markers(text.strip())
+        tokens = self.counter.count(body)
+        template = self.profile.summary or SUMMARY_HEADER
+        header = template.format(id=name, tokens=tokens, ids=", ".join(map(one_line, ids)))
+        return Rendered(header, body, self.counter.count(header) + tokens + 1)
+
+
+def one_line(text: str) -> str:
+    """The text on one line, without control characters and with its markers escaped: fit for a header."""
+    return escape_markers(_LINE_BREAKS.sub(" ", text)).strip()
+
+
+def _start(text: str, share: float) -> str:
+    """The first `share` of the text, ended at a word boundary if there is one near."""
+    part = text[: int(len(text) * share)]
+    space = part.rfind(" ")
+    return part[:space] if space > len(part) * 0.8 else part
+
+
+def action_text(action: Action) -> str:
+    """An action as one string: its reasoning and text, then a line for each call, or the ranking it ends with."""
+    lines = [text for text in (action.reasoning, action.text) if text]
+    for call in action.calls:
+        arguments = call.arguments if isinstance(call.arguments, str) else compact(call.arguments)
+        lines.append(f"{call.name} {arguments}")
+    if action.ranking is not None and not action.text:
+        lines.append(ranking_text(action.ranking))
+    return "\n".join(lines) + "\n"
+
+
+def compact(value: object) -> str:
+    """Deterministic JSON without spaces, keys in insertion order."""
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"), default=str)
+
+
+def ranking_text(ranking: Iterable[RankedId]) -> str:
+    """A ranking in the published final format, best first."""
+    return "\n".join(
+        f"<Document id={item.id}><Justification>{item.justification}</Justification></Document>" for item in ranking
+    )
+
+
+def parse_ranking(text: str) -> tuple[RankedId, ...]:
+    """The ranking that a final message names, in its order; empty if it names none. Tolerates unclosed tags.
+
+    Reads the first 1,000 entries of the first million characters.
+    """
+    ranking = []
+    for match in islice(_RANKED.finditer(text, 0, LONGEST_RANKING), MOST_RANKED):
+        reason = _JUSTIFICATION.search(match["body"])
+        ranking.append(RankedId(match["id"].strip(), justification=reason[1].strip() if reason else ""))
+    return tuple(ranking)

@@ -1,21 +1,28 @@
 """The append-only record of an episode: a header, events in the order they happened, and replay.
 
-The last event is an `EpisodeEnded`. `fold` turns an event into the next view, in the live episode and in replay, so
-every view of a trajectory can be reproduced byte for byte.
+The last event is an `EpisodeEnded`. Replay folds the events as the live episode did, so every view of a trajectory can
+be reproduced byte for byte.
 """
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from context_agent.errors import TrajectoryError
-from context_agent.pruning import edits
 from context_agent.pruning.budget import Budget
-from context_agent.pruning.view import Block, Role, Text, View
-from context_agent.types import Action, RankedDocument
+from context_agent.pruning.view import (
+    ActionTaken,
+    Block,
+    EpisodeEnded,
+    Event,
+    ToolResult,
+    TurnClosed,
+    View,
+    digest,
+    fold,
+)
 
 SCHEMA = 2
 """Version of the file format; a reader refuses a newer one."""
@@ -44,94 +51,6 @@ class Header:
     """The metadata filter that every call was under."""
     parent: str | None = None
     """Of a sub-agent's episode: the id of the one that started it."""
-
-
-@dataclass(frozen=True, slots=True)
-class SubAgentRecord:
-    """A sub-agent as the episode that started it knows it. `id` is its trajectory's, empty where none was begun.
-
-    `documents` is how many it ranked, `steps` how many actions it took, `tokens` what was placed in its own context.
-    """
-
-    id: str
-    task: str
-    stop_reason: str
-    documents: int = 0
-    steps: int = 0
-    tokens: int = 0
-    error: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class PromptShown:
-    """The first view: instructions and question."""
-
-    segments: tuple[Text, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class ActionTaken:
-    """What the policy answered. `shown` is False where the action was too long for the view and ended the episode."""
-
-    turn: int
-    action: Action
-    text: str
-    tokens: int
-    shown: bool = True
-    seconds: float = 0.0
-
-
-@dataclass(frozen=True, slots=True)
-class EditApplied:
-    """The net edit of a turn, with the summaries that it added, and its bill, in tokens."""
-
-    turn: int
-    edit: edits.Edit
-    cost: edits.EditCost
-
-
-@dataclass(frozen=True, slots=True)
-class ToolResult:
-    """The result of one call. `mistake` names what the policy did wrong, None for a good call.
-
-    `delegated` are the sub-agents that the call started, in the order of their tasks.
-    """
-
-    turn: int
-    call: int
-    name: str
-    arguments: dict[str, Any]
-    segments: tuple[Text | Block, ...]
-    mistake: str | None = None
-    seconds: float = 0.0
-    delegated: tuple[SubAgentRecord, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class TurnClosed:
-    """The usage line that closes a turn; `total` is the size of the view in tokens, the line included."""
-
-    turn: int
-    segment: Text
-    total: int
-
-
-@dataclass(frozen=True, slots=True)
-class EpisodeEnded:
-    """How it ended. `digest` is the SHA-256 of the final view; `dropped` counts ids the ranking could not stand on."""
-
-    stop_reason: str
-    documents: tuple[RankedDocument, ...]
-    turns: int
-    tokens: int
-    digest: str
-    dropped: dict[str, int] = field(default_factory=dict)
-    mistakes: int = 0
-    error: str | None = None
-    seconds: float = 0.0
-
-
-Event = PromptShown | ActionTaken | EditApplied | ToolResult | TurnClosed | EpisodeEnded
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,28 +142,6 @@ def critical_steps(stages: Iterable[tuple[int, Sequence[int]]]) -> int:
     stage without others; n rollouts in parallel are one stage without a main agent.
     """
     return sum(main + max(parallel, default=0) for main, parallel in stages)
-
-
-def fold(view: View, event: Event) -> View:
-    """The view after an event."""
-    match event:
-        case PromptShown(segments=segments):
-            return view.append(segments)
-        case ActionTaken(shown=True):
-            text = Text(Role.ACTION, event.text, event.tokens, event.turn, action=event.action)
-            return view.append([text])
-        case EditApplied(edit=edit):
-            return edits.apply(view, edit)
-        case ToolResult(segments=segments):
-            return view.append(segments)
-        case TurnClosed(segment=segment):
-            return view.append([segment]).next_turn()
-    return view
-
-
-def digest(view: View) -> str:
-    """SHA-256 of the view's text, in hexadecimal."""
-    return hashlib.sha256(view.text().encode("utf-8", "surrogatepass")).hexdigest()
 
 
 def _checked(view: View, event: Event) -> View:

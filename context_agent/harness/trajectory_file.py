@@ -14,23 +14,26 @@ from typing import Any
 from context_agent._support.files import open_private, private_folder
 from context_agent.errors import TrajectoryError
 from context_agent.harness.profile import SUMMARIZE
-from context_agent.harness.trajectory import (
-    SCHEMA,
-    WITHOUT_SUMMARIES,
+from context_agent.harness.trajectory import SCHEMA, WITHOUT_SUMMARIES, Header, Trajectory
+from context_agent.pruning.budget import Budget
+from context_agent.pruning.view import (
     ActionTaken,
+    Block,
+    Edit,
     EditApplied,
+    EditCost,
     EpisodeEnded,
     Event,
-    Header,
     PromptShown,
+    Role,
+    Source,
     SubAgentRecord,
+    Summary,
+    Text,
     ToolResult,
-    Trajectory,
     TurnClosed,
+    View,
 )
-from context_agent.pruning.budget import Budget
-from context_agent.pruning.edits import Edit, EditCost
-from context_agent.pruning.view import Block, Role, Source, Summary, Text, View
 from context_agent.types import Action, Chunk, Hit, RankedChunk, RankedDocument, RankedId, ToolCall
 
 _MALFORMED = (AttributeError, KeyError, RecursionError, TypeError, ValueError)

@@ -19,12 +19,12 @@ from typing import Any, Literal, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from context_agent._support.markers import escape_markers
 from context_agent.agent import SearchAgent
 from context_agent.errors import BudgetError, ConfigError
-from context_agent.harness.rendering import one_line
+from context_agent.harness.profile import one_line
 from context_agent.integrations.passages import Face, Passage
 from context_agent.retrieval.corpus import Where
+from context_agent.tokens import escape_markers
 
 Provider = Literal["openai", "openai-responses", "anthropic", "gemini"]
 NAME = "search_documents"

@@ -29,18 +29,20 @@ from context_agent._support.extras import extra
 from context_agent.errors import ConfigError
 from context_agent.harness.episode import Listener, StopReason
 from context_agent.harness.tools import EDITS
-from context_agent.harness.trajectory import (
+from context_agent.harness.trajectory import Header
+from context_agent.policies.tokens.prompt import KEY as SAMPLED
+from context_agent.pruning.view import (
     ActionTaken,
+    Block,
     EditApplied,
     EpisodeEnded,
     Event,
-    Header,
     PromptShown,
+    Role,
     ToolResult,
     TurnClosed,
+    View,
 )
-from context_agent.policies.tokens.prompt import KEY as SAMPLED
-from context_agent.pruning.view import Block, Role, View
 from context_agent.types import Action, ToolCall
 from context_agent.version import __version__
 

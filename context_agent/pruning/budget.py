@@ -66,14 +66,3 @@ class Budget:
         if tokens >= self.hard:
             return Tier.HARD
         return Tier.SOFT if tokens >= self.soft else Tier.OPEN
-
-    def call_room(self, tokens: int, calls: int = 1) -> int:
-        """Tokens one more call may emit into a view of that size: at most `per_call`, never past the hard cutoff.
-
-        A call that stands for several, `calls`, may emit as much as they together.
-        """
-        return max(0, min(self.per_call * calls, self.hard - tokens))
-
-    def result_room(self, tokens: int) -> int:
-        """Tokens that what is said in answer to a call may take behind a view of that size; the usage line follows."""
-        return self.window - tokens - self.reserve * 3 // 4

@@ -1,13 +1,23 @@
-"""What a policy sees: the record of an episode minus the blocks that edits removed. Values only, no I/O."""
+"""The editable context: segments, the view of them that a policy sees, edits, and the events that make up a record.
+
+A view is the record of an episode minus the blocks that edits removed. `fold` is the one function that turns an event
+into the next view, in the live episode and in replay. Values and pure functions only, no I/O.
+
+Nothing is ever deleted from the record. An edit changes what it names and nothing else: where a block comes back that a
+summary stands for, the summary stays beside it until it is pruned; where a summary is pruned, what it stands for stays
+hidden. An edit breaks a server's cached prefix from the first edited block on, so every edit has a cost.
+"""
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from typing import Any
 
 from context_agent.pruning.budget import Budget, Tier
-from context_agent.types import Action, Hit
+from context_agent.types import Action, Hit, RankedDocument
 
 
 class Role(StrEnum):
@@ -101,6 +111,44 @@ class Summary:
 Editable = Block | Summary
 """What an edit can hide and bring back."""
 Segment = Text | Block | Summary
+
+
+@dataclass(frozen=True, slots=True)
+class Edit:
+    """The net edit of one turn; all keys ascend.
+
+    `pruned` are the keys that prunes hid, `restored` those that came back, `replaced` those that the `summaries`,
+    which the edit adds, replaced. `protected` are those that no summary may replace from now on.
+    """
+
+    pruned: tuple[int, ...] = ()
+    restored: tuple[int, ...] = ()
+    replaced: tuple[int, ...] = ()
+    protected: tuple[int, ...] = ()
+    summaries: tuple[Summary, ...] = ()
+
+    def __bool__(self) -> bool:
+        return bool(self.pruned or self.restored or self.replaced or self.protected or self.summaries)
+
+
+@dataclass(frozen=True, slots=True)
+class EditCost:
+    """`freed`: tokens that left the view, less those of new summaries (negative when more came back).
+
+    `recomputed`: tokens from the first change on that are in the view now and that no cached prefix holds.
+    """
+
+    freed: int = 0
+    recomputed: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """How the ids of an edit call resolve: what to change, by key, the ids that need no change, the unknown ids."""
+
+    blocks: tuple[Editable, ...]
+    unchanged: tuple[str, ...] = ()
+    unknown: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,21 +249,21 @@ class View:
         """Tokens that the next action may have: view + output + reserve <= window."""
         return max(0, self.budget.window - self.tokens - self.budget.reserve)
 
+    @property
+    def result_room(self) -> int:
+        """Tokens that a message may take as the answer to a call; the usage line follows it."""
+        return self.budget.window - self.tokens - self.budget.reserve * 3 // 4
+
+    def call_room(self, calls: int = 1) -> int:
+        """Tokens that one more call may emit: at most `per_call`, never past the hard cutoff.
+
+        A call that stands for several, `calls`, may emit as much as they together.
+        """
+        return max(0, min(self.budget.per_call * calls, self.budget.hard - self.tokens))
+
     def text(self) -> str:
         """The view as one string: what replay reproduces byte for byte."""
         return "".join(segment.text for segment in self.visible)
-
-    def find(self, chunk_id: str) -> tuple[Block, ...]:
-        """All blocks of the record with that chunk id, hidden ones too, oldest first."""
-        return self.by_chunk().get(chunk_id, ())
-
-    def by_chunk(self) -> dict[str, tuple[Block, ...]]:
-        """All blocks of the record by chunk id, hidden ones too, oldest first."""
-        blocks: dict[str, tuple[Block, ...]] = {}
-        for segment in self.segments:
-            if isinstance(segment, Block):
-                blocks[segment.id] = (*blocks.get(segment.id, ()), segment)
-        return blocks
 
     def by_id(self) -> dict[str, tuple[Editable, ...]]:
         """All blocks and summaries of the record by the id that names them, hidden ones too, oldest first."""
@@ -236,7 +284,7 @@ class View:
 
     def shows(self, chunk_id: str) -> bool:
         """Whether a block of that chunk is in view."""
-        return any(block.key not in self.hidden for block in self.find(chunk_id))
+        return any(block.id == chunk_id for block in self.blocks)
 
     def append(self, segments: Iterable[Segment]) -> View:
         """The view with more segments at its end."""
@@ -244,6 +292,220 @@ class View:
         tokens = self.tokens + sum(segment.tokens for segment in added)
         return replace(self, segments=self.segments + added, tokens=tokens)
 
-    def next_turn(self) -> View:
-        """The same view, one turn later."""
-        return replace(self, turn=self.turn + 1)
+    def select(
+        self, chunk_ids: Iterable[str] | None, all_but: Iterable[str] | None
+    ) -> tuple[Selection, tuple[Editable, ...]]:
+        """(what leaves the view, what the call names to stay): named one by one, or as all but some.
+
+        Ids that are hidden already are `unchanged`, so pruning is idempotent. In an `all_but`, an id that nobody knows
+        is unknown.
+        """
+        if all_but is None:
+            return self._select_visible(chunk_ids or ()), ()
+        staying = self._select_staying(all_but)
+        staying_ids = {block.id for block in staying.blocks}
+        leaving = tuple(block for block in self.editable if block.id not in staying_ids)
+        return Selection(leaving, unknown=staying.unknown), staying.blocks
+
+    def select_hidden(self, chunk_ids: Iterable[str]) -> Selection:
+        """The latest block of each hidden chunk, and hidden summaries; ids in view are `unchanged`."""
+        blocks: list[Editable] = []
+        unchanged: list[str] = []
+        unknown: list[str] = []
+        by_id = self.by_id()
+        for chunk_id in dict.fromkeys(chunk_ids):
+            candidates = by_id.get(chunk_id, ())
+            if not candidates:
+                unknown.append(chunk_id)
+            elif any(block.key not in self.hidden for block in candidates):
+                unchanged.append(chunk_id)
+            else:
+                blocks.append(candidates[-1])
+        return Selection(tuple(sorted(blocks, key=lambda block: block.key)), tuple(unchanged), tuple(unknown))
+
+    def newly_protected(self, blocks: Iterable[Editable]) -> tuple[int, ...]:
+        """The keys of those blocks that the view does not protect yet, ascending."""
+        return tuple(sorted({block.key for block in blocks} - self.protected))
+
+    def apply(self, edit: Edit) -> View:
+        """The view after a net edit. Raises `KeyError` for a key that the record lacks: the trace is not sound."""
+        view = self.append(edit.summaries) if edit.summaries else self
+        by_key = view.by_key()
+        for summary in edit.summaries:
+            if unknown := [key for key in summary.of if key not in by_key or key >= summary.key]:
+                raise KeyError(unknown[0])
+        hidden, restored = {*edit.pruned, *edit.replaced}, {*edit.restored}
+        tokens = view.tokens
+        tokens -= sum(by_key[key].tokens for key in hidden)
+        tokens += sum(by_key[key].tokens for key in restored)
+        return replace(
+            view,
+            hidden=(view.hidden | hidden) - restored,
+            tokens=tokens,
+            protected=(view.protected - hidden) | {by_key[key].key for key in edit.protected},
+        )
+
+    def combine(self, first: Edit, second: Edit) -> Edit:
+        """The net edit of two that follow each other, the first made on this view."""
+        hidden_first, hidden_second = {*first.pruned, *first.replaced}, {*second.pruned, *second.replaced}
+        restored_first, restored_second = {*first.restored}, {*second.restored}
+        hidden = (hidden_first - restored_second) | (hidden_second - restored_first)
+        restored = (restored_first - hidden_second) | (restored_second - hidden_first)
+        summaries = first.summaries + second.summaries
+        replaced = hidden & {key for summary in summaries for key in summary.of}
+        protected = ({*first.protected} - hidden_second) | {*second.protected}
+        return Edit(
+            pruned=tuple(sorted(hidden - replaced)),
+            restored=tuple(sorted(restored)),
+            replaced=tuple(sorted(replaced)),
+            protected=tuple(sorted(protected - self.protected)),
+            summaries=summaries,
+        )
+
+    def cost(self, edit: Edit) -> EditCost:
+        """What a net edit of the view frees and breaks."""
+        hidden = (self.hidden | {*edit.pruned, *edit.replaced}) - {*edit.restored}
+        changed = self.hidden ^ hidden
+        freed = recomputed = 0
+        broken = False
+        for position, segment in enumerate((*self.segments, *edit.summaries)):
+            key = None if isinstance(segment, Text) else segment.key
+            if key in changed:
+                freed += segment.tokens if key in hidden else -segment.tokens
+            broken = broken or key in changed or position >= len(self.segments)
+            if broken and key not in hidden:
+                recomputed += segment.tokens
+        added = sum(summary.tokens for summary in edit.summaries)
+        return EditCost(freed=freed - added, recomputed=recomputed)
+
+    def _select_visible(self, chunk_ids: Iterable[str]) -> Selection:
+        """Everything in view of these ids; hidden ids are `unchanged`."""
+        blocks: list[Editable] = []
+        unchanged: list[str] = []
+        unknown: list[str] = []
+        by_id = self.by_id()
+        for chunk_id in dict.fromkeys(chunk_ids):
+            visible = [block for block in by_id.get(chunk_id, ()) if block.key not in self.hidden]
+            blocks += visible
+            if not visible:
+                (unchanged if chunk_id in by_id else unknown).append(chunk_id)
+        return Selection(tuple(sorted(blocks, key=lambda block: block.key)), tuple(unchanged), tuple(unknown))
+
+    def _select_staying(self, chunk_ids: Iterable[str]) -> Selection:
+        """What is to stay in view for these ids: what they name and, for a hidden chunk, the summaries of it."""
+        selection = self._select_visible(chunk_ids)
+        hidden_ids = set(selection.unchanged)
+        covering = {
+            summary.key: summary
+            for summary in self.summaries
+            if any(block.id in hidden_ids for block in self.stands_for(summary))
+        }
+        by_key = {block.key: block for block in selection.blocks} | covering
+        return replace(selection, blocks=tuple(by_key[key] for key in sorted(by_key)))
+
+
+@dataclass(frozen=True, slots=True)
+class SubAgentRecord:
+    """A sub-agent as the episode that started it knows it. `id` is its trajectory's, empty where none was begun.
+
+    `documents` is how many it ranked, `steps` how many actions it took, `tokens` what was placed in its own context.
+    """
+
+    id: str
+    task: str
+    stop_reason: str
+    documents: int = 0
+    steps: int = 0
+    tokens: int = 0
+    error: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PromptShown:
+    """The first view: instructions and question."""
+
+    segments: tuple[Text, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ActionTaken:
+    """What the policy answered. `shown` is False where the action was too long for the view and ended the episode."""
+
+    turn: int
+    action: Action
+    text: str
+    tokens: int
+    shown: bool = True
+    seconds: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class EditApplied:
+    """The net edit of a turn, with the summaries that it added, and its bill, in tokens."""
+
+    turn: int
+    edit: Edit
+    cost: EditCost
+
+
+@dataclass(frozen=True, slots=True)
+class ToolResult:
+    """The result of one call. `mistake` names what the policy did wrong, None for a good call.
+
+    `delegated` are the sub-agents that the call started, in the order of their tasks.
+    """
+
+    turn: int
+    call: int
+    name: str
+    arguments: dict[str, Any]
+    segments: tuple[Text | Block, ...]
+    mistake: str | None = None
+    seconds: float = 0.0
+    delegated: tuple[SubAgentRecord, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class TurnClosed:
+    """The usage line that closes a turn; `total` is the size of the view in tokens, the line included."""
+
+    turn: int
+    segment: Text
+    total: int
+
+
+@dataclass(frozen=True, slots=True)
+class EpisodeEnded:
+    """How it ended. `digest` is the SHA-256 of the final view; `dropped` counts ids the ranking could not stand on."""
+
+    stop_reason: str
+    documents: tuple[RankedDocument, ...]
+    turns: int
+    tokens: int
+    digest: str
+    dropped: dict[str, int] = field(default_factory=dict)
+    mistakes: int = 0
+    error: str | None = None
+    seconds: float = 0.0
+
+
+Event = PromptShown | ActionTaken | EditApplied | ToolResult | TurnClosed | EpisodeEnded
+
+
+def fold(view: View, event: Event) -> View:
+    """The view after an event."""
+    match event:
+        case PromptShown(segments=segments) | ToolResult(segments=segments):
+            return view.append(segments)
+        case ActionTaken(shown=True):
+            return view.append([Text(Role.ACTION, event.text, event.tokens, event.turn, action=event.action)])
+        case EditApplied(edit=edit):
+            return view.apply(edit)
+        case TurnClosed(segment=segment):
+            return replace(view.append([segment]), turn=view.turn + 1)
+    return view
+
+
+def digest(view: View) -> str:
+    """SHA-256 of the view's text, in hexadecimal."""
+    return hashlib.sha256(view.text().encode("utf-8", "surrogatepass")).hexdigest()

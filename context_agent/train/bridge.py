@@ -32,8 +32,7 @@ from context_agent._support.question_files import Question
 from context_agent.errors import DataError
 from context_agent.eval.statistics import Figure
 from context_agent.harness.episode import Episode
-from context_agent.harness.profile import default
-from context_agent.harness.rendering import Renderer
+from context_agent.harness.profile import Renderer, default
 from context_agent.policies.bridge import BridgePolicy, Effort, Scorer
 from context_agent.policies.bridge.candidates import Floats
 from context_agent.policies.bridge.features import DIRECT

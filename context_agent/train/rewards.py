@@ -21,8 +21,8 @@ from context_agent.eval.gold import Gold, gold_of, holds, judgeable
 from context_agent.eval.metrics import f_beta
 from context_agent.eval.scoring import Replay
 from context_agent.harness.episode import StopReason
-from context_agent.harness.trajectory import ToolResult, Trajectory
-from context_agent.pruning.view import Block
+from context_agent.harness.trajectory import Trajectory
+from context_agent.pruning.view import Block, ToolResult
 
 
 class Ending(StrEnum):

@@ -22,8 +22,9 @@ from typing import Any, Self
 from context_agent._support.files import open_private, private_folder
 from context_agent.errors import ConfigError, DataError, MissingExtraError
 from context_agent.harness.profile import Profile
-from context_agent.harness.trajectory import ActionTaken, Trajectory
+from context_agent.harness.trajectory import Trajectory
 from context_agent.policies.tokens.prompt import Prompt, TokenCall, TokenRenderer, WholeCall, calls, expand
+from context_agent.pruning.view import ActionTaken
 
 
 @dataclass(frozen=True, slots=True)

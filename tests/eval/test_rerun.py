@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 
 from context_agent import Action, Budget, Document, Limits, MemoryCorpus, ScriptedPolicy, SearchAgent, Trajectory
 from context_agent.eval.rerun import Cause, Difference, rerun, source_of
-from context_agent.harness.trajectory import ActionTaken, ToolResult, TurnClosed
-from context_agent.pruning.view import Block
+from context_agent.pruning.view import ActionTaken, Block, ToolResult, TurnClosed
 from context_agent.retrieval.chroma.corpus import ChromaCorpus
 from context_agent.retrieval.chroma.indexing import index_documents
 from context_agent.tokens import CharCounter

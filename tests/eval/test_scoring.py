@@ -15,7 +15,7 @@ from context_agent.eval.gold import gold_of
 from context_agent.eval.metrics import METRICS, MetricKind, find_metric, metric_table
 from context_agent.eval.scoring import Price, failure, load_prices, rollout_errors, score
 from context_agent.harness.profile import Profile
-from context_agent.harness.trajectory import ActionTaken
+from context_agent.pruning.view import ActionTaken
 from context_agent.swarm import Swarm
 from context_agent.types import RankedChunk, RankedDocument
 from tests.actions import call, prune, rank, restore, search

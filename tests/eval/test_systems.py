@@ -10,8 +10,8 @@ from context_agent.errors import ConfigError
 from context_agent.eval.gold import gold_of
 from context_agent.eval.scoring import score
 from context_agent.eval.systems import SYSTEMS, Answerer, AnswerSettings, find_systems, without_pruning
-from context_agent.harness.trajectory import EditApplied
 from context_agent.policies.bridge import BridgePolicy
+from context_agent.pruning.view import EditApplied
 from tests.actions import search
 
 WINDOW = 2048

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from context_agent import Action, Budget, MemoryCorpus, ScriptedPolicy, SearchAgent, ToolCall, Trajectory, View
-from context_agent.harness.trajectory import ActionTaken, EditApplied, ToolResult
 from context_agent.policies.controlled import ControlledPolicy, SummarizingPolicy
 from context_agent.policies.scripted import Step
 from context_agent.pruning.strategies import strategy
+from context_agent.pruning.view import ActionTaken, EditApplied, ToolResult
 from tests.actions import prune, search
 
 QUERIES = ["comets", "rivers", "operas", "engines", "gardens", "painters", "bridges"]

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from context_agent.errors import ConfigError
-from context_agent.pruning import edits
 from context_agent.pruning.budget import Budget, Tier
 from context_agent.pruning.strategies import strategy
-from context_agent.pruning.view import Block, Role, Source, Text, View
+from context_agent.pruning.view import Block, Edit, Editable, EditCost, Role, Selection, Source, Text, View
 from context_agent.types import Chunk, Hit
 
 
@@ -22,6 +23,15 @@ def block(key: int, *, tokens: int = 100, turn: int = 0, chunk_id: str = "") -> 
 def view(count: int = 5) -> View:
     text = Text(Role.QUESTION, "why?\n", 10, turn=-1)
     return View("why?", Budget(2048)).append([text, *(block(key) for key in range(count))])
+
+
+def prunable(seen: View, *chunk_ids: str) -> Selection:
+    selection, _ = seen.select(chunk_ids, None)
+    return selection
+
+
+def keys_of(blocks: Iterable[Editable]) -> tuple[int, ...]:
+    return tuple(block.key for block in blocks)
 
 
 def test_tiers_follow_the_thresholds() -> None:
@@ -37,10 +47,8 @@ def test_tiers_follow_the_thresholds() -> None:
 
 
 def test_a_call_gets_an_eighth_of_the_window_or_what_is_left_before_the_cutoff() -> None:
-    budget = Budget(32_768)
-    assert budget.call_room(0) == 4_096
-    assert budget.call_room(24_000) == 576
-    assert budget.call_room(30_000) == 0
+    rooms = [View("", Budget(32_768), tokens=tokens).call_room() for tokens in (0, 24_000, 30_000)]
+    assert rooms == [4_096, 576, 0]
 
 
 def test_append_counts_and_indexes() -> None:
@@ -48,55 +56,55 @@ def test_append_counts_and_indexes() -> None:
     assert seen.tokens == 510
     assert seen.shows("d3_0")
     assert not seen.shows("d9_0")
-    assert len(seen.find("d3_0")) == 1
+    assert len(seen.by_id()["d3_0"]) == 1
 
 
 def test_prune_and_restore_are_inverse() -> None:
     before = view()
-    chosen = edits.select_prune(before, ["d1_0", "d3_0", "d1_0", "d8_0"])
+    chosen = prunable(before, "d1_0", "d3_0", "d1_0", "d8_0")
     assert [b.key for b in chosen.blocks] == [1, 3]
     assert chosen.unknown == ("d8_0",)
-    after = edits.apply(before, edits.Edit(pruned=edits.keys_of(chosen.blocks)))
+    after = before.apply(Edit(pruned=keys_of(chosen.blocks)))
     assert after.tokens == 310
-    assert edits.select_prune(after, ["d1_0"]).unchanged == ("d1_0",)
-    restored = edits.keys_of(edits.select_restore(after, ["d1_0", "d3_0"]).blocks)
-    assert edits.apply(after, edits.Edit(restored=restored)) == before
+    assert prunable(after, "d1_0").unchanged == ("d1_0",)
+    restored = keys_of(after.select_hidden(["d1_0", "d3_0"]).blocks)
+    assert after.apply(Edit(restored=restored)) == before
 
 
 def test_two_edits_that_undo_each_other_combine_to_none() -> None:
     before = view()
-    prune, restore = edits.Edit(pruned=(1, 3)), edits.Edit(restored=(1, 3))
-    assert edits.combine(before, prune, restore) == edits.Edit()
-    assert edits.combine(before, prune, edits.Edit(pruned=(2,), restored=(1,))) == edits.Edit(pruned=(2, 3))
+    prune, restore = Edit(pruned=(1, 3)), Edit(restored=(1, 3))
+    assert before.combine(prune, restore) == Edit()
+    assert before.combine(prune, Edit(pruned=(2,), restored=(1,))) == Edit(pruned=(2, 3))
 
 
 @given(st.lists(st.tuples(st.sets(st.integers(0, 4)), st.sets(st.integers(0, 4)), st.sets(st.integers(0, 4)))))
 def test_a_combined_edit_leads_where_its_parts_lead(steps: list[tuple[set[int], set[int], set[int]]]) -> None:
     before = after = view()
-    net = edits.Edit()
+    net = Edit()
     for prune, restore, protect in steps:
         restored = {key for key in restore if key in after.hidden}
         pruned = {key for key in prune if key not in after.hidden} - restored
         protected = {key for key in protect if key not in pruned} - after.protected
-        part = edits.Edit(tuple(sorted(pruned)), tuple(sorted(restored)), protected=tuple(sorted(protected)))
-        net, after = edits.combine(before, net, part), edits.apply(after, part)
-    assert edits.apply(before, net) == after
+        part = Edit(tuple(sorted(pruned)), tuple(sorted(restored)), protected=tuple(sorted(protected)))
+        net, after = before.combine(net, part), after.apply(part)
+    assert before.apply(net) == after
 
 
 def test_a_chunk_shown_twice_comes_back_once_and_last() -> None:
     seen = view(2).append([block(7, chunk_id="d1_0")])
-    hidden = edits.apply(seen, edits.Edit(pruned=edits.keys_of(edits.select_prune(seen, ["d1_0"]).blocks)))
+    hidden = seen.apply(Edit(pruned=keys_of(prunable(seen, "d1_0").blocks)))
     assert [b.key for b in hidden.pruned] == [1, 7]
-    assert [b.key for b in edits.select_restore(hidden, ["d1_0"]).blocks] == [7]
+    assert [b.key for b in hidden.select_hidden(["d1_0"]).blocks] == [7]
 
 
 def test_the_bill_starts_at_the_first_edited_block() -> None:
     before = view()
-    prune = edits.Edit(pruned=edits.keys_of(edits.select_prune(before, ["d1_0", "d3_0"]).blocks))
-    after = edits.apply(before, prune)
-    assert edits.cost(before, prune) == edits.EditCost(freed=200, recomputed=200)
-    assert edits.cost(after, edits.Edit(restored=prune.pruned)) == edits.EditCost(freed=-200, recomputed=400)
-    assert edits.cost(before, edits.Edit()) == edits.EditCost()
+    prune = Edit(pruned=keys_of(prunable(before, "d1_0", "d3_0").blocks))
+    after = before.apply(prune)
+    assert before.cost(prune) == EditCost(freed=200, recomputed=200)
+    assert after.cost(Edit(restored=prune.pruned)) == EditCost(freed=-200, recomputed=400)
+    assert before.cost(Edit()) == EditCost()
 
 
 def test_oldest_and_random_free_what_is_needed() -> None:
@@ -121,7 +129,7 @@ def test_the_reserve_decides_how_small_a_window_may_be() -> None:
     with pytest.raises(ConfigError, match="the least is 512"):
         Budget(511)
     small = Budget(100, per_call=40, reserve=8)
-    assert (small.hard, small.result_room(80)) == (75, 14)
+    assert (small.hard, View("", small, tokens=80).result_room) == (75, 14)
     assert View("", small, tokens=80).max_output == 12
     with pytest.raises(ConfigError, match="the least is 64"):
         Budget(63, reserve=8)

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from context_agent.pruning import edits
 from context_agent.pruning.budget import Budget
 from context_agent.pruning.strategies import LONGEST_SENTENCE, extract
-from context_agent.pruning.view import Block, Role, Source, Summary, Text, View
+from context_agent.pruning.view import Block, Edit, Role, Source, Summary, Text, View
 from context_agent.types import Chunk, Hit
 
 QUESTION = "Which comet had six tails?"
@@ -63,7 +62,7 @@ def test_what_is_short_and_what_is_kept_stays() -> None:
     found = extract(seen, 500)
     assert found is not None
     assert found.ids == ("d1_0",)
-    assert extract(edits.apply(seen, edits.Edit(protected=(long.key,))), 500) is None
+    assert extract(seen.apply(Edit(protected=(long.key,))), 500) is None
 
 
 def test_a_long_sentence_is_cut_at_a_word_and_nothing_in_it_cites_an_id() -> None:
@@ -79,7 +78,7 @@ def test_an_earlier_summary_comes_down_to_its_closest_line() -> None:
     lines = ["It rained a lot in the towns along the river.", "The comet had six tails.", *["Nothing was seen."] * 9]
     body = "\n".join(lines)
     made = Summary(1, "summary:1", "# SUMMARY ID: summary:1, d0_0\n", body, 12 + len(body) // 4, 0, 0, (0,))
-    found = extract(edits.apply(seen, edits.Edit(replaced=(0,), summaries=(made,))), 500)
+    found = extract(seen.apply(Edit(replaced=(0,), summaries=(made,))), 500)
     assert found is not None
     assert found.ids == ("summary:1",)
     assert found.summary == "The comet had six tails."

@@ -9,8 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from context_agent._support import markers
-from context_agent._support.markers import escape_markers
+from context_agent import tokens
 from context_agent.harness.episode import Episode
 from context_agent.harness.profile import default
 from context_agent.integrations.functions import Answer, shown
@@ -18,6 +17,7 @@ from context_agent.integrations.passages import Passage
 from context_agent.policies.chat.messages import messages, opening_text
 from context_agent.pruning.view import Block
 from context_agent.retrieval.memory import MemoryCorpus
+from context_agent.tokens import escape_markers
 from context_agent.types import Action, Document, ToolCall
 from tests.retrieval.fakes import HashEmbedder
 
@@ -139,18 +139,18 @@ def test_escaping_adds_backslashes_only_and_once(text: str) -> None:
 
 def test_the_fast_path_and_the_skeleton_agree_on_every_character() -> None:
     """A character that the fast path takes for plain leaves itself in the skeleton, its case aside."""
-    skeletons = markers._skeletons()
+    skeletons = tokens._skeletons()
     wrong = [
         char
         for char in map(chr, range(0x110000))
-        if markers._is_plain(char) and skeletons[char] != char.casefold() and char != "\r"
+        if tokens._is_plain(char) and skeletons[char] != char.casefold() and char != "\r"
     ]
     assert wrong == []
 
 
 def test_every_format_character_is_invisible_to_the_search() -> None:
     formats = [char for char in map(chr, range(0x110000)) if unicodedata.category(char) == "Cf"]
-    assert [char for char in formats if markers._skeletons()[char]] == []
+    assert [char for char in formats if tokens._skeletons()[char]] == []
 
 
 @pytest.mark.parametrize(

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from context_agent import BridgePolicy, Limits, MemoryCorpus, SearchAgent, SearchResult
-from context_agent.harness.trajectory import ActionTaken, ToolResult, Trajectory
-from context_agent.pruning.view import Block
+from context_agent.harness.trajectory import Trajectory
+from context_agent.pruning.view import ActionTaken, Block, ToolResult
 from context_agent.swarm import Swarm
 from tests.policies.bridge.test_policy import recall, world
 from tests.retrieval.fakes import HashEmbedder

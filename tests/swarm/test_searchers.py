@@ -10,13 +10,12 @@ from pathlib import Path
 import pytest
 
 from context_agent import Action, Limits, MemoryCorpus, ScriptedPolicy, SearchAgent, SearchResult, ToolCall
+from context_agent.agent import Deadline, fuse
 from context_agent.errors import ConfigError
-from context_agent.harness.episode_run import Deadline
-from context_agent.harness.ranking import fuse
-from context_agent.harness.trajectory import Header, PromptShown, SubAgentRecord, ToolResult, Trajectory
+from context_agent.harness.trajectory import Header, Trajectory
 from context_agent.harness.trajectory_file import read
 from context_agent.pruning.budget import Tier
-from context_agent.pruning.view import Block, Source, Text, View
+from context_agent.pruning.view import Block, PromptShown, Source, SubAgentRecord, Text, ToolResult, View
 from context_agent.swarm import Fresh, Swarm, TurnOrder
 from tests.actions import prune, rank, rank_all, restore, search
 from tests.conftest import made_documents

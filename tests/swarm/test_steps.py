@@ -5,16 +5,9 @@ from __future__ import annotations
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from context_agent.harness.trajectory import (
-    ActionTaken,
-    Event,
-    Header,
-    SubAgentRecord,
-    ToolResult,
-    Trajectory,
-    critical_steps,
-)
+from context_agent.harness.trajectory import Header, Trajectory, critical_steps
 from context_agent.pruning.budget import Budget
+from context_agent.pruning.view import ActionTaken, Event, SubAgentRecord, ToolResult
 from context_agent.types import Action
 
 PATIENT = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])

@@ -15,17 +15,18 @@ from context_agent._support.question_files import Question
 from context_agent.eval.gold import Gold, gold_of
 from context_agent.eval.view.loading import LoadedTrajectory, TrajectoryFiles
 from context_agent.eval.view.schema import TrajectoryDetail, validated
-from context_agent.harness.rendering import compact
-from context_agent.harness.trajectory import (
+from context_agent.harness.profile import compact
+from context_agent.harness.trajectory import Trajectory
+from context_agent.pruning.view import (
     ActionTaken,
+    Block,
     EditApplied,
     EpisodeEnded,
     PromptShown,
+    Summary,
     ToolResult,
-    Trajectory,
     TurnClosed,
 )
-from context_agent.pruning.view import Block, Summary
 from context_agent.types import Chunk, RankedDocument
 
 CUT = "cut"

@@ -1,36 +1,49 @@
-"""What a tool is: its name, its arguments, its kind, and the function that runs it.
+"""What a tool is, and how the calls of a turn run: checked, edits first, then reads at the same time.
 
-A tool is one file beside this one. `tools/__init__.py` registers it, and nothing else names it: the executor treats
-tools by their kind alone.
+A tool is one file beside this one, and `tools/__init__.py` registers it. The executor treats tools by their kind alone.
+What comes from a model is outside data, so pydantic checks it; a mistake becomes a `ToolCallError`, whose text is the
+result that the policy reads.
+
+The outcome does not depend on timing: what a call may show is decided in call order, once all calls have returned.
 """
 
 from __future__ import annotations
 
+import asyncio
+import contextvars
+import difflib
 import json
+import time
 from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, field
+from concurrent.futures import Executor
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from functools import partial
 from typing import Annotated, Any, Protocol
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
-from context_agent._support.markers import escape_markers
-from context_agent.harness.profile import Profile
-from context_agent.harness.rendering import Renderer
-from context_agent.harness.trajectory import SubAgentRecord
+from context_agent.harness.profile import SUMMARIZE, Profile, Renderer
 from context_agent.pruning.budget import Budget
-from context_agent.pruning.edits import Edit, Selection
-from context_agent.pruning.view import Source, View
+from context_agent.pruning.view import Block, Edit, Role, Selection, Source, SubAgentRecord, Text, ToolResult, View
 from context_agent.retrieval.corpus import Corpus, Where
-from context_agent.types import Hit
+from context_agent.tokens import escape_markers
+from context_agent.types import Hit, ToolCall
 
+LONGEST_ARGUMENTS = 100_000
+"""Characters of raw arguments that are parsed; longer arguments are refused."""
+MOST_CALLS = 64
+"""Tool calls read from one reply; where it has more, the last call says how many were not read."""
+UNREAD = "unread_calls"
+"""Name of the call that stands for those that were not read."""
 MAX_IDS = 500
 """Ids that one call may name."""
 LISTED_IDS = 5
 """Ids that a message names at most."""
 LISTED_ID_LENGTH = 80
 """Characters of an id that a message quotes."""
+_REPORTED_PROBLEMS = 3
 
 
 def _strings(value: object) -> object:
@@ -194,6 +207,89 @@ def _plain_schema(schema: Any, definitions: Mapping[str, Any]) -> Any:
     return {key: _plain_schema(value, definitions) for key, value in fields.items()}
 
 
+TOOLS: dict[str, Tool] = {}
+"""The registered tools by name. Edits of a turn are applied in the order of registration."""
+
+
+class ToolCallError(Exception):
+    """A call that cannot run; the text is what the policy is told."""
+
+
+def bounded(calls: Sequence[ToolCall], count: int | None = None) -> tuple[ToolCall, ...]:
+    """The calls of a reply if they are at most `MOST_CALLS`, else the first of them and one that stands for the rest.
+
+    `count` is how many the reply had, if `calls` are only its first ones.
+    """
+    count = len(calls) if count is None else count
+    if count <= MOST_CALLS:
+        return tuple(calls)
+    first = calls[: MOST_CALLS - 1]
+    return (*first, ToolCall(UNREAD, {"count": count - len(first)}))
+
+
+def flatten(calls: Sequence[ToolCall], tools: Sequence[str]) -> list[ToolCall]:
+    """The calls with every well-formed batch replaced by what it wraps, if it is one of the `tools`."""
+    flat: list[ToolCall] = []
+    for call in calls:
+        wraps = call.name in tools and TOOLS[call.name].kind is ToolKind.BATCH
+        flat += _unwrapped(call) if wraps else [call]
+    return flat
+
+
+def check(call: ToolCall, tools: Sequence[str]) -> ToolArguments:
+    """The call's arguments, checked against the profile's `tools`. Raises `ToolCallError`, which says what to write."""
+    if call.name == UNREAD:
+        raise ToolCallError(
+            f"Error: only the first {MOST_CALLS - 1} tool calls of a reply are read; the rest did not run. Make fewer "
+            "calls at a time."
+        )
+    if call.name not in tools:
+        raise ToolCallError(f"Error: there is no tool {call.name[:80]!r}. {_suggestion(call.name, tools)}")
+    arguments = call.arguments if not isinstance(call.arguments, str) else _parsed(call.arguments)
+    try:
+        return TOOLS[call.name].arguments.model_validate(arguments)
+    except ValidationError as error:
+        raise ToolCallError(f"Error: {call.name}: {_explained(error)}") from None
+
+
+def _unwrapped(call: ToolCall) -> list[ToolCall]:
+    try:
+        batch = check(call, (call.name,))
+    except ToolCallError:
+        return [call]
+    calls: list[ToolCall] = TOOLS[call.name].run(batch, call.id)
+    return calls
+
+
+def _parsed(arguments: str) -> Mapping[str, Any]:
+    if len(arguments) > LONGEST_ARGUMENTS:
+        raise ToolCallError(
+            f"Error: arguments of {len(arguments):,} characters; at most {LONGEST_ARGUMENTS:,} are read."
+        )
+    try:
+        value = json.loads(arguments or "{}")
+    except RecursionError:
+        raise ToolCallError("Error: the arguments are not valid JSON (nested too deeply).") from None
+    except ValueError as error:
+        raise ToolCallError(f"Error: the arguments are not valid JSON ({error}).") from None
+    if not isinstance(value, dict):
+        raise ToolCallError(f"Error: the arguments must be a JSON object, not {type(value).__name__}.")
+    return value
+
+
+def _explained(error: ValidationError) -> str:
+    problems = []
+    for item in error.errors(include_url=False, include_input=False)[:_REPORTED_PROBLEMS]:
+        where = ".".join(str(part) for part in item["loc"]) or "arguments"
+        problems.append(f"{where}: {item['msg']}")
+    return "; ".join(problems)
+
+
+def _suggestion(name: str, tools: Sequence[str]) -> str:
+    similar = difflib.get_close_matches(name, tools, n=1)
+    return f"Did you mean {similar[0]}?" if similar else f"The tools are {', '.join(tools)}."
+
+
 def edit_reply(edit: Edit, sentences: Sequence[str], unchanged: str, selection: Selection) -> EditReply:
     """The reply of an edit: its sentences, then the ids that changed nothing, then unknown ids, which are a mistake."""
     parts = list(sentences)
@@ -204,11 +300,207 @@ def edit_reply(edit: Edit, sentences: Sequence[str], unchanged: str, selection: 
     return EditReply(edit, " ".join(parts), "unknown_id" if selection.unknown else None)
 
 
-def counted(selection: Selection) -> str:
-    """The size of a selection, as a message says it."""
-    return f"{len(selection.blocks)} chunks ({sum(block.tokens for block in selection.blocks):,} tokens)"
-
-
 def listed(ids: Sequence[str]) -> str:
     """The first ids, safe to show."""
     return ", ".join(escape_markers(chunk_id[:LISTED_ID_LENGTH]) for chunk_id in ids[:LISTED_IDS])
+
+
+@dataclass(frozen=True, slots=True)
+class CheckedCall:
+    """A call that can run, by its index in the turn. `arguments` are plain data, as the trajectory records them."""
+
+    index: int
+    name: str
+    arguments: dict[str, Any]
+    tool: Tool
+    checked: ToolArguments
+
+
+@dataclass(frozen=True, slots=True)
+class RefusedCall:
+    """A call that cannot run, by its index in the turn, and the error that the policy reads."""
+
+    index: int
+    name: str
+    arguments: dict[str, Any]
+    error: str
+
+
+class ToolExecutor:
+    """Runs the calls of one episode; remembers which chunks it showed and which query first surfaced a document."""
+
+    def __init__(self, context: ReadContext, executor: Executor | None) -> None:
+        """`executor` runs the reads of a corpus that waits for disk or network."""
+        self._context = context
+        self._executor = executor
+
+    def check(self, calls: Sequence[ToolCall], limit: int) -> list[CheckedCall | RefusedCall]:
+        """The calls of a turn, unwrapped and with their arguments checked; those past the `limit` do not run."""
+        flat = bounded(flatten(calls, self._context.profile.tools))
+        return [self._checked(index, call, limit) for index, call in enumerate(flat)]
+
+    def _checked(self, index: int, call: ToolCall, limit: int) -> CheckedCall | RefusedCall:
+        arguments = {"raw": call.arguments} if isinstance(call.arguments, str) else dict(call.arguments)
+        if index >= limit and call.name != UNREAD:
+            error = f"Error: at most {limit} calls run in one turn; this one did not."
+            return RefusedCall(index, call.name, arguments, error)
+        try:
+            checked = check(call, self._context.profile.tools)
+        except ToolCallError as error:
+            return RefusedCall(index, call.name, arguments, str(error))
+        if (tool := TOOLS[call.name]).kind is ToolKind.BATCH:
+            return RefusedCall(index, call.name, arguments, f"Error: {call.name} cannot wrap {call.name}.")
+        return CheckedCall(index, call.name, checked.model_dump(), tool, checked)
+
+    def edit(self, view: View, calls: Sequence[CheckedCall | RefusedCall]) -> tuple[Edit, dict[int, EditReply]]:
+        """The net edit of a turn, and replies by index: to each edit call, and to each call that cannot run.
+
+        Prunes come before summaries and summaries before restores. Each call sees the view that the earlier ones leave.
+        """
+        net = Edit()
+        refused = [call for call in calls if isinstance(call, RefusedCall)]
+        replies = {call.index: EditReply(net, call.error, "invalid_call") for call in refused}
+        protects = SUMMARIZE in self._context.profile.tools
+        order = list(TOOLS)
+        for call in sorted(_of_kind(calls, ToolKind.EDIT), key=lambda call: (order.index(call.name), call.index)):
+            after = view.apply(net) if net else view
+            context = EditContext(after, call.index, self._context.renderer, self._context.budget, protects)
+            reply: EditReply = call.tool.run(call.checked, context)
+            net = view.combine(net, reply.edit) if net else reply.edit
+            replies[call.index] = reply
+        return net, replies
+
+    async def run(
+        self, calls: Sequence[CheckedCall | RefusedCall], *, tokens_left: int | None
+    ) -> dict[int, ToolOutput]:
+        """The output of each call that reads or delegates, by its index.
+
+        Reads run in worker threads if the corpus waits for disk or network. `tokens_left` bounds the tokens of
+        sub-agents. An error of the corpus is raised after all calls have ended.
+        """
+        reads, delegations = _of_kind(calls, ToolKind.READ), _of_kind(calls, ToolKind.DELEGATE)
+        if not delegations:
+            return await self._read(reads)
+        outputs, delegated = await asyncio.gather(self._read(reads), self._delegate(delegations, tokens_left))
+        return outputs | delegated
+
+    async def _read(self, calls: Sequence[CheckedCall]) -> dict[int, ToolOutput]:
+        jobs = [partial(_timed, call, self._context, earlier) for earlier, call in enumerate(calls)]
+        if self._context.corpus.blocking and jobs:
+            outputs = await self._in_threads(jobs)
+        else:
+            outputs = [job() for job in jobs]
+        return {call.index: output for call, output in zip(calls, outputs, strict=True)}
+
+    async def _in_threads(self, jobs: Sequence[Callable[[], ToolOutput]]) -> list[ToolOutput]:
+        """Each job in a copy of this context: a request's id and its trace reach what the corpus calls."""
+        loop = asyncio.get_running_loop()
+        pending = [loop.run_in_executor(self._executor, contextvars.copy_context().run, job) for job in jobs]
+        ended = await asyncio.gather(*pending, return_exceptions=True)
+        return [_raised(output) for output in ended]
+
+    async def _delegate(self, calls: Sequence[CheckedCall], tokens_left: int | None) -> dict[int, ToolOutput]:
+        """Sub-agents of one turn share one budget and one clock, so all calls of a tool run as one."""
+        outputs: dict[int, ToolOutput] = {}
+        for name in dict.fromkeys(call.name for call in calls):
+            same = [call for call in calls if call.name == name]
+            results = await TOOLS[name].run([call.checked for call in same], self._context, tokens_left)
+            outputs |= {call.index: output for call, output in zip(same, results, strict=True)}
+        return outputs
+
+    def result(self, view: View, call: CheckedCall | RefusedCall, answer: ToolOutput | EditReply) -> ToolResult:
+        """The result of a call as it enters the view; what fits depends on all that is in the view by now."""
+        segments: tuple[Text | Block, ...]
+        mistake = answer.mistake
+        if isinstance(answer, EditReply):
+            segments = (self._text(view, call.index, answer.message),)
+            return ToolResult(view.turn, call.index, call.name, call.arguments, segments, mistake)
+        if view.tokens >= view.budget.hard:
+            refusal = self._context.profile.hard_refusal.format(used=view.tokens, window=view.budget.window)
+            segments, mistake = (self._text(view, call.index, refusal),), "hard_cutoff"
+        else:
+            segments = self._fitted(view, call, answer)
+        return ToolResult(
+            view.turn, call.index, call.name, call.arguments, segments, mistake, answer.seconds, answer.delegated
+        )
+
+    def _fitted(self, view: View, call: CheckedCall | RefusedCall, output: ToolOutput) -> tuple[Text | Block, ...]:
+        """The hits that fit, as blocks, and a message if there is one. This is the only place that computes room."""
+        context, count = self._context, self._context.renderer.counter.count
+        room = view.call_room(output.calls)
+        block_room = room if output.room is None else min(room, output.room)
+        if output.delegated:
+            block_room -= count(f"{output.message}\n")
+        new_hits = [hit for hit in output.hits if not (output.new_only and hit.chunk.id in context.shown_ids)]
+        hits = new_hits[: output.limit]
+        fitting = list(zip(hits, context.renderer.fitting([hit.chunk for hit in hits], block_room), strict=False))
+        message = self._message(view, output, shown=len(fitting), left_out=len(hits) - len(fitting))
+        if output.in_order:
+            fitting.sort(key=lambda pair: pair[0].chunk.index)
+        query = call.arguments.get("query") or call.arguments.get("pattern") or context.question
+        blocks = []
+        for key, (hit, text) in enumerate(fitting, start=view.next_key):
+            context.shown_ids.add(hit.chunk.id)
+            context.surfacing_queries.setdefault(hit.chunk.document_id, query)
+            blocks.append(
+                Block(key, text.header, text.body, text.tokens, view.turn, call.index, output.source, hit, text.whole)
+            )
+        if not message:
+            return tuple(blocks)
+        if not blocks or output.mistake:
+            return (*blocks, self._text(view, call.index, message))
+        # A note beside blocks is left out if it does not fit; an error or a message alone is cut.
+        tokens = count(f"{message}\n")
+        fits = tokens <= room - sum(block.tokens for block in blocks)
+        return (*blocks, Text(Role.RESULT, f"{message}\n", tokens, view.turn, call.index)) if fits else tuple(blocks)
+
+    def _message(self, view: View, output: ToolOutput, *, shown: int, left_out: int) -> str:
+        """The text beside the blocks: the error, that nothing matches, or what was left out."""
+        if output.mistake or output.delegated:
+            return output.message
+        nothing = self._context.profile.nothing
+        if not output.hits and not output.repeated_ids:
+            return output.message or nothing
+        notes = ["more match"] if left_out else []
+        if output.repeated_ids:
+            notes += [f"{label}: {', '.join(ids[:LISTED_IDS])}" for label, ids in _repeated(view, output.repeated_ids)]
+        if not shown and not notes:
+            return nothing
+        return f"({'; '.join(notes)})" if notes and (self._context.profile.notes or not shown) else ""
+
+    def _text(self, view: View, index: int, text: str) -> Text:
+        """The text as the result of a call, cut to what the window still holds."""
+        count, room = self._context.renderer.counter.count, view.result_room
+        text = f"{text}\n"
+        tokens = count(text)
+        while tokens > room and text:
+            text = text[: len(text) * max(room, 0) // (tokens + 1)]
+            tokens = count(text) if text else 0
+        return Text(Role.RESULT, text, tokens, view.turn, index)
+
+
+def _of_kind(calls: Sequence[CheckedCall | RefusedCall], kind: ToolKind) -> list[CheckedCall]:
+    return [call for call in calls if isinstance(call, CheckedCall) and call.tool.kind is kind]
+
+
+def _repeated(view: View, repeated_ids: Sequence[str]) -> list[tuple[str, list[str]]]:
+    """The chunks that match but were shown before, by where they are now."""
+    summarised = {block.id for block in view.citable_blocks} if view.summaries else frozenset()
+    visible = {block.id for block in view.blocks}
+    by_label: dict[str, list[str]] = {"in view": [], "in a summary": [], "pruned": []}
+    for chunk_id in repeated_ids:
+        label = "in view" if chunk_id in visible else "in a summary" if chunk_id in summarised else "pruned"
+        by_label[label].append(escape_markers(chunk_id))
+    return [(label, ids) for label, ids in by_label.items() if ids]
+
+
+def _raised(output: ToolOutput | BaseException) -> ToolOutput:
+    if isinstance(output, BaseException):
+        raise output
+    return output
+
+
+def _timed(call: CheckedCall, context: ReadContext, earlier: int) -> ToolOutput:
+    started = time.perf_counter()
+    output: ToolOutput = call.tool.run(call.checked, context, earlier)
+    return replace(output, seconds=time.perf_counter() - started)

@@ -13,10 +13,9 @@ from context_agent.harness.tools.base import (
     Tool,
     ToolArguments,
     ToolKind,
-    counted,
     edit_reply,
 )
-from context_agent.pruning import edits
+from context_agent.pruning.view import Edit
 
 
 class PublishedPruneArguments(ToolArguments):
@@ -39,13 +38,15 @@ class PruneArguments(ToolArguments):
 
 
 def run(arguments: PruneArguments, context: EditContext) -> EditReply:
-    """Hides the chunks; those named to keep are protected where the profile has summaries."""
-    selection, protected = edits.select(context.view, arguments.chunk_ids, arguments.all_but)
-    edit = edits.Edit(
-        pruned=edits.keys_of(selection.blocks),
-        protected=edits.newly_protected(context.view, protected) if context.protects else (),
+    """Hides the chunks; those named to keep are protected if the profile has summaries."""
+    selection, kept = context.view.select(arguments.chunk_ids, arguments.all_but)
+    size = sum(block.tokens for block in selection.blocks)
+    edit = Edit(
+        pruned=tuple(block.key for block in selection.blocks),
+        protected=context.view.newly_protected(kept) if context.protects else (),
     )
-    return edit_reply(edit, [f"Pruned {counted(selection)}."], "already pruned", selection)
+    message = f"Pruned {len(selection.blocks)} chunks ({size:,} tokens)."
+    return edit_reply(edit, [message], "already pruned", selection)
 
 
 TOOL = Tool("prune_chunks", ToolKind.EDIT, PruneArguments, run, PublishedPruneArguments)

@@ -6,7 +6,6 @@ import difflib
 
 from pydantic import Field
 
-from context_agent._support.markers import escape_markers
 from context_agent.harness.tools.base import (
     LISTED_ID_LENGTH,
     ReadContext,
@@ -16,6 +15,7 @@ from context_agent.harness.tools.base import (
     ToolOutput,
 )
 from context_agent.pruning.view import Source
+from context_agent.tokens import escape_markers
 from context_agent.types import Chunk, Hit
 
 

@@ -11,10 +11,9 @@ from context_agent.harness.tools.base import (
     Tool,
     ToolArguments,
     ToolKind,
-    counted,
     edit_reply,
 )
-from context_agent.pruning import edits
+from context_agent.pruning.view import Edit
 
 
 class RestoreArguments(ToolArguments):
@@ -26,17 +25,18 @@ class RestoreArguments(ToolArguments):
 def run(arguments: RestoreArguments, context: EditContext) -> EditReply:
     """Shows the chunks again in their old places, unless they would pass the hard cutoff."""
     view = context.view
-    selection = edits.select_restore(view, arguments.chunk_ids)
+    selection = view.select_hidden(arguments.chunk_ids)
     size = sum(block.tokens for block in selection.blocks)
     free = max(0, context.budget.hard - view.tokens)
     if size > free:
         message = f"Error: these chunks take {size:,} tokens; {free:,} are left."
-        return EditReply(edits.Edit(), message, "no_room")
-    edit = edits.Edit(
-        restored=edits.keys_of(selection.blocks),
-        protected=edits.newly_protected(view, selection.blocks) if context.protects else (),
+        return EditReply(Edit(), message, "no_room")
+    edit = Edit(
+        restored=tuple(block.key for block in selection.blocks),
+        protected=view.newly_protected(selection.blocks) if context.protects else (),
     )
-    return edit_reply(edit, [f"Restored {counted(selection)}."], "in view already", selection)
+    message = f"Restored {len(selection.blocks)} chunks ({size:,} tokens)."
+    return edit_reply(edit, [message], "in view already", selection)
 
 
 TOOL = Tool("restore_chunks", ToolKind.EDIT, RestoreArguments, run)

@@ -23,8 +23,7 @@ from context_agent.harness.tools.base import (
     edit_reply,
     listed,
 )
-from context_agent.pruning import edits
-from context_agent.pruning.view import Editable, Summary, View
+from context_agent.pruning.view import Edit, Editable, Selection, Summary, View
 
 NAME = "summary:{number}"
 """The id of a summary; the first free number is taken."""
@@ -56,20 +55,20 @@ class SummarizeArguments(ToolArguments):
 def run(arguments: SummarizeArguments, context: EditContext) -> EditReply:
     """Replaces the chunks, unless the summary cites ids that were never shown or is not shorter than they are."""
     view = context.view
-    selection, protected = edits.select(view, arguments.chunk_ids, arguments.all_but)
+    selection, kept = view.select(arguments.chunk_ids, arguments.all_but)
     replaced = [block for block in selection.blocks if block.key not in view.protected]
     if not replaced:
         return _nothing_replaced(selection)
     if unseen := _unseen_ids(view, arguments.summary):
         message = f"Error: the summary names ids that were never shown: {listed(unseen)}. Nothing was replaced."
-        return EditReply(edits.Edit(), message, "unknown_id")
+        return EditReply(Edit(), message, "unknown_id")
     summary = _summary(context, replaced, arguments.summary)
     size = sum(block.tokens for block in replaced)
     if summary.tokens >= size:
         return _too_long(summary.tokens, size)
-    edit = edits.Edit(
-        replaced=edits.keys_of(replaced),
-        protected=edits.newly_protected(view, protected),
+    edit = Edit(
+        replaced=summary.of,
+        protected=view.newly_protected(kept),
         summaries=(summary,),
     )
     sentences = [f"Summarised {len(replaced)} chunks ({size:,} tokens) as {summary.id} ({summary.tokens:,} tokens)."]
@@ -80,7 +79,7 @@ def run(arguments: SummarizeArguments, context: EditContext) -> EditReply:
 
 def _summary(context: EditContext, replaced: Sequence[Editable], text: str) -> Summary:
     """The summary as it will stand in the view, naming every chunk that it stands for."""
-    view, keys = context.view, edits.keys_of(replaced)
+    view, keys = context.view, tuple(block.key for block in replaced)
     draft = Summary(view.next_key, _free_name(view), "", "", 0, view.turn, context.call, keys)
     ids = tuple(dict.fromkeys(block.id for block in view.stands_for(draft)))
     rendered = context.renderer.summary(draft.id, ids, text)
@@ -92,17 +91,17 @@ def _too_long(tokens: int, size: int) -> EditReply:
         f"Error: with its ids the summary takes {tokens:,} tokens, and what it would replace {size:,}: "
         "write a shorter one, or prune. Nothing was replaced."
     )
-    return EditReply(edits.Edit(), message, "too_long")
+    return EditReply(Edit(), message, "too_long")
 
 
-def _nothing_replaced(selection: edits.Selection) -> EditReply:
+def _nothing_replaced(selection: Selection) -> EditReply:
     if selection.blocks:
         message = f"Error: all {len(selection.blocks)} were kept explicitly; nothing was replaced."
     elif selection.unknown:
         message = f"Error: unknown ids: {listed(selection.unknown)}. Nothing was replaced."
     else:
         message = "Error: none of these are in view; nothing was replaced."
-    return EditReply(edits.Edit(), message, "unknown_id" if selection.unknown else "nothing_to_summarize")
+    return EditReply(Edit(), message, "unknown_id" if selection.unknown else "nothing_to_summarize")
 
 
 def _shown_ids(view: View) -> set[str]:

@@ -13,15 +13,14 @@ from typing import Annotated, Any, TypeVar
 from pydantic import BaseModel, Field
 
 from context_agent._support.extras import extra
-from context_agent._support.markers import escape_markers
 from context_agent.agent import DEFAULT_K, Progress
 from context_agent.errors import ConfigError, ContextAgentError, PatternError
-from context_agent.harness.rendering import one_line
-from context_agent.harness.trajectory import TurnClosed
+from context_agent.harness.profile import one_line
 from context_agent.integrations.functions import shown
 from context_agent.integrations.passages import Passage as Shown
-from context_agent.pruning.view import Text
+from context_agent.pruning.view import Text, TurnClosed
 from context_agent.retrieval.corpus import Corpus, Where
+from context_agent.tokens import escape_markers
 from context_agent.types import Chunk, Hit, Metadata
 
 with extra("mcp"):

@@ -21,11 +21,10 @@ from context_agent._support.extras import extra
 from context_agent.agent import Progress, SearchResult
 from context_agent.errors import BudgetError, ConfigError, CorpusError, EmbedderError, PolicyError, RerankerError
 from context_agent.harness.episode import StopReason
-from context_agent.harness.trajectory import ActionTaken, EditApplied, ToolResult
 from context_agent.integrations.functions import shown
 from context_agent.integrations.passages import Passage
 from context_agent.integrations.server.schema import LONGEST_QUESTION, ChatRequest
-from context_agent.pruning.view import Block
+from context_agent.pruning.view import ActionTaken, Block, EditApplied, ToolResult
 from context_agent.retrieval.corpus import Where
 from context_agent.types import RankedDocument
 

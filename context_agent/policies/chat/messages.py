@@ -16,13 +16,12 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, Literal
 
-from context_agent._support.markers import escape_markers
-from context_agent.harness.profile import Profile
-from context_agent.harness.rendering import compact
+from context_agent.harness.profile import Profile, compact
 from context_agent.harness.tools import flatten, schemas
 from context_agent.policies.chat.replies import INLINE, REASONING_FIELDS
 from context_agent.policies.chat.text_tools import HOW, written
 from context_agent.pruning.view import Role, Text, View
+from context_agent.tokens import escape_markers
 from context_agent.types import Action, ToolCall
 
 ToolFormat = Literal["native", "text"]

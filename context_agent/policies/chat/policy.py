@@ -18,8 +18,7 @@ from typing import Any, Literal
 
 from context_agent._support.http import API_KEY_ENV, BASE_URL, Endpoint, Refusal, policy_address
 from context_agent.errors import ConfigError, PolicyError
-from context_agent.harness.profile import Profile
-from context_agent.harness.rendering import parse_ranking
+from context_agent.harness.profile import Profile, parse_ranking
 from context_agent.harness.tools import schemas
 from context_agent.policies.chat.messages import Message, ToolFormat, assistant, messages, opening_text
 from context_agent.policies.chat.replies import (

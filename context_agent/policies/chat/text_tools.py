@@ -15,7 +15,7 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from context_agent.harness.rendering import compact
+from context_agent.harness.profile import compact
 from context_agent.harness.tools import bounded
 from context_agent.policies.chat.replies import read_arguments, tool_name
 from context_agent.types import ToolCall

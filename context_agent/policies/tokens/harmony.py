@@ -20,8 +20,7 @@ from itertools import islice
 from typing import Any
 
 from context_agent.errors import ConfigError
-from context_agent.harness.profile import Profile
-from context_agent.harness.rendering import compact, ranking_text
+from context_agent.harness.profile import Profile, compact, ranking_text
 from context_agent.harness.tools import bounded, schemas
 from context_agent.policies.chat.replies import read_arguments, tool_name
 from context_agent.policies.tokens.prompt import Ids, Opening

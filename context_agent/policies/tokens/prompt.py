@@ -17,8 +17,8 @@ from typing import Any, Protocol
 from context_agent.errors import TrajectoryError
 from context_agent.harness.profile import Profile
 from context_agent.harness.tools import BATCH, flatten
-from context_agent.harness.trajectory import ActionTaken, Trajectory
-from context_agent.pruning.view import Role, Segment, Text, View
+from context_agent.harness.trajectory import Trajectory
+from context_agent.pruning.view import ActionTaken, Role, Segment, Text, View
 from context_agent.types import Action, ToolCall
 
 Ids = tuple[int, ...]

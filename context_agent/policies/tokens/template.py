@@ -16,8 +16,7 @@ from functools import cached_property
 from typing import Any
 
 from context_agent.errors import ConfigError
-from context_agent.harness.profile import Profile
-from context_agent.harness.rendering import compact, ranking_text
+from context_agent.harness.profile import Profile, compact, ranking_text
 from context_agent.harness.tools import schemas
 from context_agent.policies.chat.replies import split_thoughts
 from context_agent.policies.chat.text_tools import HOW, parse_calls, written

@@ -19,9 +19,10 @@ from context_agent.eval.scoring import failure, score
 from context_agent.harness.episode import Limits
 from context_agent.harness.profile import Profile
 from context_agent.harness.tools import flatten
-from context_agent.harness.trajectory import ActionTaken, EditApplied, Trajectory
+from context_agent.harness.trajectory import Trajectory
 from context_agent.harness.trajectory_file import write
 from context_agent.pruning.budget import Budget
+from context_agent.pruning.view import ActionTaken, EditApplied
 from context_agent.retrieval.corpus import Corpus
 from context_agent.synth_data.demonstrations.experts import Expert
 from context_agent.synth_data.stages import DropRow, KeptRows

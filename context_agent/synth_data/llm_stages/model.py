@@ -21,7 +21,6 @@ from typing import Any, Self, TypeVar
 from pydantic import BaseModel, ValidationError
 
 from context_agent._support.http import Refusal
-from context_agent._support.markers import escape_markers
 from context_agent.errors import ConfigError, PolicyError
 from context_agent.policies.chat import ChatPolicy
 from context_agent.policies.chat.replies import MAX_COMPLETION_TOKENS, Reply, field_to_leave_out, read_reply
@@ -34,6 +33,7 @@ from context_agent.synth_data.llm_stages.cached_model import (
     TokenPrices,
 )
 from context_agent.synth_data.stages import DropRow
+from context_agent.tokens import escape_markers
 
 PROMPTS: Mapping[str, frozenset[str]] = {
     "explore": frozenset({"count", "hint"}),

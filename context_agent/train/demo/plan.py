@@ -18,9 +18,10 @@ from context_agent._support.question_files import Question
 from context_agent.errors import ConfigError, DataError
 from context_agent.eval.gold import gold_of
 from context_agent.eval.statistics import Figure
-from context_agent.harness.trajectory import ActionTaken, Trajectory
+from context_agent.harness.trajectory import Trajectory
 from context_agent.policies.tokens.prompt import KEY, TokenCall
 from context_agent.pruning.budget import RESERVES
+from context_agent.pruning.view import ActionTaken
 from context_agent.retrieval.corpus import Corpus
 from context_agent.train.config import EpisodeConfig, RunConfig, read_run
 from context_agent.train.demo.environment import ToyEnvironment

@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from statistics import fmean
 
 from context_agent.harness.episode import StopReason
-from context_agent.harness.trajectory import SubAgentRecord, ToolResult, Trajectory
+from context_agent.harness.trajectory import Trajectory
+from context_agent.pruning.view import SubAgentRecord, ToolResult
 from context_agent.train.config import ParlConfig, ParlForm
 from context_agent.train.rewards import Ending, EpisodeOutcome, EpisodeRewardTerms
 

@@ -12,8 +12,8 @@ from context_agent import BridgePolicy, Document, Limits, MemoryCorpus, SearchAg
 from context_agent.errors import ConfigError
 from context_agent.harness.policy import PartialRanker
 from context_agent.harness.profile import default
-from context_agent.harness.trajectory import ActionTaken, EditApplied, ToolResult
 from context_agent.policies.bridge import Effort
+from context_agent.pruning.view import ActionTaken, EditApplied, ToolResult
 from tests.retrieval.fakes import HashEmbedder
 
 FIRST = "Ada Bel Cora Dina Ewa Fay Gus Hal Ines Jo".split()

@@ -24,13 +24,13 @@ from context_agent import (
 from context_agent.errors import ConfigError
 from context_agent.harness.profile import context_1, default, summary
 from context_agent.harness.tools import schemas
-from context_agent.harness.trajectory import ActionTaken
 from context_agent.harness.trajectory_file import read
 from context_agent.policies.chat import ChatPolicy
 from context_agent.policies.chat.messages import messages, opening_text, system_message
 from context_agent.policies.chat.scripted_server import fails, rank_seen, says
 from context_agent.policies.controlled import ControlledPolicy
 from context_agent.pruning.strategies import strategy
+from context_agent.pruning.view import ActionTaken
 from context_agent.tokens import HarmonyCounter
 from tests import actions
 from tests.policies.chat.chatting import DONE, QUESTION, ask, corpus, policy, search, serving
@@ -510,4 +510,4 @@ def test_an_episode_opened_by_hand_needs_only_the_instructions() -> None:
 
     with serving(search("comets"), rank_seen) as server:
         episode = asyncio.run(play(policy(server)))
-    assert episode.documents
+    assert episode.ranking.documents

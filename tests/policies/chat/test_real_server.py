@@ -27,10 +27,10 @@ import pytest
 
 from context_agent import Limits, Progress, SearchAgent, SearchResult
 from context_agent.errors import PolicyError
-from context_agent.harness.trajectory import ActionTaken, TurnClosed
 from context_agent.harness.trajectory_file import read
 from context_agent.policies.chat import ChatPolicy
 from context_agent.policies.chat.probe import inspect_server
+from context_agent.pruning.view import ActionTaken, TurnClosed
 from tests.policies.chat.chatting import QUESTION, corpus
 
 NEEDED = ("torch", "transformers", "fastapi", "uvicorn", "openai", "accelerate")

@@ -15,9 +15,9 @@ import pytest
 from context_agent import Limits, SearchAgent
 from context_agent._support.http import FIRST_CONTACT_RETRIES, retry_after
 from context_agent.errors import PolicyError
-from context_agent.harness.trajectory import ActionTaken
 from context_agent.policies.chat.policy import NUDGE, ChatPolicy
 from context_agent.policies.chat.scripted_server import Answer, fails, says
+from context_agent.pruning.view import ActionTaken
 from tests.policies.chat.chatting import DONE, QUESTION, ask, corpus, policy, search, serving
 
 VLLM_CONTEXT = (

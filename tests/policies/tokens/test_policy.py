@@ -13,7 +13,6 @@ import pytest
 from context_agent import Action, Budget, Document, Episode, MemoryCorpus, SearchAgent, StopReason, ToolCall, View
 from context_agent.errors import ConfigError, PolicyError
 from context_agent.harness.profile import Profile, context_1, default, summary
-from context_agent.harness.trajectory import ToolResult
 from context_agent.harness.trajectory_file import read
 from context_agent.policies.controlled import ControlledPolicy
 from context_agent.policies.tokens import TokenPolicy
@@ -22,6 +21,7 @@ from context_agent.policies.tokens.engines.fake import FakeEngine
 from context_agent.policies.tokens.harmony import HarmonyRenderer
 from context_agent.policies.tokens.prompt import KEY, Prompt, TokenCall, calls, expand
 from context_agent.pruning.strategies import strategy
+from context_agent.pruning.view import ToolResult
 from tests.policies.tokens.sampling import FORGERIES, QUESTION, Played, play, rank_view, small_corpus
 
 RENDERER = HarmonyRenderer()

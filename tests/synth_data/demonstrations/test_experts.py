@@ -7,9 +7,8 @@ from context_agent._support.question_files import Question
 from context_agent.errors import ConfigError
 from context_agent.eval.gold import gold_of
 from context_agent.harness.profile import context_1, default
-from context_agent.harness.trajectory import ActionTaken, EditApplied
 from context_agent.policies.tokens.harmony import HarmonyRenderer
-from context_agent.pruning.view import Block
+from context_agent.pruning.view import ActionTaken, Block, EditApplied
 from context_agent.synth_data.demonstrations.experts import OraclePolicy, OracleSettings
 from context_agent.train.rows import demonstrated_rows
 from tests.retrieval.fakes import HashEmbedder

@@ -10,8 +10,8 @@ import pytest
 from context_agent import SearchAgent
 from context_agent.agent import SearchResult
 from context_agent.harness.tools import SPAWN
-from context_agent.harness.trajectory import ActionTaken
 from context_agent.policies.tokens.policy import PromptCounter
+from context_agent.pruning.view import ActionTaken
 from context_agent.swarm import Swarm
 from context_agent.train.data import demonstration_rows, environment_texts
 from context_agent.train.demo.environment import (

@@ -13,8 +13,9 @@ from context_agent import Action, Budget, MemoryCorpus
 from context_agent.errors import DataError
 from context_agent.eval.gold import gold_of
 from context_agent.eval.scoring import Replay
-from context_agent.harness.trajectory import ActionTaken, Trajectory
+from context_agent.harness.trajectory import Trajectory
 from context_agent.policies.tokens.prompt import TokenCall
+from context_agent.pruning.view import ActionTaken
 from context_agent.train.config import EpisodeConfig
 from context_agent.train.demo.plan import (
     DemoScore,

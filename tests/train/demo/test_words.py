@@ -6,9 +6,9 @@ import pytest
 
 from context_agent import Action, MemoryCorpus, RankedId, ScriptedPolicy, SearchAgent, ToolCall
 from context_agent.harness.tools import SPAWN
-from context_agent.harness.trajectory import ActionTaken
 from context_agent.policies.tokens.engines.fake import FakeEngine
 from context_agent.policies.tokens.policy import PromptCounter, TokenPolicy
+from context_agent.pruning.view import ActionTaken
 from context_agent.train.data import environment_texts
 from context_agent.train.demo.environment import ExpertNoise, NoisyExpert, ToyEnvironment
 from context_agent.train.demo.words import SWARM_WORDS, UNKNOWN, WordRenderer, words_profile

@@ -10,12 +10,13 @@ from hypothesis import strategies as st
 
 from context_agent import Action, SearchAgent, ToolCall
 from context_agent.errors import ConfigError
-from context_agent.harness.trajectory import ActionTaken, Header, SubAgentRecord, ToolResult, Trajectory
+from context_agent.harness.trajectory import Header, Trajectory
 from context_agent.policies.tokens import TokenPolicy
 from context_agent.policies.tokens.engines.fake import FakeEngine, Request
 from context_agent.policies.tokens.harmony import HarmonyRenderer
 from context_agent.policies.tokens.prompt import calls
 from context_agent.pruning.budget import Budget
+from context_agent.pruning.view import ActionTaken, SubAgentRecord, ToolResult
 from context_agent.swarm import Swarm
 from context_agent.train import config
 from context_agent.train.config import ParlConfig, ParlForm

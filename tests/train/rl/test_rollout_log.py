@@ -17,9 +17,10 @@ from hypothesis import strategies as st
 
 from context_agent._support import journal as journal_module
 from context_agent.errors import ConfigError, DataError
-from context_agent.harness.trajectory import EpisodeEnded, Header, Trajectory
+from context_agent.harness.trajectory import Header, Trajectory
 from context_agent.policies.tokens.engines import Finish, Sample
 from context_agent.pruning.budget import Budget
+from context_agent.pruning.view import EpisodeEnded
 from context_agent.train.rl.rollout_log import ConsumedGroups, RecordedCall, RolloutLog, finished_record, paused_record
 
 SETTINGS = {"seed": 3, "rollouts": {"groups": 2}}

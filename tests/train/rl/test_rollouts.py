@@ -10,11 +10,11 @@ import pytest
 from context_agent import SearchAgent
 from context_agent._support.question_files import Question
 from context_agent.errors import ConfigError, DataError, PolicyError
-from context_agent.harness.trajectory import ActionTaken
 from context_agent.harness.trajectory_file import read
 from context_agent.policies.tokens import TokenPolicy
 from context_agent.policies.tokens.engines.fake import FakeEngine, Request
 from context_agent.policies.tokens.prompt import TokenCall
+from context_agent.pruning.view import ActionTaken
 from context_agent.train import rewards
 from context_agent.train.config import ParlConfig, RolloutConfig
 from context_agent.train.curriculum import Curriculum, CurriculumStage
