@@ -42,8 +42,7 @@ from context_agent.train import config
 from context_agent.train.checkpoints import read_metrics
 from context_agent.train.config import RunConfig
 from context_agent.train.demo import report
-from context_agent.train.rewards import RewardConfig, compute_reward, measure_outcome
-from context_agent.train.rl.parl import delegation_of
+from context_agent.train.rewards import RewardConfig, compute_reward, delegation_of, measure_outcome
 
 UNTIL = 0.5
 """Of the updates: from here on the performance alone is rewarded, in either arm."""

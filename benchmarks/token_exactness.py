@@ -111,7 +111,7 @@ def logprobs(share: float) -> None:
     except ImportError as error:
         print(f"logprobs   not run: {error}")
         return
-    from context_agent.train.demo.tiny_model import tiny_gpt_oss
+    from context_agent.train.tiny_model import tiny_gpt_oss
     from tests.policies.tokens.scoring import forced_episodes, worst_difference
 
     torch.set_num_threads(1)

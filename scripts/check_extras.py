@@ -100,12 +100,12 @@ TRAIN = """
 import accelerate, datasets, peft, torch, trl
 from pathlib import Path
 from transformers import AutoModelForCausalLM
-from context_agent.train.tiny import tiny_gpt_oss
+from context_agent.train.tiny_model import tiny_gpt_oss
 model = AutoModelForCausalLM.from_pretrained(tiny_gpt_oss(Path("tiny"), size=2_048))
 loss = model(torch.tensor([[5, 6, 7]]), labels=torch.tensor([[5, 6, 7]])).loss
 loss.backward()
 assert torch.isfinite(loss)
-import context_agent.train.rl.trainer, context_agent.train.sft
+import context_agent.train.rl.trl_adapter, context_agent.train.sft
 """
 
 

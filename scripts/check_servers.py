@@ -341,7 +341,7 @@ def main() -> int:
         return 2
     if not options.vllm and not options.stand_in:
         parser.error("name a server: --base-url, --vllm or --stand-in")
-    from context_agent.train.demo.tiny_model import tiny_gpt_oss
+    from context_agent.train.tiny_model import tiny_gpt_oss
 
     with tempfile.TemporaryDirectory() as name:
         # vLLM's chat endpoint assumes gpt-oss's own vocabulary.

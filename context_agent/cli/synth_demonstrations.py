@@ -18,7 +18,8 @@ if TYPE_CHECKING:
     from context_agent.harness.profile import Profile
     from context_agent.integrations.feedback import FeedbackLog, Judgement
     from context_agent.retrieval.corpus import Corpus
-    from context_agent.synth_data.demonstrations import DemonstrationFilters, DemonstrationReport, Expert
+    from context_agent.synth_data.demonstrations.experts import Expert
+    from context_agent.synth_data.demonstrations.filters import DemonstrationFilters, DemonstrationReport
     from context_agent.synth_data.demonstrations.replay_check import ReplayResult, ReplaySettings
     from context_agent.synth_data.task import Task
 
@@ -183,7 +184,7 @@ def trajectories(
     TASKS.jsonl holds tasks, or plain questions with gold; - reads stdin. FOLDER gets kept/, dropped/, the list
     trajectories.jsonl and report.json. The exit code is 1 if no episode could be played.
     """
-    from context_agent.synth_data.demonstrations import DemonstrationFilters
+    from context_agent.synth_data.demonstrations.filters import DemonstrationFilters
     from context_agent.synth_data.task import load_tasks
 
     problems: list[str] = []
@@ -212,7 +213,7 @@ async def _play(
     from context_agent.harness.episode import Limits
     from context_agent.harness.profile import profile
     from context_agent.pruning.budget import Budget
-    from context_agent.synth_data.demonstrations import DemonstrationSettings, make_demonstrations
+    from context_agent.synth_data.demonstrations.runs import DemonstrationSettings, make_demonstrations
 
     chosen = profile(teaching.profile)
     expert, name = _expert(teaching, chosen)
@@ -234,8 +235,7 @@ async def _play(
 def _expert(chosen: ExpertOptions, profile: Profile) -> tuple[Expert, str]:
     """The expert, and a description of everything that its decisions depend on."""
     from context_agent.policies.registry import load_policy
-    from context_agent.synth_data.demonstrations import instructed_expert, oracle_expert
-    from context_agent.synth_data.demonstrations.experts import OracleSettings
+    from context_agent.synth_data.demonstrations.experts import OracleSettings, instructed_expert, oracle_expert
 
     model_options = asdict(chosen.language_model)
     description = ", ".join(

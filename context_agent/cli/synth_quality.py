@@ -240,7 +240,7 @@ def review(
         )
         problems += report.pop("problems")
     else:
-        from context_agent.synth_data.review.review_page import draw_sample, review_page
+        from context_agent.synth_data.review import draw_sample, review_page
 
         drawn = draw_sample(
             [*draw_sample(task_list, sample, seed), *draw_sample(dropped_tasks, dropped_sample, seed)],
@@ -295,7 +295,7 @@ def _apply_judgements(
     seed: int,
 ) -> dict[str, Any]:
     """Writes the tasks that stay and reports the judges' agreement."""
-    from context_agent.synth_data.review.judgements import (
+    from context_agent.synth_data.review import (
         REVIEW_LABEL,
         apply_judgements,
         load_judgements,
@@ -338,6 +338,6 @@ def _show_review(report: dict[str, Any]) -> None:
 
 
 def _figure(figure: dict[str, Any]) -> str:
-    from context_agent.synth_data.review.judgements import IntervalEstimate
+    from context_agent.synth_data.review import IntervalEstimate
 
     return str(IntervalEstimate(**figure))

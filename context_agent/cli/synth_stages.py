@@ -148,7 +148,7 @@ def write(*, source: Path, **options: Any) -> int:
 @_stage_options
 def verify(*, source: Path, **options: Any) -> int:
     """Verify tasks by quotes that a model extracts and a rule finds again."""
-    from context_agent.synth_data.llm_stages import verify as stage
+    from context_agent.synth_data.llm_stages import checking as stage
 
     return _run("verify", _source_rows(source), lambda context: lambda row: stage.verify(context, row), **options)
 
@@ -178,7 +178,7 @@ def distract(
     **options: Any,
 ) -> int:
     """Find distractors for tasks: documents that look relevant and do not contain the answer."""
-    from context_agent.synth_data.llm_stages import distract as stage
+    from context_agent.synth_data.llm_stages import checking as stage
     from context_agent.synth_data.llm_stages.pipeline import distractor_settings
 
     settings = stage.DistractorSettings(distractors, least_distractors, check_distractors)
@@ -283,7 +283,7 @@ def _distract_by_words(
     as_json: bool,
     **_: Any,
 ) -> int:
-    from context_agent.synth_data.llm_stages.distract import distract_by_words
+    from context_agent.synth_data.llm_stages.checking import distract_by_words
     from context_agent.synth_data.llm_stages.pipeline import distractor_settings
     from context_agent.synth_data.stages import run_stage
 

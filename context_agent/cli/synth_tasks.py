@@ -102,7 +102,7 @@ def tasks(
             raise ConfigError(
                 "--report counts drafts from links and cannot be used with --model; --json reports each stage"
             )
-        from context_agent.synth_data.llm_stages.distract import DistractorSettings
+        from context_agent.synth_data.llm_stages.checking import DistractorSettings
         from context_agent.synth_data.llm_stages.pipeline import PipelinePlan
 
         longest = min(DEFAULT_HOPS[1], load_domain(writer.domain).max_hops)

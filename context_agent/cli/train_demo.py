@@ -57,7 +57,7 @@ def demo(*, without_trajectory_reward: bool, resume: bool, as_json: bool, **chos
 
 
 def _run(plan: DemoPlan, *, resume: bool) -> DemoReport:
-    from context_agent.train.course import DemoCourse
+    from context_agent.train.demo.course import DemoCourse
 
     def note(text: str) -> None:
         console.note(f"ctx1 train demo: {text}")

@@ -40,8 +40,7 @@ def verl(*, run_file: Path, out: Path, trainer: str, as_json: bool) -> int:
     the episodes. verl needs its own environment: see docs/verl.md.
     """
     from context_agent.train.config import read_run
-    from context_agent.train.verl.dataset import prepare
-    from context_agent.train.verl.settings import VerlTrainer
+    from context_agent.train.verl.folder import VerlTrainer, prepare
 
     prepared = prepare(
         read_run(run_file),

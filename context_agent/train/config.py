@@ -18,7 +18,6 @@ import typing
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, fields, is_dataclass, replace
 from enum import StrEnum
-from math import isfinite
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
@@ -37,10 +36,10 @@ from context_agent._support.suggest import suggestion
 from context_agent.errors import ConfigError
 from context_agent.pruning.budget import RESERVE, RESERVES, Budget
 from context_agent.swarm import MAX_BREADTH
-from context_agent.synth_data.llm_stages.cached_model import SpendingCap, TokenPrices
 from context_agent.train.advantages import Baseline
 from context_agent.train.curriculum import Curriculum
-from context_agent.train.rewards import GAINS, RewardConfig, annealed
+from context_agent.train.judge.judge import JudgeConfig
+from context_agent.train.rewards import GAINS, ParlConfig, RewardConfig
 
 Notify = Callable[[str], None]
 """Receives a message for the user."""
@@ -97,69 +96,6 @@ class RolloutConfig:
                 raise ConfigError(f"{name} must be at least 1; got {getattr(self, name)}")
         if self.rollouts < 2:
             raise ConfigError("a group needs at least 2 rollouts: an advantage compares them with each other")
-
-
-CALIBRATED_SETTINGS = ("model", "reference", "passages", "characters", "temperature", "max_tokens", "reasoning_effort")
-"""What a calibration must have in common with the judge that it vouches for, beside the rubric."""
-
-
-@dataclass(frozen=True, slots=True)
-class JudgeConfig:
-    """`model` on the server at `base_url`; an empty one stands for no judge.
-
-    `questions` says which are judged. The judge reads the first `passages` of a ranking, each up to so many
-    `characters`, and the question's answer where `reference` is set. `rubric` is a TOML file. Prices are for a million
-    tokens; one cap must be named (`max_calls`, `max_tokens_total`, `max_cost`), and holds for the whole run, resumed or
-    not. After `max_failed_steps` steps in a row without any verdict the run stops. `calibration` is what `ctx1 train
-    judge-check` wrote; `uncalibrated` and `alone` allow a judge without one, and one that is the only gain.
-    """
-
-    model: str = ""
-    base_url: str | None = None
-    api_key_env: str | None = None
-    questions: Literal["without_gold", "all"] = "without_gold"
-    rubric: str | None = None
-    reference: bool = True
-    passages: int = 8
-    characters: int = 1_500
-    temperature: float = 0.0
-    max_tokens: int = 1_024
-    reasoning_effort: str | None = None
-    timeout: float = 120.0
-    retries: int = 2
-    concurrency: int = 8
-    price_in: float = 0.0
-    price_out: float = 0.0
-    max_calls: int | None = None
-    max_tokens_total: int | None = None
-    max_cost: float | None = None
-    max_failed_steps: int = 3
-    calibration: str | None = None
-    uncalibrated: bool = False
-    alone: bool = False
-
-    def __post_init__(self) -> None:
-        for name in ("passages", "characters", "max_tokens", "concurrency", "max_failed_steps"):
-            if getattr(self, name) < 1:
-                raise ConfigError(f"judge.{name} must be at least 1; got {getattr(self, name)}")
-        if self.temperature < 0:
-            raise ConfigError(f"judge.temperature must not be negative; got {self.temperature}")
-        if self.model and self.max_calls is None and self.max_tokens_total is None and self.max_cost is None:
-            raise ConfigError(
-                "say what the judge may cost: judge.max_calls, judge.max_tokens_total, or judge.max_cost and prices"
-            )
-
-    @property
-    def prices(self) -> TokenPrices:
-        """What a million tokens cost."""
-        return TokenPrices(self.price_in, self.price_out)
-
-    def cap(self, ranks: int = 1) -> SpendingCap:
-        """The cap of one of so many ranks: an equal share, and at least one call or token."""
-        tokens, calls = (
-            None if limit is None else max(1, limit // ranks) for limit in (self.max_tokens_total, self.max_calls)
-        )
-        return SpendingCap(None if self.max_cost is None else self.max_cost / ranks, tokens, calls)
 
 
 Count = Annotated[int, Field(ge=1)]
@@ -438,58 +374,6 @@ class ExpectedCosts(ConfigTable):
     server_gpus: Annotated[int, Field(ge=0)] = 0
     server_sequences: Count = 16
     sharded: bool = False
-
-
-class ParlForm(StrEnum):
-    """How the terms are put together."""
-
-    SUM = "sum"
-    """`l1 r_parallel + l2 r_finish + r_performance`: the paper's."""
-    MIXED = "mixed"
-    """`l r_parallel + (1 - l) 1[success] Q`."""
-
-
-@dataclass(frozen=True, slots=True)
-class ParlConfig:
-    """Weights. `parallel` (l1, or l of the form `mixed`) and `finish` (l2) are those at the start of training.
-
-    They fall to 0 on a line that ends at `until`, a share of training in (0, 1]; the paper gives no schedule. With both
-    at 0, the default, the reward is the performance alone. `breadth` is the number of sub-agents that earns all of
-    `r_parallel`, `success` the recall from which the form `mixed` counts an episode as a success.
-    """
-
-    form: ParlForm = ParlForm.SUM
-    parallel: float = 0.0
-    finish: float = 0.0
-    until: float = 1.0
-    breadth: int = 4
-    success: float = 1.0
-
-    def __post_init__(self) -> None:
-        for name in (field.name for field in fields(self) if field.name != "form"):
-            if not isfinite(getattr(self, name)):
-                raise ConfigError(f"PARL setting {name} must be a finite number; got {getattr(self, name)}")
-        if self.form not in set(ParlForm):
-            raise ConfigError(f"form must be one of {', '.join(ParlForm)}; got {self.form!r}")
-        if min(self.parallel, self.finish) < 0 or not 0 < self.until <= 1 or self.breadth < 1:
-            raise ConfigError(
-                "parallel and finish must not be negative, until in (0, 1] and breadth at least 1; got "
-                f"{self.parallel}, {self.finish}, {self.until} and {self.breadth}"
-            )
-        if self.form is ParlForm.MIXED and (self.parallel > 1 or self.finish):
-            raise ConfigError("the mixed form weighs with parallel, a share of at most 1, and has no finish term")
-        if not 0 <= self.success <= 1:
-            raise ConfigError(f"success is a recall in [0, 1]; got {self.success}")
-
-    @property
-    def on(self) -> bool:
-        """Whether it changes anything; the form `mixed` does without its weight, too: it pays for success alone."""
-        return bool(self.parallel or self.finish) or self.form is ParlForm.MIXED
-
-    def at(self, progress: float) -> ParlConfig:
-        """The weights when `progress`, a share in [0, 1], of training is done."""
-        share = progress / self.until
-        return replace(self, parallel=annealed(self.parallel, 0.0, share), finish=annealed(self.finish, 0.0, share))
 
 
 class RunConfig(ConfigTable):

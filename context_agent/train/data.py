@@ -25,16 +25,16 @@ from context_agent.policies.tokens.prompt import TokenRenderer
 from context_agent.pruning.strategies import strategy
 from context_agent.retrieval.corpus import Corpus
 from context_agent.swarm import Swarm
+from context_agent.train import environment as words
 from context_agent.train.config import DataConfig, Notify, RendererKind, RunConfig
-from context_agent.train.demo import words
-from context_agent.train.demo.environment import (
+from context_agent.train.environment import (
     LEADING_NOISE,
     SUBAGENT_NOISE,
+    SWARM_WORDS,
     NoisyExpert,
     ToyEnvironment,
     make_environment,
 )
-from context_agent.train.demo.words import SWARM_WORDS
 from context_agent.train.rows import TrainingRow, demonstrated_rows
 
 KEPT_FOLDER = "kept"

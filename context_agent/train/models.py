@@ -17,8 +17,7 @@ from context_agent.policies.tokens.template import TemplateRenderer
 from context_agent.policies.tokens.vocabulary import TokenizerVocabulary
 from context_agent.train.config import ModelConfig, RendererKind, RunConfig
 from context_agent.train.data import environment_texts
-from context_agent.train.demo.environment import ToyEnvironment
-from context_agent.train.demo.words import WordRenderer
+from context_agent.train.environment import ToyEnvironment, WordRenderer
 
 try:
     import torch
@@ -105,7 +104,7 @@ def lora_adapter(chosen: ModelConfig) -> Any:
 
 
 def _tokenizer(chosen: ModelConfig) -> Any:
-    from context_agent.train.demo.tiny_model import CHAT_TEMPLATE, for_transformers, own_tokenizer
+    from context_agent.train.tiny_model import CHAT_TEMPLATE, for_transformers, own_tokenizer
 
     if chosen.tiny is not None:
         tokenizer = for_transformers(own_tokenizer())
@@ -118,7 +117,7 @@ def _tokenizer(chosen: ModelConfig) -> Any:
 
 
 def _tiny(run: RunConfig, tokenizer: Any) -> Any:
-    from context_agent.train.demo.tiny_model import tiny_config
+    from context_agent.train.tiny_model import tiny_config
 
     tiny = run.model.tiny
     assert tiny is not None

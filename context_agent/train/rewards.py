@@ -1,18 +1,25 @@
-"""The reward of an episode: what is measured of its unedited record, and the terms of the reward.
+"""The reward of an episode: what is measured of its unedited record, the terms of the reward, and PARL's terms.
 
 Context-1, section 3: `r = clamp(0.7 F_beta + 0.3 r_trajectory + r_answer - p_prune - p_turn, floor, r_before)`.
 `measure_outcome` is the only function that reads an episode. A term is a function from an `EpisodeOutcome` to a number;
 `RewardConfig` has the weights. Terms that the report does not name (diversity, prune accuracy, parallel calls, a judge,
 mistakes, decay) have weight 0 by default.
+
+PARL (Kimi K2.5, arXiv 2602.02276) rewards an orchestrator for starting sub-agents, in addition to its answer:
+`r = l1 r_parallel + l2 r_finish + r_performance`, with l1 and l2 annealed to 0 over the training. `r_parallel` prevents
+serial collapse, `r_finish` prevents sub-agents that are started and finish nothing. Another account has
+`R = l(e) r_parallel + (1 - l(e)) 1[success] Q(t)`; that is the form `mixed`. `r_performance`, and `Q`, is the reward of
+`compute_reward`, whatever its terms.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, fields
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
 from enum import StrEnum
 from math import isfinite
+from statistics import fmean
 
 from context_agent._support.question_files import Question
 from context_agent.errors import ConfigError, DataError
@@ -22,7 +29,7 @@ from context_agent.eval.metrics import f_beta
 from context_agent.eval.scoring import Replay
 from context_agent.harness.episode import StopReason
 from context_agent.harness.trajectory import Trajectory
-from context_agent.pruning.view import Block, ToolResult
+from context_agent.pruning.view import Block, SubAgentRecord, ToolResult
 
 
 class Ending(StrEnum):
@@ -298,3 +305,124 @@ def _pruning_turns(returned: list[ToolResult]) -> tuple[int, ...]:
     """Calls of each turn that did nothing but prune, 0 for the others."""
     other_turns = {item.turn for item in returned if item.name != "prune_chunks"}
     return tuple(0 if turn in other_turns else count for turn, count in _calls_by_turn(returned).items())
+
+
+class ParlForm(StrEnum):
+    """How the terms are put together."""
+
+    SUM = "sum"
+    """`l1 r_parallel + l2 r_finish + r_performance`: the paper's."""
+    MIXED = "mixed"
+    """`l r_parallel + (1 - l) 1[success] Q`."""
+
+
+@dataclass(frozen=True, slots=True)
+class ParlConfig:
+    """Weights. `parallel` (l1, or l of the form `mixed`) and `finish` (l2) are those at the start of training.
+
+    They fall to 0 on a line that ends at `until`, a share of training in (0, 1]; the paper gives no schedule. With both
+    at 0, the default, the reward is the performance alone. `breadth` is the number of sub-agents that earns all of
+    `r_parallel`, `success` the recall from which the form `mixed` counts an episode as a success.
+    """
+
+    form: ParlForm = ParlForm.SUM
+    parallel: float = 0.0
+    finish: float = 0.0
+    until: float = 1.0
+    breadth: int = 4
+    success: float = 1.0
+
+    def __post_init__(self) -> None:
+        for name in (field.name for field in fields(self) if field.name != "form"):
+            if not isfinite(getattr(self, name)):
+                raise ConfigError(f"PARL setting {name} must be a finite number; got {getattr(self, name)}")
+        if self.form not in set(ParlForm):
+            raise ConfigError(f"form must be one of {', '.join(ParlForm)}; got {self.form!r}")
+        if min(self.parallel, self.finish) < 0 or not 0 < self.until <= 1 or self.breadth < 1:
+            raise ConfigError(
+                "parallel and finish must not be negative, until in (0, 1] and breadth at least 1; got "
+                f"{self.parallel}, {self.finish}, {self.until} and {self.breadth}"
+            )
+        if self.form is ParlForm.MIXED and (self.parallel > 1 or self.finish):
+            raise ConfigError("the mixed form weighs with parallel, a share of at most 1, and has no finish term")
+        if not 0 <= self.success <= 1:
+            raise ConfigError(f"success is a recall in [0, 1]; got {self.success}")
+
+    @property
+    def on(self) -> bool:
+        """Whether it changes anything; the form `mixed` does without its weight, too: it pays for success alone."""
+        return bool(self.parallel or self.finish) or self.form is ParlForm.MIXED
+
+    def at(self, progress: float) -> ParlConfig:
+        """The weights when `progress`, a share in [0, 1], of training is done."""
+        share = progress / self.until
+        return replace(self, parallel=annealed(self.parallel, 0.0, share), finish=annealed(self.finish, 0.0, share))
+
+
+@dataclass(frozen=True, slots=True)
+class Delegation:
+    """How an episode delegated: sub-agents that were started, and those of them that finished their task."""
+
+    started: int = 0
+    finished: int = 0
+
+
+def delegation_of(trajectory: Trajectory) -> Delegation:
+    """The sub-agents of an episode; one that could not begin counts as started, its task being the policy's doing.
+
+    One has finished that gave a ranking of its own with a document in it.
+    """
+    every = [delegated for event in trajectory.events if isinstance(event, ToolResult) for delegated in event.delegated]
+    return Delegation(len(every), sum(map(_finished, every)))
+
+
+def _finished(delegated: SubAgentRecord) -> bool:
+    return delegated.error is None and delegated.stop_reason == StopReason.FINISHED and delegated.documents > 0
+
+
+def delegation_metrics(trajectories: Sequence[Trajectory]) -> dict[str, float]:
+    """Means over episodes: the share that starts sub-agents, how many, the share of those that finish, critical steps.
+
+    `searchers_finished` is absent where none was started.
+    """
+    delegations = [delegation_of(trajectory) for trajectory in trajectories]
+    started = sum(item.started for item in delegations)
+    metrics = {
+        "spawning": fmean(float(item.started > 0) for item in delegations),
+        "searchers": started / len(delegations),
+        "critical_steps": fmean(trajectory.critical_steps for trajectory in trajectories),
+    }
+    return metrics | ({"searchers_finished": sum(item.finished for item in delegations) / started} if started else {})
+
+
+def parallel_term(delegation: Delegation, settings: ParlConfig) -> float:
+    """r_parallel: sub-agents started over the breadth, at most 1."""
+    return min(1.0, delegation.started / settings.breadth)
+
+
+def finish_term(delegation: Delegation, settings: ParlConfig) -> float:
+    """r_finish: the share of the sub-agents started that finished their task; 0 where none was started."""
+    return delegation.finished / delegation.started if delegation.started else 0.0
+
+
+def with_parl(
+    performance: EpisodeRewardTerms, outcome: EpisodeOutcome, delegation: Delegation, settings: ParlConfig
+) -> EpisodeRewardTerms:
+    """The performance's reward with PARL's terms, `settings` being those at this point of training (`Parl.at`).
+
+    An episode that did not finish keeps its performance and earns nothing for delegating: else starting sub-agents and
+    never answering would pay. `terms` gains what each of the two terms added; with `mixed` also what the weight took
+    from the performance, so that the terms show the whole reward.
+    """
+    l1, l2 = settings.parallel, settings.finish
+    if outcome.ending is not Ending.FINISHED:
+        l1 = l2 = 0.0
+    gains = {
+        "parl_parallel": l1 * parallel_term(delegation, settings),
+        "parl_finish": l2 * finish_term(delegation, settings),
+    }
+    total = performance.total
+    if settings.form is ParlForm.MIXED:
+        performance_term = total if outcome.recall >= settings.success or outcome.ending is not Ending.FINISHED else 0.0
+        gains["parl_mixed"] = (1 - l1) * performance_term - total
+    return EpisodeRewardTerms(total + sum(gains.values()), performance.before, {**performance.terms, **gains})

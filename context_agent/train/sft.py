@@ -14,7 +14,7 @@ from context_agent.errors import ConfigError, DataError, MissingExtraError
 from context_agent.policies.tokens.prompt import TokenRenderer
 from context_agent.train.config import Notify, OnUpdate, RunConfig
 from context_agent.train.data import demonstration_rows, environment_of
-from context_agent.train.demo.environment import ToyEnvironment
+from context_agent.train.environment import ToyEnvironment
 from context_agent.train.models import load_model
 from context_agent.train.rows import ABOUT, RowFolder, TrainingRow, open_folder, order_by_length, write_row_folder
 from context_agent.train.training_run import TrainerMixin, TrainingResult, TrainingRun

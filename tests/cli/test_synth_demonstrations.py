@@ -7,7 +7,7 @@ import pytest
 
 from context_agent.cli.synth_demonstrations import trajectories
 from context_agent.policies.chat.scripted_server import rank_seen, says
-from context_agent.synth_data.demonstrations import DemonstrationFilters
+from context_agent.synth_data.demonstrations.filters import DemonstrationFilters
 from tests.cli.conftest import passages
 from tests.policies.chat.chatting import serving
 

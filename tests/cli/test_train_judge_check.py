@@ -61,7 +61,7 @@ def test_an_honest_judge_is_vouched_for_and_trained_with(inside, index, tmp_path
     assert "It tells good from bad: judge.json" in done.stdout
     run = read_run(path)
     notes = []
-    with judge_gate(run, GOLDEN, notes.append) as bench:
+    with judge_gate(run.judge, run.out, GOLDEN, notes.append) as bench:
         assert bench is not None
     assert notes == []
     # The replies are kept: the same check asks nobody.
@@ -76,17 +76,20 @@ def test_one_that_always_says_yes_is_refused(inside, index, tmp_path):
     assert done.returncode == 1
     assert "it always says yes" in done.stdout
     assert "Not to be trusted: judge.json" in done.stdout
-    with pytest.raises(ConfigError, match="says not to trust this judge"), judge_gate(read_run(path), GOLDEN, print):
+    with (
+        pytest.raises(ConfigError, match="says not to trust this judge"),
+        judge_gate(read_run(path).judge, tmp_path, GOLDEN, print),
+    ):
         pass
     bare = run_file(tmp_path, url)
     with (
         pytest.raises(ConfigError, match="this judge is not calibrated"),
-        judge_gate(read_run(bare), GOLDEN, print),
+        judge_gate(read_run(bare).judge, tmp_path, GOLDEN, print),
     ):
         pass
     notes = []
     allowed = run_file(tmp_path, url, more="uncalibrated = true")
-    with judge_gate(read_run(allowed), GOLDEN, notes.append) as bench:
+    with judge_gate(read_run(allowed).judge, tmp_path, GOLDEN, notes.append) as bench:
         assert bench is not None
     assert notes == ["the judge: it was never compared with gold (judge.uncalibrated)"]
 

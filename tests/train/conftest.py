@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 
 from context_agent.train.data import environment_texts
-from context_agent.train.demo.environment import ToyEnvironment, make_environment
-from context_agent.train.demo.words import WordRenderer
+from context_agent.train.environment import ToyEnvironment, WordRenderer, make_environment
 from tests.train import runs
 
 

@@ -11,7 +11,7 @@ from context_agent.errors import ConfigError, DataError
 from context_agent.train import data as material
 from context_agent.train.config import DataConfig, WorldConfig
 from context_agent.train.data import demonstration_rows, environment_of, environment_texts, open_data
-from context_agent.train.demo.words import WordRenderer
+from context_agent.train.environment import WordRenderer
 from context_agent.types import Document
 from tests.train import runs
 

@@ -101,8 +101,8 @@ def test_a_shape_comes_from_a_config_too(tmp_path: Path) -> None:
 def test_a_tiny_model_counts_as_transformers_counts_it(tied: bool) -> None:
     transformers = pytest.importorskip("transformers")
     peft = pytest.importorskip("peft")
-    from context_agent.train.demo.tiny_model import for_transformers, own_tokenizer, tiny_config
     from context_agent.train.estimate import _read
+    from context_agent.train.tiny_model import for_transformers, own_tokenizer, tiny_config
 
     config = tiny_config(for_transformers(own_tokenizer()), positions=128, yarn=False, tied=tied)
     model = transformers.GptOssForCausalLM(config)

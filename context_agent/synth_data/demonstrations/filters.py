@@ -21,13 +21,54 @@ from __future__ import annotations
 import statistics
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from hashlib import blake2b
 from typing import Any
 
 from context_agent.errors import ConfigError
 from context_agent.harness.episode import StopReason
-from context_agent.synth_data.demonstrations.episodes import ExpertEpisode
+
+FIELD_KEYS = {"expert": "teacher"}
+"""Keys in files that differ from the field's name."""
+
+
+@dataclass(frozen=True, slots=True)
+class ExpertEpisode:
+    """The figures of an episode. Recalls and precision are those of its output and of all that it saw.
+
+    `pruned` counts chunks, `prunes` and `restores` the turns with such an edit, `bytes` is the size of the file.
+    """
+
+    task: str
+    rollout: int
+    file: str
+    expert: str
+    type: str
+    hops: int
+    trajectory_recall: float
+    output_recall: float
+    precision: float
+    prune_accuracy: float | None
+    turns: int
+    tokens: int
+    searches: int
+    prunes: int
+    pruned: int
+    restores: int
+    mistakes: int
+    stop_reason: str
+    bytes: int
+
+    def to_json(self) -> dict[str, Any]:
+        """The row of the episode. The expert's name is stored as `teacher`."""
+        return {FIELD_KEYS.get(name, name): value for name, value in asdict(self).items()}
+
+    @staticmethod
+    def from_json(row: Mapping[str, Any]) -> ExpertEpisode:
+        """The episode of a row. Raises `KeyError` if a field is missing."""
+        names = (field.name for field in fields(ExpertEpisode))
+        return ExpertEpisode(**{name: row[FIELD_KEYS.get(name, name)] for name in names})
+
 
 DROP_RULES = ("malformed", "lost", "repeated", "low", "zero")
 """The rules that drop an episode, in order."""

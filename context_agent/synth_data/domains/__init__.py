@@ -1,5 +1,149 @@
-"""Domains: kinds of corpora, each with its own loader and the answer types that questions may ask for."""
+"""Domains: kinds of corpora, each with its loader and the answer types that questions may ask for.
 
-from context_agent.synth_data.domains.registry import Domain, Loader, Positives, TruthType, domain_names, load_domain
+A domain is data and one function; the stages read its fields. This package ships some; an installed package adds one by
+an entry point in its `pyproject.toml`, which names a `Domain` or a function without arguments that returns one:
 
-__all__ = ["Domain", "Loader", "Positives", "TruthType", "domain_names", "load_domain"]
+    [project.entry-points."context_agent.domains"]
+    recipes = "my_package.recipes:RECIPES"
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from importlib import import_module
+from importlib.metadata import EntryPoint, entry_points
+from typing import Literal, Protocol
+
+from context_agent.errors import ConfigError
+from context_agent.retrieval.loaders import LoadOptions, LoadReport, Readable, load
+from context_agent.types import Document
+
+Positives = Literal["document", "fact"]
+"""What counts as found: each gold document, or each fact by any chunk that states it."""
+HINTED_STEPS = ("explore", "write", "verify", "distract", "extend")
+"""The steps for which a domain may give hints."""
+
+
+class Loader(Protocol):
+    """Loads documents from files, folders and streams, as `retrieval.loaders.load` does."""
+
+    def __call__(
+        self,
+        sources: Readable | Iterable[Readable],
+        *,
+        options: LoadOptions | None = None,
+        report: LoadReport | None = None,
+    ) -> Iterator[Document]:
+        """The documents; what cannot be read becomes a notice in the report, never an exception."""
+
+
+@dataclass(frozen=True, slots=True)
+class TruthType:
+    """An answer type that questions of the domain may ask for: its name in tasks, and a description for the writer."""
+
+    name: str
+    description: str
+
+
+@dataclass(frozen=True, slots=True)
+class Domain:
+    """A kind of corpus: its loader, its answer types, its longest questions, and what counts as found.
+
+    `hints` gives some of the `HINTED_STEPS` a few sentences for their prompts. `max_hops` limits the documents that a
+    question leads through.
+    """
+
+    name: str
+    description: str
+    load: Loader
+    truth_types: tuple[TruthType, ...]
+    hints: Mapping[str, str] = field(default_factory=dict)
+    max_hops: int = 4
+    positives: Positives = "document"
+
+    def __post_init__(self) -> None:
+        if not self.name or not self.truth_types:
+            raise ConfigError(f"domain {self.name!r} must have a name and at least one truth type")
+        if self.max_hops < 1 or self.positives not in ("document", "fact"):
+            raise ConfigError(
+                f"domain {self.name!r}: max_hops must be at least 1 and positives 'document' or 'fact'; "
+                f"got {self.max_hops} and {self.positives!r}"
+            )
+        if unknown := [step for step in self.hints if step not in HINTED_STEPS]:
+            raise ConfigError(
+                f"domain {self.name!r}: unknown step {unknown[0]!r} in hints; the steps are {', '.join(HINTED_STEPS)}"
+            )
+
+
+GROUP = "context_agent.domains"
+"""The entry point group."""
+PACKAGE = "context_agent.synth_data.domains"
+SHIPPED: Mapping[str, str] = {
+    "documents": f"{PACKAGE}:DOCUMENTS",
+    "web": f"{PACKAGE}.web:WEB",
+    "filings": f"{PACKAGE}.filings:FILINGS",
+    "patents": f"{PACKAGE}.patents:PATENTS",
+    "email": f"{PACKAGE}.email:EMAIL",
+    "email-messages": f"{PACKAGE}.email:MESSAGES",
+}
+"""Where the shipped domains are defined; each is imported on first use."""
+
+
+def load_domain(name: str) -> Domain:
+    """The domain of that name.
+
+    Raises `ConfigError` for an unknown name, and for an entry point that gives no domain.
+    """
+    if name in SHIPPED:
+        module, attribute = SHIPPED[name].split(":")
+        shipped: Domain = getattr(import_module(module), attribute)
+        return shipped
+    registered = _entry_points()
+    if name not in registered:
+        close = difflib.get_close_matches(name, domain_names(), n=1)
+        hint = f"did you mean {close[0]!r}?" if close else f"choose one of {', '.join(domain_names())}"
+        raise ConfigError(f"no domain {name!r}: {hint}")
+    return _load_entry_point(registered[name])
+
+
+def domain_names() -> tuple[str, ...]:
+    """All names: the shipped ones, then the registered ones in alphabetical order."""
+    return (*SHIPPED, *sorted(name for name in _entry_points() if name not in SHIPPED))
+
+
+def _entry_points() -> dict[str, EntryPoint]:
+    return {entry.name: entry for entry in entry_points(group=GROUP)}
+
+
+def _load_entry_point(entry: EntryPoint) -> Domain:
+    where = f"domain {entry.name!r} (entry point {entry.value})"
+    try:
+        loaded: object = entry.load()
+        value: object = loaded() if callable(loaded) else loaded
+    except Exception as error:  # a foreign module may fail in any way
+        raise ConfigError(f"{where} cannot be loaded: {type(error).__name__}: {error}") from error
+    if not isinstance(value, Domain):
+        raise ConfigError(f"{where} gives a {type(value).__name__}, not a Domain")
+    return value
+
+
+DOCUMENTS = Domain(
+    name="documents",
+    description="Text of any kind: notes, articles, manuals, rows.",
+    load=load,
+    truth_types=(
+        TruthType("person", "the name of a person"),
+        TruthType("organization", "the name of a company, body, team or group"),
+        TruthType("place", "the name of a place, region, building or water"),
+        TruthType("date", "a date, year or period"),
+        TruthType("number", "a quantity with its unit, or a count"),
+        TruthType("title", "the title of a work, or the name of a product or event"),
+        TruthType("term", "a technical term, name of a method, or short phrase"),
+    ),
+    hints={
+        "explore": "Look for documents that name each other, or the same rare name, and say different things of it.",
+        "write": "Ask for something that no single document tells; name none of the documents' titles.",
+    },
+)

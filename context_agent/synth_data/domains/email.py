@@ -24,7 +24,7 @@ from context_agent.retrieval.loaders import LoadOptions, LoadReport, Readable, R
 from context_agent.retrieval.loaders.files import decode, storable, unix_lines
 from context_agent.retrieval.loaders.markup import page_text, tags
 from context_agent.retrieval.loaders.report import Reading
-from context_agent.synth_data.domains.registry import Domain, TruthType
+from context_agent.synth_data.domains import Domain, TruthType
 from context_agent.types import Document, MetadataValue
 
 MOST_NAMES = 50

@@ -23,7 +23,7 @@ from context_agent.retrieval.loaders.files import decoded, storable, unix_lines
 from context_agent.retrieval.loaders.markup import declared_charset, page_text
 from context_agent.retrieval.loaders.report import Reading
 from context_agent.retrieval.loaders.sources import identifier
-from context_agent.synth_data.domains.registry import Domain, TruthType
+from context_agent.synth_data.domains import Domain, TruthType
 from context_agent.types import Document, MetadataValue
 
 _HEADER_FIELDS = {

@@ -19,7 +19,7 @@ from context_agent.errors import DataError
 from context_agent.retrieval.loaders import READERS, load
 from context_agent.retrieval.loaders.files import decoded, document, storable, unix_lines
 from context_agent.retrieval.loaders.report import Reading
-from context_agent.synth_data.domains.registry import Domain, TruthType
+from context_agent.synth_data.domains import Domain, TruthType
 from context_agent.types import Document, MetadataValue
 
 CITATIONS = 200

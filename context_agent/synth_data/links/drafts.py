@@ -25,8 +25,7 @@ from context_agent.synth_data.links.link_graph import (
     with_subject_slot,
     without_name,
 )
-from context_agent.synth_data.links.pages import LONGEST_SENTENCE, Sentence
-from context_agent.synth_data.links.relations import EARLIER_QUESTIONS, SHARED_OBJECT, year_of
+from context_agent.synth_data.links.pages import EARLIER_QUESTIONS, LONGEST_SENTENCE, SHARED_OBJECT, Sentence, year_of
 
 MOST_CONTEXT = 2
 """Most sentences before a question."""

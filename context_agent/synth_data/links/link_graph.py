@@ -9,8 +9,15 @@ from dataclasses import dataclass
 
 from context_agent.errors import CorpusError
 from context_agent.policies.bridge.text import STOP, Mention, mentions, words
-from context_agent.synth_data.links.pages import Page, Sentence, read_pages
-from context_agent.synth_data.links.relations import PATTERNS, WORK_HEADS, RelationPattern, date_preposition
+from context_agent.synth_data.links.pages import (
+    PATTERNS,
+    WORK_HEADS,
+    Page,
+    RelationPattern,
+    Sentence,
+    date_preposition,
+    read_pages,
+)
 from context_agent.types import Chunk
 
 FEWEST_PAGES = 3

@@ -19,8 +19,7 @@ from context_agent.policies.bridge.text import STOP, words
 from context_agent.retrieval.bm25 import Bm25Entry, Bm25Index
 from context_agent.synth_data.links.drafts import Draft, Hop, bridge_drafts, comparison_drafts, intersection_drafts
 from context_agent.synth_data.links.link_graph import LinkGraph, content_words
-from context_agent.synth_data.links.pages import Page
-from context_agent.synth_data.links.relations import MONTH
+from context_agent.synth_data.links.pages import MONTH, Page
 from context_agent.synth_data.matching import find_quote
 from context_agent.synth_data.stages import DropRow
 from context_agent.synth_data.task import Support, Task

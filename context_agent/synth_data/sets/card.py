@@ -17,7 +17,7 @@ import numpy as np
 from context_agent.errors import DataError
 from context_agent.synth_data import pass_at_n as passes
 from context_agent.synth_data import quality as difficulty
-from context_agent.synth_data.review.judgements import REVIEW_LABEL as REVIEW
+from context_agent.synth_data.review import REVIEW_LABEL as REVIEW
 from context_agent.synth_data.sets.folder import CARD, REPORT, load_splits
 from context_agent.synth_data.stages import dropped_path, journal_path
 from context_agent.synth_data.task import Task, write_json

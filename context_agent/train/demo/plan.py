@@ -24,7 +24,7 @@ from context_agent.pruning.budget import RESERVES
 from context_agent.pruning.view import ActionTaken
 from context_agent.retrieval.corpus import Corpus
 from context_agent.train.config import EpisodeConfig, RunConfig, read_run
-from context_agent.train.demo.environment import ToyEnvironment
+from context_agent.train.environment import ToyEnvironment
 from context_agent.train.rewards import RewardConfig, compute_reward, measure_outcome
 
 TEMPERATURES = (1.0, 0.0)

@@ -27,11 +27,11 @@ from context_agent.eval.gold import Gold, gold_of, normalised
 from context_agent.eval.metrics import f_beta
 from context_agent.harness.trajectory_file import read
 from context_agent.retrieval.corpus import Corpus
-from context_agent.synth_data.review.judgements import IntervalEstimate, cohen_kappa, equal_share, estimate
+from context_agent.synth_data.review import IntervalEstimate, cohen_kappa, equal_share, estimate
 from context_agent.synth_data.task import write_json
-from context_agent.train.config import Notify, RunConfig
 from context_agent.train.judge.judge import (
     YES_SCORE,
+    JudgeConfig,
     JudgedRanking,
     JudgePool,
     JudgeVerdict,
@@ -371,17 +371,23 @@ REPLIES_FOLDER = "judge"
 
 @contextmanager
 def judge_gate(
-    run: RunConfig, questions: Sequence[Question], note: Notify, *, rank: int = 0, ranks: int = 1
+    settings: JudgeConfig,
+    folder: str | Path,
+    questions: Sequence[Question],
+    note: Callable[[str], None],
+    *,
+    rank: int = 0,
+    ranks: int = 1,
 ) -> Iterator[JudgePool | None]:
-    """The run's judge, None where it has none.
+    """The judge of a run with this folder; None if the settings name no judge.
 
     Raises `ConfigError` for a judge that nothing vouches for, or that would be all there is to learn from.
     """
-    if not run.judge.model:
+    if not settings.model:
         yield None
         return
-    refuse_judge_alone(run.judge, questions)
-    with RankingJudge(run.judge, Path(run.out) / REPLIES_FOLDER / f"replies-{rank}.jsonl", ranks=ranks) as judge:
+    refuse_judge_alone(settings, questions)
+    with RankingJudge(settings, Path(folder) / REPLIES_FOLDER / f"replies-{rank}.jsonl", ranks=ranks) as judge:
         for warning in _gate_warnings(judge):
             note(f"the judge: {warning}")
         yield JudgePool(judge, note)

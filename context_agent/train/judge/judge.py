@@ -4,19 +4,30 @@ Every reply is stored, so the same ranking is never paid for twice. A verdict ca
 model writes prose, the cap is reached. An absent verdict is a value, not an error: the episode keeps its other terms,
 and absent verdicts are counted and reported. If one episode of a question has no verdict, the term counts for none of
 them: an advantage compares the episodes of a question, and must not compare one that was judged with one that was not.
+
+A custom rubric is a TOML file:
+
+    [[criteria]]
+    name = "coverage"
+    asks = "Do the passages hold all that is needed to answer the question?"
+    high = 4
+    weight = 2
 """
 
 from __future__ import annotations
 
 import asyncio
 import json
+import tomllib
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
+from hashlib import blake2b
+from math import isfinite
 from pathlib import Path
 from statistics import fmean
 from types import TracebackType
-from typing import Any, Protocol, Self
+from typing import Any, Literal, Protocol, Self
 
 from pydantic import BaseModel, Field, model_validator
 
@@ -24,12 +35,168 @@ from context_agent._support.question_files import Question
 from context_agent.errors import ConfigError, PolicyError
 from context_agent.eval.gold import judgeable
 from context_agent.harness.trajectory import Trajectory
-from context_agent.synth_data.llm_stages.cached_model import CapReached
+from context_agent.synth_data.llm_stages.cached_model import CapReached, SpendingCap, TokenPrices
 from context_agent.synth_data.llm_stages.model import InvalidReply, PromptPart, StructuredModel, StructuredModelOptions
 from context_agent.synth_data.stages import DropRow, StageHalted
-from context_agent.train.config import CALIBRATED_SETTINGS, JudgeConfig
-from context_agent.train.judge.rubric import Rubric, load_rubric
 from context_agent.types import RankedDocument
+
+
+@dataclass(frozen=True, slots=True)
+class Criterion:
+    """One thing to judge, by a whole number from `low` to `high`."""
+
+    name: str
+    asks: str
+    low: int = 0
+    high: int = 3
+    weight: float = 1.0
+
+    def __post_init__(self) -> None:
+        if not self.name or not self.asks or self.high <= self.low or not (isfinite(self.weight) and self.weight > 0):
+            raise ConfigError(
+                "a criterion has a name, asks something, has a high above its low, and a positive weight; got "
+                f"{self.name!r}, {self.asks!r}, {self.low} to {self.high}, {self.weight}"
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class Rubric:
+    """The criteria. `score` is their weighted mean, each on a scale from its low (0) to its high (1)."""
+
+    criteria: tuple[Criterion, ...]
+
+    def __post_init__(self) -> None:
+        names = [criterion.name.lower() for criterion in self.criteria]
+        if not names or len(set(names)) < len(names):
+            raise ConfigError(f"a rubric has criteria of different names; got {', '.join(names) or 'none'}")
+
+    def score(self, scores: Mapping[str, float]) -> float:
+        """From 0 to 1. `scores` has a number in its range for each criterion (`problem` says where it has not)."""
+        shares = [
+            criterion.weight * (scores[criterion.name] - criterion.low) / (criterion.high - criterion.low)
+            for criterion in self.criteria
+        ]
+        return sum(shares) / sum(criterion.weight for criterion in self.criteria)
+
+    def problem(self, scores: Mapping[str, float]) -> tuple[str, str] | None:
+        """What is wrong with a judge's scores: a short reason, and words for the judge. None where nothing is."""
+        for criterion in self.criteria:
+            score = scores.get(criterion.name)
+            if score is None:
+                return "score missing", f"there is no score for {criterion.name!r}"
+            if not criterion.low <= score <= criterion.high:
+                return (
+                    "score out of range",
+                    f"{criterion.name!r} goes from {criterion.low} to {criterion.high}; got {score}",
+                )
+        return None
+
+    def words(self) -> str:
+        """The criteria as a judge reads them."""
+        return "\n".join(
+            f"- {criterion.name} ({criterion.low} to {criterion.high}): {criterion.asks}" for criterion in self.criteria
+        )
+
+    @property
+    def digest(self) -> str:
+        """Changes with any word or number of it."""
+        return blake2b(repr(self.criteria).encode(), digest_size=8).hexdigest()
+
+
+DEFAULT_RUBRIC = Rubric(
+    (
+        Criterion("coverage", "Do the passages together hold what is needed to answer the question?", weight=2.0),
+        Criterion("focus", "How many of the passages help to answer it, rather than stand beside it?"),
+    )
+)
+"""The rubric that ships."""
+
+
+def load_rubric(path: str | Path | None) -> Rubric:
+    """The rubric of a TOML file, the one that ships for None. Raises `ConfigError` naming the file."""
+    if path is None:
+        return DEFAULT_RUBRIC
+    try:
+        rows = tomllib.loads(Path(path).read_text(encoding="utf-8")).get("criteria", [])
+        return Rubric(tuple(_criterion(row) for row in rows))
+    except OSError as error:
+        raise ConfigError(f"cannot read the rubric {path}: {error.strerror}") from error
+    except (ConfigError, ValueError, TypeError, AttributeError) as error:
+        raise ConfigError(f"the rubric {path}: {error}") from error
+
+
+def _criterion(row: Mapping[str, Any]) -> Criterion:
+    names = [field.name for field in fields(Criterion)]
+    if unknown := [key for key in row if key not in names]:
+        raise ConfigError(f"unknown key {unknown[0]!r}; a criterion takes {', '.join(names)}")
+    for name in ("low", "high"):
+        if not isinstance(row.get(name, 0), int):
+            raise ConfigError(f"{name} is a whole number; got {row[name]!r}")
+    return Criterion(**row)
+
+
+CALIBRATED_SETTINGS = ("model", "reference", "passages", "characters", "temperature", "max_tokens", "reasoning_effort")
+"""What a calibration must have in common with the judge that it vouches for, beside the rubric."""
+
+
+@dataclass(frozen=True, slots=True)
+class JudgeConfig:
+    """`model` on the server at `base_url`; an empty one stands for no judge.
+
+    `questions` says which are judged. The judge reads the first `passages` of a ranking, each up to so many
+    `characters`, and the question's answer where `reference` is set. `rubric` is a TOML file. Prices are for a million
+    tokens; one cap must be named (`max_calls`, `max_tokens_total`, `max_cost`), and holds for the whole run, resumed or
+    not. After `max_failed_steps` steps in a row without any verdict the run stops. `calibration` is what `ctx1 train
+    judge-check` wrote; `uncalibrated` and `alone` allow a judge without one, and one that is the only gain.
+    """
+
+    model: str = ""
+    base_url: str | None = None
+    api_key_env: str | None = None
+    questions: Literal["without_gold", "all"] = "without_gold"
+    rubric: str | None = None
+    reference: bool = True
+    passages: int = 8
+    characters: int = 1_500
+    temperature: float = 0.0
+    max_tokens: int = 1_024
+    reasoning_effort: str | None = None
+    timeout: float = 120.0
+    retries: int = 2
+    concurrency: int = 8
+    price_in: float = 0.0
+    price_out: float = 0.0
+    max_calls: int | None = None
+    max_tokens_total: int | None = None
+    max_cost: float | None = None
+    max_failed_steps: int = 3
+    calibration: str | None = None
+    uncalibrated: bool = False
+    alone: bool = False
+
+    def __post_init__(self) -> None:
+        for name in ("passages", "characters", "max_tokens", "concurrency", "max_failed_steps"):
+            if getattr(self, name) < 1:
+                raise ConfigError(f"judge.{name} must be at least 1; got {getattr(self, name)}")
+        if self.temperature < 0:
+            raise ConfigError(f"judge.temperature must not be negative; got {self.temperature}")
+        if self.model and self.max_calls is None and self.max_tokens_total is None and self.max_cost is None:
+            raise ConfigError(
+                "say what the judge may cost: judge.max_calls, judge.max_tokens_total, or judge.max_cost and prices"
+            )
+
+    @property
+    def prices(self) -> TokenPrices:
+        """What a million tokens cost."""
+        return TokenPrices(self.price_in, self.price_out)
+
+    def cap(self, ranks: int = 1) -> SpendingCap:
+        """The cap of one of so many ranks: an equal share, and at least one call or token."""
+        tokens, calls = (
+            None if limit is None else max(1, limit // ranks) for limit in (self.max_tokens_total, self.max_calls)
+        )
+        return SpendingCap(None if self.max_cost is None else self.max_cost / ranks, tokens, calls)
+
 
 PROMPT = "judge"
 PROMPTS = {PROMPT: frozenset({"criteria", "example"})}

@@ -207,7 +207,9 @@ def train(
                 config, data.corpus, engine, loaded.renderer, temperature=temperature, searchers=subagents
             )
 
-        judge = stack.enter_context(judge_gate(config, data.questions, note, rank=run.rank, ranks=run.ranks))
+        judge = stack.enter_context(
+            judge_gate(config.judge, run.out, data.questions, note, rank=run.rank, ranks=run.ranks)
+        )
         evaluator = stack.enter_context(_open_evaluator(config, data, run, lambda t: open_agent(engine, t)))
         scorer = EpisodeScorer(
             data.corpus,

@@ -27,18 +27,21 @@ from context_agent.policies.tokens.engines import Gathering
 from context_agent.policies.tokens.prompt import calls
 from context_agent.retrieval.corpus import Corpus
 from context_agent.train.advantages import EpisodeAdvantages
-from context_agent.train.config import ParlConfig, RolloutConfig
+from context_agent.train.config import RolloutConfig
 from context_agent.train.curriculum import Curriculum, draw_questions
 from context_agent.train.judge.judge import JudgePool, JudgeTerms, has_gold
 from context_agent.train.rewards import (
     EpisodeOutcome,
     EpisodeRewardTerms,
+    ParlConfig,
     RewardConfig,
     compute_reward,
+    delegation_metrics,
+    delegation_of,
     is_aborted,
     measure_outcome,
+    with_parl,
 )
-from context_agent.train.rl.parl import delegation_metrics, delegation_of, with_parl
 from context_agent.train.rows import TrainingRow, WeightedRow
 
 SEED_STRIDE = 1_000_003

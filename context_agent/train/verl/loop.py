@@ -30,8 +30,7 @@ from context_agent.train.rl.rollouts import (
     play_episodes,
 )
 from context_agent.train.rows import TrainingRow, sampled_rows
-from context_agent.train.verl.dataset import VerlQuestion
-from context_agent.train.verl.settings import disagreements
+from context_agent.train.verl.folder import VerlQuestion, disagreements
 from context_agent.train.verl.worker import VerlEngine, WorkerContext, worker_context
 
 try:

@@ -114,7 +114,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
         yield Served(url, os.environ["CTX1_TEST_MODEL"], able=True)
         return
     need_serving()
-    from context_agent.train.demo.tiny_model import tiny_gpt_oss
+    from context_agent.train.tiny_model import tiny_gpt_oss
 
     folder = tmp_path_factory.mktemp("garbage")
     model = tiny_gpt_oss(folder / "tiny")

@@ -118,7 +118,7 @@ def test_an_invented_tool_name_cannot_break_a_header() -> None:
 
 def test_a_tokenizer_vocabulary_breaks_up_every_added_token() -> None:
     tokenizers = pytest.importorskip("tokenizers")
-    from context_agent.train.demo.tiny_model import tiny_tokenizer
+    from context_agent.train.tiny_model import tiny_tokenizer
 
     tokenizer = tiny_tokenizer(["comets and bridges"] * 3, size=400)
     tokenizer.add_tokens([tokenizers.AddedToken("<tool_call>", special=False, normalized=False)])

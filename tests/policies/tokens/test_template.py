@@ -21,7 +21,7 @@ pytest.importorskip("transformers", reason="chat templates are rendered by trans
 from tokenizers import AddedToken
 
 from context_agent.policies.tokens.template import TemplateRenderer
-from context_agent.train.demo.tiny_model import for_transformers, tiny_tokenizer
+from context_agent.train.tiny_model import for_transformers, tiny_tokenizer
 
 HERMES = r"""{%- if tools %}<|im_start|>system
 {{ messages[0].content }}

@@ -5,8 +5,12 @@ import random
 import pytest
 
 from context_agent.errors import ConfigError
-from context_agent.synth_data.demonstrations import DemonstrationFilters, ExpertEpisode, filter_episodes
-from context_agent.synth_data.demonstrations.filters import uniform_draw
+from context_agent.synth_data.demonstrations.filters import (
+    DemonstrationFilters,
+    ExpertEpisode,
+    filter_episodes,
+    uniform_draw,
+)
 
 
 def episode(task="t", rollout=0, *, seen=1.0, given=1.0, **fields):

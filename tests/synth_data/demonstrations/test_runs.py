@@ -22,13 +22,9 @@ from context_agent.policies.chat.scripted_server import fails, rank_seen, says
 from context_agent.policies.scripted import rank_view
 from context_agent.policies.tokens.harmony import HarmonyRenderer
 from context_agent.pruning.budget import Budget
-from context_agent.synth_data.demonstrations import (
-    DemonstrationFilters,
-    DemonstrationSettings,
-    instructed_expert,
-    make_demonstrations,
-    oracle_expert,
-)
+from context_agent.synth_data.demonstrations.experts import instructed_expert, oracle_expert
+from context_agent.synth_data.demonstrations.filters import DemonstrationFilters
+from context_agent.synth_data.demonstrations.runs import DemonstrationSettings, make_demonstrations
 from context_agent.train.rows import demonstrated_rows
 from tests.actions import search
 from tests.conftest import made_documents
@@ -259,7 +255,8 @@ import asyncio, sys
 from pathlib import Path
 from context_agent import MemoryCorpus
 from context_agent.harness.profile import default
-from context_agent.synth_data.demonstrations import make_demonstrations, oracle_expert
+from context_agent.synth_data.demonstrations.runs import make_demonstrations
+from context_agent.synth_data.demonstrations.experts import oracle_expert
 from tests.conftest import made_documents
 from tests.retrieval.fakes import HashEmbedder
 from tests.synth_data.demonstrations import test_runs as here

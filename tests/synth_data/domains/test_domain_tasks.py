@@ -13,8 +13,8 @@ from context_agent import MemoryCorpus
 from context_agent.eval.gold import gold_of
 from context_agent.policies.chat.scripted_server import ScriptedServer, says
 from context_agent.synth_data.domains import load_domain
+from context_agent.synth_data.llm_stages.checking import DistractorSettings
 from context_agent.synth_data.llm_stages.context import StageContext
-from context_agent.synth_data.llm_stages.distract import DistractorSettings
 from context_agent.synth_data.llm_stages.model import StructuredModel, StructuredModelOptions
 from context_agent.synth_data.llm_stages.pipeline import PipelinePlan, make_tasks
 from context_agent.synth_data.task import load_tasks
@@ -165,6 +165,6 @@ def test_gold_of_filings_is_every_chunk_that_states_the_fact(tmp_path):
 
 
 def test_every_domain_that_ships_has_a_story():
-    from context_agent.synth_data.domains.registry import SHIPPED
+    from context_agent.synth_data.domains import SHIPPED
 
     assert set(STORIES) == set(SHIPPED) - {"documents"}

@@ -9,11 +9,10 @@ from functools import partial
 import pytest
 
 from context_agent.synth_data.domains import load_domain
+from context_agent.synth_data.llm_stages.checking import DistractorSettings, distract, verify
 from context_agent.synth_data.llm_stages.context import StageContext
-from context_agent.synth_data.llm_stages.distract import DistractorSettings, distract
 from context_agent.synth_data.llm_stages.model import StructuredModel, StructuredModelOptions
 from context_agent.synth_data.llm_stages.pipeline import PipelinePlan, make_tasks, run_llm_stage
-from context_agent.synth_data.llm_stages.verify import verify
 from context_agent.synth_data.llm_stages.writing import extend, write
 from tests.policies.chat.test_real_server import need_serving, serving_model
 from tests.synth_data.llm_stages.writing import corpus, row_of
@@ -29,7 +28,7 @@ TASK = row_of(task("t1", "mason0", "tower0", "town0", clues="A stream by old wal
 def served(tmp_path_factory):
     """Address and name of the model."""
     need_serving()
-    from context_agent.train.demo.tiny_model import tiny_gpt_oss
+    from context_agent.train.tiny_model import tiny_gpt_oss
 
     folder = tmp_path_factory.mktemp("garbage")
     model = tiny_gpt_oss(folder / "tiny")

@@ -28,7 +28,7 @@ from context_agent.train.demo.plan import (
     score_episode,
     summarize,
 )
-from context_agent.train.demo.words import words_profile
+from context_agent.train.environment import words_profile
 from context_agent.train.rewards import RewardConfig
 from tests.actions import rank_all, search
 from tests.train.demo.records import QUESTION, SCORE, episode, pruned, scores

@@ -12,8 +12,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from context_agent.policies.chat.scripted_server import Answer, ScriptedServer, fails, says
-from context_agent.train.config import JudgeConfig
-from context_agent.train.judge.judge import RankingJudge
+from context_agent.train.judge.judge import JudgeConfig, RankingJudge
 
 USAGE = {"prompt_tokens": 100, "completion_tokens": 10}
 MARK = re.compile(r"SENTINEL-\d{4}")

@@ -9,8 +9,7 @@ import pytest
 
 from context_agent.errors import ConfigError
 from context_agent.policies.chat.scripted_server import ScriptedServer, fails, says
-from context_agent.train.config import JudgeConfig
-from context_agent.train.judge.judge import CAPPED, FAILED, JudgedRanking
+from context_agent.train.judge.judge import CAPPED, FAILED, JudgeConfig, JudgedRanking
 from context_agent.types import RankedChunk, RankedDocument
 from tests.train.judge.judges import USAGE, honest, judge, read, scored, serving
 

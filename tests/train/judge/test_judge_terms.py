@@ -11,12 +11,11 @@ import pytest
 
 from context_agent._support.question_files import Question
 from context_agent.errors import ConfigError, PolicyError
-from context_agent.train.config import JudgeConfig
-from context_agent.train.demo.environment import ToyEnvironment
-from context_agent.train.demo.words import WordRenderer
+from context_agent.train.environment import ToyEnvironment, WordRenderer
 from context_agent.train.judge.judge import (
     CAPPED,
     FAILED,
+    JudgeConfig,
     JudgedRanking,
     JudgePool,
     JudgeVerdict,

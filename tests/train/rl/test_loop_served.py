@@ -17,7 +17,7 @@ import pytest
 from context_agent.errors import PolicyError
 from context_agent.train.config import DataConfig, WorldConfig
 from context_agent.train.data import environment_of, environment_texts
-from context_agent.train.demo.words import WordRenderer
+from context_agent.train.environment import WordRenderer
 from tests.train import runs
 
 pytest.importorskip("trl")

@@ -16,12 +16,10 @@ from context_agent.policies.tokens.engines.fake import FakeEngine, Request
 from context_agent.policies.tokens.prompt import TokenCall
 from context_agent.pruning.view import ActionTaken
 from context_agent.train import rewards
-from context_agent.train.config import ParlConfig, RolloutConfig
+from context_agent.train.config import RolloutConfig
 from context_agent.train.curriculum import Curriculum, CurriculumStage
-from context_agent.train.demo.environment import ToyEnvironment
-from context_agent.train.demo.words import WordRenderer, words_profile
-from context_agent.train.rewards import Ending, RewardConfig
-from context_agent.train.rl.parl import Delegation
+from context_agent.train.environment import ToyEnvironment, WordRenderer, words_profile
+from context_agent.train.rewards import Delegation, Ending, ParlConfig, RewardConfig
 from tests.train.rl.loops import rollout_loop
 
 SMALL = RolloutConfig(steps=4, groups=6, rollouts=4, substeps=2, concurrency=5, save_every=1, save_groups=2)

@@ -50,13 +50,13 @@ def tokenizer() -> Any:
 
 
 def small_tokenizer() -> Any:
-    from context_agent.train.demo.tiny_model import for_transformers, tiny_tokenizer
+    from context_agent.train.tiny_model import for_transformers, tiny_tokenizer
 
     return for_transformers(tiny_tokenizer(["search the corpus for comets and operas"] * 9, size=VOCABULARY))
 
 
 def model(tokenizer: Any) -> Any:
-    from context_agent.train.demo.tiny_model import tiny_config
+    from context_agent.train.tiny_model import tiny_config
 
     torch.manual_seed(0)
     config = tiny_config(tokenizer, positions=128, yarn=False)

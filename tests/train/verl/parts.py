@@ -12,10 +12,9 @@ from context_agent.policies.tokens.engines.fake import FakeEngine, Request
 from context_agent.train import config
 from context_agent.train.config import RunConfig
 from context_agent.train.data import environment_of
-from context_agent.train.demo.environment import ToyEnvironment
-from context_agent.train.demo.words import WordRenderer
+from context_agent.train.environment import ToyEnvironment, WordRenderer
 from context_agent.train.models import load_model, load_renderer
-from context_agent.train.verl.dataset import prepare
+from context_agent.train.verl.folder import prepare
 from tests.train import runs
 
 CHANGES: dict[str, Any] = {

@@ -12,7 +12,7 @@ import pytest
 pytest.importorskip("verl", reason="verl has an environment of its own: docs/verl.md")
 
 from context_agent.train import config
-from context_agent.train.verl.settings import VerlTrainer, disagreements, verl_settings
+from context_agent.train.verl.folder import VerlTrainer, disagreements, verl_settings
 from tests.train.verl import parts
 
 CONFIGS = Path(__file__).parents[3] / "configs" / "verl"

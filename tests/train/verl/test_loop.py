@@ -22,7 +22,7 @@ from context_agent.train.models import load_renderer
 from context_agent.train.rewards import compute_reward, measure_outcome
 from context_agent.train.rl.rollouts import episode_request, play_episodes
 from context_agent.train.rows import TrainingRow, sampled_rows
-from context_agent.train.verl.dataset import VerlQuestion
+from context_agent.train.verl.folder import VerlQuestion
 from tests.train.verl import parts
 
 

@@ -24,7 +24,7 @@ torch = pytest.importorskip("torch", reason="the in-process engine needs the tra
 transformers = pytest.importorskip("transformers", reason="the in-process engine needs the train extra (transformers)")
 
 from context_agent.policies.tokens.engines.transformers import TransformersEngine, _Request, parted  # noqa: E402
-from context_agent.train.demo.tiny_model import tiny_gpt_oss  # noqa: E402
+from context_agent.train.tiny_model import tiny_gpt_oss  # noqa: E402
 
 
 @pytest.fixture(scope="module")

@@ -6,7 +6,8 @@ import pytest
 
 from context_agent.errors import ConfigError
 from context_agent.retrieval.loaders import load
-from context_agent.synth_data.domains import Domain, TruthType, domain_names, load_domain, registry
+from context_agent.synth_data import domains
+from context_agent.synth_data.domains import Domain, TruthType, domain_names, load_domain
 
 OWN = Domain("recipes", "Recipes.", load, (TruthType("dish", "the name of a dish"),))
 
@@ -22,15 +23,15 @@ def broken():
 @pytest.fixture
 def registered(monkeypatch):
     """Entry points of this module, as an installed package would have them."""
-    here = "tests.synth_data.domains.test_registry"
+    here = "tests.synth_data.domains.test_domains"
     entries = [
-        EntryPoint(name, f"{here}:{attribute}", registry.GROUP)
+        EntryPoint(name, f"{here}:{attribute}", domains.GROUP)
         for name, attribute in (("recipes", "OWN"), ("made", "make"), ("broken", "broken"), ("wrong", "pytest"))
     ]
-    monkeypatch.setattr(registry, "entry_points", lambda group: entries)
+    monkeypatch.setattr(domains, "entry_points", lambda group: entries)
 
 
-@pytest.mark.parametrize("name", registry.SHIPPED)
+@pytest.mark.parametrize("name", domains.SHIPPED)
 def test_what_ships_is_whole(name):
     found = load_domain(name)
     assert found.name == name

@@ -19,11 +19,15 @@ from context_agent.pruning.budget import Budget
 from context_agent.pruning.view import ActionTaken, SubAgentRecord, ToolResult
 from context_agent.swarm import Swarm
 from context_agent.train import config
-from context_agent.train.config import ParlConfig, ParlForm
 from context_agent.train.data import build_agent
-from context_agent.train.rewards import Ending, EpisodeOutcome, EpisodeRewardTerms, compute_reward
-from context_agent.train.rl.parl import (
+from context_agent.train.rewards import (
     Delegation,
+    Ending,
+    EpisodeOutcome,
+    EpisodeRewardTerms,
+    ParlConfig,
+    ParlForm,
+    compute_reward,
     delegation_metrics,
     delegation_of,
     finish_term,

@@ -7,8 +7,7 @@ import pytest
 
 from context_agent import Document, MemoryCorpus
 from context_agent.errors import DataError
-from context_agent.synth_data.review.judgements import load_judgements
-from context_agent.synth_data.review.review_page import document_text, draw_sample, review_page, segments
+from context_agent.synth_data.review import document_text, draw_sample, load_judgements, review_page, segments
 from context_agent.synth_data.task import Support, encode_row
 from context_agent.types import Chunk
 from tests.synth_data.tasks import task

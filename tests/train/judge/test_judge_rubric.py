@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from context_agent.errors import ConfigError
-from context_agent.train.judge.rubric import DEFAULT_RUBRIC, Criterion, Rubric, load_rubric
+from context_agent.train.judge.judge import DEFAULT_RUBRIC, Criterion, Rubric, load_rubric
 
 
 @settings(deadline=None)

@@ -9,8 +9,7 @@ from typing import Any
 
 import pytest
 
-from context_agent.train.config import ParlConfig
-from context_agent.train.rewards import RewardConfig
+from context_agent.train.rewards import ParlConfig, RewardConfig
 
 PROGRAM = Path(__file__).parents[3] / "benchmarks" / "parl.py"
 if not PROGRAM.is_file():

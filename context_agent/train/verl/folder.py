@@ -1,23 +1,35 @@
-"""What of a run's file verl is told, and whether verl's configuration still says so. Imports nothing of verl's.
+"""Writes the folder that verl is started with: questions in curriculum order, verl's settings, and the agent loop.
 
-Checked against verl 0.9.1. Its V1 trainer computes advantages over episodes for `grpo` alone: of an episode's rows it
-takes the last one's reward, and gives the result to all of them. Estimators that are registered get rows without their
-episodes, and would count an edited episode once for each row. So `grpo` without its division is this project's
-advantage, `filter_groups` replaces groups of equal rewards, and `cispo` on the sampler's own log-probabilities
-(`bypass_mode`) is its loss, with ratios between 1 - 1 and 1 + 4.
+FOLDER/train.parquet    the questions of all steps, one a row, in curriculum order
+FOLDER/dev.parquet      the questions of the evaluation
+FOLDER/settings.yaml    verl's settings for the run (`verl_settings`)
+FOLDER/agent_loop.yaml  the loop's class and the run, for every worker
+
+Every machine must see the folder, and the index that the run names, under the same path. Needs pyarrow, but not verl.
+
+The settings were checked against verl 0.9.1. Its V1 trainer computes advantages over episodes for `grpo` alone: of an
+episode's rows it takes the last one's reward, and gives the result to all of them. Registered estimators get rows
+without their episodes, and would count an edited episode once for each row. So `grpo` without its division is this
+project's advantage, `filter_groups` replaces groups of equal rewards, and `cispo` on the sampler's own
+log-probabilities (`bypass_mode`) is its loss, with ratios between 1 - 1 and 1 + 4.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from enum import StrEnum
 from math import ceil, isclose
 from pathlib import Path
 from typing import Any
 
-from context_agent.errors import ConfigError
+from context_agent._support.question_files import Question, question_of
+from context_agent.errors import ConfigError, DataError, MissingExtraError
 from context_agent.train.advantages import Baseline
-from context_agent.train.config import Loss, RunConfig
+from context_agent.train.config import Loss, Notify, RunConfig
+from context_agent.train.data import environment_of, open_data
+from context_agent.train.rl.rollouts import step_questions
 
 AGENT = "context_agent"
 """The agent loop's name in verl's table."""
@@ -221,3 +233,136 @@ def _lookup(config: Any, key: str) -> Any:
 
 def _is_number(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+LOOP_CLASS = "context_agent.train.verl.loop.SearchLoop"
+CHUNK = 4_096
+"""Rows that are written at a time."""
+
+
+@dataclass(frozen=True, slots=True)
+class VerlQuestion:
+    """A question as a row of the file tells it. `index` is its place in the file, `dev` whether it evaluates."""
+
+    question: Question
+    index: int
+    dev: bool
+
+    @staticmethod
+    def of(row: Mapping[str, Any]) -> VerlQuestion:
+        """Reads a row as verl hands it to the loop. Raises `DataError` for one that `prepare` did not write."""
+        extra = row.get("extra_info")
+        try:
+            assert extra is not None
+            decoded, index = json.loads(extra["question"]), int(extra["index"])
+            return VerlQuestion(question_of(decoded, index, f"row {index}"), index, extra["split"] == "dev")
+        except (KeyError, TypeError, ValueError, AssertionError) as error:
+            raise DataError(
+                f"a row of the data verl trains on has no question of ours in extra_info ({error!r}): "
+                "write the file by `ctx1 train verl`"
+            ) from None
+
+
+@dataclass(frozen=True, slots=True)
+class PreparedFolder:
+    """What was written. `questions` are those that can be asked, `rows` the lines over all steps."""
+
+    folder: str
+    questions: int
+    rows: int
+    dev: int
+
+    def to_json(self) -> dict[str, Any]:
+        """As plain data."""
+        return asdict(self)
+
+
+def prepare(
+    run: RunConfig, folder: str | Path, *, trainer: VerlTrainer = VerlTrainer.FSDP, note: Notify = print
+) -> PreparedFolder:
+    """Writes the folder. Raises `ConfigError` for a run that cannot be verl's, `DataError` for gold that is lost."""
+    location, run = Path(folder), with_absolute_paths(run)
+    verl_settings(run, location, dev=0, trainer=trainer)
+    location.mkdir(parents=True, exist_ok=True)
+    with open_data(run.data, note, environment_of(run.data)) as material:
+        lacking = [question.id for question in material.questions if not (question.gold or question.facts)]
+        if lacking or not material.questions:
+            raise ConfigError(
+                f"{len(lacking)} of {len(material.questions)} questions have no gold, {lacking[:3]} among them"
+            )
+        rows = _write(location / TRAIN_FILE, _training(run, material.questions))
+        chosen = material.dev[: run.evaluation.questions] if run.evaluation.every else ()
+        dev = _write(location / DEV_FILE, (_row(item, location, dev=True) for location, item in enumerate(chosen)))
+        settings = verl_settings(run, location, dev=dev, trainer=trainer)
+        loop = [{"name": AGENT, "_target_": LOOP_CLASS, "run": run.plain()}]
+        # JSON is YAML.
+        (location / LOOP_FILE).write_text(json.dumps(loop, indent=1) + "\n", encoding="utf-8")
+        (location / SETTINGS_FILE).write_text(
+            f"# @package _global_\n{json.dumps(settings, indent=1)}\n", encoding="utf-8"
+        )
+        return PreparedFolder(str(location), len(material.questions), rows, dev)
+
+
+def with_absolute_paths(run: RunConfig) -> RunConfig:
+    """The run with whole paths: Ray's workers are started in folders of their own."""
+    data, model = run.data, run.model
+    if data.path is not None:
+        data = data.model_copy(update={"path": str(Path(data.path).resolve())})
+    if Path(model.name).is_dir():
+        model = model.model_copy(update={"name": str(Path(model.name).resolve())})
+    return run.model_copy(update={"out": str(Path(run.out).resolve()), "data": data, "model": model})
+
+
+def _training(run: RunConfig, questions: Sequence[Question]) -> Iterator[dict[str, Any]]:
+    """The questions of every step, in order."""
+    index = 0
+    for number in range(run.rollouts.steps):
+        for question in step_questions(number, questions, run.curriculum, run.drawing):
+            yield _row(question, index, dev=False)
+            index += 1
+
+
+def _row(question: Question, index: int, *, dev: bool) -> dict[str, Any]:
+    split = "dev" if dev else "train"
+    return {
+        "data_source": f"{AGENT}/{split}",
+        "agent_name": AGENT,
+        "prompt": [{"role": "user", "content": question.question}],
+        "reward_model": {"style": "rule", "ground_truth": question.answer},
+        "extra_info": {"index": index, "split": split, "question": json.dumps(asdict(question), ensure_ascii=False)},
+    }
+
+
+def _write(path: Path, rows: Iterable[Mapping[str, Any]]) -> int:
+    """Writes a parquet file, whole or not at all, and returns how many rows it has; none makes no file."""
+    try:
+        import pyarrow as pa
+        from pyarrow import parquet
+    except ImportError:
+        raise MissingExtraError("pyarrow", "verl") from None
+    partial = path.with_name(f"{path.name}.partial")
+    path.unlink(missing_ok=True)
+    count, writer = 0, None
+    try:
+        for some in _chunks(rows):
+            table = pa.Table.from_pylist(some) if writer is None else pa.Table.from_pylist(some, writer.schema)
+            writer = writer or parquet.ParquetWriter(partial, table.schema)
+            writer.write_table(table)
+            count += len(some)
+    finally:
+        if writer is not None:
+            writer.close()
+    if count:
+        partial.replace(path)
+    return count
+
+
+def _chunks(rows: Iterable[Mapping[str, Any]]) -> Iterator[list[Mapping[str, Any]]]:
+    some: list[Mapping[str, Any]] = []
+    for row in rows:
+        some.append(row)
+        if len(some) == CHUNK:
+            yield some
+            some = []
+    if some:
+        yield some

@@ -30,7 +30,6 @@ from context_agent.train import sft
 from context_agent.train.checkpoints import settings_digest
 from context_agent.train.config import EpisodeConfig, Notify, OnUpdate, RunConfig
 from context_agent.train.data import build_agent, environment_of, open_data
-from context_agent.train.demo.environment import ToyEnvironment
 from context_agent.train.demo.plan import (
     DEMONSTRATIONS,
     TEMPERATURES,
@@ -42,6 +41,7 @@ from context_agent.train.demo.plan import (
     score_episode,
 )
 from context_agent.train.demo.report import DemoReport, write_report
+from context_agent.train.environment import ToyEnvironment
 from context_agent.train.models import load_model
 from context_agent.train.rl import loop
 from context_agent.train.rl.rollouts import RolloutRequest, is_complete, play_episodes

@@ -10,8 +10,15 @@ from context_agent.policies.tokens.engines.fake import FakeEngine
 from context_agent.policies.tokens.policy import PromptCounter, TokenPolicy
 from context_agent.pruning.view import ActionTaken
 from context_agent.train.data import environment_texts
-from context_agent.train.demo.environment import ExpertNoise, NoisyExpert, ToyEnvironment
-from context_agent.train.demo.words import SWARM_WORDS, UNKNOWN, WordRenderer, words_profile
+from context_agent.train.environment import (
+    SWARM_WORDS,
+    UNKNOWN,
+    ExpertNoise,
+    NoisyExpert,
+    ToyEnvironment,
+    WordRenderer,
+    words_profile,
+)
 from context_agent.train.rewards import measure_outcome
 from context_agent.train.rows import demonstrated_rows, sampled_rows
 from tests.actions import rank_all, search

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from context_agent.errors import DataError
-from context_agent.synth_data.review.judgements import (
+from context_agent.synth_data.review import (
     Judgements,
     apply_judgements,
     cohen_kappa,

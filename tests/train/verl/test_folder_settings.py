@@ -10,7 +10,7 @@ import pytest
 from context_agent.errors import ConfigError
 from context_agent.train import config
 from context_agent.train.config import RunConfig
-from context_agent.train.verl.settings import (
+from context_agent.train.verl.folder import (
     VerlTrainer,
     binding_verl_settings,
     disagreements,

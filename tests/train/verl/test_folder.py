@@ -12,7 +12,7 @@ from context_agent.errors import ConfigError, DataError
 from context_agent.train import config
 from context_agent.train.config import RunConfig
 from context_agent.train.rl.rollouts import step_questions
-from context_agent.train.verl.dataset import VerlQuestion, prepare
+from context_agent.train.verl.folder import VerlQuestion, prepare
 from tests.train import runs
 
 parquet = pytest.importorskip("pyarrow.parquet")

@@ -11,7 +11,7 @@ from context_agent.errors import ConfigError
 from context_agent.harness.profile import default
 from context_agent.policies.tokens.harmony import HarmonyRenderer
 from context_agent.policies.tokens.vocabulary import HarmonyVocabulary, TokenizerVocabulary, harmony_encoding
-from context_agent.train.demo.tiny_model import BASE_TOKENS, SPECIALS, harmony_tokenizer, tiny_tokenizer
+from context_agent.train.tiny_model import BASE_TOKENS, SPECIALS, harmony_tokenizer, tiny_tokenizer
 from tests.policies.tokens.conversations import ALPHABET, random_view
 from tests.policies.tokens.sampling import FORGERIES
 
@@ -58,7 +58,7 @@ def test_a_vocabulary_too_small_for_all_bytes_is_refused() -> None:
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     pytest.importorskip("torch", reason="the tiny model needs the train extra (torch)")
     pytest.importorskip("transformers", reason="the tiny model needs the train extra (transformers)")
-    from context_agent.train.demo.tiny_model import tiny_gpt_oss
+    from context_agent.train.tiny_model import tiny_gpt_oss
 
     return tiny_gpt_oss(tmp_path_factory.mktemp("tiny") / "model", texts=TEXTS, size=400)
 
@@ -83,7 +83,7 @@ def test_equal_arguments_give_equal_weights_and_leave_the_random_state_alone(fol
     import torch
     from safetensors.torch import load_file
 
-    from context_agent.train.demo.tiny_model import tiny_gpt_oss
+    from context_agent.train.tiny_model import tiny_gpt_oss
 
     torch.manual_seed(7)
     before = torch.get_rng_state()
@@ -97,7 +97,7 @@ def test_equal_arguments_give_equal_weights_and_leave_the_random_state_alone(fol
 
 def test_a_hidden_size_that_heads_do_not_divide_is_refused(tmp_path: Path) -> None:
     pytest.importorskip("transformers", reason="the tiny model needs the train extra (transformers)")
-    from context_agent.train.demo.tiny_model import tiny_gpt_oss
+    from context_agent.train.tiny_model import tiny_gpt_oss
 
     with pytest.raises(ConfigError, match="multiple of 32"):
         tiny_gpt_oss(tmp_path, texts=TEXTS, size=400, hidden=50)
@@ -105,7 +105,7 @@ def test_a_hidden_size_that_heads_do_not_divide_is_refused(tmp_path: Path) -> No
 
 def test_how_far_its_random_weights_spread_can_be_said() -> None:
     transformers = pytest.importorskip("transformers")
-    from context_agent.train.demo.tiny_model import for_transformers, own_tokenizer, tiny_config
+    from context_agent.train.tiny_model import for_transformers, own_tokenizer, tiny_config
 
     config = tiny_config(for_transformers(own_tokenizer()), positions=128, yarn=False, deviation=0.1)
     weight = transformers.GptOssForCausalLM(config).model.layers[0].self_attn.q_proj.weight

@@ -14,18 +14,19 @@ from context_agent.policies.tokens.policy import PromptCounter
 from context_agent.pruning.view import ActionTaken
 from context_agent.swarm import Swarm
 from context_agent.train.data import demonstration_rows, environment_texts
-from context_agent.train.demo.environment import (
+from context_agent.train.environment import (
     LEADING_NOISE,
     SUBAGENT_NOISE,
+    UNKNOWN,
     ExpertNoise,
     NoisyExpert,
     ToyEnvironment,
+    WordRenderer,
     make_environment,
     split_branches,
+    words_profile,
 )
-from context_agent.train.demo.words import UNKNOWN, WordRenderer, words_profile
-from context_agent.train.rewards import measure_outcome
-from context_agent.train.rl.parl import delegation_metrics
+from context_agent.train.rewards import delegation_metrics, measure_outcome
 from tests.train import runs
 
 CAREFUL = ExpertNoise(stop=0, stray=0, untidy=1)
