@@ -286,10 +286,10 @@ class ReplayOptions:
 
     def terms(self) -> ReplaySettings:
         """The settings of the replay, with the tokenizer loaded."""
-        from context_agent.policies.tokens.policy import PromptCounter, templated
+        from context_agent.policies.tokens.policy import VocabularyCounter, templated
         from context_agent.synth_data.demonstrations.replay_check import ReplaySettings
 
-        counter = None if self.tokenizer is None else PromptCounter(templated(self.tokenizer))
+        counter = None if self.tokenizer is None else VocabularyCounter(templated(self.tokenizer))
         return ReplaySettings(counter, recorded_profile=self.recorded_profile, any_corpus=self.any_corpus)
 
 

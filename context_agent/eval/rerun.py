@@ -17,6 +17,7 @@ from itertools import zip_longest
 
 from context_agent.errors import BudgetError, ConfigError, TrajectoryError
 from context_agent.harness.episode import Episode, Limits, StopReason
+from context_agent.harness.policy import Instructions
 from context_agent.harness.profile import Profile
 from context_agent.harness.profile import profile as named_profile
 from context_agent.harness.tools import EDITS
@@ -185,8 +186,8 @@ class _Rerun:
             budget=header.budget,
             # The record tells whether time ran out; a faster machine must not change that.
             limits=replace(limits, seconds=None),
-            counter=counter if prompt is None else _RecordedPromptCounter(counter, prompt),
-            instructions="" if prompt is None else prompt.text,
+            counter=counter,
+            instructions="" if prompt is None else Instructions(prompt.text, prompt.tokens),
             where=header.where,
             seed=header.seed,
         )
@@ -259,19 +260,6 @@ class _Rerun:
         if old != new:
             return Cause.RANKS, f"it showed {', '.join(old) or 'nothing'} and now shows {', '.join(new) or 'nothing'}"
         return None
-
-
-class _RecordedPromptCounter:
-    """A counter that gives the recorded prompt its recorded size: a policy's own framing cannot be counted as text."""
-
-    def __init__(self, counter: TokenCounter, prompt: Text) -> None:
-        self._counter = counter
-        self._prompt = prompt
-        self.name = counter.name
-
-    def count(self, text: str) -> int:
-        """Tokens of the text."""
-        return self._prompt.tokens if text == self._prompt.text else self._counter.count(text)
 
 
 def _by_action(events: Sequence[Event]) -> Iterator[list[Event]]:

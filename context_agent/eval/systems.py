@@ -26,7 +26,7 @@ from context_agent.harness.policy import Policy
 from context_agent.harness.profile import profile
 from context_agent.policies.bridge import BridgePolicy
 from context_agent.policies.bridge.text import question_entities
-from context_agent.policies.controlled import ControlledPolicy, SummarizingPolicy
+from context_agent.policies.controlled import ControlledPolicy, prune_by, summarize_oldest, summarize_prunes
 from context_agent.pruning.strategies import strategy
 from context_agent.retrieval.corpus import CANDIDATES, Corpus
 from context_agent.retrieval.fusion import DENSE, RRF_K, SPARSE, Calibration, Retriever, gather, reciprocal_rank_fusion
@@ -190,8 +190,11 @@ class Answerer:
         if system.pruning is None:
             return self._policy
         if system.summarizes:
-            return SummarizingPolicy(self._policy, system.pruning, own=system.pruning == BOTH)
-        return ControlledPolicy(self._unpruned, strategy(system.pruning, seed=seed, gold=gold), system.pruning)
+            control = summarize_oldest if system.pruning == BOTH else summarize_prunes
+            return ControlledPolicy(self._policy, control, system.pruning)
+        return ControlledPolicy(
+            self._unpruned, prune_by(strategy(system.pruning, seed=seed, gold=gold)), system.pruning
+        )
 
     def _open(self, system: System, window: int, seed: int, gold: Gold | None = None) -> SearchAgent:
         settings, folder = self._settings, self._settings.trajectories

@@ -1,17 +1,17 @@
-"""A policy by name, with options from flags, a config file and the environment: what the command line opens.
+"""Policies by name, with options from flags, a run file and the environment.
 
-Values given go before the environment's. The environment has addresses and names; a key is read, when a request is
-sent, from the variable that `api_key_env` names, and is no option.
+Explicit options override the environment, which holds addresses and names only. A key is no option: it is read at each
+request from the variable that `api_key_env` names.
 """
 
 from __future__ import annotations
 
-import difflib
 import inspect
 import os
 from collections.abc import Callable, Mapping
 from typing import Any, Literal
 
+from context_agent._support.suggest import suggestion
 from context_agent.errors import ConfigError
 from context_agent.harness.policy import Policy
 
@@ -25,62 +25,51 @@ ENVIRONMENT = {
 
 
 def load_policy(kind: Kind | str, **options: Any) -> Policy:
-    """The policy `bridge`, `chat` or `tokens`; an option that is None counts as not given.
+    """The policy `bridge`, `chat` or `tokens`. An option that is None counts as absent.
 
-    `bridge` takes `weights`, a file; `chat` what `ChatPolicy` takes; `tokens` what `policies.tokens.served` takes.
-    Raises `ConfigError` for another kind, an option that the kind does not have, or one that cannot work.
+    `bridge` takes `weights`, a file; `chat` takes the options of `ChatPolicy`; `tokens` those of
+    `policies.tokens.served`. Raises `ConfigError` for an unknown kind, and an unknown or invalid option.
     """
-    table: dict[str, Callable[[dict[str, Any]], Policy]] = {"bridge": _bridge, "chat": _chat, "tokens": _tokens}
-    if kind not in table:
-        raise ConfigError(f"no policy {kind!r}: choose one of {', '.join(table)}")
-    return table[kind]({name: value for name, value in options.items() if value is not None})
+    loaders: dict[str, Callable[..., Policy]] = {"bridge": _bridge, "chat": _chat, "tokens": _tokens}
+    if kind not in loaders:
+        raise ConfigError(f"unknown policy {kind!r}: {suggestion(kind, loaders)}")
+    return loaders[kind]({name: value for name, value in options.items() if value is not None})
 
 
-def from_environment(given: Mapping[str, Any]) -> dict[str, Any]:
-    """The options, with the environment's where they are not given."""
-    found = {name: os.environ[variable] for name, variable in ENVIRONMENT.items() if os.environ.get(variable)}
-    return {**found, **given}
+def from_environment(options: Mapping[str, Any]) -> dict[str, Any]:
+    """The options, completed from the environment."""
+    variables = {name: os.environ.get(variable) for name, variable in ENVIRONMENT.items()}
+    return {**{name: value for name, value in variables.items() if value}, **options}
 
 
-def _bridge(given: dict[str, Any]) -> Policy:
+def _bridge(options: dict[str, Any]) -> Policy:
     from context_agent.policies.bridge import BridgePolicy
 
-    _check("bridge", given, {"weights"})
-    return BridgePolicy.load(given["weights"]) if "weights" in given else BridgePolicy()
+    _check("bridge", options, ["weights"])
+    return BridgePolicy.load(options["weights"]) if options else BridgePolicy()
 
 
-def _chat(given: dict[str, Any]) -> Policy:
-    from context_agent.policies.chat.policy import ChatPolicy
+def _chat(options: dict[str, Any]) -> Policy:
+    from context_agent.policies.chat import ChatPolicy
 
-    _check("chat", given, _names(ChatPolicy))
-    options = from_environment(given)
-    return ChatPolicy(_model(options), **options)
+    return _with_server("chat", ChatPolicy, options)
 
 
-def _tokens(given: dict[str, Any]) -> Policy:
-    """A model behind vLLM: gpt-oss's format, or the chat template of the `tokenizer` named."""
-    from context_agent.policies.tokens.policy import served
+def _tokens(options: dict[str, Any]) -> Policy:
+    from context_agent.policies.tokens import served
 
-    _check("tokens", given, _names(served))
-    options = from_environment(given)
-    return served(_model(options), **options)
+    return _with_server("tokens", served, options)
 
 
-def _names(made: Callable[..., object]) -> set[str]:
-    return set(inspect.signature(made).parameters)
+def _with_server(kind: str, policy: Callable[..., Policy], options: dict[str, Any]) -> Policy:
+    _check(kind, options, list(inspect.signature(policy).parameters))
+    options = from_environment(options)
+    if not options.get("model"):
+        raise ConfigError(f"the {kind} policy needs a model: pass --model, or set {ENVIRONMENT['model']}")
+    return policy(**options)
 
 
-def _model(options: dict[str, Any]) -> str:
-    """Takes the model's name out of the options."""
-    name = options.pop("model", None)
-    if not name:
-        raise ConfigError(f"name the model, as the server lists it: --model, or {ENVIRONMENT['model']}")
-    return str(name)
-
-
-def _check(kind: str, given: Mapping[str, Any], known: set[str]) -> None:
-    for name in given:
-        if name not in known:
-            near = difflib.get_close_matches(name, sorted(known), n=1)
-            hint = f"; did you mean {near[0]!r}?" if near else f"; it takes {', '.join(sorted(known))}"
-            raise ConfigError(f"the {kind} policy has no option {name!r}{hint}")
+def _check(kind: str, options: Mapping[str, Any], names: list[str]) -> None:
+    for name in options:
+        if name not in names:
+            raise ConfigError(f"the {kind} policy has no option {name!r}: {suggestion(name, names)}")

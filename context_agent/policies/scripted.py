@@ -1,4 +1,4 @@
-"""A policy that plays a list of actions: for tests, replays, and the tests of whoever builds on this package.
+"""A policy that plays a list of actions: for tests, also of programs that use this package.
 
 policy = ScriptedPolicy([
     Action(calls=(ToolCall("search_corpus", {"query": "who founded the WELL"}),)),
@@ -18,14 +18,14 @@ from context_agent.tokens import TokenCounter
 from context_agent.types import Action, RankedId
 
 Step = Action | Callable[[View], Action]
-"""An action, or a function that makes one from the view."""
+"""An action, or a function from the view to an action."""
 
 
 class ScriptedPolicy:
-    """Plays `steps` in order in every episode; after the last one it ranks what is in view and ends.
+    """Plays `steps` in order in every episode; after the last step it ranks what is in view and ends.
 
-    `delay` is slept before each action, in seconds, as a model's latency would be. `counter` stands in for a model's
-    own tokenizer. `instructed=False` leaves the profile's prompt out of the view.
+    `delay` is a pause before each action, in seconds, that simulates a model's latency. `counter` replaces a model's
+    tokenizer. `instructed=False` leaves the profile's prompt out of the view.
     """
 
     name = "scripted"
@@ -40,13 +40,8 @@ class ScriptedPolicy:
     ) -> None:
         self._steps = tuple(steps)
         self._delay = delay
-        self._counter = counter
+        self.counter = counter
         self._instructed = instructed
-
-    @property
-    def counter(self) -> TokenCounter | None:
-        """The counter given."""
-        return self._counter
 
     def instructions(self, profile: Profile) -> str:
         """The profile's prompt, or nothing."""
@@ -61,14 +56,14 @@ class ScriptedActor:
     """One run through the steps."""
 
     def __init__(self, steps: tuple[Step, ...], delay: float) -> None:
-        self._left = iter(steps)
+        self._steps = iter(steps)
         self._delay = delay
 
     async def act(self, view: View) -> Action:
         """The next step's action."""
         if self._delay:
             await asyncio.sleep(self._delay)
-        step = next(self._left, rank_view)
+        step = next(self._steps, rank_view)
         return step(view) if callable(step) else step
 
 

@@ -18,11 +18,11 @@ from context_agent.harness.profile import Profile
 from context_agent.harness.profile import profile as named_profile
 from context_agent.harness.trajectory import Trajectory
 from context_agent.harness.trajectory_file import read
-from context_agent.policies.controlled import ControlledPolicy
+from context_agent.policies.controlled import ControlledPolicy, prune_by
 from context_agent.policies.tokens.engines import Engine
-from context_agent.policies.tokens.policy import PromptCounter, TokenPolicy
+from context_agent.policies.tokens.policy import TokenPolicy, VocabularyCounter
 from context_agent.policies.tokens.prompt import TokenRenderer
-from context_agent.pruning.strategies import strategy
+from context_agent.pruning.strategies import none
 from context_agent.retrieval.corpus import Corpus
 from context_agent.swarm import Swarm
 from context_agent.train import environment as words
@@ -159,7 +159,7 @@ def _expert_trajectories(run: RunConfig, renderer: TokenRenderer, world: ToyEnvi
 
 def _expert_agent(run: RunConfig, renderer: TokenRenderer, world: ToyEnvironment) -> SearchAgent:
     """An expert in the run's harness; with a swarm it leads noisy sub-agents."""
-    questions, counter = world.questions["train"], PromptCounter(renderer)
+    questions, counter = world.questions["train"], VocabularyCounter(renderer)
     breadth = run.episodes.swarm
     led = NoisyExpert(questions, world.titles, SUBAGENT_NOISE, counter)
     return SearchAgent(
@@ -227,7 +227,7 @@ def build_agent(
     def sampled(engine: Engine) -> Policy:
         return TokenPolicy(engine, renderer, temperature=temperature, top_p=top_p, max_tokens=run.engine.max_tokens)
 
-    policy = sampled(engine) if prunes else ControlledPolicy(sampled(engine), strategy("none"), "none")
+    policy = sampled(engine) if prunes else ControlledPolicy(sampled(engine), prune_by(none), "none")
     theirs = None if searchers is None else sampled(searchers)
     return SearchAgent(
         corpus,

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from context_agent import Action, Budget, MemoryCorpus, ScriptedPolicy, SearchAgent, ToolCall, Trajectory, View
-from context_agent.policies.controlled import ControlledPolicy, SummarizingPolicy
+from context_agent.policies.controlled import ControlledPolicy, prune_by, summarize_oldest, summarize_prunes
 from context_agent.policies.scripted import Step
-from context_agent.pruning.strategies import strategy
+from context_agent.pruning.strategies import none, strategy
 from context_agent.pruning.view import ActionTaken, EditApplied, ToolResult
 from tests.actions import prune, search
 
@@ -24,7 +24,7 @@ def greedy(view: View) -> Action:
 
 def run(corpus: MemoryCorpus, name: str, **options: object) -> tuple[View, int]:
     inner = ScriptedPolicy([greedy] * 6, instructed=False)
-    policy = ControlledPolicy(inner, strategy(name, **options), name)  # type: ignore[arg-type]
+    policy = ControlledPolicy(inner, prune_by(strategy(name, **options)), name)  # type: ignore[arg-type]
     result = SearchAgent(corpus, policy, budget=Budget(2048)).search("comets?")
     *_, view = result.trajectories[0].views()
     return view, sum(isinstance(event, EditApplied) for event in result.trajectories[0].events)
@@ -57,7 +57,7 @@ def test_the_oracle_keeps_the_gold(corpus: MemoryCorpus) -> None:
 
 def test_an_action_of_edits_alone_ends_with_a_ranking(corpus: MemoryCorpus) -> None:
     inner = ScriptedPolicy([search("comets"), lambda view: replace(prune(view.blocks[0].id), tokens=9)])
-    result = SearchAgent(corpus, ControlledPolicy(inner, strategy("none"), "none")).search("comets?")
+    result = SearchAgent(corpus, ControlledPolicy(inner, prune_by(none), "none")).search("comets?")
     assert result.stop_reason == "finished"
     assert result.documents
     *_, last = (event for event in result.trajectories[0].events if isinstance(event, ActionTaken))
@@ -67,7 +67,7 @@ def test_an_action_of_edits_alone_ends_with_a_ranking(corpus: MemoryCorpus) -> N
 def test_what_was_sampled_stays_as_long_as_it_was(corpus: MemoryCorpus) -> None:
     said = replace(greedy(View("q", Budget(2048))), tokens=17)
     inner = ScriptedPolicy([said, lambda view: replace(greedy(view), tokens=23)])
-    result = SearchAgent(corpus, ControlledPolicy(inner, strategy("none"), "none"), budget=Budget(2048)).search("q")
+    result = SearchAgent(corpus, ControlledPolicy(inner, prune_by(none), "none"), budget=Budget(2048)).search("q")
     acted = [event for event in result.trajectories[0].events if isinstance(event, ActionTaken)]
     assert [event.tokens for event in acted[:2]] == [17, 23]
     assert [call.name for call in acted[1].action.calls] == ["search_corpus"], "the prune is left out"
@@ -75,7 +75,7 @@ def test_what_was_sampled_stays_as_long_as_it_was(corpus: MemoryCorpus) -> None:
 
 def summarized(corpus: MemoryCorpus, *, own: bool, steps: Sequence[Step] = ()) -> Trajectory:
     inner = ScriptedPolicy(steps or [greedy] * 6, instructed=False)
-    policy = SummarizingPolicy(inner, "summary", own=own)
+    policy = ControlledPolicy(inner, summarize_oldest if own else summarize_prunes, "summary")
     return SearchAgent(corpus, policy, budget=Budget(2048), profile="summary").search("comets?").trajectories[0]
 
 
@@ -98,4 +98,4 @@ def test_own_edits_stay_and_the_summary_waits_for_a_turn_without_any(corpus: Mem
 
 
 def test_the_label_is_in_the_name() -> None:
-    assert ControlledPolicy(ScriptedPolicy([]), strategy("none"), "no-prune").name == "scripted+no-prune"
+    assert ControlledPolicy(ScriptedPolicy([]), prune_by(none), "no-prune").name == "scripted+no-prune"

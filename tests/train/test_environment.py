@@ -10,7 +10,7 @@ import pytest
 from context_agent import SearchAgent
 from context_agent.agent import SearchResult
 from context_agent.harness.tools import SPAWN
-from context_agent.policies.tokens.policy import PromptCounter
+from context_agent.policies.tokens.policy import VocabularyCounter
 from context_agent.pruning.view import ActionTaken
 from context_agent.swarm import Swarm
 from context_agent.train.data import demonstration_rows, environment_texts
@@ -43,7 +43,7 @@ def searched(
 ) -> list[SearchResult]:
     asked = wide.questions["train"][:count]
     words = WordRenderer(environment_texts(wide, swarm=True))
-    teacher, led = (NoisyExpert(asked, wide.titles, one, PromptCounter(words)) for one in (main, subs))
+    teacher, led = (NoisyExpert(asked, wide.titles, one, VocabularyCounter(words)) for one in (main, subs))
     swarm = Swarm(breadth=3, policy=led)
     harness = replace(words_profile(), search_limit=1)
     with SearchAgent(wide.corpus, teacher, profile=harness, budget=1024, swarm=swarm) as agent:

@@ -7,7 +7,7 @@ import pytest
 from context_agent import Action, MemoryCorpus, RankedId, ScriptedPolicy, SearchAgent, ToolCall
 from context_agent.harness.tools import SPAWN
 from context_agent.policies.tokens.engines.fake import FakeEngine
-from context_agent.policies.tokens.policy import PromptCounter, TokenPolicy
+from context_agent.policies.tokens.policy import TokenPolicy, VocabularyCounter
 from context_agent.pruning.view import ActionTaken
 from context_agent.train.data import environment_texts
 from context_agent.train.environment import (
@@ -111,7 +111,7 @@ def test_a_sampled_episode_becomes_rows_of_what_was_sampled(small: ToyEnvironmen
 
 def test_the_teacher_finds_every_chain_when_it_is_careful(small: ToyEnvironment, words: WordRenderer) -> None:
     asked = small.questions["train"][:40]
-    teacher = NoisyExpert(asked, small.titles, ExpertNoise(0, 0, 0), PromptCounter(words))
+    teacher = NoisyExpert(asked, small.titles, ExpertNoise(0, 0, 0), VocabularyCounter(words))
     agent = SearchAgent(small.corpus, teacher, profile=words_profile(), budget=512)
     found = [measure_outcome(agent.search(one.question).trajectories[0], one) for one in asked]
     assert sum(one.recall for one in found) / len(found) > 0.9
@@ -121,7 +121,7 @@ def test_the_teacher_finds_every_chain_when_it_is_careful(small: ToyEnvironment,
 
 def test_a_careless_teacher_leaves_something_to_learn(small: ToyEnvironment, words: WordRenderer) -> None:
     asked = [one for one in small.questions["train"] if one.hops > 1][:40]
-    teacher = NoisyExpert(asked, small.titles, ExpertNoise(0.5, 0.2, 0.5), PromptCounter(words))
+    teacher = NoisyExpert(asked, small.titles, ExpertNoise(0.5, 0.2, 0.5), VocabularyCounter(words))
     agent = SearchAgent(small.corpus, teacher, profile=words_profile(), budget=512)
     found = [measure_outcome(agent.search(one.question, seed=7).trajectories[0], one) for one in asked]
     assert 0.3 < sum(one.recall for one in found) / len(found) < 0.85
@@ -129,7 +129,7 @@ def test_a_careless_teacher_leaves_something_to_learn(small: ToyEnvironment, wor
 
 def test_a_lesson_is_trained_word_for_word(small: ToyEnvironment, words: WordRenderer) -> None:
     asked = next(one for one in small.questions["train"] if one.hops == 3)
-    teacher = NoisyExpert([asked], small.titles, ExpertNoise(0, 0, 0), PromptCounter(words))
+    teacher = NoisyExpert([asked], small.titles, ExpertNoise(0, 0, 0), VocabularyCounter(words))
     trajectory = (
         SearchAgent(small.corpus, teacher, profile=words_profile(), budget=512).search(asked.question).trajectories[0]
     )
@@ -163,7 +163,7 @@ def test_a_lesson_says_which_relation_it_follows_before_it_searches_for_the_name
     small: ToyEnvironment, words: WordRenderer
 ) -> None:
     question = next(one for one in small.questions["train"] if len(one.gold) == 3)
-    teacher = NoisyExpert([question], small.titles, ExpertNoise(0, 0, 0), PromptCounter(words))
+    teacher = NoisyExpert([question], small.titles, ExpertNoise(0, 0, 0), VocabularyCounter(words))
     with SearchAgent(small.corpus, teacher, profile=words_profile(), budget=512) as agent:
         (trajectory,) = agent.search(question.question).trajectories
     *_, last, first, _ = question.question.split(" of ")

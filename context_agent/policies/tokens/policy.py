@@ -35,7 +35,7 @@ MAX_TOKENS = 4_096
 SEEDS = 2**31
 
 
-class PromptCounter:
+class VocabularyCounter:
     """Counts by the renderer's vocabulary."""
 
     def __init__(self, renderer: TokenRenderer) -> None:
@@ -78,7 +78,7 @@ class TokenPolicy:
         self.temperature = temperature
         self.top_p = top_p
         self.max_tokens = max_tokens
-        self.counter = PromptCounter(self.renderer)
+        self.counter = VocabularyCounter(self.renderer)
         """Counts by the model's vocabulary."""
         self._openings: dict[Profile, Opening] = {}
 

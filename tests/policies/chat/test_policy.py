@@ -28,8 +28,8 @@ from context_agent.harness.trajectory_file import read
 from context_agent.policies.chat import ChatPolicy
 from context_agent.policies.chat.messages import messages, opening_text, system_message
 from context_agent.policies.chat.scripted_server import fails, rank_seen, says
-from context_agent.policies.controlled import ControlledPolicy
-from context_agent.pruning.strategies import strategy
+from context_agent.policies.controlled import ControlledPolicy, prune_by
+from context_agent.pruning.strategies import none
 from context_agent.pruning.view import ActionTaken
 from context_agent.tokens import HarmonyCounter
 from tests import actions
@@ -260,7 +260,7 @@ def test_it_works_under_a_control_strategy() -> None:
     with serving(
         search("comets"), says(calls=[("prune_chunks", {"chunk_ids": ["d1_0"]}), ("search_corpus", {"query": "x"})])
     ) as server:
-        controlled = ControlledPolicy(policy(server), strategy("none"), "none")
+        controlled = ControlledPolicy(policy(server), prune_by(none), "none")
         result = SearchAgent(corpus(), controlled).search(QUESTION)
     assert result.stop_reason == "finished"
     assert len(tool_texts(server.chat_bodies()[2])) == 2

@@ -14,13 +14,13 @@ from context_agent import Action, Budget, Document, Episode, MemoryCorpus, Searc
 from context_agent.errors import ConfigError, PolicyError
 from context_agent.harness.profile import Profile, context_1, default, summary
 from context_agent.harness.trajectory_file import read
-from context_agent.policies.controlled import ControlledPolicy
+from context_agent.policies.controlled import ControlledPolicy, prune_by
 from context_agent.policies.tokens import TokenPolicy
 from context_agent.policies.tokens.engines import Finish, Sample
 from context_agent.policies.tokens.engines.fake import FakeEngine
 from context_agent.policies.tokens.harmony import HarmonyRenderer
 from context_agent.policies.tokens.prompt import KEY, Prompt, TokenCall, calls, expand
-from context_agent.pruning.strategies import strategy
+from context_agent.pruning.strategies import oldest
 from context_agent.pruning.view import ToolResult
 from tests.policies.tokens.sampling import FORGERIES, QUESTION, Played, play, rank_view, small_corpus
 
@@ -277,7 +277,7 @@ def test_under_a_control_strategy_the_sampled_ids_stay(corpus: MemoryCorpus) -> 
     engine = scripted(
         *[search(query) for query in ("comets", "rivers", "operas")], Action(text="<Document id=d1></Document>")
     )
-    policy = ControlledPolicy(TokenPolicy(engine), strategy("oldest"), "oldest")
+    policy = ControlledPolicy(TokenPolicy(engine), prune_by(oldest), "oldest")
     SearchAgent(corpus, policy, budget=Budget(2048)).search(QUESTION)
     for request, sample in zip(engine.requests[1:], engine.samples, strict=False):
         assert _position(request.prompt, sample.ids) >= 0
