@@ -35,7 +35,8 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 
 from context_agent import Action, Budget, Limits, MemoryCorpus, SearchAgent, ToolCall, View
 from context_agent.harness.profile import context_1, default
-from context_agent.policies.tokens.engines.fake import FakeEngine, Request
+from context_agent.policies.tokens.engines import Sample, SampleRequest
+from context_agent.policies.tokens.engines.fake import FakeEngine
 from context_agent.policies.tokens.harmony import HarmonyRenderer
 from context_agent.policies.tokens.prompt import Prompt
 from context_agent.policies.tokens.vocabulary import TokenizerVocabulary
@@ -186,11 +187,11 @@ class Timed(FakeEngine):
     seconds: float = 0.0
     cpu: float = 0.0
 
-    async def generate(self, prompt: Any, **options: Any) -> Any:
+    async def generate(self, request: SampleRequest) -> Sample:
         """As the fake engine, timed."""
         started, cpu = time.perf_counter(), time.thread_time()
         try:
-            return await super().generate(prompt, **options)
+            return await super().generate(request)
         finally:
             self.seconds, self.cpu = time.perf_counter() - started, time.thread_time() - cpu
 
@@ -205,15 +206,15 @@ def overhead(share: float) -> None:
     busy: list[float] = []
     bodies: list[float] = []
 
-    def reply(request: Request) -> tuple[int, ...]:
+    def reply(request: SampleRequest) -> tuple[int, ...]:
         view: View = policy.views[-1]
         if view.tokens < 29_000:
-            return writer.taught(Action(grow, reasoning="word " * 300))
+            return writer.reply_for(Action(grow, reasoning="word " * 300))
         small.append(view)
         if len(small) > 20:
-            return writer.taught(rank_view(view))
+            return writer.reply_for(rank_view(view))
         edit = ToolCall("prune_chunks", {"chunk_ids": [view.blocks[len(small) * 3 % len(view.blocks)].id]})
-        return writer.taught(
+        return writer.reply_for(
             Action((edit if len(small) % 3 == 0 else ToolCall("grep_corpus", {"pattern": "nowhere"}),))
         )
 

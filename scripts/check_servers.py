@@ -21,9 +21,9 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +35,7 @@ from context_agent.errors import ContextAgentError
 from context_agent.harness.profile import default
 from context_agent.policies.registry import load_policy
 from context_agent.policies.tokens import TokenPolicy
-from context_agent.policies.tokens.engines import Finish, Sample
+from context_agent.policies.tokens.engines import Finish, Sample, SampleRequest
 from context_agent.policies.tokens.engines.vllm import VllmEngine
 from context_agent.policies.tokens.harmony import HarmonyRenderer
 from context_agent.policies.tokens.prompt import Prompt, TokenRenderer, calls, expand
@@ -69,7 +69,7 @@ def episode(target: Target, engine: VllmEngine, rollouts: int = 1) -> SearchResu
 def sampled(target: Target, prompt: list[int], **options: Any) -> Sample:
     """One call of the server."""
     asked = {"max_tokens": 32, "stop": target.renderer.stop, "temperature": 1.0, "top_p": 0.9, "seed": 5, **options}
-    return asyncio.run(VllmEngine(target.url, target.model).generate(prompt, **asked))
+    return asyncio.run(VllmEngine(target.url, target.model).generate(SampleRequest(prompt, **asked)))
 
 
 def ids_and_logprobs(target: Target) -> str:
@@ -121,13 +121,13 @@ class Led:
         ]
         self.cached: list[int | None] = []
 
-    async def generate(self, prompt: Sequence[int], **options: Any) -> Sample:
+    async def generate(self, request: SampleRequest) -> Sample:
         """The next turn's ids, asked for one by one."""
         ids: list[int] = []
         logprobs: list[float] = []
-        for token in self._writer.taught(self._turns[len(self.cached)]):
-            options["max_tokens"] = 1
-            sample = await self._engine.generate([*prompt, *ids], **options, extra={"allowed_token_ids": [token]})
+        for token in self._writer.reply_for(self._turns[len(self.cached)]):
+            step = replace(request, prompt=[*request.prompt, *ids], max_tokens=1)
+            sample = await self._engine.generate(step, extra={"allowed_token_ids": [token]})
             assert sample.ids == (token,), f"led to {token}, the server sampled {sample.ids}"
             if not ids:
                 self.cached.append(sample.cached_tokens)
@@ -153,7 +153,7 @@ def led_turns(target: Target) -> str:
 def prefix_cache(target: Target) -> str:
     """The second question of a kind finds its prefix cached. Told, not held: the server may run without a cache."""
     writer = Prompt(target.renderer, default())
-    search = writer.taught(Action((ToolCall("search_corpus", {"query": "comets"}),)))
+    search = writer.reply_for(Action((ToolCall("search_corpus", {"query": "comets"}),)))
     prompt = [*target.renderer.opening(default()).before, *search]
     sampled(target, prompt)
     cached = sampled(target, prompt).cached_tokens
@@ -222,7 +222,7 @@ def stand_in(folder: Path) -> Iterator[Target]:
     engine = TransformersEngine(model)
 
     def completions(body: Mapping[str, Any]) -> tuple[int, Any]:
-        work = engine.generate(
+        request = SampleRequest(
             body["prompt"],
             max_tokens=body["max_tokens"],
             stop=body["stop_token_ids"],
@@ -230,7 +230,7 @@ def stand_in(folder: Path) -> Iterator[Target]:
             top_p=body["top_p"],
             seed=body.get("seed"),
         )
-        sample = asyncio.run(work)
+        sample = asyncio.run(engine.generate(request))
         choice = {
             "token_ids": list(sample.ids),
             "prompt_token_ids": body["prompt"],

@@ -177,7 +177,7 @@ def subagent_engine(run: RunConfig, tokenizer: Any) -> Iterator[Engine | None]:
         return
     # It is not told how many are at work: each turn of all sub-agents begins when the orchestrators' batch is done.
     model = load_frozen(run.model, folder, tokenizer)
-    engine = TransformersEngine(model, name=folder, most=run.engine.batch, version="0", wait=BATCH_WAIT)
+    engine = TransformersEngine(model, name=folder, max_batch=run.engine.batch, version="0", wait=BATCH_WAIT)
     try:
         yield engine
     finally:

@@ -120,8 +120,8 @@ def _demonstrated(trajectory: Trajectory, renderer: TokenRenderer) -> Iterator[T
     actions = (event for event in trajectory.events if isinstance(event, ActionTaken))
     for view, event in zip(trajectory.views(), actions, strict=False):
         ids = prompt.show(view)
-        prefix, new = prompt.kept, tuple(ids[prompt.kept :])
-        reply = prompt.taught(event.action)
+        prefix, new = prompt.reused, tuple(ids[prompt.reused :])
+        reply = prompt.reply_for(event.action)
         prompt.sampled(view, reply)
         yield TokenCall(prefix, new, reply, (0.0,) * len(reply), version=trajectory.header.policy)
 

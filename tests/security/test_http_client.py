@@ -525,12 +525,13 @@ def test_an_invented_size_does_not_end_an_episode(count: str, tmp_path: Path) ->
 def test_tokens_and_log_probabilities_that_cannot_be_are_refused(changed: dict[str, Any]) -> None:
     import asyncio
 
+    from context_agent.policies.tokens.engines import SampleRequest
     from context_agent.policies.tokens.engines.vllm import VllmEngine
 
     choice = {"token_ids": [5], "logprobs": {"token_logprobs": [-1.0]}, "finish_reason": "stop", **changed}
     with http_server(Response({"choices": [choice], "usage": [1]})) as server:
         engine = VllmEngine(server.url(), "m", retries=0)
-        sample = engine.generate([1], max_tokens=1, stop=[], temperature=1.0, top_p=1.0, seed=None)
+        sample = engine.generate(SampleRequest([1]))
         with pytest.raises(PolicyError, match="the server returned"):
             asyncio.run(sample)
 

@@ -12,7 +12,8 @@ from context_agent import Action, SearchAgent, ToolCall
 from context_agent.errors import ConfigError
 from context_agent.harness.trajectory import Header, Trajectory
 from context_agent.policies.tokens import TokenPolicy
-from context_agent.policies.tokens.engines.fake import FakeEngine, Request
+from context_agent.policies.tokens.engines import SampleRequest
+from context_agent.policies.tokens.engines.fake import FakeEngine
 from context_agent.policies.tokens.harmony import HarmonyRenderer
 from context_agent.policies.tokens.prompt import calls
 from context_agent.pruning.budget import Budget
@@ -151,7 +152,7 @@ def test_only_the_orchestrator_s_tokens_become_rows() -> None:
     end = Action(text="<Document id=d1></Document>")
     started: list[int] = []
 
-    def reply(request: Request) -> tuple[int, ...]:
+    def reply(request: SampleRequest) -> tuple[int, ...]:
         text = renderer.decode(request.prompt)
         first = "[Token usage" not in text
         if "spawn_searchers" not in text:

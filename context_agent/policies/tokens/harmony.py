@@ -55,54 +55,54 @@ class Marks:
 
 
 @dataclass(frozen=True, slots=True)
-class Message:
-    """One message of a reply. `body` is None where the reply was cut inside the header."""
+class HarmonyMessage:
+    """One message of a reply. `body` is None if the reply was cut inside the header."""
 
     header: str
     body: str | None
 
     @property
     def channel(self) -> str:
-        """The channel that the header names; one without any is taken for reasoning, which nobody acts on."""
+        """The channel that the header names; without one the message counts as reasoning, which has no effect."""
         return next((name for name in _CHANNELS if name in self.header), "analysis")
 
     @property
     def recipient(self) -> str:
         """The tool it calls; empty for none."""
-        found = _RECIPIENT.search(self.header)
-        name = found[1] if found else ""
+        match = _RECIPIENT.search(self.header)
+        name = match[1] if match else ""
         return "" if name in _PEOPLE else name
 
 
 def parse_reply(ids: Sequence[int], vocabulary: Vocabulary, marks: Marks) -> Action:
-    """The action of a reply: calls where it has any, else its final message. Reasoning is the analysis channel.
+    """The action of a reply: its calls, or else its final message. Reasoning is the analysis channel.
 
-    Text beside calls, and text of a reply without a final message, is the commentary.
+    Without a final message the text is the commentary.
     """
     calls: list[ToolCall] = []
-    said: dict[str, list[str]] = {name: [] for name in _CHANNELS}
-    for message in messages(ids, vocabulary, marks):
+    texts: dict[str, list[str]] = {name: [] for name in _CHANNELS}
+    for message in read_messages(ids, vocabulary, marks):
         if message.recipient:
             calls.append(_call(message.recipient, message.body or "", len(calls)))
         elif message.body is not None:
-            said[message.channel].append(message.body)
-    text = "\n".join(said["final"] or said["commentary"])[:LONGEST_TEXT]
-    return Action(bounded(calls), text=text, reasoning="\n".join(said["analysis"]))
+            texts[message.channel].append(message.body)
+    text = "\n".join(texts["final"] or texts["commentary"])[:LONGEST_TEXT]
+    return Action(bounded(calls), text=text, reasoning="\n".join(texts["analysis"]))
 
 
-def messages(ids: Sequence[int], vocabulary: Vocabulary, marks: Marks) -> Iterator[Message]:
-    """The assistant's messages, up to the first one that is another's; at most 1,024."""
-    for begun, part in islice(_split(ids, marks.start), MOST_MESSAGES):
-        at = _index(part, marks.message)
-        header = vocabulary.decode(part[:at])
-        if begun and not header.startswith("assistant"):
+def read_messages(ids: Sequence[int], vocabulary: Vocabulary, marks: Marks) -> Iterator[HarmonyMessage]:
+    """The assistant's messages before the first one of another role; at most 1,024."""
+    for after_mark, part in islice(_split(ids, marks.start), MOST_MESSAGES):
+        body = _index(part, marks.message)
+        header = vocabulary.decode(part[:body])
+        if after_mark and not header.startswith("assistant"):
             return
-        closed = (_index(part, mark) for mark in (marks.end, marks.call, marks.ret))
-        yield Message(header, None if at == len(part) else vocabulary.decode(part[at + 1 : min(closed)]))
+        ends = (_index(part, mark) for mark in (marks.end, marks.call, marks.ret))
+        yield HarmonyMessage(header, None if body == len(part) else vocabulary.decode(part[body + 1 : min(ends)]))
 
 
 def _split(ids: Sequence[int], mark: int) -> Iterator[tuple[bool, Sequence[int]]]:
-    """The stretches between the marks, each with whether a mark stood before it."""
+    """The parts between the marks, each with whether a mark precedes it."""
     start = 0
     for index, token in enumerate(ids):
         if token == mark:
@@ -113,7 +113,7 @@ def _split(ids: Sequence[int], mark: int) -> Iterator[tuple[bool, Sequence[int]]
 
 
 def _index(ids: Sequence[int], token: int) -> int:
-    """Where the token first stands, or the length."""
+    """The index of the token's first occurrence, or the length."""
     try:
         return ids.index(token)
     except ValueError:
@@ -128,7 +128,7 @@ def _call(recipient: str, text: str, index: int) -> ToolCall:
 
 
 def _wrapped(arguments: Mapping[str, Any]) -> Mapping[str, Any]:
-    """OpenAI's own spelling of several calls, in the one that this harness reads."""
+    """OpenAI's format for several calls, converted to this harness's."""
     uses = arguments.get("tool_uses")
     if not isinstance(uses, list):
         return arguments
@@ -144,17 +144,17 @@ def _wrapped(arguments: Mapping[str, Any]) -> Mapping[str, Any]:
 
 EFFORTS = ("low", "medium", "high")
 NAMESPACE = "functions"
-_UNFIT = re.compile(r"[^\w.\-]", re.ASCII)
+_INVALID = re.compile(r"[^\w.\-]", re.ASCII)
 LONGEST_NAME = 64
-"""Characters of a tool's name as the header of its result has it; a model may have invented a long one."""
+"""Characters of a tool's name in the header of its result; a model may have invented a long one."""
 
 
 class HarmonyRenderer:
     """Prompts and replies in harmony.
 
-    `parallel=False` stops a reply at `<|call|>`, as stock sampling does; a model then calls several tools at once by
-    `multi_tool_use`. `parallel=True` stops at `<|return|>` alone, so that a reply may hold several calls; a server
-    must then be kept from adding stop tokens of its own (vLLM: `--generation-config vllm`).
+    `parallel=False` stops a reply at `<|call|>`, as stock sampling does; a model then calls several tools at once with
+    `multi_tool_use`. `parallel=True` stops only at `<|return|>`, so that a reply may hold several calls. The server
+    must then not add stop tokens of its own (vLLM: `--generation-config vllm`).
     """
 
     name = "harmony"
@@ -169,10 +169,10 @@ class HarmonyRenderer:
     ) -> None:
         """`effort` is the reasoning effort; `identity` replaces the first line of the system message.
 
-        Raises `ConfigError` for another effort, and a vocabulary without harmony's special tokens.
+        Raises `ConfigError` for an unknown effort, and for a vocabulary without harmony's special tokens.
         """
         if effort not in EFFORTS:
-            raise ConfigError(f"the reasoning effort is one of {', '.join(EFFORTS)}; got {effort!r}")
+            raise ConfigError(f"the reasoning effort must be one of {', '.join(EFFORTS)}; got {effort!r}")
         self.vocabulary = vocabulary or HarmonyVocabulary()
         self.parallel = parallel
         self._effort = effort
@@ -196,21 +196,21 @@ class HarmonyRenderer:
         return tuple(self.vocabulary.encode(text))
 
     def decode(self, ids: Sequence[int]) -> str:
-        """Special tokens spelled out."""
+        """Special tokens are spelled out."""
         return self.vocabulary.decode(ids)
 
     def opening(self, profile: Profile) -> Opening:
-        """System message, developer message, and the user message that the question stands in."""
+        """System message, developer message, and the user message around the question."""
         before = _opening(self._effort, self._identity, profile.instructions().strip(), compact(schemas(profile)))
         user = _rendered("user", "", None, None)
         return Opening(
-            before=self._own((*before, *user[:-1])),
+            before=self._translated((*before, *user[:-1])),
             after=(self._marks.end, *self._begin),
             text=harmony_encoding().decode([*before, *user[:-1]]),
         )
 
     def frame(self, reply: Sequence[int], names: Sequence[str]) -> tuple[Ids, ...]:
-        """A tool message a call; a reply that was cut is closed as a call."""
+        """One tool message per call; a reply that was cut is closed as a call."""
         closed = bool(reply) and reply[-1] in (self._marks.call, self._marks.end, self._marks.ret)
         opened = [self._header(name) for name in names]
         ends = [() if closed else (self._marks.call,), *((self._marks.end,) for _ in names)]
@@ -231,28 +231,28 @@ class HarmonyRenderer:
         return tuple(token for message in messages for token in message)[head:]
 
     def parse(self, ids: Sequence[int]) -> Action:
-        """Reads all channels; see `harmony_reply`."""
+        """Reads all channels."""
         return parse_reply(ids, self.vocabulary, self._marks)
 
     def _message(self, channel: str, text: str, last: int) -> Ids:
-        empty = self._own(_rendered("assistant", "", channel, None))
+        empty = self._translated(_rendered("assistant", "", channel, None))
         return (*empty[:-1], *self.encode(text), last)
 
     def _called(self, call: ToolCall) -> Ids:
-        empty = self._own(_rendered("assistant", "", "commentary", f"{NAMESPACE}.{call.name}"))
+        empty = self._translated(_rendered("assistant", "", "commentary", f"{NAMESPACE}.{call.name}"))
         text = call.arguments if isinstance(call.arguments, str) else compact(call.arguments)
         return (*empty[:-1], *self.encode(text), self._marks.call)
 
     def _header(self, name: str) -> Ids:
-        """The header of a result's message. The name may be the model's invention, so it is cut to what fits one."""
-        fit = _UNFIT.sub("_", name)[:LONGEST_NAME] or "unknown"
-        if fit not in self._headers:
-            author = f"{NAMESPACE}.{fit}"
-            self._headers[fit] = self._own(_rendered("tool", author, "commentary", "assistant")[:-1])
-        return self._headers[fit]
+        """The header of a result's message. A name that the model invented is made valid."""
+        valid = _INVALID.sub("_", name)[:LONGEST_NAME] or "unknown"
+        if valid not in self._headers:
+            author = f"{NAMESPACE}.{valid}"
+            self._headers[valid] = self._translated(_rendered("tool", author, "commentary", "assistant")[:-1])
+        return self._headers[valid]
 
-    def _own(self, ids: Sequence[int]) -> Ids:
-        """Ids of harmony's vocabulary in this renderer's own."""
+    def _translated(self, ids: Sequence[int]) -> Ids:
+        """Ids of harmony's vocabulary in this renderer's vocabulary."""
         if isinstance(self.vocabulary, HarmonyVocabulary):
             return tuple(ids)
         return tuple(translate(ids, self.vocabulary))
@@ -261,15 +261,15 @@ class HarmonyRenderer:
 def translate(ids: Sequence[int], vocabulary: Vocabulary) -> list[int]:
     """Ids of o200k_harmony in another vocabulary: runs of text encoded again, special tokens by their spelling."""
     encoding = harmony_encoding()
-    made: list[int] = []
+    translated: list[int] = []
     run: list[int] = []
     for token in ids:
         if encoding.is_special_token(token):
-            made += [*vocabulary.encode(encoding.decode(run)), vocabulary.special(encoding.decode([token]))]
+            translated += [*vocabulary.encode(encoding.decode(run)), vocabulary.special(encoding.decode([token]))]
             run = []
         else:
             run.append(token)
-    return made + vocabulary.encode(encoding.decode(run))
+    return translated + vocabulary.encode(encoding.decode(run))
 
 
 @cache
@@ -307,7 +307,7 @@ def _opening(effort: str, identity: str | None, instructions: str, tools: str) -
 
 
 def system_content(effort: str, identity: str | None = None) -> Any:
-    """oss-harmony's system message: no date in it, so that equal questions give equal prompts on every day."""
+    """oss-harmony's system message, without a date, so that equal questions always give equal prompts."""
     import openai_harmony as oh
 
     efforts: Mapping[str, Any] = {name: getattr(oh.ReasoningEffort, name.upper()) for name in EFFORTS}

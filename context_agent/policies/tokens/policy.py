@@ -1,17 +1,17 @@
-"""The token path: a policy that sends token ids and gets token ids back, so that what is trained is what was sampled.
+"""The token policy: it sends token ids and receives token ids, so that what is trained is what was sampled.
 
 Four promises:
 
-1. What was sampled stays verbatim in all later prompts; nothing is decoded and encoded again.
-2. A prompt's ids are what the engine is sent. Where nothing was edited, a prompt begins with the one before it and
-   the reply to that.
+1. What was sampled stays verbatim in all later prompts. Nothing is decoded and encoded again.
+2. The engine receives exactly the ids of the prompt. Without an edit, a prompt begins with the previous prompt and the
+   reply to it.
 3. Prompt and sampled ids together never exceed the window: `max_tokens` is capped by the prompt's exact length.
-4. Each action carries its call (`TokenCall`): prompt, output, log-probabilities, version.
+4. Each action carries its `TokenCall`: prompt, output, log-probabilities, version.
 
-The view counts what the prompt holds. `instructions` stands for system and developer message with the tools, and
-counts as all of the first prompt beside the question. An action counts as the sampled ids and the framing of the
-messages that its results come in. Contents are counted by the same vocabulary. So a view's tokens are the prompt's
-length, except that a chunk counts as the sum of its parts, which may be some tokens more than the whole.
+The view counts what the prompt holds. `instructions` stands for the system and developer messages with the tools, and
+counts as all of the first prompt except the question. An action counts as the sampled ids and the framing of its
+results' messages. Contents are counted by the same vocabulary. A view's tokens are therefore the prompt's length,
+except that a chunk counts as the sum of its parts, which may be a few tokens more than the whole.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from context_agent.errors import ConfigError, MissingExtraError, PolicyError
 from context_agent.harness.policy import Instructions
 from context_agent.harness.profile import Profile
 from context_agent.harness.tools import BATCH
-from context_agent.policies.tokens.engines import Engine, Sample
+from context_agent.policies.tokens.engines import Engine, Sample, SampleRequest
 from context_agent.policies.tokens.harmony import HarmonyRenderer
 from context_agent.policies.tokens.prompt import KEY, Opening, Prompt, TokenCall, TokenRenderer
 from context_agent.pruning.view import Role, Text, View
@@ -31,20 +31,16 @@ from context_agent.retrieval.corpus import Corpus
 from context_agent.types import Action
 
 MAX_TOKENS = 4_096
-"""Tokens sampled in one turn at most (the published baseline's value)."""
+"""Most tokens sampled in one turn (the published baseline's value)."""
 SEEDS = 2**31
 
 
 class VocabularyCounter:
-    """Counts by the renderer's vocabulary."""
+    """Counts tokens by the renderer's vocabulary."""
 
     def __init__(self, renderer: TokenRenderer) -> None:
         self._renderer = renderer
-
-    @property
-    def name(self) -> str:
-        """The vocabulary's name."""
-        return self._renderer.counter_name
+        self.name = renderer.counter_name
 
     def count(self, text: str) -> int:
         """Tokens of the text as content."""
@@ -54,8 +50,8 @@ class VocabularyCounter:
 class TokenPolicy:
     """A language model driven by exact token ids.
 
-    The renderer defaults to harmony with gpt-oss's vocabulary, at the sampling settings that the published weights
-    were trained with. `engine` runs the model; `close` is its owner's business.
+    The default renderer is harmony with gpt-oss's vocabulary, at the sampling settings that the published weights were
+    trained with. `engine` runs the model; its owner closes it.
     """
 
     def __init__(
@@ -67,7 +63,7 @@ class TokenPolicy:
         top_p: float = 0.9,
         max_tokens: int = MAX_TOKENS,
     ) -> None:
-        """`max_tokens` bounds one reply. Raises `ConfigError` for settings that no sampler takes."""
+        """`max_tokens` bounds one reply. Raises `ConfigError` for invalid sampling settings."""
         if temperature < 0 or not 0 < top_p <= 1 or max_tokens < 1:
             raise ConfigError(
                 f"temperature must be at least 0, top_p in (0, 1], max_tokens positive; got {temperature}, {top_p}, "
@@ -88,7 +84,7 @@ class TokenPolicy:
         return f"tokens:{self.engine.name}:{self.renderer.name}"
 
     def instructions(self, profile: Profile) -> Instructions:
-        """System and developer message as they stand in the prompt, tools included."""
+        """The system and developer messages as the prompt has them, tools included."""
         opening = self.opening(profile)
         return Instructions(opening.text, opening.tokens)
 
@@ -99,7 +95,7 @@ class TokenPolicy:
         return self._openings[profile]
 
     def open(self, question: str, corpus: Corpus, *, profile: Profile, seed: int = 0) -> TokenActor:
-        """An actor whose turns are sampled with seeds drawn from `seed`."""
+        """An actor whose turns are sampled with seeds derived from `seed`."""
         return TokenActor(self, profile, seed)
 
 
@@ -116,48 +112,39 @@ class TokenActor:
     async def act(self, view: View) -> Action:
         """Samples a reply on the view and reads it.
 
-        Where the window has no room for a reply and its results' framing, the action says so by its size, and the
-        episode ends. Raises `PolicyError` when the engine cannot go on.
+        If the window has no room for a reply and its results' framing, the action reports that by its size, and the
+        episode ends. Raises `PolicyError` when the engine cannot continue.
         """
         policy = self._policy
         prompt = self._prompt or self._begin(view)
-        ids = prompt.show(view)
+        ids = tuple(prompt.show(view))
         room = min(policy.max_tokens, view.max_output - self._reserve, view.budget.window - len(ids))
         if room < 1:
             return Action(tokens=view.budget.window, extra={KEY: None})
-        kept, new = prompt.kept, tuple(ids[prompt.kept :])
-        sample = await policy.engine.generate(
-            ids,
-            max_tokens=room,
-            stop=policy.renderer.stop,
-            temperature=policy.temperature,
-            top_p=policy.top_p,
-            seed=(self._seed * 1_000_003 + view.turn) % SEEDS,
-        )
+        seed = (self._seed * 1_000_003 + view.turn) % SEEDS
+        request = SampleRequest(ids, room, policy.renderer.stop, policy.temperature, policy.top_p, seed)
+        sample = await policy.engine.generate(request)
         _check(sample, room)
+        reused = prompt.reused
         prompt.sampled(view, sample.ids)
-        return self._action(prompt, sample, kept, new)
+        call = TokenCall(
+            reused, ids[reused:], sample.ids, sample.logprobs, sample.version, sample.finish.value, sample.cached_tokens
+        )
+        action = policy.renderer.parse(sample.ids)
+        tokens = len(sample.ids) + prompt.framing(sample.ids, action)
+        return replace(action, tokens=tokens, extra={**action.extra, **call.to_extra()})
 
     def _begin(self, view: View) -> Prompt:
-        """The prompt of the episode. Raises `PolicyError` where the view begins with other instructions."""
-        opening = self._policy.opening(self._profile)
+        """The prompt of the episode. Raises `PolicyError` if the view begins with other instructions."""
+        renderer, opening = self._policy.renderer, self._policy.opening(self._profile)
         if next((s.text for s in view.segments if isinstance(s, Text) and s.role is Role.PROMPT), "") != opening.text:
             raise PolicyError(
                 "the view does not begin with this policy's instructions: "
                 "open the Episode with instructions=policy.instructions(profile), as SearchAgent does"
             )
-        self._prompt = Prompt(self._policy.renderer, self._profile, opening)
-        names = {*self._profile.tools, BATCH}
-        self._reserve = max(sum(map(len, self._policy.renderer.frame((), [name]))) for name in names)
+        self._prompt = Prompt(renderer, self._profile, opening)
+        self._reserve = max(sum(map(len, renderer.frame((), [name]))) for name in {*self._profile.tools, BATCH})
         return self._prompt
-
-    def _action(self, prompt: Prompt, sample: Sample, kept: int, new: tuple[int, ...]) -> Action:
-        action = self._policy.renderer.parse(sample.ids)
-        call = TokenCall(
-            kept, new, sample.ids, sample.logprobs, sample.version, sample.finish.value, sample.cached_tokens
-        )
-        tokens = len(sample.ids) + prompt.framing(sample.ids, action)
-        return replace(action, tokens=tokens, extra={**action.extra, **call.to_extra()})
 
 
 def served(
@@ -177,7 +164,7 @@ def served(
     retries: int = 6,
     concurrency: int = 128,
 ) -> TokenPolicy:
-    """The policy for a model behind vLLM. Harmony by default; `tokenizer` names one whose chat template is used.
+    """The policy for a model behind vLLM. It speaks harmony, or the chat template of `tokenizer` if given.
 
     `tokenizer` is a folder or a model's name, read by transformers. `reasoning_effort` and `parallel` are harmony's.
     Raises `ConfigError`, and `MissingExtraError` for a tokenizer without transformers.
@@ -199,9 +186,9 @@ def served(
 
 
 def templated(tokenizer: str) -> TokenRenderer:
-    """The renderer that speaks a tokenizer's chat template; the tokenizer is a folder or a model's name.
+    """The renderer for a tokenizer's chat template; the tokenizer is a folder or a model's name.
 
-    Raises `ConfigError` for one that cannot be loaded, and `MissingExtraError`.
+    Raises `ConfigError` if it cannot be loaded, and `MissingExtraError`.
     """
     from context_agent.policies.tokens.template import TemplateRenderer
 
@@ -212,14 +199,14 @@ def templated(tokenizer: str) -> TokenRenderer:
     try:
         loaded = transformers.AutoTokenizer.from_pretrained(tokenizer)
     except (OSError, ValueError) as error:
-        raise ConfigError(f"the tokenizer {tokenizer!r} cannot be loaded: {error}") from error
+        raise ConfigError(f"cannot load the tokenizer {tokenizer!r}: {error}") from error
     return TemplateRenderer(loaded, name=tokenizer)
 
 
 def _check(sample: Sample, room: int) -> None:
-    """An engine that breaks its contract would train nonsense, so it is stopped here."""
+    """Stops an engine that breaks its contract: training on its samples would be meaningless."""
     if not 1 <= len(sample.ids) <= room or len(sample.ids) != len(sample.logprobs):
         raise PolicyError(
-            f"the engine returned {len(sample.ids)} ids and {len(sample.logprobs)} log-probabilities "
-            f"where 1 to {room} of each were asked for"
+            f"the engine returned {len(sample.ids)} ids and {len(sample.logprobs)} log-probabilities instead of "
+            f"1 to {room} of each"
         )

@@ -26,9 +26,9 @@ Ids = tuple[int, ...]
 
 @dataclass(frozen=True, slots=True)
 class Opening:
-    """The prompt of a first turn around its question: `before`, the question's own ids, then `after`.
+    """The prompt of a first turn without its question: `before`, the question's ids, then `after`.
 
-    `after` ends where the model's reply begins. `text` spells `before` for people and for the view.
+    `after` ends where the model's reply begins. `text` is `before` as text, for people and for the view.
     """
 
     before: Ids
@@ -37,12 +37,12 @@ class Opening:
 
     @property
     def tokens(self) -> int:
-        """What stands in the prompt beside the question."""
+        """Tokens of the prompt except the question."""
         return len(self.before) + len(self.after)
 
 
 class TokenRenderer(Protocol):
-    """Spells prompts and reads replies for one kind of model. Shared by concurrent episodes."""
+    """Spells prompts and reads replies for one kind of model. Knows no episodes; shared by concurrent ones."""
 
     @property
     def name(self) -> str:
@@ -61,7 +61,7 @@ class TokenRenderer(Protocol):
         """Whether one reply may hold several calls; otherwise `multi_tool_use` wraps them."""
 
     def encode(self, text: str) -> Ids:
-        """Content as token ids. No special token can come of it, whatever the text spells."""
+        """Content as token ids. They contain no special token, whatever the text spells."""
 
     def decode(self, ids: Sequence[int]) -> str:
         """The ids as text for people, special tokens spelled out. Never raises."""
@@ -70,32 +70,32 @@ class TokenRenderer(Protocol):
         """System and developer messages with the profile's instructions and tools."""
 
     def frame(self, reply: Sequence[int], names: Sequence[str]) -> tuple[Ids, ...]:
-        """What stands around the results of a reply's calls: one part more than there are calls.
+        """The tokens around the results of a reply's calls: one part more than there are calls.
 
-        The first part closes the reply where sampling left it open; the last one begins the next reply.
+        The first part closes the reply if sampling left it open; the last one begins the next reply.
         """
 
     def reply(self, action: Action) -> Ids:
-        """An action as the model would have sampled it: what a teacher's action is trained as."""
+        """An action as the model would have sampled it: how an expert's action is trained."""
 
     def parse(self, ids: Sequence[int]) -> Action:
         """The action of a sampled reply. Never raises: a mistake becomes a call that the episode answers."""
 
 
 KEY = "sampled"
-"""Where `Action.extra` holds the record; None where the window had no room and nothing was sampled."""
+"""Key of the record in `Action.extra`. Its value is None if the window had no room and nothing was sampled."""
 
 
 @dataclass(frozen=True, slots=True)
 class TokenCall:
-    """One call. The prompt is the first `kept` ids of the previous call's prompt and output, then `new`.
+    """One call. The prompt is the first `reused` ids of the previous call's prompt and output, then `new`.
 
     `logprobs` has one natural logarithm for each id of `output`, of the model's own distribution before temperature
-    and top-p. `version` names the weights; `finish` is `stop` or `length`; `cached` counts the prompt ids that the
-    server had in its prefix cache, None where it does not say.
+    and top-p. `version` names the weights; `finish` is `stop` or `length`; `cached` counts the prompt ids from the
+    server's prefix cache, None if it does not report them.
     """
 
-    kept: int
+    reused: int
     new: tuple[int, ...]
     output: tuple[int, ...]
     logprobs: tuple[float, ...]
@@ -107,7 +107,7 @@ class TokenCall:
         """As `Action.extra` holds it: plain data."""
         return {
             KEY: {
-                "kept": self.kept,
+                "kept": self.reused,
                 "new": list(self.new),
                 "output": list(self.output),
                 "logprobs": list(self.logprobs),
@@ -119,29 +119,24 @@ class TokenCall:
 
     @staticmethod
     def from_extra(extra: Mapping[str, Any]) -> TokenCall | None:
-        """The record of an action, None where no token policy made it. Raises `TrajectoryError` for a broken one."""
+        """The record of an action, None for another policy's. Raises `TrajectoryError` for an invalid record."""
         data = extra.get(KEY)
         if data is None:
             return None
         try:
-            made = TokenCall(
-                **{
-                    **data,
-                    "new": tuple(data["new"]),
-                    "output": tuple(data["output"]),
-                    "logprobs": tuple(data["logprobs"]),
-                }
-            )
+            numbers = {name: tuple(data[name]) for name in ("new", "output", "logprobs")}
+            fields = {name: value for name, value in data.items() if name != "kept"}
+            call = TokenCall(**{**fields, **numbers, "reused": data["kept"]})
         except (KeyError, TypeError) as error:
-            raise TrajectoryError(f"an action's record of sampled tokens cannot be read ({error!r})") from None
-        if len(made.output) != len(made.logprobs):
-            raise TrajectoryError(f"{len(made.output)} sampled tokens, but {len(made.logprobs)} log-probabilities")
-        return made
+            raise TrajectoryError(f"cannot read an action's record of sampled tokens ({error!r})") from None
+        if len(call.output) != len(call.logprobs):
+            raise TrajectoryError(f"{len(call.output)} sampled tokens, but {len(call.logprobs)} log-probabilities")
+        return call
 
 
 @dataclass(frozen=True, slots=True)
 class WholeCall:
-    """A call with its whole prompt. `extends` says whether the prompt goes on from the previous call's output."""
+    """A call with its whole prompt. `extends`: the prompt continues the previous call's output."""
 
     prompt: tuple[int, ...]
     call: TokenCall
@@ -149,24 +144,24 @@ class WholeCall:
 
 
 def calls(trajectory: Trajectory) -> Iterator[TokenCall]:
-    """The calls of an episode in order. Raises `TrajectoryError` where an action is another policy's."""
+    """The calls of an episode in order. Raises `TrajectoryError` if an action is another policy's."""
     for event in trajectory.events:
         if not isinstance(event, ActionTaken):
             continue
         if (call := TokenCall.from_extra(event.action.extra)) is not None:
             yield call
         elif KEY not in event.action.extra:
-            raise TrajectoryError(f"turn {event.turn} of {trajectory.header.id} was not made by a token policy")
+            raise TrajectoryError(f"turn {event.turn} of {trajectory.header.id} was not played by a token policy")
 
 
-def expand(made: Iterable[TokenCall]) -> Iterator[WholeCall]:
-    """Whole prompts. Raises `TrajectoryError` for a record that keeps more than there was."""
+def expand(token_calls: Iterable[TokenCall]) -> Iterator[WholeCall]:
+    """Whole prompts. Raises `TrajectoryError` for a record that reuses more ids than there were."""
     before: tuple[int, ...] = ()
-    for call in made:
-        if not 0 <= call.kept <= len(before):
-            raise TrajectoryError(f"a prompt keeps {call.kept} ids of {len(before)}: the record is not whole")
-        prompt = before[: call.kept] + call.new
-        yield WholeCall(prompt, call, extends=bool(before) and call.kept == len(before))
+    for call in token_calls:
+        if not 0 <= call.reused <= len(before):
+            raise TrajectoryError(f"the record is incomplete: a prompt reuses {call.reused} ids of {len(before)}")
+        prompt = before[: call.reused] + call.new
+        yield WholeCall(prompt, call, extends=bool(before) and call.reused == len(before))
         before = prompt + call.output
 
 
@@ -176,7 +171,7 @@ Piece = tuple[Key, Ids]
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """An action of the view as its prompt spells it. `owner` says which of its calls each flattened call came from."""
+    """An action of the view as its prompt spells it. `owner` maps each flattened call to the call that holds it."""
 
     index: int
     action: Action
@@ -185,47 +180,47 @@ class Turn:
     owner: tuple[int, ...]
 
     def message(self, call: int) -> int:
-        """Which result message a segment of that call belongs to; the usage line, of no call, closes the last one."""
+        """The result message that a segment of that call belongs to; the usage line, of no call, ends the last one."""
         return self.owner[call] if 0 <= call < len(self.owner) else len(self.action.calls) - 1
 
 
 class Prompt:
-    """The ids of an episode's current prompt. Single use; `show` it each view in turn."""
+    """The ids of one episode's current prompt. Call `show` with each view in turn."""
 
     def __init__(self, renderer: TokenRenderer, profile: Profile, opening: Opening | None = None) -> None:
         self._renderer = renderer
         self._profile = profile
         self._opening = opening or renderer.opening(profile)
         self._contents: dict[int, Ids] = {}
-        self._turns_made: dict[int, Turn] = {}
+        self._turns: dict[int, Turn] = {}
         self._keys: list[Key] = []
         self._ends: list[int] = []
         self.ids: list[int] = []
-        self.kept = 0
-        """How many ids the last `show` kept of the ids before it."""
+        self.reused = 0
+        """How many ids the last `show` reused of the previous prompt and reply."""
 
     def show(self, view: View) -> list[int]:
-        """The prompt for the view. The list is this object's own: copy what is to be kept."""
+        """The prompt for the view. The list changes with the next call: copy it to keep it."""
         pieces = list(self._pieces(view))
         same = 0
         while same < min(len(self._keys), len(pieces)) and self._keys[same] == pieces[same][0]:
             same += 1
-        self.kept = self._ends[same - 1] if same else 0
-        del self.ids[self.kept :], self._keys[same:], self._ends[same:]
+        self.reused = self._ends[same - 1] if same else 0
+        del self.ids[self.reused :], self._keys[same:], self._ends[same:]
         for key, ids in pieces[same:]:
             self._add(key, ids)
         return self.ids
 
     def sampled(self, view: View, reply: Sequence[int]) -> None:
-        """Takes note of what was sampled on the view; the next prompt goes on from it."""
+        """Appends what was sampled on the view; the next prompt continues from it."""
         self._add(("reply", view.turn, 0), tuple(reply))
 
-    def taught(self, action: Action) -> Ids:
-        """The reply that makes an action which another policy chose."""
+    def reply_for(self, action: Action) -> Ids:
+        """The reply that would make another policy's action."""
         return self._renderer.reply(self._writable(action))
 
     def framing(self, reply: Sequence[int], action: Action) -> int:
-        """Tokens that the messages of the action's results will cost beside their content."""
+        """Tokens of the messages of the action's results, without their content."""
         if not action.calls:
             return 0
         return sum(map(len, self._renderer.frame(reply, [call.name for call in action.calls])))
@@ -241,14 +236,14 @@ class Prompt:
             if isinstance(segment, Text) and segment.role is Role.QUESTION:
                 yield self._content(index, segment)
         yield ("after", 0, 0), self._opening.after
-        for turn, contents in self._turns(view):
+        for turn, contents in self._split_turns(view):
             yield ("reply", turn.index, 0), turn.reply
             for message, part in enumerate(turn.frame):
                 yield ("frame", turn.index, message), part
                 for index in contents.get(message, ()):
                     yield self._content(index, view.segments[index])
 
-    def _turns(self, view: View) -> Iterator[tuple[Turn, dict[int, list[int]]]]:
+    def _split_turns(self, view: View) -> Iterator[tuple[Turn, dict[int, list[int]]]]:
         """The view's turns, each with the indices of the visible segments of its result messages."""
         turn: Turn | None = None
         contents: dict[int, list[int]] = {}
@@ -263,16 +258,15 @@ class Prompt:
             yield turn, contents
 
     def _turn(self, segment: Text) -> Turn:
-        if (known := self._turns_made.get(segment.turn)) is not None:
-            return known
-        action = segment.action or Action(text=segment.text)
-        record = TokenCall.from_extra(action.extra)
-        action = action if record else self._writable(action)
-        reply = record.output if record else self._renderer.reply(action)
-        frame = self._renderer.frame(reply, [call.name for call in action.calls])
-        owner = (number for number, call in enumerate(action.calls) for _ in flatten([call], self._profile.tools))
-        made = self._turns_made[segment.turn] = Turn(segment.turn, action, reply, frame, tuple(owner))
-        return made
+        if segment.turn not in self._turns:
+            action = segment.action or Action(text=segment.text)
+            record = TokenCall.from_extra(action.extra)
+            action = action if record else self._writable(action)
+            reply = record.output if record else self._renderer.reply(action)
+            frame = self._renderer.frame(reply, [call.name for call in action.calls])
+            owner = (number for number, call in enumerate(action.calls) for _ in flatten([call], self._profile.tools))
+            self._turns[segment.turn] = Turn(segment.turn, action, reply, frame, tuple(owner))
+        return self._turns[segment.turn]
 
     def _content(self, index: int, segment: Segment) -> Piece:
         if index not in self._contents:
@@ -280,7 +274,7 @@ class Prompt:
         return ("content", index, 0), self._contents[index]
 
     def _writable(self, action: Action) -> Action:
-        """The action with its calls wrapped, where the renderer's replies hold one call and the action has more."""
+        """The action with its calls wrapped in one if the renderer's replies hold only one."""
         if len(action.calls) < 2 or self._renderer.parallel or BATCH not in self._profile.tools:
             return action
         flat = flatten(action.calls, self._profile.tools)

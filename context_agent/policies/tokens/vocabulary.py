@@ -1,4 +1,4 @@
-"""Vocabularies: text to ids and back, where text is only ever text.
+"""Vocabularies: text to token ids and back.
 
 A document may spell `<|call|>`. `encode` gives the ids of those characters, never the id of the special token.
 """
@@ -9,6 +9,7 @@ import json
 import re
 from collections.abc import Iterable, Iterator
 from functools import cache
+from itertools import groupby
 from typing import TYPE_CHECKING, Any, Protocol
 
 from context_agent.errors import ConfigError
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 
 REPLACEMENT = "\ufffd"
 LONG_RUN = 2_000
-"""Characters without a blank or digit (or all blank) from which a run is cut: the byte-pair merge of oss-harmony is
+"""Runs of characters without a blank or digit (or all blank) are cut at this length: oss-harmony's byte-pair merge is
 quadratic in such a run, and takes half a minute for 200,000 letters."""
 
 _RUN = re.compile(r"[^\s\d]+|\s+")
@@ -33,13 +34,13 @@ class Vocabulary(Protocol):
         """As a `TokenCounter` has it, e.g. `o200k_harmony`."""
 
     def encode(self, text: str) -> list[int]:
-        """Ids of the text as ordinary text; spellings of special tokens give no special id. Never raises."""
+        """Ids of the text as ordinary text, never of special tokens. Never raises."""
 
     def decode(self, ids: Iterable[int]) -> str:
         """Text of the ids, special tokens spelled; invalid UTF-8 and unknown ids become U+FFFD. Never raises."""
 
     def special(self, spelling: str) -> int:
-        """The id of a special token. Raises `ConfigError` where the vocabulary has none."""
+        """The id of a special token. Raises `ConfigError` if the vocabulary lacks it."""
 
 
 class HarmonyVocabulary:
@@ -50,7 +51,7 @@ class HarmonyVocabulary:
     """One past the greatest id."""
 
     def encode(self, text: str) -> list[int]:
-        """As oss-harmony encodes it, except that a run of over 2,000 characters without a blank is cut in pieces."""
+        """As oss-harmony encodes it, except that runs of over 2,000 characters without a blank are cut."""
         encoding = harmony_encoding()
         if len(text) < LONG_RUN:
             return list(encoding.encode(text, disallowed_special=()))
@@ -58,14 +59,14 @@ class HarmonyVocabulary:
 
     def decode(self, ids: Iterable[int]) -> str:
         """Unknown ids become U+FFFD."""
-        known = list(ids)
+        tokens = list(ids)
         encoding = harmony_encoding()
-        if all(0 <= token < self.size for token in known):
-            return str(encoding.decode(known))
-        return "".join(encoding.decode([i]) if 0 <= i < self.size else REPLACEMENT for i in known)
+        if all(0 <= token < self.size for token in tokens):
+            return str(encoding.decode(tokens))
+        return "".join(encoding.decode([token]) if 0 <= token < self.size else REPLACEMENT for token in tokens)
 
     def special(self, spelling: str) -> int:
-        """Raises `ConfigError` for what is no special token of harmony."""
+        """Raises `ConfigError` if harmony has no such special token."""
         encoding = harmony_encoding()
         if spelling not in encoding.special_tokens_set:
             raise ConfigError(f"harmony has no special token {spelling!r}")
@@ -74,10 +75,10 @@ class HarmonyVocabulary:
 
 
 class TokenizerVocabulary:
-    """The vocabulary of a `tokenizers.Tokenizer`, or of a transformers tokenizer that stands on one.
+    """The vocabulary of a `tokenizers.Tokenizer`, or of a transformers tokenizer built on one.
 
-    Content is encoded by a copy without added tokens: those flagged special, and those that are not but steer a
-    model all the same, as `<tool_call>` does in some.
+    Content is encoded by a copy without any added tokens: some steer a model without being flagged as special, such as
+    `<tool_call>`.
     """
 
     def __init__(self, tokenizer: Any, name: str = "") -> None:
@@ -109,37 +110,30 @@ class TokenizerVocabulary:
 
     def decode(self, ids: Iterable[int]) -> str:
         """Ids outside the vocabulary become U+FFFD."""
-        runs: list[str] = []
-        known: list[int] = []
-        for token in ids:
-            if 0 <= token < self._size:
-                known.append(token)
-                continue
-            runs += [self._text(known), REPLACEMENT]
-            known = []
-        return "".join([*runs, self._text(known)])
+        runs = [(valid, list(run)) for valid, run in groupby(ids, key=lambda token: 0 <= token < self._size)]
+        return "".join(self._text(run) if valid else REPLACEMENT * len(run) for valid, run in runs)
 
     def special(self, spelling: str) -> int:
-        """Raises `ConfigError` where the tokenizer has no such added token."""
+        """Raises `ConfigError` if the tokenizer has no such added token."""
         token = self._whole.token_to_id(spelling)
         if token is None or token not in self._reserved:
             raise ConfigError(f"the tokenizer {self.name} has no special token {spelling!r}")
         return int(token)
 
     def reserves(self, token: int) -> bool:
-        """Whether the id is an added token's, so that no content has it."""
+        """Whether the id is an added token's, which content never has."""
         return token in self._reserved
 
     def spelled(self, text: str) -> list[int]:
-        """Ids of a template's own text, special tokens read as such. Never for content."""
+        """Ids of a template's own text, special tokens included. Never for content."""
         ids: list[int] = self._whole.encode(text, add_special_tokens=False).ids
         return ids
 
     def _text(self, ids: list[int]) -> str:
-        return str(self._whole.decode(ids, skip_special_tokens=False)) if ids else ""
+        return str(self._whole.decode(ids, skip_special_tokens=False))
 
     def _broken(self, text: str) -> Iterator[str]:
-        """The text cut behind the first character of each spelled token, so that no piece holds one whole."""
+        """The text, cut after the first character of each spelled token, so that no piece contains one."""
         start = 0
         for match in self._spelled.finditer(text) if self._spelled else ():
             yield text[start : match.start() + 1]
@@ -148,7 +142,7 @@ class TokenizerVocabulary:
 
 
 def _pieces(text: str) -> Iterator[str]:
-    """The text with its over-long runs cut; one without any comes back whole."""
+    """The text with its overlong runs cut."""
     start = 0
     for match in _RUN.finditer(text):
         first, last = match.span()

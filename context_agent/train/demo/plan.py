@@ -192,7 +192,7 @@ def budget_violations(trajectory: Trajectory) -> int:
             has_token_call = KEY in event.action.extra
             call = TokenCall.from_extra(event.action.extra) if has_token_call else None
             sampled = len(call.output) if call else 0 if has_token_call else event.tokens
-            sent = call.kept + len(call.new) if call else 0
+            sent = call.reused + len(call.new) if call else 0
             count += max(tokens, sent) + sampled > window
         tokens = after.tokens
     return count + (tokens > window)

@@ -480,7 +480,7 @@ def _open_worker(
     with ExitStack() as stack:
         if config.engine.kind == "transformers":
             name = config.model.name or "tiny"
-            engine = TransformersEngine(loaded.model, name=name, most=config.engine.batch, version="0")
+            engine = TransformersEngine(loaded.model, name=name, max_batch=config.engine.batch, version="0")
             stack.callback(engine.close)
             weights = CopySync(engine)
         pausable = PausableEngine(engine)

@@ -18,7 +18,7 @@ from typing import Any
 
 from context_agent.errors import ConfigError, MissingExtraError, PolicyError
 from context_agent.harness.trajectory import Trajectory
-from context_agent.policies.tokens.engines.transformers import Staged, TransformersEngine
+from context_agent.policies.tokens.engines.transformers import StagedWeights, TransformersEngine
 from context_agent.train.config import RunConfig
 from context_agent.train.data import build_agent, environment_of, open_corpus
 from context_agent.train.models import load_renderer, subagent_engine
@@ -51,7 +51,7 @@ class RolloutProcess:
         self._run, self._version = run, version
         # A forked process would have the locks of threads that it does not have.
         self._context = processes.get_context("spawn")
-        self._staged: Staged | None = None
+        self._staged: StagedWeights | None = None
         self._process: Any = None
         self._connection: Any = None
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -68,7 +68,7 @@ class RolloutProcess:
         """
         version_name = self._context.Array("c", VERSION_BYTES, lock=False)
         version_name.value = self._version.encode()
-        self._staged = Staged(model, trained, lock=self._context.Lock(), named=version_name)
+        self._staged = StagedWeights(model, trained, lock=self._context.Lock(), version=version_name)
         self._staged.share()
         self._connection, remote = self._context.Pipe()
         # What accelerate wraps forward in for half precision cannot be sent to a process.
@@ -207,7 +207,7 @@ class _ReportedEpisode(RunningEpisode):
         self._remote.send(("call", self._number, call))
 
 
-def _serve(run: RunConfig, model: Any, staged: Staged, remote: Any, threads: int) -> None:
+def _serve(run: RunConfig, model: Any, staged: StagedWeights, remote: Any, threads: int) -> None:
     """Plays until it is told to stop, or there is nobody any more."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     torch.set_num_threads(threads)
@@ -216,7 +216,7 @@ def _serve(run: RunConfig, model: Any, staged: Staged, remote: Any, threads: int
         corpus = stack.enter_context(open_corpus(run.data)) if world is None else world.corpus
         tokenizer, renderer = load_renderer(run, world)
         searchers = stack.enter_context(subagent_engine(run, tokenizer))
-        engine = TransformersEngine(model, name=run.model.name or "tiny", most=run.engine.batch)
+        engine = TransformersEngine(model, name=run.model.name or "tiny", max_batch=run.engine.batch)
         stack.callback(engine.close)
         engine.staged = staged
         pausable = PausableEngine(engine)

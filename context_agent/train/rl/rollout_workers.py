@@ -17,7 +17,7 @@ from typing import Protocol
 
 from context_agent.agent import SearchAgent
 from context_agent.errors import PolicyError
-from context_agent.policies.tokens.engines import Engine, Gathering, Sample
+from context_agent.policies.tokens.engines import BatchingEngine, Engine, Sample, SampleRequest
 from context_agent.train.rl.rollout_log import RecordedCall
 from context_agent.train.rl.rollouts import EpisodeResult, RolloutRequest, play_episode, update_number
 
@@ -84,25 +84,14 @@ class PausableEngine:
         """The engine's."""
         return self.engine.name
 
-    async def generate(
-        self,
-        prompt: Sequence[int],
-        *,
-        max_tokens: int,
-        stop: Sequence[int],
-        temperature: float,
-        top_p: float,
-        seed: int | None,
-    ) -> Sample:
+    async def generate(self, request: SampleRequest) -> Sample:
         """The recorded reply, or the engine's. Raises `PolicyError` where the record does not fit."""
-        running, spelled = CURRENT_EPISODE.get(), prompt_digest(prompt)
+        running, spelled = CURRENT_EPISODE.get(), prompt_digest(request.prompt)
         if running is not None and (recorded := running.replay(spelled)) is not None:
             return recorded
         await self._enter()
         try:
-            sample = await self.engine.generate(
-                prompt, max_tokens=max_tokens, stop=stop, temperature=temperature, top_p=top_p, seed=seed
-            )
+            sample = await self.engine.generate(request)
         finally:
             self._leave()
         if running is not None:
@@ -111,7 +100,7 @@ class PausableEngine:
 
     def expect(self, episodes: int) -> None:
         """Tells an engine that batches how many more episodes are at work."""
-        if isinstance(self.engine, Gathering):
+        if isinstance(self.engine, BatchingEngine):
             self.engine.expect(episodes)
 
     async def pause(self) -> None:

@@ -23,7 +23,7 @@ from context_agent.eval.gold import Gold, gold_of
 from context_agent.harness.tools import SPAWN
 from context_agent.harness.trajectory import Trajectory
 from context_agent.harness.trajectory_file import write
-from context_agent.policies.tokens.engines import Gathering
+from context_agent.policies.tokens.engines import BatchingEngine
 from context_agent.policies.tokens.prompt import calls
 from context_agent.retrieval.corpus import Corpus
 from context_agent.train.advantages import EpisodeAdvantages
@@ -466,7 +466,7 @@ class DevEvaluator:
 
 def _expect(agent: SearchAgent, episodes: int) -> None:
     engine = getattr(agent.policy, "engine", None)
-    if isinstance(engine, Gathering):
+    if isinstance(engine, BatchingEngine):
         engine.expect(episodes)
 
 

@@ -263,7 +263,7 @@ def open_sampler(config: RunConfig, loaded: LoadedModel) -> Iterator[tuple[Engin
     """The engine that samples, and what brings new weights to it."""
     chosen = config.engine
     if chosen.kind == "transformers":
-        shared = TransformersEngine(loaded.model, name=config.model.name or "tiny", most=chosen.batch, version="0")
+        shared = TransformersEngine(loaded.model, name=config.model.name or "tiny", max_batch=chosen.batch, version="0")
         try:
             yield shared, SharedModelSync(shared)
         finally:

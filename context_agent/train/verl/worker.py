@@ -19,7 +19,7 @@ from typing import Any, Protocol
 from context_agent._support.question_files import Question
 from context_agent.errors import PolicyError
 from context_agent.eval.gold import Gold, gold_of
-from context_agent.policies.tokens.engines import Finish, Sample
+from context_agent.policies.tokens.engines import Finish, Sample, SampleRequest
 from context_agent.policies.tokens.prompt import TokenRenderer
 from context_agent.retrieval.corpus import Corpus
 from context_agent.train.config import RunConfig, parse_run
@@ -57,34 +57,27 @@ class VerlEngine:
         self.versions: list[int] = []
         """The oldest and the newest weights of each call, by the trainer's steps."""
 
-    async def generate(
-        self,
-        prompt: Sequence[int],
-        *,
-        max_tokens: int,
-        stop: Sequence[int],
-        temperature: float,
-        top_p: float,
-        seed: int | None,
-    ) -> Sample:
+    async def generate(self, request: SampleRequest) -> Sample:
         """One reply. Raises `PolicyError` where the server fails, gives up the call, or sends no log-probabilities."""
         sampling = {
             **self._settings,
-            "temperature": temperature,
-            "top_p": top_p,
-            "max_tokens": max_tokens,
-            "stop_token_ids": list(stop),
+            "temperature": request.temperature,
+            "top_p": request.top_p,
+            "max_tokens": request.max_tokens,
+            "stop_token_ids": list(request.stop),
             "logprobs": True,
         }
-        if self._seeded and seed is not None:
-            sampling["seed"] = seed
+        if self._seeded and request.seed is not None:
+            sampling["seed"] = request.seed
         started = time.perf_counter()
         try:
-            output = await self._client.generate(self._request, prompt_ids=list(prompt), sampling_params=sampling)
+            output = await self._client.generate(
+                self._request, prompt_ids=list(request.prompt), sampling_params=sampling
+            )
         except Exception as error:  # Ray wraps whatever a server raises in types of its own
             raise PolicyError(f"a server of verl's failed: {type(error).__name__}: {error}") from error
         self.seconds += time.perf_counter() - started
-        return self._sample(tuple(prompt), output, frozenset(stop))
+        return self._sample(tuple(request.prompt), output, frozenset(request.stop))
 
     def experts(self, row: Sequence[int]) -> Any:
         """What was routed where for the ids of a row, by token, layer and place; None where servers don't say."""

@@ -9,7 +9,8 @@ from dataclasses import dataclass, field
 from context_agent import Action, Budget, Document, MemoryCorpus, Profile, RankedId, SearchAgent, ToolCall, View
 from context_agent.agent import SearchResult
 from context_agent.harness.profile import SUMMARIZE, default
-from context_agent.policies.tokens.engines.fake import FakeEngine, Request
+from context_agent.policies.tokens.engines import SampleRequest
+from context_agent.policies.tokens.engines.fake import FakeEngine
 from context_agent.policies.tokens.harmony import HarmonyRenderer
 from context_agent.policies.tokens.policy import TokenActor, TokenPolicy
 from context_agent.policies.tokens.prompt import Prompt, TokenRenderer
@@ -115,9 +116,9 @@ def play(
     profile = profile or default()
     writer = Prompt(renderer, profile)
 
-    def reply(request: Request) -> tuple[int, ...]:
+    def reply(request: SampleRequest) -> tuple[int, ...]:
         view = policy.views[-1]
-        ids = writer.taught(choose(view, draw) if len(policy.views) <= turns else rank_view(view))
+        ids = writer.reply_for(choose(view, draw) if len(policy.views) <= turns else rank_view(view))
         return ill(draw, ids) if ill else ids
 
     engine = FakeEngine(reply)

@@ -10,6 +10,7 @@ from typing import Any, Protocol
 from context_agent import Action, Budget, MemoryCorpus, SearchAgent, ToolCall, View
 from context_agent.agent import SearchResult
 from context_agent.harness.profile import default
+from context_agent.policies.tokens.engines import Sample, SampleRequest
 from context_agent.policies.tokens.prompt import Prompt, TokenRenderer
 from context_agent.train.rows import TrainingRow
 from tests.policies.tokens.sampling import QUERIES, QUESTION, Watched, rank_view
@@ -28,7 +29,7 @@ def forced(patch: Patcher, replies: dict[str, Sequence[int]]) -> None:
 
     (ids,) = replies.values()
     script = iter(ids)
-    patch.setattr(Sampler, "_random", lambda self, rows, raw: [next(script) for _ in rows])
+    patch.setattr(Sampler, "_draw", lambda self, rows, logits: [next(script) for _ in rows])
 
 
 def forced_episodes(
@@ -39,11 +40,11 @@ def forced_episodes(
 
     scripts: dict[tuple[int, ...], Iterator[int]] = {}
 
-    def take(self: Any, rows: Sequence[int], raw: Any) -> list[int]:
-        asked = [self._batch[row] for row in rows]
-        return [next(scripts[request.seed, len(request.prompt)]) for request in asked]
+    def take(self: Any, rows: Sequence[int], logits: Any) -> list[int]:
+        requests = [self._batch[row].request for row in rows]
+        return [next(scripts[request.seed, len(request.prompt)]) for request in requests]
 
-    patch.setattr(Sampler, "_random", take)
+    patch.setattr(Sampler, "_draw", take)
     engine = TransformersEngine(model, wait=0.05, version="v1")
     agents = [
         SearchAgent(
@@ -73,7 +74,7 @@ class _Forced(Watched):
     def _announce(self, prompt: Sequence[int], seed: int) -> None:
         view = self.views[-1]
         action = _short_turn(view, self._draw) if len(self.views) < 4 else rank_view(view)
-        self._scripts[seed, len(prompt)] = iter(self._writer.taught(action))
+        self._scripts[seed, len(prompt)] = iter(self._writer.reply_for(action))
 
 
 def _short_turn(view: View, draw: random.Random) -> Action:
@@ -91,9 +92,9 @@ class _Announced:
         self._announce = announce
         self.name = inner.name
 
-    async def generate(self, prompt: Sequence[int], **options: Any) -> Any:
-        self._announce(prompt, options["seed"])
-        return await self._inner.generate(prompt, **options)
+    async def generate(self, request: SampleRequest) -> Sample:
+        self._announce(request.prompt, request.seed)
+        return await self._inner.generate(request)
 
 
 def worst_difference(model: Any, rows: Iterable[TrainingRow]) -> float:

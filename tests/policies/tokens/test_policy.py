@@ -16,7 +16,7 @@ from context_agent.harness.profile import Profile, context_1, default, summary
 from context_agent.harness.trajectory_file import read
 from context_agent.policies.controlled import ControlledPolicy, prune_by
 from context_agent.policies.tokens import TokenPolicy
-from context_agent.policies.tokens.engines import Finish, Sample
+from context_agent.policies.tokens.engines import Finish, Sample, SampleRequest
 from context_agent.policies.tokens.engines.fake import FakeEngine
 from context_agent.policies.tokens.harmony import HarmonyRenderer
 from context_agent.policies.tokens.prompt import KEY, Prompt, TokenCall, calls, expand
@@ -47,7 +47,7 @@ def search(*queries: str) -> Action:
 def scripted(*actions: Action, profile: Profile | None = None) -> FakeEngine:
     """An engine that plays the actions as the model would have sampled them."""
     writer = Prompt(RENDERER, profile or default())
-    return FakeEngine([writer.taught(action) for action in actions])
+    return FakeEngine([writer.reply_for(action) for action in actions])
 
 
 # 1: what was sampled stays verbatim ------------------------------------------------------------------------------
@@ -107,9 +107,9 @@ def test_2_an_edit_renders_anew_from_the_first_edited_block_on(corpus: MemoryCor
     (trajectory,) = played.result.trajectories
     last = list(expand(calls(trajectory)))[-1]
     before = played.engine.requests[2].prompt + played.engine.samples[2].ids
-    head = RENDERER.decode(before[: last.call.kept])
+    head = RENDERER.decode(before[: last.call.reused])
     assert not last.extends
-    assert RENDERER.decode(before[last.call.kept :]).startswith(f"# DOCUMENT ID: {chosen[0]} ")
+    assert RENDERER.decode(before[last.call.reused :]).startswith(f"# DOCUMENT ID: {chosen[0]} ")
     assert head == RENDERER.decode(played.engine.requests[3].prompt)[: len(head)]
     assert chosen[0] not in RENDERER.decode(played.engine.requests[3].prompt).split("<|call|>")[1]
     assert max(renderer.encoded.values()) == 1, "each block is encoded for the prompt once"
@@ -193,8 +193,8 @@ def test_4_each_action_carries_its_call_and_survives_the_file(corpus: MemoryCorp
     loaded = read(result.trajectory)
     assert loaded == result.trajectories[0]
     first, second = calls(loaded)
-    assert (first.version, first.finish, first.cached, first.kept) == ("fake-0", "stop", None, 0)
-    assert second.kept == len(first.new) + len(first.output)
+    assert (first.version, first.finish, first.cached, first.reused) == ("fake-0", "stop", None, 0)
+    assert second.reused == len(first.new) + len(first.output)
     assert loaded.header.counter == "o200k_harmony"
     assert loaded.header.policy == "tokens:fake:harmony"
     loaded.verify()
@@ -306,10 +306,10 @@ def test_an_engine_that_breaks_its_contract_is_stopped(
     corpus: MemoryCorpus, sample: tuple[tuple[int, ...], tuple[float, ...]]
 ) -> None:
     class Broken(FakeEngine):
-        async def generate(self, prompt: object, **options: object) -> Sample:  # type: ignore[override]
+        async def generate(self, request: SampleRequest) -> Sample:
             return Sample(sample[0], sample[1], Finish.STOP)
 
-    with pytest.raises(PolicyError, match="asked for"):
+    with pytest.raises(PolicyError, match="instead of"):
         SearchAgent(corpus, TokenPolicy(Broken([]))).search(QUESTION)
 
 

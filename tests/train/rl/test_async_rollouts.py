@@ -21,8 +21,8 @@ import pytest
 from context_agent import SearchAgent
 from context_agent._support import journal as journal_module
 from context_agent.errors import ConfigError, DataError, PolicyError
-from context_agent.policies.tokens.engines import Sample
-from context_agent.policies.tokens.engines.fake import FakeEngine, Request
+from context_agent.policies.tokens.engines import Sample, SampleRequest
+from context_agent.policies.tokens.engines.fake import FakeEngine
 from context_agent.policies.tokens.policy import SEEDS, TokenPolicy
 from context_agent.policies.tokens.prompt import calls
 from context_agent.train.config import RolloutConfig
@@ -41,17 +41,16 @@ SMALL = RolloutConfig(steps=6, groups=4, rollouts=3, substeps=1, concurrency=4, 
 class Timed(FakeEngine):
     """Plays by the seed; a reply takes as long as `seconds` says of its request."""
 
-    def __init__(self, replies: Any, seconds: Callable[[Request], float] = lambda _: 0.0) -> None:
+    def __init__(self, replies: Any, seconds: Callable[[SampleRequest], float] = lambda _: 0.0) -> None:
         super().__init__(replies, version="0")
         self.seconds = seconds
         self.at_work = 0
 
-    async def generate(self, prompt: Sequence[int], **options: Any) -> Sample:
-        request = Request(tuple(prompt), *(options[name] for name in Request.__dataclass_fields__ if name != "prompt"))
+    async def generate(self, request: SampleRequest) -> Sample:
         self.at_work += 1
         try:
             await asyncio.sleep(self.seconds(request))
-            return await super().generate(prompt, **options)
+            return await super().generate(request)
         finally:
             self.at_work -= 1
 
@@ -85,11 +84,11 @@ class Loop:
         return rows
 
 
-def replies(small: ToyEnvironment, words: WordRenderer) -> Callable[[Request], Sequence[int]]:
+def replies(small: ToyEnvironment, words: WordRenderer) -> Callable[[SampleRequest], Sequence[int]]:
     """Searches twice and ranks what it searched for, or nothing, by the seed."""
     titles = sorted((title.lower() for title in small.titles.values()), key=len, reverse=True)
 
-    def reply(request: Request) -> Sequence[int]:
+    def reply(request: SampleRequest) -> Sequence[int]:
         spelled = words.decode(request.prompt)
         assert request.seed is not None
         title = next(title for title in titles if title in spelled)
@@ -106,7 +105,7 @@ def looped(small: ToyEnvironment, words: WordRenderer, tmp_path: Path) -> Any:
 
     @contextmanager
     def opening(
-        seconds: Callable[[Request], float] = lambda _: 0.0,
+        seconds: Callable[[SampleRequest], float] = lambda _: 0.0,
         *,
         update: int = 0,
         ahead: int = 1,
@@ -279,7 +278,7 @@ def test_an_engine_that_fails_now_and_then_spoils_only_those_episodes(
 ) -> None:
     good = replies(small, words)
 
-    def flaky(request: Request) -> Sequence[int]:
+    def flaky(request: SampleRequest) -> Sequence[int]:
         assert request.seed is not None
         if request.seed % 7 == 0:
             raise PolicyError("the server hung up")
@@ -296,7 +295,7 @@ def test_an_engine_that_fails_now_and_then_spoils_only_those_episodes(
 def test_an_engine_that_is_gone_ends_the_step_with_a_word_and_the_step_is_not_consumed(
     small: ToyEnvironment, words: WordRenderer, looped: Any
 ) -> None:
-    def gone(request: Request) -> Sequence[int]:
+    def gone(request: SampleRequest) -> Sequence[int]:
         raise PolicyError("no such server")
 
     with looped(played=gone) as loop, pytest.raises(PolicyError, match=r"step 0: none of its 12 .*no such server"):
@@ -319,7 +318,7 @@ def test_a_full_disk_ends_the_wait_with_the_reason(looped: Any, monkeypatch: pyt
 
 
 def test_what_is_misconfigured_ends_the_wait_too(looped: Any) -> None:
-    def broken(request: Request) -> Sequence[int]:
+    def broken(request: SampleRequest) -> Sequence[int]:
         raise ConfigError("no such setting")
 
     with looped(played=broken) as loop, pytest.raises(ConfigError, match="no such setting"):

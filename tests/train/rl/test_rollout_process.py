@@ -68,7 +68,7 @@ def other(run: RunConfig) -> Any:
 def here(run: RunConfig, model: Any, asks: list[RolloutRequest]) -> list[tuple[EpisodeResult, RunningEpisode]]:
     world = environment_of(run.data)
     assert world is not None
-    engine = TransformersEngine(model, most=run.engine.batch, version="0")
+    engine = TransformersEngine(model, max_batch=run.engine.batch, version="0")
     turnstile = PausableEngine(engine)
     with build_agent(run, world.corpus, turnstile, load_model(run, world).renderer, temperature=1.0) as agent:
         try:

@@ -12,7 +12,8 @@ from context_agent._support.question_files import Question
 from context_agent.errors import ConfigError, DataError, PolicyError
 from context_agent.harness.trajectory_file import read
 from context_agent.policies.tokens import TokenPolicy
-from context_agent.policies.tokens.engines.fake import FakeEngine, Request
+from context_agent.policies.tokens.engines import Sample, SampleRequest
+from context_agent.policies.tokens.engines.fake import FakeEngine
 from context_agent.policies.tokens.prompt import TokenCall
 from context_agent.pruning.view import ActionTaken
 from context_agent.train import rewards
@@ -28,7 +29,7 @@ SMALL = RolloutConfig(steps=4, groups=6, rollouts=4, substeps=2, concurrency=5, 
 def agent(small: ToyEnvironment, words: WordRenderer, engine: Any = None) -> SearchAgent:
     """Plays by the seed: some episodes search for what the question names and rank it, the others rank nothing."""
 
-    def reply(request: Request) -> Sequence[int]:
+    def reply(request: SampleRequest) -> Sequence[int]:
         spelled = words.decode(request.prompt)
         assert request.seed is not None
         if spelled.count("<go>") > 1:
@@ -134,11 +135,11 @@ def test_an_engine_that_fails_now_and_then_spoils_only_those_episodes(
     assert isinstance(base, TokenPolicy)
 
     class Flaky(FakeEngine):
-        async def generate(self, prompt: Sequence[int], **options: Any) -> Any:
+        async def generate(self, request: SampleRequest) -> Sample:
             await asyncio.sleep(0)
-            if options["seed"] % 5 == 0:
+            if request.seed % 5 == 0:
                 raise PolicyError("the server hung up")
-            return await super().generate(prompt, **options)
+            return await super().generate(request)
 
     made = rollout_loop(agent(small, words, Flaky(base.engine._replies)), asked(small), SMALL).collect(0)  # type: ignore[attr-defined]
     assert made.metrics["episodes_aborted"] == 24 - len(made.episodes) > 0

@@ -8,7 +8,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from context_agent.policies.tokens.engines.fake import FakeEngine, Request
+from context_agent.policies.tokens.engines import SampleRequest
+from context_agent.policies.tokens.engines.fake import FakeEngine
 from context_agent.train import config
 from context_agent.train.config import RunConfig
 from context_agent.train.data import environment_of
@@ -55,7 +56,7 @@ def composed(folder: Path, *overrides: str, name: str = "primary") -> Any:
         return compose(name, list(overrides))
 
 
-def played_by_seed(run: RunConfig) -> Callable[[Request], Sequence[int]]:
+def played_by_seed(run: RunConfig) -> Callable[[SampleRequest], Sequence[int]]:
     """Some episodes search what the question names, prune what came, search again and rank; others rank nobody."""
     world = environment_of(run.data)
     assert world is not None
@@ -64,7 +65,7 @@ def played_by_seed(run: RunConfig) -> Callable[[Request], Sequence[int]]:
     return lambda request: _reply(request, world, words)
 
 
-def _reply(request: Request, world: ToyEnvironment, words: WordRenderer) -> Sequence[int]:
+def _reply(request: SampleRequest, world: ToyEnvironment, words: WordRenderer) -> Sequence[int]:
     assert request.seed is not None
     spelled = words.decode(request.prompt)
     names = sorted((one.lower() for one in world.titles.values()), key=len, reverse=True)
@@ -95,14 +96,8 @@ class Client:
         if self.dead > 0 and len(self.sent) % self.dead == 0:
             raise RuntimeError("the server died")
         await asyncio.sleep(0)
-        sample = await self.engine.generate(
-            prompt_ids,
-            max_tokens=sampling_params["max_tokens"],
-            stop=sampling_params["stop_token_ids"],
-            temperature=sampling_params["temperature"],
-            top_p=sampling_params["top_p"],
-            seed=sampling_params["seed"],
-        )
+        names = ("max_tokens", "stop_token_ids", "temperature", "top_p", "seed")
+        sample = await self.engine.generate(SampleRequest(prompt_ids, *(sampling_params[name] for name in names)))
         every = len(prompt_ids) + len(sample.ids)
         return TokenOutput(
             token_ids=list(sample.ids),

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from context_agent.errors import PolicyError
-from context_agent.policies.tokens.engines import Finish
+from context_agent.policies.tokens.engines import Finish, SampleRequest
 from context_agent.train.verl.worker import VerlEngine
 
 
@@ -44,7 +44,7 @@ def engine(*answers: Any, **options: Any) -> VerlEngine:
 
 
 async def sampled(made: VerlEngine, prompt: list[int] | None = None) -> Any:
-    return await made.generate(prompt or [1, 2, 3], max_tokens=7, stop=(9,), temperature=1.0, top_p=0.9, seed=11)
+    return await made.generate(SampleRequest(prompt or [1, 2, 3], 7, (9,), 1.0, 0.9, 11))
 
 
 async def test_a_call_says_what_the_policy_asks_for_over_what_verl_gives() -> None:

@@ -1,4 +1,4 @@
-"""What a token policy needs from whatever runs the model."""
+"""What the token policy needs from an engine: whatever runs the model, on a server or in this process."""
 
 from __future__ import annotations
 
@@ -18,11 +18,26 @@ class Finish(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
+class SampleRequest:
+    """A prompt, and how to sample a reply of 1 to `max_tokens` ids.
+
+    Sampling ends at the first id in `stop`. Temperature 0 takes the likeliest token.
+    """
+
+    prompt: Sequence[int]
+    max_tokens: int = 1
+    stop: Sequence[int] = ()
+    temperature: float = 1.0
+    top_p: float = 1.0
+    seed: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Sample:
     """What was sampled on one prompt.
 
-    `logprobs` are natural logarithms, one an id, of the model's own distribution: before temperature and top-p.
-    `cached_tokens` counts the prompt ids that came from a prefix cache, None where the engine does not say.
+    `logprobs` are natural logarithms, one per id, of the model's own distribution: before temperature and top-p.
+    `cached_tokens` counts the prompt ids that came from a prefix cache, None if the engine does not report it.
     `version` names the weights that sampled.
     """
 
@@ -40,25 +55,13 @@ class Engine(Protocol):
     def name(self) -> str:
         """Written into trajectories, e.g. `vllm:chromadb/context-1`."""
 
-    async def generate(
-        self,
-        prompt: Sequence[int],
-        *,
-        max_tokens: int,
-        stop: Sequence[int],
-        temperature: float,
-        top_p: float,
-        seed: int | None,
-    ) -> Sample:
-        """One reply of 1 to `max_tokens` ids; a stop token that was sampled is its last id.
-
-        Temperature 0 takes the likeliest token. Raises `PolicyError` when it cannot go on.
-        """
+    async def generate(self, request: SampleRequest) -> Sample:
+        """One reply; a sampled stop token is its last id. Raises `PolicyError` when it cannot continue."""
 
 
 @runtime_checkable
-class Gathering(Protocol):
-    """An engine that batches the episodes of this process, and likes to know how many there are."""
+class BatchingEngine(Protocol):
+    """An engine that batches the episodes of this process, and needs to know how many there are."""
 
     def expect(self, episodes: int) -> None:
-        """So many more episodes are at work, or fewer, if negative. Who adds some takes them off again."""
+        """Adds to the number of running episodes. Whoever adds some subtracts them again with a negative number."""

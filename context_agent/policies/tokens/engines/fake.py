@@ -1,4 +1,4 @@
-"""An engine without a model: it plays scripted ids, keeps what it was sent, and is part of the product for your tests.
+"""An engine without a model, for tests, also yours: it plays scripted ids and keeps the requests.
 
 engine = FakeEngine([renderer.reply(Action(calls=(ToolCall("search_corpus", {"query": "comets"}),)))])
 agent = SearchAgent(corpus, TokenPolicy(engine, renderer))
@@ -8,67 +8,43 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 from context_agent.errors import PolicyError
-from context_agent.policies.tokens.engines import Finish, Sample
+from context_agent.policies.tokens.engines import Finish, Sample, SampleRequest
 
-
-@dataclass(frozen=True, slots=True)
-class Request:
-    """One call as the engine got it."""
-
-    prompt: tuple[int, ...]
-    max_tokens: int
-    stop: tuple[int, ...]
-    temperature: float
-    top_p: float
-    seed: int | None
-
-
-Reply = Sequence[int] | Callable[[Request], Sequence[int]]
-"""The ids of a reply, or a function that makes them from the request."""
+ReplyFunction = Callable[[SampleRequest], Sequence[int]]
 
 
 class FakeEngine:
-    """Plays `replies` in the order of the calls, whichever episode makes them; a sole function answers every call.
+    """Plays `replies` in the order of the calls, whichever episode makes them; a single function answers every call.
 
-    As a model does, a reply ends at the first stop token and at `max_tokens`. `requests` and `samples` hold what came
-    and went. Log-probabilities are invented, and differ from id to id, so that a test that mixes them up fails.
+    A reply is its ids, or a function from the request to them. As with a model, it ends at the first stop token and at
+    `max_tokens`. `requests` and `samples` record all calls. Log-probabilities are invented and differ from id to id, so
+    that a test that mixes them up fails.
     """
 
     name = "fake"
 
     def __init__(
-        self, replies: Sequence[Reply] | Callable[[Request], Sequence[int]], *, version: str = "fake-0"
+        self, replies: Sequence[Sequence[int] | ReplyFunction] | ReplyFunction, *, version: str = "fake-0"
     ) -> None:
         self._replies = replies
         self.version = version
-        self.requests: list[Request] = []
+        self.requests: list[SampleRequest] = []
         self.samples: list[Sample] = []
 
-    async def generate(
-        self,
-        prompt: Sequence[int],
-        *,
-        max_tokens: int,
-        stop: Sequence[int],
-        temperature: float,
-        top_p: float,
-        seed: int | None,
-    ) -> Sample:
-        """The next reply. Raises `PolicyError` when there is none left."""
-        request = Request(tuple(prompt), max_tokens, tuple(stop), temperature, top_p, seed)
+    async def generate(self, request: SampleRequest) -> Sample:
+        """The next reply. Raises `PolicyError` after the last one."""
         reply = self._next(request)
         end = next((index + 1 for index, token in enumerate(reply) if token in request.stop), len(reply))
-        ids = tuple(reply[: min(end, max_tokens)])
+        ids = tuple(reply[: min(end, request.max_tokens)])
         finish = Finish.STOP if ids and ids[-1] in request.stop else Finish.LENGTH
-        logprobs = tuple(invented(len(request.prompt) + index, token) for index, token in enumerate(ids))
+        logprobs = tuple(invented_logprob(len(request.prompt) + index, token) for index, token in enumerate(ids))
         self.requests.append(request)
         self.samples.append(Sample(ids, logprobs, finish, version=self.version))
         return self.samples[-1]
 
-    def _next(self, request: Request) -> Sequence[int]:
+    def _next(self, request: SampleRequest) -> Sequence[int]:
         if callable(self._replies):
             return self._replies(request)
         if len(self.requests) >= len(self._replies):
@@ -77,6 +53,6 @@ class FakeEngine:
         return reply(request) if callable(reply) else reply
 
 
-def invented(position: int, token: int) -> float:
-    """A log-probability for a test: between -3 and 0, fixed by the position in the sequence and the id."""
+def invented_logprob(position: int, token: int) -> float:
+    """A log-probability for a test: between -3 and 0, determined by the position in the sequence and the id."""
     return -3.0 * math.modf(position * 0.754877666 + token * 0.569840291)[0]

@@ -2,19 +2,19 @@
 
     vllm serve chromadb/context-1 --enable-prefix-caching --enable-prompt-tokens-details
 
-What is asked of the server, by name: `return_token_ids`, `logprobs`, `stop_token_ids`, `seed`. Log-probabilities are
-the model's own only under vLLM's default `--logprobs-mode raw_logprobs`.
+Requests use `return_token_ids`, `logprobs`, `stop_token_ids` and `seed`. Log-probabilities are the model's own only
+with vLLM's default `--logprobs-mode raw_logprobs`.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from context_agent._support.http import API_KEY_ENV, Endpoint, Events, MalformedResponse, policy_address
 from context_agent.errors import PolicyError
-from context_agent.policies.tokens.engines import Finish, Sample
+from context_agent.policies.tokens.engines import Finish, Sample, SampleRequest
 
 LARGEST_ID = 2**31
 ROUNDING = 1e-3
@@ -22,11 +22,10 @@ ROUNDING = 1e-3
 
 
 class VllmEngine:
-    """A model behind a vLLM server. Retries, timeouts and the limit on requests are `Endpoint`'s.
+    """A model behind a vLLM server. `Endpoint` handles retries, timeouts and the limit on requests.
 
-    Every rollout of a question begins with the same ids, so the server's prefix cache serves them; for the same
-    reason no salt is sent unless `cache_salt` asks for it. `version` names the weights; whoever exchanges them on the
-    server sets it.
+    All rollouts of a question begin with the same ids, which come from the server's prefix cache; therefore no salt is
+    sent unless `cache_salt` is set. `version` names the weights; whoever changes them on the server sets it.
     """
 
     def __init__(
@@ -42,9 +41,9 @@ class VllmEngine:
         retries: int = 6,
         concurrency: int = 128,
     ) -> None:
-        """`seeded=False` leaves the seed out: sampling is then a little faster, and not repeatable.
+        """`seeded=False` omits the seed: sampling is then slightly faster and not repeatable.
 
-        Raises `ConfigError` for an address that is none.
+        Raises `ConfigError` for an invalid address.
         """
         self.endpoint = Endpoint(
             policy_address(base_url),
@@ -63,36 +62,26 @@ class VllmEngine:
         """Server kind and model."""
         return f"vllm:{self.model}"
 
-    async def generate(
-        self,
-        prompt: Sequence[int],
-        *,
-        max_tokens: int,
-        stop: Sequence[int],
-        temperature: float,
-        top_p: float,
-        seed: int | None,
-        extra: Mapping[str, Any] | None = None,
-    ) -> Sample:
-        """One completion; `extra` are further fields of the request.
+    async def generate(self, request: SampleRequest, *, extra: Mapping[str, Any] | None = None) -> Sample:
+        """One completion; `extra` are further fields of the HTTP request.
 
-        Raises `PolicyError` for a server that is down, refuses, or returns no token ids.
+        Raises `PolicyError` if the server is down, refuses the request, or returns no token ids.
         """
         version = self.version
         body: dict[str, Any] = {
             "model": self.model,
-            "prompt": list(prompt),
-            "max_tokens": max_tokens,
-            "temperature": temperature,
-            "top_p": top_p,
-            "stop_token_ids": list(stop),
+            "prompt": list(request.prompt),
+            "max_tokens": request.max_tokens,
+            "temperature": request.temperature,
+            "top_p": request.top_p,
+            "stop_token_ids": list(request.stop),
             "logprobs": 1,
             "return_token_ids": True,
             "skip_special_tokens": False,
             "add_special_tokens": False,
         }
-        if self._seeded and seed is not None:
-            body["seed"] = seed
+        if self._seeded and request.seed is not None:
+            body["seed"] = request.seed
         if self._cache_salt is not None:
             body["cache_salt"] = self._cache_salt
         body.update(extra or {})
@@ -100,7 +89,7 @@ class VllmEngine:
 
 
 def _sample(events: Events, prompt: list[int], version: str) -> Sample:
-    """The sample in an answer. Raises `MalformedResponse` where a retry may help, `PolicyError` where none does."""
+    """The sample in a response. Raises `MalformedResponse` if a retry may help, else `PolicyError`."""
     answer = events[0]
     choices = answer.get("choices")
     if not isinstance(choices, list) or not choices or not isinstance(choices[0], dict):
@@ -110,17 +99,17 @@ def _sample(events: Events, prompt: list[int], version: str) -> Sample:
     ids, logprobs = choice.get("token_ids"), details.get("token_logprobs") if isinstance(details, dict) else None
     if not isinstance(ids, list) or not isinstance(logprobs, list):
         raise PolicyError(
-            "the server returned no token ids or no log-probabilities: the token policy needs vLLM's return_token_ids "
-            "and logprobs on /v1/completions; other servers are for the chat policy"
+            "the server returned no token ids or no log-probabilities. The token policy needs vLLM's return_token_ids "
+            "and logprobs on /v1/completions; use the chat policy (--policy chat) with other servers"
         )
     if (sent := choice.get("prompt_token_ids")) is not None and sent != prompt:
-        raise PolicyError("the server did not run the prompt that it was sent: its prompt_token_ids differ")
+        raise PolicyError("the server changed the prompt: its prompt_token_ids differ from the ids that were sent")
     if choice.get("finish_reason") not in ("stop", "length"):
         raise MalformedResponse(f"the server ended the reply early ({choice.get('finish_reason')})")
     if not all(type(token) is int and 0 <= token < LARGEST_ID for token in ids):
-        raise PolicyError("the server returned token ids that are not integers from 0 to 2**31: its reply is not used")
+        raise PolicyError("the server returned token ids that are not integers from 0 to 2**31; the reply is discarded")
     if not all(_is_logprob(value) for value in logprobs):
-        raise PolicyError("the server returned log-probabilities that are not numbers up to 0: its reply is not used")
+        raise PolicyError("the server returned log-probabilities that are not numbers up to 0; the reply is discarded")
     numbers = tuple(-math.inf if value is None else float(value) for value in logprobs)
     return Sample(tuple(ids), numbers, Finish(choice["finish_reason"]), _cached(answer, len(prompt)), version)
 
@@ -131,9 +120,9 @@ def _is_logprob(value: object) -> bool:
 
 
 def _cached(answer: Mapping[str, Any], prompt: int) -> int | None:
-    """Prompt ids from the prefix cache, where the server was started with `--enable-prompt-tokens-details`.
+    """Prompt ids from the prefix cache, if the server was started with `--enable-prompt-tokens-details`.
 
-    None as well for a count that a prompt of `prompt` ids cannot have.
+    None also for a count that a prompt of `prompt` ids cannot have.
     """
     usage = answer.get("usage")
     details = usage.get("prompt_tokens_details") if isinstance(usage, dict) else None

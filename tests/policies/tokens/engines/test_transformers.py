@@ -12,7 +12,7 @@ import pytest
 from context_agent import Budget, MemoryCorpus, SearchAgent
 from context_agent.errors import ConfigError, PolicyError
 from context_agent.policies.tokens import TokenPolicy
-from context_agent.policies.tokens.engines import Finish, Sample
+from context_agent.policies.tokens.engines import Finish, Sample, SampleRequest
 from context_agent.policies.tokens.harmony import HarmonyRenderer
 from context_agent.policies.tokens.prompt import calls
 from context_agent.policies.tokens.vocabulary import TokenizerVocabulary
@@ -23,7 +23,7 @@ from tests.policies.tokens.scoring import forced, worst_difference
 torch = pytest.importorskip("torch", reason="the in-process engine needs the train extra (torch)")
 transformers = pytest.importorskip("transformers", reason="the in-process engine needs the train extra (transformers)")
 
-from context_agent.policies.tokens.engines.transformers import TransformersEngine, _Request, parted  # noqa: E402
+from context_agent.policies.tokens.engines.transformers import PendingSample, TransformersEngine, split_by_length  # noqa: E402
 from context_agent.train.tiny_model import tiny_gpt_oss  # noqa: E402
 
 
@@ -44,10 +44,12 @@ def tiny(tmp_path_factory: pytest.TempPathFactory) -> tuple[Any, HarmonyRenderer
 
 
 def generate(engine: TransformersEngine, *requests: dict[str, Any]) -> list[Sample]:
-    defaults = {"max_tokens": 6, "stop": (), "temperature": 1.0, "top_p": 0.9, "seed": 1}
+    defaults = {"max_tokens": 6, "top_p": 0.9, "seed": 1}
 
     async def together() -> list[Sample]:
-        return await asyncio.gather(*(engine.generate(**{**defaults, **request}) for request in requests))
+        return await asyncio.gather(
+            *(engine.generate(SampleRequest(**{**defaults, **request})) for request in requests)
+        )
 
     try:
         return asyncio.run(together())
@@ -78,7 +80,7 @@ def test_requests_of_the_same_moment_share_a_batch(tiny: tuple[Any, HarmonyRende
     kind = model.__class__
     model.__class__ = Watching
     try:
-        generate(TransformersEngine(model, wait=0.3, most=4), *[{"prompt": [9, n]} for n in range(5)])
+        generate(TransformersEngine(model, wait=0.3, max_batch=4), *[{"prompt": [9, n]} for n in range(5)])
     finally:
         model.__class__ = kind
     assert sorted(widths) == [1, 4]
@@ -159,16 +161,16 @@ def test_closing_ends_the_thread_and_a_later_request_starts_one(tiny: tuple[Any,
 
 
 def test_settings_that_cannot_work_are_refused(tiny: tuple[Any, HarmonyRenderer]) -> None:
-    with pytest.raises(ConfigError, match="most"):
-        TransformersEngine(tiny[0], most=0)
+    with pytest.raises(ConfigError, match="max_batch"):
+        TransformersEngine(tiny[0], max_batch=0)
 
 
 def test_a_batch_is_parted_where_padding_would_cost_much() -> None:
-    def asked(*lengths: int) -> list[_Request]:
-        return [_Request([1] * length, 1, frozenset(), 1.0, 1.0, None) for length in lengths]
+    def asked(*lengths: int) -> list[PendingSample]:
+        return [PendingSample(SampleRequest([1] * length)) for length in lengths]
 
-    def parts(batch: list[_Request]) -> list[list[int]]:
-        return [[len(one.prompt) for one in part] for part in parted(batch)]
+    def parts(batch: list[PendingSample]) -> list[list[int]]:
+        return [[len(pending.request.prompt) for pending in part] for part in split_by_length(batch)]
 
     assert parts(asked()) == []
     assert parts(asked(9, 10, 8)) == [[9, 10, 8]]

@@ -17,8 +17,8 @@ from context_agent._support.http import Refusal
 from context_agent.errors import ConfigError, PolicyError
 from context_agent.policies.chat.scripted_server import ScriptedServer
 from context_agent.policies.tokens import served
-from context_agent.policies.tokens.engines import Finish
-from context_agent.policies.tokens.engines.fake import Request, invented
+from context_agent.policies.tokens.engines import Finish, SampleRequest
+from context_agent.policies.tokens.engines.fake import invented_logprob
 from context_agent.policies.tokens.engines.vllm import VllmEngine
 from context_agent.policies.tokens.harmony import HarmonyRenderer
 from context_agent.policies.tokens.prompt import calls
@@ -28,7 +28,7 @@ from tests.policies.tokens.sampling import QUESTION, small_corpus
 RENDERER = HarmonyRenderer()
 SEARCH = RENDERER.reply(Action((ToolCall("search_corpus", {"query": "comets"}),)))
 FINAL = RENDERER.reply(Action(text="<Document id=d34></Document>"))
-ASKED = Request((1, 2), 8, (200_002,), 1.0, 0.9, 7)
+ASKED = SampleRequest((1, 2), 8, (200_002,), 1.0, 0.9, 7)
 
 
 def answer(body: Mapping[str, Any], ids: tuple[int, ...], **changed: Any) -> dict[str, Any]:
@@ -40,7 +40,10 @@ def answer(body: Mapping[str, Any], ids: tuple[int, ...], **changed: Any) -> dic
         "token_ids": list(ids),
         "prompt_token_ids": list(prompt),
         "finish_reason": "stop",
-        "logprobs": {"token_logprobs": [invented(len(prompt) + i, token) for i, token in enumerate(ids)], "tokens": []},
+        "logprobs": {
+            "token_logprobs": [invented_logprob(len(prompt) + i, token) for i, token in enumerate(ids)],
+            "tokens": [],
+        },
         **changed,
     }
     usage = {"prompt_tokens": len(prompt), "prompt_tokens_details": {"cached_tokens": len(prompt) // 16 * 16}}
@@ -49,9 +52,7 @@ def answer(body: Mapping[str, Any], ids: tuple[int, ...], **changed: Any) -> dic
 
 def ask(server: ScriptedServer, **options: Any) -> Any:
     engine = VllmEngine(server.url, "m", **options)
-    return asyncio.run(
-        engine.generate(ASKED.prompt, max_tokens=8, stop=ASKED.stop, temperature=1.0, top_p=0.9, seed=ASKED.seed)
-    )
+    return asyncio.run(engine.generate(ASKED))
 
 
 def test_an_episode_over_the_wire_is_exact() -> None:
@@ -89,7 +90,7 @@ def test_seed_salt_and_further_fields_are_sent_only_where_asked_for() -> None:
         ask(server, seeded=False, cache_salt="s" * 43)
         engine = VllmEngine(server.url, "m")
         more = {"allowed_token_ids": [5]}
-        asyncio.run(engine.generate([1], max_tokens=1, stop=[], temperature=1.0, top_p=1.0, seed=None, extra=more))
+        asyncio.run(engine.generate(SampleRequest([1]), extra=more))
     assert [body.get("seed") for body in bodies] == [7, None, None]
     assert [body.get("cache_salt") for body in bodies] == [None, "s" * 43, None]
     assert [body.get("allowed_token_ids") for body in bodies] == [None, None, [5]]
@@ -106,7 +107,7 @@ def test_a_reply_cut_by_length_says_so() -> None:
     [
         ({"token_ids": None}, "no token ids"),
         ({"logprobs": None}, "no token ids or no log-probabilities"),
-        ({"prompt_token_ids": [1, 2, 3]}, "did not run the prompt"),
+        ({"prompt_token_ids": [1, 2, 3]}, "changed the prompt"),
     ],
 )
 def test_a_server_that_is_not_vllm_is_told_so(changed: dict[str, Any], words: str) -> None:
@@ -131,7 +132,7 @@ def test_a_broken_answer_is_asked_again(broken: Any) -> None:
     with ScriptedServer(completions=completions) as server:
         engine = VllmEngine(server.url, "m")
         engine.endpoint.backoff = 0.01
-        sample = asyncio.run(engine.generate([1], max_tokens=1, stop=[], temperature=1.0, top_p=1.0, seed=None))
+        sample = asyncio.run(engine.generate(SampleRequest([1])))
     assert (sample.ids, count) == ((5,), 2)
 
 
@@ -145,7 +146,7 @@ def test_a_refusal_is_final() -> None:
 
 def test_a_model_behind_a_template_needs_a_tokenizer_that_loads() -> None:
     pytest.importorskip("transformers", reason="the template renderer's tokenizer needs the train extra")
-    with pytest.raises(ConfigError, match="cannot be loaded"):
+    with pytest.raises(ConfigError, match="cannot load the tokenizer"):
         served("m", tokenizer="/no/such/folder")
 
 
@@ -155,5 +156,5 @@ def test_the_prompt_is_not_changed_by_what_comes_after() -> None:
     prompt = [draw.randint(0, 99) for _ in range(10)]
     with ScriptedServer(completions=lambda body: (200, answer(body, (5,)))) as server:
         engine = VllmEngine(server.url, "m")
-        work = engine.generate(prompt, max_tokens=1, stop=[], temperature=0.0, top_p=1.0, seed=None)
+        work = engine.generate(SampleRequest(prompt, temperature=0.0))
         assert asyncio.run(work).cached_tokens == 0
