@@ -55,10 +55,10 @@ class Known:
 
 def chunks_of(documents: list[Document]) -> list[Chunk]:
     """The chunks that indexing makes."""
-    from context_agent.retrieval.chunker import SIZE, chunk
+    from context_agent.retrieval.chunker import SIZE, chunk_document
 
     counter = HarmonyCounter()
-    return [piece for document in documents for piece in chunk(document, size=SIZE, counter=counter)]
+    return [piece for document in documents for piece in chunk_document(document, size=SIZE, counter=counter)]
 
 
 def bare(folder: Path, chunks: list[Chunk], embedder: Known) -> float:

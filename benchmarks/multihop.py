@@ -37,7 +37,7 @@ from context_agent._support.question_files import Question, load_questions
 from context_agent.agent import SearchAgent
 from context_agent.eval.statistics import Figure
 from context_agent.policies.bridge import BridgePolicy, Effort, Scorer
-from context_agent.retrieval.chunker import SIZE, chunk
+from context_agent.retrieval.chunker import SIZE, chunk_document
 from context_agent.retrieval.corpus import Where
 from context_agent.retrieval.embedders import Embedder, load_embedder
 from context_agent.retrieval.fusion import Retriever
@@ -140,7 +140,9 @@ def load_chunks(folder: Path) -> list[Chunk]:
     chunks: list[Chunk] = []
     with gzip.open(folder / "corpus.jsonl.gz", "rt", encoding="utf-8") as lines:
         for row in map(json.loads, lines):
-            chunks += chunk(Document(row["id"], row["text"], row["title"]), size=SIZE, counter=counter, overlap=0)
+            chunks += chunk_document(
+                Document(row["id"], row["text"], row["title"]), size=SIZE, counter=counter, overlap=0
+            )
     return chunks
 
 

@@ -194,9 +194,9 @@ def _scratch(collection: str | Collection, stack: ExitStack) -> str | None:
     """A folder for the BM25 index of a collection that lives in memory, gone when the stack closes; else None."""
     from tempfile import TemporaryDirectory
 
-    from context_agent.retrieval.chroma.store import Place
+    from context_agent.retrieval.chroma.store import Location
 
-    if isinstance(collection, str) or not Place.of(None, None, collection).in_memory:
+    if isinstance(collection, str) or not Location.of(None, None, collection).in_memory:
         return None
     return stack.enter_context(TemporaryDirectory(prefix="ctx1-", ignore_cleanup_errors=True))
 

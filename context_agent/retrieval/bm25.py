@@ -2,8 +2,8 @@
 
 The analyser lower-cases, folds accents, drops English stop words and stems English; the title counts twice (recall@5
 on the train queries of 2wiki, hotpotqa, musique: .668/.745/.469 with the title once, .682/.752/.508 twice). Words are
-runs of letters and digits, so text in a script without spaces is found only by whole runs: there the dense retriever
-has to carry the search. Scores use tantivy's fixed k1 = 1.2 and b = 0.75.
+runs of letters and digits, so text in a script without spaces is found only by whole runs: such text depends on the
+dense retriever. Scores use tantivy's fixed k1 = 1.2 and b = 0.75.
 
 A query is never parsed: its analysed words become a disjunction of terms, so any character is allowed.
 """
@@ -20,12 +20,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from context_agent.errors import CorpusCorruptError
+from context_agent.retrieval.corpus import well_formed
 
 if TYPE_CHECKING:
     from tantivy import Index, IndexWriter, Query, Schema, TextAnalyzer
 
 ANALYZER_VERSION = 1
-"""Raised when the analyser or the schema changes: an index of another version is rebuilt."""
+"""Incremented when the analyser or the schema changes: an index of another version is rebuilt."""
 MAX_QUERY_TERMS = 64
 """Distinct terms of one query; of a longer one the rarest are kept."""
 MAX_QUERY_CHARACTERS = 100_000
@@ -49,9 +50,9 @@ class Bm25Index:
     """A set of texts by id, searchable by words. Reads are thread-safe; writes need one thread and a `commit`."""
 
     def __init__(self, path: Path | None = None, *, create: bool = True) -> None:
-        """An index in memory, or the one in the folder `path`; `create` makes it where there is none.
+        """An index in memory, or in the folder `path`; `create` makes it if it does not exist.
 
-        Raises `CorpusCorruptError` when the folder holds something that tantivy cannot open.
+        Raises `CorpusCorruptError` if tantivy cannot open the folder.
         """
         self._schema = _schema()
         self._analyzer = _analyzer()
@@ -74,7 +75,7 @@ class Bm25Index:
         return self._searcher.num_docs
 
     def add(self, entries: Iterable[Bm25Entry]) -> None:
-        """Adds texts; an id that is there already is not replaced (delete it first). Seen after `commit`."""
+        """Adds texts; an existing id is not replaced (delete it first). Visible after `commit`."""
         from tantivy import Document
 
         writer = self._open_writer()
@@ -82,17 +83,17 @@ class Bm25Index:
             document = Document()
             document.add_text("id", entry.id)
             document.add_text("every", _EVERY)
-            document.add_text("text", whole_characters(f"{entry.title}\n" * TITLE_WEIGHT + entry.text))
+            document.add_text("text", well_formed(f"{entry.title}\n" * TITLE_WEIGHT + entry.text))
             writer.add_document(document)
 
     def delete(self, ids: Iterable[str]) -> None:
-        """Removes texts by id; unknown ids are ignored. Seen after `commit`."""
+        """Removes texts by id; unknown ids are ignored. Visible after `commit`."""
         writer = self._open_writer()
         for chunk_id in ids:
             writer.delete_documents_by_term("id", chunk_id)
 
     def commit(self) -> None:
-        """Makes adds and deletes durable and visible, and lets go of the folder's writer lock."""
+        """Makes additions and deletions durable and visible, and releases the folder's writer lock."""
         with self._lock:
             writer, self._writer = self._writer, None
         if writer is not None:
@@ -109,13 +110,13 @@ class Bm25Index:
 
     def analyze(self, text: str) -> list[str]:
         """The distinct terms of a text, in order of appearance."""
-        return list(dict.fromkeys(self._analyzer.analyze(whole_characters(text[:MAX_QUERY_CHARACTERS]))))
+        return list(dict.fromkeys(self._analyzer.analyze(well_formed(text[:MAX_QUERY_CHARACTERS]))))
 
     def document_frequency(self, terms: Sequence[str]) -> NDArray[np.int64]:
         """In how many texts each term occurs, shape (n,).
 
-        A term of several words counts the texts that hold all of them; one of stop words alone counts as being
-        everywhere, one without any letter or digit as being nowhere.
+        For a term of several words it is the number of texts with all of them; for a term of stop words alone the
+        number of texts; for a term without a letter or digit 0.
         """
         return np.array([self._frequency(term) for term in terms], dtype=np.int64)
 
@@ -136,8 +137,8 @@ class Bm25Index:
         if len(terms) <= MAX_QUERY_TERMS:
             return terms
         frequencies = {term: self._searcher.doc_freq("text", term) for term in terms}
-        known = sorted((term for term in terms if frequencies[term]), key=lambda term: (frequencies[term], term))
-        return known[:MAX_QUERY_TERMS]
+        indexed = sorted((term for term in terms if frequencies[term]), key=lambda term: (frequencies[term], term))
+        return indexed[:MAX_QUERY_TERMS]
 
     def _any_of(self, terms: Sequence[str], only: AbstractSet[str] | None) -> Query:
         from tantivy import Occur, Query
@@ -154,13 +155,13 @@ class Bm25Index:
         return Query.term_query(self._schema, "text", term, "freq")
 
     def _best(self, query: Query, k: int) -> list[tuple[str, float]]:
-        """Asks for some more than `k`, and more again while a tie crosses the cut: tantivy orders ties by position."""
-        searcher, ask = self._searcher, k + _TIE_MARGIN
+        """Requests more than `k` hits while a tie crosses the cut: tantivy orders ties by position."""
+        searcher, depth = self._searcher, k + _TIE_MARGIN
         while True:
-            hits = searcher.search(query, ask, count=False).hits
-            if len(hits) < ask or hits[k - 1][0] != hits[-1][0]:
+            hits = searcher.search(query, depth, count=False).hits
+            if len(hits) < depth or hits[k - 1][0] != hits[-1][0]:
                 break
-            ask *= 2
+            depth *= 2
         scored = [(str(searcher.doc(address).get_first("id")), float(score)) for score, address in hits]
         scored.sort(key=lambda hit: (-hit[1], hit[0]))
         return scored[:k]
@@ -175,12 +176,7 @@ class Bm25Index:
 
 _TOKENIZER = "context_agent_english"
 _EVERY = "1"
-"""A term of every text, by which deleted ones can be counted."""
-
-
-def whole_characters(text: str) -> str:
-    """The text with half surrogate pairs, which UTF-8 cannot hold, replaced by question marks."""
-    return text.encode("utf-8", errors="replace").decode()
+"""A term of every text, which shows whether deleted texts are still counted."""
 
 
 def _schema() -> Schema:

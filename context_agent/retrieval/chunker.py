@@ -1,13 +1,13 @@
-"""Cuts a document into chunks of at most so many tokens, with exact offsets.
+"""Cuts a document into chunks with a maximum number of tokens and exact offsets.
 
-A document is first cut into units, mostly sentences, each counted once; units are then packed greedily, and a chunk
+A document is first cut into units, mostly sentences, each counted once. Units are then packed greedily, and a chunk
 that cannot take the next unit ends at the best break in its second half: before a heading, at a blank line, after a
 sentence, at a line's end, after a clause, between words, in that order. Only a run without any such break is cut
-inside, and then not between a letter and its combining marks nor within a joined emoji.
+inside, but never between a letter and its combining marks or within a joined emoji.
 
-The work is linear in the document, and no count covers more than a few thousand characters: byte-pair merging is
-quadratic on a run without spaces. Sentences are found by rule, so that any script and 10 MB of anything pass without a
-model; what the rules miss (a sentence that begins in lower case) costs a less natural cut, never text.
+The work is linear in the document, and no token count covers more than a few thousand characters: byte-pair merging is
+quadratic on a run without spaces. Sentences are found by rules, so that any script and 10 MB of any text need no model;
+what the rules miss (a sentence that begins in lower case) leads to a less natural cut and loses no text.
 """
 
 from __future__ import annotations
@@ -23,21 +23,21 @@ from context_agent.tokens import TokenCounter
 from context_agent.types import Chunk, Document
 
 SIZE = 512
-"""Tokens of a chunk: the published system's value."""
+"""Default tokens of a chunk: the published system's value."""
 SMALLEST_SIZE = 16
-"""Below this a single character with its marks could not be kept together."""
+"""With fewer tokens a single character with its marks would have to be cut."""
 LONGEST_GAP = 1_000
-"""Characters of white space beyond which a gap always ends a chunk, uncounted."""
+"""A gap of more white space characters always ends a chunk, and is not counted."""
 LONGEST_CLUSTER = 32
-"""Code points kept together as one character; a longer stack of combining marks is cut."""
+"""Code points that form one character at most; a longer stack of combining marks is cut."""
 SMALLEST_UNIT = 16
-"""Characters: a shorter sentence joins the next one, which bounds the number of units."""
+"""Characters; a shorter sentence is joined to the next one, which bounds the number of units."""
 SMALL_GAP = 8
 """Characters of white space across which short lines and sentences are joined to a unit."""
 
 
 class Break(IntEnum):
-    """What ends a unit, the worst place to cut first. No chunk ends after a heading if it can be helped."""
+    """What ends a unit, the worst cut first. A chunk ends after a heading only if there is no other break."""
 
     INSIDE = 0
     WORD = 1
@@ -50,7 +50,7 @@ class Break(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class _Unit:
-    """Characters [start, end) that stay together; `gap` is the price in tokens of the white space before them."""
+    """Characters [start, end) that stay together; `gap` is the number of tokens of the white space before them."""
 
     start: int
     end: int
@@ -78,7 +78,7 @@ _HEADING = re.compile(r"#{1,6} ")
 _CLAUSE_ENDS = frozenset(",;:，、；：،؛" + _STOPS + _WIDE_STOPS)
 
 
-def chunk(document: Document, *, size: int = SIZE, counter: TokenCounter, overlap: int = 0) -> list[Chunk]:
+def chunk_document(document: Document, *, size: int = SIZE, counter: TokenCounter, overlap: int = 0) -> list[Chunk]:
     """Chunks of at most `size` tokens by `counter`, in document order; none for a document of white space.
 
     `document.text[c.start:c.end] == c.text` holds for each; a chunk's text has no white space around it, and every
@@ -147,7 +147,7 @@ class _Packer:
             first, fresh = self._step_back(first, stop), stop
 
     def _fill(self, first: int, fresh: int) -> int:
-        """`stop` at the best break, as far as the sum of the units' tokens can tell."""
+        """`stop` at the best break, by the sum of the units' tokens."""
         units, size = self.units, self.size
         total, stop = units[first].tokens, first + 1
         while stop < len(units) and total + units[stop].gap + units[stop].tokens <= size:
@@ -164,7 +164,7 @@ class _Packer:
         return best
 
     def _exact(self, first: int, stop: int) -> tuple[int, int]:
-        """`stop` moved back until the text as a whole fits, and its tokens: those of its parts only nearly add up."""
+        """`stop` moved back until the whole text fits, and its tokens: the tokens of the parts add up only roughly."""
         while stop - first > 1:
             tokens = self.counter.count(self.text[self.units[first].start : self.units[stop - 1].end])
             over = tokens - self.size
@@ -176,7 +176,7 @@ class _Packer:
         return stop, self.units[first].tokens
 
     def _step_back(self, first: int, stop: int) -> int:
-        """The first unit of the next chunk: `stop`, or earlier by the units that the overlap has room for."""
+        """The first unit of the next chunk: `stop`, or earlier by the units that fit into the overlap."""
         start, room = stop, self.overlap
         while start - 1 > first and self.units[start - 1].tokens + self.units[start - 1].gap <= room:
             start -= 1
@@ -193,11 +193,11 @@ def _units(text: str, start: int, end: int, size: int, counter: TokenCounter) ->
     width = max(SMALLEST_UNIT, size // 4)
     for segment in _joined(text, start, end, width):
         for begin, stop, after, tokens in _fitting(text, segment, width, size, counter):
-            yield _Unit(begin, stop, tokens, _price(text[before:begin], size, counter), after)
+            yield _Unit(begin, stop, tokens, _gap_tokens(text[before:begin], size, counter), after)
             before = stop
 
 
-def _price(gap: str, size: int, counter: TokenCounter) -> int:
+def _gap_tokens(gap: str, size: int, counter: TokenCounter) -> int:
     """Tokens of the white space between two units: a single space is part of the next word."""
     if gap in {"", " "}:
         return 0
@@ -253,56 +253,56 @@ def _halved(text: str, piece: _Segment, size: int, counter: TokenCounter) -> Ite
 
 def _joined(text: str, start: int, end: int, width: int) -> Iterator[_Segment]:
     """The segments, very short sentences and the lines of one paragraph joined, so that units are few."""
-    held: _Segment | None = None
-    for begin, stop, after in _segments(text, start, end):
-        if held and begin - held[1] > SMALL_GAP:
-            yield held
-            held = None
-        begun = held[0] if held else begin
-        held = (begun, stop, after)
-        if stop - begun >= (SMALLEST_UNIT if after >= Break.SENTENCE else width):
-            yield held
-            held = None
-    if held:
-        yield held
+    joined: _Segment | None = None
+    for segment_start, stop, after in _segments(text, start, end):
+        if joined and segment_start - joined[1] > SMALL_GAP:
+            yield joined
+            joined = None
+        first = joined[0] if joined else segment_start
+        joined = (first, stop, after)
+        if stop - first >= (SMALLEST_UNIT if after >= Break.SENTENCE else width):
+            yield joined
+            joined = None
+    if joined:
+        yield joined
 
 
 def _segments(text: str, start: int, end: int) -> Iterator[_Segment]:
-    """The stretches of [start, end) between sentence ends and line ends, with what ends each."""
-    begun = start
+    """The parts of [start, end) between sentence ends and line ends, with what ends each."""
+    segment_start = start
     for match in _BOUNDARY.finditer(text, start, end):
-        after = _kind(text, begun, match.start(), match.end())
+        after = _kind(text, segment_start, match.start(), match.end())
         if after == Break.WORD:
             continue
-        stop = begun + len(text[begun : match.start()].rstrip())
-        if stop > begun:
-            yield begun, stop, after
-        begun = match.end()
-    if begun < end:
-        yield begun, end, Break.PARAGRAPH
+        stop = segment_start + len(text[segment_start : match.start()].rstrip())
+        if stop > segment_start:
+            yield segment_start, stop, after
+        segment_start = match.end()
+    if segment_start < end:
+        yield segment_start, end, Break.PARAGRAPH
 
 
-def _kind(text: str, begun: int, start: int, end: int) -> Break:
-    """What the boundary [start, end) is, after a segment from `begun`; `WORD` where it is none."""
+def _kind(text: str, segment_start: int, start: int, end: int) -> Break:
+    """The kind of the boundary [start, end) after a segment from `segment_start`; `WORD` if it is not a boundary."""
     lines = text.count("\n", start, end)
     if lines and _HEADING.match(text, end):
         return Break.SECTION
-    if lines and _HEADING.match(text, begun):
+    if lines and _HEADING.match(text, segment_start):
         return Break.INSIDE
     if lines > 1:
         return Break.PARAGRAPH
-    ended = _TERMINATED.search(text, max(begun, start - SMALL_GAP), start) is not None
+    ended = _TERMINATED.search(text, max(segment_start, start - SMALL_GAP), start) is not None
     if lines:
         return Break.SENTENCE if ended else Break.LINE
-    abbreviated = start < end and _ABBREVIATED.search(text, max(begun, start - 12), start)
+    abbreviated = start < end and _ABBREVIATED.search(text, max(segment_start, start - 12), start)
     return Break.WORD if not ended or abbreviated or text[end : end + 1].islower() else Break.SENTENCE
 
 
-# Characters: what a reader takes for one may be several code points.
+# Characters: one may consist of several code points.
 
 
 def _whole(text: str, position: int, end: int) -> int:
-    """`position`, or the end of the character that it lies inside of."""
+    """`position`, or the end of the character that contains it."""
     limit = min(end, position + LONGEST_CLUSTER)
     while position < limit and _continues(text, position):
         position += 1

@@ -1,7 +1,13 @@
-"""What an episode needs from a corpus. `MemoryCorpus` and `ChromaCorpus` are the two that ship.
+"""`Corpus`, the protocol that an episode searches through, and the metadata filters that corpora evaluate in Python.
 
-All methods are synchronous; `blocking` says whether they wait for disk or network, in which case an episode runs them
-in worker threads. Implementations are safe to call from several threads at once.
+`MemoryCorpus` and `ChromaCorpus` implement the protocol. All methods are synchronous; `blocking` says whether they wait
+for disk or network, in which case an episode runs them in worker threads. Implementations are safe to call from several
+threads at once.
+
+Filters follow Chroma: a chunk without the key fails every comparison but `$ne`, `$nin` and `$not_contains`; a number
+never equals a string or a boolean; a list is matched by `$contains` alone, by a value of its own type. One difference:
+Chroma truncates a number before it compares it with a stored integer, so there `{"$eq": 1.5}` matches 1. Here it does
+not. `check_where` bounds every filter, whatever evaluates it: this module, Chroma's SQLite or a Chroma server.
 """
 
 from __future__ import annotations
@@ -26,20 +32,20 @@ Where = dict[str, Any]
 CANDIDATES = 50
 """Fused candidates of one search, before reranking (the published baseline's value)."""
 PER_RETRIEVER = 25
-"""Hits taken from each retriever before fusion (the published baseline's value)."""
+"""Hits of each retriever before fusion (the published baseline's value)."""
 GREP_LIMIT = 5
-"""Chunks one grep shows (the published system's value)."""
+"""Chunks that one grep shows (the published system's value)."""
 Predicate = Callable[[Mapping[str, Any]], bool]
 Column = tuple[NDArray[np.int32], Sequence[Any]]
-"""A metadata key over all rows: for each row the position of its value in the values, -1 where the key is missing."""
+"""A metadata key over all rows: for each row the position of its value in the values, -1 without the key."""
 MAX_CONDITIONS = 200
 """Comparisons in a filter. SQLite, which Chroma queries, refuses 1,000 and crashes on 12,000 of them."""
 MAX_DEPTH = 16
-"""Nested objects and lists in a filter."""
+"""Levels of nested objects and lists in a filter."""
 MAX_VALUES = 10_000
 """Values in all lists of a filter, e.g. of `$in`. SQLite takes at most 32,766 in a query."""
 MAX_TEXT = 4_096
-"""Characters of a metadata key or of a text value."""
+"""Characters of a metadata key or of a string value."""
 _ORDER: Mapping[str, Callable[[Any, Any], bool]] = {
     "$gt": operator.gt,
     "$gte": operator.ge,
@@ -49,7 +55,7 @@ _ORDER: Mapping[str, Callable[[Any, Any], bool]] = {
 _NEGATED = {"$ne": "$eq", "$nin": "$in", "$not_contains": "$contains"}
 _SCALAR = (str, int, float)
 T = TypeVar("T")
-_KNOWN_FILTERS = 16
+_CACHED_FILTERS = 16
 
 
 @runtime_checkable
@@ -91,22 +97,22 @@ class Corpus(Protocol):
         """Chunks whose text matches the regular expression, in corpus order. Raises `PatternError`."""
 
     def walk(self) -> Iterator[Chunk]:
-        """Every chunk, document by document in the order they came in, each document's in its own order."""
+        """Every chunk, document by document in insertion order, each document's chunks in document order."""
 
     def read(self, document_id: str) -> list[Chunk]:
-        """All chunks of a document in document order; empty when there is no such document."""
+        """All chunks of a document in document order; empty for an unknown document."""
 
     def get(self, chunk_ids: Sequence[str]) -> list[Chunk]:
-        """The chunks with these ids, in the order asked; unknown ids are left out."""
+        """The chunks with these ids, in the order of the ids; unknown ids are left out."""
 
     def similarity(self, query: str, chunk_ids: Sequence[str]) -> NDArray[np.float32]:
-        """Cosine of the query with each chunk, shape (n,); NaN for an unknown id or where vectors cannot be had."""
+        """Cosine of the query with each chunk, shape (n,); NaN for an unknown id or a chunk without a vector."""
 
     def rerank(self, query: str, chunks: Sequence[Chunk]) -> NDArray[np.float32]:
         """Relevance of each chunk to the query, shape (n,): the reranker's score, else the cosine similarity."""
 
     def document_frequency(self, terms: Sequence[str]) -> NDArray[np.int64]:
-        """In how many chunks each analysed term occurs, shape (n,); zeros where no BM25 index can say."""
+        """In how many chunks each analysed term occurs, shape (n,); zeros without a BM25 index."""
 
 
 def check_where(where: object) -> None:
@@ -135,18 +141,20 @@ def check_where(where: object) -> None:
                 f"the metadata filter has more than {MAX_CONDITIONS} conditions: use fewer, or $in with a list"
             )
         if values > MAX_VALUES:
-            raise ConfigError(f"the metadata filter lists more than {MAX_VALUES:,} values: use several searches")
+            raise ConfigError(
+                f"the metadata filter lists more than {MAX_VALUES:,} values: split it into several searches"
+            )
         parts: Iterable[object] = value.values() if isinstance(value, Mapping) else value
         pending += ((part, depth + 1) for part in parts)
 
 
 def _check_scalar(value: object) -> None:
     if isinstance(value, str) and len(value) > MAX_TEXT:
-        raise ConfigError(f"the metadata filter has a text of {len(value):,} characters: use at most {MAX_TEXT:,}")
+        raise ConfigError(f"the metadata filter has a string of {len(value):,} characters: use at most {MAX_TEXT:,}")
     if isinstance(value, float) and not math.isfinite(value):
-        raise ConfigError("the metadata filter has a number that is not finite: no store holds one")
+        raise ConfigError("the metadata filter has a number that is not finite, which no store can hold: remove it")
     if isinstance(value, int) and not -(2**63) <= value < 2**63:
-        raise ConfigError("the metadata filter has a whole number of more than 64 bits: no store holds one")
+        raise ConfigError("the metadata filter has an integer of more than 64 bits, which no store can hold: remove it")
 
 
 def compile_where(where: Where) -> Predicate:
@@ -160,14 +168,14 @@ def compile_where(where: Where) -> Predicate:
 
 def _compiled(where: object) -> Predicate:
     if not isinstance(where, Mapping) or len(where) != 1 or not all(isinstance(key, str) for key in where):
-        raise ConfigError(f"a metadata filter has exactly one key, join several by $and: got {brief(where)}")
+        raise ConfigError(f"a metadata filter has exactly one key; join several filters with $and: got {brief(where)}")
     ((key, condition),) = where.items()
     if key in ("$and", "$or"):
         return _junction(key, condition)
     if key.startswith("$"):
         raise ConfigError(f"unknown operator {key!r} in a metadata filter: use $and, $or or a metadata key")
     if key == "#document":
-        raise ConfigError("a metadata filter cannot look into texts: search them with grep")
+        raise ConfigError("a metadata filter cannot search texts: use grep")
     if not isinstance(condition, Mapping):
         condition = {"$eq": condition}
     if len(condition) != 1:
@@ -199,7 +207,7 @@ def _mask(where: Where, column: Callable[[str], Column]) -> NDArray[np.bool_]:
         join = np.logical_and if key == "$and" else np.logical_or
         return np.asarray(join.reduce([_mask(part, column) for part in condition]))
     test, (positions, values) = _compiled(where), column(key)
-    # The last one, at position -1, is for rows without the key.
+    # The last entry, at position -1, is for rows without the key.
     passing = np.array([*(test({key: value}) for value in values), test({})])
     return np.asarray(passing[positions])
 
@@ -217,33 +225,33 @@ def _comparison(key: str, name: str, value: Any) -> Predicate:
         compare = _ORDER[name]
         return lambda metadata: _is_number(metadata.get(key)) and compare(metadata[key], value)
     if name not in ("$eq", "$contains"):
-        known = ", ".join(("$eq", "$in", "$contains", *_NEGATED, *_ORDER))
-        raise ConfigError(f"unknown operator {name!r} in a metadata filter: use one of {known}")
+        operators = ", ".join(("$eq", "$in", "$contains", *_NEGATED, *_ORDER))
+        raise ConfigError(f"unknown operator {name!r} in a metadata filter: use one of {operators}")
     if not isinstance(value, _SCALAR):
-        raise ConfigError(f"{name} takes a text, a number or a truth value: got {brief(value)}")
+        raise ConfigError(f"{name} takes a string, a number or a boolean: got {brief(value)}")
     if name == "$eq":
         target = _identity(value)
         return lambda metadata: key in metadata and _identity(metadata[key]) == target
-    return lambda metadata: any(type(item) is type(value) and item == value for item in _elements(metadata.get(key)))
+    return lambda metadata: _contains(metadata.get(key), value)
 
 
 def _listed(values: Any) -> AbstractSet[tuple[str, Any]]:
     if not isinstance(values, list) or not values:
         raise ConfigError(f"$in and $nin take a list with at least one value: got {brief(values)}")
     if not isinstance(values[0], _SCALAR) or any(type(value) is not type(values[0]) for value in values):
-        raise ConfigError(f"$in and $nin take a list of texts, of numbers or of truth values: got {brief(values)}")
+        raise ConfigError(f"$in and $nin take a list of strings, of numbers or of booleans: got {brief(values)}")
     return {_identity(value) for value in values}
 
 
 def _identity(value: Any) -> tuple[str, Any]:
-    """Equal for equal values, a whole number and its fraction `1.0` included; a list equals nothing but itself."""
+    """Equal for equal values, also for 1 and 1.0; a list equals only itself."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return type(value).__name__, value if isinstance(value, _SCALAR) else id(value)
     return "number", value
 
 
-def _elements(value: Any) -> Sequence[Any]:
-    return value if isinstance(value, list | tuple) else ()
+def _contains(values: Any, value: Any) -> bool:
+    return isinstance(values, list | tuple) and any(type(item) is type(value) and item == value for item in values)
 
 
 def _is_number(value: Any) -> bool:
@@ -251,14 +259,23 @@ def _is_number(value: Any) -> bool:
 
 
 def cached_by_filter(function: Callable[[Where], T]) -> Callable[[Where], T]:
-    """The function with its latest results remembered: a filter is a dict, which has no hash."""
+    """The function with its latest results cached, by the filter's JSON. Raises `ConfigError` like `check_where`."""
 
-    @lru_cache(maxsize=_KNOWN_FILTERS)
-    def known(where: str) -> T:
+    @lru_cache(maxsize=_CACHED_FILTERS)
+    def cached(where: str) -> T:
         return function(json.loads(where))
 
     def checked(where: Where) -> T:
         check_where(where)
-        return known(json.dumps(where, sort_keys=True))
+        return cached(json.dumps(where, sort_keys=True))
 
     return checked
+
+
+def well_formed(text: str) -> str:
+    """The text with each lone surrogate replaced by `?`, so that UTF-8 can encode it."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return text.encode(errors="replace").decode()
+    return text

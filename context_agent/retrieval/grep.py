@@ -1,19 +1,19 @@
 r"""Regular expressions over all chunks, in time linear in the text (google-re2).
 
-The chunks' texts lie in one UTF-8 buffer, a line break between two, so that the engine runs over a hundred thousand
-of them in a few calls instead of in a hundred thousand. The buffer is searched by *finders*, which find at least every
-chunk that matches: a literal that each match must contain (found some ten times faster than a general pattern), else
-the pattern itself with `^` and `$` at line breaks. What they find is checked on the chunk alone, so a match never spans
-two chunks. A finder that is wrong too often is dropped, and the rest of the chunks is checked one by one.
+The chunks' texts are in one UTF-8 buffer, separated by line breaks, so that the engine searches a hundred thousand of
+them in a few calls. The buffer is searched by *finders*, which find at least every chunk that matches: a literal that
+each match must contain (about ten times as fast as a general pattern), else the pattern itself with `^` and `$` at line
+breaks. Each candidate chunk is then checked alone, so a match never spans two chunks. A finder with too many false
+candidates is dropped, and the remaining chunks are checked one by one.
 
-Measured beside Chroma's own `$regex` at 100,000 chunks by benchmarks/search_latency.py. Memory: the buffer is the text
-itself (mapped from the index folder where there is one) and 8 bytes a chunk; a pattern takes at most 8 MiB.
+benchmarks/search_latency.py compares it with Chroma's own `$regex` at 100,000 chunks. Memory: the buffer is the text
+itself (mapped from an index folder) and 8 bytes a chunk; a pattern takes at most 8 MiB.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from mmap import mmap
 from typing import Any
@@ -26,10 +26,10 @@ from context_agent.errors import PatternError
 LONGEST_PATTERN = 4_096
 """Characters."""
 SEPARATOR = b"\n"
-_PATIENCE = 1_000
-"""Chunks that a finder may bring up in vain."""
+_MAX_MISSES = 1_000
+"""False candidates after which a finder is dropped."""
 _FIRST_WINDOW, _LAST_WINDOW = 1 << 16, 1 << 22
-"""Bytes searched in one call: small after a find, so that a pattern that reads on to the end stays cheap."""
+"""Bytes searched in one call: few after a match, so that a pattern that reads to the end of it stays cheap."""
 _SHORTEST_LITERAL = 3
 
 
@@ -43,8 +43,10 @@ class TextTable:
     @classmethod
     def of(cls, texts: Iterable[str]) -> TextTable:
         """A table in memory."""
-        encoded = [encode(text) for text in texts]
-        return cls(SEPARATOR.join(encoded) + SEPARATOR, starts_of(encoded))
+        encoded = [encode(text) + SEPARATOR for text in texts]
+        starts = np.zeros(len(encoded) + 1, dtype=np.int64)
+        np.cumsum([len(text) for text in encoded], out=starts[1:])
+        return cls(b"".join(encoded), starts)
 
     def __len__(self) -> int:
         return len(self.starts) - 1
@@ -63,19 +65,12 @@ class TextTable:
 
 
 def encode(text: str) -> bytes:
-    """UTF-8; half surrogate pairs, which UTF-8 cannot hold, become question marks."""
+    """UTF-8, with each lone surrogate replaced by a question mark."""
     return text.encode("utf-8", errors="replace")
 
 
-def starts_of(encoded: Sequence[bytes]) -> NDArray[np.int64]:
-    """Where each text begins once they are joined by separators, and where the next one would, shape (n + 1,)."""
-    starts = np.zeros(len(encoded) + 1, dtype=np.int64)
-    np.cumsum([len(text) + len(SEPARATOR) for text in encoded], out=starts[1:])
-    return starts
-
-
 class Pattern:
-    """A compiled pattern. Case-sensitive unless it says `(?i)`; `.` stops at a line's end unless it says `(?s)`."""
+    """A compiled pattern. Case-sensitive except with `(?i)`; `.` does not match a line break except with `(?s)`."""
 
     def __init__(self, source: str) -> None:
         """Raises `PatternError` for an empty, overlong or malformed pattern, look-around and back-references."""
@@ -107,11 +102,11 @@ _IGNORES_CASE = re.compile(r"\(\?[a-zA-Z]*i")
 
 
 def scan(table: TextTable, pattern: Pattern) -> Iterator[int]:
-    """The rows that match, ascending, found as they are asked for."""
+    """The rows that match, ascending, searched lazily."""
     row = 0
     for finder in pattern.finders:
         misses = 0
-        while misses < _PATIENCE:
+        while misses < _MAX_MISSES:
             row = _next_candidate(table, finder, row)
             if row == len(table):
                 return
@@ -124,13 +119,13 @@ def scan(table: TextTable, pattern: Pattern) -> Iterator[int]:
 
 
 def _next_candidate(table: TextTable, finder: Any, row: int) -> int:
-    """The first row from `row` on in which the finder finds something; the number of rows when there is none."""
+    """The first row from `row` on that the finder matches; the number of rows without one."""
     window = _FIRST_WINDOW
     while row < len(table):
         begin = int(table.starts[row])
         last = min(table.row_at(begin + window), len(table) - 1)
-        if found := finder.search(table.buffer, begin, int(table.starts[last + 1]) - 1):
-            return min(table.row_at(found.start()), last)
+        if matched := finder.search(table.buffer, begin, int(table.starts[last + 1]) - 1):
+            return min(table.row_at(matched.start()), last)
         row, window = last + 1, min(window * 4, _LAST_WINDOW)
     return row
 
@@ -138,18 +133,18 @@ def _next_candidate(table: TextTable, finder: Any, row: int) -> int:
 def required_literal(source: str) -> str:
     """The longest run of characters that every match must contain, in either case if the pattern ignores case.
 
-    Looks only outside of groups, and returns the empty string for what it does not understand, for an alternation
-    and for less than three characters: it may miss a literal and never invents one.
+    Searches only outside of groups, and returns the empty string for syntax that it does not understand, for an
+    alternation and for fewer than three characters: it may miss a literal, but never returns a wrong one.
     """
     runs, position = [""], 0
     while position < len(source):
-        found = _TOKEN.match(source, position)
-        if found is None or found.lastgroup == "alternation":
+        token = _TOKEN.match(source, position)
+        if token is None or token.lastgroup == "alternation":
             return ""
-        position = found.end()
-        match found.lastgroup:
+        position = token.end()
+        match token.lastgroup:
             case "escaped" | "plain":
-                runs[-1] += found.group()[-1]
+                runs[-1] += token.group()[-1]
             case "optional":
                 runs[-1] = runs[-1][:-1]
                 runs.append("")
@@ -173,14 +168,14 @@ _IN_GROUP = re.compile(rf"\\[^QEpPx0-9]|{_CLASS}|[^\\\[]", re.DOTALL)
 
 
 def _end_of_group(source: str, position: int) -> int:
-    """Where the group ends whose opening bracket stands before `position`; -1 if it cannot be told."""
+    """Where the group ends whose opening bracket is before `position`; -1 if that is unclear."""
     depth = 1
     while depth:
-        found = _IN_GROUP.match(source, position)
-        if found is None:
+        token = _IN_GROUP.match(source, position)
+        if token is None:
             return -1
-        depth += {"(": 1, ")": -1}.get(found.group(), 0)
-        position = found.end()
+        depth += {"(": 1, ")": -1}.get(token.group(), 0)
+        position = token.end()
     return position
 
 
@@ -190,7 +185,7 @@ def _escape(literal: str) -> str:
     return str(re2.escape(literal))
 
 
-def _compile(source: str, shown: str) -> Any:
+def _compile(source: str, original: str) -> Any:
     import re2
 
     options = re2.Options()
@@ -199,12 +194,14 @@ def _compile(source: str, shown: str) -> Any:
     try:
         return re2.compile(source, options)
     except UnicodeEncodeError as error:
-        raise PatternError(f"pattern {_short(shown)} holds half a surrogate pair, which no text contains") from error
+        raise PatternError(
+            f"pattern {_short(original)} holds a lone surrogate, which no text contains: remove it"
+        ) from error
     except re2.error as error:
-        raise PatternError(f"pattern {_short(shown)} cannot be used: {_explain(_said(error))}") from error
+        raise PatternError(f"pattern {_short(original)} cannot be used: {_explain(_message(error))}") from error
 
 
-def _said(error: Exception) -> str:
+def _message(error: Exception) -> str:
     reason = error.args[0] if error.args else ""
     return reason.decode(errors="replace") if isinstance(reason, bytes) else str(reason)
 

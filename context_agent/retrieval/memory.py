@@ -2,15 +2,13 @@
 
 Dense search is exact (one matrix product), BM25 is tantivy in memory, and fusion, calibration, grep and filters are
 those of `ChromaCorpus`. Nothing in it waits, so an episode calls it directly. About 100,000 chunks are a sensible
-limit: 256 dimensions take 1 KB a chunk, beside twice its text.
+limit: with 256 dimensions a chunk takes 1 KB and twice its text.
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from functools import lru_cache
 from hashlib import blake2b
 from itertools import islice
 from typing import TYPE_CHECKING
@@ -20,13 +18,16 @@ from numpy.typing import NDArray
 
 from context_agent.errors import CorpusEmptyError, CorpusError, DimensionError
 from context_agent.retrieval.bm25 import Bm25Entry, Bm25Index
-from context_agent.retrieval.corpus import CANDIDATES, GREP_LIMIT, Where, check_where, compile_where
+from context_agent.retrieval.chunker import SIZE, chunk_document
+from context_agent.retrieval.corpus import CANDIDATES, GREP_LIMIT, Where, cached_by_filter, compile_where
+from context_agent.retrieval.embedders import STATIC, Embedder, load_embedder
 from context_agent.retrieval.fusion import (
-    DENSE,
     Bm25Retriever,
     Calibration,
+    DenseRetriever,
     QueryVectors,
     Retriever,
+    VectorTable,
     calibrate,
     gather,
     hits_of,
@@ -34,10 +35,10 @@ from context_agent.retrieval.fusion import (
     sample_rows,
 )
 from context_agent.retrieval.grep import Pattern, TextTable, scan
+from context_agent.tokens import HarmonyCounter
 from context_agent.types import Chunk, Document, Hit
 
 if TYPE_CHECKING:
-    from context_agent.retrieval.embedders import Embedder
     from context_agent.retrieval.rerankers import Reranker
     from context_agent.tokens import TokenCounter
 
@@ -62,23 +63,25 @@ class MemoryCorpus:
     ) -> None:
         """Chunks the documents (chunks stay as they are), embeds and indexes everything.
 
-        `embedder` defaults to the static one; `vectors`, shape (chunks, d), L2-normalised, spares embedding the chunks.
-        `chunk_size` and `overlap` are in tokens of `counter`. `calibration=False` trusts both retrievers alike; `wrap`
-        replaces a retriever before that (to break one on purpose, or to time it). Raises `CorpusEmptyError`,
-        `CorpusError` for a repeated chunk id, `DimensionError` for vectors of another shape.
+        `embedder` defaults to the static one. With `vectors`, L2-normalised, shape (chunks, d), the chunks are not
+        embedded. `chunk_size` and `overlap` are in tokens of `counter`. `calibration=False` gives both retrievers the
+        same weight; `wrap` replaces a retriever before calibration (to break one on purpose, or to time it).
+
+        Raises `CorpusEmptyError`, `CorpusError` for a repeated chunk id, `DimensionError` for vectors of another shape.
         """
         self._chunks = _chunks_of(sources, chunk_size, overlap, counter)
         self._rows = _rows_by_id(self._chunks)
-        self._embed_query = QueryVectors(embedder if embedder is not None else _static())
+        self._embed_query = QueryVectors(embedder if embedder is not None else load_embedder(STATIC))
         self._vectors = self._checked(vectors)
+        vector_table = VectorTable(self._vectors, np.ones(len(self._chunks), dtype=np.float32), "ip")
         self._bm25 = Bm25Index.of(Bm25Entry(chunk.id, chunk.title, chunk.text) for chunk in self._chunks)
         self._table = TextTable.of(chunk.text for chunk in self._chunks)
         self._documents = _rows_by_document(self._chunks)
-        self._matching = lru_cache(maxsize=32)(self._match)
+        self.matching = cached_by_filter(self._matching)
         self._reranker = reranker
         self.name = f"memory:{_digest(self._chunks)}"
         shipped: list[Retriever] = [
-            DenseRetriever(self._embed_query, self._vectors, [chunk.id for chunk in self._chunks], self._mask),
+            DenseRetriever(vector_table, self._embed_query, [chunk.id for chunk in self._chunks], self._mask),
             Bm25Retriever(self._bm25, self.matching),
         ]
         self.retrievers = [wrap(retriever) for retriever in shipped] if wrap else shipped
@@ -87,7 +90,7 @@ class MemoryCorpus:
 
     @property
     def embedder(self) -> Embedder:
-        """What embeds queries here."""
+        """The embedder of queries."""
         return self._embed_query.embedder
 
     @property
@@ -110,8 +113,9 @@ class MemoryCorpus:
         """See `Corpus.search`."""
         depth = limit if self._reranker is None else max(limit, CANDIDATES)
         weights = self.calibration.weights
-        found = gather(self.retrievers, weights, query, exclude=exclude, where=where, limit=depth)
-        return hits_of(query, found, self._by_id([candidate.id for candidate in found]), self._reranker, limit)
+        candidates = gather(self.retrievers, weights, query, exclude=exclude, where=where, limit=depth)
+        chunks = self._by_id([candidate.id for candidate in candidates])
+        return hits_of(query, candidates, chunks, self._reranker, limit)
 
     def grep(
         self,
@@ -124,8 +128,8 @@ class MemoryCorpus:
         """See `Corpus.grep`; a hit's score is 1 / rank."""
         allowed = None if where is None else self.matching(where)
         matching = (self._chunks[row] for row in scan(self._table, Pattern(pattern)))
-        kept = (one for one in matching if one.id not in exclude and (allowed is None or one.id in allowed))
-        return [Hit(one, 1.0 / rank, rank) for rank, one in enumerate(islice(kept, max(0, limit)), start=1)]
+        chunks = (chunk for chunk in matching if chunk.id not in exclude and (allowed is None or chunk.id in allowed))
+        return [Hit(chunk, 1.0 / rank, rank) for rank, chunk in enumerate(islice(chunks, max(0, limit)), start=1)]
 
     def walk(self) -> Iterator[Chunk]:
         """See `Corpus.walk`."""
@@ -143,9 +147,9 @@ class MemoryCorpus:
         """See `Corpus.similarity`."""
         rows = np.array([self._rows.get(chunk_id, -1) for chunk_id in chunk_ids], dtype=np.int64)
         cosines = np.full(len(rows), np.nan, dtype=np.float32)
-        known = rows >= 0
-        if known.any():
-            cosines[known] = self._vectors[rows[known]] @ self._embed_query(query)
+        present = rows >= 0
+        if present.any():
+            cosines[present] = self._vectors[rows[present]] @ self._embed_query(query)
         return cosines
 
     def rerank(self, query: str, chunks: Sequence[Chunk]) -> NDArray[np.float32]:
@@ -158,13 +162,8 @@ class MemoryCorpus:
         """See `Corpus.document_frequency`."""
         return self._bm25.document_frequency(terms)
 
-    def matching(self, where: Where) -> frozenset[str]:
-        """The ids of the chunks that a metadata filter lets through."""
-        check_where(where)
-        return self._matching(json.dumps(where, sort_keys=True))
-
-    def _match(self, where: str) -> frozenset[str]:
-        test = compile_where(json.loads(where))
+    def _matching(self, where: Where) -> frozenset[str]:
+        test = compile_where(where)
         return frozenset(chunk.id for chunk in self._chunks if test(chunk.metadata))
 
     def _mask(self, where: Where) -> NDArray[np.bool_]:
@@ -186,56 +185,20 @@ class MemoryCorpus:
         return np.ascontiguousarray(vectors, dtype=np.float32)
 
 
-class DenseRetriever:
-    """Exact cosine search over a matrix of L2-normalised rows."""
-
-    name = DENSE
-
-    def __init__(
-        self,
-        embed_query: QueryVectors,
-        vectors: NDArray[np.float32],
-        ids: Sequence[str],
-        mask: Callable[[Where], NDArray[np.bool_]],
-    ) -> None:
-        self._embed_query, self._vectors, self._ids, self._mask = embed_query, vectors, ids, mask
-
-    def search(self, query: str, k: int, where: Where | None = None) -> list[tuple[str, float]]:
-        """See `Retriever`; a query whose vector is zero (no known word) finds nothing."""
-        vector = self._embed_query(query)
-        if not vector.any():
-            return []
-        # Not `@`: BLAS spreads one such product over all cores, which many episodes at once then fight for.
-        scores = np.einsum("ij,j->i", self._vectors, vector)
-        if where is not None:
-            scores = np.where(self._mask(where), scores, -np.inf)
-        return [(self._ids[row], float(scores[row])) for row in _best_rows(scores, k) if scores[row] > -np.inf]
-
-
-def _best_rows(scores: NDArray[np.float32], k: int) -> list[int]:
-    """The rows of the `k` highest scores, highest first, equal ones in corpus order."""
-    k = min(k, len(scores))
-    if k <= 0:
-        return []
-    # Everything that ties with the k-th best takes part, so that the cut between equals is by row as well.
-    threshold = scores[np.argpartition(-scores, k - 1)[k - 1]]
-    rows = np.flatnonzero(scores >= threshold)
-    return [int(row) for row in rows[np.argsort(-scores[rows], kind="stable")][:k]]
-
-
 def _chunks_of(
     sources: Iterable[Document | Chunk], size: int | None, overlap: int, counter: TokenCounter | None
 ) -> list[Chunk]:
-    from context_agent.retrieval.chunker import SIZE, chunk
-    from context_agent.tokens import HarmonyCounter
-
     counter = counter if counter is not None else HarmonyCounter()
     size = SIZE if size is None else size
     chunks: list[Chunk] = []
     for source in sources:
-        chunks += [source] if isinstance(source, Chunk) else chunk(source, size=size, counter=counter, overlap=overlap)
+        chunks += (
+            [source]
+            if isinstance(source, Chunk)
+            else chunk_document(source, size=size, counter=counter, overlap=overlap)
+        )
     if not chunks:
-        raise CorpusEmptyError("nothing to search in: no document given, or none with any text")
+        raise CorpusEmptyError("the corpus is empty: pass at least one document with text")
     return chunks
 
 
@@ -243,7 +206,7 @@ def _rows_by_id(chunks: Sequence[Chunk]) -> dict[str, int]:
     rows = {chunk.id: row for row, chunk in enumerate(chunks)}
     if len(rows) < len(chunks):
         repeated = next(chunk.id for row, chunk in enumerate(chunks) if rows[chunk.id] != row)
-        raise CorpusError(f"chunk id {repeated!r} occurs twice: give every document an id of its own")
+        raise CorpusError(f"chunk id {repeated!r} occurs twice: give every document a unique id")
     return rows
 
 
@@ -261,9 +224,3 @@ def _digest(chunks: Sequence[Chunk]) -> str:
     for chunk in chunks:
         digest.update(f"{chunk.id}\0{chunk.text}\0".encode(errors="replace"))
     return digest.hexdigest()
-
-
-def _static() -> Embedder:
-    from context_agent.retrieval.embedders import load_embedder
-
-    return load_embedder("static")

@@ -14,7 +14,7 @@ from context_agent._support.http import Endpoint, Events, Refusal
 from context_agent.errors import ConfigError, MissingExtraError, PolicyError, RerankerError
 
 LONGEST_RETRY_AFTER = 30.0
-"""Seconds. A server that asks to wait longer counts as down."""
+"""Seconds. A server that requests a longer wait counts as down."""
 
 
 @runtime_checkable
@@ -32,8 +32,8 @@ class Reranker(Protocol):
 def load_reranker(spec: str | None) -> Reranker | None:
     """`none` (or None), `cross-encoder:MODEL`, or an http(s) URL with the model after `#`, e.g. `https://host/rerank#m`.
 
-    The URL gets a key only where it names the variable that holds it: `https://host/rerank?api_key_env=NAME#m`. Raises
-    `ConfigError` for anything else.
+    A key is sent only if the URL names the variable that holds it: `https://host/rerank?api_key_env=NAME#m`. Raises
+    `ConfigError` for any other spec.
     """
     if spec is None or spec == "none":
         return None
@@ -50,7 +50,7 @@ def load_reranker(spec: str | None) -> Reranker | None:
 
 
 class CrossEncoderReranker:
-    """A sentence-transformers cross-encoder, loaded at its first use (extra `embed`)."""
+    """A sentence-transformers cross-encoder, loaded at first use (extra `embed`)."""
 
     def __init__(self, model: str, *, batch_size: int = 32, device: str | None = None) -> None:
         self.name = f"cross-encoder:{model}"
@@ -84,8 +84,8 @@ class CrossEncoderReranker:
 class HttpReranker:
     """A `/rerank` endpoint as Cohere, Jina, vLLM and text-embeddings-inference serve it.
 
-    Sends `documents` and, for the last one, the same list as `texts`; reads `results` or a bare list, whose items
-    carry `index` and `relevance_score` or `score`. Transient failures are retried, waiting as the server asks.
+    Sends `documents` and, for the last one, the same list as `texts`; reads `results` or a bare list, whose items have
+    `index` and `relevance_score` or `score`. Transient failures are retried after the time that the server requests.
     """
 
     def __init__(
@@ -100,7 +100,7 @@ class HttpReranker:
     ) -> None:
         """`url` is the full address of the endpoint. Raises `ConfigError`.
 
-        A key is sent only where `api_key_env` names the environment variable that holds it. Times are in seconds.
+        A key is sent only if `api_key_env` names the environment variable that holds it. Times are in seconds.
         """
         self._endpoint = Endpoint(
             url,
@@ -126,7 +126,7 @@ class HttpReranker:
     def _body(self, query: str, texts: Sequence[str]) -> dict[str, Any]:
         body: dict[str, Any] = {"query": query}
         if self._model:
-            # The endpoints that know models are strict about unknown fields, and TEI, which has `texts`, knows none.
+            # Endpoints with models are strict about unknown fields; TEI, which expects `texts`, has no models.
             return body | {"model": self._model, "documents": list(texts), "top_n": len(texts)}
         return body | {"texts": list(texts), "documents": list(texts)}
 
@@ -160,7 +160,7 @@ class HttpReranker:
 
 
 def _index(value: object, count: int) -> int:
-    """The position of a text. Raises `ValueError` for anything but an integer from 0 to `count - 1`."""
+    """The index of a text. Raises `ValueError` for anything but an integer from 0 to `count - 1`."""
     if type(value) is not int or not 0 <= value < count:
-        raise ValueError(f"no position of {count} texts: {value!r:.20}")
+        raise ValueError(f"not an index of {count} texts: {value!r:.20}")
     return value

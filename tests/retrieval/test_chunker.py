@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from context_agent.errors import ConfigError
-from context_agent.retrieval.chunker import chunk
+from context_agent.retrieval.chunker import chunk_document
 from context_agent.tokens import CharCounter, HarmonyCounter, TokenCounter
 from context_agent.types import Chunk, Document
 
@@ -56,7 +56,9 @@ class WordCounter:
 
 
 def cut(text: str, *, size: int = 16, counter: TokenCounter = CHARS, overlap: int = 0) -> list[Chunk]:
-    return chunk(Document("d", text, title="T", metadata={"k": 1}), size=size, counter=counter, overlap=overlap)
+    return chunk_document(
+        Document("d", text, title="T", metadata={"k": 1}), size=size, counter=counter, overlap=overlap
+    )
 
 
 def assert_sound(text: str, chunks: list[Chunk], size: int, counter: TokenCounter) -> None:
@@ -203,7 +205,7 @@ def test_time_is_linear(piece: str) -> None:
     def seconds(length: int) -> float:
         text = piece * (length // len(piece))
         began = time.perf_counter()
-        assert chunk(Document("d", text), counter=CHARS)
+        assert chunk_document(Document("d", text), counter=CHARS)
         return time.perf_counter() - began
 
     small = min(seconds(50_000) for _ in range(3))
@@ -213,5 +215,5 @@ def test_time_is_linear(piece: str) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("text", ["a" * 10_000_000, "word " * 2_000_000, "a" + "\n" * 10_000_000 + "b"])
 def test_ten_megabytes_pass(text: str) -> None:
-    chunks = chunk(Document("d", text), counter=CHARS)
+    chunks = chunk_document(Document("d", text), counter=CHARS)
     assert sum(len(c.text.replace(" ", "")) for c in chunks) == len("".join(text.split()))

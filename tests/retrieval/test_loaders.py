@@ -450,7 +450,7 @@ def test_an_id_used_twice_keeps_both_texts_and_says_so(tmp_path: Path) -> None:
     ]
     assert report.duplicates == 1
     assert report.skipped == 0
-    assert said(report)[0][2] == "id 'q' names another document already: kept as 'q~2'"
+    assert said(report)[0][2] == "id 'q' belongs to another document: renamed to 'q~2'"
 
 
 def test_a_constant_id_is_no_quadratic_search(tmp_path: Path) -> None:

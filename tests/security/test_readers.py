@@ -320,3 +320,18 @@ def test_a_folder_without_room_for_a_copy_is_refused(tmp_path: Path, monkeypatch
     monkeypatch.setattr(local.shutil, "disk_usage", lambda _: usage)
     with pytest.raises(Exception, match=r"takes a copy of .* free some space"):
         reopen(tmp_path, collection="notes")
+
+
+def test_a_publication_cannot_name_a_folder_outside_the_index(tmp_path: Path) -> None:
+    """`current.json` describes the collection when the database cannot be read in place, and its id names a folder."""
+    index(tmp_path / "index", count=50)
+    (pointer,) = (tmp_path / "index").glob("ctx1/*/current.json")
+    publication = json.loads(pointer.read_text())
+    publication["collection"]["id"] = "../../outside"
+    pointer.write_text(json.dumps(publication))
+    with (tmp_path / "index" / "chroma.sqlite3").open("r+b") as database:
+        database.seek(18)
+        database.write(b"\2\2")  # a write-ahead log: such a database is never opened in place
+    with reopen(tmp_path / "index") as corpus:
+        assert corpus.count() == 50
+    assert not (tmp_path / "outside").exists()

@@ -207,7 +207,7 @@ def test_the_rest_of_a_file_with_a_long_line_is_read_and_the_limit_can_be_raised
     file.write_text("".join(json.dumps(row) + "\n" for row in rows))
     documents, reasons = read(file, max_mb=1)
     assert [document.id for document in documents] == ["a", "c"]
-    assert reasons == ["the line is larger than 1 MB: raise the limit with --max-mb (in Python LoadOptions.max_mb)"]
+    assert reasons == ["the line is larger than 1 MB: raise the limit with --max-mb (in Python: LoadOptions.max_mb)"]
     assert [document.id for document in read(file, max_mb=3)[0]] == ["a", "b", "c"]
 
 

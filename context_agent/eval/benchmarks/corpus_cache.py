@@ -106,12 +106,14 @@ def corpus_digest(documents: Iterable[Document], embedder: str) -> str:
 
 
 def _build(documents: Sequence[Document], folder: Path, embedder: str, progress: ProgressCallback) -> None:
-    from context_agent.retrieval.chunker import SIZE, chunk
+    from context_agent.retrieval.chunker import SIZE, chunk_document
     from context_agent.retrieval.embedders import load_embedder
     from context_agent.tokens import HarmonyCounter
 
     counter = HarmonyCounter()
-    chunks = [part for document in documents for part in chunk(document, size=SIZE, counter=counter, overlap=0)]
+    chunks = [
+        part for document in documents for part in chunk_document(document, size=SIZE, counter=counter, overlap=0)
+    ]
     if not chunks:
         raise CorpusEmptyError(f"none of the {len(documents)} documents in the benchmark's corpus has text")
     work = folder.with_name(f"{folder.name}.part")

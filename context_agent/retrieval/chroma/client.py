@@ -1,8 +1,14 @@
-"""How a corpus reads a collection: a local folder from snapshots, anything else through Chroma's client.
+"""A collection read through Chroma's client: on a server, in Chroma Cloud, in memory, or held open by the caller.
 
-A `Source` says what the collection is and gets a snapshot of it; a `Reader` answers from one state. `LocalSource` never
-opens Chroma's own files with Chroma. It opens a private copy, and that only where no valid snapshot was published: for
-a collection that its owner made, and for an index of an older version.
+Texts, metadata and vectors come from Chroma. A snapshot, kept in the user's cache folder, holds BM25 and the texts for
+grep, and defines which records belong to the state that is read.
+
+Where the server has a sparse index (Chroma Cloud, distributed Chroma), one request runs Chroma's own hybrid search
+(`Search`, `Knn`, `Rrf`). It is written against the classes of chromadb 1.5 and their documentation. A local client and
+a single-node server refuse this API, so it was **never run against a real cloud**. Tests check the requests and how
+answers are read. Chroma's client, not its server, turns a query text into a sparse vector, by the function stored with
+the collection, which may call a service with a key from the environment. So the query is embedded here, by Chroma's own
+BM25 function alone; a sparse index of another function is not used.
 """
 
 from __future__ import annotations
@@ -19,29 +25,32 @@ import numpy as np
 from numpy.typing import NDArray
 
 from context_agent.errors import ConfigError
-from context_agent.retrieval.chroma.database import (
-    StoredCollection,
+from context_agent.retrieval.chroma.database import StoredCollection
+from context_agent.retrieval.chroma.layouts import (
+    ForeignLayout,
+    Layout,
+    LayoutOf,
+    build,
+    current_snapshot,
+    publish_state,
 )
-from context_agent.retrieval.chroma.layouts import ForeignLayout, Layout, LayoutOf, build, publish_state
 from context_agent.retrieval.chroma.records import KEY, Manifest
-from context_agent.retrieval.chroma.snapshot import (
-    Snapshot,
-    one_maker,
-)
+from context_agent.retrieval.chroma.snapshot import Snapshot, one_maker
 from context_agent.retrieval.chroma.store import (
-    PAGE,
-    Place,
+    Location,
     connect,
+    contents,
     dimension_of,
     find,
     first_vectors,
     own_folder,
+    pages,
     readable,
     space_of,
 )
 from context_agent.retrieval.chroma.stored_embedder import sparse_functions, stored_embedder
 from context_agent.retrieval.corpus import PER_RETRIEVER, Where, cached_by_filter
-from context_agent.retrieval.fusion import DENSE, RRF_K, Candidate, QueryVectors
+from context_agent.retrieval.fusion import DENSE, RRF_K, FusedCandidate, QueryVectors
 from context_agent.types import Chunk
 
 if TYPE_CHECKING:
@@ -55,148 +64,127 @@ if TYPE_CHECKING:
     from context_agent.retrieval.fusion import Retriever
 
 _TIE_MARGIN = 8
-"""Asked for in addition, so that equal scores at the cut are mostly told apart by id and not by Chroma's order."""
+"""Additional results, so that equal scores at the cut are mostly ordered by id and not by Chroma."""
 _LOCAL_SPARSE = "chroma_bm25"
-"""The one sparse embedding function of Chroma's that needs neither a network nor a model."""
+"""The only sparse embedding function of Chroma that needs neither a network nor a model."""
 _NUMBERS = ("k", "b", "avg_doc_length", "token_max_length")
 _STOPWORDS = 10_000
 
 
 class ClientSource:
-    """A collection on a server, in memory, or held open by the caller: read through Chroma's client."""
+    """See `CollectionSource`."""
 
-    def __init__(self, place: Place, name: str, cache: str | Path | None) -> None:
-        self._place, self._name, self._cache = place, name, cache
-        self._client: ClientAPI | None = None if place.live is not None else connect(place)
+    def __init__(self, location: Location, name: str, cache: str | Path | None, layout_of: LayoutOf) -> None:
+        self._location, self._name, self._cache, self._layout_of = location, name, cache, layout_of
+        self._client: ClientAPI | None = None if location.live is not None else connect(location)
 
     def describe(self) -> StoredCollection:
-        """See `Source`."""
+        """See `CollectionSource`."""
         with self.guarded():
             return _described(self._collection())
 
     def embedder(self, stored: StoredCollection, manifest: Manifest | None) -> Embedder:
-        """See `Source`; a caller who holds a collection open may have given Chroma a function."""
-        with self.guarded():
-            return embedder_of(self._collection(), manifest)
+        """See `CollectionSource`; a caller who holds a collection open may have passed a function to Chroma."""
+        from context_agent.retrieval.embedders.chroma import ChromaEmbedder
 
-    def snapshot(self, layout_of: LayoutOf, *, rebuild: bool) -> tuple[StoredCollection, Snapshot]:
-        """See `Source`. In the local folder of a live collection it is a whole one, else the lexical half."""
-        lexical = self._place.path is None
+        with self.guarded():
+            collection = self._collection()
+            if manifest is None and (passed := ChromaEmbedder.of_collection(collection)) is not None:
+                return passed
+            configuration, schema = collection.configuration_json, collection.get_model().serialized_schema
+            return stored_embedder(collection.name, manifest, configuration, schema, dimension=stored.dimension)
+
+    def snapshot(self, *, rebuild: bool) -> tuple[StoredCollection, Snapshot]:
+        """See `CollectionSource`. A live collection in a local folder gets a whole snapshot, others a lexical one."""
+        lexical = self._location.path is None
         collection = self._collection()
         stored = _described(collection)
-        layout = layout_of(stored)
-        with one_maker(own_folder(self._place, stored.id, self._cache)) as root, self.guarded():
-            base = None if rebuild else self._last(layout, root, stored, lexical)
-            if base is not None and isinstance(layout, ForeignLayout):
-                if layout.same(collection, base):
+        layout = self._layout_of(stored)
+        with one_maker(own_folder(self._location, stored.id, self._cache)) as root, self.guarded():
+            base = None if rebuild else _last_snapshot(layout, root, lexical)
+            if base is not None:
+                if not isinstance(layout, ForeignLayout) or layout.same(collection, base):
                     return stored, base
                 base = base if layout.same_texts(collection, base) else None
-            elif base is not None:
-                return stored, base
             fresh = build(layout, collection, root, base=base, lexical=lexical)
             return stored, publish_state(fresh, layout, root, stored)
 
-    def changed(self, stored: StoredCollection, snapshot: Snapshot, layout_of: LayoutOf) -> bool:
-        """See `Source`; see `layouts` for what tells of a change."""
+    def changed(self, stored: StoredCollection, snapshot: Snapshot) -> bool:
+        """See `CollectionSource`; `layouts` describes how a change is detected."""
         with self.guarded():
             collection = self._collection()
             present = _described(collection)
-            layout = layout_of(present)
-            differs = present.id != stored.id or layout.state(present) != layout_of(stored).state(stored)
+            layout = self._layout_of(present)
+            differs = present.id != stored.id or layout.state != self._layout_of(stored).state
             return differs or (isinstance(layout, ForeignLayout) and not layout.same(collection, snapshot))
 
     def reader(self, snapshot: Snapshot, layout: Layout) -> ClientReader:
-        """See `Source`."""
+        """See `CollectionSource`."""
         return ClientReader(self._collection(), snapshot, layout)
 
     def guarded(self) -> AbstractContextManager[None]:
-        """See `Source`."""
-        return readable(self._place)
+        """See `CollectionSource`."""
+        return readable(self._location)
 
     def close(self) -> None:
-        """See `Source`; a collection that the caller holds open stays open."""
+        """See `CollectionSource`; a collection that the caller holds open stays open."""
         client, self._client = self._client, None
         if client is not None:
             cast("Any", client).close()
 
     def _collection(self) -> Collection:
-        return find(self._client, self._place, self._name)
-
-    def _last(self, layout: Layout, root: Path, stored: StoredCollection, lexical: bool) -> Snapshot | None:
-        if isinstance(layout, ForeignLayout):
-            return layout.latest(root, lexical=lexical)[0]
-        return layout.current(root, layout.state(stored), lexical=lexical)
-
-
-def _described(collection: Collection) -> StoredCollection:
-    metadata = dict(collection.metadata or {})
-    return StoredCollection(
-        id=str(collection.id),
-        name=collection.name,
-        metadata=metadata,
-        configuration=None,
-        schema=None,
-        dimension=dimension_of(collection),
-        empty=KEY not in metadata and collection.count() == 0,
-        sequence=-1,
-    )
+        return find(self._client, self._location, self._name)
 
 
 class ClientReader:
-    """Reads texts, metadata and vectors through Chroma's client; the snapshot says which records form the state."""
+    """See `CollectionReader`; the snapshot defines which records form the state."""
 
     def __init__(self, collection: Collection, snapshot: Snapshot, layout: Layout) -> None:
         self._collection, self._snapshot, self._layout = collection, snapshot, layout
         self._sparse_index = sparse_index(collection)
-        self._matching = cached_by_filter(self._records)
+        self.matching = cached_by_filter(self._records)
 
     def chunks(self, chunk_ids: Sequence[str]) -> dict[str, Chunk]:
-        """See `Reader`."""
-        records = list(self._record_ids(chunk_ids))
-        chunks: dict[str, Chunk] = {}
-        for start in range(0, len(records), PAGE):
-            batch = records[start : start + PAGE]
-            page: dict[str, Any] = dict(self._collection.get(ids=batch, include=["documents", "metadatas"]))
-            for record, text, metadata in zip(page["ids"], page["documents"], page["metadatas"], strict=True):
-                chunk = self._layout.chunk(record, text, metadata)
-                if chunk is not None:
-                    chunks[chunk.id] = chunk
-        return chunks
+        """See `CollectionReader`."""
+        records = contents(self._collection, list(self._record_ids(chunk_ids)))
+        chunks = (self._layout.chunk(*record) for record in records)
+        return {chunk.id: chunk for chunk in chunks if chunk is not None}
 
     def vectors(self, chunk_ids: Sequence[str]) -> dict[str, NDArray[np.float32]]:
-        """See `Reader`."""
-        stored = stored_vectors(self._collection, self._record_ids(chunk_ids))
-        return {chunk_id: vector / (float(np.linalg.norm(vector)) or 1.0) for chunk_id, vector in stored.items()}
-
-    def matching(self, where: Where) -> AbstractSet[str]:
-        """See `Reader`."""
-        return self._matching(where)
+        """See `CollectionReader`."""
+        records, vectors = self._record_ids(chunk_ids), dict[str, NDArray[np.float32]]()
+        for page in pages(self._collection, ["embeddings"], list(records)):
+            for record, vector in zip(page["ids"], np.asarray(page["embeddings"], dtype=np.float32), strict=True):
+                vectors[records[record]] = vector / (float(np.linalg.norm(vector)) or 1.0)
+        return vectors
 
     def dense(self, embed_query: QueryVectors) -> Retriever:
-        """See `Reader`; by Chroma's index, approximate."""
+        """See `CollectionReader`; approximate, by Chroma's index."""
         return ChromaDense(self._collection, embed_query, self._snapshot.chunk_of_record)
 
     def hybrid(
         self, query: str, embed_query: QueryVectors, limit: int, exclude: AbstractSet[str], where: Where | None
-    ) -> tuple[list[Candidate], dict[str, Chunk]] | None:
-        """See `Reader`: one request to a server with a sparse index; the single retrievers' scores stay unknown."""
+    ) -> tuple[list[FusedCandidate], dict[str, Chunk]] | None:
+        """See `CollectionReader`: one request if the server has a sparse index, without the retrievers' own scores."""
         if self._sparse_index is None:
             return None
         if not query.strip() or limit <= 0:
             return [], {}
-        ask = max(limit, PER_RETRIEVER) + len(exclude)
-        request = hybrid_request(query, embed_query(query), self._sparse_index, limit=ask, depth=2 * ask, where=where)
-        candidates: list[Candidate] = []
+        depth = max(limit, PER_RETRIEVER) + len(exclude)
+        request = hybrid_request(
+            query, embed_query(query), self._sparse_index, limit=depth, depth=2 * depth, where=where
+        )
+        candidates: list[FusedCandidate] = []
         chunks: dict[str, Chunk] = {}
         for row in hybrid_rows(self._collection, request):
             chunk = self._layout.chunk(row["id"], row.get("document"), row.get("metadata"))
             if chunk is not None and chunk.id not in exclude and row["id"] in self._snapshot.chunk_of_record:
                 chunks[chunk.id] = chunk
-                candidates.append(Candidate(chunk.id, row["score"], None, None))
+                candidates.append(FusedCandidate(chunk.id, row["score"], None, None))
         return candidates[:limit], chunks
 
     def _record_ids(self, chunk_ids: Sequence[str]) -> dict[str, str]:
-        """Record id to chunk id, for the chunks there are."""
+        """Record id to chunk id, for the chunks that exist."""
         rows, row_of = self._snapshot.rows, self._snapshot.row_of_chunk
         return {rows[row_of[chunk_id]].record: chunk_id for chunk_id in chunk_ids if chunk_id in row_of}
 
@@ -213,14 +201,14 @@ class ClientReader:
 class ChromaDense:
     """Approximate nearest neighbours by Chroma's index, ids only.
 
-    Scores are cosines where they follow from the collection's distance: for `cosine`, and for `l2` and `ip` when the
-    vectors have length 1 (three are looked at); elsewhere the negative distance, which orders alike.
+    Scores are cosines where the collection's distance gives them: for `cosine`, and for `l2` and `ip` if the vectors
+    have length 1 (three are checked). Otherwise they are negative distances, which have the same order.
     """
 
     name = DENSE
 
     def __init__(self, collection: Collection, embed_query: QueryVectors, chunk_of: Mapping[str, str]) -> None:
-        """`chunk_of` maps the records that belong to the state being read to their chunk ids; others are dropped."""
+        """`chunk_of` maps the records of the state that is read to their chunk ids; other records are dropped."""
         self._collection, self._embed_query, self._chunk_of = collection, embed_query, chunk_of
         self._offset, self._factor = _cosine_of_distance(collection)
 
@@ -229,75 +217,31 @@ class ChromaDense:
         vector = self._embed_query(query)
         if k <= 0 or not vector.any():
             return []
-        ask = k + _TIE_MARGIN
+        depth = k + _TIE_MARGIN
         while True:
-            found = self._nearest(vector, ask, where)
-            kept = [(self._chunk_of[record], score) for record, score in found if record in self._chunk_of]
-            if len(kept) >= k or len(found) < ask:
-                return sorted(kept, key=lambda hit: (-hit[1], hit[0]))[:k]
+            nearest = self._nearest(vector, depth, where)
+            hits = [(self._chunk_of[record], score) for record, score in nearest if record in self._chunk_of]
+            if len(hits) >= k or len(nearest) < depth:
+                return sorted(hits, key=lambda hit: (-hit[1], hit[0]))[:k]
             # Records of an unfinished run are in the way.
-            ask *= 4
+            depth *= 4
 
     def _nearest(self, vector: NDArray[np.float32], k: int, where: Where | None) -> list[tuple[str, float]]:
-        answer: dict[str, Any] = dict(
-            self._collection.query(
-                query_embeddings=cast("Any", [vector]), n_results=k, where=where, include=["distances"]
-            )
-        )
-        distances = answer["distances"][0]
-        return [
-            (record, self._offset - self._factor * d) for record, d in zip(answer["ids"][0], distances, strict=True)
-        ]
-
-
-def embedder_of(collection: Collection, manifest: Manifest | None) -> Embedder:
-    """The embedder of an open collection: the function its caller passed, else what `stored_embedder` allows.
-
-    A manifest decides first where there is one. Raises `ConfigError`.
-    """
-    from context_agent.retrieval.embedders.chroma import ChromaEmbedder
-
-    if manifest is None and (held := ChromaEmbedder.of_collection(collection)) is not None:
-        return held
-    return stored_embedder(
-        collection.name,
-        manifest,
-        collection.configuration_json,
-        collection.get_model().serialized_schema,
-        dimension=dimension_of(collection),
-    )
-
-
-def stored_vectors(collection: Collection, records: Mapping[str, str]) -> dict[str, NDArray[np.float32]]:
-    """Chunk id to vector, for a mapping of record ids to chunk ids."""
-    vectors: dict[str, NDArray[np.float32]] = {}
-    ids = list(records)
-    for start in range(0, len(ids), PAGE):
-        page: dict[str, Any] = dict(collection.get(ids=ids[start : start + PAGE], include=["embeddings"]))
-        for record, vector in zip(page["ids"], page["embeddings"], strict=True):
-            vectors[records[record]] = np.asarray(vector, dtype=np.float32)
-    return vectors
-
-
-def _cosine_of_distance(collection: Collection) -> tuple[float, float]:
-    """(a, b) such that a - b * distance is the cosine; (0, 1) where it is not to be had."""
-    space = space_of(collection)
-    if space == "cosine":
-        return 1.0, 1.0
-    if not np.allclose(np.linalg.norm(first_vectors(collection, 3), axis=-1), 1.0, atol=1e-3):
-        return 0.0, 1.0
-    return 1.0, 0.5 if space == "l2" else 1.0
+        query = cast("Any", [vector])
+        answer: Any = self._collection.query(query_embeddings=query, n_results=k, where=where, include=["distances"])
+        distances = zip(answer["ids"][0], answer["distances"][0], strict=True)
+        return [(record, self._offset - self._factor * distance) for record, distance in distances]
 
 
 @dataclass(frozen=True, slots=True)
 class SparseIndex:
-    """An enabled sparse index: the metadata key, and what embeds a query for it on this machine."""
+    """An enabled sparse index: the metadata key, and the function that embeds a query for it on this machine."""
 
     key: str
     function: SparseEmbeddingFunction[Any]
 
     def embed(self, query: str) -> SparseVector:
-        """The query's sparse vector; Chroma's `Knn` takes it in place of a text."""
+        """The query's sparse vector, which Chroma's `Knn` accepts instead of a text."""
         return self.function.embed_query([query])[0]
 
 
@@ -338,8 +282,35 @@ def hybrid_rows(collection: Collection, request: Search) -> list[dict[str, Any]]
     return sorted(rows, key=lambda row: (-row["score"], row["id"]))
 
 
+def _described(collection: Collection) -> StoredCollection:
+    metadata = dict(collection.metadata or {})
+    return StoredCollection(
+        id=str(collection.id),
+        name=collection.name,
+        metadata=metadata,
+        dimension=dimension_of(collection),
+        empty=KEY not in metadata and collection.count() == 0,
+    )
+
+
+def _last_snapshot(layout: Layout, root: Path, lexical: bool) -> Snapshot | None:
+    if isinstance(layout, ForeignLayout):
+        return layout.latest(root, lexical=lexical)[0]
+    return current_snapshot(layout, root, lexical=lexical)
+
+
+def _cosine_of_distance(collection: Collection) -> tuple[float, float]:
+    """(a, b) such that a - b * distance is the cosine; (0, 1) where the distance does not give one."""
+    space = space_of(collection)
+    if space == "cosine":
+        return 1.0, 1.0
+    if not np.allclose(np.linalg.norm(first_vectors(collection, 3), axis=-1), 1.0, atol=1e-3):
+        return 0.0, 1.0
+    return 1.0, 0.5 if space == "l2" else 1.0
+
+
 def _bm25(config: object) -> SparseEmbeddingFunction[Any] | None:
-    """Chroma's BM25 function with the stored settings; None where they are not plausible or a library is missing."""
+    """Chroma's BM25 function with the stored settings; None if they are not plausible or a library is missing."""
     from chromadb.utils.embedding_functions import ChromaBm25EmbeddingFunction
 
     settings = config if isinstance(config, Mapping) else {}
@@ -352,6 +323,6 @@ def _bm25(config: object) -> SparseEmbeddingFunction[Any] | None:
     function = ChromaBm25EmbeddingFunction(**numbers, stopwords=stopwords)
     try:
         function.embed_query(["query"])
-    except (ImportError, ValueError):  # Chroma raises the latter where its stemmer is not installed
+    except (ImportError, ValueError):  # Chroma raises ValueError if its stemmer is not installed
         return None
     return function

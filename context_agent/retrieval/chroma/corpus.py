@@ -1,13 +1,13 @@
 """`ChromaCorpus`: search over a Chroma collection, in a local folder, on a server, or in Chroma Cloud.
 
 A local folder is read from a published snapshot, without Chroma: opening and searching never change Chroma's files, so
-any number of processes may read while one indexes. See `reading` for how each place is read.
+any number of processes may read while one indexes. `local` reads folders, `client` everything else.
 
-A search asks dense search and BM25 for ids, fuses them, and fetches the texts of the best by id. Chunks that were seen
-already are dropped afterwards, for a filter would make Chroma's query linear in the collection.
+A search gets ids from dense search and BM25, fuses them, and fetches the texts of the best by id. Excluded chunks are
+dropped after the search, because a filter would make Chroma's query linear in the collection.
 
 An open corpus shows the state that was complete when it was opened. After a new indexing run call `refresh()`;
-`stale()` tells whether there was one.
+`stale()` says whether there was one.
 """
 
 from __future__ import annotations
@@ -25,29 +25,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from context_agent.errors import ConfigError, CorpusEmptyError, DimensionError
+from context_agent.retrieval.chroma import COLLECTION
 from context_agent.retrieval.chroma.client import ClientSource
-from context_agent.retrieval.chroma.database import (
-    StoredCollection,
-)
-from context_agent.retrieval.chroma.layouts import ForeignLayout, Keys, Layout, LayoutOf, OwnLayout
+from context_agent.retrieval.chroma.database import StoredCollection
+from context_agent.retrieval.chroma.layouts import ForeignLayout, Keys, Layout, OwnLayout
 from context_agent.retrieval.chroma.local import LocalSource
 from context_agent.retrieval.chroma.records import KEY, Manifest, parse_manifest
-from context_agent.retrieval.chroma.snapshot import (
-    Snapshot,
-)
-from context_agent.retrieval.chroma.store import (
-    PAGE,
-    Place,
-)
-from context_agent.retrieval.corpus import (
-    CANDIDATES,
-    GREP_LIMIT,
-    Where,
-)
+from context_agent.retrieval.chroma.snapshot import Snapshot
+from context_agent.retrieval.chroma.store import PAGE, Location
+from context_agent.retrieval.corpus import CANDIDATES, GREP_LIMIT, Where
+from context_agent.retrieval.embedders import Embedder, load_embedder
 from context_agent.retrieval.fusion import (
     Bm25Retriever,
     Calibration,
-    Candidate,
+    FusedCandidate,
     QueryVectors,
     Retriever,
     calibrate,
@@ -62,26 +53,68 @@ from context_agent.types import Chunk, Hit
 if TYPE_CHECKING:
     from chromadb.api.models.Collection import Collection
 
-    from context_agent.retrieval.embedders import Embedder
-    from context_agent.retrieval.fusion import Retriever
     from context_agent.retrieval.rerankers import Reranker
     from context_agent.tokens import TokenCounter
 
-COLLECTION = "documents"
-"""The collection that is used when none is named."""
-REMEMBERED = 20_000
-"""Chunks, and vectors, kept in memory once fetched: some 60 MB at most for passages of 500 characters."""
+CACHED = 20_000
+"""Chunks, and vectors, kept in memory once fetched: at most about 60 MB for passages of 500 characters."""
 V = TypeVar("V")
 
 
+class CollectionSource(Protocol):
+    """The collection that a corpus reads."""
+
+    def describe(self) -> StoredCollection:
+        """What the collection is now. Raises `CorpusNotFoundError`, `CorpusCorruptError`."""
+
+    def embedder(self, stored: StoredCollection, manifest: Manifest | None) -> Embedder:
+        """The embedder that the collection selects. Raises `ConfigError` if it selects none that may be used."""
+
+    def snapshot(self, *, rebuild: bool) -> tuple[StoredCollection, Snapshot]:
+        """The collection's present state, and an up-to-date snapshot of it."""
+
+    def changed(self, stored: StoredCollection, snapshot: Snapshot) -> bool:
+        """Whether the collection is no longer in the described state."""
+
+    def reader(self, snapshot: Snapshot, layout: Layout) -> CollectionReader:
+        """Reads the state that the snapshot shows."""
+
+    def guarded(self) -> AbstractContextManager[None]:
+        """Turns what reading raises into this package's errors."""
+
+    def close(self) -> None:
+        """Closes the client, if there is one. Idempotent."""
+
+
+class CollectionReader(Protocol):
+    """Reads one state of a collection. Safe for several threads."""
+
+    def chunks(self, chunk_ids: Sequence[str]) -> dict[str, Chunk]:
+        """The chunks by id, in any order; unknown ids are left out."""
+
+    def vectors(self, chunk_ids: Sequence[str]) -> dict[str, NDArray[np.float32]]:
+        """The vectors by chunk id, each of shape (d,) and length 1; a zero vector stays zero."""
+
+    def matching(self, where: Where, /) -> AbstractSet[str]:
+        """The records that a metadata filter lets through. Raises `ConfigError` for a malformed one."""
+
+    def dense(self, embed_query: QueryVectors) -> Retriever:
+        """Dense search in this state."""
+
+    def hybrid(
+        self, query: str, embed_query: QueryVectors, limit: int, exclude: AbstractSet[str], where: Where | None
+    ) -> tuple[list[FusedCandidate], dict[str, Chunk]] | None:
+        """The store's own hybrid search; None if it has none."""
+
+
 class ChromaCorpus:
-    """A `Corpus` over one collection. Make it with `open`; reads are safe from any number of threads."""
+    """A `Corpus` over one collection. Create it with `open`; reads are safe from any number of threads."""
 
     blocking = True
 
     def __init__(
         self,
-        place: Place,
+        location: Location,
         collection: str,
         *,
         embedder: Embedder | None,
@@ -93,9 +126,9 @@ class ChromaCorpus:
         wrap: Callable[[Retriever], Retriever] | None,
         rebuild: bool,
     ) -> None:
-        self._place, self._collection_name, self._keys, self._counter = place, collection, keys, counter
+        self._location, self._collection_name, self._keys, self._counter = location, collection, keys, counter
         self._reranker, self._cache, self._calibrate, self._wrap = reranker, cache, calibration, wrap
-        self._given_embedder = embedder
+        self._passed_embedder = embedder
         self._attach(rebuild)
 
     @classmethod
@@ -123,23 +156,23 @@ class ChromaCorpus:
     ) -> Self:
         """Opens a collection in the folder `path` or on the server at `url`, or one that the caller holds open.
 
-        For the last, `collection` is Chroma's own object, which stays the caller's, and neither place is named.
+        In the last case, `collection` is Chroma's own object, which remains the caller's, without `path` and `url`.
 
         `embedder` is an embedder or a spec for `load_embedder`. By default it is the function that the caller passed to
         Chroma with a live `collection`; otherwise the stored data selects an embedder that ships with this package or
-        with Chroma (see `stored_embedder`), and any other must be passed. The `*_key` options name metadata entries of
-        a collection that was not made here (see `Keys`). BM25 and a copy of the texts are kept in the folder, with a
-        server in `cache` (default: the user's cache folder); they are brought up to date now, or made anew with
-        `rebuild`.
-        `calibration=False` trusts both retrievers alike; `wrap` replaces a retriever before calibration.
+        with Chroma (see `stored_embedder`), and any other must be passed. The `*_key` options name the metadata keys of
+        a collection that another program made (see `Keys`). BM25 and a copy of the texts are kept in the folder, for a
+        server in `cache` (default: the user's cache folder); opening brings them up to date, or makes them anew with
+        `rebuild`. `calibration=False` gives both retrievers the same weight; `wrap` replaces a retriever before
+        calibration.
 
         Raises `CorpusNotFoundError`, `CorpusEmptyError`, `CorpusCorruptError`, `DimensionError`, `ConfigError`.
         """
         live, name = (None, collection) if isinstance(collection, str) else (collection, collection.name)
         return cls(
-            Place.of(path, url, live, headers=headers, tenant=tenant, database=database),
+            Location.of(path, url, live, headers=headers, tenant=tenant, database=database),
             name,
-            embedder=_loaded(embedder),
+            embedder=load_embedder(embedder) if isinstance(embedder, str) else embedder,
             keys=Keys(text_key, title_key, document_key, index_key, tokens_key),
             counter=counter,
             reranker=reranker,
@@ -150,23 +183,23 @@ class ChromaCorpus:
         )
 
     def refresh(self, *, rebuild: bool = False) -> None:
-        """Shows the collection's present state. Not while other threads search.
+        """Reads the collection's present state. Do not call it while other threads search.
 
-        In a collection on a server or held open by the caller, it depends on that client what is seen.
+        For a collection on a server or held open by the caller, the state is what that client sees.
         """
         self.close()
         self._attach(rebuild)
 
     def stale(self) -> bool:
-        """Whether the collection has changed since its state was read here; other threads may search meanwhile.
+        """Whether the collection has changed since its state was read; other threads may search meanwhile.
 
-        Of an index made here the manifest tells, and any run counts; see `layouts` for what tells of another. Raises
-        `CorpusNotFoundError` where the collection or its server is gone.
+        Any completed indexing run counts as a change; `layouts` describes how changes of another program's collection
+        are detected. Raises `CorpusNotFoundError` if the collection or its server is gone.
         """
-        return self._source.changed(self._stored, self.snapshot, self._layout_of)
+        return self._source.changed(self._stored, self.snapshot)
 
     def close(self) -> None:
-        """Lets go of the client, where there is one. Idempotent."""
+        """Closes the client, if there is one. Idempotent."""
         self._source.close()
 
     def __enter__(self) -> Self:
@@ -179,12 +212,12 @@ class ChromaCorpus:
 
     @property
     def name(self) -> str:
-        """`chroma:<collection>@<revision>`; for a collection not made here, the number of its snapshot."""
+        """`chroma:<collection>@<revision>`; for another program's collection, the number of its snapshot."""
         return f"chroma:{self._collection_name}@{self._layout.revision or f's{self.snapshot.number}'}"
 
     @property
     def embedder(self) -> Embedder:
-        """What embeds queries here."""
+        """The embedder of queries."""
         return self._embed_query.embedder
 
     def count(self) -> int:
@@ -203,10 +236,10 @@ class ChromaCorpus:
         depth = limit if self._reranker is None else max(limit, CANDIDATES)
         with self._source.guarded():
             if where is not None:
-                self._reader.matching(where)  # Refuses a malformed filter before a retriever meets it.
-            own = self._reader.hybrid(query, self._embed_query, depth, exclude, where)
-            if own is not None:
-                candidates, chunks = own
+                self._reader.matching(where)  # Refuses a malformed filter before a retriever uses it.
+            hybrid = self._reader.hybrid(query, self._embed_query, depth, exclude, where)
+            if hybrid is not None:
+                candidates, chunks = hybrid
             else:
                 weights = self.calibration.weights
                 candidates = gather(self.retrievers, weights, query, exclude=exclude, where=where, limit=depth)
@@ -226,22 +259,23 @@ class ChromaCorpus:
         with self._source.guarded():
             allowed = None if where is None else self._reader.matching(where)
             matching = (rows[position] for position in scan(self.snapshot.table, compiled))
-            kept = (row for row in matching if row.chunk not in exclude and (allowed is None or row.record in allowed))
-            chunks = self._by_id([row.chunk for row in islice(kept, max(0, limit))])
+            hits = (row for row in matching if allowed is None or row.record in allowed)
+            chunk_ids = (row.chunk for row in hits if row.chunk not in exclude)
+            chunks = self._by_id(list(islice(chunk_ids, max(0, limit))))
         return [Hit(chunk, 1.0 / rank, rank) for rank, chunk in enumerate(chunks.values(), start=1)]
 
     def walk(self) -> Iterator[Chunk]:
-        """See `Corpus.walk`; fetched some documents at a time, and not kept."""
+        """See `Corpus.walk`; fetches some documents at a time, and does not cache them."""
         rows, pending = self.snapshot.rows, list[str]()
-        for places in self.snapshot.rows_of_document.values():
-            pending += [rows[place].chunk for place in places]
+        for positions in self.snapshot.rows_of_document.values():
+            pending += [rows[position].chunk for position in positions]
             if len(pending) >= PAGE:
                 yield from self._in_order(pending)
                 pending = []
         yield from self._in_order(pending)
 
     def _in_order(self, chunk_ids: Sequence[str]) -> Iterator[Chunk]:
-        """The chunks of whole documents, each document's by index: a user's own collection can hold them otherwise."""
+        """The chunks of whole documents, sorted by index: a foreign collection can hold them in another order."""
         with self._source.guarded():
             chunk_of = self._reader.chunks(chunk_ids)
         present = (chunk_of[chunk_id] for chunk_id in chunk_ids if chunk_id in chunk_of)
@@ -250,8 +284,8 @@ class ChromaCorpus:
 
     def read(self, document_id: str) -> list[Chunk]:
         """See `Corpus.read`."""
-        rows = [self.snapshot.rows[place].chunk for place in self.snapshot.rows_of_document.get(document_id, ())]
-        return sorted(self.get(rows), key=lambda chunk: chunk.index)
+        rows, positions = self.snapshot.rows, self.snapshot.rows_of_document.get(document_id, ())
+        return sorted(self.get([rows[position].chunk for position in positions]), key=lambda chunk: chunk.index)
 
     def get(self, chunk_ids: Sequence[str]) -> list[Chunk]:
         """See `Corpus.get`."""
@@ -263,12 +297,12 @@ class ChromaCorpus:
         cosines = np.full(len(chunk_ids), np.nan, dtype=np.float32)
         vector = self._embed_query(query)
         with self._source.guarded():
-            known = self._vectors.get(chunk_ids, self._reader.vectors)
-        places = [place for place, chunk_id in enumerate(chunk_ids) if chunk_id in known]
-        if places:
-            matrix = np.stack([known[chunk_ids[place]] for place in places])
+            vectors = self._vectors.get(chunk_ids, self._reader.vectors)
+        positions = [position for position, chunk_id in enumerate(chunk_ids) if chunk_id in vectors]
+        if positions:
+            matrix = np.stack([vectors[chunk_ids[position]] for position in positions])
             norm = float(np.linalg.norm(vector))
-            cosines[places] = np.einsum("ij,j->i", matrix, vector) / (norm or 1.0)
+            cosines[positions] = np.einsum("ij,j->i", matrix, vector) / (norm or 1.0)
         return cosines
 
     def rerank(self, query: str, chunks: Sequence[Chunk]) -> NDArray[np.float32]:
@@ -282,7 +316,8 @@ class ChromaCorpus:
         return self.snapshot.bm25.document_frequency(terms)
 
     def _attach(self, rebuild: bool) -> None:
-        self._source = source_of(self._place, self._collection_name, self._cache)
+        kind = LocalSource if self._location.path is not None and self._location.live is None else ClientSource
+        self._source: CollectionSource = kind(self._location, self._collection_name, self._cache, self._layout_of)
         try:
             manifest = self._attach_to(self._source, rebuild)
             # A writer may have completed a run while its predecessor's state was being read.
@@ -292,18 +327,18 @@ class ChromaCorpus:
             self.close()
             raise
 
-    def _attach_to(self, source: Source, rebuild: bool) -> Manifest | None:
+    def _attach_to(self, source: CollectionSource, rebuild: bool) -> Manifest | None:
         with source.guarded():
             stored = source.describe()
             manifest = self._manifest(stored)
             self._check_filled(stored, manifest)
             self._embed_query = QueryVectors(self._fitting_embedder(source, stored, manifest))
-            self._stored, self.snapshot = source.snapshot(self._layout_of, rebuild=rebuild)
+            self._stored, self.snapshot = source.snapshot(rebuild=rebuild)
             manifest = self._manifest(self._stored)
             self._layout = self._layout_of(self._stored)
             self._reader = source.reader(self.snapshot, self._layout)
-            self._chunks: Recent[Chunk] = Recent(REMEMBERED)
-            self._vectors: Recent[NDArray[np.float32]] = Recent(REMEMBERED)
+            self._chunks = RecentValues[Chunk](CACHED)
+            self._vectors = RecentValues[NDArray[np.float32]](CACHED)
             shipped: list[Retriever] = [
                 self._reader.dense(self._embed_query),
                 Bm25Retriever(self.snapshot.bm25, self._reader.matching, self.snapshot.chunk_of_record),
@@ -317,7 +352,7 @@ class ChromaCorpus:
 
     def _layout_of(self, stored: StoredCollection) -> Layout:
         manifest = self._manifest(stored)
-        return OwnLayout(manifest) if manifest else ForeignLayout(self._keys, self._counter)
+        return OwnLayout(manifest) if manifest else ForeignLayout(self._keys, stored.sequence, self._counter)
 
     def _calibrated(self, manifest: Manifest | None) -> Calibration:
         if not self._calibrate:
@@ -329,24 +364,27 @@ class ChromaCorpus:
         return calibrate(self.retrievers, probes_of(list(chunks.values())))
 
     def _check_filled(self, stored: StoredCollection, manifest: Manifest | None) -> None:
-        name, place = self._collection_name, self._place
+        collection = f"collection {self._collection_name!r} in {self._location}"
         if manifest is not None and manifest.revision == 0:
-            raise CorpusEmptyError(f"the indexing of {name!r} in {place} was never completed: run it again to resume")
+            raise CorpusEmptyError(f"the indexing of {collection} was never completed: run it again to resume")
         if manifest is None and stored.empty:
-            raise CorpusEmptyError(f"collection {name!r} in {place} is empty: index documents first")
+            raise CorpusEmptyError(f"{collection} is empty: index documents first")
 
-    def _fitting_embedder(self, source: Source, stored: StoredCollection, manifest: Manifest | None) -> Embedder:
-        embedder = self._given_embedder or source.embedder(stored, manifest)
-        if manifest is not None and embedder.dimension != manifest.dimension:
-            raise DimensionError(
-                f"{embedder.name} makes vectors of {embedder.dimension} numbers, but {self._collection_name!r} was "
-                f"indexed by {manifest.embedder} with {manifest.dimension}: open it with that one"
-            )
-        if manifest is not None and embedder.name != manifest.embedder:
+    def _fitting_embedder(
+        self, source: CollectionSource, stored: StoredCollection, manifest: Manifest | None
+    ) -> Embedder:
+        embedder, name = self._passed_embedder or source.embedder(stored, manifest), self._collection_name
+        hint = "pass the embedder that it was indexed with: --embedder SPEC (in Python: embedder=)"
+        for dimension in (manifest.dimension if manifest else 0, stored.dimension):
+            if dimension and dimension != embedder.dimension:
+                raise DimensionError(
+                    f"collection {name!r} holds vectors of {dimension} numbers, but {embedder.name} makes "
+                    f"{embedder.dimension}: {hint}"
+                )
+        if manifest and embedder.name != manifest.embedder:
             raise ConfigError(
-                f"{self._collection_name!r} was indexed by {manifest.embedder}, not {embedder.name}: open it with it"
+                f"collection {name!r} was indexed with {manifest.embedder}, not with {embedder.name}: {hint}"
             )
-        check_dimension(self._collection_name, stored.dimension, embedder)
         return embedder
 
     def _by_id(self, chunk_ids: Sequence[str]) -> dict[str, Chunk]:
@@ -354,97 +392,27 @@ class ChromaCorpus:
         return self._chunks.get(chunk_ids, self._reader.chunks)
 
 
-def _loaded(embedder: Embedder | str | None) -> Embedder | None:
-    from context_agent.retrieval.embedders import load_embedder
-
-    return load_embedder(embedder) if isinstance(embedder, str) else embedder
-
-
-def check_dimension(collection: str, stored: int, embedder: Embedder) -> None:
-    """Raises `DimensionError` when a collection holds vectors of another length than the embedder makes; 0 is none."""
-    if stored and stored != embedder.dimension:
-        raise DimensionError(
-            f"collection {collection!r} holds vectors of {stored} numbers, but {embedder.name} makes "
-            f"{embedder.dimension}. Open it with the embedder that made them: pass --embedder SPEC (in Python: "
-            "embedder=)"
-        )
-
-
-class Source(Protocol):
-    """One collection that a corpus reads."""
-
-    def describe(self) -> StoredCollection:
-        """What the collection is now. Raises `CorpusNotFoundError`, `CorpusCorruptError`."""
-
-    def embedder(self, stored: StoredCollection, manifest: Manifest | None) -> Embedder:
-        """The embedder that the collection names. Raises `ConfigError` where it names none that may be used."""
-
-    def snapshot(self, layout_of: LayoutOf, *, rebuild: bool) -> tuple[StoredCollection, Snapshot]:
-        """The collection's present state, and the snapshot that shows it, brought up to date."""
-
-    def changed(self, stored: StoredCollection, snapshot: Snapshot, layout_of: LayoutOf) -> bool:
-        """Whether the collection is no longer in the state that was described."""
-
-    def reader(self, snapshot: Snapshot, layout: Layout) -> Reader:
-        """Reads the state that the snapshot shows."""
-
-    def guarded(self) -> AbstractContextManager[None]:
-        """Turns what reading raises into this package's errors."""
-
-    def close(self) -> None:
-        """Lets go of what is open. Idempotent."""
-
-
-def source_of(place: Place, name: str, cache: str | Path | None) -> Source:
-    """The collection of this name in a place."""
-    if place.path is not None and place.live is None:
-        return LocalSource(place, place.path, name, cache)
-    return ClientSource(place, name, cache)
-
-
-class Reader(Protocol):
-    """Answers from one state of a collection. Safe for several threads."""
-
-    def chunks(self, chunk_ids: Sequence[str]) -> dict[str, Chunk]:
-        """The chunks by id, in any order; unknown ids are left out."""
-
-    def vectors(self, chunk_ids: Sequence[str]) -> dict[str, NDArray[np.float32]]:
-        """The vectors by chunk id, each of shape (d,) and length 1; a zero vector stays one."""
-
-    def matching(self, where: Where) -> AbstractSet[str]:
-        """The records that a metadata filter lets through. Raises `ConfigError` for a malformed one."""
-
-    def dense(self, embed_query: QueryVectors) -> Retriever:
-        """Dense search in this state."""
-
-    def hybrid(
-        self, query: str, embed_query: QueryVectors, limit: int, exclude: AbstractSet[str], where: Where | None
-    ) -> tuple[list[Candidate], dict[str, Chunk]] | None:
-        """The store's own hybrid search; None where it has none."""
-
-
-class Recent(Generic[V]):
-    """Holds at most `size` values; when it is full, the older half of them goes."""
+class RecentValues(Generic[V]):
+    """A cache of at most `size` values by id; when it is full, the older half is dropped. Thread-safe."""
 
     def __init__(self, size: int) -> None:
         self._size = size
-        self._held: dict[str, V] = {}
+        self._cached: dict[str, V] = {}
         self._lock = Lock()
 
     def get(self, ids: Iterable[str], fetch: Callable[[list[str]], Mapping[str, V]]) -> dict[str, V]:
-        """The values of the ids in their order; those not held are fetched in one call. Unknown ids are left out."""
-        wanted = list(ids)
-        held = self._held
-        found = {one: held[one] for one in wanted if one in held}
-        if missing := [one for one in wanted if one not in found]:
+        """The values in the order of the ids; missing ones are fetched in one call. Unknown ids are left out."""
+        ids, cached = list(ids), self._cached
+        values = {value_id: cached[value_id] for value_id in ids if value_id in cached}
+        if missing := [value_id for value_id in ids if value_id not in values]:
             fetched = fetch(missing)
-            found.update(fetched)
-            self._keep(fetched)
-        return {one: found[one] for one in wanted if one in found}
+            values.update(fetched)
+            self._add(fetched)
+        return {value_id: values[value_id] for value_id in ids if value_id in values}
 
-    def _keep(self, fetched: Mapping[str, V]) -> None:
+    def _add(self, fetched: Mapping[str, V]) -> None:
         with self._lock:
-            if len(self._held) + len(fetched) > self._size:
-                # A new dict: a reader in another thread goes on with the old one.
-                self._held = dict(islice(self._held.items(), len(self._held) // 2, None))
-            self._held.update(fetched)
+            if len(self._cached) + len(fetched) > self._size:
+                # A new dict: a reader in another thread continues with the old one.
+                self._cached = dict(islice(self._cached.items(), len(self._cached) // 2, None))
+            self._cached.update(fetched)

@@ -1,8 +1,8 @@
-"""A local Chroma folder, read without Chroma: what its database says of a collection, and private copies of its files.
+"""What the database of a local Chroma folder says about a collection, read with SQLite and without Chroma.
 
-A process that opens a folder with Chroma's client writes to it, also when it only queries: pending log entries are
-applied, and the vector index is saved once enough of them have been. Beside a process that indexes, that destroys the
-vector index. So readers open Chroma's database read-only with SQLite, and anything else only as a copy of their own.
+A process that opens a folder with Chroma's client writes to it, even if it only queries: Chroma applies pending log
+entries, and saves the vector index once it has applied enough of them. While another process indexes, that destroys the
+vector index. So readers open Chroma's database read-only with SQLite, and all other files only as private copies.
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ from uuid import UUID
 from context_agent.errors import CorpusCorruptError, CorpusError, CorpusNotFoundError
 
 DATABASE = "chroma.sqlite3"
-"""The file by which a Chroma folder is known."""
+"""The file that marks a Chroma folder."""
 BUSY_SECONDS = 30.0
 """How long a reader waits for a writer that holds the database locked."""
 _UNREADABLE = frozenset({"SQLITE_BUSY", "SQLITE_LOCKED", "SQLITE_CANTOPEN", "SQLITE_PROTOCOL"})
 
 
 class UnreadableError(CorpusError):
-    """The database cannot be read in place now: it is locked, or a writer was killed and left work to undo."""
+    """The database cannot be read in place now: it is locked, or a killed writer left a transaction to roll back."""
 
 
 @dataclass(frozen=True, slots=True)
 class StoredCollection:
-    """What Chroma says of a collection. `configuration` and `schema` are JSON.
+    """What Chroma says about a collection. `configuration` and `schema` are JSON.
 
     `sequence` is the number of the last change and grows with each; -1 where it is unknown, as on a server.
     """
@@ -38,11 +38,11 @@ class StoredCollection:
     id: str
     name: str
     metadata: Mapping[str, Any]
-    configuration: str | None
-    schema: str | None
-    dimension: int
-    empty: bool
-    sequence: int
+    configuration: str | None = None
+    schema: str | None = None
+    dimension: int = 0
+    empty: bool = False
+    sequence: int = -1
 
 
 def read_collection(folder: Path, name: str, *, timeout: float = BUSY_SECONDS) -> StoredCollection:
@@ -56,7 +56,7 @@ def read_collection(folder: Path, name: str, *, timeout: float = BUSY_SECONDS) -
 
 
 def vector_folder(folder: Path, name: str) -> Path | None:
-    """Where Chroma keeps the vector index of the collection of this name; None where it keeps none. Raises as above."""
+    """The folder of the collection's vector index; None without one. Raises like `read_collection`."""
     with open_database(folder, BUSY_SECONDS) as database:
         return vector_files(folder, segment_id(database, _collection(database, folder, name).id, "VECTOR"))
 
@@ -79,7 +79,10 @@ def _collection(database: sqlite3.Connection, folder: Path, name: str) -> Stored
     if name not in collections:
         raise not_found(name, folder, collections)
     row = collections[name]
-    _check_id(row["id"])
+    if not valid_id(row["id"]):
+        raise CorpusCorruptError(
+            f"{ascii(row['id'])[:50]} is not the id of a Chroma collection: restore the folder from a backup"
+        )
     segment = segment_id(database, row["id"], "METADATA")
     applied = last_sequence(database, segment)
     pending = _last_pending(database, row["id"], applied)
@@ -96,22 +99,18 @@ def _collection(database: sqlite3.Connection, folder: Path, name: str) -> Stored
     )
 
 
-def _check_id(collection: object) -> None:
-    """The id names a folder, so it may be nothing but the UUID that Chroma gives."""
+def valid_id(collection: object) -> bool:
+    """Whether this is a UUID as Chroma writes it. The id names a folder, so nothing else is accepted."""
     try:
-        valid = isinstance(collection, str) and str(UUID(collection)) == collection
+        return isinstance(collection, str) and str(UUID(collection)) == collection
     except ValueError:
-        valid = False
-    if not valid:
-        raise CorpusCorruptError(
-            f"{ascii(collection)[:50]} is no id of a Chroma collection: restore the folder from a copy"
-        )
+        return False
 
 
 def not_found(name: str, where: object, names: Iterable[str]) -> CorpusNotFoundError:
     """The error for a collection that does not exist; it lists those that do."""
-    known = sorted(names)
-    listed = f"it holds {', '.join(known[:20])}{' ...' if len(known) > 20 else ''}" if known else "it holds none"
+    names = sorted(names)
+    listed = f"it holds {', '.join(names[:20])}{' ...' if len(names) > 20 else ''}" if names else "it holds none"
     return CorpusNotFoundError(f"no collection {name!r} in {where}: {listed}")
 
 
@@ -120,7 +119,9 @@ def _metadata(database: sqlite3.Connection, collection: str) -> dict[str, Any]:
     for row in map(dict, database.execute("select * from collection_metadata where collection_id = ?", (collection,))):
         typed = (row.get(name) for name in ("str_value", "int_value", "float_value"))
         flag = row.get("bool_value")
-        values[row["key"]] = bool(flag) if flag is not None else next((one for one in typed if one is not None), None)
+        values[row["key"]] = (
+            bool(flag) if flag is not None else next((value for value in typed if value is not None), None)
+        )
     return values
 
 
@@ -146,13 +147,13 @@ def _last_pending(database: sqlite3.Connection, collection: str, sequence: int) 
 
 @contextmanager
 def open_database(folder: Path, timeout: float) -> Iterator[sqlite3.Connection]:
-    """A connection that writes nothing."""
+    """A read-only connection. Raises the errors of `read_collection`."""
     file = folder / DATABASE
     try:
         with file.open("rb") as stream:
             header = stream.read(20)
     except FileNotFoundError:
-        state = "is no Chroma folder (it holds no chroma.sqlite3)" if folder.is_dir() else "does not exist"
+        state = f"is not a Chroma folder (it holds no {DATABASE})" if folder.is_dir() else "does not exist"
         message = f"{folder} {state}: index documents there first, or name another folder"
         raise CorpusNotFoundError(message) from None
     except OSError as error:
@@ -169,7 +170,7 @@ def open_database(folder: Path, timeout: float) -> Iterator[sqlite3.Connection]:
         if name in _UNREADABLE or name.startswith(("SQLITE_READONLY", "SQLITE_BUSY", "SQLITE_CANTOPEN")):
             raise UnreadableError(f"{file} cannot be read now: {error}") from error
         raise CorpusCorruptError(
-            f"Chroma's database {file} cannot be read ({error}): restore it from a copy, or delete it and index again"
+            f"Chroma's database {file} cannot be read ({error}): restore it from a backup, or delete it and index again"
         ) from error
 
 

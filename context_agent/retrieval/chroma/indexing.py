@@ -1,12 +1,12 @@
 """Indexing documents into a Chroma collection: idempotent, resumable, one writer at a time.
 
-A run never changes what readers see until it writes the manifest: new chunks are added beside the old ones under a
-revision that no manifest names yet. The order at the end is: new snapshot, manifest, publication, removal of what was
-replaced. In a local folder this is the only process that opens Chroma's files with Chroma's client.
-Killed at any moment, the index opens in its last complete state, and running again skips what is already stored.
+A run does not change what readers see until it writes the manifest: new chunks are added next to the old ones under a
+revision that no manifest names yet. The order at the end is: new snapshot, manifest, publication, removal of replaced
+chunks. In a local folder the indexing process is the only one that opens Chroma's files with Chroma's client. If it is
+killed, the index opens in its last complete state, and the next run skips what is already stored.
 
-Peak memory: the ids of all chunks, and a few batches of texts and vectors. A document that is replaced needs the space
-of both versions until the end of the run.
+Peak memory: the ids of all chunks, and a few batches of texts and vectors. A replaced document needs the space of both
+versions until the end of the run.
 """
 
 from __future__ import annotations
@@ -15,9 +15,11 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, replace
+from hashlib import blake2b
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
+from context_agent._support.journal import file_lock
 from context_agent.errors import (
     ConfigError,
     CorpusCorruptError,
@@ -26,10 +28,17 @@ from context_agent.errors import (
     CorpusLockedError,
     DimensionError,
 )
+from context_agent.retrieval.chroma import COLLECTION
 from context_agent.retrieval.chroma.client import ClientReader
-from context_agent.retrieval.chroma.corpus import Reader
+from context_agent.retrieval.chroma.corpus import CollectionReader
 from context_agent.retrieval.chroma.database import StoredCollection
-from context_agent.retrieval.chroma.layouts import OwnLayout, add_stored_vectors, build
+from context_agent.retrieval.chroma.layouts import (
+    OwnLayout,
+    add_stored_vectors,
+    build,
+    current_snapshot,
+    snapshot_entry,
+)
 from context_agent.retrieval.chroma.local import SnapshotReader
 from context_agent.retrieval.chroma.records import (
     BATCH,
@@ -37,40 +46,41 @@ from context_agent.retrieval.chroma.records import (
     Manifest,
     RecordWriter,
     check_document,
+    chunks_to_store,
     delete_records,
     digest_in,
     digest_of,
-    entries_of,
-    entry_of,
-    metadata_of,
     read_manifest,
     record_id,
+    stored_chunk,
     write_manifest,
 )
-from context_agent.retrieval.chroma.repair import UNFINISHED, mend
+from context_agent.retrieval.chroma.repair import UNFINISHED, repair_vectors
 from context_agent.retrieval.chroma.snapshot import (
-    Indexed,
+    MAKER_LOCK,
     Publication,
     Snapshot,
-    SnapshotRow,
     SnapshotWriter,
     publish,
     remove_others,
 )
 from context_agent.retrieval.chroma.store import (
     OWN_FOLDER,
-    Place,
+    Location,
     all_ids,
     cache_folder,
     connect,
     disk_full,
     make_folder,
     own_folder,
+    pages,
     readable,
     space_of,
     writing,
 )
 from context_agent.retrieval.chroma.stored_embedder import check_writable
+from context_agent.retrieval.chunker import SIZE
+from context_agent.retrieval.embedders import STATIC, load_embedder
 from context_agent.retrieval.fusion import Bm25Retriever, Calibration, QueryVectors, calibrate, probes_of, sample_rows
 from context_agent.tokens import HarmonyCounter, TokenCounter
 from context_agent.types import Document
@@ -81,12 +91,12 @@ if TYPE_CHECKING:
 
     from context_agent.retrieval.embedders import Embedder
 
-DOCUMENTS = "documents"
+_NOTHING_TO_INDEX = "nothing to index: there is no document, or none with text"
 
 
 @dataclass(frozen=True, slots=True)
 class IndexProgress:
-    """How far a run is: documents looked at, chunks found new, chunks stored."""
+    """Progress of a run: documents read, new chunks, chunks stored."""
 
     documents: int
     chunks: int
@@ -117,7 +127,7 @@ def index_documents(
     path: str | Path | None = None,
     *,
     url: str | None = None,
-    collection: str = DOCUMENTS,
+    collection: str = COLLECTION,
     embedder: Embedder | str | None = None,
     chunk_size: int | None = None,
     overlap: int = 0,
@@ -131,35 +141,40 @@ def index_documents(
     database: str | None = None,
     cache: str | Path | None = None,
 ) -> IndexReport:
-    """Brings a collection up to date with `documents`, and makes it when there is none.
+    """Brings a collection up to date with `documents`, and creates it if it does not exist.
 
     Unchanged documents (same id, title, text, metadata and chunking) are skipped, changed ones replaced;
-    `remove_missing` removes those that are not among `documents`. `embedder` is one or a spec for `load_embedder`,
-    defaults to the static one, and cannot change between runs. `progress` is called every 256 documents and at the end.
-    With a server, the lock holds on this machine only.
+    `remove_missing` removes those that are not among `documents`. `embedder` is an embedder or a spec for
+    `load_embedder`, by default the static one, and cannot change between runs. `progress` is called every 256 documents
+    and at the end. With a server, the lock holds on this machine only.
 
-    Raises `CorpusLockedError` while another process writes, `CorpusEmptyError` when there is nothing to index,
+    Raises `CorpusLockedError` while another process writes, `CorpusEmptyError` if there is nothing to index,
     `CorpusError` for a document id that occurs twice with different content, a document that Chroma cannot hold (see
-    `metadata.check_document`) or a collection that was not made here,
-    `DimensionError` and `ConfigError` for another embedder than before.
+    `check_document`) or a collection that another program made, `DimensionError` and `ConfigError` for another embedder
+    than before.
     """
-    place = Place.of(path, url, headers=headers, tenant=tenant, database=database)
-    spec = embedder if isinstance(embedder, str) else "static" if embedder is None else ""
-    embedder = _loaded(embedder)
+    location = Location.of(path, url, headers=headers, tenant=tenant, database=database)
+    spec = STATIC if embedder is None else embedder if isinstance(embedder, str) else ""
+    embedder = load_embedder(spec) if embedder is None or isinstance(embedder, str) else embedder
     counter = counter if counter is not None else HarmonyCounter()
-    if place.path is not None:
-        make_folder(place.path)
-    with _full_disk_explained(place), _one_writer(place, collection, cache), writing(place), readable(place):
-        mend(place, collection, cache, embedder)
-        chunking = _chunking(chunk_size, overlap, counter)
+    chunking = Chunking(SIZE if chunk_size is None else chunk_size, overlap, counter.name)
+    if location.path is not None:
+        make_folder(location.path)
+    with (
+        _full_disk_explained(location),
+        _one_writer(location, collection, cache),
+        writing(location),
+        readable(location),
+    ):
+        repair_vectors(location, collection, cache, embedder)
         first = Manifest(embedder.name, embedder.dimension, chunking, spec)
-        with closing(cast("Any", connect(place))) as client:
-            target = _collection(client, place, collection, first)
-            root = own_folder(place, str(target.id), cache)
+        with closing(cast("Any", connect(location))) as client:
+            target = _collection(client, location, collection, first)
+            root = own_folder(location, str(target.id), cache)
             run = _Run(
                 target,
                 root,
-                whole=place.path is not None,
+                local=location.path is not None,
                 embedder=embedder,
                 chunking=chunking,
                 counter=counter,
@@ -179,7 +194,7 @@ class _Run:
         collection: Collection,
         root: Path,
         *,
-        whole: bool,
+        local: bool,
         embedder: Embedder,
         chunking: Chunking,
         counter: TokenCounter,
@@ -189,9 +204,9 @@ class _Run:
         manifest = read_manifest(collection)
         assert manifest is not None
         self.began = time.monotonic()
-        self.collection, self.root, self.manifest, self.whole = collection, root, manifest, whole
+        self.collection, self.root, self.manifest, self.local = collection, root, manifest, local
         root.mkdir(parents=True, exist_ok=True)
-        if whole:
+        if local:
             (root / UNFINISHED).touch()
         self.embedder, self.chunking, self.counter, self.progress = embedder, chunking, counter, progress
         self.revision = manifest.revision + 1
@@ -199,9 +214,9 @@ class _Run:
         self.digests = {row.document: digest_in(row.record) for row in self.base.rows} if self.base else {}
         self.left_over = self._left_over()
         self.fresh = SnapshotWriter(
-            root, self.base, dimension=embedder.dimension if whole else 0, space=space_of(collection)
+            root, self.base, dimension=embedder.dimension if local else 0, space=space_of(collection)
         )
-        self.writer = RecordWriter(collection, embedder, batch_size, self.fresh.put_vectors if whole else None)
+        self.writer = RecordWriter(collection, embedder, batch_size, self.fresh.put_vectors if local else None)
         self.seen: dict[str, str] = {}
         self.counts = dict.fromkeys(("added", "replaced", "unchanged", "removed", "empty", "resumed"), 0)
         self.written: set[str] = set()
@@ -224,8 +239,7 @@ class _Run:
     def _take(self, document: Document) -> None:
         check_document(document)
         digest = digest_of(document, self.chunking)
-        known = self.seen.setdefault(document.id, digest)
-        if known != digest:
+        if self.seen.setdefault(document.id, digest) != digest:
             raise CorpusError(f"document id {document.id!r} occurs twice with different content: make the ids unique")
         if self.digests.get(document.id) == digest:
             self.counts["unchanged"] += 1
@@ -236,28 +250,27 @@ class _Run:
 
     def _add(self, document: Document, digest: str) -> None:
         began = time.monotonic()
-        entries = entries_of(
+        stored_chunks = chunks_to_store(
             document,
             digest,
             chunking=self.chunking,
             counter=self.counter,
             revision=self.revision,
-            place=len(self.seen),
+            position=len(self.seen),
         )
         self.chunking_seconds += time.monotonic() - began
-        kind = "empty" if not entries else "replaced" if document.id in self.digests else "added"
+        kind = "empty" if not stored_chunks else "replaced" if document.id in self.digests else "added"
         self.counts[kind] += 1
-        for entry in entries:
-            row = SnapshotRow(entry.record, entry.chunk.id, document.id)
-            self.fresh.add(Indexed(row, entry.chunk.title, entry.chunk.text, metadata_of(entry)))
-            self.written.add(entry.record)
-            if entry.record in self.left_over:
+        for stored in stored_chunks:
+            self.fresh.add(snapshot_entry(stored))
+            self.written.add(stored.record)
+            if stored.record in self.left_over:
                 self.counts["resumed"] += 1
             else:
-                self.writer.add(entry)
+                self.writer.add(stored)
 
     def _outdated(self, remove_missing: bool) -> set[str]:
-        """The complete records that the next state leaves out."""
+        """The records of the last complete state that the next one leaves out."""
         replaced = {document for document, digest in self.seen.items() if self.digests.get(document, digest) != digest}
         missing = self.digests.keys() - self.seen.keys() if remove_missing else set()
         self.counts["removed"] = len(missing)
@@ -265,18 +278,18 @@ class _Run:
         return {row.record for row in self.base.rows if row.document in gone} if self.base else set()
 
     def _complete(self, outdated: set[str], calibration: bool) -> IndexReport:
-        """From here on: snapshot, manifest, publication, removal; the index is whole before and after each."""
+        """Snapshot, manifest, publication, removal: the index is complete before and after each step."""
         delete_records(self.collection, self.left_over - self.written)
         add_stored_vectors(self.fresh, self.collection)
         self.fresh.remove(outdated)
         snapshot = self.fresh.finish()
         if not snapshot.rows:
-            raise CorpusEmptyError("nothing to index: no document was given, or none has any text")
-        found = self._calibrate(snapshot) if calibration else Calibration({}, {})
+            raise CorpusEmptyError(_NOTHING_TO_INDEX)
+        calibrated = self._calibrate(snapshot) if calibration else Calibration({}, {})
         name = self.fresh.publish(self.revision)
-        manifest = self.manifest.next(self.chunking, len(snapshot.rows), found, name)
+        manifest = self.manifest.next(self.chunking, len(snapshot.rows), calibrated, name)
         write_manifest(self.collection, manifest)
-        publish(self.root, Publication(name, OwnLayout(manifest).state(), self._stored(manifest)))
+        publish(self.root, Publication(name, OwnLayout(manifest).state, self._described(manifest)))
         delete_records(self.collection, outdated)
         self._remove_old_snapshots(name)
         stored = self.collection.count()
@@ -288,64 +301,54 @@ class _Run:
         return self._report(self.revision, len(snapshot.rows))
 
     def _base(self) -> Snapshot | None:
-        """The last complete state; read from the collection where its snapshot is missing."""
+        """The last complete state; read from the collection if its snapshot is missing."""
         if not self.manifest.revision:
             return None
         layout = OwnLayout(self.manifest)
-        current = layout.current(self.root, layout.state(), lexical=not self.whole)
-        return current or build(layout, self.collection, self.root, lexical=not self.whole)
+        current = current_snapshot(layout, self.root, lexical=not self.local)
+        return current or build(layout, self.collection, self.root, lexical=not self.local)
 
-    def _stored(self, manifest: Manifest) -> StoredCollection | None:
+    def _described(self, manifest: Manifest) -> StoredCollection | None:
         """The collection as readers would find it in Chroma's database."""
-        if not self.whole:
-            return None
-        return StoredCollection(
-            id=str(self.collection.id),
-            name=self.collection.name,
-            metadata=dict(self.collection.metadata or {}),
-            configuration=None,
-            schema=None,
-            dimension=manifest.dimension,
-            empty=False,
-            sequence=0,
-        )
+        metadata, dimension = dict(self.collection.metadata or {}), manifest.dimension
+        described = StoredCollection(str(self.collection.id), self.collection.name, metadata, dimension=dimension)
+        return described if self.local else None
 
     def _remove_old_snapshots(self, name: str) -> None:
-        """All but this one and the one before it, which a reader may be opening; none while a reader makes one."""
-        from filelock import FileLock, Timeout
-
+        """All but this one and its predecessor, which a reader may be opening; none while a reader makes one."""
         keep = {name, *([self.base.name] if self.base else ())}
-        with suppress(Timeout), FileLock(self.root / "snapshot.lock", timeout=0):
+        busy = CorpusLockedError("a reader is making a snapshot")
+        with suppress(CorpusLockedError), file_lock(self.root / MAKER_LOCK, busy=busy):
             remove_others(self.root, keep, unfinished=True)
 
     def _calibrate(self, snapshot: Snapshot) -> Calibration:
-        rows = [snapshot.rows[row] for row in sample_rows(len(snapshot.rows))]
-        reader = self._reader(snapshot)
-        dense = reader.dense(QueryVectors(self.embedder))
-        sparse = Bm25Retriever(snapshot.bm25, lambda where: frozenset(), snapshot.chunk_of_record)
-        chunks = reader.chunks([row.chunk for row in rows])
-        return calibrate([dense, sparse], probes_of([chunks[row.chunk] for row in rows if row.chunk in chunks]))
-
-    def _reader(self, snapshot: Snapshot) -> Reader:
         layout = OwnLayout(self.manifest)
-        return SnapshotReader(snapshot, layout) if self.whole else ClientReader(self.collection, snapshot, layout)
+        reader: CollectionReader = (
+            SnapshotReader(snapshot, layout) if self.local else ClientReader(self.collection, snapshot, layout)
+        )
+        sparse = Bm25Retriever(snapshot.bm25, reader.matching, snapshot.chunk_of_record)
+        sample = [snapshot.rows[row].chunk for row in sample_rows(len(snapshot.rows))]
+        chunks = reader.chunks(sample)
+        probes = probes_of([chunks[chunk_id] for chunk_id in sample if chunk_id in chunks])
+        return calibrate([reader.dense(QueryVectors(self.embedder)), sparse], probes)
 
     def _left_over(self) -> set[str]:
-        """Records of this revision from a run that was interrupted; those that a completed run left are removed."""
+        """Records of this revision from an interrupted run; deletes those that a completed run left behind."""
         complete = {row.record for row in self.base.rows} if self.base else set()
         extra = [record for record in all_ids(self.collection) if record not in complete]
         usable: set[str] = set()
-        for start in range(0, len(extra), BATCH):
-            page = self.collection.get(ids=extra[start : start + BATCH], include=["metadatas"])
-            entries = [entry_of(one, "", data) for one, data in zip(page["ids"], page["metadatas"] or [], strict=True)]
-            usable |= {entry.record for entry in entries if entry and entry.revision == self.revision}
+        for page in pages(self.collection, ["metadatas"], extra):
+            for record, metadata in zip(page["ids"], page["metadatas"] or [], strict=True):
+                stored = stored_chunk(record, "", metadata)
+                if stored and stored.revision == self.revision:
+                    usable.add(record)
         delete_records(self.collection, set(extra) - usable)
         return usable
 
     def _unchanged(self) -> IndexReport:
         delete_records(self.collection, self.left_over)
         if self.base is None:
-            raise CorpusEmptyError("nothing to index: no document was given, or none has any text")
+            raise CorpusEmptyError(_NOTHING_TO_INDEX)
         return self._report(self.manifest.revision, len(self.base.rows))
 
     def _report(self, revision: int, chunks: int) -> IndexReport:
@@ -363,73 +366,54 @@ class _Run:
         )
 
 
-def _collection(client: ClientAPI, place: Place, name: str, wanted: Manifest) -> Collection:
-    """The collection, with a manifest that fits what is wanted; made when there is none."""
+def _collection(client: ClientAPI, location: Location, name: str, first: Manifest) -> Collection:
+    """The collection, created if it does not exist. `first` is the manifest of a new one, which an old one must fit."""
     collection = client.get_or_create_collection(
         name, embedding_function=None, configuration={"hnsw": {"space": "cosine"}}
     )
     manifest, count = read_manifest(collection), collection.count()
     if manifest is None and count:
         raise CorpusError(
-            f"collection {name!r} in {place} was not made by this program: it can be searched as it is, but "
-            "index into one of another name"
+            f"collection {name!r} in {location} was made by another program: it can be searched, but not indexed into. "
+            "Name another collection: pass --collection NAME (in Python: collection=)"
         )
     check_writable(name, collection.configuration_json, collection.get_model().serialized_schema)
     if manifest is None or not count:
-        manifest = wanted if manifest is None else replace(wanted, revision=manifest.revision)
+        manifest = first if manifest is None else replace(first, revision=manifest.revision)
         write_manifest(collection, manifest)
-    if manifest.dimension != wanted.dimension:
-        raise DimensionError(
-            f"{name!r} holds vectors of {manifest.dimension} numbers by {manifest.embedder}, {wanted.embedder} makes "
-            f"{wanted.dimension}: index into another collection"
+    if (manifest.embedder, manifest.dimension) != (first.embedder, first.dimension):
+        mismatch = DimensionError if manifest.dimension != first.dimension else ConfigError
+        raise mismatch(
+            f"collection {name!r} was indexed with {manifest.embedder} ({manifest.dimension} numbers), not with "
+            f"{first.embedder} ({first.dimension}): pass the same --embedder, or another --collection"
         )
-    if manifest.embedder != wanted.embedder:
-        raise ConfigError(f"{name!r} was indexed by {manifest.embedder}, not {wanted.embedder}: use another collection")
     return collection
 
 
-def _chunking(size: int | None, overlap: int, counter: TokenCounter) -> Chunking:
-    from context_agent.retrieval.chunker import SIZE
-
-    return Chunking(SIZE if size is None else size, overlap, counter.name)
-
-
 @contextmanager
-def _full_disk_explained(place: Place) -> Iterator[None]:
-    """Says of a full disk that it is one, whatever met it: this package, tantivy or Chroma."""
+def _full_disk_explained(location: Location) -> Iterator[None]:
+    """Reports a full disk as such, whether this package, tantivy or Chroma failed to write."""
     try:
         yield
     except Exception as error:
-        if not disk_full(place, error):
+        if not disk_full(location, error):
             raise
         raise CorpusError(
-            f"the disk is full, or a limit on file sizes is reached: not all documents could be indexed into {place}. "
+            f"the disk is full, or a file size limit is reached: not all documents were indexed into {location}. "
             "The last complete state of the index is intact. Free some space and run the same command again: it "
             "resumes where it stopped"
         ) from error
 
 
 @contextmanager
-def _one_writer(place: Place, collection: str, cache: str | Path | None) -> Iterator[None]:
-    """Holds the lock of a folder, or of a server's collection on this machine. A killed process holds none."""
-    from hashlib import blake2b
-
-    from filelock import FileLock, Timeout
-
-    if place.path is not None:
-        file = place.path / OWN_FOLDER / "writer.lock"
+def _one_writer(location: Location, collection: str, cache: str | Path | None) -> Iterator[None]:
+    """Holds the lock of a folder, or of a server's collection on this machine. It ends with the process."""
+    if location.path is not None:
+        file = location.path / OWN_FOLDER / "writer.lock"
     else:
-        name = blake2b(f"{place}/{collection}".encode(), digest_size=8).hexdigest()
+        name = blake2b(f"{location}/{collection}".encode(), digest_size=8).hexdigest()
         file = cache_folder(cache) / f"{name}.lock"
     file.parent.mkdir(parents=True, exist_ok=True)
-    try:
-        with FileLock(file, timeout=0):
-            yield
-    except Timeout as error:
-        raise CorpusLockedError(f"another process is indexing into {place}: wait until it is done") from error
-
-
-def _loaded(embedder: Embedder | str | None) -> Embedder:
-    from context_agent.retrieval.embedders import load_embedder
-
-    return load_embedder(embedder or "static") if embedder is None or isinstance(embedder, str) else embedder
+    busy = CorpusLockedError(f"another process is indexing into {location}: wait until it has finished")
+    with file_lock(file, busy=busy):
+        yield

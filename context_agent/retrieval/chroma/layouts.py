@@ -1,14 +1,15 @@
-"""Two ways a collection can be laid out: as `index_documents` writes it, or as its owner did.
+"""Two layouts of a collection: the one that `index_documents` writes, and one that the collection's owner chose.
 
-A layout says which chunk a record holds, what names the collection's present state, and what a snapshot of it holds.
+A layout says which chunk a record holds, identifies the collection's state, and fills a snapshot of it.
 
-**Our own**: the manifest names the state. When its snapshot is missing or damaged, it is rebuilt from the collection.
+**Own layout**: the manifest identifies the state. If its snapshot is missing or damaged, it is rebuilt from the
+collection.
 
-**A user's own**: nothing in it is written to. In a local folder the number of the last change names the state, so any
-change is noticed; the records that were added, changed or removed since the last snapshot are followed. A client of
-Chroma does not tell that number. There the snapshot counts as current when the number of records is the same, the last
-records of the store are known, and 64 records spread over the whole still have their texts. So a text that was changed
-in place and is not among the 64 goes unnoticed there: open with `rebuild=True` after such changes.
+**Foreign layout**: nothing is written to the collection. In a local folder the number of the last change identifies the
+state, so any change is noticed, and only the records that were added, changed or removed since the last snapshot are
+read. Chroma's client does not report that number. There, a snapshot counts as current if the number of records is the
+same, the last records of the store are in it, and 64 records spread over the collection still have the same text. A
+text that was changed in place and is not among the 64 goes unnoticed: open with `rebuild=True` after such changes.
 """
 
 from __future__ import annotations
@@ -24,14 +25,12 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 
 from context_agent.errors import CorpusCorruptError
-from context_agent.retrieval.chroma.database import (
-    StoredCollection,
-)
-from context_agent.retrieval.chroma.records import Manifest, entry_of, live, metadata_of
+from context_agent.retrieval.chroma.database import StoredCollection
+from context_agent.retrieval.chroma.records import Manifest, StoredChunk, live, metadata_of, stored_chunk
 from context_agent.retrieval.chroma.snapshot import (
-    Indexed,
     Publication,
     Snapshot,
+    SnapshotEntry,
     SnapshotRow,
     SnapshotWriter,
     load_snapshot,
@@ -40,13 +39,7 @@ from context_agent.retrieval.chroma.snapshot import (
     published,
     remove_others,
 )
-from context_agent.retrieval.chroma.store import (
-    PAGE,
-    all_ids,
-    dimension_of,
-    pages,
-    space_of,
-)
+from context_agent.retrieval.chroma.store import all_ids, contents, dimension_of, pages, space_of
 from context_agent.retrieval.grep import encode
 from context_agent.tokens import HarmonyCounter, TokenCounter
 from context_agent.types import Chunk
@@ -55,24 +48,26 @@ if TYPE_CHECKING:
     from chromadb.api.models.Collection import Collection
 
 SAMPLE = 64
-"""Records compared to tell whether a user's collection changed."""
+"""Records compared to detect changes in a foreign collection."""
 
 
 class Layout(Protocol):
-    """How a collection's records hold chunks."""
+    """How a collection's records hold chunks, in one state of the collection."""
 
     @property
     def revision(self) -> str:
-        """The state that is read, for the corpus's name; empty when only the snapshot's number can tell."""
+        """The state, for the corpus's name; empty if only the snapshot's number identifies it."""
+
+    @property
+    def state(self) -> str:
+        """Identifies the collection's state and the options that it is read with."""
+
+    @property
+    def snapshot(self) -> str:
+        """Name of the snapshot that the collection itself refers to; empty without one."""
 
     def chunk(self, record: str, text: str | None, metadata: Mapping[str, Any] | None) -> Chunk | None:
         """The chunk of a record; None for a record without text or not part of the index."""
-
-    def state(self, stored: StoredCollection) -> str:
-        """What names the collection's state; equal for equal states, of the same options."""
-
-    def current(self, root: Path, state: str, *, lexical: bool) -> Snapshot | None:
-        """The snapshot in the folder `root` that shows this state; None where there is none."""
 
     def number(self, root: Path) -> int:
         """The number of a snapshot that is made now."""
@@ -80,10 +75,13 @@ class Layout(Protocol):
     def write(
         self, collection: Collection, writer: SnapshotWriter, base: Snapshot | None, changed: AbstractSet[str]
     ) -> None:
-        """Adds to the writer, and removes, what the collection holds otherwise than `base`.
+        """Writes the differences between the collection and `base`: additions and removals.
 
         `changed` are records of the base whose content has changed.
         """
+
+
+LayoutOf = Callable[[StoredCollection], Layout]
 
 
 class OwnLayout:
@@ -91,23 +89,13 @@ class OwnLayout:
 
     def __init__(self, manifest: Manifest) -> None:
         self.manifest = manifest
-        self.revision = str(manifest.revision)
+        self.revision, self.snapshot = str(manifest.revision), manifest.snapshot
+        self.state = json.dumps(asdict(manifest), sort_keys=True)
 
     def chunk(self, record: str, text: str | None, metadata: Mapping[str, Any] | None) -> Chunk | None:
         """See `Layout`."""
-        entry = entry_of(record, text, metadata)
-        return entry.chunk if entry else None
-
-    def state(self, stored: StoredCollection | None = None) -> str:
-        """See `Layout`; the manifest alone names it."""
-        return json.dumps(asdict(self.manifest), sort_keys=True)
-
-    def current(self, root: Path, state: str, *, lexical: bool) -> Snapshot | None:
-        """See `Layout`; a snapshot that was rebuilt has another name than the manifest says."""
-        publication = published(root)
-        names = [publication.snapshot] if publication and publication.state == state else []
-        candidates = (load_snapshot(root, name, lexical=lexical) for name in (*names, self.manifest.snapshot))
-        return next((snapshot for snapshot in candidates if snapshot is not None), None)
+        stored = stored_chunk(record, text, metadata)
+        return stored.chunk if stored else None
 
     def number(self, root: Path) -> int:
         """See `Layout`."""
@@ -116,23 +104,25 @@ class OwnLayout:
     def write(
         self, collection: Collection, writer: SnapshotWriter, base: Snapshot | None, changed: AbstractSet[str]
     ) -> None:
-        """See `Layout`; always all of it."""
-        entries = (
-            entry_of(record, text, metadata)
-            for page in pages(collection, ["documents", "metadatas"])
-            for record, text, metadata in zip(page["ids"], page["documents"], page["metadatas"], strict=True)
-        )
-        for entry in live([entry for entry in entries if entry], self.manifest.revision):
-            row = SnapshotRow(entry.record, entry.chunk.id, entry.chunk.document_id)
-            writer.add(Indexed(row, entry.chunk.title, entry.chunk.text, metadata_of(entry)))
+        """See `Layout`; writes the whole collection."""
+        stored = filter(None, (stored_chunk(*record) for record in contents(collection)))
+        for chunk in live(stored, self.manifest.revision):
+            writer.add(snapshot_entry(chunk))
+
+
+def snapshot_entry(stored: StoredChunk) -> SnapshotEntry:
+    """What a snapshot stores of a chunk that `index_documents` wrote."""
+    chunk = stored.chunk
+    row = SnapshotRow(stored.record, chunk.id, chunk.document_id)
+    return SnapshotEntry(row, chunk.title, chunk.text, metadata_of(stored))
 
 
 @dataclass(frozen=True, slots=True)
 class Keys:
-    """Where a user's records keep things: names of metadata entries.
+    """The metadata keys of a foreign collection.
 
     Without `text` the record's document is the text; without `document` each record is a document of its own;
-    without `index` the chunks of a document stand in the order of the store; without `tokens` they are counted.
+    without `index` the chunks of a document are in the order of the store; without `tokens` they are counted.
     """
 
     text: str | None = None
@@ -143,52 +133,41 @@ class Keys:
 
 
 class ForeignLayout:
-    """A collection that its owner made in his own way."""
+    """A collection that another program made."""
 
-    revision = ""
+    revision = snapshot = ""
 
-    def __init__(self, keys: Keys, counter: TokenCounter | None = None) -> None:
+    def __init__(self, keys: Keys, sequence: int = -1, counter: TokenCounter | None = None) -> None:
+        """`sequence` is the number of the collection's last change, -1 where it is unknown."""
         self.keys = keys
+        self.state = json.dumps({"keys": asdict(keys), "sequence": sequence}, sort_keys=True)
         self._count = lru_cache(maxsize=65_536)((counter or HarmonyCounter()).count)
 
     def chunk(self, record: str, text: str | None, metadata: Mapping[str, Any] | None) -> Chunk | None:
         """See `Layout`."""
         keys, metadata = self.keys, metadata or {}
-        text = self._text(text, metadata)
-        if not text.strip():
+        entry = self._entry(record, text, metadata)
+        if not entry.text.strip():
             return None
-        index = _number(metadata, keys.index, 0)
         tokens = _number(metadata, keys.tokens, -1)
         return Chunk(
             id=record,
-            document_id=self._document(record, metadata),
-            index=index,
-            text=text,
+            document_id=entry.row.document,
+            index=_number(metadata, keys.index, 0),
+            text=entry.text,
             start=0,
-            end=len(text),
-            tokens=tokens if tokens >= 0 else self._count(text),
-            title=self._title(metadata),
+            end=len(entry.text),
+            tokens=tokens if tokens >= 0 else self._count(entry.text),
+            title=entry.title,
             metadata=metadata,
         )
-
-    def state(self, stored: StoredCollection) -> str:
-        """See `Layout`."""
-        return json.dumps({"keys": asdict(self.keys), "sequence": stored.sequence}, sort_keys=True)
-
-    def current(self, root: Path, state: str, *, lexical: bool) -> Snapshot | None:
-        """See `Layout`."""
-        publication = published(root)
-        same = publication is not None and publication.state == state
-        return load_snapshot(root, publication.snapshot, lexical=lexical) if publication and same else None
 
     def latest(self, root: Path, *, lexical: bool) -> tuple[Snapshot | None, int]:
         """The last snapshot that was made with the same keys, and the sequence number of its state."""
         publication = published(root)
-        if publication is None:
-            return None, -1
         try:
-            state = json.loads(publication.state)
-            if state["keys"] == asdict(self.keys):
+            state = json.loads(publication.state) if publication else {}
+            if publication and state["keys"] == asdict(self.keys):
                 return load_snapshot(root, publication.snapshot, lexical=lexical), int(state["sequence"])
         except (ValueError, KeyError, TypeError):
             pass
@@ -202,57 +181,52 @@ class ForeignLayout:
         self, collection: Collection, writer: SnapshotWriter, base: Snapshot | None, changed: AbstractSet[str]
     ) -> None:
         """See `Layout`."""
-        if base is None:
-            entries = self._all(collection)
-        else:
-            present, known = all_ids(collection), base.chunk_of_record.keys()
-            writer.remove((known - set(present)) | (known & changed))
-            entries = self._some(collection, [one for one in present if one not in known or one in changed])
-        for entry in entries:
+        added: list[str] | None = None
+        if base is not None:
+            present, earlier = all_ids(collection), base.chunk_of_record.keys()
+            writer.remove((earlier - set(present)) | (earlier & changed))
+            added = [record for record in present if record not in earlier or record in changed]
+        for entry in self._entries(collection, added):
             writer.add(entry)
 
     def same(self, collection: Collection, snapshot: Snapshot) -> bool:
         """Whether the snapshot still shows the collection, as far as a sample can tell."""
-        return self._same_records(collection, snapshot) and self.same_texts(collection, snapshot)
+        count = collection.count()
+        last = collection.get(limit=SAMPLE, offset=max(0, count - SAMPLE), include=[])["ids"]
+        same_records = count == len(snapshot.rows) and all(record in snapshot.chunk_of_record for record in last)
+        return same_records and self.same_texts(collection, snapshot)
 
     def same_texts(self, collection: Collection, base: Snapshot) -> bool:
-        """Whether those of the sampled records that are still there have the text they had."""
+        """Whether those of the sampled records that still exist have the same text."""
         if not base.rows:
             return True
         positions = np.unique(np.linspace(0, len(base.rows) - 1, SAMPLE).astype(int)).tolist()
         expected = {base.rows[position].record: base.table.raw(position) for position in positions}
-        entries = list(self._some(collection, list(expected)))
+        entries = self._entries(collection, list(expected))
         return all(expected[entry.row.record] == encode(entry.text) for entry in entries)
 
-    def _same_records(self, collection: Collection, base: Snapshot) -> bool:
-        count = collection.count()
-        last = collection.get(limit=SAMPLE, offset=max(0, count - SAMPLE), include=[])["ids"]
-        return count == len(base.rows) and all(record in base.chunk_of_record for record in last)
+    def _entries(self, collection: Collection, records: Sequence[str] | None) -> Iterator[SnapshotEntry]:
+        """What a snapshot stores of these records, by default of all."""
+        return (self._entry(record, text, data or {}) for record, text, data in contents(collection, records))
 
-    def _all(self, collection: Collection) -> Iterator[Indexed]:
-        for page in pages(collection, ["documents", "metadatas"]):
-            yield from self._indexed(page)
-
-    def _some(self, collection: Collection, records: Sequence[str]) -> Iterator[Indexed]:
-        for start in range(0, len(records), PAGE):
-            batch = list(records[start : start + PAGE])
-            yield from self._indexed(dict(collection.get(ids=batch, include=["documents", "metadatas"])))
-
-    def _indexed(self, page: Mapping[str, Any]) -> Iterator[Indexed]:
+    def _entry(self, record: str, text: str | None, metadata: Mapping[str, Any]) -> SnapshotEntry:
         # A record without text keeps its (empty) row, so that rows can be compared with the collection's count.
-        for record, text, stored in zip(page["ids"], page["documents"], page["metadatas"], strict=True):
-            metadata = stored or {}
-            row = SnapshotRow(record, record, self._document(record, metadata))
-            yield Indexed(row, self._title(metadata), self._text(text, metadata), metadata)
+        keys = self.keys
+        document = str(metadata.get(keys.document, record)) if keys.document else record
+        title = str(metadata.get(keys.title, "")) if keys.title else ""
+        text = str(metadata.get(keys.text, "")) if keys.text else text or ""
+        return SnapshotEntry(SnapshotRow(record, record, document), title, text, metadata)
 
-    def _text(self, text: str | None, metadata: Mapping[str, Any]) -> str:
-        return str(metadata.get(self.keys.text, "")) if self.keys.text else text or ""
 
-    def _title(self, metadata: Mapping[str, Any]) -> str:
-        return str(metadata.get(self.keys.title, "")) if self.keys.title else ""
+def current_snapshot(layout: Layout, root: Path, *, lexical: bool = False) -> Snapshot | None:
+    """The snapshot in the folder `root` that shows the layout's state; None without one.
 
-    def _document(self, record: str, metadata: Mapping[str, Any]) -> str:
-        return str(metadata.get(self.keys.document, record)) if self.keys.document else record
+    A rebuilt snapshot of an own layout has another name than the manifest says.
+    """
+    publication = published(root)
+    names = [publication.snapshot] if publication and publication.state == layout.state else []
+    candidates = (load_snapshot(root, name, lexical=lexical) for name in (*names, layout.snapshot))
+    return next((snapshot for snapshot in candidates if snapshot is not None), None)
 
 
 def build(
@@ -264,9 +238,9 @@ def build(
     changed: AbstractSet[str] = frozenset(),
     lexical: bool = False,
 ) -> Snapshot:
-    """A new snapshot of the collection in the folder `root`, from `base` where there is one; not published yet.
+    """A new snapshot of the collection in the folder `root`, from `base` if there is one; not published yet.
 
-    Raises `CorpusCorruptError` where a record has no vector.
+    Raises `CorpusCorruptError` for a record without a vector.
     """
     dimension = 0 if lexical else dimension_of(collection)
     writer = SnapshotWriter(root, base, dimension=dimension, space=space_of(collection))
@@ -280,13 +254,12 @@ def build(
 
 
 def add_stored_vectors(writer: SnapshotWriter, collection: Collection) -> None:
-    """Puts the vectors that are missing, as the collection stores them. Raises `CorpusCorruptError` for lost ones."""
+    """Writes the missing vectors, as the collection stores them. Raises `CorpusCorruptError` for lost ones."""
     from chromadb.errors import InternalError
 
     records = writer.without_vectors()
     try:
-        for start in range(0, len(records), PAGE):
-            page: dict[str, Any] = dict(collection.get(ids=records[start : start + PAGE], include=["embeddings"]))
+        for page in pages(collection, ["embeddings"], records):
             writer.put_vectors(page["ids"], np.asarray(page["embeddings"], dtype=np.float32))
     except InternalError as error:
         raise _lost_vectors(collection, str(error)) from error
@@ -294,26 +267,23 @@ def add_stored_vectors(writer: SnapshotWriter, collection: Collection) -> None:
         raise _lost_vectors(collection, f"{len(lost):,} of {len(records):,} records have none")
 
 
-def _lost_vectors(collection: Collection, reason: str) -> CorpusCorruptError:
-    return CorpusCorruptError(
-        f"Chroma has lost vectors of collection {collection.name!r} ({reason}): index the documents again, or restore "
-        "the folder from a copy"
-    )
-
-
-def _number(metadata: Mapping[str, Any], key: str | None, otherwise: int) -> int:
-    value = metadata.get(key) if key else None
-    return int(value) if isinstance(value, int | float) else otherwise
-
-
-LayoutOf = Callable[[StoredCollection], Layout]
-
-
 def publish_state(fresh: Snapshot, layout: Layout, root: Path, stored: StoredCollection) -> Snapshot:
-    """The snapshot, made the current one. The one before it stays: another process may be opening it."""
+    """Makes a snapshot the current one, and returns it. Keeps the previous one: a process may be opening it."""
     previous = published(root)
-    publish(root, Publication(fresh.name, layout.state(stored), stored if fresh.vectors is not None else None))
+    publish(root, Publication(fresh.name, layout.state, stored if fresh.vectors is not None else None))
     keep = {fresh.name, *([previous.snapshot] if previous else ())}
     # In the folder of an index, what looks unfinished can be the work of an indexing run.
     remove_others(root, keep, unfinished=isinstance(layout, ForeignLayout))
     return fresh
+
+
+def _lost_vectors(collection: Collection, reason: str) -> CorpusCorruptError:
+    return CorpusCorruptError(
+        f"Chroma has lost vectors of collection {collection.name!r} ({reason}): index the documents again, or restore "
+        "the folder from a backup"
+    )
+
+
+def _number(metadata: Mapping[str, Any], key: str | None, default: int) -> int:
+    value = metadata.get(key) if key else None
+    return int(value) if isinstance(value, int | float) else default

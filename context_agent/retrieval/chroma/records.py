@@ -1,14 +1,19 @@
-"""What an index says about itself, and how a chunk is written into a Chroma record.
+"""Records of a Chroma collection: the manifest, what a record holds of a chunk, what it can hold, and writing it.
 
-The manifest is one entry of the collection's metadata, so that it travels with the collection, on a server too, and is
+The manifest is one entry of the collection's metadata, so that it travels with the collection, also on a server, and is
 replaced in one transaction. It is written last: its `revision` names the last complete state, and records of a higher
-revision are the unfinished work of a run that was interrupted. Of a document with records of several complete
-revisions the newest counts; the older ones are removed right after the manifest is written.
+revision are the unfinished work of an interrupted run. If a document has records of several complete revisions, the
+newest counts; the older ones are deleted right after the manifest is written.
 
-A record's id is `<chunk id>~<digest of the document>`: a changed document gets new records beside the old ones, and a
-run that is repeated finds its own. Metadata: the document's own entries, and `ctx1`, a JSON list of document id, title,
-index, start, end, tokens, revision, and place of the document in its run. One packed entry, because each entry is a
-row in Chroma's database: with three, adding takes 15 % longer, with eight a third. Filters go by the document's own.
+A record's id is `<chunk id>~<digest of the document>`: a changed document gets new records next to the old ones, and a
+repeated run finds its own. Its metadata are the document's entries, and `ctx1`, a JSON list of document id, title,
+index, start, end, tokens, revision, and position of the document in its run. It is one packed entry, because each entry
+is a row in Chroma's database: with three, adding takes 15 % longer, with eight a third. Filters use the document's
+entries.
+
+Chroma refuses a whole batch for one wrong entry, drops others silently, and a record with thousands of entries makes a
+local collection unreadable. So both kinds of documents are checked: those from sources lose their wrong entries, with a
+notice (`with_storable_metadata`); those of a caller raise an error (`check_document`).
 """
 
 from __future__ import annotations
@@ -32,8 +37,8 @@ from annotated_types import Interval, Len
 from numpy.typing import NDArray
 
 from context_agent.errors import CorpusCorruptError, CorpusError, DimensionError
-from context_agent.retrieval.bm25 import whole_characters
-from context_agent.retrieval.chunker import chunk
+from context_agent.retrieval.chunker import chunk_document
+from context_agent.retrieval.corpus import well_formed
 from context_agent.retrieval.fusion import Calibration
 from context_agent.tokens import TokenCounter
 from context_agent.types import Chunk, Document
@@ -60,17 +65,18 @@ LONGEST_KEY = 256
 LONGEST_ID = 16_384
 """Characters of a document id; a path with every character percent-encoded has fewer."""
 RESERVED = ("chroma:", "#", "$")
-"""Beginnings of keys that Chroma keeps for itself."""
+"""Prefixes of keys that Chroma reserves."""
 _SURROGATE = re.compile("[\ud800-\udfff]")
 BATCH = 2_000
-"""Chunks embedded and added at once; Chroma takes at most 5,461."""
+"""Chunks embedded and added at once."""
 LARGEST_BATCH = 5_461
+"""Records that Chroma accepts at once."""
 THREADS = 2
 
 
 @dataclass(frozen=True, slots=True)
 class Chunking:
-    """How documents were cut: tokens a chunk, tokens of overlap, and what counted them."""
+    """How documents were chunked: tokens per chunk, tokens of overlap, and the name of the token counter."""
 
     __pydantic_config__: ClassVar[dict[str, Any]] = _STRICT
     size: _Count
@@ -82,8 +88,8 @@ class Chunking:
 class Manifest:
     """The state of an index. Revision 0: no run has been completed yet.
 
-    `embedder` is the embedder's name, `spec` what `load_embedder` makes it from, empty where that is not known.
-    `snapshot` names the folder that holds this state, where the index is a local one.
+    `embedder` is the embedder's name, `spec` its spec for `load_embedder`, empty if unknown. `snapshot` names the
+    folder that holds this state of a local index.
     """
 
     __pydantic_config__: ClassVar[dict[str, Any]] = _STRICT
@@ -97,15 +103,15 @@ class Manifest:
     weights: _Scores = field(default_factory=dict)
     snapshot: Annotated[str, Len(0, 100)] = ""
 
-    def next(self, chunking: Chunking, chunks: int, found: Calibration, snapshot: str) -> Manifest:
+    def next(self, chunking: Chunking, chunks: int, calibration: Calibration, snapshot: str) -> Manifest:
         """The manifest of the next complete state."""
         return replace(
             self,
             revision=self.revision + 1,
             chunking=chunking,
             chunks=chunks,
-            mrr=dict(found.mrr),
-            weights=dict(found.weights),
+            mrr=dict(calibration.mrr),
+            weights=dict(calibration.weights),
             snapshot=snapshot,
         )
 
@@ -126,7 +132,7 @@ def parse_manifest(collection: str, entry: object) -> Manifest | None:
     if entry is None:
         return None
     if not isinstance(entry, str) or len(entry) > LONGEST_ENTRY:
-        raise _damaged(collection, f"it is not a text of at most {LONGEST_ENTRY:,} characters")
+        raise _damaged(collection, f"it is not a string of at most {LONGEST_ENTRY:,} characters")
     try:
         fields = from_json(entry)
         schema = fields.pop("schema")
@@ -163,13 +169,13 @@ def write_manifest(collection: Collection, manifest: Manifest) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
-    """A stored chunk: its record's id, the chunk, and when and where in the run it was written."""
+class StoredChunk:
+    """A chunk with its record's id, the revision that wrote it, and its document's position in that run."""
 
     record: str
     chunk: Chunk
     revision: int = 0
-    place: int = 0
+    position: int = 0
 
 
 def digest_of(document: Document, chunking: Chunking) -> str:
@@ -188,48 +194,48 @@ def digest_in(record: str) -> str:
     return record.rpartition("~")[2]
 
 
-def metadata_of(entry: Entry) -> dict[str, Any]:
-    """The record's metadata. An entry of the document's own under our name is lost to ours."""
-    chunk = entry.chunk
-    place = (chunk.index, chunk.start, chunk.end, chunk.tokens, entry.revision, entry.place)
-    return {**chunk.metadata, KEY: json.dumps([chunk.document_id, chunk.title, *place], ensure_ascii=False)}
+def metadata_of(stored: StoredChunk) -> dict[str, Any]:
+    """The record's metadata. A document's own entry named `ctx1` is overwritten."""
+    chunk = stored.chunk
+    numbers = (chunk.index, chunk.start, chunk.end, chunk.tokens, stored.revision, stored.position)
+    return {**chunk.metadata, KEY: json.dumps([chunk.document_id, chunk.title, *numbers], ensure_ascii=False)}
 
 
-def entry_of(record: str, text: str | None, metadata: Mapping[str, Any] | None) -> Entry | None:
-    """What `metadata_of` wrote, read back; None for a record that `metadata_of` did not write."""
-    own = dict(metadata or {})
+def stored_chunk(record: str, text: str | None, metadata: Mapping[str, Any] | None) -> StoredChunk | None:
+    """Reads what `metadata_of` wrote; None for a record that `metadata_of` did not write."""
+    entries = dict(metadata or {})
     try:
-        document_id, title, *numbers = json.loads(own.pop(KEY))
-        index, start, end, tokens, revision, place = numbers
+        document_id, title, *numbers = json.loads(entries.pop(KEY))
+        index, start, end, tokens, revision, position = numbers
     except (KeyError, TypeError, ValueError, RecursionError):
         return None
     if not (isinstance(document_id, str) and isinstance(title, str) and all(type(n) is int for n in numbers)):
         return None
-    chunk = Chunk(f"{document_id}_{index}", document_id, index, text or "", start, end, tokens, title, own)
-    return Entry(record, chunk, revision, place)
+    chunk = Chunk(f"{document_id}_{index}", document_id, index, text or "", start, end, tokens, title, entries)
+    return StoredChunk(record, chunk, revision, position)
 
 
-def live(entries: Iterable[Entry], revision: int) -> list[Entry]:
-    """The entries of the complete state `revision`, in corpus order: of each document its newest records."""
-    complete = [entry for entry in entries if entry.revision <= revision]
+def live(chunks: Iterable[StoredChunk], revision: int) -> list[StoredChunk]:
+    """The chunks of the complete state `revision`, in corpus order: of each document the newest ones."""
+    complete = [stored for stored in chunks if stored.revision <= revision]
     newest: dict[str, int] = {}
-    for entry in complete:
-        newest[entry.chunk.document_id] = max(entry.revision, newest.get(entry.chunk.document_id, 0))
-    kept = [entry for entry in complete if entry.revision == newest[entry.chunk.document_id]]
-    return sorted(kept, key=lambda entry: (entry.revision, entry.place, entry.chunk.index))
+    for stored in complete:
+        newest[stored.chunk.document_id] = max(stored.revision, newest.get(stored.chunk.document_id, 0))
+    current = [stored for stored in complete if stored.revision == newest[stored.chunk.document_id]]
+    return sorted(current, key=lambda stored: (stored.revision, stored.position, stored.chunk.index))
 
 
-def usable(document: Document, note: Callable[[str], None]) -> Document:
-    """The document without the metadata that cannot be stored; `note` is told what was left out and why."""
+def with_storable_metadata(document: Document, note: Callable[[str], None]) -> Document:
+    """The document without the metadata that cannot be stored; `note` receives what is left out and why."""
     entries = dict(islice(document.metadata.items(), MOST_ENTRIES))
     if len(document.metadata) > MOST_ENTRIES:
-        note(f"documents with more than {MOST_ENTRIES} fields of metadata: only the first {MOST_ENTRIES} are kept")
-    wrong = {key: reason for key, value in entries.items() if (reason := _refusal(key, value))}
-    for key, reason in wrong.items():
+        note(f"documents with more than {MOST_ENTRIES} metadata fields: only the first {MOST_ENTRIES} are indexed")
+    refused = {key: reason for key, value in entries.items() if (reason := _refusal(key, value))}
+    for key, reason in refused.items():
         note(f"field {repr(key)[:80]} is left out of the metadata: {reason}; rename or convert it")
-    if not wrong and len(entries) == len(document.metadata):
+    if not refused and len(entries) == len(document.metadata):
         return document
-    return replace(document, metadata={key: value for key, value in entries.items() if key not in wrong})
+    return replace(document, metadata={key: value for key, value in entries.items() if key not in refused})
 
 
 def check_document(document: Document) -> None:
@@ -242,11 +248,10 @@ def check_document(document: Document) -> None:
     if len(document.id) > LONGEST_ID:
         raise CorpusError(f"document id {name}... has {len(document.id):,} characters; use at most {LONGEST_ID:,}")
     if _SURROGATE.search(document.id):
-        raise CorpusError(f"document id {name} holds a lone surrogate, which is no Unicode text: remove it")
+        raise CorpusError(f"document id {name} holds a lone surrogate, which is not Unicode text: remove it")
     if len(document.metadata) > MOST_ENTRIES:
-        raise CorpusError(
-            f"document {name} has {len(document.metadata):,} metadata entries; keep at most {MOST_ENTRIES}"
-        )
+        count = len(document.metadata)
+        raise CorpusError(f"document {name} has {count:,} metadata entries; keep at most {MOST_ENTRIES}")
     for key, value in document.metadata.items():
         if reason := _refusal(key, value):
             raise CorpusError(f"document {name}, metadata {repr(key)[:80]}: {reason}; rename, convert or remove it")
@@ -254,10 +259,10 @@ def check_document(document: Document) -> None:
 
 def _refusal(key: object, value: object) -> str:
     """Why an entry cannot be stored; empty if it can."""
-    return _wrong_key(key) or _wrong_value(value)
+    return _key_refusal(key) or _value_refusal(value)
 
 
-def _wrong_key(key: object) -> str:
+def _key_refusal(key: object) -> str:
     if not isinstance(key, str):
         return f"its name is a {type(key).__name__}, not a string"
     if not key:
@@ -266,15 +271,15 @@ def _wrong_key(key: object) -> str:
         return f"its name has more than {LONGEST_KEY} characters"
     if key.startswith(RESERVED):
         return "Chroma reserves names that begin with 'chroma:', '#' or '$'"
-    return "its name holds a lone surrogate, which is no Unicode text" if _SURROGATE.search(key) else ""
+    return "its name holds a lone surrogate, which is not Unicode text" if _SURROGATE.search(key) else ""
 
 
-def _wrong_value(value: object) -> str:
+def _value_refusal(value: object) -> str:
     match value:
         case bool():
             return ""
         case str():
-            return "its text holds a lone surrogate, which is no Unicode text" if _SURROGATE.search(value) else ""
+            return "its text holds a lone surrogate, which is not Unicode text" if _SURROGATE.search(value) else ""
         case int():
             return "" if -(2**63) <= value < 2**63 else "its integer needs more than 64 bits"
         case float():
@@ -283,28 +288,32 @@ def _wrong_value(value: object) -> str:
 
 
 class RecordWriter:
-    """Collects entries, embeds them batch by batch and adds them. Leaving the context waits for all of it."""
+    """Embeds chunks in batches and adds them to a collection, in threads. Leaving the context waits for all of it.
+
+    Chroma's local client holds the interpreter's lock while it adds, so there the threads only overlap adding with
+    waiting for an embedding endpoint; with a server they overlap everything.
+    """
 
     def __init__(
         self,
         collection: Collection,
         embedder: Embedder,
         batch_size: int = BATCH,
-        keep: Callable[[Sequence[str], NDArray[np.float32]], None] | None = None,
+        on_vectors: Callable[[Sequence[str], NDArray[np.float32]], None] | None = None,
     ) -> None:
-        """`keep` gets the records of each batch with their vectors, of shape (n, d)."""
-        self._collection, self._embedder, self._keep = collection, embedder, keep
+        """`on_vectors` receives the records of each batch with their vectors, shape (n, d)."""
+        self._collection, self._embedder, self._on_vectors = collection, embedder, on_vectors
         self._batch_size = max(1, min(batch_size, LARGEST_BATCH))
-        self._waiting: list[Entry] = []
+        self._waiting: list[StoredChunk] = []
         self._pool = ThreadPoolExecutor(THREADS, thread_name_prefix="chroma-add")
         self._running: list[Future[int]] = []
         self._failed = Event()
         self.stored = 0
         self.embedding_seconds = 0.0
 
-    def add(self, entry: Entry) -> None:
-        """One more entry; returns once it is waiting or on its way."""
-        self._waiting.append(entry)
+    def add(self, stored: StoredChunk) -> None:
+        """Adds a chunk to the next batch, which is sent once it is full."""
+        self._waiting.append(stored)
         if len(self._waiting) >= self._batch_size:
             self._send()
 
@@ -325,15 +334,15 @@ class RecordWriter:
     def _send(self) -> None:
         batch, self._waiting = self._waiting, []
         began = time.monotonic()
-        vectors = self._embedder.embed_documents([entry.chunk.indexed_text for entry in batch])
+        vectors = self._embedder.embed_documents([stored.chunk.indexed_text for stored in batch])
         self.embedding_seconds += time.monotonic() - began
         if vectors.shape != (len(batch), self._embedder.dimension):
             raise DimensionError(
-                f"{self._embedder.name} gave vectors of shape {vectors.shape} for {len(batch)} texts and "
+                f"{self._embedder.name} returned vectors of shape {vectors.shape} for {len(batch)} texts and "
                 f"{self._embedder.dimension} dimensions"
             )
-        if self._keep is not None:
-            self._keep([entry.record for entry in batch], vectors)
+        if self._on_vectors is not None:
+            self._on_vectors([stored.record for stored in batch], vectors)
         while len(self._running) > THREADS:
             self._collect()
         self._running.append(self._pool.submit(self._store, batch, vectors))
@@ -341,16 +350,16 @@ class RecordWriter:
     def _collect(self) -> None:
         self.stored += self._running.pop(0).result()
 
-    def _store(self, batch: list[Entry], vectors: NDArray[np.float32]) -> int:
-        # Chroma can block for good in an addition that follows a failed one, for example on a full disk.
+    def _store(self, batch: list[StoredChunk], vectors: NDArray[np.float32]) -> int:
+        # Chroma can block forever in an addition that follows a failed one, for example on a full disk.
         if self._failed.is_set():
             return 0
         try:
             self._collection.add(
-                ids=[entry.record for entry in batch],
+                ids=[stored.record for stored in batch],
                 embeddings=cast("Any", vectors),
-                documents=[entry.chunk.text for entry in batch],
-                metadatas=[metadata_of(entry) for entry in batch],
+                documents=[stored.chunk.text for stored in batch],
+                metadatas=[metadata_of(stored) for stored in batch],
             )
         except BaseException:
             self._failed.set()
@@ -358,13 +367,13 @@ class RecordWriter:
         return len(batch)
 
 
-def entries_of(
-    document: Document, digest: str, *, chunking: Chunking, counter: TokenCounter, revision: int, place: int
-) -> list[Entry]:
-    """The entries that store a document; none for one without text."""
-    document = replace(document, title=whole_characters(document.title), text=whole_characters(document.text))
-    chunks = chunk(document, size=chunking.size, counter=counter, overlap=chunking.overlap)
-    return [Entry(record_id(one.id, digest), one, revision, place) for one in chunks]
+def chunks_to_store(
+    document: Document, digest: str, *, chunking: Chunking, counter: TokenCounter, revision: int, position: int
+) -> list[StoredChunk]:
+    """The chunks of a document with their records; none for a document without text."""
+    document = replace(document, title=well_formed(document.title), text=well_formed(document.text))
+    chunks = chunk_document(document, size=chunking.size, counter=counter, overlap=chunking.overlap)
+    return [StoredChunk(record_id(part.id, digest), part, revision, position) for part in chunks]
 
 
 def delete_records(collection: Collection, records: Iterable[str]) -> None:

@@ -1,8 +1,10 @@
-"""Mends the vector index of a local collection of ours that an interrupted run left damaged.
+"""Chroma's vector index (HNSW files): checked without loading it, and restored after an interrupted run.
 
-Chroma keeps texts and metadata in SQLite, which survives a kill, and vectors in files that do not. What is lost is put
-back from the last complete snapshot; vectors that no snapshot holds are computed again. The records themselves and the
-other collections of the folder stay as they are.
+Chroma keeps texts and metadata in SQLite, which survives a kill. It changes the vector files in place and not
+atomically: a process that is killed meanwhile leaves files that do not fit each other, on which Chroma may crash or
+write without end. So they are checked before Chroma opens them. Lost vectors are restored from the last complete
+snapshot; vectors that no snapshot holds are computed again. The records themselves and the other collections of the
+folder stay as they are.
 """
 
 from __future__ import annotations
@@ -11,7 +13,7 @@ import logging
 import shutil
 import sqlite3
 import struct
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import closing, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
@@ -21,10 +23,10 @@ from numpy.typing import NDArray
 
 from context_agent.errors import CorpusNotFoundError
 from context_agent.retrieval.chroma.database import BUSY_SECONDS, DATABASE, read_collection, vector_folder
-from context_agent.retrieval.chroma.layouts import OwnLayout
-from context_agent.retrieval.chroma.records import KEY, entry_of, parse_manifest
+from context_agent.retrieval.chroma.layouts import OwnLayout, current_snapshot
+from context_agent.retrieval.chroma.records import KEY, parse_manifest, stored_chunk
 from context_agent.retrieval.chroma.snapshot import Snapshot
-from context_agent.retrieval.chroma.store import PAGE, Place, all_ids, connect, find, own_folder, pages
+from context_agent.retrieval.chroma.store import PAGE, Location, all_ids, connect, contents, find, own_folder, pages
 from context_agent.retrieval.chroma.stored_embedder import check_writable
 
 if TYPE_CHECKING:
@@ -33,7 +35,7 @@ if TYPE_CHECKING:
     from context_agent.retrieval.embedders import Embedder
 
 UNFINISHED = "unfinished"
-"""A file beside the snapshots while a run writes; a run that ended well deletes it."""
+"""A file next to the snapshots while a run writes; a successful run deletes it."""
 _LOG = logging.getLogger(__name__)
 FILES = ("header.bin", "data_level0.bin", "length.bin", "link_lists.bin", "index_metadata.pickle")
 _HEADER = struct.Struct("<i6qiI3qdq")
@@ -41,12 +43,12 @@ _PART = 65_536
 """Elements checked at once."""
 
 
-def mend(place: Place, name: str, cache: str | Path | None, embedder: Embedder) -> None:
-    """Restores Chroma's vectors of a collection in a local folder where they are damaged. Needs the writer's lock.
+def repair_vectors(location: Location, name: str, cache: str | Path | None, embedder: Embedder) -> None:
+    """Restores Chroma's vectors of a collection in a local folder if they are damaged. Needs the writer's lock.
 
-    The vectors are looked through only where the files do not fit each other, or the last run did not end well.
+    The vectors are read only if the files do not fit each other, or the last run did not end successfully.
     """
-    path = place.path
+    path = location.path
     if path is None or not (path / DATABASE).exists():
         return
     _undo_unfinished(path)
@@ -54,27 +56,28 @@ def mend(place: Place, name: str, cache: str | Path | None, embedder: Embedder) 
         stored, files = read_collection(path, name), vector_folder(path, name)
     except CorpusNotFoundError:
         return
-    root = own_folder(place, stored.id, cache)
+    root = own_folder(location, stored.id, cache)
     damaged = files is not None and not intact(files)
     manifest = parse_manifest(name, stored.metadata.get(KEY))
     if manifest is None or not (damaged or (root / UNFINISHED).exists()):
         return
     root.mkdir(parents=True, exist_ok=True)
     (root / UNFINISHED).touch()
-    layout = OwnLayout(manifest)
-    snapshot = layout.current(root, layout.state(), lexical=False)
-    if damaged or not _restored(place, name, snapshot, embedder):
+    snapshot = current_snapshot(OwnLayout(manifest), root)
+    if damaged or not _restored(location, name, snapshot, embedder):
         if files is not None:
             shutil.rmtree(files, ignore_errors=True)
-        _restored(place, name, snapshot, embedder, final=True)
+        _restored(location, name, snapshot, embedder, final=True)
 
 
-def _restored(place: Place, name: str, snapshot: Snapshot | None, embedder: Embedder, *, final: bool = False) -> bool:
+def _restored(
+    location: Location, name: str, snapshot: Snapshot | None, embedder: Embedder, *, final: bool = False
+) -> bool:
     """Whether every record has its vector now. The last attempt raises what Chroma raises."""
     from chromadb.errors import InternalError
 
-    with closing(cast("Any", connect(place))) as client:
-        collection = find(client, place, name)
+    with closing(cast("Any", connect(location))) as client:
+        collection = find(client, location, name)
         check_writable(name, collection.configuration_json, collection.get_model().serialized_schema)
         if _complete(collection):
             return True
@@ -84,7 +87,9 @@ def _restored(place: Place, name: str, snapshot: Snapshot | None, embedder: Embe
             if final:
                 raise
             return False
-        _LOG.warning("An interrupted run had damaged the vectors of %r in %s: restored %s.", name, place, f"{count:,}")
+        _LOG.warning(
+            "An interrupted run had damaged the vectors of %r in %s: restored %s.", name, location, f"{count:,}"
+        )
         return _complete(collection)
 
 
@@ -113,21 +118,18 @@ def _vectors_of(
         rows = snapshot.row_of_record
         vectors = {record: snapshot.vectors.matrix[rows[record]] for record in records if record in rows}
     if missing := [record for record in records if record not in vectors]:
-        page: dict[str, Any] = dict(collection.get(ids=missing, include=["documents", "metadatas"]))
-        texts = [
-            _indexed_text(*record) for record in zip(page["ids"], page["documents"], page["metadatas"], strict=True)
-        ]
-        vectors |= zip(page["ids"], embedder.embed_documents(texts), strict=True)
+        texts = {record: _indexed_text(record, text, data) for record, text, data in contents(collection, missing)}
+        vectors |= zip(texts, embedder.embed_documents(list(texts.values())), strict=True)
     return [vectors[record] for record in records]
 
 
-def _indexed_text(record: str, text: str | None, metadata: Any) -> str:
-    entry = entry_of(record, text, metadata)
-    return entry.chunk.indexed_text if entry else text or ""
+def _indexed_text(record: str, text: str | None, metadata: Mapping[str, Any] | None) -> str:
+    stored = stored_chunk(record, text, metadata)
+    return stored.chunk.indexed_text if stored else text or ""
 
 
 def _undo_unfinished(path: Path) -> None:
-    """Opened for writing, SQLite undoes the transaction of a writer that was killed. A damaged file is met later on."""
+    """Rolls back the transaction of a killed writer, by opening the database for writing. Ignores a damaged file."""
     with (
         suppress(sqlite3.DatabaseError),
         closing(sqlite3.connect(path / DATABASE, timeout=BUSY_SECONDS)) as database,
@@ -156,12 +158,12 @@ def intact(folder: Path) -> bool:
     """Whether the index files in a folder fit each other; True for a folder without any. Reads each file once."""
     present = {name for name in FILES if (folder / name).exists()}
     try:
-        return not present or _consistent(folder, whole=len(present) == len(FILES))
+        return not present or _consistent(folder, complete=len(present) == len(FILES))
     except (OSError, ValueError, struct.error):
         return False
 
 
-def _consistent(folder: Path, *, whole: bool) -> bool:
+def _consistent(folder: Path, *, complete: bool) -> bool:
     header = _Header(*_HEADER.unpack((folder / "header.bin").read_bytes()))
     if header.elements == 0:
         # A new index: Chroma has allocated space and written nothing yet.
@@ -169,7 +171,7 @@ def _consistent(folder: Path, *, whole: bool) -> bool:
     links_end = 4 + 4 * header.level0_links
     plausible = 0 <= header.elements <= header.capacity and header.level0_links > 0 and header.upper_links > 0
     fits = links_end <= header.vector_offset < header.label_offset < header.element_bytes
-    if not (whole and plausible and fits and header.entry < header.elements and _ended(folder / FILES[-1])):
+    if not (complete and plausible and fits and header.entry < header.elements and _ended(folder / FILES[-1])):
         return False
     sizes = [(folder / name).stat().st_size for name in ("data_level0.bin", "length.bin")]
     if sizes != [header.elements * header.element_bytes, header.elements * 4]:

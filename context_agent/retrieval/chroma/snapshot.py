@@ -1,14 +1,18 @@
-"""A complete state of an index in files of our own, from which readers answer without opening the store.
+"""A complete state of an index in files of this package, which readers use without opening the store.
 
 A snapshot is a folder that never changes once it has its name: `bm25/` (tantivy), `rows.json` (which record holds which
 chunk), `texts.bin` and `metadata.bin` with the offsets `texts.npy` and `metadata.npy` (see `TextTable`), `vectors.npy`
 and `lengths.npy` (see `VectorTable`). All but the row ids are memory-mapped. A collection on a server keeps vectors and
-metadata there; its snapshot is the *lexical half*, without these.
+metadata there; its *lexical* snapshot has none.
 
 A snapshot is written under another name and renamed, and no name is used twice, so a reader sees all of it or nothing.
-A reader that has opened a snapshot keeps its files, even after they are deleted. The next one is made from the last one
-without reading the store again: tantivy's files are linked rather than copied, then changed by what was added and
+An open snapshot keeps its files, even after they are deleted. The next snapshot is made from the last
+one without reading the store again: tantivy's files are linked rather than copied, then changed by what was added and
 removed.
+
+`current.json` names the current snapshot of a collection. It is replaced in one step, after the snapshot has its name
+and after the collection's manifest is written. It replaces Chroma's database while a writer holds that locked, or
+after a writer was killed.
 """
 
 from __future__ import annotations
@@ -25,17 +29,18 @@ from collections.abc import Set as AbstractSet
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from functools import cached_property
+from io import BytesIO
+from itertools import chain
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from context_agent._support.journal import file_lock, sync_path
 from context_agent.errors import CorpusCorruptError
 from context_agent.retrieval.bm25 import ANALYZER_VERSION, Bm25Entry, Bm25Index
-from context_agent.retrieval.chroma.database import (
-    StoredCollection,
-)
+from context_agent.retrieval.chroma.database import StoredCollection, valid_id
 from context_agent.retrieval.fusion import VectorTable
 from context_agent.retrieval.grep import SEPARATOR, TextTable, encode
 
@@ -45,6 +50,7 @@ _WRITING, _REMOVED = "writing-", "removed-"
 _BLOCK = 8_192
 """Vectors copied at once."""
 POINTER = "current.json"
+MAKER_LOCK = "snapshot.lock"
 _LARGEST = 4_000_000
 
 
@@ -56,8 +62,8 @@ class SnapshotRow(NamedTuple):
     document: str
 
 
-class Indexed(NamedTuple):
-    """What a snapshot stores of one record. `metadata` is the record's own, as the store holds it."""
+class SnapshotEntry(NamedTuple):
+    """What a snapshot stores of one record, with its metadata as in the store."""
 
     row: SnapshotRow
     title: str
@@ -67,7 +73,7 @@ class Indexed(NamedTuple):
 
 @dataclass(frozen=True)
 class Snapshot:
-    """A complete state. Reads are thread-safe. `metadata` and `vectors` are None in the lexical half."""
+    """A complete state. Reads are thread-safe. `metadata` and `vectors` are None in a lexical snapshot."""
 
     folder: Path
     rows: list[SnapshotRow]
@@ -111,9 +117,9 @@ class Snapshot:
 
 
 def load_snapshot(root: Path, name: str, *, lexical: bool = False) -> Snapshot | None:
-    """The snapshot of this name; None when it is missing, of another version, damaged, or half where `lexical` is not.
+    """The snapshot of this name; None if it is missing, damaged, of another version, or lexical and `lexical` is false.
 
-    The name may come from a file: one that is no snapshot's is None, too.
+    The name may come from a file: None also for a name that no snapshot can have.
     """
     if _NAME.fullmatch(name) is None:
         return None
@@ -136,9 +142,9 @@ def next_number(root: Path) -> int:
 
 
 def remove_others(root: Path, keep: AbstractSet[str], *, unfinished: bool) -> None:
-    """Deletes the snapshots that are not named in `keep`; with `unfinished`, also what killed processes left.
+    """Deletes the snapshots that are not named in `keep`; with `unfinished`, also the leftovers of killed processes.
 
-    A folder loses its name first, so that who opens it by its name finds all of it or nothing.
+    A folder is renamed first, so that a reader that opens it by its name finds all of it or nothing.
     """
     for child in root.iterdir():
         if child.name not in keep and child.name.startswith("snapshot-") and child.is_dir():
@@ -150,9 +156,9 @@ def remove_others(root: Path, keep: AbstractSet[str], *, unfinished: bool) -> No
 
 
 def adopt(folder: Path, root: Path) -> None:
-    """Puts a snapshot of another folder into this one under its name, its files linked where that is possible.
+    """Links, or copies, a snapshot from another folder into this one under the same name.
 
-    Tantivy locks a file of an index that it reads, so an index in a folder that is read-only is not read in place.
+    Tantivy locks a file of an index that it reads, so an index in a read-only folder cannot be read in place.
     """
     target = Path(tempfile.mkdtemp(prefix=_WRITING, dir=root))
     _link_files(folder, target)
@@ -163,11 +169,11 @@ def adopt(folder: Path, root: Path) -> None:
 class SnapshotWriter:
     """Builds the next snapshot from the last one: any `add`, `put_vectors` and `remove`, then `finish`, then `publish`.
 
-    Added texts, metadata and vectors go to disk at once; ids stay in memory.
+    Added texts, metadata and vectors are written to disk at once; ids stay in memory.
     """
 
     def __init__(self, root: Path, base: Snapshot | None, *, dimension: int = 0, space: str = "") -> None:
-        """`root` is made when missing. With dimension 0 the lexical half is written, else `base` must be whole."""
+        """`root` is created if missing. With dimension 0 the snapshot is lexical; otherwise `base` must not be."""
         root.mkdir(parents=True, exist_ok=True)
         self._root, self._base, self._dimension, self._space = root, base, dimension, space
         self._folder = Path(tempfile.mkdtemp(prefix=_WRITING, dir=root))
@@ -180,8 +186,8 @@ class SnapshotWriter:
         self._texts, self._metadata = _TextColumn(self._folder, "texts"), _TextColumn(self._folder, "metadata")
         self._vectors: IO[bytes] = (self._folder / "added.vectors").open("w+b")
 
-    def add(self, entry: Indexed) -> None:
-        """One new chunk; its chunk id must not be in the base unless that record is removed before."""
+    def add(self, entry: SnapshotEntry) -> None:
+        """Adds a chunk; its chunk id must not be in the base unless that record was removed before."""
         row, title, text, metadata = entry
         self._position[row.record] = len(self._rows)
         self._rows.append(row)
@@ -191,13 +197,13 @@ class SnapshotWriter:
         self._bm25.add([Bm25Entry(row.record, title, text)])
 
     def put_vectors(self, records: Sequence[str], vectors: NDArray[np.float32]) -> None:
-        """The vectors of records that were added, shape (n, dimension)."""
+        """Writes the vectors of added records, shape (n, dimension)."""
         for record, vector in zip(records, np.asarray(vectors, dtype="<f4"), strict=True):
             self._vectors.seek(self._position.pop(record) * 4 * self._dimension)
             self._vectors.write(vector.tobytes())
 
     def without_vectors(self) -> list[str]:
-        """The added records whose vectors were not put yet."""
+        """The added records whose vectors are still missing."""
         return list(self._position) if self._dimension else []
 
     def remove(self, records: AbstractSet[str]) -> None:
@@ -206,16 +212,16 @@ class SnapshotWriter:
         self._bm25.delete(records)
 
     def finish(self) -> Snapshot:
-        """Writes what is kept of the base, then what was added. The result is not published yet."""
+        """Writes the remaining rows of the base, then the added ones. The result is not published yet."""
         assert not self.without_vectors(), "every record needs its vector"
         base = self._base
-        kept = [position for position, row in enumerate(base.rows) if row.record not in self._removed] if base else []
-        rows = [base.rows[position] for position in kept] + self._rows if base else self._rows
+        base_rows = [n for n, row in enumerate(base.rows) if row.record not in self._removed] if base else []
+        rows = [base.rows[position] for position in base_rows] + self._rows if base else self._rows
         self._bm25.commit()
-        self._texts.finish(base.table if base else None, kept)
+        self._texts.finish(base.table if base else None, base_rows)
         if self._dimension:
-            self._metadata.finish(base.metadata if base else None, kept)
-            self._write_vectors(base.vectors if base else None, np.array(kept, dtype=np.int64))
+            self._metadata.finish(base.metadata if base else None, base_rows)
+            self._write_vectors(base.vectors if base else None, np.array(base_rows, dtype=np.int64))
         columns = {name: [getattr(row, name) for row in rows] for name in SnapshotRow._fields}
         stored = json.dumps({"version": VERSION, "space": self._space, **columns})
         _write(self._folder / "rows.json", [stored.encode()])
@@ -223,24 +229,24 @@ class SnapshotWriter:
         return _load(self._folder)
 
     def publish(self, number: int) -> str:
-        """Gives the finished snapshot its name, which is returned."""
+        """Gives the finished snapshot its name, and returns it."""
         name = f"snapshot-{number}-{secrets.token_hex(4)}"
-        sync_folder(self._folder)
+        sync_path(self._folder)
         self._folder.rename(self._root / name)
-        sync_folder(self._root)
+        sync_path(self._root)
         return name
 
     def discard(self) -> None:
-        """Drops what was written, when a run ends without a new state."""
+        """Deletes what was written, if a run ends without a new state."""
         self._close()
         shutil.rmtree(self._folder, ignore_errors=True)
 
-    def _write_vectors(self, base: VectorTable | None, kept: NDArray[np.int64]) -> None:
-        shape = (len(kept) + len(self._rows), self._dimension)
+    def _write_vectors(self, base: VectorTable | None, base_rows: NDArray[np.int64]) -> None:
+        shape = (len(base_rows) + len(self._rows), self._dimension)
         lengths: list[NDArray[np.float32]] = [np.zeros(0, np.float32)]
 
         def blocks() -> Iterator[bytes]:
-            for vectors in self._vector_blocks(base, kept):
+            for vectors in self._vector_blocks(base, base_rows):
                 lengths.append(np.linalg.norm(vectors, axis=1))
                 yield np.ascontiguousarray(vectors, dtype="<f4").tobytes()
 
@@ -248,10 +254,10 @@ class SnapshotWriter:
         norms = np.concatenate(lengths).astype("<f4")
         _write_array(self._folder / "lengths.npy", norms.shape, [norms.tobytes()])
 
-    def _vector_blocks(self, base: VectorTable | None, kept: NDArray[np.int64]) -> Iterator[NDArray[np.float32]]:
-        for start in range(0, len(kept), _BLOCK):
+    def _vector_blocks(self, base: VectorTable | None, base_rows: NDArray[np.int64]) -> Iterator[NDArray[np.float32]]:
+        for start in range(0, len(base_rows), _BLOCK):
             assert base is not None
-            yield base.matrix[kept[start : start + _BLOCK]]
+            yield base.matrix[base_rows[start : start + _BLOCK]]
         self._vectors.seek(0)
         while block := self._vectors.read(_BLOCK * 4 * self._dimension):
             yield np.frombuffer(block, dtype="<f4").reshape(-1, self._dimension)
@@ -263,7 +269,7 @@ class SnapshotWriter:
 
 
 class _TextColumn:
-    """Writes a `TextTable`. Added texts wait in a file of their own until it is known which texts of the base stay."""
+    """Writes a `TextTable`. Added texts are in a separate file until it is clear which texts of the base remain."""
 
     def __init__(self, folder: Path, name: str) -> None:
         self._folder, self._name = folder, name
@@ -273,30 +279,20 @@ class _TextColumn:
     def add(self, raw: bytes) -> None:
         self._lengths.append(self.file.write(raw + SEPARATOR))
 
-    def finish(self, base: TextTable | None, kept: Sequence[int]) -> None:
-        lengths = [int(base.starts[row + 1] - base.starts[row]) for row in kept] if base else []
+    def finish(self, base: TextTable | None, base_rows: Sequence[int]) -> None:
+        lengths = [int(base.starts[row + 1] - base.starts[row]) for row in base_rows] if base else []
         starts = np.zeros(len(lengths) + len(self._lengths) + 1, dtype="<i8")
         np.cumsum(lengths + self._lengths, out=starts[1:])
-        _write(self._folder / f"{self._name}.bin", self._blocks(base, kept))
+        _write(self._folder / f"{self._name}.bin", self._blocks(base, base_rows))
         _write_array(self._folder / f"{self._name}.npy", starts.shape, [starts.tobytes()], starts.dtype.str)
 
-    def _blocks(self, base: TextTable | None, kept: Sequence[int]) -> Iterator[bytes]:
-        for row in kept:
+    def _blocks(self, base: TextTable | None, base_rows: Sequence[int]) -> Iterator[bytes]:
+        for row in base_rows:
             assert base is not None
             yield base.raw(row) + SEPARATOR
         self.file.seek(0)
         while block := self.file.read(1 << 20):
             yield block
-
-
-def sync_folder(folder: Path) -> None:
-    """Makes the names in a folder durable, where the platform can."""
-    if os.name == "posix":
-        descriptor = os.open(folder, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
 
 
 def _load(folder: Path) -> Snapshot:
@@ -305,9 +301,9 @@ def _load(folder: Path) -> Snapshot:
         raise CorpusCorruptError(f"{folder} was written by another version")
     rows = [SnapshotRow(*columns) for columns in zip(*(stored[name] for name in SnapshotRow._fields), strict=True)]
     table = _load_table(folder, "texts")
-    whole = (folder / "vectors.npy").exists()
-    metadata = _load_table(folder, "metadata") if whole else None
-    vectors = _load_vectors(folder, str(stored["space"])) if whole else None
+    lexical = not (folder / "vectors.npy").exists()
+    metadata = None if lexical else _load_table(folder, "metadata")
+    vectors = None if lexical else _load_vectors(folder, str(stored["space"]))
     bm25 = Bm25Index(folder / "bm25", create=False)
     counts = {len(table), bm25.count(), *([len(metadata), *vectors.matrix.shape[:1]] if metadata and vectors else ())}
     if counts != {len(rows)}:
@@ -336,7 +332,7 @@ def _load_vectors(folder: Path, space: str) -> VectorTable:
 
 
 def _write(path: Path, blocks: Iterable[bytes]) -> None:
-    """A file that is on the disk when this returns. Not through a memory map, which a full disk would kill us for."""
+    """Writes a file and syncs it to disk. Not through a memory map: on a full disk that would kill the process."""
     with path.open("wb") as file:
         file.writelines(blocks)
         file.flush()
@@ -344,11 +340,9 @@ def _write(path: Path, blocks: Iterable[bytes]) -> None:
 
 
 def _write_array(path: Path, shape: tuple[int, ...], blocks: Iterable[bytes], dtype: str = "<f4") -> None:
-    from io import BytesIO
-
     header = BytesIO()
     np.lib.format.write_array_header_1_0(header, {"descr": dtype, "fortran_order": False, "shape": shape})
-    _write(path, (part for parts in ([header.getvalue()], blocks) for part in parts))
+    _write(path, chain([header.getvalue()], blocks))
 
 
 def _json(metadata: Mapping[str, Any]) -> bytes:
@@ -357,7 +351,7 @@ def _json(metadata: Mapping[str, Any]) -> bytes:
 
 
 def _link_files(source: Path, target: Path) -> None:
-    """Tantivy's files never change once written, but for meta.json and its like, which it replaces by renaming."""
+    """Links files instead of copying them: tantivy never changes a file, and replaces meta.json by renaming."""
     target.mkdir(exist_ok=True)
     for file in source.iterdir():
         if file.name.endswith(".lock") or not file.is_file():
@@ -370,7 +364,7 @@ def _link_files(source: Path, target: Path) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Publication:
-    """A snapshot's name, the state that it shows (see `Layout.state`), and the collection where it is a local one."""
+    """A snapshot's name, the state that it shows (see `Layout.state`), and the collection if it is a local one."""
 
     snapshot: str
     state: str
@@ -378,7 +372,7 @@ class Publication:
 
 
 def publish(root: Path, publication: Publication) -> None:
-    """Makes this the current snapshot of the folder, durably."""
+    """Makes this the current snapshot of the folder, synced to disk. Other users may read the file."""
     draft = root / f"{POINTER}.{secrets.token_hex(4)}"
     try:
         with draft.open("w", encoding="utf-8") as file:
@@ -389,16 +383,18 @@ def publish(root: Path, publication: Publication) -> None:
     except BaseException:
         draft.unlink(missing_ok=True)
         raise
-    sync_folder(root)
+    sync_path(root)
 
 
 def published(root: Path) -> Publication | None:
-    """The current snapshot of the folder; None where none was published, or the file is damaged."""
+    """The current snapshot of the folder; None if none was published or the file is damaged."""
     try:
         with (root / POINTER).open(encoding="utf-8") as file:
             stored = json.loads(file.read(_LARGEST))
         collection = stored["collection"]
         local = None if collection is None else StoredCollection(**collection)
+        if local is not None and not valid_id(local.id):
+            return None
         return Publication(str(stored["snapshot"]), str(stored["state"]), local)
     except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return None
@@ -409,14 +405,12 @@ def published_collection(folder: Path, name: str) -> StoredCollection | None:
     pointers = sorted(folder.glob(f"*/{POINTER}"), key=lambda file: file.stat().st_mtime_ns, reverse=True)
     publications = (published(file.parent) for file in pointers)
     collections = (publication.collection for publication in publications if publication)
-    return next((one for one in collections if one is not None and one.name == name), None)
+    return next((collection for collection in collections if collection and collection.name == name), None)
 
 
 @contextmanager
 def one_maker(root: Path) -> Iterator[Path]:
-    """The folder, which one process at a time brings up to date: several may share it."""
-    from filelock import FileLock
-
+    """The folder, locked: several processes may share it, and one at a time brings it up to date."""
     root.mkdir(parents=True, exist_ok=True)
-    with FileLock(root / "snapshot.lock"):
+    with file_lock(root / MAKER_LOCK, timeout=-1):
         yield root

@@ -31,14 +31,14 @@ OWN_FOLDER = "ctx1"
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _LEAST_ROOM = 8_000_000
 _FULL_TEXT = re.compile("disk is full|no space left|quota exceeded|file too large", re.IGNORECASE)
-"""What SQLite, tantivy and Chroma say of it, in errors without a number."""
+"""How SQLite, tantivy and Chroma report a full disk in errors without a number."""
 _WRITING: list[Path | None] = []
 PAGE = 2_000
-"""Records fetched at once when a whole collection is read."""
+"""Records fetched in one request when many are read."""
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class Location:
     """A local folder or a server: exactly one of the two. `headers` go to the server, e.g. a token.
 
     `live` is a collection that the caller holds open; then `path` is known for one in a local folder, and neither for
@@ -53,9 +53,9 @@ class Place:
     live: Collection | None = None
 
     @classmethod
-    def of(cls, path: str | Path | None, url: str | None, live: Collection | None = None, **options: Any) -> Place:
+    def of(cls, path: str | Path | None, url: str | None, live: Collection | None = None, **options: Any) -> Location:
         """Raises `ConfigError` unless exactly one of `path`, `url` and `live` is given."""
-        if sum(one is not None for one in (path, url, live)) != 1:
+        if sum(option is not None for option in (path, url, live)) != 1:
             raise ConfigError("name the index either by a folder (path) or by a server's address (url)")
         if live is not None:
             settings = _settings(live)
@@ -74,47 +74,47 @@ class Place:
         return str(self.path or self.url or "the client that holds it open")
 
 
-def connect(place: Place) -> ClientAPI:
+def connect(location: Location) -> ClientAPI:
     """A client. It writes to a local folder: only for the process with the writer's lock, and for private copies.
 
     Raises `CorpusNotFoundError` where no server answers, `CorpusCorruptError` for a folder that Chroma cannot read.
     """
     import chromadb
 
-    if place.url is not None:
-        return _server(place, place.url)
-    assert place.path is not None
-    with readable(place):
-        client = chromadb.PersistentClient(str(place.path), settings=_client_settings())
+    if location.url is not None:
+        return _server(location, location.url)
+    assert location.path is not None
+    with readable(location):
+        client = chromadb.PersistentClient(str(location.path), settings=_client_settings())
         client.count_collections()
         return client
 
 
-def find(client: ClientAPI | None, place: Place, name: str) -> Collection:
+def find(client: ClientAPI | None, location: Location, name: str) -> Collection:
     """The collection. Raises `CorpusNotFoundError`, naming the collections there are."""
     from chromadb.errors import NotFoundError
 
-    if place.live is not None:
-        return place.live
+    if location.live is not None:
+        return location.live
     assert client is not None
-    with readable(place):
+    with readable(location):
         try:
             return client.get_collection(name, embedding_function=None)
         except NotFoundError:
             names = [collection.name for collection in client.list_collections()]
         except ValueError as error:
             raise ConfigError(f"{name!r} is no name of a Chroma collection: {error}") from error
-    raise not_found(name, place, names)
+    raise not_found(name, location, names)
 
 
 @contextmanager
-def writing(place: Place) -> Iterator[None]:
+def writing(location: Location) -> Iterator[None]:
     """Says to the readers of this process that it writes to the folder with Chroma's client."""
-    _WRITING.append(place.path)
+    _WRITING.append(location.path)
     try:
         yield
     finally:
-        _WRITING.remove(place.path)
+        _WRITING.remove(location.path)
 
 
 def is_writing(path: Path) -> bool:
@@ -123,7 +123,7 @@ def is_writing(path: Path) -> bool:
 
 
 @contextmanager
-def readable(place: Place) -> Iterator[None]:
+def readable(location: Location) -> Iterator[None]:
     """Turns what Chroma raises over damaged files or a lost server into our errors."""
     import httpx
     from chromadb.errors import ChromaError, InternalError
@@ -131,17 +131,17 @@ def readable(place: Place) -> Iterator[None]:
     try:
         yield
     except (InternalError, OSError) as error:
-        mend = "restore it from a copy, or delete it and index again" if place.path else "see the server's log"
-        raise CorpusCorruptError(f"Chroma cannot read {place} ({error}): {mend}") from error
+        mend = "restore it from a copy, or delete it and index again" if location.path else "see the server's log"
+        raise CorpusCorruptError(f"Chroma cannot read {location} ({error}): {mend}") from error
     except httpx.HTTPError as error:
-        raise CorpusNotFoundError(f"the Chroma server {place} does not answer: {error}") from error
+        raise CorpusNotFoundError(f"the Chroma server {location} does not answer: {error}") from error
     except ChromaError as error:
-        raise CorpusError(f"Chroma refused in {place}: {error}") from error
+        raise CorpusError(f"Chroma refused in {location}: {error}") from error
 
 
-def disk_full(place: Place, error: BaseException | None) -> bool:
+def disk_full(location: Location, error: BaseException | None) -> bool:
     """Whether no more can be written: an error or its cause says so, or Chroma failed and there is no room."""
-    if isinstance(error, CorpusCorruptError) and place.path is not None and not _has_room(place.path):
+    if isinstance(error, CorpusCorruptError) and location.path is not None and not _has_room(location.path):
         return True
     while error is not None:
         if getattr(error, "errno", None) in _FULL or _FULL_TEXT.search(str(error)):
@@ -162,8 +162,14 @@ def _has_room(folder: Path) -> bool:
     return min(shutil.disk_usage(folder).free, limit - largest) > _LEAST_ROOM
 
 
-def pages(collection: Collection, include: Sequence[Any], *, size: int = PAGE) -> Iterator[dict[str, Any]]:
-    """All records of a collection, in pages, as Chroma's `get` gives them."""
+def pages(
+    collection: Collection, include: Sequence[Any], ids: Sequence[str] | None = None, *, size: int = PAGE
+) -> Iterator[dict[str, Any]]:
+    """The records with these ids, by default all records, in pages as Chroma's `get` returns them."""
+    if ids is not None:
+        for start in range(0, len(ids), size):
+            yield dict(collection.get(ids=list(ids[start : start + size]), include=list(include)))
+        return
     offset = 0
     while True:
         page: dict[str, Any] = dict(collection.get(limit=size, offset=offset, include=list(include)))
@@ -173,18 +179,26 @@ def pages(collection: Collection, include: Sequence[Any], *, size: int = PAGE) -
         offset += len(page["ids"])
 
 
+def contents(
+    collection: Collection, ids: Sequence[str] | None = None
+) -> Iterator[tuple[str, str | None, Mapping[str, Any] | None]]:
+    """Record id, text and metadata of the records with these ids, by default of all."""
+    for page in pages(collection, ["documents", "metadatas"], ids):
+        yield from zip(page["ids"], page["documents"], page["metadatas"], strict=True)
+
+
 def all_ids(collection: Collection) -> list[str]:
-    """Every record's id, in the order of the store."""
+    """The ids of all records, in the order of the store."""
     return [record for page in pages(collection, [], size=10 * PAGE) for record in page["ids"]]
 
 
-def own_folder(place: Place, collection_id: str, cache: str | Path | None = None) -> Path:
+def own_folder(location: Location, collection_id: str, cache: str | Path | None = None) -> Path:
     """Where the snapshots of a collection are kept: beside a local one, else in the user's cache folder, by its id.
 
     Raises `CorpusCorruptError` where a link in an index folder leads elsewhere.
     """
-    if cache is None and place.path is not None and os.access(place.path, os.W_OK):
-        return _without_links(place.path, OWN_FOLDER, collection_id)
+    if cache is None and location.path is not None and os.access(location.path, os.W_OK):
+        return _without_links(location.path, OWN_FOLDER, collection_id)
     return cache_folder(cache) / collection_id
 
 
@@ -234,7 +248,7 @@ def make_folder(path: Path) -> None:
         raise CorpusError(f"{path} holds other files and no index: name a new or an empty folder")
 
 
-def _server(place: Place, url: str) -> ClientAPI:
+def _server(location: Location, url: str) -> ClientAPI:
     import chromadb
     from chromadb.config import DEFAULT_DATABASE, DEFAULT_TENANT
 
@@ -243,31 +257,31 @@ def _server(place: Place, url: str) -> ClientAPI:
         raise ConfigError(f"{url!r} is no address of a Chroma server: write it like http://localhost:8000")
     secure = parts.scheme == "https"
     port = parts.port or (443 if secure else 8000)
-    with readable(place):
+    with readable(location):
         try:
             return chromadb.HttpClient(
                 parts.hostname,
                 port,
                 ssl=secure,
                 settings=_client_settings(),
-                headers=dict(place.headers or {}) or None,
-                tenant=place.tenant or DEFAULT_TENANT,
-                database=place.database or DEFAULT_DATABASE,
+                headers=dict(location.headers or {}) or None,
+                tenant=location.tenant or DEFAULT_TENANT,
+                database=location.database or DEFAULT_DATABASE,
             )
         except ValueError as error:
-            raise CorpusNotFoundError(f"the Chroma server {place} does not answer: {error}") from error
+            raise CorpusNotFoundError(f"the Chroma server {location} does not answer: {error}") from error
+
+
+def first_vectors(collection: Collection, count: int) -> NDArray[np.float32]:
+    """The first vectors of a collection, shape (at most count, d)."""
+    vectors = collection.get(limit=count, include=["embeddings"])["embeddings"]
+    return np.asarray(vectors if vectors is not None else [], dtype=np.float32)
 
 
 def dimension_of(collection: Collection) -> int:
     """The length of a collection's vectors; 0 when it is empty."""
     vectors = first_vectors(collection, 1)
     return vectors.shape[1] if len(vectors) else 0
-
-
-def first_vectors(collection: Collection, count: int) -> NDArray[np.float32]:
-    """The first vectors of a collection, shape (at most count, d)."""
-    found = collection.get(limit=count, include=["embeddings"])["embeddings"]
-    return np.asarray(found if found is not None else [], dtype=np.float32)
 
 
 def space_of(collection: Collection) -> str:

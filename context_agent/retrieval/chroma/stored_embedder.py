@@ -16,13 +16,12 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from context_agent.errors import ConfigError
+from context_agent.retrieval.embedders import CHROMA_DEFAULT, STATIC
 
 if TYPE_CHECKING:
     from context_agent.retrieval.chroma.records import Manifest
     from context_agent.retrieval.embedders import Embedder
 
-STATIC, CHROMA_DEFAULT = "static", "chroma-default"
-"""The specs that an index may name."""
 
 CHROMA_LOCAL = frozenset({"default", "onnx_mini_lm_l6_v2"})
 """Chroma's names for its default embedding function, which runs on this machine."""

@@ -1,21 +1,21 @@
-"""Embedders: what turns texts into vectors, and the names by which a command line or a config file asks for one.
+"""Embedders: what turns texts into vectors, and the specs that name them on a command line or in a config file.
 
 | spec | what it is | needs |
 |---|---|---|
 | `static`, `static:FOLDER` | the token table that ships with the package | nothing |
 | `sentence-transformers:NAME_OR_PATH` | a transformer on this machine | the extra `embed` |
-| `openai:MODEL[@BASE_URL]` | any endpoint that speaks OpenAI's `/v1/embeddings` | a server |
+| `openai:MODEL[@BASE_URL]` | any endpoint with OpenAI's `/v1/embeddings` | a server |
 | `chroma-default` | Chroma's own default, an ONNX model | a download at first use |
 
 `openai:MODEL` sends the key in `OPENAI_API_KEY` to https://api.openai.com. Any other address gets a key only from a
 variable that the spec names: `openai:MODEL@https://host/v1?api_key_env=NAME`.
 
-An index can select only `static`, and `chroma-default` where its model was downloaded before: see `stored`.
+An index can select only `static`, and `chroma-default` if its model was downloaded before: see
+`retrieval.chroma.stored_embedder`.
 """
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Protocol, runtime_checkable
@@ -23,22 +23,46 @@ from typing import Protocol, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
+from context_agent._support.suggest import suggestion
 from context_agent.errors import ConfigError
+from context_agent.retrieval.corpus import well_formed
 
-__all__ = ["Embedder", "load_embedder"]
 Vectors = NDArray[np.float32]
+STATIC, CHROMA_DEFAULT = "static", "chroma-default"
+"""The specs that an index may select."""
+
+
+@runtime_checkable
+class Embedder(Protocol):
+    """Texts to unit vectors, so that a dot product is a cosine. Safe to call from several threads at once.
+
+    A text without content (empty, whitespace, no known token) may get the zero vector, whose cosine with everything
+    is 0; every vector is finite.
+    """
+
+    @property
+    def name(self) -> str:
+        """Stable identity, written in an index's manifest: two embedders of one name give the same vectors."""
+
+    @property
+    def dimension(self) -> int:
+        """Length of each vector. May ask the model, and so raise `EmbedderError`."""
+
+    def embed_documents(self, texts: Sequence[str]) -> Vectors:
+        """Vectors of texts to be found, shape (n, d), L2-normalised. Raises `EmbedderError`."""
+
+    def embed_query(self, text: str) -> Vectors:
+        """Vector of a text to search by, shape (d,), L2-normalised. Raises `EmbedderError`."""
 
 
 def load_embedder(spec: str) -> Embedder:
-    """The embedder a spec names, e.g. `static` or `openai:bge-m3@http://localhost:8000/v1`.
+    """The embedder of a spec, e.g. `static` or `openai:bge-m3@http://localhost:8000/v1`.
 
-    Raises `ConfigError` for a spec that cannot be, `MissingExtraError` for a library that is not installed.
+    Raises `ConfigError` for an invalid spec, `MissingExtraError` for a library that is not installed.
     """
     kind, _, rest = spec.strip().partition(":")
     if kind not in _LOADERS:
-        near = difflib.get_close_matches(kind, _LOADERS, n=1, cutoff=0.5)
-        hint = f"did you mean {near[0]!r}?" if near else "known are " + ", ".join(_LOADERS)
-        raise ConfigError(f"no embedder is called {spec!r}; {hint}")
+        raise ConfigError(f"unknown embedder {spec!r}: {suggestion(kind, _LOADERS, cutoff=0.5)}")
     return _LOADERS[kind](rest)
 
 
@@ -72,39 +96,8 @@ def _chroma_default(rest: str) -> Embedder:
     from context_agent.retrieval.embedders.chroma import ChromaEmbedder
 
     if rest:
-        raise ConfigError(f"chroma-default takes nothing after it, got {rest!r}")
+        raise ConfigError(f"chroma-default takes no argument: got {rest!r}")
     return ChromaEmbedder.default()
-
-
-_LOADERS: dict[str, Callable[[str], Embedder]] = {
-    "static": _static,
-    "sentence-transformers": _sentence_transformers,
-    "openai": _openai,
-    "chroma-default": _chroma_default,
-}
-
-
-@runtime_checkable
-class Embedder(Protocol):
-    """Texts to unit vectors, so that a dot product is a cosine. Safe to call from several threads at once.
-
-    A text without content (empty, whitespace, no known token) may get the zero vector, whose cosine with everything
-    is 0; every vector is finite.
-    """
-
-    @property
-    def name(self) -> str:
-        """Stable identity, written in an index's manifest: two embedders of one name give the same vectors."""
-
-    @property
-    def dimension(self) -> int:
-        """Length of each vector. May ask the model, and so raise `EmbedderError`."""
-
-    def embed_documents(self, texts: Sequence[str]) -> Vectors:
-        """Vectors of texts to be found, shape (n, d), L2-normalised. Raises `EmbedderError`."""
-
-    def embed_query(self, text: str) -> Vectors:
-        """Vector of a text to search by, shape (d,), L2-normalised. Raises `EmbedderError`."""
 
 
 def unit_rows(rows: Vectors) -> Vectors:
@@ -118,15 +111,25 @@ def unit_rows(rows: Vectors) -> Vectors:
     return np.asarray(clean / np.where(lengths > 0, lengths, 1.0), dtype=np.float32)
 
 
-def well_formed(text: str) -> str:
-    """The text with each lone surrogate replaced by `?`, so that it can be written in UTF-8."""
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return text.encode(errors="replace").decode()
-    return text
+def embed_filled(
+    texts: Sequence[str], embed: Callable[[list[str]], Vectors], dimension: Callable[[], int], *, batch_size: int
+) -> Vectors:
+    """Vectors of the texts by `embed`, in batches, shape (n, d). A blank text is not embedded: its vector is zero.
+
+    `dimension` is called after `embed`.
+    """
+    filled = [row for row, text in enumerate(texts) if text and not text.isspace()]
+    batches = [filled[start : start + batch_size] for start in range(0, len(filled), batch_size)]
+    embedded = [embed([well_formed(texts[row]) for row in rows]) for rows in batches]
+    vectors = np.zeros((len(texts), dimension()), dtype=np.float32)
+    for rows, part in zip(batches, embedded, strict=True):
+        vectors[rows] = part
+    return vectors
 
 
-def has_content(text: str) -> bool:
-    """Whether there is anything but whitespace to embed."""
-    return bool(text) and not text.isspace()
+_LOADERS: dict[str, Callable[[str], Embedder]] = {
+    STATIC: _static,
+    "sentence-transformers": _sentence_transformers,
+    "openai": _openai,
+    CHROMA_DEFAULT: _chroma_default,
+}

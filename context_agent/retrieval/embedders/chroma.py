@@ -1,4 +1,4 @@
-"""Chroma's embedding functions as an `Embedder`: its default, or a function that the caller holds."""
+"""Chroma's embedding functions as an `Embedder`: its default, or a function of the caller."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from typing import Any
 import numpy as np
 
 from context_agent.errors import ConfigError, EmbedderError
-from context_agent.retrieval.embedders import Vectors, has_content, unit_rows, well_formed
+from context_agent.retrieval.embedders import CHROMA_DEFAULT, Vectors, embed_filled, unit_rows
 
 _BATCH = 256
 _DOWNLOAD = (
     "Chroma's default embedding function downloads an ONNX model of all-MiniLM-L6-v2 (about 80 MB) at first use, to "
-    "~/.cache/chroma/onnx_models. Without network copy that folder from another machine, or use the embedder `static`"
+    "~/.cache/chroma/onnx_models. Without a network, copy that folder from another machine, or pass --embedder static"
 )
 
 
 class ChromaEmbedder:
     """An `Embedder` over a chromadb `EmbeddingFunction`, as `chromadb.utils.embedding_functions` has many.
 
-    `name` defaults to the function's own, which does not include its settings: pass one where two functions differ
-    only in their settings. `normalize=False` keeps the length of the function's vectors, for a collection whose
+    `name` defaults to the function's own, which does not include its settings: pass a name if two functions differ only
+    in their settings. `normalize=False` keeps the length of the function's vectors, for a collection whose
     distances depend on it.
     """
 
@@ -36,26 +36,26 @@ class ChromaEmbedder:
         """Chroma's default: all-MiniLM-L6-v2 by ONNX, 384 dimensions, downloaded at first use."""
         from chromadb.utils.embedding_functions import DefaultEmbeddingFunction
 
-        return cls(DefaultEmbeddingFunction(), name="chroma-default")
+        return cls(DefaultEmbeddingFunction(), name=CHROMA_DEFAULT)
 
     @classmethod
     def downloaded(cls) -> ChromaEmbedder:
-        """Chroma's default, which uses the model files on this machine and never downloads them.
+        """Chroma's default, with the model files on this machine; never downloads them.
 
-        Raises `ConfigError` where they are missing.
+        Raises `ConfigError` if they are missing.
         """
-        return cls(_offline_default(), name="chroma-default")
+        return cls(_offline_default(), name=CHROMA_DEFAULT)
 
     @classmethod
     def of_collection(cls, collection: Any) -> ChromaEmbedder | None:
-        """The embedding function that the caller passed when opening the collection, its vectors as they are.
+        """The embedding function that the caller passed when opening the collection, without normalizing its vectors.
 
-        None where the caller passed none. What is stored with the collection does not count.
+        None if the caller passed none. A function that is stored with the collection is ignored.
         """
         from chromadb.api.types import DefaultEmbeddingFunction
 
         function = collection._embedding_function  # noqa: SLF001 - Chroma has no public way to ask
-        # Chroma sets its default where the caller passed nothing.
+        # Chroma sets its default if the caller passed nothing.
         if function is None or isinstance(function, DefaultEmbeddingFunction):
             return None
         return cls(function, normalize=False)
@@ -76,31 +76,29 @@ class ChromaEmbedder:
 
     def embed_documents(self, texts: Sequence[str]) -> Vectors:
         """Vectors of the texts, shape (n, d)."""
-        vectors = np.zeros((len(texts), self.dimension), dtype=np.float32)
-        filled = [i for i, text in enumerate(texts) if has_content(text)]
-        for start in range(0, len(filled), _BATCH):
-            rows = filled[start : start + _BATCH]
-            vectors[rows] = self._call([texts[i] for i in rows], query=False)
-        return unit_rows(vectors) if self._normalize else vectors
+        return self._embed(texts, query=False)
 
     def embed_query(self, text: str) -> Vectors:
-        """Vector of the query, shape (d,), by the function's own way with queries where it has one."""
-        if not has_content(text):
-            return np.zeros(self.dimension, dtype=np.float32)
-        vectors = self._call([text], query=True)
-        vector: Vectors = unit_rows(vectors)[0] if self._normalize else vectors[0]
+        """Vector of the query, shape (d,), by the function's method for queries if it has one."""
+        vector: Vectors = self._embed([text], query=True)[0]
         return vector
+
+    def _embed(self, texts: Sequence[str], *, query: bool) -> Vectors:
+        vectors = embed_filled(
+            texts, lambda batch: self._call(batch, query=query), lambda: self.dimension, batch_size=_BATCH
+        )
+        return unit_rows(vectors) if self._normalize else vectors
 
     def _call(self, texts: list[str], *, query: bool) -> Vectors:
         call = getattr(self._function, "embed_query", self._function) if query else self._function
         try:
-            found = np.asarray(call([well_formed(text) for text in texts]), dtype=np.float32)
+            vectors = np.asarray(call(texts), dtype=np.float32)
         except Exception as error:  # each function raises the errors of the library or service behind it
-            hint = f". {_DOWNLOAD}" if self._name == "chroma-default" else ""
+            hint = f". {_DOWNLOAD}" if self._name == CHROMA_DEFAULT else ""
             raise EmbedderError(f"{self._name} failed on {len(texts)} texts: {error}{hint}") from error
-        if found.ndim != 2 or len(found) != len(texts):
-            raise EmbedderError(f"{self._name} returned shape {found.shape} for {len(texts)} texts")
-        return found
+        if vectors.ndim != 2 or len(vectors) != len(texts):
+            raise EmbedderError(f"{self._name} returned shape {vectors.shape} for {len(texts)} texts")
+        return vectors
 
 
 def _offline_default() -> Any:

@@ -11,7 +11,7 @@ import numpy as np
 from context_agent._support.credentials import rejected_key_hint
 from context_agent._support.http import Endpoint, Events, Refusal
 from context_agent.errors import EmbedderError, PolicyError
-from context_agent.retrieval.embedders import Vectors, has_content, unit_rows, well_formed
+from context_agent.retrieval.embedders import Vectors, embed_filled, unit_rows
 
 DEFAULT_BASE_URL = "https://api.openai.com/v1"
 LONGEST_RETRY_AFTER = 60.0
@@ -19,12 +19,12 @@ LONGEST_RETRY_AFTER = 60.0
 
 
 class OpenAIEmbedder:
-    """An `Embedder` over HTTP. Transient failures are retried, at most `retries` times, waiting as the server asks.
+    """An `Embedder` over HTTP. Retries transient failures at most `retries` times, after the time the server requests.
 
     `api_key_env` names the environment variable that holds the key. Without it, `OPENAI_API_KEY` is sent to
     https://api.openai.com, and no key to any other address. `dimension` is checked against every answer; without it,
-    the first answer sets it. Set `request_dimension` to have the server shorten its vectors to it. `timeout` is in
-    seconds, for one request. `query_prompt` and `document_prompt` are put before the texts, for models that want that.
+    the first answer sets it. With `request_dimension` the server shortens its vectors to it. `timeout` is in
+    seconds, for one request. `query_prompt` and `document_prompt` are put before the texts, for models that need it.
     """
 
     def __init__(
@@ -60,14 +60,14 @@ class OpenAIEmbedder:
 
     @property
     def name(self) -> str:
-        """`openai:MODEL@HOST`, with what else changes the vectors: a shortened dimension, prompts."""
+        """`openai:MODEL@HOST`, and what else changes the vectors: a shortened dimension, prompts."""
         marks = [f"{self._dimension}" if self._request_dimension else "", *self._prompts]
         label = f"openai:{self._model}@{self._endpoint.host}"
         return label + (f"+{'|'.join(marks)}" if any(marks) else "")
 
     @property
     def dimension(self) -> int:
-        """Length of each vector; where none was given, asks the server once."""
+        """Length of each vector; requested from the server once if it was not passed."""
         if self._dimension is None:
             self._request(["dimension"])
         assert self._dimension is not None
@@ -87,13 +87,10 @@ class OpenAIEmbedder:
         self._endpoint.close()
 
     def _embed(self, texts: Sequence[str], prompt: str) -> Vectors:
-        filled = [i for i, text in enumerate(texts) if has_content(text)]
-        batches = [filled[start : start + self._batch_size] for start in range(0, len(filled), self._batch_size)]
-        parts = [self._request([prompt + well_formed(texts[i]) for i in rows]) for rows in batches]
-        vectors = np.zeros((len(texts), self.dimension), dtype=np.float32)
-        for rows, part in zip(batches, parts, strict=True):
-            vectors[rows] = part
-        return unit_rows(vectors)
+        def request(batch: list[str]) -> Vectors:
+            return self._request([prompt + text for text in batch])
+
+        return unit_rows(embed_filled(texts, request, lambda: self.dimension, batch_size=self._batch_size))
 
     def _request(self, texts: list[str]) -> Vectors:
         body: dict[str, object] = {"model": self._model, "input": texts, "encoding_format": "float"}
@@ -108,7 +105,7 @@ class OpenAIEmbedder:
         return self._vectors(events, len(texts))
 
     def _vectors(self, events: Events, count: int) -> Vectors:
-        """The answer's vectors in the order of the texts, shape (count, d)."""
+        """The vectors of an answer in the order of the texts, shape (count, d)."""
         rows = self._rows(events[0].get("data"), count)
         sizes = {len(row) for row in rows}
         expected = self._dimension or len(rows[0])

@@ -1,4 +1,4 @@
-"""Transformers on this machine, by the sentence-transformers library. It and torch load at first use."""
+"""Transformers on this machine, with the sentence-transformers library. It and torch are imported at first use."""
 
 from __future__ import annotations
 
@@ -9,18 +9,16 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from context_agent.errors import EmbedderError, MissingExtraError
-from context_agent.retrieval.embedders import Vectors, has_content, unit_rows, well_formed
+from context_agent.retrieval.embedders import Vectors, embed_filled, unit_rows
 
 
 class SentenceTransformerEmbedder:
     """An `Embedder` over a sentence-transformers model: a name on its hub (downloaded at first use) or a folder.
 
-    A model's own prompts for queries and documents are used unless others are given; `""` turns them off.
-    Code that a model's folder or repository brings along is refused, not run.
-    `device` is torch's (`cpu`, `cuda:0`); without it the library chooses. Raises `MissingExtraError` at construction.
+    A model's own prompts for queries and documents are used by default; `""` turns them off. Code in a model's folder
+    or repository is refused, not run. `device` is torch's (`cpu`, `cuda:0`); by default the library chooses. Raises
+    `MissingExtraError` at construction.
     """
 
     def __init__(
@@ -66,24 +64,19 @@ class SentenceTransformerEmbedder:
         return vector
 
     def _embed(self, texts: Sequence[str], method: str, prompt: str | None) -> Vectors:
-        model = self._loaded()
-        vectors = np.zeros((len(texts), self.dimension), dtype=np.float32)
-        filled = [i for i, text in enumerate(texts) if has_content(text)]
-        if not filled:
-            return vectors
+        encode = getattr(self._loaded(), method)
         options = {} if prompt is None else {"prompt": prompt}
-        try:
-            found = getattr(model, method)(
-                [well_formed(texts[i]) for i in filled],
-                batch_size=self._batch_size,
-                show_progress_bar=False,
-                convert_to_numpy=True,
-                **options,
-            )
-        except (RuntimeError, ValueError) as error:
-            raise EmbedderError(f"{self._source} failed on {len(filled)} texts: {error}") from error
-        vectors[filled] = found
-        return unit_rows(vectors)
+
+        def embed(filled: list[str]) -> Vectors:
+            try:
+                vectors: Vectors = encode(
+                    filled, batch_size=self._batch_size, show_progress_bar=False, convert_to_numpy=True, **options
+                )
+            except (RuntimeError, ValueError) as error:
+                raise EmbedderError(f"{self._source} failed on {len(filled)} texts: {error}") from error
+            return vectors
+
+        return unit_rows(embed_filled(texts, embed, lambda: self.dimension, batch_size=max(1, len(texts))))
 
     def _loaded(self) -> Any:
         with self._loading:
@@ -101,5 +94,5 @@ def _load(source: str, device: str | None) -> Any:
     except (OSError, ValueError, RuntimeError) as error:
         raise EmbedderError(
             f"the embedding model {source!r} cannot be loaded: {error}. A name is looked up on the hub of "
-            "sentence-transformers and downloaded at first use; on a machine without network give a folder."
+            "sentence-transformers and downloaded at first use; on a machine without a network, name a folder."
         ) from error

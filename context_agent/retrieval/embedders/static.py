@@ -1,8 +1,8 @@
 """The embedder that ships with the package: one vector a WordPiece token, summed. numpy and `tokenizers`, no torch.
 
 The vectors are distilled from all-MiniLM-L6-v2 and already carry each token's weight (`weights/README.md` says how).
-Word order is lost and a rare name is a bag of pieces, so alone it retrieves worse than a transformer; it costs
-no download and microseconds, and in a multi-step search beside BM25 the gap is small.
+Word order is lost and a rare name is a bag of pieces, so alone it retrieves worse than a transformer. It takes
+microseconds and no download, and in a multi-step search together with BM25 the gap is small.
 """
 
 from __future__ import annotations
@@ -18,16 +18,17 @@ from safetensors import SafetensorError, safe_open
 from tokenizers import Tokenizer
 
 from context_agent.errors import EmbedderError
-from context_agent.retrieval.embedders import Vectors, unit_rows, well_formed
+from context_agent.retrieval.corpus import well_formed
+from context_agent.retrieval.embedders import Vectors, unit_rows
 
 SHIPPED = Path(__file__).parent / "weights"
 WEIGHTS_FILE, TOKENIZER_FILE = "static-minilm.safetensors", "tokenizer.json"
 VALUES, SCALES = "values", "scales"
-"""Tensors of the weights file: bytes of shape (vocabulary, d), and the number that each row is multiplied with."""
+"""Tensors of the weights file: bytes of shape (vocabulary, d), and the factor of each row."""
 _BATCH = 256
-"""Texts tokenized at once: bounds memory, costs no speed."""
+"""Texts tokenized at once, which bounds memory."""
 _PIECE = 65_536
-"""Characters tokenized at once of one text: a text of megabytes would otherwise take a hundred times its size."""
+"""Characters of one text tokenized at once: a text of megabytes would otherwise take a hundred times its size."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,15 +63,15 @@ def _read(folder: Path) -> StaticWeights:
     except Exception as error:  # `tokenizers` raises bare exceptions on a damaged file
         raise EmbedderError(f"the tokenizer in {folder} cannot be read: {error}") from error
     if vectors.ndim != 2 or len(vectors) != tokenizer.get_vocab_size():
-        raise EmbedderError(f"the static embedding in {folder} does not fit its tokenizer: shape {vectors.shape}")
+        raise EmbedderError(f"the static embedding in {folder} does not match its tokenizer: shape {vectors.shape}")
     return StaticWeights(name=metadata.get("name", folder.name), vectors=vectors, tokenizer=tokenizer)
 
 
 class StaticEmbedder:
     """An `Embedder` over a token table. A text without a known token gets the zero vector.
 
-    `folder` holds weights written by `scripts/build_static_embedding.py`; without it, those that ship are used.
-    They load at first use.
+    `folder` holds weights written by `scripts/build_static_embedding.py`; by default the shipped weights are used.
+    They are loaded at first use.
     """
 
     __slots__ = ("_folder",)
@@ -83,7 +84,7 @@ class StaticEmbedder:
 
     @property
     def name(self) -> str:
-        """E.g. `static-minilm-380@1a2b3c4d`: the figures at the end are a digest of the weights."""
+        """E.g. `static-minilm-380@1a2b3c4d`; the part after `@` is a digest of the weights."""
         return load_weights(self._folder).name
 
     @property
@@ -115,7 +116,7 @@ def _add_tokens(weights: StaticWeights, texts: Sequence[str], sums: Vectors) -> 
 
 
 def _pieces(texts: Sequence[str]) -> Iterator[tuple[int, str]]:
-    """Each text with its row, a long one cut at whitespace where there is some."""
+    """Each text with its row, a long text in pieces, cut at whitespace if possible."""
     for row, text in enumerate(texts):
         start = 0
         while len(text) - start > _PIECE:

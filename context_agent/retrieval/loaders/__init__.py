@@ -7,12 +7,13 @@
         print(notice)
 
 Reads `.txt .md .html .pdf .jsonl .jsonl.gz .csv .tsv .parquet` (PDF and parquet need the extra `docs`) and folders of
-them. Never more than one file's text, or a few rows, is held; of the documents already given only their ids and digests
-are kept, to recognise duplicates.
+them. At most one file's text, or a few rows, are in memory; of earlier documents only ids and digests are kept, to
+recognise duplicates.
 
 Sources may come from strangers. A line, a row or a file that is one document has at most `LoadOptions.max_mb`
-megabytes. A compressed file that unpacks to far more than its size is given up. Links in a folder are not followed, so
-nothing outside it is read. Metadata that Chroma cannot hold is left out. Each of these is a notice; the rest is read.
+megabytes. A compressed file that unpacks to far more than its size is not read further. Links in a folder are not
+followed, so nothing outside it is read. Metadata that Chroma cannot hold is left out. Each of these is reported as a
+notice; the rest is read.
 """
 
 from __future__ import annotations
@@ -27,11 +28,11 @@ from itertools import islice
 from typing import BinaryIO
 
 from context_agent.errors import DataError, MissingExtraError
-from context_agent.retrieval.chroma.records import usable
+from context_agent.retrieval.chroma.records import with_storable_metadata
 from context_agent.retrieval.loaders.files import read_html, read_markdown, read_pdf, read_text
 from context_agent.retrieval.loaders.report import MAX_MB, LoadOptions, LoadReport, Notice, Reading
 from context_agent.retrieval.loaders.rows import lines, read_csv, read_jsonl, read_parquet, read_zipped_jsonl
-from context_agent.retrieval.loaders.sources import Readable, Source, expand, opened
+from context_agent.retrieval.loaders.sources import Readable, SourceFile, expand, opened
 from context_agent.types import Document
 
 __all__ = ["READERS", "LoadOptions", "LoadReport", "Notice", "Readable", "Reader", "load"]
@@ -52,12 +53,12 @@ READERS: Mapping[str, Reader] = {
     ".tsv": read_csv,
     ".txt": read_text,
 }
-"""The formats that are known by their extension."""
+"""The reader of each extension."""
 _MAGIC: dict[bytes, Reader] = {b"%PDF-": read_pdf, b"PAR1": read_parquet, b"\x1f\x8b": read_zipped_jsonl}
 LONGEST_TRIED = MAX_MB * 2**20
-"""Characters of a line that is tried."""
+"""Longest line, in characters, that is tried."""
 TRIED = 5
-"""Lines of which one must be a JSON object for a stream to be read as JSONL."""
+"""First lines of a stream; if one of them is a JSON object, the stream is read as JSONL."""
 
 
 def load(
@@ -67,17 +68,17 @@ def load(
     report: LoadReport | None = None,
     readers: Mapping[str, Reader] = READERS,
 ) -> Iterator[Document]:
-    """The documents of all sources, in the order given, folders sorted; `report` fills while they are drawn.
+    """The documents of all sources in order, folders sorted; `report` is filled while they are read.
 
-    A source is a path of a file or folder, an open stream, or `-` for standard input; a stream without a telling name
-    is read as JSONL if its first lines are JSON objects, else as plain text. Hidden files are passed over in silence.
-    What cannot be read becomes a `Notice` and the rest goes on; only a wrong option raises (`ConfigError`).
+    A source is a path of a file or folder, an open stream, or `-` for standard input. A stream whose name has no known
+    extension is read as JSONL if its first lines are JSON objects, else as plain text. Hidden files are ignored. What
+    cannot be read becomes a `Notice`, and the rest is read; only an invalid option raises (`ConfigError`).
 
-    Ids: a row's own, else a digest of its content; a file's is its path below the source folder. A document with id and
-    content of an earlier one is dropped and counted; one with the id of another document keeps its text under
-    `<id>~2`, `<id>~3` and so on, and a notice says so.
+    A row's id is its own, else a digest of its content; a file's id is its path below the source folder. A document
+    with the id and content of an earlier one is dropped and counted; a document with the id of a different one gets the
+    id `<id>~2`, `<id>~3` and so on, with a notice.
 
-    `readers` has a reader for each extension, and under "" one for sources of any other.
+    `readers` has a reader for each extension, and under "" a reader for all other sources.
     """
     options = options or LoadOptions()
     report = report if report is not None else LoadReport()
@@ -90,26 +91,26 @@ def load(
 
 
 def _read(
-    source: Source, options: LoadOptions, report: LoadReport, readers: Mapping[str, Reader]
+    source: SourceFile, options: LoadOptions, report: LoadReport, readers: Mapping[str, Reader]
 ) -> Iterator[Document]:
-    """One source's documents; a failure becomes a notice, and what was read before it stands."""
-    before, found = len(report.notices) + report.unlisted, 0
+    """One source's documents; a failure becomes a notice, after the documents that were read before it."""
+    before, count = len(report.notices) + report.unlisted, 0
     try:
         with opened(source) as stream:
             reading = Reading(source.name, source.path, stream, options, report)
             for document in reader_for(source.extension, stream, readers)(reading):
-                found += 1
-                yield usable(document, reading.note_once)
+                count += 1
+                yield with_storable_metadata(document, reading.note_once)
     except (DataError, MissingExtraError) as error:
         report.skip(source.name, str(error))
     except (OSError, EOFError, zlib.error) as error:
-        report.skip(source.name, f"cannot be read: {_reason(error)}" + (f" (after {found} documents)" if found else ""))
+        report.skip(source.name, f"cannot be read: {_reason(error)}" + (f" (after {count} documents)" if count else ""))
     else:
         report.files += 1
-        if not found and before == len(report.notices) + report.unlisted:
+        if not count and before == len(report.notices) + report.unlisted:
             report.skip(source.name, "holds no rows")
         return
-    report.files += found > 0
+    report.files += count > 0
 
 
 def _reason(error: Exception) -> str:
@@ -117,15 +118,15 @@ def _reason(error: Exception) -> str:
 
 
 class _Register:
-    """The ids and contents already given, at about 200 bytes a document."""
+    """The ids and contents of earlier documents, at about 200 bytes a document."""
 
     def __init__(self, report: LoadReport) -> None:
         self._report = report
         self._contents: set[tuple[str, bytes]] = set()
         self._copies: dict[str, int] = {}
 
-    def admit(self, document: Document, source: Source) -> Document | None:
-        """The document under an id of its own, or None for one that was there before."""
+    def admit(self, document: Document, source: SourceFile) -> Document | None:
+        """The document under a unique id; None for a repetition."""
         digest = _digest(document)
         document = document if document.id else replace(document, id=digest[:8].hex())
         if (document.id, digest) in self._contents:
@@ -135,22 +136,22 @@ class _Register:
         fresh = self._fresh(document.id)
         if fresh == document.id:
             return document
-        self._report.note(source.name, f"id {document.id!r} names another document already: kept as {fresh!r}")
+        self._report.note(source.name, f"id {document.id!r} belongs to another document: renamed to {fresh!r}")
         return replace(document, id=fresh)
 
-    def _fresh(self, wanted: str) -> str:
-        """`wanted` if no document has it, else with the next free number."""
-        number = self._copies.get(wanted, 0) + 1
-        while number > 1 and f"{wanted}~{number}" in self._copies:
+    def _fresh(self, name: str) -> str:
+        """`name` if no document has it, else with the next free number."""
+        number = self._copies.get(name, 0) + 1
+        while number > 1 and f"{name}~{number}" in self._copies:
             number += 1
-        self._copies[wanted] = number
-        fresh = wanted if number == 1 else f"{wanted}~{number}"
+        self._copies[name] = number
+        fresh = name if number == 1 else f"{name}~{number}"
         self._copies.setdefault(fresh, 1)
         return fresh
 
 
 def _digest(document: Document) -> bytes:
-    """Of title, text and metadata, each preceded by its length so that none can pass for another."""
+    """A digest of title, text and metadata, each preceded by its length so that the parts cannot be confused."""
     state = hashlib.blake2b(digest_size=16)
     for part in (document.title, document.text, repr(sorted(document.metadata.items()))):
         data = part.encode("utf-8", "surrogatepass")
@@ -159,7 +160,7 @@ def _digest(document: Document) -> bytes:
 
 
 def reader_for(extension: str, stream: BinaryIO, readers: Mapping[str, Reader] = READERS) -> Reader:
-    """The reader of a known extension; of a source without one, the reader under "", else by its content."""
+    """The reader of an extension, else the reader under "", else one chosen by the content."""
     if extension in readers:
         return readers[extension]
     head = stream.read(8)

@@ -1,4 +1,10 @@
-"""Readers of formats in which a file is one document: plain text, Markdown, HTML, PDF."""
+"""Readers of formats in which a file is one document (plain text, Markdown, HTML, PDF), and the decoding of bytes.
+
+Bytes are decoded, in this order, by the encoding that the caller names; by a byte order mark (UTF-8, UTF-16, UTF-32);
+as UTF-8; as UTF-8 with a few damaged characters, which are replaced; as Windows-1252, if it has no more bytes above
+ASCII than Western European text. Bytes with a NUL but no byte order mark, or with many control characters, are not
+text. A legacy encoding of another script is refused rather than read as gibberish.
+"""
 
 from __future__ import annotations
 
@@ -43,12 +49,12 @@ _HIGH = bytes(range(0x80, 0x100))
 
 
 def read_text(reading: Reading) -> Iterator[Document]:
-    """The text as it stands, titled by the file's name."""
+    """The unchanged text, titled by the file's name."""
     yield document(reading, decoded(reading, content(reading)).text)
 
 
 def read_markdown(reading: Reading) -> Iterator[Document]:
-    """The source as it stands, titled by its front matter or first heading."""
+    """The unchanged source, titled by its front matter or first heading."""
     text = unix_lines(decoded(reading, content(reading)).text)
     yield document(reading, text, _markdown_title(text[:FRONT]))
 
@@ -87,17 +93,17 @@ def content(reading: Reading) -> bytes:
 
 
 def decoded(reading: Reading, data: bytes, declared: str | None = None) -> Decoded:
-    """The bytes as text, with a notice where that took a guess. Raises `DataError` for what is no text."""
-    found = decode(data, reading.options.encoding, declared)
-    if found.note:
-        reading.note_once(found.note)
-    return found
+    """The bytes as text, with a notice if the encoding was guessed. Raises `DataError` for bytes that are not text."""
+    text = decode(data, reading.options.encoding, declared)
+    if text.note:
+        reading.note_once(text.note)
+    return text
 
 
 def document(
     reading: Reading, text: str, title: str = "", metadata: dict[str, MetadataValue] | None = None
 ) -> Document:
-    """The file's document, its path in the source folder in the metadata. Raises `DataError` where there is no text."""
+    """The file's document, with its path in the source folder as metadata. Raises `DataError` if the text is empty."""
     text = storable(unix_lines(text))
     if not text.strip():
         raise DataError("empty: holds no text")
@@ -109,8 +115,8 @@ def document(
 
 def _markdown_title(text: str) -> str:
     front = _FRONTMATTER.match(text)
-    if front and (named := _FRONT_TITLE.search(front[1])):
-        return named[1].strip().strip("\"'")
+    if front and (title := _FRONT_TITLE.search(front[1])):
+        return title[1].strip().strip("\"'")
     body = _FENCED.sub("", text[front.end() :] if front else text)
     heading = _HEADING.search(body)
     return heading[1].strip().rstrip("#").strip() if heading else ""
@@ -134,7 +140,7 @@ def _opened_pdf(reading: Reading) -> tuple[PdfReader, int]:
 
 
 def _page(reading: Reading, reader: PdfReader, number: int) -> str:
-    """One page's text; a broken page is reported and costs only itself."""
+    """One page's text; a broken page is reported and left out."""
     try:
         page = reader.pages[number]
         _check_page(page)
@@ -177,7 +183,7 @@ def _named(error: Exception) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Decoded:
-    """Text, the encoding it was in, and what the user should hear about it ("" mostly)."""
+    """Text, its encoding, and a notice for the user (mostly empty)."""
 
     text: str
     encoding: str
@@ -185,7 +191,7 @@ class Decoded:
 
 
 def decode(data: bytes, encoding: str | None = None, declared: str | None = None) -> Decoded:
-    """The text of `data`; `declared` is what a page says of itself, tried when it is not UTF-8. Raises `DataError`."""
+    """The text of `data`; `declared` is a page's own encoding, used if it is not UTF-8. Raises `DataError`."""
     if encoding or (encoding := marked(data)):
         try:
             return Decoded(data.decode(encoding), encoding)
@@ -204,7 +210,7 @@ def decode(data: bytes, encoding: str | None = None, declared: str | None = None
 
 
 def marked(data: bytes) -> str | None:
-    """The encoding that a byte order mark at the beginning tells."""
+    """The encoding of the byte order mark at the beginning; None without one."""
     return next((encoding for mark, encoding in _MARKS if data.startswith(mark)), None)
 
 
@@ -216,11 +222,11 @@ def _declared(data: bytes, encoding: str | None) -> Decoded | None:
 
 
 def _damaged(data: bytes) -> Decoded | None:
-    """UTF-8 in which a few characters are broken: many more beyond ASCII are whole."""
+    """UTF-8 in which a few characters are broken: many more beyond ASCII are intact."""
     text = data.decode("utf-8", "replace")
     broken = text.count("\ufffd")
-    whole = sum(not letter.isascii() for letter in text) - broken
-    return Decoded(text, "utf-8", f"{broken} damaged characters replaced") if whole > 4 * broken else None
+    intact = sum(not letter.isascii() for letter in text) - broken
+    return Decoded(text, "utf-8", f"{broken} damaged characters replaced") if intact > 4 * broken else None
 
 
 def _western(data: bytes) -> Decoded:
@@ -253,10 +259,10 @@ def stream_encoding(stream: BinaryIO, encoding: str | None) -> tuple[str, str]:
 
 
 def storable(text: str) -> str:
-    """`text` with NULs and lone surrogates, which no database takes, replaced by U+FFFD one for one."""
+    """The text with each NUL and lone surrogate, which no database accepts, replaced by U+FFFD."""
     return _UNSTORABLE.sub("\ufffd", text)
 
 
 def unix_lines(text: str) -> str:
-    """`text` with every line ending in a single newline."""
+    """The text with every line ending in a single newline."""
     return text.replace("\r\n", "\n").replace("\r", "\n") if "\r" in text else text

@@ -2,8 +2,8 @@
 
 A tokenizer by the rules of the HTML standard where they matter for text, rather than `html.parser`: that takes time
 quadratic in the length of some malformed pages in older releases of Python, and a corpus may hold any page. Here no
-pattern can fail after it began, so each character is looked at once or twice: what is never closed reaches to the end,
-as in a browser.
+pattern can fail after it began, so each character is examined once or twice: an element that is never closed extends to
+the end, as in a browser.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _TOKEN = re.compile(
     re.DOTALL | re.IGNORECASE | re.VERBOSE,
 )
 MOST_PARTS = 100_000
-"""Pieces of a page's text that are held apart."""
+"""Pieces of a page's text before they are joined."""
 _DROPPED = frozenset(["iframe", "noframes", "noscript", "script", "style", "svg", "template"])
 _HEADINGS = {f"h{level}": "#" * level + " " for level in range(1, 7)}
 _PARAGRAPHS = frozenset(
@@ -36,13 +36,13 @@ _META_CHARSET = re.compile(rb"""<meta[^>]{1,200}?charset\s*=\s*["']?([\w.:-]{1,4
 
 def declared_charset(data: bytes) -> str | None:
     """What the page's own `<meta charset>` says, if that is within the first 2,048 bytes."""
-    found = _META_CHARSET.search(data[:2048])
-    return found[1].decode("ascii") if found else None
+    charset = _META_CHARSET.search(data[:2048])
+    return charset[1].decode("ascii") if charset else None
 
 
 @dataclass(frozen=True, slots=True)
 class Tag:
-    """A tag and the text before it. `start` and `end` are its place in the page; a name of "" stands for the end.
+    """A tag and the text before it. `start` and `end` are its offsets in the page; a name of "" marks the end.
 
     `inside` is the raw content of a title or of an element that is never text (a script, a style); such an element is
     one tag, from `start` to `end`.
@@ -58,14 +58,14 @@ class Tag:
 
     def get(self, attribute: str) -> str:
         """The attribute's value, "" where it has none."""
-        found = re.search(
+        matched = re.search(
             rf"""(?:^|[\s"'/]){re.escape(attribute)}\s*=\s*(?:"([^"]*)"|'([^']*)'|([^\s"'>]+))""", self.attributes, re.I
         )
-        return unescaped(next(value for value in found.groups() if value is not None)).strip() if found else ""
+        return unescaped(next(value for value in matched.groups() if value is not None)).strip() if matched else ""
 
 
 def tags(page: str) -> Iterator[Tag]:
-    """The page's tags in order; comments and declarations are part of no text."""
+    """The page's tags in order; comments and declarations are not part of any text."""
     position = 0
     while position < len(page) and (match := _TOKEN.search(page, position)):
         before = page[position : match.start()]
@@ -83,16 +83,16 @@ def page_text(page: str) -> tuple[str, str]:
 
     Blocks are set apart by blank lines, headings begin with `#` as in Markdown, scripts and styles are left out.
     """
-    found = _Page()
+    text = _Page()
     for tag in tags(page):
-        found.add(tag.before)
+        text.add(tag.before)
         if tag.closing:
-            found.closed(tag.name)
+            text.closed(tag.name)
         elif tag.name == "title":
-            found.title = found.title or " ".join(unescaped(tag.inside).split())
+            text.title = text.title or " ".join(unescaped(tag.inside).split())
         elif tag.name not in _DROPPED and tag.name:
-            found.opened(tag.name)
-    return found.title or found.heading, "".join(found.parts).strip("\n")
+            text.opened(tag.name)
+    return text.title or text.heading, "".join(text.parts).strip("\n")
 
 
 def _end_of(name: str, page: str, position: int) -> tuple[int, int]:
@@ -138,7 +138,7 @@ class _Page:
         self._space = not self._verbatim and text[-1:].isspace()
 
     def _join(self) -> None:
-        """Makes one string of many, which take ten times the room. A heading so long is none."""
+        """Joins the parts, which take ten times the memory of one string. A heading this long is not a heading."""
         self.parts = ["".join(self.parts)]
         self._heading_from = None
 

@@ -1,4 +1,4 @@
-"""What a load is told and what it tells: options, notices and the report they gather in."""
+"""Options of a load, notices about its sources, and the report that collects them."""
 
 from __future__ import annotations
 
@@ -11,18 +11,17 @@ from context_agent.errors import ConfigError
 
 MAX_MB = 16
 LISTED = 10_000
-"""Notices kept; further ones are only counted, so that a file of rubbish cannot fill the memory."""
+"""Notices in a report; further ones are only counted, so that a corrupt file cannot fill the memory."""
 
 
 @dataclass(frozen=True, slots=True)
 class LoadOptions:
-    """How rows and bytes are read; None stands for what the field says.
+    """How rows and bytes are read.
 
     `id_key`, `title_key`, `text_key`: the fields of a row (None: id, _id or doc_id; title; text, content, body or
-    contents, the first one that is filled). `encoding`: of all text sources (None: by byte order mark, else UTF-8,
-    else Windows-1252 where that is plausible). `delimiter`: of CSV files (None: comma, semicolon, tab or bar, whichever
-    the header has most of). `max_mb`: megabytes (2**20) that a line, a row or a file that is one
-    document may have.
+    contents, the first that is not empty). `encoding`: of all text sources (None: by byte order mark, else UTF-8, else
+    Windows-1252 if plausible). `delimiter`: of CSV files (None: comma, semicolon, tab or bar, whichever is most
+    frequent in the header). `max_mb`: the largest line, row or file that is one document, in megabytes (2**20 bytes).
     """
 
     id_key: str | None = None
@@ -44,18 +43,18 @@ class LoadOptions:
             except LookupError as error:
                 raise ConfigError(f"unknown encoding {self.encoding!r}: try utf-8, cp1252 or shift_jis") from error
         if self.delimiter is not None and (len(self.delimiter) != 1 or self.delimiter in '"\r\n'):
-            raise ConfigError(f"delimiter {self.delimiter!r} must be one character, and no quote or line break")
+            raise ConfigError(f"delimiter {self.delimiter!r} must be one character other than a quote or a line break")
         if self.max_mb < 1:
             raise ConfigError(f"max_mb must be at least 1; got {self.max_mb}")
 
     def too_large(self, part: str) -> str:
-        """The notice about a part of a source that is over the limit."""
-        return f"{part} is larger than {self.max_mb} MB: raise the limit with --max-mb (in Python LoadOptions.max_mb)"
+        """The notice about a part of a source that exceeds the limit."""
+        return f"{part} is larger than {self.max_mb} MB: raise the limit with --max-mb (in Python: LoadOptions.max_mb)"
 
 
 @dataclass(frozen=True, slots=True)
 class Notice:
-    """Something to know about a source. `lost` says that text of it is missing; `line` counts from 1."""
+    """A message about a source. `lost` is true if text of it is missing; `line` counts from 1."""
 
     source: str
     reason: str
@@ -68,10 +67,10 @@ class Notice:
 
 @dataclass(slots=True)
 class LoadReport:
-    """Filled while documents are drawn from `load`.
+    """Filled while the documents of `load` are read.
 
-    `files` sources gave documents or at least rows, `documents` were given, `duplicates` dropped as exact repetitions;
-    `skipped` counts the notices about lost text, `unlisted` the notices beyond the first 10,000.
+    `files` counts sources with documents or at least rows, `documents` the documents, `duplicates` dropped repetitions,
+    `skipped` the notices about lost text, `unlisted` the notices beyond the first 10,000.
     """
 
     files: int = 0
@@ -87,7 +86,7 @@ class LoadReport:
         self._list(Notice(source, reason, line))
 
     def note(self, source: str, reason: str, line: int | None = None) -> None:
-        """Records something that cost no text."""
+        """Records a notice about something that lost no text."""
         self._list(Notice(source, reason, line, lost=False))
 
     def lost(self) -> Iterator[Notice]:
@@ -103,22 +102,22 @@ class LoadReport:
 
 @dataclass(slots=True)
 class Reading:
-    """One source while a reader works on it: an open seekable stream, and where to say what is wrong with it."""
+    """A source that a reader reads: an open seekable stream, the options, and the report for its notices."""
 
     name: str
     path: str
     stream: BinaryIO
     options: LoadOptions
     report: LoadReport
-    _said: set[str] = field(default_factory=set)
+    _noted: set[str] = field(default_factory=set)
 
     def skip(self, reason: str, line: int | None = None) -> None:
-        """A row or page that is left out."""
+        """Reports a row or page that is left out."""
         self.report.skip(self.name, reason, line)
 
     def note_once(self, reason: str) -> None:
-        """Something that holds for many rows and costs no text."""
-        if reason not in self._said:
-            if len(self._said) < LISTED:
-                self._said.add(reason)
+        """Reports what applies to many rows and loses no text, once."""
+        if reason not in self._noted:
+            if len(self._noted) < LISTED:
+                self._noted.add(reason)
             self.report.note(self.name, reason)

@@ -1,8 +1,8 @@
 """Readers of formats in which a row is a document: JSONL, CSV, parquet.
 
-A row's fields beside id, title and text become metadata: strings, numbers and truth values as they are, dates and
-decimals as strings, lists and objects as JSON; what is null, NaN or empty is none. A value above 10,000 characters, or
-of bytes, is left out with a notice, because metadata is stored with every chunk.
+A row's fields except id, title and text become metadata: strings, numbers and booleans as they are, dates and decimals
+as strings, lists and objects as JSON; null, NaN and empty values are left out. A value above 10,000 characters, or of
+bytes, is left out with a notice, because metadata is stored with every chunk.
 """
 
 from __future__ import annotations
@@ -42,28 +42,28 @@ MOST_COLUMNS = 10_000
 BATCH = 16
 """Rows of a parquet file held at once."""
 TEXT_PER_VALUE = 16
-"""A row may have one JSON value or cell for so many characters of the limit: parsed, each takes about 100 bytes."""
+"""Characters of the size limit per JSON value or cell of a row: a parsed value takes about 100 bytes."""
 UNPACKED = 256 * 2**20
-"""Bytes that a compressed source may unpack to whatever its own size."""
+"""Bytes that any compressed source may unpack to."""
 LARGEST_RATIO = 200
-"""How many times its own size a larger one may unpack to."""
+"""Ratio of unpacked to packed size that is allowed above `UNPACKED` bytes."""
 _UNDECODED = re.compile("[\udc80-\udcff]")
 _BREAKING = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]+")
 
 
 def read_jsonl(reading: Reading) -> Iterator[Document]:
-    """A JSON object a line; empty lines are passed over."""
+    """One JSON object per line; empty lines are skipped."""
     yield from _from_lines(reading, reading.stream)
 
 
 def read_zipped_jsonl(reading: Reading) -> Iterator[Document]:
-    """The same, compressed by gzip; of a damaged file, what comes before the damage."""
+    """JSONL compressed by gzip; of a damaged file, the part before the damage."""
     with _Unzipped(fileobj=reading.stream) as stream:
         yield from _from_lines(reading, cast("BinaryIO", stream))
 
 
 class _Unzipped(gzip.GzipFile):
-    """A gzip file that raises `DataError` once it unpacks to far more than its size."""
+    """A gzip file that raises `DataError` if it unpacks to far more than its size."""
 
     def read1(self, size: int = -1) -> bytes:
         """The next bytes."""
@@ -73,7 +73,7 @@ class _Unzipped(gzip.GzipFile):
 
 
 def check_unpacked(unpacked: int, packed: int) -> None:
-    """Raises `DataError` where so many bytes from so few are a trap."""
+    """Raises `DataError` for a decompression bomb."""
     if unpacked > UNPACKED and unpacked > LARGEST_RATIO * packed:
         raise DataError(
             f"unpacks to more than {LARGEST_RATIO} times its size: if you trust it, unpack it and index the result"
@@ -81,7 +81,7 @@ def check_unpacked(unpacked: int, packed: int) -> None:
 
 
 def read_csv(reading: Reading) -> Iterator[Document]:
-    """A table whose first row names its columns. All values stay strings; empty cells are left out."""
+    """A table whose first row holds the column names. All values stay strings; empty cells are left out."""
     csv.field_size_limit(max(csv.field_size_limit(), reading.options.max_size))
     encoding, note = stream_encoding(reading.stream, reading.options.encoding)
     if note:
@@ -96,7 +96,7 @@ def read_csv(reading: Reading) -> Iterator[Document]:
 
 
 def read_parquet(reading: Reading) -> Iterator[Document]:
-    """The rows of a parquet file, a few hundred at a time. Needs the extra `docs`."""
+    """The rows of a parquet file, a few at a time. Needs the extra `docs`."""
     try:
         import pyarrow as pa
         from pyarrow import parquet
@@ -119,7 +119,7 @@ def read_parquet(reading: Reading) -> Iterator[Document]:
 
 
 def _check_groups(metadata: FileMetaData, options: LoadOptions) -> None:
-    """Raises `DataError` for a row group that is a trap, by the sizes that the file states."""
+    """Raises `DataError` for a row group that is a decompression bomb, by the sizes that the file states."""
     for group in (metadata.row_group(index) for index in range(metadata.num_row_groups)):
         columns = [group.column(index) for index in range(group.num_columns)]
         check_unpacked(group.total_byte_size, sum(column.total_compressed_size for column in columns))
@@ -149,7 +149,7 @@ def lines(stream: BinaryIO, encoding: str | None, longest: int) -> Generator[tup
 
 
 def _pass_rest(text: io.TextIOWrapper, line: str, longest: int) -> bool:
-    """Whether the line is longer than `longest`; its rest is then read and forgotten."""
+    """Whether the line is longer than `longest`; if so, reads the rest of it and drops it."""
     if len(line) <= longest:
         return False
     while line and not line.endswith("\n"):
@@ -158,14 +158,14 @@ def _pass_rest(text: io.TextIOWrapper, line: str, longest: int) -> bool:
 
 
 class _RowLines:
-    """The lines of a table for the `csv` module, which joins those of one row without bound."""
+    """The lines of a table, bounded for the `csv` module, which joins the lines of a row without limit."""
 
     def __init__(self, text: io.TextIOWrapper, options: LoadOptions, delimiter: str) -> None:
         self._text, self._options, self._delimiter = text, options, delimiter
         self._characters = self._cells = 0
 
     def begin_row(self) -> None:
-        """Counts from 0 again."""
+        """Resets the counts of characters and cells."""
         self._characters = self._cells = 0
 
     def __iter__(self) -> Self:
@@ -190,7 +190,7 @@ def _encoding_of(head: bytes) -> str:
 
 
 def _signed(encoding: str) -> str:
-    """UTF-8 with or without a byte order mark, for UTF-8; any other encoding as it is."""
+    """For UTF-8 the codec that accepts a byte order mark; any other encoding unchanged."""
     return "utf-8-sig" if codecs.lookup(encoding).name == "utf-8" else encoding
 
 
@@ -221,7 +221,7 @@ def _from_line(reading: Reading, number: int, line: str) -> Iterator[Document]:
 
 
 def _delimiter(text: io.TextIOWrapper) -> str:
-    """The candidate that the header holds most of."""
+    """The delimiter that is most frequent in the header."""
     header = text.readline(2**16)
     text.seek(0)
     return max(",;\t|", key=header.count)
@@ -255,10 +255,10 @@ def _header(table: _csv.Reader) -> list[str]:
 
 
 def _column_names(header: Iterable[str]) -> list[str]:
-    """The header's names; what has none, or one that was there before, is called by its number."""
+    """The header's names; an empty or repeated name gets the column's number."""
     header = list(islice(header, MOST_COLUMNS + 1))
     if len(header) > MOST_COLUMNS:
-        raise DataError(f"its header names more than {MOST_COLUMNS:,} columns: is the delimiter right?")
+        raise DataError(f"its header names more than {MOST_COLUMNS:,} columns: check the delimiter")
     names: dict[str, None] = {}
     for number, cell in enumerate(header, 1):
         name = cell.strip() or "column"
@@ -267,7 +267,7 @@ def _column_names(header: Iterable[str]) -> list[str]:
 
 
 def _check_columns(names: Iterable[str], options: LoadOptions) -> None:
-    """Raises `DataError` where no row of the table could have a text, or a column that was asked for is missing."""
+    """Raises `DataError` if the table has no text column, or lacks a column that the options name."""
     present = set(names)
     for key in (options.text_key, options.id_key, options.title_key):
         if key is not None and key not in present:
@@ -277,7 +277,7 @@ def _check_columns(names: Iterable[str], options: LoadOptions) -> None:
 
 
 def _from_row(reading: Reading, number: int, row: object) -> Iterator[Document]:
-    """The row's document, or a notice of what it lacks."""
+    """The row's document, or a notice about what it lacks."""
     if not isinstance(row, dict):
         reading.skip(f"a {type(row).__name__}, not an object with fields", number)
         return
@@ -290,22 +290,21 @@ def _from_row(reading: Reading, number: int, row: object) -> Iterator[Document]:
 
 
 def _document(reading: Reading, row: Mapping[str, Any]) -> Document:
-    """Raises `DataError` for a row without text. A document without id has "" for it."""
+    """The row's document; its id is empty if the row has none. Raises `DataError` for a row without text."""
     options = reading.options
     text_key, text = _text(row, (options.text_key,) if options.text_key else TEXT_KEYS)
     id_key, identifier = _identifier(row, (options.id_key,) if options.id_key else ID_KEYS)
     title_key, title = _title(row, (options.title_key,) if options.title_key else TITLE_KEYS)
     if options.id_key and not identifier:
-        reading.note_once(f"rows without field {options.id_key!r} are named by a digest of their content")
+        reading.note_once(f"rows without field {options.id_key!r} get a digest of their content as id")
     metadata: dict[str, MetadataValue] = {}
-    used = {key for key in (text_key, id_key, title_key) if key}
     for key, value in row.items():
         if len(metadata) > MOST_ENTRIES:  # One more than can be stored, so that it is reported.
             break
-        if key not in used and (kept := _metadata(reading, key, value)) is not None:
-            metadata[storable(key)] = kept
-    if id_key and (given := str(row[id_key])) != identifier:
-        metadata.setdefault("source_id", storable(given)[:LARGEST_FIELD])
+        if key not in (text_key, id_key, title_key) and (entry := _metadata(reading, key, value)) is not None:
+            metadata[storable(key)] = entry
+    if id_key and (source_id := str(row[id_key])) != identifier:
+        metadata.setdefault("source_id", storable(source_id)[:LARGEST_FIELD])
     return Document(identifier, storable(text), title, metadata)
 
 
@@ -322,24 +321,24 @@ def _text(row: Mapping[str, Any], keys: Iterable[str]) -> tuple[str, str]:
 
 
 def _identifier(row: Mapping[str, Any], keys: Iterable[str]) -> tuple[str, str]:
-    """The key and the id on one line and of bearable length; ("", "") if there is none. Raises `DataError`."""
+    """The key and the id, shortened and on one line; ("", "") if there is none. Raises `DataError`."""
     for key in keys:
         value = row.get(key)
-        if value is None or value != value:  # noqa: PLR0124 - NaN, which stands for nothing in a table
+        if value is None or value != value:  # noqa: PLR0124 - NaN, an empty cell of a table
             continue
         if isinstance(value, bool) or not isinstance(value, str | int | float):
             raise DataError(f"field {key!r} is a {type(value).__name__}, not a string or a number")
-        given = storable(str(value))
-        name = _BREAKING.sub("_", given).strip()
+        text = storable(str(value))
+        name = _BREAKING.sub("_", text).strip()
         if len(name) > LONGEST_ID:
-            name = f"{name[:200]}-{hashlib.blake2b(given.encode(), digest_size=8).hexdigest()}"
+            name = f"{name[:200]}-{hashlib.blake2b(text.encode(), digest_size=8).hexdigest()}"
         if name:
             return key, name
     return "", ""
 
 
 def _title(row: Mapping[str, Any], keys: Iterable[str]) -> tuple[str, str]:
-    """The key and the title on one line; ("", "") if there is none, and a title that is no string stays metadata."""
+    """The key and the title on one line; ("", "") if there is none. A title that is not a string stays metadata."""
     for key in keys:
         value = row.get(key)
         if isinstance(value, str) and value.strip():
@@ -348,7 +347,7 @@ def _title(row: Mapping[str, Any], keys: Iterable[str]) -> tuple[str, str]:
 
 
 def _metadata(reading: Reading, key: str, value: object) -> MetadataValue | None:
-    """The value as metadata can hold it; None where there is none, or too much of it."""
+    """The value as metadata can hold it; None for an empty value or one that is too large."""
     if value is None or value == "" or (isinstance(value, float) and math.isnan(value)):
         return None
     if (isinstance(value, int) and -(2**63) <= value < 2**63) or (isinstance(value, float) and math.isfinite(value)):
@@ -356,29 +355,29 @@ def _metadata(reading: Reading, key: str, value: object) -> MetadataValue | None
     if isinstance(value, bytes):
         reading.note_once(f"field {key[:50]!r} holds bytes: left out of the metadata")
         return None
-    text = storable(_spelled(value))
+    text = storable(_as_text(value))
     if len(text) <= LARGEST_FIELD:
         return text
     reading.note_once(f"field {key[:50]!r} has values above {LARGEST_FIELD:,} characters: left out of the metadata")
     return None
 
 
-def _spelled(value: object) -> str:
+def _as_text(value: object) -> str:
     if isinstance(value, str):
         return value
     if isinstance(value, dict | list | tuple):
-        return json.dumps(value, ensure_ascii=False, default=_spelled)
+        return json.dumps(value, ensure_ascii=False, default=_as_text)
     if isinstance(value, date | time):  # `datetime` is a `date`
         return value.isoformat()
     return str(value)
 
 
 def _alternatives(keys: Iterable[str]) -> str:
-    *others, last = keys
-    return f"{', '.join(others)} or {last}" if others else repr(last)
+    *rest, last = keys
+    return f"{', '.join(rest)} or {last}" if rest else repr(last)
 
 
 def _listed(names: Iterable[str]) -> str:
-    """A few names, for a message."""
-    shown = sorted(repr(storable(name))[:50] for name in names)
-    return ", ".join(shown[:12]) + (" ..." if len(shown) > 12 else "") if shown else "none"
+    """At most 12 names, for a message."""
+    quoted = sorted(repr(storable(name))[:50] for name in names)
+    return ", ".join(quoted[:12]) + (" ..." if len(quoted) > 12 else "") if quoted else "none"

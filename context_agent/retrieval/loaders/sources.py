@@ -1,4 +1,4 @@
-"""From what the caller names to open streams: folders, files, standard input, file objects."""
+"""Opens the sources that a caller names: folders, files, standard input, file objects."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ from context_agent.retrieval.loaders.report import LoadReport
 
 Readable = str | os.PathLike[str] | IO[bytes] | IO[str]
 """A path, `-` for standard input, or an open stream."""
-Known = Collection[str]
-"""Extensions of files that are read, in lower case; "" among them stands for every other."""
+Extensions = Collection[str]
+"""Extensions of the files to read, in lower case; "" means any other extension."""
 
 LINK = "a link in a folder is not followed: name the file it leads to as a source of its own"
 SPECIAL = "is neither a file nor a folder"
@@ -34,10 +34,10 @@ _UNSAFE = re.compile(r"[^\w./@+~,=-]")
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
-    """One thing to open. `path` is relative to the source folder; `extension` is "" where the content must tell.
+class SourceFile:
+    """A file or stream to open. `path` is relative to the source folder; `extension` is "" if the content decides.
 
-    `listed` says that a folder held it, not that a user named it: then it must be a regular file.
+    `listed` is true for a file that a folder contained and no user named: it must be a regular file.
     """
 
     name: str
@@ -47,56 +47,56 @@ class Source:
     listed: bool = False
 
 
-def expand(sources: Readable | Iterable[Readable], report: LoadReport, known: Known) -> Iterator[Source]:
-    """The files and streams that the sources stand for; what is none of them is reported."""
+def expand(sources: Readable | Iterable[Readable], report: LoadReport, extensions: Extensions) -> Iterator[SourceFile]:
+    """The files and streams of the sources; a source that is neither is reported."""
     for source in _listed(sources):
         if isinstance(source, str) and source == "-":
-            yield _from_stream(sys.stdin, known)
+            yield _from_stream(sys.stdin, extensions)
         elif isinstance(source, str | os.PathLike):
-            yield from _from_path(Path(source), report, known)
+            yield from _from_path(Path(source), report, extensions)
         else:
-            yield _from_stream(source, known)
+            yield _from_stream(source, extensions)
 
 
 def _listed(sources: Readable | Iterable[Readable]) -> Iterable[Readable]:
-    """A lone source is taken for a list of one: `load("notes")` must not read files `n`, `o`, `t` ..."""
+    """A single source becomes a list: `load("notes")` must not read files `n`, `o`, `t` ..."""
     if isinstance(sources, str | os.PathLike) or hasattr(sources, "read"):
         return [cast("Readable", sources)]
     return sources
 
 
-def _from_stream(stream: IO[Any], known: Known) -> Source:
+def _from_stream(stream: IO[Any], extensions: Extensions) -> SourceFile:
     name = getattr(stream, "name", None)
     file = Path(name).name if isinstance(name, str) and name != "<stdin>" else "stdin"
-    return Source(file, file, extension_of(file, known) or "", _binary(stream))
+    return SourceFile(file, file, extension_of(file, extensions) or "", _binary(stream))
 
 
 def _binary(stream: IO[Any]) -> BinaryIO:
-    """The bytes below a text stream; those of one that has none (`StringIO`) are made."""
-    below: BinaryIO | None = getattr(stream, "buffer", None)
-    if below is not None:
-        return below
+    """The binary buffer of a text stream; a `StringIO`, which has none, is encoded."""
+    buffer: BinaryIO | None = getattr(stream, "buffer", None)
+    if buffer is not None:
+        return buffer
     if hasattr(stream, "encoding"):
         return io.BytesIO(stream.read().encode("utf-8", "surrogatepass"))
     return cast("BinaryIO", stream)
 
 
-def _from_path(path: Path, report: LoadReport, known: Known) -> Iterator[Source]:
+def _from_path(path: Path, report: LoadReport, extensions: Extensions) -> Iterator[SourceFile]:
     try:
         mode = path.stat().st_mode
     except OSError as error:
         report.skip(str(path), f"cannot be read: {error.strerror or error}")
         return
     if stat.S_ISDIR(mode):
-        yield from _from_folder(path, report, known)
-    elif (extension := extension_of(path.name, known)) is not None or not stat.S_ISREG(mode):
-        yield Source(str(path), path.name, extension or "", path)
+        yield from _from_folder(path, report, extensions)
+    elif (extension := extension_of(path.name, extensions)) is not None or not stat.S_ISREG(mode):
+        yield SourceFile(str(path), path.name, extension or "", path)
     else:
-        report.skip(str(path), _unknown(path.name, known))
+        report.skip(str(path), _unknown(path.name, extensions))
 
 
-def _from_folder(folder: Path, report: LoadReport, known: Known) -> Iterator[Source]:
-    """Files below the folder in sorted order, a folder's own before those of its subfolders."""
+def _from_folder(folder: Path, report: LoadReport, extensions: Extensions) -> Iterator[SourceFile]:
+    """Files below the folder in sorted order, those of a folder before those of its subfolders."""
 
     def unreadable(error: OSError) -> None:
         report.skip(str(error.filename), f"cannot be read: {error.strerror}")
@@ -107,38 +107,39 @@ def _from_folder(folder: Path, report: LoadReport, known: Known) -> Iterator[Sou
             report.skip(str(Path(here) / name), "a link to a folder is not followed")
         for name in sorted(name for name in files if not name.startswith(".")):
             path = Path(here) / name
-            if (extension := extension_of(name, known)) is None:
-                report.skip(str(path), _unknown(name, known))
+            if (extension := extension_of(name, extensions)) is None:
+                report.skip(str(path), _unknown(name, extensions))
             elif path.is_symlink():
                 report.skip(str(path), LINK if path.exists() else "cannot be read: No such file or directory")
             elif path.exists() and not path.is_file():
                 report.skip(str(path), SPECIAL)
             else:
-                yield Source(str(path), path.relative_to(folder).as_posix(), extension, path, listed=True)
+                yield SourceFile(str(path), path.relative_to(folder).as_posix(), extension, path, listed=True)
 
 
-def extension_of(name: str, known: Known) -> str | None:
-    """The known extension of a file name, in lower case; for any other "" where that is known, else None."""
+def extension_of(name: str, extensions: Extensions) -> str | None:
+    """The extension of a file name in lower case if it is among `extensions`; else "" if that is, else None."""
     suffixes = [suffix.lower() for suffix in Path(name).suffixes]
-    return next((one for one in ("".join(suffixes[-2:]), *suffixes[-1:], "") if one in known), None)
+    candidates = ("".join(suffixes[-2:]), *suffixes[-1:], "")
+    return next((extension for extension in candidates if extension in extensions), None)
 
 
-def _unknown(name: str, known: Known) -> str:
-    return f"unknown extension {Path(name).suffix!r}: known are {' '.join(sorted(known))}"
+def _unknown(name: str, extensions: Extensions) -> str:
+    return f"unknown extension {Path(name).suffix!r}: known are {' '.join(sorted(extensions))}"
 
 
 def identifier(path: str) -> str:
-    """A relative path as a document id: letters of any script stay, what an id should not hold is percent-encoded.
+    """A relative path as a document id: letters of any script stay, special characters are percent-encoded.
 
-    Different paths have different ids, and composed and decomposed accents (which file systems mix) the same one.
+    Different paths have different ids; composed and decomposed accents, which file systems mix, have the same id.
     """
     composed = unicodedata.normalize("NFC", path)
     return _UNSAFE.sub(lambda match: quote(match[0], safe="", errors="surrogateescape"), composed)
 
 
 @contextmanager
-def opened(source: Source) -> Iterator[BinaryIO]:
-    """The source's bytes, from the beginning, seekable. Only what was opened here is closed again."""
+def opened(source: SourceFile) -> Iterator[BinaryIO]:
+    """The source's bytes, from the beginning, seekable. A stream of the caller stays open."""
     if isinstance(source.origin, Path):
         opener = _regular if source.listed else None
         with open(source.origin, "rb", opener=opener) as stream, _seekable(stream) as seekable:

@@ -16,6 +16,7 @@ from context_agent.errors import ConfigError, CorpusEmptyError, CorpusError, Dim
 from context_agent.retrieval.chroma.client import SparseIndex, hybrid_request, hybrid_rows, sparse_index
 from context_agent.retrieval.chroma.corpus import ChromaCorpus
 from context_agent.retrieval.chroma.indexing import index_documents
+from context_agent.retrieval.chroma.layouts import ForeignLayout
 from context_agent.retrieval.embedders.chroma import ChromaEmbedder
 from tests.retrieval.fakes import HashEmbedder, people
 
@@ -132,8 +133,13 @@ def test_changes_are_followed_without_reading_everything_again(owner: Owner, mon
     collection = owner.collection("notes", embedding_function=OwnersFunction())
     owner.fill(collection, 0, 120)
     ChromaCorpus.open(owner.path, collection="notes", embedder=OWNERS).close()
+    entries = ForeignLayout._entries
     monkeypatch.setattr(
-        "context_agent.retrieval.chroma.layouts.ForeignLayout._all", lambda *_: pytest.fail("read everything")
+        ForeignLayout,
+        "_entries",
+        lambda layout, collection, records: (
+            entries(layout, collection, records) if records is not None else pytest.fail("read everything")
+        ),
     )
     owner.fill(collection, 500, 3)
     collection.delete(ids=["uuid-person-5", "uuid-person-6"])
@@ -198,7 +204,7 @@ def test_what_does_not_fit_is_refused(owner: Owner) -> None:
         ChromaCorpus.open(owner.path, collection="bare")
     with pytest.raises(DimensionError, match=r"48 numbers.*\s64"):
         ChromaCorpus.open(owner.path, collection="notes", embedder=HashEmbedder(64))
-    with pytest.raises(CorpusError, match="not made by this program"):
+    with pytest.raises(CorpusError, match="made by another program"):
         index_documents(people(3), owner.path, collection="notes", embedder=HashEmbedder())
     assert collection.count() == 5
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from context_agent.retrieval.chroma.corpus import Recent
+from context_agent.retrieval.chroma.corpus import RecentValues
 
 
 class Store:
@@ -13,23 +13,23 @@ class Store:
 
     def __call__(self, ids: list[str]) -> dict[str, int]:
         self.asked.append(ids)
-        return {one: int(one) for one in ids if one.isdigit()}
+        return {number: int(number) for number in ids if number.isdigit()}
 
 
 def test_values_come_in_the_order_asked_and_unknown_ids_are_left_out() -> None:
-    store, recent = Store(), Recent[int](100)
+    store, recent = Store(), RecentValues[int](100)
     assert list(recent.get(["3", "x", "1"], store).items()) == [("3", 3), ("1", 1)]
 
 
 def test_only_what_is_missing_is_fetched() -> None:
-    store, recent = Store(), Recent[int](100)
+    store, recent = Store(), RecentValues[int](100)
     recent.get(["1", "2"], store)
     assert recent.get(["2", "3", "1"], store) == {"2": 2, "3": 3, "1": 1}
     assert store.asked == [["1", "2"], ["3"]]
 
 
 def test_the_older_half_goes_when_it_is_full() -> None:
-    store, recent = Store(), Recent[int](10)
+    store, recent = Store(), RecentValues[int](10)
     for number in range(11):
         recent.get([str(number)], store)
     store.asked.clear()

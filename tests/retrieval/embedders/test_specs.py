@@ -21,12 +21,12 @@ def test_an_endpoint_is_named_by_model_and_address(spec: str, name: str) -> None
 
 
 def test_a_misspelt_name_gets_the_nearest() -> None:
-    with pytest.raises(ConfigError, match="'statik'; did you mean 'static'"):
+    with pytest.raises(ConfigError, match="'statik': did you mean 'static'"):
         load_embedder("statik")
 
 
 def test_an_unknown_name_gets_the_list() -> None:
-    with pytest.raises(ConfigError, match="known are static, sentence-transformers, openai, chroma-default"):
+    with pytest.raises(ConfigError, match="choose from chroma-default, openai, sentence-transformers, static"):
         load_embedder("word2vec")
 
 
