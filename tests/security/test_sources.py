@@ -59,7 +59,7 @@ def test_of_too_many_fields_the_first_are_kept(tmp_path: Path) -> None:
     file.write_text(json.dumps({"text": "x", **{f"k{n}": n for n in range(20_000)}}) + "\n")
     ((document,), reasons) = read(file)
     assert list(document.metadata) == [f"k{n}" for n in range(MOST_ENTRIES)]
-    assert reasons == ["documents with more than 256 fields of metadata: only the first 256 are kept"]
+    assert reasons == ["documents with more than 256 metadata fields: only the first 256 are indexed"]
 
 
 @pytest.mark.parametrize(

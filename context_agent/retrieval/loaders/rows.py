@@ -298,10 +298,11 @@ def _document(reading: Reading, row: Mapping[str, Any]) -> Document:
     if options.id_key and not identifier:
         reading.note_once(f"rows without field {options.id_key!r} get a digest of their content as id")
     metadata: dict[str, MetadataValue] = {}
+    used = {key for key in (text_key, id_key, title_key) if key}
     for key, value in row.items():
         if len(metadata) > MOST_ENTRIES:  # One more than can be stored, so that it is reported.
             break
-        if key not in (text_key, id_key, title_key) and (entry := _metadata(reading, key, value)) is not None:
+        if key not in used and (entry := _metadata(reading, key, value)) is not None:
             metadata[storable(key)] = entry
     if id_key and (source_id := str(row[id_key])) != identifier:
         metadata.setdefault("source_id", storable(source_id)[:LARGEST_FIELD])
