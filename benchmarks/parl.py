@@ -28,7 +28,7 @@ import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -276,7 +276,7 @@ def _phase(options: argparse.Namespace) -> None:
         (Path(run.out) / "seconds.json").write_text(json.dumps(time.perf_counter() - began))
     if name != "demonstrations" and not (place := _place(options, name, seed)).is_file():
         trained = run.model.name if name == "before" else f"{run.out}/final"
-        found = _ask(run.model_copy(update={"model": run.model.model_copy(update={"name": trained})}), options.split)
+        found = _ask(replace(run, model=replace(run.model, name=trained)), options.split)
         place.parent.mkdir(parents=True, exist_ok=True)
         place.write_text("".join(json.dumps(one) + "\n" for one in found), encoding="utf-8")
 

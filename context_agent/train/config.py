@@ -7,49 +7,42 @@
     questions = ["tasks.jsonl"]
     path = ".ctx1"
 
-All other tables are optional. Their defaults are those of the Context-1 report where it gives any. `read_run` reads a
-file and refuses unknown names. Paths are relative to the working directory.
+All other tables are optional. Their defaults are those of the Context-1 report if it gives any. Paths are relative to
+the working directory. A table is a frozen dataclass whose docstring has a line for each field; `read_run` reads a file,
+checks the types and bounds of the annotations, and refuses unknown names.
 """
 
 from __future__ import annotations
 
 import tomllib
 import typing
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, fields, is_dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, is_dataclass, replace
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal
 
-from pydantic import (
-    BaseModel,
-    ConfigDict,
-    Field,
-    TypeAdapter,
-    ValidationError,
-    ValidationInfo,
-    field_validator,
-    model_validator,
-)
+from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt, TypeAdapter, ValidationError
 
 from context_agent._support.suggest import suggestion
 from context_agent.errors import ConfigError
 from context_agent.pruning.budget import RESERVE, RESERVES, Budget
 from context_agent.swarm import MAX_BREADTH
-from context_agent.train.advantages import Baseline
-from context_agent.train.curriculum import Curriculum
+from context_agent.train.curriculum import AsyncRolloutConfig, Curriculum, RolloutConfig
+from context_agent.train.environment import WorldConfig
 from context_agent.train.judge.judge import JudgeConfig
 from context_agent.train.rewards import GAINS, ParlConfig, RewardConfig
+from context_agent.train.tiny_model import TinyModelConfig
 
 Notify = Callable[[str], None]
 """Receives a message for the user."""
 
 OnUpdate = Callable[[int, int], None]
-"""Receives the number of updates that are done, and of all updates."""
+"""Receives the number of finished updates and of all updates."""
 
 
 class Loss(StrEnum):
-    """Which loss the rows are trained with."""
+    """The loss that the rows are trained with."""
 
     CISPO = "cispo"
     """Clipped importance weights with the gradient stopped, over all trained tokens (arXiv 2506.13585)."""
@@ -58,7 +51,7 @@ class Loss(StrEnum):
     DR_GRPO = "dr_grpo"
     """Clipped surrogate over a constant number of tokens, without the bias for length (arXiv 2503.20783)."""
     REINFORCE = "reinforce"
-    """No ratio at all: -A log p over the trained tokens; for rows sampled by the weights being trained."""
+    """No ratio: -A log p over the trained tokens; for rows sampled by the weights being trained."""
 
     @property
     def uses_ratio(self) -> bool:
@@ -71,46 +64,6 @@ class Loss(StrEnum):
         return self in {Loss.GRPO, Loss.DR_GRPO}
 
 
-@dataclass(frozen=True, slots=True)
-class RolloutConfig:
-    """A step: `groups` questions, `rollouts` episodes of each, and `substeps` steps of the optimiser over their rows.
-
-    The defaults are the report's (Context-1, section 3). `keep_negative` and `baseline` are `advantages`'. `save_every`
-    writes the trajectories of `save_groups` questions every so many steps, for `ctx1 view`; 0 writes none.
-    """
-
-    steps: int = 300
-    groups: int = 128
-    rollouts: int = 8
-    substeps: int = 4
-    concurrency: int = 256
-    seed: int = 0
-    baseline: Baseline = Baseline.MEAN
-    keep_negative: float = 1.0
-    save_every: int = 10
-    save_groups: int = 2
-
-    def __post_init__(self) -> None:
-        for name in ("steps", "groups", "rollouts", "substeps", "concurrency"):
-            if getattr(self, name) < 1:
-                raise ConfigError(f"{name} must be at least 1; got {getattr(self, name)}")
-        if self.rollouts < 2:
-            raise ConfigError("a group needs at least 2 rollouts: an advantage compares them with each other")
-
-
-Count = Annotated[int, Field(ge=1)]
-Positive = Annotated[float, Field(gt=0)]
-Share = Annotated[float, Field(ge=0, le=1)]
-Interval = Annotated[int, Field(ge=0)]
-"""Steps between two of something; 0: never."""
-
-
-class ConfigTable(BaseModel):
-    """A table of the file."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, protected_namespaces=())
-
-
 class RendererKind(StrEnum):
     """How prompts are spelled and replies are read."""
 
@@ -119,40 +72,41 @@ class RendererKind(StrEnum):
     TEMPLATE = "template"
     """The chat template of the model's own tokenizer."""
     WORDS = "words"
-    """Whole words of a closed world, for tiny models (`train.demo.spelling`); the harness profile is its own."""
+    """Whole words of the toy environment, for tiny models; it has a harness profile of its own."""
 
 
-class LoraConfig(ConfigTable):
-    """Low-rank adapters. `modules` are names of linear layers, `parameters` those of stacked experts.
+@dataclass(frozen=True, slots=True)
+class LoraConfig:
+    """Low-rank adapters (LoRA, arXiv 2106.09685).
 
-    Rank 32 is the published baseline's.
+    - `rank`: rank of the update matrices; the published baseline uses 32.
+    - `alpha`: scale of the update, which is divided by the rank.
+    - `modules`: names of the linear layers with adapters.
+    - `parameters`: names of the stacked expert weights with adapters.
     """
 
-    rank: Count = 32
-    alpha: Positive = 64.0
+    rank: PositiveInt = 32
+    alpha: PositiveFloat = 64.0
     modules: tuple[str, ...] = ("q_proj", "k_proj", "v_proj", "o_proj")
     parameters: tuple[str, ...] = ()
 
 
-class TinyModelConfig(ConfigTable):
-    """A gpt-oss of a few hundred thousand weights, made on the spot (`train.tiny`).
+@dataclass(frozen=True, slots=True)
+class ModelConfig:
+    """The model that is trained: either `name` or `tiny`.
 
-    Its random weights have the `deviation`; `tied` has it read and write words by one table.
-    """
-
-    hidden: Count = 96
-    layers: Count = 3
-    experts: Count = 2
-    positions: Count = 1024
-    deviation: Positive = 0.02
-    tied: bool = False
-
-
-class ModelConfig(ConfigTable):
-    """What is trained. Either `name`, a folder or a name on the hub, or `tiny`.
-
-    `lora` absent: all weights are trained. `adapter` is a folder of LoRA adapters that go on being trained, as
-    supervised training leaves them. `dequantize` loads MXFP4 weights, which cannot be trained, in `dtype`.
+    - `name`: a folder, or a name on the hub.
+    - `revision`: revision on the hub.
+    - `tiny`: a tiny model instead of a named one.
+    - `dtype`: type of the weights.
+    - `attention`: attention implementation of transformers.
+    - `dequantize`: load MXFP4 weights, which cannot be trained, in `dtype`.
+    - `gradient_checkpointing`: compute activations again in the backward pass instead of storing them.
+    - `renderer`: how prompts are spelled.
+    - `reasoning_effort`: reasoning effort in harmony's system message.
+    - `parallel`: whether a harmony reply may have several calls.
+    - `lora`: adapters to train; without it all weights are trained.
+    - `adapter`: a folder of trained LoRA adapters to continue with, as supervised training leaves them.
     """
 
     name: str = ""
@@ -168,33 +122,25 @@ class ModelConfig(ConfigTable):
     lora: LoraConfig | None = None
     adapter: str | None = None
 
-    @model_validator(mode="after")
-    def _one(self) -> Self:
+    def __post_init__(self) -> None:
         if bool(self.name) == (self.tiny is not None):
-            raise ValueError("name a model, or describe a tiny one in [model.tiny]: one of the two")
-        return self
+            raise ConfigError("name a model (model.name), or describe a tiny one in [model.tiny]: one of the two")
 
 
-class WorldConfig(ConfigTable):
-    """A closed world made on the spot, corpus and questions (`train.demo.gym`).
+@dataclass(frozen=True, slots=True)
+class DataConfig:
+    """The questions and the index.
 
-    Demonstrations are spread over so many `worlds` of consecutive seeds; questions for rewards are asked in the first.
-    With more than one of the `branches` a question asks for so many chains at once.
-    """
-
-    entities: Count = 800
-    tasks: Count = 6_000
-    seed: int = 0
-    hops: tuple[Count, Count] = (1, 3)
-    worlds: Count = 1
-    branches: Count = 1
-
-
-class DataConfig(ConfigTable):
-    """What is asked of which corpus. `questions` and `dev` are files of question rows with gold.
-
-    `trajectories` is a folder of `ctx1 synth trajectories`, for supervised training. `missing_gold` says what becomes
-    of questions whose gold is not in the index: the run is refused, or they are dropped.
+    - `questions`: question files with gold, for training.
+    - `dev`: question files with gold, for evaluation.
+    - `path`: folder of a local index.
+    - `url`: address of a Chroma server.
+    - `collection`: name of the collection.
+    - `embedder`: embedder of the index, if it is not the one that ships.
+    - `reranker`: reranker of the searches.
+    - `trajectories`: a folder of `ctx1 synth trajectories`, for supervised training.
+    - `missing_gold`: whether questions whose gold is not in the index stop the run or are dropped.
+    - `world`: a toy environment instead of questions and an index.
     """
 
     questions: tuple[str, ...] = ()
@@ -208,250 +154,289 @@ class DataConfig(ConfigTable):
     missing_gold: Literal["refuse", "drop"] = "refuse"
     world: WorldConfig | None = None
 
-    @model_validator(mode="after")
-    def _one(self) -> Self:
+    def __post_init__(self) -> None:
         if self.world is not None and (self.questions or self.path or self.url):
-            raise ValueError("a world has its own corpus and questions: leave questions, path and url out")
-        return self
+            raise ConfigError("data.world has its own corpus and questions: leave out data.questions, path and url")
 
 
-class EpisodeConfig(ConfigTable):
-    """The harness: profile and limits of an episode. `swarm` is how many sub-agents one turn may start, 0 for none.
+@dataclass(frozen=True, slots=True)
+class EpisodeConfig:
+    """The harness: profile, window and limits of an episode.
 
-    `searchers` is the folder of the model that decides in sub-agents, which training leaves as it is; by default the
-    policy that is trained decides in them too. `shown` is how many hits a search shows, 0 for as many as the profile.
-    `per_call` is what a call may show (0: an eighth of the window), `reserve` what is kept free behind every action.
-    A window holds eight reserves at least, so one for very small models needs a smaller reserve.
+    - `profile`: harness profile.
+    - `reserve`: tokens kept free behind every action; tiny models need fewer, since a window holds eight reserves.
+    - `window`: tokens of the context window.
+    - `per_call`: tokens that a call may show; 0 for an eighth of the window.
+    - `turns`: turn limit.
+    - `seconds`: time limit.
+    - `calls`: most tool calls of a turn.
+    - `workers`: calls that run at the same time.
+    - `swarm`: sub-agents that one turn may start; 0 for none.
+    - `searchers`: folder of a frozen model that decides in sub-agents; by default the trained policy does.
+    - `shown`: hits that a search shows; 0 for as many as the profile.
     """
 
     profile: Literal["default", "context-1", "summary"] = "default"
-    reserve: Count = RESERVE
+    reserve: PositiveInt = RESERVE
     window: int = 32_768
-    per_call: Annotated[int, Field(ge=0)] = 0
-    turns: Count = 64
-    seconds: Positive | None = None
-    calls: Count = 16
-    workers: Count = 8
+    per_call: NonNegativeInt = 0
+    turns: PositiveInt = 64
+    seconds: PositiveFloat | None = None
+    calls: PositiveInt = 16
+    workers: PositiveInt = 8
     swarm: Annotated[int, Field(ge=0, le=MAX_BREADTH)] = 0
     searchers: str | None = None
-    shown: Annotated[int, Field(ge=0)] = 0
+    shown: NonNegativeInt = 0
 
-    @field_validator("window")
-    @classmethod
-    def _holds(cls, window: int, about: ValidationInfo) -> int:
-        least = RESERVES * about.data.get("reserve", RESERVE)
-        if window < least:
-            raise ValueError(f"should be greater than or equal to {least}, {RESERVES} reserves")
-        return window
+    def __post_init__(self) -> None:
+        if self.window < (smallest := RESERVES * self.reserve):
+            raise ConfigError(
+                f"episodes.window = {self.window} is too small: use at least {smallest}, {RESERVES} reserves"
+            )
+        if self.searchers and not self.swarm:
+            raise ConfigError("episodes.searchers names a model for sub-agents, and episodes.swarm = 0 allows none")
 
     @property
     def budget(self) -> Budget:
-        """The window with what it is divided into."""
+        """The window and its parts."""
         return Budget(self.window, per_call=self.per_call, reserve=self.reserve)
 
 
-class EngineConfig(ConfigTable):
-    """What samples. `transformers` shares the trainer's model; `vllm` is a server at `base_url`.
+@dataclass(frozen=True, slots=True)
+class EngineConfig:
+    """What samples.
 
-    `sync` brings new weights to the server: `adapter` has it load a LoRA adapter from `adapters`, a folder that both
-    see, under the name `adapter_name`; `nccl` sends all weights by TRL's client. `every` is how many updates apart.
+    - `kind`: the trainer's own model in this process, or a vLLM server.
+    - `base_url`: address of the server.
+    - `sync`: weights that the server gets: a LoRA `adapter` from a shared folder, or all of them over `nccl`.
+    - `every`: steps between two weight syncs with a server.
+    - `adapters`: folder of the synced adapters, which trainer and server see under the same path.
+    - `adapter_name`: name of the synced adapters on the server.
+    - `batch`: most sequences of a batch in this process.
+    - `timeout`: timeout for one reply, in seconds.
+    - `temperature`: sampling temperature.
+    - `top_p`: nucleus sampling.
+    - `max_tokens`: longest reply, in tokens.
     """
 
     kind: Literal["transformers", "vllm"] = "transformers"
     base_url: str = "http://localhost:8000/v1"
     sync: Literal["adapter", "nccl"] = "adapter"
-    every: Count = 1
+    every: PositiveInt = 1
     adapters: str | None = None
     adapter_name: str = "policy"
-    batch: Count = 16
-    timeout: Positive = 600.0
-    temperature: Annotated[float, Field(ge=0)] = 1.0
+    batch: PositiveInt = 16
+    timeout: PositiveFloat = 600.0
+    temperature: NonNegativeFloat = 1.0
     top_p: Annotated[float, Field(gt=0, le=1)] = 1.0
-    max_tokens: Count = 4_096
+    max_tokens: PositiveInt = 4_096
 
 
-class RolloutLocation(StrEnum):
-    """Where the trainer's copy of the model samples while the trainer updates."""
+@dataclass(frozen=True, slots=True)
+class LossConfig:
+    """The loss.
 
-    PROCESS = "process"
-    THREAD = "thread"
-
-
-class AsyncRolloutConfig(ConfigTable):
-    """Rollouts while updates are made; without this table a step is sampled first and then trained.
-
-    Up to `ahead` steps are sampled before their turn. A step waits for a share `quota` of its groups; those that are
-    left go on under newer weights and are trained in a later step. A model that is not a server's samples in a process
-    of its own, or in a thread of the trainer's: None takes the process where there is no GPU.
-    """
-
-    ahead: Count = 1
-    quota: Annotated[float, Field(gt=0, le=1)] = 1.0
-    sampler: RolloutLocation | None = None
-
-
-class LossConfig(ConfigTable):
-    """The loss: `cap` bounds CISPO's ratio, `clip` are the two epsilons of the surrogates, `kl` the pull to the start.
-
-    Rows more than `staleness` updates old are dropped and counted. `pass_tokens` bounds the padded ids of a forward
-    pass; 0 runs each row by itself, which is what long rows want.
+    - `kind`: which loss.
+    - `cap`: upper bound of CISPO's ratio.
+    - `clip`: lower and upper epsilon of the clipped surrogates (DAPO's clip-higher by default).
+    - `kl`: weight of the KL divergence from the initial policy.
+    - `staleness`: most updates that a row may be old; older rows are dropped and counted.
+    - `pass_tokens`: most padded tokens of a forward pass; 0 runs each row alone, which is best for long rows.
     """
 
     kind: Loss = Loss.CISPO
-    cap: Positive = 5.0
-    clip: tuple[Positive, Positive] = (0.2, 0.28)
-    kl: Annotated[float, Field(ge=0)] = 0.0
-    staleness: Annotated[int, Field(ge=0)] = 8
-    pass_tokens: Annotated[int, Field(ge=0)] = 0
+    cap: PositiveFloat = 5.0
+    clip: tuple[PositiveFloat, PositiveFloat] = (0.2, 0.28)
+    kl: NonNegativeFloat = 0.0
+    staleness: NonNegativeInt = 8
+    pass_tokens: NonNegativeInt = 0
 
 
-class OptimizerConfig(ConfigTable):
-    """AdamW. The defaults are the published baseline's (Adam with betas .9 and .95 at 1e-5)."""
+@dataclass(frozen=True, slots=True)
+class OptimizerConfig:
+    """AdamW. The defaults are the published baseline's.
 
-    learning_rate: Positive = 1e-5
-    betas: tuple[Share, Share] = (0.9, 0.95)
-    weight_decay: Annotated[float, Field(ge=0)] = 0.0
-    max_grad_norm: Annotated[float, Field(ge=0)] = 1.0
-    warmup: Annotated[int, Field(ge=0)] = 0
+    - `learning_rate`: peak learning rate.
+    - `betas`: decay rates of the two moments.
+    - `weight_decay`: decoupled weight decay.
+    - `max_grad_norm`: norm to which gradients are clipped.
+    - `warmup`: updates of linear warm-up.
+    - `schedule`: learning rate schedule.
+    """
+
+    learning_rate: PositiveFloat = 1e-5
+    betas: tuple[Annotated[float, Field(ge=0, le=1)], Annotated[float, Field(ge=0, le=1)]] = (0.9, 0.95)
+    weight_decay: NonNegativeFloat = 0.0
+    max_grad_norm: NonNegativeFloat = 1.0
+    warmup: NonNegativeInt = 0
     schedule: Literal["constant", "constant_with_warmup", "linear", "cosine"] = "constant_with_warmup"
 
 
-class SftSettings(ConfigTable):
-    """`ctx1 train sft`: epochs, rows per update and per forward pass, and the number of expert episodes of a toy
-    environment.
+@dataclass(frozen=True, slots=True)
+class SftConfig:
+    """Supervised fine-tuning, `ctx1 train sft`.
+
+    - `epochs`: passes over the rows.
+    - `rows`: rows of an update.
+    - `rows_per_pass`: rows of a forward pass.
+    - `demonstrations`: expert episodes, in a toy environment.
     """
 
-    epochs: Count = 2
-    rows: Count = 16
-    rows_per_pass: Count = 1
-    demonstrations: Count = 2_000
+    epochs: PositiveInt = 2
+    rows: PositiveInt = 16
+    rows_per_pass: PositiveInt = 1
+    demonstrations: PositiveInt = 2_000
 
-    @model_validator(mode="after")
-    def _divides(self) -> Self:
+    def __post_init__(self) -> None:
         if self.rows % self.rows_per_pass:
-            raise ValueError(f"rows = {self.rows} must be a multiple of rows_per_pass = {self.rows_per_pass}")
-        return self
+            raise ConfigError(f"sft.rows = {self.rows} must be a multiple of sft.rows_per_pass = {self.rows_per_pass}")
 
 
-class EvaluationConfig(ConfigTable):
-    """Every so many steps, `questions` of the dev files are asked: at each of the temperatures, 0 being greedy."""
+@dataclass(frozen=True, slots=True)
+class EvaluationConfig:
+    """Evaluation on the dev questions during reinforcement learning.
 
-    every: Interval = 10
-    questions: Count = 64
-    temperatures: tuple[Annotated[float, Field(ge=0)], ...] = (0.0, 1.0)
+    - `every`: steps between two evaluations; 0 for none.
+    - `questions`: dev questions that are asked.
+    - `temperatures`: sampling temperatures; 0 is greedy.
+    """
+
+    every: NonNegativeInt = 10
+    questions: PositiveInt = 64
+    temperatures: tuple[NonNegativeFloat, ...] = (0.0, 1.0)
 
 
-class CheckpointConfig(ConfigTable):
-    """How often the state is saved, in optimiser steps, and how many of the saved ones stay."""
+@dataclass(frozen=True, slots=True)
+class CheckpointConfig:
+    """Checkpoints.
 
-    every: Count = 4
+    - `every`: updates between two checkpoints.
+    - `keep`: newest checkpoints that are kept.
+    """
+
+    every: PositiveInt = 4
     keep: Annotated[int, Field(ge=2)] = 2
 
 
-class LoggingConfig(ConfigTable):
-    """Metrics go to metrics.jsonl always, and to these by name."""
+@dataclass(frozen=True, slots=True)
+class LoggingConfig:
+    """Where metrics go besides `metrics.jsonl`.
+
+    - `to`: trackers.
+    - `project`: project name at the trackers.
+    - `run`: run name at the trackers; by default the name of the run's folder.
+    """
 
     to: tuple[Literal["tensorboard", "trackio", "wandb"], ...] = ()
     project: str = "context-agent"
     run: str | None = None
 
 
-class ExpectedCosts(ConfigTable):
-    """What an episode is expected to come to, for the estimate of `--dry-run`: measured figures, where there are any.
+@dataclass(frozen=True, slots=True)
+class ExpectedCosts:
+    """What the estimate of `--dry-run` assumes of an episode and of the machine; use measured figures if you have any.
 
-    `sampled` tokens an episode, `row_tokens` in all of its rows; tokens a second that are sampled and trained over the
-    whole machine; `gpus` of `gpu_memory` GB each train, `server_gpus` sample (0: they share), `server_sequences`
-    at a time on each. `sharded`: weights and states are spread over the training GPUs (ZeRO stage 3, FSDP2).
+    - `sampled`: sampled tokens of an episode.
+    - `row_tokens`: tokens in all rows of an episode.
+    - `longest_row`: tokens of the longest row; by default the whole window.
+    - `sampled_per_second`: tokens sampled a second by the whole machine.
+    - `trained_per_second`: tokens trained a second by the whole machine.
+    - `gpus`: GPUs that train.
+    - `gpu_memory`: memory of a GPU, in GB.
+    - `server_gpus`: GPUs that sample; 0 if they share the training ones.
+    - `server_sequences`: sequences at the same time on each sampling GPU.
+    - `sharded`: whether weights and states are spread over the training GPUs (ZeRO stage 3, FSDP2).
     """
 
-    sampled: Count = 4_000
-    row_tokens: Count = 24_000
-    longest_row: Count | None = None
-    sampled_per_second: Positive | None = None
-    trained_per_second: Positive | None = None
-    gpus: Annotated[int, Field(ge=0)] = 1
-    gpu_memory: Positive | None = None
-    server_gpus: Annotated[int, Field(ge=0)] = 0
-    server_sequences: Count = 16
+    sampled: PositiveInt = 4_000
+    row_tokens: PositiveInt = 24_000
+    longest_row: PositiveInt | None = None
+    sampled_per_second: PositiveFloat | None = None
+    trained_per_second: PositiveFloat | None = None
+    gpus: NonNegativeInt = 1
+    gpu_memory: PositiveFloat | None = None
+    server_gpus: NonNegativeInt = 0
+    server_sequences: PositiveInt = 16
     sharded: bool = False
 
 
-class RunConfig(ConfigTable):
-    """A whole run file. `seed` is the random seed."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunConfig:
+    """A run file.
+
+    - `out`: folder of the run.
+    - `seed`: random seed.
+    - `threads`: torch threads; 0 for torch's default.
+
+    Every other field is the table of its name.
+    """
 
     out: str = "runs/policy"
     seed: int = 0
-    threads: Annotated[int, Field(ge=0)] = 0
+    threads: NonNegativeInt = 0
     model: ModelConfig
     data: DataConfig
-    episodes: EpisodeConfig = EpisodeConfig()
-    engine: EngineConfig = EngineConfig()
-    rollouts: RolloutConfig = RolloutConfig()
+    episodes: EpisodeConfig = field(default_factory=EpisodeConfig)
+    engine: EngineConfig = field(default_factory=EngineConfig)
+    rollouts: RolloutConfig = field(default_factory=RolloutConfig)
     async_rollouts: AsyncRolloutConfig | None = None
-    rewards: RewardConfig = RewardConfig()
-    judge: JudgeConfig = JudgeConfig()
-    parl: ParlConfig = ParlConfig()
-    curriculum: Curriculum = Curriculum()
-    loss: LossConfig = LossConfig()
-    optimiser: OptimizerConfig = OptimizerConfig()
-    sft: SftSettings = SftSettings()
-    evaluation: EvaluationConfig = EvaluationConfig()
-    checkpoints: CheckpointConfig = CheckpointConfig()
-    logging: LoggingConfig = LoggingConfig()
-    expected: ExpectedCosts = ExpectedCosts()
+    rewards: RewardConfig = field(default_factory=RewardConfig)
+    judge: JudgeConfig = field(default_factory=JudgeConfig)
+    parl: ParlConfig = field(default_factory=ParlConfig)
+    curriculum: Curriculum = field(default_factory=Curriculum)
+    loss: LossConfig = field(default_factory=LossConfig)
+    optimiser: OptimizerConfig = field(default_factory=OptimizerConfig)
+    sft: SftConfig = field(default_factory=SftConfig)
+    evaluation: EvaluationConfig = field(default_factory=EvaluationConfig)
+    checkpoints: CheckpointConfig = field(default_factory=CheckpointConfig)
+    logging: LoggingConfig = field(default_factory=LoggingConfig)
+    expected: ExpectedCosts = field(default_factory=ExpectedCosts)
 
-    @model_validator(mode="after")
-    def _fits(self) -> Self:
-        if self.loss.staleness < self.rollouts.substeps - 1:
-            raise ValueError(
-                f"loss.staleness = {self.loss.staleness} would drop the rows of later substeps: "
-                f"with {self.rollouts.substeps} substeps at least {self.rollouts.substeps - 1}"
+    def __post_init__(self) -> None:
+        needed = self.rollouts.substeps - 1 if self.async_rollouts is None else self.oldest
+        if self.loss.staleness < needed:
+            ahead = "" if self.async_rollouts is None else f"async_rollouts.ahead = {self.async_rollouts.ahead} and "
+            raise ConfigError(
+                f"loss.staleness = {self.loss.staleness} would drop rows before they are trained: with {ahead}"
+                f"rollouts.substeps = {self.rollouts.substeps} set it to at least {needed}"
             )
-        if self.async_rollouts is not None and self.loss.staleness < self.oldest:
-            raise ValueError(
-                f"loss.staleness = {self.loss.staleness} would drop rows that are sampled ahead: with "
-                f"async_rollouts.ahead = {self.async_rollouts.ahead} and {self.rollouts.substeps} substeps they are up "
-                f"to {self.oldest} updates old"
-            )
-        if self.episodes.searchers and not self.episodes.swarm:
-            raise ValueError("episodes.searchers names a model for sub-agents, and episodes.swarm = 0 has none: set it")
         if self.episodes.searchers and self.engine.kind != "transformers":
-            raise ValueError('episodes.searchers is loaded beside the trainer: it needs engine.kind = "transformers"')
+            raise ConfigError('episodes.searchers is loaded beside the trainer: it needs engine.kind = "transformers"')
         if self.parl.on and not self.episodes.swarm:
-            raise ValueError("parl rewards sub-agents, and episodes.swarm = 0 has none: set it, or leave parl out")
+            raise ConfigError(
+                "parl rewards sub-agents, and episodes.swarm = 0 allows none: set it, or leave out [parl]"
+            )
         if (self.model.renderer is RendererKind.WORDS) != (self.data.world is not None):
-            raise ValueError("the words renderer is for data.world, and data.world is spelled by it: use both")
+            raise ConfigError('model.renderer = "words" and [data.world] need each other: use both or neither')
         if bool(self.judge.model) != bool(self.rewards.judge):
-            raise ValueError("a judge has a model in judge.model and a weight in rewards.judge: give both or neither")
+            raise ConfigError("a judge has a model in judge.model and a weight in rewards.judge: give both or neither")
         has_other_gain = any(getattr(self.rewards, name) for name in GAINS if name != "judge")
         if self.rewards.judge and not has_other_gain and not self.judge.alone:
-            raise ValueError(
+            raise ConfigError(
                 "rewards.judge is the only gain that counts, so the policy would learn to please the judge alone: "
                 "weigh another term, or set judge.alone = true"
             )
-        return self
 
     @property
     def updates(self) -> int:
-        """Optimiser steps of the reinforced training."""
+        """Optimiser updates of the reinforcement learning."""
         return self.rollouts.steps * self.rollouts.substeps
 
     @property
     def oldest(self) -> int:
-        """Updates that a row may be old when it is trained, if its step takes all groups that it asked."""
+        """The highest age of a row when it is trained, in updates, if its step waits for all of its groups."""
         every = self.engine.every if self.engine.kind == "vllm" else 1
         ahead = 0 if self.async_rollouts is None else self.async_rollouts.ahead
         return (ahead + every) * self.rollouts.substeps - 1
 
     @property
     def drawing(self) -> RolloutConfig:
-        """The rollouts, with the run's seed where they have none of their own."""
+        """The rollouts, with the run's seed unless they have one."""
         return replace(self.rollouts, seed=self.rollouts.seed or self.seed)
 
     def plain(self) -> dict[str, Any]:
         """The run as plain data, defaults filled in."""
-        plain: dict[str, Any] = _RUN.dump_python(self, mode="json")
-        return plain
+        return dict(_RUN.dump_python(self, mode="json"))
 
 
 _RUN = TypeAdapter(RunConfig)
@@ -466,62 +451,47 @@ def read_run(path: str | Path, changes: Mapping[str, Any] | None = None) -> RunC
     try:
         data = tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
-        raise ConfigError(f"cannot read the run's file {path}: {error.strerror}") from error
+        raise ConfigError(f"cannot read the run file {path}: {error.strerror}") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise ConfigError(f"the run's file {path} is no valid TOML: {error}") from error
+        raise ConfigError(f"the run file {path} is not valid TOML: {error}") from error
     for key, value in (changes or {}).items():
-        _set_dotted(data, key, value)
+        *tables, last = key.split(".")
+        table = data
+        for name in tables:
+            table = table.setdefault(name, {})
+        table[last] = value
     return parse_run(data, str(path))
 
 
-def parse_run(data: Mapping[str, Any], where: str = "the run") -> RunConfig:
-    """The run of plain data. Raises `ConfigError`."""
-    _check_names(data, RunConfig, where)
+def parse_run(data: Mapping[str, Any], source: str = "the run") -> RunConfig:
+    """The run of plain data. Raises `ConfigError`, which names the `source`."""
+    _check_names(data, RunConfig, source)
     try:
-        return RunConfig.model_validate(data)
+        return _RUN.validate_python(data)
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
-        location = ".".join(str(part) for part in first["loc"])
-        message = first["msg"].removeprefix("Value error, ")
         more = f" ({error.error_count() - 1} more)" if error.error_count() > 1 else ""
-        raise ConfigError(f"{where}: {f'{location}: ' if location else ''}{message}{more}") from None
+        raise ConfigError(f"{source}: {'.'.join(map(str, first['loc']))}: {first['msg']}{more}") from None
     except ConfigError as error:
-        raise ConfigError(f"{where}: {error}") from None
+        raise ConfigError(f"{source}: {error}") from None
 
 
-def _set_dotted(data: dict[str, Any], key: str, value: Any) -> None:
-    *tables, last = key.split(".")
-    for table in tables:
-        data = data.setdefault(table, {})
-    data[last] = value
-
-
-def _check_names(data: Mapping[str, Any], kind: Any, where: str, at: str = "") -> None:
+def _check_names(data: Mapping[str, Any], table: Any, source: str, prefix: str = "") -> None:
     """Refuses names that the table does not have, at any depth."""
-    allowed = _fields_of(kind)
+    hints = typing.get_type_hints(table)
     for name, value in data.items():
-        if name not in allowed:
-            what = f"table [{at}{name}]" if isinstance(value, Mapping) else f"key {name!r}"
-            location = f" in [{at.rstrip('.')}]" if at and not isinstance(value, Mapping) else ""
-            raise ConfigError(f"{where}: unknown {what}{location}; {suggestion(name, allowed)}")
-        inner = next((inner_type for inner_type in _inner_types(allowed[name]) if _fields_of(inner_type)), None)
+        if name not in hints:
+            what = f"table [{prefix}{name}]" if isinstance(value, Mapping) else f"key {name!r}"
+            location = f" in [{prefix.rstrip('.')}]" if prefix and not isinstance(value, Mapping) else ""
+            raise ConfigError(f"{source}: unknown {what}{location}; {suggestion(name, hints)}")
+        inner = _table_in(hints[name])
         for each in value if isinstance(value, list) else [value]:
             if inner is not None and isinstance(each, Mapping):
-                _check_names(each, inner, where, f"{at}{name}.")
+                _check_names(each, inner, source, f"{prefix}{name}.")
 
 
-def _fields_of(kind: Any) -> dict[str, Any]:
-    """The names of a table and the type of each; empty for what is no table."""
-    if isinstance(kind, type) and issubclass(kind, BaseModel):
-        return {name: field.annotation for name, field in kind.model_fields.items()}
-    if isinstance(kind, type) and is_dataclass(kind):
-        hints = typing.get_type_hints(kind)
-        return {field.name: hints[field.name] for field in fields(kind)}
-    return {}
-
-
-def _inner_types(annotation: Any) -> Iterator[Any]:
-    """The type itself and the types inside it: of unions, tuples and lists."""
-    yield annotation
-    for inner in typing.get_args(annotation):
-        yield from _inner_types(inner)
+def _table_in(annotation: Any) -> Any:
+    """The dataclass in a field's type: the type itself, or one inside a union or tuple; None if there is none."""
+    if is_dataclass(annotation):
+        return annotation
+    return next((table for inner in typing.get_args(annotation) if (table := _table_in(inner)) is not None), None)

@@ -1,4 +1,4 @@
-"""The curriculum: easy questions first, and a reward that weighs recall less as training goes on. No torch.
+"""The draws of a run: rollout settings, the curriculum, and the questions of a step. No torch.
 
 Everything is a function of the settings, the seed and the step, so a resumed run draws the same questions.
 """
@@ -8,15 +8,83 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from enum import StrEnum
+from typing import Annotated
+
+from pydantic import Field, PositiveInt
 
 from context_agent._support.question_files import Question
 from context_agent.errors import ConfigError
+from context_agent.train.advantages import Baseline
 from context_agent.train.rewards import RewardConfig, annealed
+
+
+class RolloutLocation(StrEnum):
+    """Where the copy of the model that samples during updates runs."""
+
+    PROCESS = "process"
+    THREAD = "thread"
+
+
+@dataclass(frozen=True, slots=True)
+class RolloutConfig:
+    """The rollouts of a step and the updates on their rows. The defaults are the report's (Context-1, section 3).
+
+    - `steps`: steps of the run.
+    - `groups`: questions of a step.
+    - `rollouts`: episodes of each question.
+    - `substeps`: optimiser updates of a step.
+    - `concurrency`: episodes at the same time.
+    - `seed`: random seed of draws and sampling; 0 for the run's.
+    - `baseline`: what is subtracted from a reward (`advantages.Baseline`).
+    - `keep_negative`: share of the episodes with a negative advantage that are trained on.
+    - `save_every`: steps between two saved sets of trajectories, for `ctx1 view`; 0 for none.
+    - `save_groups`: questions whose trajectories are saved.
+    """
+
+    steps: int = 300
+    groups: int = 128
+    rollouts: int = 8
+    substeps: int = 4
+    concurrency: int = 256
+    seed: int = 0
+    baseline: Baseline = Baseline.MEAN
+    keep_negative: float = 1.0
+    save_every: int = 10
+    save_groups: int = 2
+
+    def __post_init__(self) -> None:
+        for name in ("steps", "groups", "substeps", "concurrency"):
+            if getattr(self, name) < 1:
+                raise ConfigError(f"rollouts.{name} must be at least 1; got {getattr(self, name)}")
+        if self.rollouts < 2:
+            raise ConfigError(
+                f"rollouts.rollouts must be at least 2, since an advantage compares the episodes of a question; "
+                f"got {self.rollouts}"
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class AsyncRolloutConfig:
+    """Rollouts during updates; without this table a step is sampled first and then trained.
+
+    - `ahead`: steps that are sampled before their turn.
+    - `quota`: share of its groups that a step waits for; the rest continue under newer weights, for a later step.
+    - `sampler`: where the copy of the model samples; by default a process if there is no GPU, else a thread.
+    """
+
+    ahead: PositiveInt = 1
+    quota: Annotated[float, Field(gt=0, le=1)] = 1.0
+    sampler: RolloutLocation | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class CurriculumStage:
-    """Until `until`, a share of training in (0, 1], only questions of at most `hops` are asked."""
+    """A stage in which only easy questions are drawn.
+
+    - `until`: share of training, in (0, 1], at which the stage ends.
+    - `hops`: most hops of a question.
+    """
 
     until: float
     hops: int
@@ -24,10 +92,10 @@ class CurriculumStage:
 
 @dataclass(frozen=True, slots=True)
 class Curriculum:
-    """Stages by hops, in order; past the last one every question may come. `beta` is annealed from first to second.
+    """Easy questions first, and a reward that weighs recall less over time. The defaults are the report's (section 3).
 
-    The defaults are the report's: beta 4 at first and 2 in the end (Context-1, section 3), and no stages, since their
-    bounds are not published.
+    - `stages`: stages in order; after the last one every question may be drawn. The report publishes no bounds.
+    - `beta`: beta of F-beta at the start and at the end of training.
     """
 
     stages: tuple[CurriculumStage, ...] = ()
@@ -36,7 +104,7 @@ class Curriculum:
     def __post_init__(self) -> None:
         bounds = [stage.until for stage in self.stages]
         if bounds != sorted(set(bounds)) or any(not 0 < bound <= 1 for bound in bounds):
-            raise ConfigError(f"a curriculum's stages end at rising shares in (0, 1]; got {bounds}")
+            raise ConfigError(f"the stages of a curriculum must end at rising shares in (0, 1]; got {bounds}")
         if min(self.beta) <= 0:
             raise ConfigError(f"beta must be positive; got {self.beta}")
 

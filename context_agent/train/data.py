@@ -54,10 +54,7 @@ class TrainingData:
 
 def environment_of(data: DataConfig) -> ToyEnvironment | None:
     """The closed world, where the file asks for one."""
-    if data.world is None:
-        return None
-    settings = data.world
-    return make_environment(**settings.model_dump())
+    return None if data.world is None else make_environment(data.world)
 
 
 def environment_texts(world: ToyEnvironment, *, swarm: bool = False) -> Iterator[str]:

@@ -27,9 +27,11 @@ from __future__ import annotations
 
 import random
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
+
+from pydantic import PositiveInt
 
 from context_agent._support.question_files import Question
 from context_agent.harness.profile import Profile
@@ -38,7 +40,7 @@ from context_agent.policies.tokens.prompt import Ids, Opening
 from context_agent.pruning.view import View
 from context_agent.retrieval.corpus import Corpus
 from context_agent.retrieval.memory import MemoryCorpus
-from context_agent.synth_data import world
+from context_agent.synth_data.world.generator import make as make_world
 from context_agent.tokens import TokenCounter
 from context_agent.types import Action, Document, RankedId, ToolCall
 
@@ -187,6 +189,26 @@ BRANCH_SEPARATOR = " , "
 
 
 @dataclass(frozen=True, slots=True)
+class WorldConfig:
+    """A toy environment made when the run starts: corpus and questions (`train.environment`).
+
+    - `entities`: documents of the corpus.
+    - `tasks`: questions of all splits and types.
+    - `seed`: random seed.
+    - `hops`: fewest and most documents that a question leads through.
+    - `worlds`: environments of consecutive seeds for demonstrations; questions for rewards use the first one.
+    - `branches`: chains of documents that a question asks for at once.
+    """
+
+    entities: PositiveInt = 800
+    tasks: PositiveInt = 6_000
+    seed: int = 0
+    hops: tuple[PositiveInt, PositiveInt] = (1, 3)
+    worlds: PositiveInt = 1
+    branches: PositiveInt = 1
+
+
+@dataclass(frozen=True, slots=True)
 class ToyEnvironment:
     """A corpus, and for each split questions whose gold is in hop order. No gold of one split is gold of another.
 
@@ -200,39 +222,33 @@ class ToyEnvironment:
     others: tuple[ToyEnvironment, ...] = ()
 
 
-def make_environment(
-    *,
-    entities: int = 800,
-    tasks: int = 6_000,
-    seed: int = 0,
-    hops: tuple[int, int] = (1, 3),
-    types: Collection[str] = TYPES,
-    worlds: int = 1,
-    branches: int = 1,
-) -> ToyEnvironment:
-    """A world of so many entities, and those of so many questions about it that are of these types.
+def make_environment(config: WorldConfig) -> ToyEnvironment:
+    """A toy environment with the questions of the supported `TYPES`. Equal settings give equal environments.
 
-    With more than one of the `worlds` the others are of the seeds that follow: demonstrations on several of them teach
-    to read names, where demonstrations on one teach to remember them. With more than one of the `branches` each
-    question asks for so many chains at once (`joined`). Equal arguments give equal gyms. Raises `ConfigError` for more
-    questions than such a world has.
+    Demonstrations in several worlds teach a policy to read names; demonstrations in one teach it to remember them. With
+    more than one of the `branches` each question asks for several chains at once (`join_questions`). Raises
+    `ConfigError` for more questions than such a world has.
     """
-    generated = world.make(entities=entities, seed=seed, tasks=tasks, hops=hops, distractors=0, vocabulary="small")
+    generated = make_world(
+        entities=config.entities,
+        seed=config.seed,
+        tasks=config.tasks,
+        hops=config.hops,
+        distractors=0,
+        vocabulary="small",
+    )
     ids = {document.id: document.title.lower().replace(" ", "-") for document in generated.documents}
     documents = [Document(ids[document.id], document.text, document.title) for document in generated.documents]
     titles = {ids[document.id]: document.title for document in generated.documents}
-    questions: dict[str, list[Question]] = {split: [] for split in SPLITS}
+    questions: dict[str, list[Question]] = {}
     for split in SPLITS:
-        for task in generated.stream(split):
-            if task.type in types:
-                question = replace(task.as_question, gold=tuple(ids[document] for document in task.gold), facts=())
-                questions[split].append(question)
-        if branches > 1:
-            questions[split] = join_questions(questions[split], branches, seed=seed)
-    further = (
-        make_environment(entities=entities, tasks=tasks, seed=seed + n, hops=hops, types=types, branches=branches)
-        for n in range(1, worlds)
-    )
+        tasks = [task for task in generated.stream(split) if task.type in TYPES]
+        questions[split] = [
+            replace(task.as_question, gold=tuple(ids[document] for document in task.gold), facts=()) for task in tasks
+        ]
+        if config.branches > 1:
+            questions[split] = join_questions(questions[split], config.branches, seed=config.seed)
+    further = (make_environment(replace(config, seed=config.seed + n, worlds=1)) for n in range(1, config.worlds))
     return ToyEnvironment(MemoryCorpus(documents), questions, titles, tuple(further))
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from context_agent.errors import ConfigError, MissingExtraError
@@ -68,7 +68,7 @@ def load_frozen(chosen: ModelConfig, folder: str, tokenizer: Any) -> Any:
     """The model in that folder, which stays as it is and is spoken to as the run's own. Raises `ConfigError`."""
     if chosen.renderer is RendererKind.WORDS:
         _check_words(folder, tokenizer)
-    return _load_named(chosen.model_copy(update={"name": folder, "revision": None})).eval().requires_grad_(False)
+    return _load_named(replace(chosen, name=folder, revision=None)).eval().requires_grad_(False)
 
 
 def load_renderer(run: RunConfig, world: ToyEnvironment | None = None) -> tuple[Any, TokenRenderer]:
@@ -119,18 +119,8 @@ def _tokenizer(chosen: ModelConfig) -> Any:
 def _tiny(run: RunConfig, tokenizer: Any) -> Any:
     from context_agent.train.tiny_model import tiny_config
 
-    tiny = run.model.tiny
-    assert tiny is not None
-    config = tiny_config(
-        tokenizer,
-        hidden=tiny.hidden,
-        layers=tiny.layers,
-        experts=tiny.experts,
-        positions=tiny.positions,
-        yarn=False,
-        deviation=tiny.deviation,
-        tied=tiny.tied,
-    )
+    assert run.model.tiny is not None
+    config = tiny_config(tokenizer, **asdict(run.model.tiny), yarn=False)
     return transformers.GptOssForCausalLM(config).to(getattr(torch, run.model.dtype))
 
 

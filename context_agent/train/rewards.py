@@ -76,11 +76,29 @@ class EpisodeOutcome:
 
 @dataclass(frozen=True, slots=True)
 class RewardConfig:
-    """Weights and bounds. The defaults are the report's; a weight of 0 leaves a term out.
+    """Weights and bounds of the terms. The defaults are the report's; a weight of 0 leaves out a term.
 
-    `beta` weighs recall `beta**2` times; a curriculum lowers it (`annealed`). `floor` is what any finished episode gets
-    at least, `malformed` and `cut` what the others get instead of all terms (a format error cost -0.5 in the published
-    baseline; for a cut episode nothing is published). `gamma` is the decay by step (`rows.decay`).
+    - `output`: weight of F-beta of the ranking.
+    - `trajectory`: weight of the recall over everything encountered.
+    - `answer`: weight of having retrieved the answer.
+    - `beta`: F-beta weighs recall `beta**2` times; a curriculum lowers it.
+    - `prune_call`: penalty for each prune call beyond a streak.
+    - `prune_streak`: turns in a row that may do nothing but prune.
+    - `prune_most`: highest penalty for such prunes.
+    - `turn_from`: turn at which the penalty for long episodes starts.
+    - `turn_to`: turn at which it is highest.
+    - `turn_most`: highest penalty for long episodes.
+    - `mistake`: penalty for each call that could not run.
+    - `mistakes_most`: highest penalty for such calls.
+    - `prune_accuracy`: weight of the share of pruned chunks that are not gold.
+    - `diversity`: weight of differing queries.
+    - `parallel`: weight of several calls a turn.
+    - `parallel_calls`: calls a turn that earn all of it.
+    - `judge`: weight of a judge's verdict.
+    - `floor`: lowest reward of a finished episode.
+    - `malformed`: reward of an episode without a valid ranking (a format error cost -0.5 in the published baseline).
+    - `cut`: reward of an episode that a limit ended; nothing is published.
+    - `gamma`: decay by step (`rows.decay_weights`).
     """
 
     output: float = 0.7
@@ -318,11 +336,14 @@ class ParlForm(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ParlConfig:
-    """Weights. `parallel` (l1, or l of the form `mixed`) and `finish` (l2) are those at the start of training.
+    """Weights of PARL's terms. With `parallel` and `finish` at 0, the default, the reward is the performance alone.
 
-    They fall to 0 on a line that ends at `until`, a share of training in (0, 1]; the paper gives no schedule. With both
-    at 0, the default, the reward is the performance alone. `breadth` is the number of sub-agents that earns all of
-    `r_parallel`, `success` the recall from which the form `mixed` counts an episode as a success.
+    - `form`: how the terms are combined.
+    - `parallel`: l1, or l of the form `mixed`, at the start of training.
+    - `finish`: l2 at the start of training.
+    - `until`: share of training, in (0, 1], at which both reach 0 on a line; the paper gives no schedule.
+    - `breadth`: number of sub-agents that earns all of `r_parallel`.
+    - `success`: recall from which the form `mixed` counts an episode as a success.
     """
 
     form: ParlForm = ParlForm.SUM

@@ -9,15 +9,38 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from pydantic import PositiveFloat, PositiveInt
 
 from context_agent.errors import ConfigError, MissingExtraError
 from context_agent.policies.tokens.vocabulary import HarmonyVocabulary, harmony_encoding
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
+
+
+@dataclass(frozen=True, slots=True)
+class TinyModelConfig:
+    """A gpt-oss with some hundred thousand random weights, made when the run starts.
+
+    - `hidden`: width of the residual stream, a multiple of 32.
+    - `layers`: number of transformer blocks.
+    - `experts`: experts of each block.
+    - `positions`: longest sequence, in tokens.
+    - `deviation`: standard deviation of the random weights.
+    - `tied`: whether input and output embeddings are one table.
+    """
+
+    hidden: PositiveInt = 96
+    layers: PositiveInt = 3
+    experts: PositiveInt = 2
+    positions: PositiveInt = 1024
+    deviation: PositiveFloat = 0.02
+    tied: bool = False
 
 
 SPECIALS = tuple(

@@ -7,14 +7,14 @@ from pathlib import Path
 import pytest
 
 from context_agent.train.data import environment_texts
-from context_agent.train.environment import ToyEnvironment, WordRenderer, make_environment
+from context_agent.train.environment import ToyEnvironment, WordRenderer, WorldConfig, make_environment
 from tests.train import runs
 
 
 @pytest.fixture(scope="session")
 def small() -> ToyEnvironment:
     """A world of 120 entities."""
-    return make_environment(entities=120, tasks=300, seed=3)
+    return make_environment(WorldConfig(entities=120, tasks=300, seed=3))
 
 
 @pytest.fixture(scope="session")

@@ -77,33 +77,33 @@ def test_a_run_says_how_many_hits_a_search_shows() -> None:
         ({"rollout": {}}, r"unknown table \[rollout\]; did you mean 'rollouts'"),
         ({"rewards": {"trajectry": 1}}, r"unknown key 'trajectry' in \[rewards\]; did you mean 'trajectory'"),
         ({"curriculum": {"stages": [{"until": 1, "hop": 1}]}}, "unknown key 'hop' in .*did you mean 'hops'"),
-        ({"rollouts": {"groups": 0}}, "groups must be at least 1"),
+        ({"rollouts": {"groups": 0}}, "rollouts.groups must be at least 1"),
         ({"rollouts": {"groups": "many"}}, "rollouts.groups: Input should be a valid integer"),
         ({"rewards": {"gamma": 2}}, "gamma in"),
         ({"loss": {"kind": "ppo"}}, "loss.kind: Input should be 'cispo', 'grpo', 'dr_grpo' or 'reinforce'"),
-        ({"loss": {"staleness": 1}}, "would drop the rows of later substeps: with 4 substeps at least 3"),
-        ({"async_rollouts": {"ahead": 2}}, "ahead = 2 and 4 substeps they are up to 11 updates old"),
-        ({"async_rollouts": {"ahead": 0}}, "async_rollouts.ahead: Input should be greater than or equal to 1"),
+        ({"loss": {"staleness": 1}}, "with rollouts.substeps = 4 set it to at least 3"),
+        ({"async_rollouts": {"ahead": 2}}, "ahead = 2 and rollouts.substeps = 4 set it to at least 11"),
+        ({"async_rollouts": {"ahead": 0}}, "async_rollouts.ahead: Input should be greater than 0"),
         ({"async_rollouts": {"quota": 1.5}}, "async_rollouts.quota: Input should be less than or equal to 1"),
         ({"async_rollouts": {"aheed": 1}}, r"unknown key 'aheed' in \[async_rollouts\]; did you mean 'ahead'"),
-        ({"model": {}}, "name a model, or describe a tiny one"),
+        ({"model": {}}, "describe a tiny one in .model.tiny.: one of the two"),
         ({"model": {"name": "m", "tiny": {}}}, "one of the two"),
-        ({"model": {"name": "m", "renderer": "words"}}, "the words renderer is for data.world"),
-        ({"data": {"world": {}, "path": "x"}}, "a world has its own corpus"),
+        ({"model": {"name": "m", "renderer": "words"}}, ".data.world. need each other"),
+        ({"data": {"world": {}, "path": "x"}}, "data.world has its own corpus"),
         ({"checkpoints": {"keep": 1}}, "checkpoints.keep: Input should be greater than or equal to 2"),
         ({"sft": {"rows": 10, "rows_per_pass": 4}}, "must be a multiple"),
         ({"judge": {"model": "m", "max_calls": 1}}, "a model in judge.model and a weight in rewards.judge"),
         ({"rewards": {"judge": 1.0}}, "a model in judge.model and a weight in rewards.judge"),
-        ({"judge": {"model": "m"}, "rewards": {"judge": 1.0}}, "say what the judge may cost"),
+        ({"judge": {"model": "m"}, "rewards": {"judge": 1.0}}, "the judge has no cap"),
         ({"judge": {"modle": "m"}}, r"unknown key 'modle' in \[judge\]; did you mean 'model'"),
         ({"judge": JUDGE, "rewards": ALONE}, "rewards.judge is the only gain that counts"),
         (
             {"judge": JUDGE | {"questions": "some"}, "rewards": {"judge": 1.0}},
             "judge.questions: .*'without_gold' or 'all'",
         ),
-        ({"episodes": {"window": 100}}, "episodes.window: .* greater than or equal to 512"),
-        ({"episodes": {"window": 60, "reserve": 8}}, "episodes.window: .* greater than or equal to 64, 8 reserves"),
-        ({"episodes": {"reserve": 0}}, "episodes.reserve: .* greater than or equal to 1"),
+        ({"episodes": {"window": 100}}, "episodes.window = 100 is too small: use at least 512"),
+        ({"episodes": {"window": 60, "reserve": 8}}, "episodes.window = 60 is too small: use at least 64, 8 reserves"),
+        ({"episodes": {"reserve": 0}}, "episodes.reserve: .* greater than 0"),
     ],
 )
 def test_what_cannot_be_is_refused_by_name(change: dict[str, Any], told: str) -> None:
@@ -131,10 +131,10 @@ def test_a_run_without_a_judge_binds_nothing_of_it() -> None:
 
 
 def test_a_file_that_is_none(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="cannot read the run's file"):
+    with pytest.raises(ConfigError, match="cannot read the run file"):
         read_run(tmp_path / "none.toml")
     (tmp_path / "bad.toml").write_text("model = ")
-    with pytest.raises(ConfigError, match="no valid TOML"):
+    with pytest.raises(ConfigError, match="not valid TOML"):
         read_run(tmp_path / "bad.toml")
 
 

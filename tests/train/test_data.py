@@ -9,9 +9,9 @@ import pytest
 from context_agent import MemoryCorpus
 from context_agent.errors import ConfigError, DataError
 from context_agent.train import data as material
-from context_agent.train.config import DataConfig, WorldConfig
+from context_agent.train.config import DataConfig
 from context_agent.train.data import demonstration_rows, environment_of, environment_texts, open_data
-from context_agent.train.environment import WordRenderer
+from context_agent.train.environment import WordRenderer, WorldConfig
 from context_agent.types import Document
 from tests.train import runs
 

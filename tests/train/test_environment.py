@@ -22,6 +22,7 @@ from context_agent.train.environment import (
     NoisyExpert,
     ToyEnvironment,
     WordRenderer,
+    WorldConfig,
     make_environment,
     split_branches,
     words_profile,
@@ -35,7 +36,7 @@ CAREFUL = ExpertNoise(stop=0, stray=0, untidy=1)
 @pytest.fixture(scope="module")
 def wide() -> ToyEnvironment:
     """A world whose questions have three branches of two documents."""
-    return make_environment(entities=120, tasks=300, seed=3, hops=(2, 2), branches=3)
+    return make_environment(WorldConfig(entities=120, tasks=300, seed=3, hops=(2, 2), branches=3))
 
 
 def searched(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +28,7 @@ EXPERTS = LoraConfig(parameters=("mlp.experts.gate_up_proj", "mlp.experts.down_p
 
 
 def run(**tables: Any) -> Any:
-    base = {"model": {"name": "openai/gpt-oss-20b", "lora": EXPERTS.model_dump()}, "data": {}}
+    base = {"model": {"name": "openai/gpt-oss-20b", "lora": asdict(EXPERTS)}, "data": {}}
     return parse_run({**base, **tables})
 
 
@@ -48,7 +49,7 @@ def test_states_of_a_full_fine_tune_and_the_scores_of_eager_attention() -> None:
 
 
 def test_the_peak_of_lora_at_the_whole_window_is_what_was_estimated_by_hand() -> None:
-    chosen = {"name": "openai/gpt-oss-20b", "lora": EXPERTS.model_dump(), "attention": "flash_attention_4"}
+    chosen = {"name": "openai/gpt-oss-20b", "lora": asdict(EXPERTS), "attention": "flash_attention_4"}
     found = memory_needs(run(model=chosen, engine={"kind": "vllm"}), OSS)
     assert 55 <= sum(found.parts.values()) / GB <= 70
     assert found.server["weights"] / GB == pytest.approx(42, abs=0.5)

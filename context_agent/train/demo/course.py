@@ -16,7 +16,7 @@ import json
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -140,7 +140,7 @@ class DemoEvaluator:
             "trained": sitting.trained,
             "questions": len(self._questions),
             "temperature": temperature,
-            "episodes": sitting.episodes.model_dump(mode="json"),
+            "episodes": asdict(sitting.episodes),
             "prunes": sitting.prunes,
             "seed": self._plan.rl.seed,
         }
@@ -149,8 +149,8 @@ class DemoEvaluator:
     def _agents(self, sitting: DemoEvaluation, temperatures: Sequence[float]) -> Iterator[list[SearchAgent]]:
         """An agent for each temperature on one model."""
         rl = self._plan.rl
-        chosen = rl.model.model_copy(update={"name": str(sitting.model)})
-        run = rl.model_copy(update={"model": chosen, "episodes": sitting.episodes})
+        chosen = replace(rl.model, name=str(sitting.model))
+        run = replace(rl, model=chosen, episodes=sitting.episodes)
         transformers_logging.disable_progress_bar()  # type: ignore[no-untyped-call, unused-ignore]
         loaded = load_model(run, self._world)
         with ExitStack() as stack:

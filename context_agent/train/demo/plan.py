@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from importlib.resources import as_file, files
 from pathlib import Path
 from statistics import fmean, median
@@ -236,7 +236,7 @@ def half_window(scores: Sequence[DemoScore], episodes: EpisodeConfig) -> Episode
     window = min(episodes.window, max(least, int(median(score.placed for score in scores)) // 2))
     before = episodes.budget
     per_call = min(before.per_call, window * 3 // 4)
-    return episodes.model_copy(update={"window": window, "per_call": per_call})
+    return replace(episodes, window=window, per_call=per_call)
 
 
 def save_scores(path: Path, scores: Sequence[DemoScore], about: Mapping[str, Any]) -> None:

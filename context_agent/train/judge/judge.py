@@ -141,13 +141,31 @@ CALIBRATED_SETTINGS = ("model", "reference", "passages", "characters", "temperat
 
 @dataclass(frozen=True, slots=True)
 class JudgeConfig:
-    """`model` on the server at `base_url`; an empty one stands for no judge.
+    """A judge. Without a model there is none.
 
-    `questions` says which are judged. The judge reads the first `passages` of a ranking, each up to so many
-    `characters`, and the question's answer where `reference` is set. `rubric` is a TOML file. Prices are for a million
-    tokens; one cap must be named (`max_calls`, `max_tokens_total`, `max_cost`), and holds for the whole run, resumed or
-    not. After `max_failed_steps` steps in a row without any verdict the run stops. `calibration` is what `ctx1 train
-    judge-check` wrote; `uncalibrated` and `alone` allow a judge without one, and one that is the only gain.
+    - `model`: name of the model on the server.
+    - `base_url`: address of the server.
+    - `api_key_env`: environment variable with the key.
+    - `questions`: whether only questions without gold are judged, or all.
+    - `rubric`: a TOML file with criteria; by default the rubric that ships.
+    - `reference`: whether the judge reads the question's answer.
+    - `passages`: passages of a ranking that the judge reads.
+    - `characters`: characters of each passage.
+    - `temperature`: sampling temperature.
+    - `max_tokens`: longest reply, in tokens.
+    - `reasoning_effort`: reasoning effort, for models that take one.
+    - `timeout`: timeout for one reply, in seconds.
+    - `retries`: retries of a failed call.
+    - `concurrency`: calls at the same time.
+    - `price_in`: price of a million prompt tokens.
+    - `price_out`: price of a million completion tokens.
+    - `max_calls`: most calls of the whole run, resumed or not; one of the three caps is required.
+    - `max_tokens_total`: most tokens of the whole run.
+    - `max_cost`: highest cost of the whole run.
+    - `max_failed_steps`: steps in a row without any verdict after which the run stops.
+    - `calibration`: report of `ctx1 train judge-check` on this judge.
+    - `uncalibrated`: allow a judge without a calibration.
+    - `alone`: allow the judge to be the only gain.
     """
 
     model: str = ""
@@ -182,7 +200,7 @@ class JudgeConfig:
             raise ConfigError(f"judge.temperature must not be negative; got {self.temperature}")
         if self.model and self.max_calls is None and self.max_tokens_total is None and self.max_cost is None:
             raise ConfigError(
-                "say what the judge may cost: judge.max_calls, judge.max_tokens_total, or judge.max_cost and prices"
+                "the judge has no cap: set judge.max_calls, judge.max_tokens_total, or judge.max_cost with prices"
             )
 
     @property

@@ -20,7 +20,8 @@ from context_agent.harness.trajectory import Trajectory
 from context_agent.policies.tokens.engines import Engine
 from context_agent.policies.tokens.engines.transformers import TransformersEngine
 from context_agent.policies.tokens.prompt import calls
-from context_agent.train.config import Notify, RolloutConfig, RolloutLocation, RunConfig
+from context_agent.train.config import Notify, RunConfig
+from context_agent.train.curriculum import RolloutConfig, RolloutLocation
 from context_agent.train.models import LoadedModel
 from context_agent.train.rl.rollout_log import ConsumedGroups, RolloutLog, finished_record, paused_record
 from context_agent.train.rl.rollout_process import RolloutProcess

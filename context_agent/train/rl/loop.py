@@ -2,7 +2,7 @@
 
 A step draws questions, plays `rollouts` episodes of each in the production harness, rewards them, and turns rewards
 into advantages by group (GRPO, arXiv 2402.03300). Its rows are trained in `substeps` updates of the policy, with the
-loss of the run's file (CISPO, arXiv 2506.13585, by default). TRL does an update: loss, optimiser, distribution
+loss of the run file (CISPO, arXiv 2506.13585, by default). TRL does an update: loss, optimiser, distribution
 (`trl_adapter`).
 """
 
@@ -18,7 +18,8 @@ from context_agent.agent import SearchAgent
 from context_agent.harness.trajectory_file import write
 from context_agent.policies.tokens.engines import Engine
 from context_agent.train.advantages import EpisodeAdvantages, EpisodeReward, group_advantages
-from context_agent.train.config import Notify, OnUpdate, RolloutConfig, RunConfig
+from context_agent.train.config import Notify, OnUpdate, RunConfig
+from context_agent.train.curriculum import RolloutConfig
 from context_agent.train.data import TrainingData, build_agent, environment_of, open_data
 from context_agent.train.judge.calibration import judge_gate, questions_with_gold
 from context_agent.train.models import LoadedModel, load_model, subagent_engine

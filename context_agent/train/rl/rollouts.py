@@ -27,8 +27,7 @@ from context_agent.policies.tokens.engines import BatchingEngine
 from context_agent.policies.tokens.prompt import calls
 from context_agent.retrieval.corpus import Corpus
 from context_agent.train.advantages import EpisodeAdvantages
-from context_agent.train.config import RolloutConfig
-from context_agent.train.curriculum import Curriculum, draw_questions
+from context_agent.train.curriculum import Curriculum, RolloutConfig, draw_questions
 from context_agent.train.judge.judge import JudgePool, JudgeTerms, has_gold
 from context_agent.train.rewards import (
     EpisodeOutcome,

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
 from math import ceil, isclose
 from pathlib import Path
@@ -307,10 +307,10 @@ def with_absolute_paths(run: RunConfig) -> RunConfig:
     """The run with whole paths: Ray's workers are started in folders of their own."""
     data, model = run.data, run.model
     if data.path is not None:
-        data = data.model_copy(update={"path": str(Path(data.path).resolve())})
+        data = replace(data, path=str(Path(data.path).resolve()))
     if Path(model.name).is_dir():
-        model = model.model_copy(update={"name": str(Path(model.name).resolve())})
-    return run.model_copy(update={"out": str(Path(run.out).resolve()), "data": data, "model": model})
+        model = replace(model, name=str(Path(model.name).resolve()))
+    return replace(run, out=str(Path(run.out).resolve()), data=data, model=model)
 
 
 def _training(run: RunConfig, questions: Sequence[Question]) -> Iterator[dict[str, Any]]:

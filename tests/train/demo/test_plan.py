@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -32,7 +33,7 @@ def test_the_ablation_differs_in_one_reward_and_is_judged_alike() -> None:
     assert full.sft == ablation.sft, "the demonstrations are shared"
     assert ablation.rl.rewards.trajectory == 0
     assert full.rl.rewards.trajectory == RewardConfig().trajectory > 0
-    other = full.rl.model_copy(update={"out": ablation.rl.out, "rewards": ablation.rl.rewards})
+    other = replace(full.rl, out=ablation.rl.out, rewards=ablation.rl.rewards)
     assert other == ablation.rl
     assert full.judged == ablation.judged
     assert full.judged.trajectory > 0

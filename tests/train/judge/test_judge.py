@@ -153,7 +153,7 @@ def test_steps_share_a_judge(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("wrong", "said"),
     [
-        ({}, "say what the judge may cost"),
+        ({}, "the judge has no cap"),
         ({"max_calls": 1, "passages": 0}, "passages must be at least 1"),
         ({"max_calls": 1, "temperature": -1.0}, "temperature"),
     ],

@@ -8,8 +8,7 @@ from typing import Any
 
 from context_agent import SearchAgent
 from context_agent._support.question_files import Question
-from context_agent.train.config import RolloutConfig
-from context_agent.train.curriculum import Curriculum
+from context_agent.train.curriculum import Curriculum, RolloutConfig
 from context_agent.train.rewards import RewardConfig
 from context_agent.train.rl.loop import ReinforcementLoop
 from context_agent.train.rl.rollouts import EpisodeScorer, Rollouts, RolloutSource

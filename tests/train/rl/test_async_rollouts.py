@@ -25,7 +25,7 @@ from context_agent.policies.tokens.engines import Sample, SampleRequest
 from context_agent.policies.tokens.engines.fake import FakeEngine
 from context_agent.policies.tokens.policy import SEEDS, TokenPolicy
 from context_agent.policies.tokens.prompt import calls
-from context_agent.train.config import RolloutConfig
+from context_agent.train.curriculum import RolloutConfig
 from context_agent.train.environment import ToyEnvironment, WordRenderer, words_profile
 from context_agent.train.rl.async_rollouts import AsyncLimits, AsyncRollouts, BackgroundRollouts
 from context_agent.train.rl.loop import ReinforcementLoop, RolloutStep

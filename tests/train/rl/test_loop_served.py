@@ -15,9 +15,9 @@ from typing import Any
 import pytest
 
 from context_agent.errors import PolicyError
-from context_agent.train.config import DataConfig, WorldConfig
+from context_agent.train.config import DataConfig
 from context_agent.train.data import environment_of, environment_texts
-from context_agent.train.environment import WordRenderer
+from context_agent.train.environment import WordRenderer, WorldConfig
 from tests.train import runs
 
 pytest.importorskip("trl")

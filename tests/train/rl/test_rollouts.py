@@ -17,8 +17,7 @@ from context_agent.policies.tokens.engines.fake import FakeEngine
 from context_agent.policies.tokens.prompt import TokenCall
 from context_agent.pruning.view import ActionTaken
 from context_agent.train import rewards
-from context_agent.train.config import RolloutConfig
-from context_agent.train.curriculum import Curriculum, CurriculumStage
+from context_agent.train.curriculum import Curriculum, CurriculumStage, RolloutConfig
 from context_agent.train.environment import ToyEnvironment, WordRenderer, words_profile
 from context_agent.train.rewards import Delegation, Ending, ParlConfig, RewardConfig
 from tests.train.rl.loops import rollout_loop
@@ -177,7 +176,7 @@ def test_a_reward_that_is_no_number_names_its_episode(
 
 
 def test_settings_and_questions_that_cannot_work(small: ToyEnvironment, words: WordRenderer) -> None:
-    with pytest.raises(ConfigError, match="at least 2 rollouts"):
+    with pytest.raises(ConfigError, match=r"rollouts\.rollouts must be at least 2"):
         RolloutConfig(rollouts=1)
     with pytest.raises(ConfigError, match="groups must be at least 1"):
         RolloutConfig(groups=0)
