@@ -14,6 +14,7 @@ import click
 from context_agent.cli import config
 from context_agent.errors import CorpusNotFoundError
 from context_agent.harness.profile import NAMES as PROFILES
+from context_agent.retrieval.chroma import COLLECTION
 
 if TYPE_CHECKING:
     from context_agent.agent import Observer, SearchAgent
@@ -28,7 +29,6 @@ EMBEDDERS = (
 )
 FOLDER = Path(".ctx1")
 """Where an index lies unless said otherwise."""
-COLLECTION = "documents"
 POLICIES = ("bridge", "chat", "tokens")
 
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from context_agent.cli import console, options
+from context_agent.retrieval.chroma import COLLECTION
 
 if TYPE_CHECKING:
     from context_agent.retrieval.corpus import Corpus
@@ -44,9 +45,7 @@ PERCENT = 100
 )
 @click.option("--seed", type=int, default=0, show_default=True, help="Random seed.")
 @click.option("--embedder", metavar="SPEC", default="static", show_default=True, help="Embedder of a CORPUS of files.")
-@click.option(
-    "--collection", default=options.COLLECTION, show_default=True, help="Collection of a CORPUS that is an index."
-)
+@click.option("--collection", default=COLLECTION, show_default=True, help="Collection of a CORPUS that is an index.")
 @options.common
 def bridge(
     *,

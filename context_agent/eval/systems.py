@@ -29,7 +29,7 @@ from context_agent.policies.bridge.text import question_entities
 from context_agent.policies.controlled import ControlledPolicy, prune_by, summarize_oldest, summarize_prunes
 from context_agent.pruning.strategies import strategy
 from context_agent.retrieval.corpus import CANDIDATES, Corpus
-from context_agent.retrieval.fusion import DENSE, RRF_K, SPARSE, Calibration, Retriever, gather, reciprocal_rank_fusion
+from context_agent.retrieval.fusion import DENSE, SPARSE, Calibration, Retriever, gather, reciprocal_rank_fusion
 from context_agent.swarm import MAX_BREADTH, Swarm
 from context_agent.types import Chunk, RankedChunk, RankedDocument
 
@@ -109,7 +109,7 @@ def subqueries(corpus: RetrieverCorpus, question: str, depth: int) -> list[str]:
     """
     queries = dict.fromkeys([question, *question_entities(question)])
     rankings = [hybrid(corpus, query, depth) for query in queries]
-    return [item for item, _ in reciprocal_rank_fusion(rankings, k=RRF_K)]
+    return [item for item, _ in reciprocal_rank_fusion(rankings)]
 
 
 SYSTEMS = (

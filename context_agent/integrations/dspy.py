@@ -9,6 +9,7 @@ from context_agent._support.extras import extra
 from context_agent.agent import DEFAULT_K, SearchAgent
 from context_agent.integrations.functions import SearchTool
 from context_agent.integrations.passages import Face, Opened, Passage, on_collection
+from context_agent.retrieval.chroma import COLLECTION
 from context_agent.retrieval.corpus import Where
 
 with extra("dspy"):
@@ -31,7 +32,7 @@ class ContextAgentRetriever:
     @classmethod
     def from_chroma(
         cls,
-        collection: Any = "documents",
+        collection: Any = COLLECTION,
         *,
         path: str | None = None,
         url: str | None = None,

@@ -11,6 +11,7 @@ from context_agent.agent import DEFAULT_K, SearchAgent
 from context_agent.errors import ConfigError
 from context_agent.integrations.filters import from_haystack
 from context_agent.integrations.passages import PREFIX, Face, Opened, Passage, on_collection
+from context_agent.retrieval.chroma import COLLECTION
 
 with extra("haystack"):
     from haystack import Document, component, default_from_dict, default_to_dict
@@ -26,7 +27,7 @@ class ContextAgentRetriever:
         *,
         path: str | None = None,
         url: str | None = None,
-        collection: str = "documents",
+        collection: str = COLLECTION,
         token: Secret | None = None,
         corpus: dict[str, Any] | None = None,
         policy: str = "bridge",

@@ -20,6 +20,7 @@ from context_agent.errors import ConfigError, EmbedderError
 from context_agent.harness.episode import Limits
 from context_agent.harness.policy import Policy
 from context_agent.integrations.filters import joined
+from context_agent.retrieval.chroma import COLLECTION
 from context_agent.retrieval.corpus import Where
 from context_agent.types import Chunk, Metadata, RankedDocument
 
@@ -113,7 +114,7 @@ class Opened:
 
 @contextmanager
 def on_collection(
-    collection: str | Collection = "documents",
+    collection: str | Collection = COLLECTION,
     *,
     path: str | None = None,
     url: str | None = None,

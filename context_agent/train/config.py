@@ -27,6 +27,7 @@ from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, Pos
 from context_agent._support.suggest import suggestion
 from context_agent.errors import ConfigError
 from context_agent.pruning.budget import RESERVE, RESERVES, Budget
+from context_agent.retrieval.chroma import COLLECTION
 from context_agent.swarm import MAX_BREADTH
 from context_agent.train.curriculum import AsyncRolloutConfig, Curriculum, RolloutConfig
 from context_agent.train.environment import WorldConfig
@@ -147,7 +148,7 @@ class DataConfig:
     dev: tuple[str, ...] = ()
     path: str | None = None
     url: str | None = None
-    collection: str = "documents"
+    collection: str = COLLECTION
     embedder: str | None = None
     reranker: str | None = None
     trajectories: str | None = None

@@ -38,6 +38,7 @@ from context_agent.retrieval.chroma.records import KEY, Manifest
 from context_agent.retrieval.chroma.snapshot import Snapshot, one_maker
 from context_agent.retrieval.chroma.store import (
     Location,
+    chroma_errors,
     connect,
     contents,
     dimension_of,
@@ -45,7 +46,6 @@ from context_agent.retrieval.chroma.store import (
     first_vectors,
     own_folder,
     pages,
-    readable,
     space_of,
 )
 from context_agent.retrieval.chroma.stored_embedder import sparse_functions, stored_embedder
@@ -124,7 +124,7 @@ class ClientSource:
 
     def guarded(self) -> AbstractContextManager[None]:
         """See `CollectionSource`."""
-        return readable(self._location)
+        return chroma_errors(self._location)
 
     def close(self) -> None:
         """See `CollectionSource`; a collection that the caller holds open stays open."""

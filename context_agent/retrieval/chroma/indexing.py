@@ -69,12 +69,12 @@ from context_agent.retrieval.chroma.store import (
     Location,
     all_ids,
     cache_folder,
+    chroma_errors,
     connect,
     disk_full,
     make_folder,
     own_folder,
     pages,
-    readable,
     space_of,
     writing,
 )
@@ -164,7 +164,7 @@ def index_documents(
         _full_disk_explained(location),
         _one_writer(location, collection, cache),
         writing(location),
-        readable(location),
+        chroma_errors(location),
     ):
         repair_vectors(location, collection, cache, embedder)
         first = Manifest(embedder.name, embedder.dimension, chunking, spec)

@@ -54,7 +54,15 @@ from context_agent.retrieval.chroma.snapshot import (
     published,
     published_collection,
 )
-from context_agent.retrieval.chroma.store import OWN_FOLDER, Location, connect, find, is_writing, own_folder, readable
+from context_agent.retrieval.chroma.store import (
+    OWN_FOLDER,
+    Location,
+    chroma_errors,
+    connect,
+    find,
+    is_writing,
+    own_folder,
+)
 from context_agent.retrieval.chroma.stored_embedder import json_value, stored_embedder
 from context_agent.retrieval.corpus import Column, Where, cached_by_filter, matching_rows
 from context_agent.retrieval.fusion import DenseRetriever, QueryVectors
@@ -144,7 +152,7 @@ class LocalSource:
     def _from_copy(self, copy: Path, root: Path, rebuild: bool) -> tuple[StoredCollection, Snapshot]:
         """A snapshot of the state that the copy holds, which may be later than the described one."""
         location = Location(path=copy)
-        with readable(self._location), closing(cast("Any", connect(location))) as client:
+        with chroma_errors(self._location), closing(cast("Any", connect(location))) as client:
             collection = find(client, location, self._name)
             collection.count()  # Chroma applies pending entries of the log now.
             stored = read_collection(copy, self._name)

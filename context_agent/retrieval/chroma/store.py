@@ -1,6 +1,6 @@
-"""Reaching a Chroma collection, in a local folder or on a server, with errors that say what is there instead.
+"""Where a Chroma collection is (a local folder or a server), the client that reaches it, and the folders of an index.
 
-Chroma is imported here and only when it is needed: it takes more than a second.
+Chroma is imported only when it is needed: that takes more than a second.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ if TYPE_CHECKING:
     from chromadb.api.models.Collection import Collection
 
 OWN_FOLDER = "ctx1"
-"""Where our files stand inside a Chroma folder."""
+"""The folder of this package's files inside a Chroma folder."""
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-_LEAST_ROOM = 8_000_000
+_LEAST_SPACE = 8_000_000
 _FULL_TEXT = re.compile("disk is full|no space left|quota exceeded|file too large", re.IGNORECASE)
 """How SQLite, tantivy and Chroma report a full disk in errors without a number."""
 _WRITING: list[Path | None] = []
@@ -39,10 +39,9 @@ PAGE = 2_000
 
 @dataclass(frozen=True, slots=True)
 class Location:
-    """A local folder or a server: exactly one of the two. `headers` go to the server, e.g. a token.
+    """A local folder or a server: exactly one of the two. `headers` are sent to the server, e.g. a token.
 
-    `live` is a collection that the caller holds open; then `path` is known for one in a local folder, and neither for
-    one on a server or in memory.
+    `live` is a collection that the caller holds open; then `path` is its local folder if it has one, and `url` is None.
     """
 
     path: Path | None = None
@@ -56,7 +55,7 @@ class Location:
     def of(cls, path: str | Path | None, url: str | None, live: Collection | None = None, **options: Any) -> Location:
         """Raises `ConfigError` unless exactly one of `path`, `url` and `live` is given."""
         if sum(option is not None for option in (path, url, live)) != 1:
-            raise ConfigError("name the index either by a folder (path) or by a server's address (url)")
+            raise ConfigError("name the index either by its folder (path) or by its server's address (url)")
         if live is not None:
             settings = _settings(live)
             path = settings.persist_directory if settings.is_persistent else None
@@ -64,7 +63,7 @@ class Location:
 
     @property
     def in_memory(self) -> bool:
-        """Whether a live collection ends with this process."""
+        """Whether a live collection exists only in this process."""
         if self.live is None:
             return False
         settings = _settings(self.live)
@@ -77,39 +76,39 @@ class Location:
 def connect(location: Location) -> ClientAPI:
     """A client. It writes to a local folder: only for the process with the writer's lock, and for private copies.
 
-    Raises `CorpusNotFoundError` where no server answers, `CorpusCorruptError` for a folder that Chroma cannot read.
+    Raises `CorpusNotFoundError` if no server answers, `CorpusCorruptError` for a folder that Chroma cannot read.
     """
     import chromadb
 
     if location.url is not None:
         return _server(location, location.url)
     assert location.path is not None
-    with readable(location):
+    with chroma_errors(location):
         client = chromadb.PersistentClient(str(location.path), settings=_client_settings())
         client.count_collections()
         return client
 
 
 def find(client: ClientAPI | None, location: Location, name: str) -> Collection:
-    """The collection. Raises `CorpusNotFoundError`, naming the collections there are."""
+    """The collection. Raises `CorpusNotFoundError`, which lists the existing collections."""
     from chromadb.errors import NotFoundError
 
     if location.live is not None:
         return location.live
     assert client is not None
-    with readable(location):
+    with chroma_errors(location):
         try:
             return client.get_collection(name, embedding_function=None)
         except NotFoundError:
             names = [collection.name for collection in client.list_collections()]
         except ValueError as error:
-            raise ConfigError(f"{name!r} is no name of a Chroma collection: {error}") from error
+            raise ConfigError(f"{name!r} is not a valid name of a Chroma collection: {error}") from error
     raise not_found(name, location, names)
 
 
 @contextmanager
 def writing(location: Location) -> Iterator[None]:
-    """Says to the readers of this process that it writes to the folder with Chroma's client."""
+    """Marks the folder as being written by this process with Chroma's client, for readers in the same process."""
     _WRITING.append(location.path)
     try:
         yield
@@ -123,25 +122,25 @@ def is_writing(path: Path) -> bool:
 
 
 @contextmanager
-def readable(location: Location) -> Iterator[None]:
-    """Turns what Chroma raises over damaged files or a lost server into our errors."""
+def chroma_errors(location: Location) -> Iterator[None]:
+    """Turns Chroma's errors about damaged files or a lost server into this package's errors."""
     import httpx
     from chromadb.errors import ChromaError, InternalError
 
     try:
         yield
     except (InternalError, OSError) as error:
-        mend = "restore it from a copy, or delete it and index again" if location.path else "see the server's log"
-        raise CorpusCorruptError(f"Chroma cannot read {location} ({error}): {mend}") from error
+        hint = "restore it from a backup, or delete it and index again" if location.path else "see the server's log"
+        raise CorpusCorruptError(f"Chroma cannot read {location} ({error}): {hint}") from error
     except httpx.HTTPError as error:
         raise CorpusNotFoundError(f"the Chroma server {location} does not answer: {error}") from error
     except ChromaError as error:
-        raise CorpusError(f"Chroma refused in {location}: {error}") from error
+        raise CorpusError(f"Chroma refused a request to {location}: {error}") from error
 
 
 def disk_full(location: Location, error: BaseException | None) -> bool:
-    """Whether no more can be written: an error or its cause says so, or Chroma failed and there is no room."""
-    if isinstance(error, CorpusCorruptError) and location.path is not None and not _has_room(location.path):
+    """Whether the disk is full: an error or its cause says so, or Chroma failed and there is no space."""
+    if isinstance(error, CorpusCorruptError) and location.path is not None and not _has_space(location.path):
         return True
     while error is not None:
         if getattr(error, "errno", None) in _FULL or _FULL_TEXT.search(str(error)):
@@ -150,8 +149,8 @@ def disk_full(location: Location, error: BaseException | None) -> bool:
     return False
 
 
-def _has_room(folder: Path) -> bool:
-    """Whether the disk and this process's limit on file sizes leave room. Chroma does not always say why it fails."""
+def _has_space(folder: Path) -> bool:
+    """Whether the disk and this process's file size limit leave space. Chroma does not always say why it fails."""
     limit = float("inf")
     if os.name == "posix":
         import resource
@@ -159,7 +158,7 @@ def _has_room(folder: Path) -> bool:
         soft = resource.getrlimit(resource.RLIMIT_FSIZE)[0]
         limit = limit if soft == resource.RLIM_INFINITY else soft
     largest = max((file.stat().st_size for file in folder.glob("*") if file.is_file()), default=0)
-    return min(shutil.disk_usage(folder).free, limit - largest) > _LEAST_ROOM
+    return min(shutil.disk_usage(folder).free, limit - largest) > _LEAST_SPACE
 
 
 def pages(
@@ -193,9 +192,9 @@ def all_ids(collection: Collection) -> list[str]:
 
 
 def own_folder(location: Location, collection_id: str, cache: str | Path | None = None) -> Path:
-    """Where the snapshots of a collection are kept: beside a local one, else in the user's cache folder, by its id.
+    """The folder of a collection's snapshots: in a writable index folder, else in the user's cache folder.
 
-    Raises `CorpusCorruptError` where a link in an index folder leads elsewhere.
+    Raises `CorpusCorruptError` if a part of the path inside the index folder is a link.
     """
     if cache is None and location.path is not None and os.access(location.path, os.W_OK):
         return _without_links(location.path, OWN_FOLDER, collection_id)
@@ -203,11 +202,13 @@ def own_folder(location: Location, collection_id: str, cache: str | Path | None 
 
 
 def _without_links(folder: Path, *names: str) -> Path:
-    """The folder's descendant. Files are written and deleted in it, so no step to it may be a link."""
+    """A folder below `folder`. Files are written and deleted in it, so no part of its path may be a link."""
     for name in names:
         folder = folder / name
         if folder.is_symlink():
-            raise CorpusCorruptError(f"{folder} is a link. An index keeps its files in its own folder: delete the link")
+            raise CorpusCorruptError(
+                f"{folder} is a link, but an index keeps its files in its own folder: delete the link"
+            )
     return folder
 
 
@@ -223,8 +224,8 @@ def cache_folder(cache: str | Path | None = None) -> Path:
 def _client_settings() -> Any:
     """Chroma's settings from the user's environment alone.
 
-    Chroma would also read a file `.env` in the working directory, which can be a folder from someone else and can name
-    classes to load and addresses to send traces to. Its product telemetry sends nothing in the versions supported here.
+    Chroma would also read a file `.env` in the working directory, which can come from someone else and name classes to
+    load and addresses to send traces to. Its product telemetry sends nothing in the supported versions.
     """
     from chromadb.config import Settings
 
@@ -232,20 +233,20 @@ def _client_settings() -> Any:
 
 
 def _settings(collection: Collection) -> Any:
-    """The settings of a collection's client, which Chroma lets nobody ask for."""
+    """The settings of a collection's client; Chroma has no public way to get them."""
     return collection._client.get_settings()  # noqa: SLF001
 
 
 def make_folder(path: Path) -> None:
-    """Makes the folder of an index. Raises `CorpusError` where it cannot be made, or holds other files."""
+    """Creates the folder of an index. Raises `CorpusError` if that fails or the folder holds other files."""
     try:
         path.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise CorpusError(f"the index folder {path} cannot be made: {error}") from error
+        raise CorpusError(f"the index folder {path} cannot be created: {error}") from error
     if not (path / DATABASE).exists() and any(
         child.name != OWN_FOLDER and not child.name.startswith(".") for child in path.iterdir()
     ):
-        raise CorpusError(f"{path} holds other files and no index: name a new or an empty folder")
+        raise CorpusError(f"{path} holds other files but no index: name a new or empty folder")
 
 
 def _server(location: Location, url: str) -> ClientAPI:
@@ -254,10 +255,10 @@ def _server(location: Location, url: str) -> ClientAPI:
 
     parts = urlsplit(url if "://" in url else f"http://{url}")
     if parts.scheme not in ("http", "https") or not parts.hostname:
-        raise ConfigError(f"{url!r} is no address of a Chroma server: write it like http://localhost:8000")
+        raise ConfigError(f"{url!r} is not the address of a Chroma server: write it like http://localhost:8000")
     secure = parts.scheme == "https"
     port = parts.port or (443 if secure else 8000)
-    with readable(location):
+    with chroma_errors(location):
         try:
             return chromadb.HttpClient(
                 parts.hostname,

@@ -1,12 +1,12 @@
-"""The embedder that an index may select by itself: one on this machine, named by plain data, and never a connection.
+"""The embedder that an index may select: one that runs on this machine without a network, and never a connection.
 
-A folder may come from someone else, and a server may belong to someone else. What a manifest or a collection says about
-its embedder is data. It can select an embedder that ships with this package or with Chroma. It cannot select one that
-needs a network, an environment variable, a model folder or code: for that the user passes an embedder.
+A folder or a server may come from someone else. What a manifest or a collection says about its embedder is data. It can
+select an embedder that ships with this package or with Chroma. It cannot select one that needs a network, an
+environment variable, a model folder or code: for that the user passes an embedder.
 
-Chroma itself builds whatever function is stored, with the credentials its settings name, when
-`Collection.configuration` or `Collection.schema` is read, when records are added, and when a search passes text.
-Nothing in this package does any of these with a collection that it did not check here.
+Chroma itself creates any stored function, with the credentials that its settings name, when `Collection.configuration`
+or `Collection.schema` is read, when records are added, and when a search passes text. This package does none of these
+with a collection that was not checked here.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ CHROMA_LOCAL = frozenset({"default", "onnx_mini_lm_l6_v2"})
 LONGEST_JSON = 1_000_000
 """Characters of a stored configuration that are parsed."""
 
-_SHOWN = 200
+_LONGEST_QUOTE = 200
 
 _EQUIVALENTS = {
     **dict.fromkeys(CHROMA_LOCAL, CHROMA_DEFAULT),
@@ -54,12 +54,12 @@ def stored_embedder(
 ) -> Embedder:
     """The embedder that a collection's stored data selects.
 
-    `manifest` decides where there is one. Otherwise the embedding function in `configuration` or `schema` does: parsed
-    JSON of any shape, as in `Collection.configuration_json` or in Chroma's columns `config_json_str` and `schema_str`.
-    `dimension` is the length of the stored vectors, for the message of an error.
+    `manifest` decides if there is one, otherwise the embedding function in `configuration` or `schema`: parsed JSON of
+    any shape, as in `Collection.configuration_json` or in Chroma's columns `config_json_str` and `schema_str`.
+    `dimension` is the length of the stored vectors, for an error message.
 
-    Allowed are the static embedder that ships with this package, and Chroma's default where its model files are on
-    this machine. Raises `ConfigError` for anything else, with what is stored and the option that allows it.
+    Allowed are the static embedder that ships with this package, and Chroma's default if its model files are on this
+    machine. Raises `ConfigError` for anything else, with what is stored and the option that allows it.
     """
     if manifest is not None:
         return _by_manifest(collection, manifest)
@@ -76,20 +76,20 @@ def stored_embedder(
 
 
 def check_writable(collection: str, configuration: object, schema: object) -> None:
-    """Raises `ConfigError` where Chroma would build or call a stored embedding function when records are added."""
+    """Raises `ConfigError` if Chroma would create or call a stored embedding function when records are added."""
     for function in _functions(configuration, schema):
         if function.get("name") not in CHROMA_LOCAL:
             raise ConfigError(
                 f"collection {_quoted(collection)} stores Chroma's embedding function {_described(function)}, which "
-                "Chroma would build, with the credentials it names, to add records. Index into another collection: "
+                "Chroma would create, with the credentials it names, to add records. Index into another collection: "
                 "pass --collection NAME"
             )
 
 
 def sparse_functions(schema: object) -> dict[str, Mapping[str, Any]]:
-    """Of each metadata key with an enabled sparse index, in order of the keys: the stored sparse embedding function.
+    """The stored sparse embedding function of each metadata key with an enabled sparse index, ordered by key.
 
-    The function is empty where none is stored. `schema` is parsed JSON of any shape.
+    The function is empty if none is stored. `schema` is parsed JSON of any shape.
     """
     indexes = {key: _at(types, *_FUNCTION_PATHS[1]) for key, types in sorted(_at(schema, "keys").items())}
     enabled = {key: index for key, index in indexes.items() if index and index.get("enabled", True) is True}
@@ -99,7 +99,7 @@ def sparse_functions(schema: object) -> dict[str, Mapping[str, Any]]:
 def json_value(text: str | None) -> object:
     """The value of a JSON text from Chroma's database; None for None.
 
-    Raises `ValueError` for text that is no JSON, is longer than `LONGEST_JSON` characters or is nested too deeply.
+    Raises `ValueError` for invalid JSON, more than `LONGEST_JSON` characters, and too deep nesting.
     """
     import pydantic_core
 
@@ -142,23 +142,23 @@ def _dense_function(configuration: object, schema: object) -> Mapping[str, Any] 
         _at(schema, "keys", "#embedding", *path),
         _at(schema, "defaults", *path),
     )
-    return next((function for function in candidates if _names_one(function)), None)
+    return next((function for function in candidates if _is_function(function)), None)
 
 
 def _functions(configuration: object, schema: object) -> Iterator[Mapping[str, Any]]:
-    """Every function that Chroma would build."""
-    places = [_at(schema, "defaults"), *_at(schema, "keys").values()]
-    stored = [_at(types, *path, "config", "embedding_function") for types in places for path in _FUNCTION_PATHS]
-    yield from filter(_names_one, [_at(configuration, "embedding_function"), *stored])
+    """Every function that Chroma would create."""
+    types_by_key = [_at(schema, "defaults"), *_at(schema, "keys").values()]
+    stored = [_at(types, *path, "config", "embedding_function") for types in types_by_key for path in _FUNCTION_PATHS]
+    yield from filter(_is_function, [_at(configuration, "embedding_function"), *stored])
 
 
-def _names_one(function: Mapping[str, Any]) -> bool:
-    """Whether Chroma takes this for a function: its `legacy` form stands for none."""
+def _is_function(function: Mapping[str, Any]) -> bool:
+    """Whether Chroma treats this as a function; its `legacy` form means none."""
     return "name" in function and function.get("type") != "legacy"
 
 
 def _at(value: object, *path: str) -> Mapping[str, Any]:
-    """The object at a path of keys; empty where there is none."""
+    """The object at a path of keys; empty if there is none."""
     for key in path:
         value = value.get(key) if isinstance(value, Mapping) else None
     return value if isinstance(value, Mapping) else {}
@@ -173,7 +173,7 @@ def _refusal(collection: str, stored: str, spec: str) -> ConfigError:
 
 
 def _equivalent(function: Mapping[str, Any]) -> str:
-    """The spec of our own embedder that does the same; else a pattern."""
+    """The spec of this package's equivalent embedder; empty if there is none."""
     config = _at(function, "config")
     pattern = _EQUIVALENTS.get(str(function.get("name")), "")
     if not config.get("api_base"):
@@ -183,18 +183,18 @@ def _equivalent(function: Mapping[str, Any]) -> str:
 
 
 def _described(function: Mapping[str, Any]) -> str:
-    """A stored function's name, and of its settings those that say what it would use and hold no secret."""
+    """A stored function's name, and those of its settings that say what it would use and hold no secret."""
     config = _at(function, "config")
-    shown = [key for key in ("model_name", "model", "url", "api_base", "api_key_env_var") if config.get(key)]
-    settings = ", ".join(f"{key}={_quoted(config[key])}" for key in shown)
+    safe_keys = [key for key in ("model_name", "model", "url", "api_base", "api_key_env_var") if config.get(key)]
+    settings = ", ".join(f"{key}={_quoted(config[key])}" for key in safe_keys)
     return _quoted(function.get("name")) + (f" ({settings})" if settings else "")
 
 
 def _quoted(value: object) -> str:
-    """A stored value for an error: without user names, passwords and queries of addresses, escaped, and cut."""
+    """A stored value for an error message: escaped, shortened, and without credentials and queries of addresses."""
     text = _redacted(value if isinstance(value, str) else type(value).__name__)
-    return ascii(text[:_SHOWN] + "..." * (len(text) > _SHOWN))
+    return ascii(text[:_LONGEST_QUOTE] + "..." * (len(text) > _LONGEST_QUOTE))
 
 
 def _redacted(text: str) -> str:
-    return re.sub(r"\?\S*", "?...", re.sub(r"//[^/\s]*@", "//...@", text[: 2 * _SHOWN]))
+    return re.sub(r"\?\S*", "?...", re.sub(r"//[^/\s]*@", "//...@", text[: 2 * _LONGEST_QUOTE]))
