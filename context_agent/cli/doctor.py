@@ -109,7 +109,7 @@ def _served(server: options.ServerOptions) -> Iterator[InstallationCheck]:
         probe=server.probe_context,
     )
     statuses = {"ok": "ok", "warn": "note", "fail": "problem"}
-    yield from (InstallationCheck(check.name, statuses[check.status], check.seen, check.mend) for check in found)
+    yield from (InstallationCheck(check.name, statuses[check.status], check.detail, check.fix) for check in found)
 
 
 def _guarded(name: str, check: Callable[[], InstallationCheck]) -> InstallationCheck:

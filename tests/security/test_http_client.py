@@ -543,7 +543,7 @@ def test_a_context_length_that_cannot_be_counts_as_untold(length: Any) -> None:
     with http_server(lambda body: Response(MESSAGE if body else models)) as server:
         checks = {check.name: check for check in inspect_server(server.url(), "m", timeout=5.0)}
     assert checks["context"].status == "warn"
-    assert "does not tell its length" in checks["context"].seen
+    assert "does not report its length" in checks["context"].detail
 
 
 def test_a_refusal_keeps_its_type_for_the_policies() -> None:

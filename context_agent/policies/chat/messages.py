@@ -1,11 +1,11 @@
-"""Views as chat messages. Nothing but the view goes in: an edit, a replay and a fresh process give the same messages.
+"""Views as chat messages. They depend on the view alone, so an edit, a replay and a new process give the same messages.
 
-The first segment of a view holds the prompt and, behind it, the declared tools, one JSON object a line, because
-both are sent and both count against the budget. For a server with native tool calls the tools go into the request's
-own field and the prompt into the system message; for the text format the segment is sent as it stands.
+The first segment of a view holds the prompt and then the declared tools, one JSON object per line, because both are
+sent and both count against the budget. For a server with native tool calls, the tools go into the request's own field
+and the prompt into the system message; for the text format the segment is sent unchanged.
 
-A message a call: the episode numbers what `multi_tool_use` wraps as calls of their own, so one call's message may
-hold several results, in their order. The usage line ends the turn's last one.
+Each call has one message. The episode numbers the calls inside `multi_tool_use` separately, so one message may hold
+several results, in their order. The usage line ends the turn's last message.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ HEADING = "\n\n# Tools\n"
 
 @dataclass(slots=True)
 class _Turn:
-    """One turn while its segments are gathered: what each call, by its index, brought into view."""
+    """One turn while its segments are collected: the results of each call by its index."""
 
     action: Action
     number: int
-    shown: defaultdict[int, list[str]] = field(default_factory=lambda: defaultdict(list))
+    results: defaultdict[int, list[str]] = field(default_factory=lambda: defaultdict(list))
 
 
 @lru_cache(maxsize=16)
@@ -46,7 +46,7 @@ def opening_text(profile: Profile, tool_format: ToolFormat) -> str:
 
 
 def system_message(view: View, profile: Profile, tool_format: ToolFormat) -> str:
-    """The system message for a view: the profile's prompt, or the instructions that the episode was opened with."""
+    """The system message for a view: the profile's prompt, or the episode's own instructions."""
     first = view.segments[0] if view.segments else None
     text = first.text if isinstance(first, Text) and first.role is Role.PROMPT else ""
     if text == opening_text(profile, tool_format):
@@ -64,7 +64,7 @@ def messages(
 ) -> list[Message]:
     """The view as messages: system, question, then a reply and its results for each turn.
 
-    `fields` are the reasoning fields that may be sent back; thoughts between tags go back where they stood.
+    `fields` are the reasoning fields that may be sent back. Reasoning between tags is always sent back between tags.
     """
     system = system_message(view, profile, tool_format)
     built: list[Message] = [{"role": "system", "content": system}] if system else []
@@ -72,7 +72,7 @@ def messages(
     for segment in view.visible:
         if not isinstance(segment, Text) or segment.role is Role.RESULT:
             if turn is not None:
-                turn.shown[segment.call].append(escape_markers(segment.text, blocks=False))
+                turn.results[segment.call].append(escape_markers(segment.text, blocks=False))
         elif segment.role is Role.QUESTION:
             built.append({"role": "user", "content": escape_markers(segment.text, blocks=False).strip()})
         elif segment.role is Role.ACTION and segment.action is not None:
@@ -86,13 +86,13 @@ def messages(
 def _turn_messages(
     turn: _Turn, usage: str, tools: Sequence[str], tool_format: ToolFormat, fields: Sequence[str]
 ) -> Iterator[Message]:
-    calls = _identified(turn)
+    calls = _with_ids(turn)
     results = _results(calls, turn, tools)
     results[-1] += usage
     if tool_format == "text":
         yield assistant(turn.action, [], "\n".join([turn.action.text, *map(written, calls)]).strip(), fields)
-        told = (f"<tool_response>\n{text}</tool_response>" for text in results)
-        yield {"role": "user", "content": "\n".join(told)}
+        responses = (f"<tool_response>\n{text}</tool_response>" for text in results)
+        yield {"role": "user", "content": "\n".join(responses)}
         return
     yield assistant(turn.action, calls, turn.action.text, fields)
     for call, text in zip(calls, results, strict=True):
@@ -102,44 +102,43 @@ def _turn_messages(
 def assistant(
     action: Action, calls: Sequence[ToolCall], text: str, fields: Sequence[str] = REASONING_FIELDS
 ) -> Message:
-    """A reply of the model as it is sent back, its reasoning in the field that it came in."""
-    made: Message = {"role": "assistant", "content": text}
-    kept = action.extra.get("reasoning_field")
-    if action.reasoning and kept == INLINE:
-        made["content"] = f"<think>\n{action.reasoning}\n</think>\n\n{text}"
-    elif action.reasoning and kept in fields:
-        made[str(kept)] = action.reasoning
+    """A reply of the model as it is sent back, with its reasoning in the field that it came in."""
+    message: Message = {"role": "assistant", "content": text}
+    source = action.extra.get("reasoning_field")
+    if action.reasoning and source == INLINE:
+        message["content"] = f"<think>\n{action.reasoning}\n</think>\n\n{text}"
+    elif action.reasoning and source in fields:
+        message[str(source)] = action.reasoning
     if calls:
-        made["tool_calls"] = [
+        message["tool_calls"] = [
             {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": _arguments(call)}}
             for call in calls
         ]
-    return made
+    return message
 
 
 def _results(calls: Sequence[ToolCall], turn: _Turn, tools: Sequence[str]) -> list[str]:
-    """What each call brought into view: a call's own result, or those of all the calls that it wraps."""
+    """The text of each call: its result, or the results of all calls that it wraps."""
     texts = []
     index = 0
     for call in calls:
         count = len(flatten([call], tools))
-        texts.append("".join(text for inner in range(index, index + count) for text in turn.shown[inner]))
+        texts.append("".join(text for inner in range(index, index + count) for text in turn.results[inner]))
         index += count
     return texts
 
 
-def _identified(turn: _Turn) -> list[ToolCall]:
-    """The calls with ids that differ; one that has none, or another call's, gets nine letters and digits, the only
-    form that every server takes."""
-    taken: set[str] = set()
-    calls = []
+def _with_ids(turn: _Turn) -> list[ToolCall]:
+    """The calls with unique ids. A missing or repeated id becomes nine letters and digits: all servers accept those."""
+    calls: list[ToolCall] = []
+    used_ids = {""}
     for index, call in enumerate(turn.action.calls):
-        known = call.id if call.id and call.id not in taken else f"c{turn.number % 10_000:04d}{index % 10_000:04d}"
-        taken.add(known)
-        calls.append(ToolCall(call.name, call.arguments, known))
+        call_id = f"c{turn.number % 10_000:04d}{index % 10_000:04d}" if call.id in used_ids else call.id
+        used_ids.add(call_id)
+        calls.append(ToolCall(call.name, call.arguments, call_id))
     return calls
 
 
 def _arguments(call: ToolCall) -> str:
-    """The arguments as a JSON object. Raw text is wrapped: servers parse a history's arguments, and some fail on it."""
+    """The arguments as a JSON object. Raw text is wrapped: some servers fail on other arguments in a history."""
     return compact({"unparsed": call.arguments} if isinstance(call.arguments, str) else call.arguments)

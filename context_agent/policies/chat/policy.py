@@ -3,8 +3,8 @@
     policy = ChatPolicy("openai/gpt-oss-20b", base_url="http://localhost:8000/v1")
     SearchAgent(corpus, policy).search("Which award did the director of Rope receive?")
 
-Messages are built from the view alone (`policies.messages`). What a server or a model does wrong ends an episode at
-worst, with a stated reason and the best ranking that the view defends. docs/chat.md says what was run against what.
+Messages are built from the view alone (`chat.messages`). Errors of a server or a model can at most end an episode, with
+a stated reason and the best ranking that the view supports. docs/chat.md lists the servers it was tested with.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from context_agent.policies.chat.replies import (
     REASONING_FIELDS,
     Reply,
     context_message,
-    field_to_leave_out,
+    field_to_omit,
     is_context_overflow,
     is_unknown_model,
     listed_models,
@@ -41,8 +41,8 @@ from context_agent.tokens import TokenCounter
 from context_agent.types import Action
 
 LEAST_ROOM = 256
-"""Tokens of output asked for at least, where the budget allows them, however full the server's own count says it is."""
-OWN_FIELDS = frozenset({"messages", "model", "stream", "tools"})
+"""Least tokens of output requested if the budget allows them, however full the view is by the server's count."""
+RESERVED_FIELDS = frozenset({"messages", "model", "stream", "tools"})
 
 NUDGE = (
     "Your reply had neither a tool call nor a list of documents. Call a tool, or finish with the list, best first:\n"
@@ -53,7 +53,7 @@ TOO_LONG = f"Your reply was longer than {LONGEST_REPLY:,} characters, so no tool
 
 @dataclass(frozen=True, slots=True)
 class Sampling:
-    """How a reply is sampled. None leaves it to the server, which knows the model's own defaults."""
+    """How a reply is sampled. None leaves a value to the server, which knows the model's defaults."""
 
     temperature: float | None = None
     top_p: float | None = None
@@ -64,14 +64,14 @@ class Sampling:
     def __post_init__(self) -> None:
         if self.max_tokens is not None and self.max_tokens < 1:
             raise ConfigError(f"max_tokens must be positive; got {self.max_tokens}")
-        if refused := OWN_FIELDS & set(self.extra):
-            raise ConfigError(f"extra_body may not set {', '.join(sorted(refused))}: the policy does")
+        if refused := RESERVED_FIELDS & set(self.extra):
+            raise ConfigError(f"extra_body must not set {', '.join(sorted(refused))}: the policy sets them")
 
     def body(self, room: int) -> dict[str, Any]:
         """The request's fields; `room` is how many tokens the reply may have."""
-        asked = {"temperature": self.temperature, "top_p": self.top_p, "reasoning_effort": self.reasoning_effort}
-        given = {name: value for name, value in asked.items() if value is not None}
-        return {"max_tokens": max(1, min(room, self.max_tokens or room)), **given, **self.extra}
+        fields = {"temperature": self.temperature, "top_p": self.top_p, "reasoning_effort": self.reasoning_effort}
+        fields = {name: value for name, value in fields.items() if value is not None}
+        return {"max_tokens": max(1, min(room, self.max_tokens or room)), **fields, **self.extra}
 
 
 class ChatPolicy:
@@ -99,15 +99,17 @@ class ChatPolicy:
         concurrency: int = 32,
         counter: TokenCounter | None = None,
     ) -> None:
-        """See docs/chat.md for each option. Times are in seconds; nothing is sent yet. Raises `ConfigError`.
+        """See docs/chat.md for each option. Times are in seconds. Sends nothing. Raises `ConfigError`.
 
-        `deadline` bounds one action with all its retries and waits. `counter` is the model's tokenizer where you have
-        it; without one tokens are counted as o200k_harmony.
+        `deadline` bounds one action with all its retries and waits. `counter` is the model's tokenizer; without one,
+        tokens are counted as o200k_harmony.
         """
         if not model.strip():
-            raise ConfigError("name the model, as the server's /models lists it")
+            raise ConfigError("the model's name is empty: pass it as the server's /models lists it")
         if tools not in ("native", "text") or reasoning not in ("keep", "drop"):
-            raise ConfigError(f"tools is native or text, reasoning keep or drop; got {tools!r} and {reasoning!r}")
+            raise ConfigError(
+                f"tools must be native or text, reasoning must be keep or drop; got {tools!r} and {reasoning!r}"
+            )
         if deadline is not None and deadline <= 0:
             raise ConfigError(f"deadline must be positive; got {deadline}")
         self.model = model
@@ -125,8 +127,8 @@ class ChatPolicy:
         self.deadline = deadline
         self._stream = stream
         self._seeded = seeded
-        self._counter = counter
-        self._left_out: frozenset[str] = frozenset()
+        self.counter = counter
+        self._omitted: frozenset[str] = frozenset()
 
     def __repr__(self) -> str:
         return f"ChatPolicy({self.model!r}, base_url={self.endpoint.base_url!r}, tools={self.tool_format!r})"
@@ -136,20 +138,15 @@ class ChatPolicy:
         """`chat@<model>`."""
         return f"chat@{self.model}"
 
-    @property
-    def counter(self) -> TokenCounter | None:
-        """The counter given."""
-        return self._counter
-
     def instructions(self, profile: Profile) -> str:
-        """The prompt and the declared tools: what the server is sent ahead of the question.
+        """The prompt and the declared tools: what the server is sent before the question.
 
-        The few tokens that its chat template adds around them are not known; `ChatActor` learns them from `usage`.
+        `ChatActor` learns from `usage` how many tokens the chat template adds.
         """
         return opening_text(profile, self.tool_format)
 
     def open(self, question: str, corpus: Corpus, *, profile: Profile, seed: int = 0) -> ChatActor:
-        """An actor for one episode; the seed is sent along."""
+        """An actor for one episode. Each request carries the seed."""
         return ChatActor(self, profile, seed)
 
     async def aclose(self) -> None:
@@ -158,12 +155,12 @@ class ChatPolicy:
 
     def messages(self, view: View, profile: Profile) -> list[Message]:
         """The view as this policy sends it."""
-        fields = [name for name in REASONING_FIELDS if name not in self._left_out]
+        fields = [name for name in REASONING_FIELDS if name not in self._omitted]
         return messages(view, profile, tool_format=self.tool_format, fields=fields)
 
     async def ask(
         self,
-        asked: Sequence[Message],
+        conversation: Sequence[Message],
         view: View,
         profile: Profile,
         *,
@@ -171,55 +168,55 @@ class ChatPolicy:
         seed: int,
         until: float = math.inf,
     ) -> tuple[Reply, tuple[str, ...]]:
-        """One reply, and the fields left out for it because this server refuses them. Raises `PolicyError`."""
+        """One reply, and the fields omitted because this server refuses them. Raises `PolicyError`."""
         while True:
-            body = self._body(asked, profile, room, seed)
+            body = self._body(conversation, profile, room, seed)
             try:
                 reply = await self.endpoint.post(
                     "/chat/completions", body, partial(read_reply, request=body), until=until
                 )
             except Refusal as refusal:
-                unwanted = field_to_leave_out(refusal, self._left_out)
-                if unwanted is None:
+                refused = field_to_omit(refusal, self._omitted)
+                if refused is None:
                     raise await self._explained(refusal, view.budget.window, until) from None
-                self._left_out |= {unwanted}
-                asked = [{key: value for key, value in item.items() if key != unwanted} for item in asked]
+                self._omitted |= {refused}
+                conversation = [{key: value for key, value in item.items() if key != refused} for item in conversation]
             else:
-                return reply, tuple(sorted(self._left_out))
+                return reply, tuple(sorted(self._omitted))
 
-    def _body(self, asked: Sequence[Message], profile: Profile, room: int, seed: int) -> dict[str, Any]:
-        body: dict[str, Any] = {"model": self.model, "messages": list(asked), **self.sampling.body(room)}
+    def _body(self, conversation: Sequence[Message], profile: Profile, room: int, seed: int) -> dict[str, Any]:
+        body: dict[str, Any] = {"model": self.model, "messages": list(conversation), **self.sampling.body(room)}
         if self.tool_format == "native":
             body["tools"] = [{"type": "function", "function": tool} for tool in schemas(profile)]
         if self._stream:
             body |= {"stream": True, "stream_options": {"include_usage": True}}
         if self._seeded:
             body.setdefault("seed", seed)
-        if "max_tokens" in self._left_out:
+        if "max_tokens" in self._omitted:
             body[MAX_COMPLETION_TOKENS] = body.pop("max_tokens")
-        return {key: value for key, value in body.items() if key not in self._left_out}
+        return {key: value for key, value in body.items() if key not in self._omitted}
 
     async def _explained(self, refusal: Refusal, window: int, until: float) -> PolicyError:
-        where = self.endpoint.base_url
+        url = self.endpoint.base_url
         if is_context_overflow(refusal):
-            return PolicyError(f"{where}: {context_message(refusal, window)}")
+            return PolicyError(f"{url}: {context_message(refusal, window)}")
         if refusal.status in (401, 403) and not is_unknown_model(refusal):
-            return PolicyError(f"{where}: {rejected_key_message(refusal, self.endpoint.api_key_env)}")
+            return PolicyError(f"{url}: {rejected_key_message(refusal, self.endpoint.api_key_env)}")
         if is_unknown_model(refusal):
             return await self._without_model(refusal, until)
         return refusal
 
     async def _without_model(self, refusal: Refusal, until: float) -> PolicyError:
-        where = self.endpoint.base_url
+        url = self.endpoint.base_url
         try:
-            known = list(listed_models(await self.endpoint.get("/models", until=until)))
+            models = list(listed_models(await self.endpoint.get("/models", until=until)))
         except PolicyError:
-            return PolicyError(f"{refusal}. Nor does {where}/models answer: is that the API's address?")
-        return PolicyError(f"{where}: {unknown_model_message(self.model, known)}. The server said: {refusal.message}")
+            return PolicyError(f"{refusal}. {url}/models does not answer either: is this the API's address?")
+        return PolicyError(f"{url}: {unknown_model_message(self.model, models)}. The server said: {refusal.message}")
 
 
 class ChatActor:
-    """The decisions of one episode. Keeps no messages: they are built from each view anew."""
+    """The decisions of one episode. Keeps no messages: they are built from each view."""
 
     def __init__(self, policy: ChatPolicy, profile: Profile, seed: int) -> None:
         self._policy = policy
@@ -230,68 +227,70 @@ class ChatActor:
         """Tokens of the last view, as counted here, and of its prompt, as the server counted it."""
 
     async def act(self, view: View) -> Action:
-        """The model's next action. Raises `PolicyError` when the server cannot be made to answer in time."""
+        """The model's next action. Raises `PolicyError` if the server gives no valid reply in time."""
         deadline = self._policy.deadline
         try:
             async with asyncio.timeout(deadline) as scope:
                 return await self._act(view, scope.when() or math.inf)
         except TimeoutError:
-            where = self._policy.endpoint.base_url
-            raise PolicyError(f"{where}: no action within the deadline of {deadline:g} s") from None
+            url = self._policy.endpoint.base_url
+            raise PolicyError(f"{url}: no action within the deadline of {deadline:g} s") from None
 
     async def _act(self, view: View, until: float) -> Action:
-        asked = self._policy.messages(view, self._profile)
+        conversation = self._policy.messages(view, self._profile)
         room = self._room(view)
-        action = await self._ask(asked, view, room, until)
-        left = room - (action.tokens or 0)
-        if self._nudged or not _aimless(action) or left < min(LEAST_ROOM, room):
+        action = await self._ask(conversation, view, room, until)
+        room_left = room - (action.tokens or 0)
+        if self._nudged or not _has_no_effect(action) or room_left < min(LEAST_ROOM, room):
             return action
         self._nudged = True
-        spoken = assistant(action, [], action.text or "(no reply)")
-        words = TOO_LONG if len(action.text) > LONGEST_REPLY else NUDGE
-        again = await self._ask([*asked, spoken, {"role": "user", "content": words}], view, left, until)
+        discarded_reply = assistant(action, [], action.text or "(no reply)")
+        nudge = {"role": "user", "content": TOO_LONG if len(action.text) > LONGEST_REPLY else NUDGE}
+        retry = await self._ask([*conversation, discarded_reply, nudge], view, room_left, until)
         discarded = {"text": action.text, "reasoning": action.reasoning, "usage": action.extra["usage"]}
-        return replace(again, extra={**again.extra, "nudged": discarded})
+        return replace(retry, extra={**retry.extra, "nudged": discarded})
 
-    async def _ask(self, asked: Sequence[Message], view: View, room: int, until: float) -> Action:
-        reply, left_out = await self._policy.ask(asked, view, self._profile, room=room, seed=self._seed, until=until)
+    async def _ask(self, conversation: Sequence[Message], view: View, room: int, until: float) -> Action:
+        reply, omitted = await self._policy.ask(
+            conversation, view, self._profile, room=room, seed=self._seed, until=until
+        )
         if prompt := reply.usage.get("prompt_tokens"):
             self._measured = (max(1, view.tokens), prompt)
-        return self._action(reply, left_out)
+        return self._action(reply, omitted)
 
     def _room(self, view: View) -> int:
-        """Tokens that the reply may have: what the budget says, less what the server counts beyond the view.
+        """Tokens that the reply may have: the budget's, less what the server counts beyond the view.
 
-        Its chat template adds tokens, and its tokenizer may cut finer; both are estimated from the last prompt.
+        Its chat template adds tokens, and its tokenizer may need more; both are estimated from the last prompt.
         """
-        counted, prompted = self._measured
-        expected = max(view.tokens + prompted - counted, view.tokens * prompted // counted)
-        beyond = max(0, expected - view.tokens)
-        return max(view.max_output - beyond, min(LEAST_ROOM, view.max_output))
+        view_tokens, prompt_tokens = self._measured
+        expected = max(view.tokens + prompt_tokens - view_tokens, view.tokens * prompt_tokens // view_tokens)
+        excess = max(0, expected - view.tokens)
+        return max(view.max_output - excess, min(LEAST_ROOM, view.max_output))
 
-    def _action(self, reply: Reply, left_out: tuple[str, ...]) -> Action:
+    def _action(self, reply: Reply, omitted: tuple[str, ...]) -> Action:
         text, calls = reply.text, reply.calls
-        # Some servers parse calls that no tools were declared for, and some leave declared ones in the text.
+        # Some servers parse calls without declared tools, and some leave calls of declared tools in the text.
         if not calls and (self._policy.tool_format == "text" or CALL_TAG in text):
             text, calls = parse_calls(reply.text)
-        # A server's reasoning parser may take a reply without think tags for nothing but thoughts.
+        # A server's reasoning parser may treat a whole reply without think tags as reasoning.
         misplaced = not calls and not text and reply.finish == "stop"
         ranking = (parse_ranking(reply.reasoning) or None) if misplaced else None
         tokens = reply.usage.get("completion_tokens") or None
         extra: dict[str, Any] = {"usage": dict(reply.usage), "model": reply.model, "finish_reason": reply.finish}
         if reply.reasoning_field:
             extra["reasoning_field"] = reply.reasoning_field
-        if left_out:
-            extra["left_out"] = list(left_out)
+        if omitted:
+            extra["left_out"] = list(omitted)
         reasoning = reply.reasoning
         if reasoning and not self._policy.keeps_reasoning:
-            # What is not sent back takes no room in the view; the trace still has it.
+            # Reasoning that is not sent back takes no room in the view; the trace still has it.
             extra["reasoning"], reasoning = reasoning, ""
-            thought = reply.usage.get("reasoning_tokens")
-            tokens = tokens - thought if tokens and thought and thought < tokens else None
+            hidden = reply.usage.get("reasoning_tokens")
+            tokens = tokens - hidden if tokens and hidden and hidden < tokens else None
         return Action(calls=calls, ranking=ranking, text=text, reasoning=reasoning, tokens=tokens, extra=extra)
 
 
-def _aimless(action: Action) -> bool:
+def _has_no_effect(action: Action) -> bool:
     """Whether an action neither calls a tool nor names a document."""
     return not action.calls and not action.ranking and not parse_ranking(action.text)

@@ -7,7 +7,6 @@ answers them.
 
 from __future__ import annotations
 
-import difflib
 import json
 import re
 from collections.abc import Mapping, Sequence
@@ -16,30 +15,31 @@ from typing import Any, TypeGuard
 
 from context_agent._support.credentials import read_key
 from context_agent._support.http import MalformedResponse, Refusal
+from context_agent._support.suggest import LISTED, closest
 from context_agent.harness.tools import LONGEST_ARGUMENTS, MOST_CALLS, bounded
 from context_agent.types import ToolCall
 
 REASONING_FIELDS = ("reasoning", "reasoning_content")
-"""The field's present name, and the older one that several servers still use."""
+"""The field's present name, and the older one that several servers still use for the reasoning."""
 INLINE = "think"
-"""The reasoning's "field" where it stood between think tags in the text: a server without a reasoning parser."""
+"""The "field" of reasoning between think tags in the text, from a server without a reasoning parser."""
 DEEPEST = 64
-"""Levels of nested arguments that are taken over; copying deeper ones would end in a `RecursionError` later."""
+"""Levels of nested arguments that are read; copying deeper ones would raise a `RecursionError` later."""
 LENGTH_FIELDS = ("max_tokens", "max_completion_tokens")
-"""The field of a request that bounds its reply, and what some hosted models call it."""
+"""The field of a request that bounds its reply, and its name for some hosted models."""
 DEFAULT_MAX_TOKENS = 32_768
-"""Tokens that a reply may take at most where its request does not say."""
+"""Most tokens of a reply if its request sets no limit."""
 TEMPLATE_TOKENS = 1_024
-"""Tokens that a chat template may add to a short prompt: a system message of its own, words about tools."""
+"""Tokens that a chat template may add to a short prompt, such as a system message of its own."""
 MOST_TOKENS = 10_000_000
-"""Tokens; a larger count is not believed, whatever the request."""
+"""Tokens. A larger count is ignored, whatever the request."""
 LONGEST_LABEL = 200
-"""Characters of a model's name and of a reason to finish that are taken over."""
+"""Characters of a model's name and of a finish reason that are read."""
 LONGEST_NAME = 200
-"""Characters of a tool's name that are taken over."""
+"""Characters of a tool's name that are read."""
 TOO_DEEP = f"nested more than {DEEPEST} levels deep"
 LONGEST_TEXT = 1_000_000
-"""Characters of a reply's text, and of its reasoning, that are taken over."""
+"""Characters of a reply's text, and of its reasoning, that are read."""
 _OPEN, _CLOSE = "<think>", "</think>"
 
 
@@ -74,8 +74,7 @@ class _Calls(list[_Call]):
 
     def add(self, piece: Mapping[str, Any]) -> None:
         """Adds a piece to the call it belongs to: by its index, by its id, or to the last one where it has neither."""
-        function = piece.get("function")
-        function = function if isinstance(function, dict) else {}
+        function = _dict(piece.get("function"))
         index, call_id, name = piece.get("index"), _text(piece.get("id")), _text(function.get("name"))
         call = self._of(index, call_id, name)
         call.id = call.id or call_id
@@ -85,25 +84,25 @@ class _Calls(list[_Call]):
         call.arguments.append(_spelled(function.get("arguments")))
 
     def _of(self, index: object, call_id: str, name: str) -> _Call:
-        """The call that a piece belongs to, a new one where it begins one."""
+        """The call that a piece belongs to, possibly a new one."""
         if isinstance(index, int):
-            known = self._by_index.get(index)
+            call = self._by_index.get(index)
         elif call_id:
-            known = self._by_id.get(call_id)
+            call = self._by_id.get(call_id)
         else:
-            known = self[-1] if self and not name else None
-        if known is None:
-            known = _Call()
-            self.append(known)
+            call = self[-1] if self and not name else None
+        if call is None:
+            call = _Call()
+            self.append(call)
             if isinstance(index, int):
-                self._by_index[index] = known
-        return known
+                self._by_index[index] = call
+        return call
 
 
 def read_reply(events: Sequence[Mapping[str, Any]], request: Mapping[str, Any] | None = None) -> Reply:
-    """The message of a whole body, or of a stream's events. `request` is the body that was sent: it bounds the usage.
+    """The message of a whole body, or of a stream's events. `request` is the body that was sent; it bounds the usage.
 
-    Raises `MalformedResponse` where there is no message or it was cut.
+    Raises `MalformedResponse` if there is no message or it was cut.
     """
     calls = _Calls()
     words: dict[str, list[str]] = {name: [] for name in ("content", *REASONING_FIELDS)}
@@ -131,23 +130,20 @@ def read_reply(events: Sequence[Mapping[str, Any]], request: Mapping[str, Any] |
 
 
 def _reply(words: Mapping[str, str], calls: Sequence[_Call], finish: str, model: str, usage: dict[str, int]) -> Reply:
-    text, kept = _clean(words["content"][:LONGEST_TEXT]), next((name for name in REASONING_FIELDS if words[name]), "")
-    reasoning = _clean(words[kept][:LONGEST_TEXT]) if kept else ""
-    if not kept:
+    text = _clean(words["content"][:LONGEST_TEXT])
+    source = next((name for name in REASONING_FIELDS if words[name]), "")
+    reasoning = _clean(words[source][:LONGEST_TEXT]) if source else ""
+    if not source:
         reasoning, text = split_thoughts(text)
-        kept = INLINE if reasoning else ""
-    return Reply(text.strip(), reasoning.strip(), kept, _made(calls), finish, model, usage)
-
-
-def _made(calls: Sequence[_Call]) -> tuple[ToolCall, ...]:
+        source = INLINE if reasoning else ""
     first = [
         ToolCall(tool_name(call.name), read_arguments("".join(call.arguments)), call.id) for call in calls[:MOST_CALLS]
     ]
-    return bounded(first, len(calls))
+    return Reply(text.strip(), reasoning.strip(), source, bounded(first, len(calls)), finish, model, usage)
 
 
 def _spelled(arguments: object) -> str:
-    """Arguments as a server sent them: text, or an object in place of its text."""
+    """Arguments as a server sent them: text, or an object instead of its text."""
     if isinstance(arguments, str):
         return arguments
     try:
@@ -157,12 +153,12 @@ def _spelled(arguments: object) -> str:
 
 
 def tool_name(name: str) -> str:
-    """The tool's name without what gpt-oss's format leaves around it: `functions.` and special tokens."""
+    """The tool's name without the remains of gpt-oss's format: `functions.` and special tokens."""
     return _clean(name).partition("<|")[0].strip().removeprefix("functions.")[:LONGEST_NAME]
 
 
 def read_arguments(raw: str) -> Mapping[str, Any] | str:
-    """The arguments as a mapping, or the raw text where they are no JSON object, too long or nested too deeply."""
+    """The arguments as a mapping, or the raw text if they are no JSON object, too long or nested too deeply."""
     raw = _clean(raw)
     if len(raw) > LONGEST_ARGUMENTS:
         return raw
@@ -176,18 +172,14 @@ def read_arguments(raw: str) -> Mapping[str, Any] | str:
         return raw
     if _depth_exceeds(value, DEEPEST):
         return f"{TOO_DEEP}: {raw[:80]}"
-    return _speakable(value)
+    return _without_surrogates(value)
 
 
-def _speakable(value: dict[str, Any]) -> dict[str, Any]:
-    r"""The value without lone surrogates: a JSON escape such as `\ud800` makes a string that no UTF-8 can hold."""
+def _without_surrogates(value: dict[str, Any]) -> dict[str, Any]:
+    r"""The value without lone surrogates: a JSON escape such as `\ud800` makes a string that UTF-8 cannot encode."""
     text = json.dumps(value, ensure_ascii=False)
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        made: dict[str, Any] = json.loads(_clean(text))
-        return made
-    return value
+    cleaned = _clean(text)
+    return value if cleaned == text else dict(json.loads(cleaned))
 
 
 def _depth_exceeds(value: object, bound: int) -> bool:
@@ -205,8 +197,8 @@ def _depth_exceeds(value: object, bound: int) -> bool:
 
 
 def split_thoughts(text: str) -> tuple[str, str]:
-    """(what stands between think tags, the rest). An unclosed one reaches to the end; one that a template opened in
-    the prompt, and so has only its end here, begins at the start."""
+    """(the text between think tags, the rest). An unclosed tag reaches to the end; an end tag alone, whose start a
+    template put into the prompt, closes the text from its beginning."""
     head, opened, tail = text.partition(_OPEN)
     if not opened:
         thoughts, closed, rest = text.partition(_CLOSE)
@@ -218,10 +210,10 @@ def split_thoughts(text: str) -> tuple[str, str]:
 
 
 def _usage(value: object, request: Mapping[str, Any] | None) -> dict[str, int]:
-    """`prompt_tokens`, `completion_tokens`, `cached_tokens` and `reasoning_tokens`, where reported and possible.
+    """`prompt_tokens`, `completion_tokens`, `cached_tokens` and `reasoning_tokens`, if reported and possible.
 
-    A count is left out unless it is an integer from 0 to its bound. A reply has at most the tokens that the request
-    allows, a prompt at most a token for each byte of the request and `TEMPLATE_TOKENS`; cached tokens are part of the
+    A count is omitted unless it is an integer from 0 to its bound. A reply has at most the tokens that the request
+    allows, a prompt at most one token per byte of the request plus `TEMPLATE_TOKENS`. Cached tokens are part of the
     prompt, reasoning tokens part of the reply.
     """
     if not isinstance(value, dict):
@@ -232,10 +224,10 @@ def _usage(value: object, request: Mapping[str, Any] | None) -> dict[str, int]:
         ("prompt", "cached_tokens", prompt + TEMPLATE_TOKENS),
         ("completion", "reasoning_tokens", completion),
     ):
-        total, details = value.get(f"{name}_tokens"), value.get(f"{name}_tokens_details")
+        total = value.get(f"{name}_tokens")
         if _is_count(total, bound):
             usage[f"{name}_tokens"] = total
-            count = details.get(part) if isinstance(details, dict) else None
+            count = _dict(value.get(f"{name}_tokens_details")).get(part)
             if _is_count(count, total):
                 usage[part] = count
     return usage
@@ -244,8 +236,8 @@ def _usage(value: object, request: Mapping[str, Any] | None) -> dict[str, int]:
 def usage_bounds(request: Mapping[str, Any]) -> tuple[int, int]:
     """The most tokens that a request can have, and that its reply can.
 
-    A vocabulary spends at least a byte a token, and a chat template adds a few tokens a message, fewer than the JSON
-    around it has characters.
+    A token has at least one byte, and a chat template adds fewer tokens per message than the JSON around it has
+    characters.
     """
     prompt = len(json.dumps(request, ensure_ascii=False, default=str).encode(errors="replace"))
     limits = (request.get(name) for name in LENGTH_FIELDS)
@@ -253,12 +245,12 @@ def usage_bounds(request: Mapping[str, Any]) -> tuple[int, int]:
 
 
 def _is_count(value: object, bound: int) -> TypeGuard[int]:
-    """Whether a value is an integer from 0 to the bound; `True` is none."""
+    """Whether a value is an integer, not a boolean, from 0 to the bound."""
     return type(value) is int and 0 <= value <= bound
 
 
 def _text(value: object) -> str:
-    """A string as it is; a list of content parts as the text in them; else nothing."""
+    """A string as it is; the text of a list of content parts; else nothing."""
     if isinstance(value, str):
         return value
     if isinstance(value, list):
@@ -271,14 +263,18 @@ def _clean(text: str) -> str:
     return text.encode("utf-8", "replace").decode()
 
 
+def _dict(value: object) -> Mapping[str, Any]:
+    return value if isinstance(value, dict) else {}
+
+
 def _dicts(value: object) -> list[Mapping[str, Any]]:
     return [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []
 
 
-UNASKED = ("seed", "stream_options", *REASONING_FIELDS)
-"""Fields that the policy adds of its own accord, so it may leave them out; what a user set is never dropped."""
+OPTIONAL_FIELDS = ("seed", "stream_options", *REASONING_FIELDS)
+"""Fields that the policy adds by itself, so that it may omit them. A field that the user set is never omitted."""
 MAX_COMPLETION_TOKENS = LENGTH_FIELDS[1]
-"""What some hosted models call `max_tokens`."""
+"""The name of `max_tokens` for some hosted models."""
 
 _CONTEXT = re.compile(
     r"context.{0,3}(?:length|size|window)|maximum model length|max_model_len|too many tokens|prompt is too long"
@@ -292,15 +288,15 @@ _LENGTH = re.compile(
 )
 
 
-def field_to_leave_out(refusal: Refusal, left_out: frozenset[str]) -> str | None:
-    """The field to send no more, where that is what the server did not like and the user did not ask for it."""
+def field_to_omit(refusal: Refusal, omitted: frozenset[str]) -> str | None:
+    """The field to omit from now on, if the server refused it and the user did not set it."""
     if refusal.status not in (400, 422) or is_context_overflow(refusal):
         return None
     message = refusal.message
-    if MAX_COMPLETION_TOKENS in message and "max_tokens" not in left_out:
+    if MAX_COMPLETION_TOKENS in message and "max_tokens" not in omitted:
         return "max_tokens"
-    named = (name for name in UNASKED if re.search(rf"\b{name}\b", message))
-    return next((name for name in named if name not in left_out), None)
+    refused = (name for name in OPTIONAL_FIELDS if re.search(rf"\b{name}\b", message))
+    return next((name for name in refused if name not in omitted), None)
 
 
 def is_context_overflow(refusal: Refusal) -> bool:
@@ -309,9 +305,9 @@ def is_context_overflow(refusal: Refusal) -> bool:
 
 
 def context_message(refusal: Refusal, window: int) -> str:
-    """That the server's context is smaller than the budget's window, and what to do about it."""
-    found = _LENGTH.search(refusal.message)
-    length = int(found["n"].replace(",", "")) if found else 0
+    """Says that the server's context is smaller than the budget's window, and what to do about it."""
+    match = _LENGTH.search(refusal.message)
+    length = int(match["n"].replace(",", "")) if match else 0
     lower = f"--window {length * 9 // 10}" if length > 0 else f"a --window below {window}"
     return (
         f"the model's context on this server is too short for a window of {window:,} tokens; "
@@ -320,7 +316,7 @@ def context_message(refusal: Refusal, window: int) -> str:
 
 
 def is_unknown_model(refusal: Refusal) -> bool:
-    """Whether the server may not have the model (or not this address)."""
+    """Whether the server may lack the model (or the address is wrong)."""
     about = re.search(
         r"\bmodel\b.*\b(?:not|no|unknown|invalid|doesn't)\b|\b(?:no|unknown|invalid)\b.*\bmodel\b",
         refusal.message,
@@ -329,31 +325,29 @@ def is_unknown_model(refusal: Refusal) -> bool:
     return refusal.status == 404 or (refusal.status in (400, 403, 422) and about is not None)
 
 
-def unknown_model_message(model: str, known: Sequence[str]) -> str:
-    """That the server lacks the model, and which it has."""
-    if model in known:
-        return f"the server lists the model {model!r}, and refused it all the same"
-    if not known:
+def unknown_model_message(model: str, models: Sequence[str]) -> str:
+    """Says that the server lacks the model, and which models it has."""
+    if model in models:
+        return f"the server lists the model {model!r} but refused it"
+    if not models:
         return f"the server does not have the model {model!r}, and lists none"
-    near = difflib.get_close_matches(model, known, n=1, cutoff=0.4)
-    hint = f"; did you mean {near[0]!r}?" if near else ""
-    more = f" and {len(known) - 20} more" if len(known) > 20 else ""
-    return f"the server does not have the model {model!r}. It has: {', '.join(known[:20])}{more}{hint}"
+    similar = closest(model, models, cutoff=0.4)
+    hint = f"; did you mean {similar!r}?" if similar else ""
+    more = f" and {len(models) - LISTED} more" if len(models) > LISTED else ""
+    return f"the server does not have the model {model!r}. It has: {', '.join(models[:LISTED])}{more}{hint}"
 
 
 def rejected_key_message(refusal: Refusal, variable: str | None) -> str:
-    """That the server wants another key, and where it is read from."""
+    """Says that the server needs another key, and where the key comes from."""
     if variable is None:
-        source = "none was sent, because api_key_env is None"
+        source = "no key was sent, because api_key_env is None"
     elif read_key(variable):
         source = f"it comes from the environment variable {variable}; name another with --api-key-env"
     else:
-        source = f"it is read from the environment variable {variable}, which is not set; --api-key-env names another"
+        source = f"the environment variable {variable} is not set; set it, or name another with --api-key-env"
     return f"the server does not accept the key ({source}): HTTP {refusal.status}, {refusal.message}"
 
 
 def listed_models(body: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
     """The rows of a `/models` answer, by the model's id."""
-    rows = body.get("data")
-    found = [row for row in rows if isinstance(row, dict)] if isinstance(rows, list) else []
-    return {row["id"]: row for row in found if isinstance(row.get("id"), str)}
+    return {row["id"]: row for row in _dicts(body.get("data")) if isinstance(row.get("id"), str)}

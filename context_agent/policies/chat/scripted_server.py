@@ -1,12 +1,12 @@
-"""A chat server that plays a script: for tests without a model, also yours. Standard library only; a thread, one port.
+"""A chat server that plays a script, for tests without a model, also yours. Standard library only; a thread, one port.
 
     steps = [says(calls=[("search_corpus", {"query": "comets"})]), fails(429, headers={"Retry-After": "0"}), rank_seen]
     with ScriptedServer(steps) as server:
         SearchAgent(corpus, ChatPolicy("scripted", base_url=server.url)).search("which comet?")
     assert len(server.requests) == 3
 
-It speaks `/v1/chat/completions` (streamed where asked), `/v1/models` and, where given, `/v1/completions`. It checks
-nothing about a request but its model; it is no model.
+It speaks `/v1/chat/completions` (streamed on request), `/v1/models` and, if given, `/v1/completions`. The model's name
+is all that it checks in a request.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Self
 
 PIECE = 12
-"""Characters a streamed event carries."""
-_SEEN = re.compile(r"^# DOCUMENT ID: (\S+)", re.M)
+"""Characters in a streamed event."""
+_DOCUMENT_ID = re.compile(r"^# DOCUMENT ID: (\S+)", re.M)
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
-    """What the server does with one request. `delay` is in seconds; `cut` breaks the connection half-way.
+class ScriptedAnswer:
+    """The server's response to one request. `delay` is in seconds; `cut` breaks the connection halfway.
 
-    `error` is the words of a status other than 200; `body` is sent in place of all that, as it stands.
+    `error` is the message of a status other than 200; `body` replaces the whole response body.
     """
 
     status: int = 200
@@ -43,16 +43,16 @@ class Answer:
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
-    """A request as it came. `headers` have lower-case names."""
+class ReceivedRequest:
+    """A request as received. `headers` have lower-case names."""
 
     path: str
     headers: Mapping[str, str] = field(repr=False)
     body: Mapping[str, Any]
 
 
-Step = Answer | Callable[[Mapping[str, Any]], Answer]
-"""An answer, or a function from the request's body to one."""
+Step = ScriptedAnswer | Callable[[Mapping[str, Any]], ScriptedAnswer]
+"""An answer, or a function from a request's body to an answer."""
 
 
 def says(
@@ -65,36 +65,38 @@ def says(
     finish: str = "",
     delay: float = 0.0,
     cut: bool = False,
-) -> Answer:
-    """A message of the model; a call is (name, arguments), arguments a mapping or the raw text."""
+) -> ScriptedAnswer:
+    """A message of the model. A call is (name, arguments); the arguments are a mapping or raw text."""
     message: dict[str, Any] = {"role": "assistant", "content": text}
     if reasoning:
         message[reasoning_field] = reasoning
     if calls:
         message["tool_calls"] = [_call(index, name, arguments) for index, (name, arguments) in enumerate(calls)]
-    return Answer(
+    return ScriptedAnswer(
         message=message, finish=finish or ("tool_calls" if calls else "stop"), usage=usage, delay=delay, cut=cut
     )
 
 
-def fails(status: int, error: Any = "", *, headers: Mapping[str, str] | None = None, delay: float = 0.0) -> Answer:
+def fails(
+    status: int, error: Any = "", *, headers: Mapping[str, str] | None = None, delay: float = 0.0
+) -> ScriptedAnswer:
     """An error; `error` is its message, or the whole JSON body."""
-    told = {"error": error} if isinstance(error, str) else {"body": error}
-    return Answer(status=status, headers=headers or {}, delay=delay, **told)
+    content = {"error": error} if isinstance(error, str) else {"body": error}
+    return ScriptedAnswer(status=status, headers=headers or {}, delay=delay, **content)
 
 
-def rank_seen(body: Mapping[str, Any]) -> Answer:
-    """Ends with every chunk that the request's messages show, in their order: what is played after the last step."""
+def rank_seen(body: Mapping[str, Any]) -> ScriptedAnswer:
+    """Ends with every chunk in the request's messages, in their order. Played after the last step."""
     texts = [str(message.get("content")) for message in body["messages"] if message["role"] in ("tool", "user")]
-    ids = dict.fromkeys(_SEEN.findall("\n".join(texts)))
+    ids = dict.fromkeys(_DOCUMENT_ID.findall("\n".join(texts)))
     return says("\n".join(f"<Document id={item}><Justification>seen</Justification></Document>" for item in ids))
 
 
 class ScriptedServer:
-    """Plays `steps` in the order in which requests come; after the last one, `rank_seen`. Use it with `with`.
+    """Plays `steps` in the order of the requests; after the last one, `rank_seen`. Use it with `with`.
 
-    `completions` answers `/v1/completions`: a function from the body to (status, answer). `model_length` is told in
-    `/v1/models` as vLLM does. With a `key`, requests without it are refused. `stop` and then `start` is a restart on
+    `completions` answers `/v1/completions`: a function from the body to (status, answer). `/v1/models` reports
+    `model_length` as vLLM does. With a `key`, requests without it are refused. `stop` and then `start` restarts it on
     the same port.
     """
 
@@ -111,7 +113,7 @@ class ScriptedServer:
         self.model_length = model_length
         self.completions = completions
         self._key = key
-        self.requests: list[Request] = []
+        self.requests: list[ReceivedRequest] = []
         self.at_once = 0
         """The most chat requests that were being answered at the same time."""
         self._steps = iter(steps)
@@ -123,18 +125,18 @@ class ScriptedServer:
 
     @property
     def url(self) -> str:
-        """The address to give as `base_url`."""
+        """The address to pass as `base_url`."""
         return f"http://127.0.0.1:{self._port}/v1"
 
     def start(self) -> None:
-        """Begins to listen, on the port it had before if it had one."""
+        """Starts listening, after a restart on the same port."""
         self._stopping.clear()
         self._server = _Listener(("127.0.0.1", self._port), self._handler())
         self._port = self._server.server_address[1]
         threading.Thread(target=self._server.serve_forever, args=(0.02,), daemon=True, name="scripted-server").start()
 
     def stop(self) -> None:
-        """Stops listening; answers still under way are broken off."""
+        """Stops listening and cuts unfinished answers."""
         self._stopping.set()
         server, self._server = self._server, None
         if server is not None:
@@ -149,14 +151,14 @@ class ScriptedServer:
         self.stop()
 
     def play(self, *steps: Step) -> None:
-        """Goes on with these steps instead of those that are left."""
+        """Replaces the remaining steps."""
         self._steps = iter(steps)
 
     def chat_bodies(self) -> list[Mapping[str, Any]]:
         """The bodies of the chat requests so far."""
         return [request.body for request in self.requests if request.path.endswith("/chat/completions")]
 
-    def answer(self, body: Mapping[str, Any]) -> Answer:
+    def answer(self, body: Mapping[str, Any]) -> ScriptedAnswer:
         """The next step's answer, once its delay is over."""
         if body.get("model") not in self.models:
             return fails(404, {"error": {"message": f"The model `{body.get('model')}` does not exist.", "code": 404}})
@@ -173,7 +175,7 @@ class ScriptedServer:
                 self._running -= 1
 
     def admits(self, headers: Mapping[str, str]) -> bool:
-        """Whether a request brings the key, where one is wanted."""
+        """Whether a request has the key, if one is needed."""
         return self._key is None or headers.get("authorization") == f"Bearer {self._key}"
 
     def listed(self) -> dict[str, Any]:
@@ -195,26 +197,28 @@ class _Listener(ThreadingHTTPServer):
     allow_reuse_address = True
 
     def handle_error(self, request: object, client_address: object) -> None:
-        """A client that went away is no news."""
+        """Ignores clients that disconnect."""
 
 
 class _Handler(BaseHTTPRequestHandler):
     server_script: ScriptedServer
     protocol_version = "HTTP/1.1"
-    # Head and body leave together and at once: two small packets would wait 40 ms for each other.
+    # Head and body are sent together and at once: two small packets would wait 40 ms for each other.
     disable_nagle_algorithm = True
     wbufsize = -1
 
     def do_GET(self) -> None:
-        if not self._noted({}):
+        if not self._admit({}):
             return
-        found = self.path == "/v1/models"
-        self._send(200 if found else 404, self.server_script.listed() if found else {"detail": "Not Found"})
+        if self.path == "/v1/models":
+            self._send(200, self.server_script.listed())
+        else:
+            self._send(404, {"detail": "Not Found"})
 
     def do_POST(self) -> None:
         body = json.loads(self.rfile.read(int(self.headers.get("content-length", 0))))
         script = self.server_script
-        if not self._noted(body):
+        if not self._admit(body):
             return
         if self.path == "/v1/completions" and script.completions is not None:
             self._send(*script.completions(body))
@@ -224,21 +228,21 @@ class _Handler(BaseHTTPRequestHandler):
             self._answer(script.answer(body), body)
 
     def log_message(self, format: str, *args: object) -> None:
-        """Says nothing: a test's output is its own."""
+        """Logs nothing."""
 
-    def _noted(self, body: Mapping[str, Any]) -> bool:
-        """Records the request; refuses it, and says so, where it lacks the key."""
+    def _admit(self, body: Mapping[str, Any]) -> bool:
+        """Records the request, and refuses it if it lacks the key."""
         headers = {name.lower(): value for name, value in self.headers.items()}
-        self.server_script.requests.append(Request(self.path, headers, body))
+        self.server_script.requests.append(ReceivedRequest(self.path, headers, body))
         if not self.server_script.admits(headers):
             self._send(401, {"error": {"message": "Incorrect API key provided."}})
             return False
         return True
 
-    def _answer(self, answer: Answer, body: Mapping[str, Any]) -> None:
+    def _answer(self, answer: ScriptedAnswer, body: Mapping[str, Any]) -> None:
         if answer.status != 200 or answer.body is not None:
-            told = {"error": {"message": answer.error}} if answer.body is None else answer.body
-            self._send(answer.status, told, answer.headers)
+            content = {"error": {"message": answer.error}} if answer.body is None else answer.body
+            self._send(answer.status, content, answer.headers)
         elif body.get("stream"):
             self._stream(answer, body)
         else:
@@ -256,7 +260,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(data[: len(data) // 2] if cut else data)
         self.close_connection = cut
 
-    def _stream(self, answer: Answer, body: Mapping[str, Any]) -> None:
+    def _stream(self, answer: ScriptedAnswer, body: Mapping[str, Any]) -> None:
         self.send_response(200)
         self.send_header("Content-Type", "text/event-stream")
         self.send_header("Connection", "close")
@@ -272,7 +276,7 @@ def _call(index: int, name: str, arguments: Any) -> dict[str, Any]:
     return {"id": f"call_{index}", "type": "function", "function": {"name": name, "arguments": text}}
 
 
-def _events(answer: Answer, body: Mapping[str, Any]) -> Iterator[str]:
+def _events(answer: ScriptedAnswer, body: Mapping[str, Any]) -> Iterator[str]:
     """The events of a streamed message: texts and arguments in pieces, then the reason, the usage, and the end."""
     for delta in _deltas(answer.message):
         yield json.dumps({"model": body["model"], "choices": [{"index": 0, "delta": delta, "finish_reason": None}]})

@@ -1,11 +1,11 @@
-"""Tools for a model without native tool calls: how a call is written as text, and how it is read back.
+"""Tools for a model without native tool calls: how calls are written as text, and how they are read.
 
-A call is a JSON object between tags, the spelling that most small models were trained on:
+A call is a JSON object between tags, the format that most small models were trained on:
 
     <tool_call>{"name": "search_corpus", "arguments": {"query": "who founded the WELL"}}</tool_call>
 
-Read as well: a missing end tag, a fenced block of JSON, and a reply that is nothing but JSON; `parameters` for
-`arguments`; a list of calls. What cannot be read becomes a call with its raw text, so that the episode answers it.
+Also accepted: a missing end tag, a fenced block of JSON, a reply of nothing but JSON, `parameters` instead of
+`arguments`, a list of calls. An unreadable call keeps its raw text, so that the episode answers it.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from context_agent.policies.chat.replies import read_arguments, tool_name
 from context_agent.types import ToolCall
 
 LONGEST_REPLY = 100_000
-"""Characters of a reply in which calls are looked for; a longer one is refused."""
+"""Characters of a reply that are searched for calls; a longer reply has none."""
 CALL_TAG = "<tool_call>"
 UNREADABLE = "unreadable"
-"""Name of a call whose own name could not be read."""
+"""Name of a call whose name could not be read."""
 
 HOW = """To call a tool, write it like this:
 <tool_call>{"name": "TOOL", "arguments": {"NAME": "VALUE"}}</tool_call>
@@ -32,7 +32,7 @@ Write several to run them at the same time, then stop: the results come as the n
 
 _TAGGED = re.compile(r"<tool_call>(.*?)(?:</tool_call>|(?=<tool_call>)|\Z)", re.S)
 _FENCED = re.compile(r"```(?:json|tool_call|tool_code|tool)?[ \t]*\n(.*?)(?:```|\Z)", re.S)
-_NAMED = re.compile(r"\"(?:name|tool|tool_name|function)\"\s{0,8}:\s{0,8}\"([\w.\-]{1,64})\"")
+_NAME = re.compile(r"\"(?:name|tool|tool_name|function)\"\s{0,8}:\s{0,8}\"([\w.\-]{1,64})\"")
 _DECODER = json.JSONDecoder(strict=False)
 
 
@@ -52,12 +52,12 @@ def parse_calls(text: str) -> tuple[str, tuple[ToolCall, ...]]:
 
 
 def written(call: ToolCall) -> str:
-    """The call as the model should have written it."""
+    """The call in the text format."""
     return f"<tool_call>{compact({'name': call.name, 'arguments': call.arguments})}</tool_call>"
 
 
 def _calls(piece: str, *, tagged: bool = False) -> list[ToolCall]:
-    """The calls in a piece of JSON, none where it is no JSON or no call. Text behind the JSON is overlooked."""
+    """The calls in a piece of JSON; none if it is no JSON or no call. Text after the JSON is ignored."""
     piece = piece.strip()
     if piece[:1] not in ("{", "["):
         return []
@@ -65,12 +65,12 @@ def _calls(piece: str, *, tagged: bool = False) -> list[ToolCall]:
         value, _ = _DECODER.raw_decode(piece)
     except (ValueError, RecursionError):
         return []
-    found = (_call(item, tagged) for item in (value if isinstance(value, list) else [value]))
-    return [call for call in found if call is not None]
+    calls = (_call(item, tagged) for item in (value if isinstance(value, list) else [value]))
+    return [call for call in calls if call is not None]
 
 
 def _call(value: object, tagged: bool) -> ToolCall | None:
-    """The call in a JSON value. Between tags its arguments may stand beside its name; elsewhere that is no call."""
+    """The call in a JSON value. Only between tags may its arguments be fields next to its name."""
     if not isinstance(value, dict):
         return None
     inner = value.get("function")
@@ -93,8 +93,8 @@ def _first(fields: Mapping[str, Any], names: Iterable[str]) -> Any:
 
 
 def _unreadable(piece: str) -> ToolCall:
-    """A call that the episode will answer with what is wrong about it."""
-    named = _NAMED.search(piece)
+    """A call that the episode answers with what is wrong with it."""
+    name = _NAME.search(piece)
     raw = read_arguments(piece.strip())
     # Well-formed JSON without a name would pass for arguments.
-    return ToolCall(tool_name(named[1]) if named else UNREADABLE, raw if isinstance(raw, str) else {})
+    return ToolCall(tool_name(name[1]) if name else UNREADABLE, raw if isinstance(raw, str) else {})

@@ -23,7 +23,7 @@ from pydantic import BaseModel, ValidationError
 from context_agent._support.http import Refusal
 from context_agent.errors import ConfigError, PolicyError
 from context_agent.policies.chat import ChatPolicy
-from context_agent.policies.chat.replies import MAX_COMPLETION_TOKENS, Reply, field_to_leave_out, read_reply
+from context_agent.policies.chat.replies import MAX_COMPLETION_TOKENS, Reply, field_to_omit, read_reply
 from context_agent.policies.registry import load_policy
 from context_agent.synth_data.llm_stages.cached_model import (
     CachedEndpoint,
@@ -313,7 +313,7 @@ class StructuredModel:
     def _omit_refused(self, refusal: Refusal) -> bool:
         """Omits or renames the field that the server refused. False if the refusal has another cause."""
         left_out = {name for name, out in (("max_tokens", self._renamed), ("seed", self._unseeded)) if out}
-        unwanted = field_to_leave_out(refusal, frozenset(left_out))
+        unwanted = field_to_omit(refusal, frozenset(left_out))
         self._renamed |= unwanted == "max_tokens"
         self._unseeded |= unwanted == "seed"
         return unwanted in ("max_tokens", "seed")

@@ -9,7 +9,7 @@ from typing import Any
 
 from context_agent import Limits, MemoryCorpus, Profile, SearchAgent, SearchResult
 from context_agent.policies.chat import ChatPolicy
-from context_agent.policies.chat.scripted_server import Answer, ScriptedServer, Step, says
+from context_agent.policies.chat.scripted_server import ScriptedAnswer, ScriptedServer, Step, says
 from tests.conftest import made_documents
 from tests.retrieval.fakes import HashEmbedder
 
@@ -51,6 +51,6 @@ def ask(
         return agent.search(QUESTION)
 
 
-def search(*queries: str, limit: int = 2, **options: Any) -> Answer:
+def search(*queries: str, limit: int = 2, **options: Any) -> ScriptedAnswer:
     """A reply that searches."""
     return says(calls=[("search_corpus", {"query": query, "limit": limit}) for query in queries], **options)

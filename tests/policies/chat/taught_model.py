@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from context_agent.policies.chat.messages import ToolFormat
-from context_agent.policies.chat.scripted_server import Answer, ScriptedServer, says
+from context_agent.policies.chat.scripted_server import ScriptedAnswer, ScriptedServer, says
 from context_agent.policies.chat.text_tools import written
 from context_agent.types import ToolCall
 from tests.policies.chat.chatting import ask
@@ -72,7 +72,7 @@ def lessons(protocol: ToolFormat) -> Iterator[tuple[dict[str, Any], str]]:
     yield from zip(server.chat_bodies(), replies(protocol), strict=True)
 
 
-def _step(calls: list[tuple[str, Any]], protocol: ToolFormat) -> Answer:
+def _step(calls: list[tuple[str, Any]], protocol: ToolFormat) -> ScriptedAnswer:
     return says(calls=calls) if protocol == "native" else says("\n".join(written(ToolCall(*call)) for call in calls))
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from context_agent.errors import ConfigError
 from context_agent.policies.chat.probe import ServerCheck, inspect_server
-from context_agent.policies.chat.scripted_server import Answer, fails, says
+from context_agent.policies.chat.scripted_server import ScriptedAnswer, fails, says
 from tests.policies.chat.chatting import search, serving
 
 
@@ -20,7 +20,7 @@ def checks(url: str, model: str | None = "scripted", **options: Any) -> dict[str
 def taking(length: int) -> Any:
     """A server that takes prompts of up to `length` words."""
 
-    def answer(body: Mapping[str, Any]) -> Answer:
+    def answer(body: Mapping[str, Any]) -> ScriptedAnswer:
         words = len(str(body["messages"][-1]["content"]).split())
         if words > length:
             return fails(400, f"This model's maximum context length is {length} tokens.")
@@ -34,35 +34,35 @@ def test_a_good_server() -> None:
         found = checks(server.url)
     assert [check.status for check in found.values()] == ["ok"] * 4
     assert list(found) == ["server", "model", "tools", "context"]
-    assert "search_corpus" in found["tools"].seen
-    assert "'reasoning'" in found["tools"].seen
-    assert "40,960" in found["context"].seen
+    assert "search_corpus" in found["tools"].detail
+    assert "'reasoning'" in found["tools"].detail
+    assert "40,960" in found["context"].detail
 
 
 def test_without_a_model_the_servers_first_is_taken() -> None:
     with serving(search("bridges"), models=("first", "second"), model_length=40_960) as server:
-        assert checks(server.url, None)["model"].seen == "first"
+        assert checks(server.url, None)["model"].detail == "first"
 
 
 def test_a_server_that_is_down() -> None:
     (check,) = inspect_server("http://127.0.0.1:9/v1", "m", timeout=5)
     assert check.status == "fail"
-    assert "cannot connect" in check.seen
-    assert "--base-url" in check.mend
+    assert "cannot connect" in check.detail
+    assert "--base-url" in check.fix
 
 
 def test_a_wrong_key() -> None:
     with serving(key="right") as server:
         (check,) = inspect_server(server.url, "scripted", timeout=5)
     assert check.status == "fail"
-    assert "CTX1_API_KEY" in check.seen
+    assert "CTX1_API_KEY" in check.detail
 
 
 def test_a_model_that_is_not_there() -> None:
     with serving(models=("gpt-oss-20b",)) as server:
         found = checks(server.url, "gpt-oss-20B")
     assert found["model"].status == "fail"
-    assert "did you mean 'gpt-oss-20b'?" in found["model"].seen
+    assert "did you mean 'gpt-oss-20b'?" in found["model"].detail
     assert found["chat"].status == "fail"
     assert "context" not in found
 
@@ -73,31 +73,31 @@ def test_a_server_that_ignores_the_models_name() -> None:
         server.listed = lambda: {**listed, "data": listed["data"][:1]}  # type: ignore[method-assign]
         found = checks(server.url, "alias")
     assert found["model"].status == "warn"
-    assert "answered all the same" in found["model"].seen
+    assert "answered anyway" in found["model"].detail
 
 
 @pytest.mark.parametrize(
     "reply", [says("I cannot."), says('<tool_call>{"name": "search_corpus"}</tool_call>'), says(reasoning="hm")]
 )
-def test_a_model_that_calls_no_tool(reply: Answer) -> None:
+def test_a_model_that_calls_no_tool(reply: ScriptedAnswer) -> None:
     with serving(reply, model_length=40_960) as server:
         found = checks(server.url)
     assert found["tools"].status == "warn"
-    assert "--tools text" in found["tools"].mend
+    assert "--tools text" in found["tools"].fix
 
 
 def test_a_server_that_refuses_tools_but_answers() -> None:
     with serving(fails(400, "does not support tools"), says("hello"), model_length=40_960) as server:
         found = checks(server.url)
     assert found["tools"].status == "warn"
-    assert "does not support tools" in found["tools"].seen
+    assert "does not support tools" in found["tools"].detail
 
 
 def test_a_context_shorter_than_the_window() -> None:
     with serving(search("bridges"), model_length=8192) as server:
         found = checks(server.url)
     assert found["context"].status == "fail"
-    assert found["context"].mend.startswith("--window 8192")
+    assert found["context"].fix.startswith("--window 8192")
     with serving(search("bridges"), model_length=8192) as server:
         assert checks(server.url, window=8192)["context"].status == "ok"
 
@@ -111,7 +111,7 @@ def test_a_context_that_is_not_told_is_tried_out_only_on_request() -> None:
     with serving(search("bridges"), taking(8192)) as server:
         check = checks(server.url, probe=True)["context"]
     assert check.status == "fail"
-    assert "--window 7372" in check.seen
+    assert "--window 7372" in check.detail
 
 
 def test_a_server_that_cuts_prompts_and_says_nothing() -> None:
@@ -119,8 +119,8 @@ def test_a_server_that_cuts_prompts_and_says_nothing() -> None:
     with serving(search("bridges"), cut) as server:
         check = checks(server.url, probe=True)["context"]
     assert check.status == "fail"
-    assert "cut to 4,096" in check.seen
-    assert "num_ctx" in check.mend
+    assert "cut to 4,096" in check.detail
+    assert "num_ctx" in check.fix
 
 
 def test_token_ids() -> None:
@@ -134,7 +134,7 @@ def test_token_ids() -> None:
         with serving(search("bridges"), model_length=40_960, completions=completions) as server:
             found = checks(server.url, tokens=True)
         assert found["token ids"].status == status
-        assert seen in found["token ids"].seen
+        assert seen in found["token ids"].detail
 
 
 def test_a_wrong_address_is_a_mistake_of_the_caller() -> None:

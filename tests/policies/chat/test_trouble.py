@@ -16,7 +16,7 @@ from context_agent import Limits, SearchAgent
 from context_agent._support.http import FIRST_CONTACT_RETRIES, retry_after
 from context_agent.errors import PolicyError
 from context_agent.policies.chat.policy import NUDGE, ChatPolicy
-from context_agent.policies.chat.scripted_server import Answer, fails, says
+from context_agent.policies.chat.scripted_server import ScriptedAnswer, fails, says
 from context_agent.pruning.view import ActionTaken
 from tests.policies.chat.chatting import DONE, QUESTION, ask, corpus, policy, search, serving
 
@@ -191,7 +191,7 @@ def test_an_answer_that_is_cut_is_asked_for_again(stream: bool) -> None:
 
 @pytest.mark.parametrize("body", [{}, {"choices": []}, {"choices": None}, {"choices": [3]}, {"error": "overloaded"}])
 def test_an_answer_without_a_message_is_asked_for_again(body: dict[str, Any]) -> None:
-    with serving(Answer(body=body), search("comets")) as server:
+    with serving(ScriptedAnswer(body=body), search("comets")) as server:
         result = ask(server)
     assert result.stop_reason == "finished"
 
@@ -206,7 +206,7 @@ def test_a_restart_in_the_middle_is_waited_for() -> None:
 
         restarting = threading.Thread(target=bounce)
 
-        def restart(_: Mapping[str, Any]) -> Answer:
+        def restart(_: Mapping[str, Any]) -> ScriptedAnswer:
             restarting.start()
             return search("bridges", delay=20)
 
@@ -252,7 +252,7 @@ def test_a_context_below_the_budget_says_how_to_lower_the_window(name: str) -> N
     ],
 )
 def test_a_field_that_the_server_refuses_is_left_out(message: str, field: str) -> None:
-    def refuses(body: Mapping[str, Any]) -> Answer:
+    def refuses(body: Mapping[str, Any]) -> ScriptedAnswer:
         there = field in body or any(field in item for item in body["messages"])
         return fails(400, message) if there else DONE
 

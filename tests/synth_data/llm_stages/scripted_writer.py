@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import Any
 
 from context_agent import Document
-from context_agent.policies.chat.scripted_server import Answer, ScriptedServer, fails, says
+from context_agent.policies.chat.scripted_server import ScriptedAnswer, ScriptedServer, fails, says
 
 ORDERED, COAXED, TOLD, INVENTED = 4, 5, 6, 7
 GROUPS = 8
@@ -89,7 +89,7 @@ class Writer:
         self.answered = 0
         self.lock = threading.Lock()
 
-    def answer(self, body: Mapping[str, Any]) -> Answer:
+    def answer(self, body: Mapping[str, Any]) -> ScriptedAnswer:
         """What the server does with a request."""
         digest = blake2b(json.dumps(body, sort_keys=True).encode(), digest_size=8).hexdigest()
         kind = int(digest[:6], 16)
@@ -104,7 +104,7 @@ class Writer:
         if held:
             return fails(500, "held back")
         if broken:
-            ways = (fails(500, "out of memory"), says("{}", cut=True), Answer(body="<html>busy</html>"))
+            ways = (fails(500, "out of memory"), says("{}", cut=True), ScriptedAnswer(body="<html>busy</html>"))
             return ways[kind // 2 % len(ways)]
         return self._reply(body, kind)
 
@@ -116,7 +116,7 @@ class Writer:
         with self.log.open("a") as stream:
             stream.write(json.dumps({"request": digest, "fate": fate}) + "\n")
 
-    def _reply(self, body: Mapping[str, Any], kind: int) -> Answer:
+    def _reply(self, body: Mapping[str, Any], kind: int) -> ScriptedAnswer:
         messages = body["messages"]
         usage = {"prompt_tokens": len(json.dumps(messages)) // 4, "completion_tokens": 40}
         if body.get("tools"):
@@ -132,7 +132,7 @@ class Writer:
         places = {data.find(text): document for text, document in self.texts.items()}
         return [places[place] for place in sorted(places) if place >= 0]
 
-    def _explored(self, messages: list[Mapping[str, Any]], usage: Mapping[str, int]) -> Answer:
+    def _explored(self, messages: list[Mapping[str, Any]], usage: Mapping[str, int]) -> ScriptedAnswer:
         told = "\n".join(str(message["content"]) for message in messages)
         bridging = "bridging document" in told
         group = self._group_of(messages[1]["content"])

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-from context_agent.policies.chat.scripted_server import Answer, ScriptedServer, fails, says
+from context_agent.policies.chat.scripted_server import ScriptedAnswer, ScriptedServer, fails, says
 from context_agent.train.judge.judge import JudgeConfig, RankingJudge
 
 USAGE = {"prompt_tokens": 100, "completion_tokens": 10}
@@ -26,14 +26,14 @@ def read(body: Mapping[str, Any]) -> tuple[str, str]:
     return question, "\n".join(text for name, text in parts if name.startswith("passage"))
 
 
-def honest(body: Mapping[str, Any]) -> Answer:
+def honest(body: Mapping[str, Any]) -> ScriptedAnswer:
     """Scores by how many of the marks that the question names stand in the passages."""
     question, passages = read(body)
     wanted = MARK.findall(question)
     return scored(round(3 * sum(one in passages for one in wanted) / len(wanted)))
 
 
-def scored(value: float, **more: Any) -> Answer:
+def scored(value: float, **more: Any) -> ScriptedAnswer:
     """Every criterion gets this number."""
     return says(json.dumps({"scores": {"coverage": value, "focus": value}, "why": "so"}), usage=USAGE, **more)
 
