@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from context_agent.errors import ConfigError
 from context_agent.harness.profile import default
 from context_agent.policies.bridge import BridgePolicy
-from context_agent.policies.bridge.candidates import Candidate, Passage
+from context_agent.policies.bridge.candidates import AnalyzedPassage, ChunkCandidate
 from context_agent.retrieval.memory import MemoryCorpus
 from context_agent.tokens import HarmonyCounter
 from context_agent.types import Chunk
@@ -57,7 +57,8 @@ def _judged(question: str, chunks: Sequence[Chunk], policy: BridgePolicy) -> NDA
     """The policy's probability for each chunk, shape (n,). Rare words are those rare among these chunks."""
     actor = policy.open(question, MemoryCorpus(chunks, calibration=False), profile=default())
     for chunk in chunks:
-        actor.notes.add(Candidate(chunk.id, chunk.document_id, Passage(chunk.title, chunk.text), chunk.tokens, hop=0))
+        passage = AnalyzedPassage(chunk.title, chunk.text)
+        actor.notes.add(ChunkCandidate(chunk.id, chunk.document_id, passage, chunk.tokens, hop=0))
     return actor.judgement.scores()
 
 

@@ -292,7 +292,7 @@ class BridgeEpisode:
 
     def second(self) -> Floats:
         """The second network's inputs."""
-        return self.judgement.in_company(self.direct, self.first)
+        return self.judgement.second_inputs(self.direct, self.first)
 
     def recall(self, scores: Floats, cutoff: int = CUTOFF) -> float:
         """Share of the gold documents among the first `cutoff` documents by score."""
@@ -397,15 +397,15 @@ async def _play_episode(
         documents=documents,
         labels=np.array([document in gold for document in documents], dtype=np.float32),
         judgement=actor.judgement,
-        direct=actor.judgement.direct(),
-        lookups=np.array([row for _, row in actor.made], dtype=np.float32).reshape(-1, len(INPUTS["expansion"])),
+        direct=actor.judgement.first_inputs(),
+        lookups=np.array([row for _, row in actor.lookups], dtype=np.float32).reshape(-1, len(INPUTS["expansion"])),
         found=_lookup_labels(actor, gold),
     )
 
 
 def _lookup_labels(actor: BridgeActor, gold: set[str]) -> Floats:
     """Which of the lookups brought up gold."""
-    labels = np.zeros(len(actor.made), dtype=np.float32)
+    labels = np.zeros(len(actor.lookups), dtype=np.float32)
     for candidate in actor.notes.candidates:
         if candidate.lookup >= 0 and candidate.document_id in gold:
             labels[candidate.lookup] = 1

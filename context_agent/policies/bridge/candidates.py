@@ -37,8 +37,8 @@ _CUES = (
 _LEAST_TITLE = 3
 
 
-class Passage:
-    """A chunk's title and text. Nothing in it depends on a question."""
+class AnalyzedPassage:
+    """A chunk's title and text, analyzed independently of any question."""
 
     def __init__(self, title: str, text: str) -> None:
         self.text = text
@@ -52,10 +52,10 @@ class Passage:
         self.title = " ".join(words(self.bare)) or self.full_title
         self.bare_keys = frozenset(map(key, words(self.bare)))
         self.padded = f" {' '.join(self.words)} "
-        named = len(self.title) >= _LEAST_TITLE and self.title not in STOP and not self.title.isdigit()
-        self.padded_title = f" {self.title} " if named else ""
-        """The folded title between blanks, to be looked for in `padded` texts; empty where it names nothing."""
-        self.short_titles = _short_titles(self.title) if named else ()
+        is_name = len(self.title) >= _LEAST_TITLE and self.title not in STOP and not self.title.isdigit()
+        self.padded_title = f" {self.title} " if is_name else ""
+        """The folded title between blanks, to search `padded` texts for; empty if it names nothing."""
+        self.short_titles = _short_titles(self.title) if is_name else ()
 
     @cached_property
     def mentions(self) -> list[Mention]:
@@ -79,7 +79,7 @@ class Passage:
 
 
 def _short_titles(title: str) -> tuple[str, ...]:
-    """A longer name by its first and last word, and by its last two, between blanks; none for one with digits."""
+    """A longer name by its first and last word, and by its last two, between blanks; none for a name with digits."""
     parts = title.split()
     if len(parts) < 3 or any(map(str.isdigit, parts)):
         return ()
@@ -87,8 +87,8 @@ def _short_titles(title: str) -> tuple[str, ...]:
 
 
 @dataclass(frozen=True)
-class Question:
-    """A question's content words with their weights, its names, and cues of its kind. T is the number of terms."""
+class AnalyzedQuestion:
+    """A question's content words with their weights, its names, and cues to its type. T is the number of terms."""
 
     text: str
     terms: tuple[str, ...]
@@ -96,8 +96,8 @@ class Question:
     """Inverse document frequency of each term, shape (T,)."""
     weight: Floats
     """`idf` divided by its sum, shape (T,)."""
-    named: NDArray[np.bool_]
-    """Which terms stand in a name, shape (T,)."""
+    in_name: NDArray[np.bool_]
+    """Which terms are part of a name, shape (T,)."""
     padded: str
     entities: tuple[str, ...]
     names: tuple[str, ...]
@@ -113,7 +113,7 @@ class Question:
 
     @cached_property
     def kin(self) -> tuple[frozenset[str], ...]:
-        """The keys that answer each term."""
+        """The keys of words related to each term."""
         return tuple(map(kin, self.terms))
 
     @cached_property
@@ -121,45 +121,44 @@ class Question:
         """The terms' keys as a set."""
         return frozenset(self.keys)
 
-    def coverage(self, passage: Passage) -> Floats:
-        """How well the passage holds each term, shape (T,): 1 for its key, 0.6 for kin, else 0."""
-        held = passage.keys
-        found = [
-            1.0 if k in held else 0.6 if s and not s.isdisjoint(held) else 0.0
-            for k, s in zip(self.keys, self.kin, strict=True)
+    def coverage(self, passage: AnalyzedPassage) -> Floats:
+        """How well the passage covers each term, shape (T,): 1 for its key, 0.6 for a related word, else 0."""
+        coverage = [
+            1.0 if key in passage.keys else 0.6 if related and not related.isdisjoint(passage.keys) else 0.0
+            for key, related in zip(self.keys, self.kin, strict=True)
         ]
-        return np.array(found, dtype=np.float32)
+        return np.array(coverage, dtype=np.float32)
 
     def near(self, around: frozenset[str], skip: frozenset[str]) -> float:
-        """Weight of the terms whose key or kin stands in `around`, leaving out the keys in `skip`."""
-        found = 0.0
-        for weight, k, s in zip(self.weight.tolist(), self.keys, self.kin, strict=True):
-            if k not in skip and (k in around or not s.isdisjoint(around)):
-                found += weight
-        return found
+        """Weight of the terms whose key or related word is in `around`, except the keys in `skip`."""
+        total = 0.0
+        for weight, term, related in zip(self.weight.tolist(), self.keys, self.kin, strict=True):
+            if term not in skip and (term in around or not related.isdisjoint(around)):
+                total += weight
+        return total
 
-    def rest(self, passage: Passage) -> str:
-        """The terms that the passage does not hold: what is left to be asked once it is read."""
-        return " ".join(term for term, k in zip(self.terms, self.keys, strict=True) if k not in passage.keys)
+    def rest(self, passage: AnalyzedPassage) -> str:
+        """The terms that the passage does not cover: what is open after reading it."""
+        return " ".join(term for term, key in zip(self.terms, self.keys, strict=True) if key not in passage.keys)
 
 
-def take_apart(text: str, idf: Callable[[Sequence[str]], Floats]) -> Question:
+def analyze_question(text: str, idf: Callable[[Sequence[str]], Floats]) -> AnalyzedQuestion:
     """The question's analysis; `idf` maps words to their weights, shape (n,)."""
-    every = words(text)
-    terms = tuple(dict.fromkeys(word for word in every if word not in STOP)) or tuple(dict.fromkeys(every))
+    text_words = words(text)
+    terms = tuple(dict.fromkeys(word for word in text_words if word not in STOP)) or tuple(dict.fromkeys(text_words))
     weights = idf(terms) if terms else np.zeros(0, dtype=np.float32)
     in_names = {word for mention in mentions(text) for word in mention.name.split()}
     entities = tuple(question_entities(text))
     low = text.lower()
     compares = bool(_COMPARES.search(low)) and (" or " in low or " and " in low)
-    pairs = tuple(f" {a} {b} " for a, b in pairwise(every) if not (a in STOP and b in STOP))
-    return Question(
+    pairs = tuple(f" {a} {b} " for a, b in pairwise(text_words) if not (a in STOP and b in STOP))
+    return AnalyzedQuestion(
         text=text,
         terms=terms,
         idf=weights,
         weight=weights / max(float(weights.sum()), 1e-6),
-        named=np.array([term in in_names for term in terms], dtype=bool),
-        padded=f" {' '.join(every)} ",
+        in_name=np.array([term in in_names for term in terms], dtype=bool),
+        padded=f" {' '.join(text_words)} ",
         entities=entities,
         names=tuple(" ".join(words(entity)) for entity in entities),
         pairs=pairs,
@@ -168,57 +167,57 @@ def take_apart(text: str, idf: Callable[[Sequence[str]], Floats]) -> Question:
 
 
 @dataclass(frozen=True, slots=True)
-class Candidate:
-    """A chunk seen in the episode. `hop` counts the names followed to it; `lookup` numbers the one that found it.
+class ChunkCandidate:
+    """A chunk seen in the episode. `hop` counts the names followed to it; `lookup` is the number of its lookup.
 
-    A chunk that no lookup found has hop 0 and lookup -1.
+    Both describe the lookup that found it. A chunk that no lookup found has hop 0 and lookup -1.
     """
 
     id: str
     document_id: str
-    passage: Passage
+    passage: AnalyzedPassage
     tokens: int
     hop: int
     lookup: int = -1
 
 
 class WordWeights:
-    """Inverse document frequency in one corpus, ln(1 + (N - df + 0.5) / (df + 0.5)) as BM25 has it; remembered."""
+    """Inverse document frequency in one corpus, ln(1 + (N - df + 0.5) / (df + 0.5)) as in BM25; cached."""
 
     def __init__(self, corpus: Corpus) -> None:
         self._corpus = corpus
         self._count = corpus.count()
-        self._known: dict[str, float] = {}
+        self._weights: dict[str, float] = {}
 
     def __call__(self, words: Sequence[str]) -> Floats:
         """The weight of each word, shape (n,)."""
         self.learn(words)
-        return np.array([self._known[word] for word in words], dtype=np.float32)
+        return np.array([self._weights[word] for word in words], dtype=np.float32)
 
     def learn(self, words: Sequence[str]) -> dict[str, float]:
-        """All weights known by now, those of `words` among them."""
-        if fresh := [word for word in dict.fromkeys(words) if word not in self._known]:
+        """All cached weights, those of `words` included."""
+        if fresh := [word for word in dict.fromkeys(words) if word not in self._weights]:
             frequency = np.minimum(self._corpus.document_frequency(fresh), self._count)
             weight = np.log1p((self._count - frequency + 0.5) / (frequency + 0.5))
-            self._known.update(zip(fresh, weight.tolist(), strict=True))
-        return self._known
+            self._weights.update(zip(fresh, weight.tolist(), strict=True))
+        return self._weights
 
 
 @dataclass
 class Notes:
-    """The candidates of one episode in the order seen; `rows` gives a chunk's place among them."""
+    """The candidates of one episode in the order seen; `rows` maps a chunk's id to its index."""
 
-    question: Question
+    question: AnalyzedQuestion
     weights: WordWeights
-    candidates: list[Candidate] = field(default_factory=list)
+    candidates: list[ChunkCandidate] = field(default_factory=list)
     rows: dict[str, int] = field(default_factory=dict)
 
     @classmethod
     def of(cls, question: str, weights: WordWeights) -> Notes:
-        """Empty notes on a question."""
-        return cls(take_apart(question, weights), weights)
+        """Empty notes for a question."""
+        return cls(analyze_question(question, weights), weights)
 
-    def add(self, candidate: Candidate) -> None:
+    def add(self, candidate: ChunkCandidate) -> None:
         """Appends a candidate whose chunk is new."""
         self.rows[candidate.id] = len(self.candidates)
         self.candidates.append(candidate)

@@ -1,6 +1,6 @@
-"""Which names in the best passages are worth a search: the bridges to the next hop.
+"""Lookups: searches for names in the best passages, the bridges to the next hop.
 
-A lookup searches a name together with the words of the question that its passage leaves open. N is the number of names.
+A lookup searches a name together with the question's words that its passage does not cover. N is the number of names.
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from context_agent.policies.bridge.candidates import Floats, Notes, Passage
+from context_agent.policies.bridge.candidates import AnalyzedPassage, Floats, Notes
 from context_agent.policies.bridge.links import AROUND, NEIGHBOURS
 from context_agent.policies.bridge.text import Mention, key, words
 
-READ = 8
+PARENTS = 8
 """Best candidates whose names are considered."""
 _LEADING = frozenset("by of in at to with".split())
 
@@ -30,7 +30,7 @@ EXPANSION = (*FIXED, "parent_score", "parent_place", "seen", "parents", "asked")
 
 @dataclass(frozen=True, slots=True)
 class Lookup:
-    """A name to search: its folded words, how it is written, and the row of the candidate it stands in."""
+    """A name to search: its folded words, the name as written, and the row of the candidate that contains it."""
 
     name: str
     surface: str
@@ -38,72 +38,71 @@ class Lookup:
 
     @property
     def bare(self) -> str:
-        """The name without its article: lookups of equal bare names find the same."""
+        """The name without its article: lookups with equal bare names return the same."""
         return self.name.removeprefix("the ")
 
     def query(self, notes: Notes) -> str:
-        """The name and what its passage leaves open."""
-        rest = notes.question.rest(notes.candidates[self.parent].passage)
-        return f"{self.surface} {rest}" if rest else self.surface
+        """The name and the terms that its passage does not cover."""
+        return f"{self.surface} {notes.question.rest(notes.candidates[self.parent].passage)}".rstrip()
 
 
 class Expansion:
-    """The lookups that an episode could make; what of their features never changes is computed once."""
+    """The possible lookups of an episode. Their fixed features are computed once."""
 
     def __init__(self, notes: Notes) -> None:
         self._notes = notes
-        self._known: dict[int, tuple[list[Lookup], list[list[float]]]] = {}
+        self._by_row: dict[int, tuple[list[Lookup], list[list[float]]]] = {}
 
     def lookups(self, scores: Floats, done: AbstractSet[Lookup]) -> tuple[list[Lookup], Floats]:
-        """The lookups not done yet from the best candidates, and their features, shape (N, len(EXPANSION))."""
-        best = [int(row) for row in np.argsort(-scores, kind="stable")[:READ]]
+        """The lookups from the best candidates that are not done yet, and their features, shape (N, len(EXPANSION))."""
+        best = [int(row) for row in np.argsort(-scores, kind="stable")[:PARENTS]]
         parents = Counter(lookup.name for row in best for lookup in self._of(row)[0])
-        asked = Counter(lookup.name for lookup in done)
-        seen = {candidate.passage.title for candidate in self._notes.candidates}
-        found: list[Lookup] = []
-        rows: list[list[float]] = []
-        for place, row in enumerate(best):
+        done_names = Counter(lookup.name for lookup in done)
+        titles = {candidate.passage.title for candidate in self._notes.candidates}
+        lookups: list[Lookup] = []
+        features: list[list[float]] = []
+        for rank, row in enumerate(best):
             for lookup, fixed in zip(*self._of(row), strict=True):
-                if lookup in done:
-                    continue
-                name = lookup.name
-                found.append(lookup)
-                rows.append([*fixed, scores[row], place, name in seen, parents[name], asked[name]])
-        return found, np.array(rows, dtype=np.float32).reshape(-1, len(EXPANSION))
+                if lookup not in done:
+                    name = lookup.name
+                    lookups.append(lookup)
+                    features.append([*fixed, scores[row], rank, name in titles, parents[name], done_names[name]])
+        return lookups, np.array(features, dtype=np.float32).reshape(-1, len(EXPANSION))
 
     def _of(self, row: int) -> tuple[list[Lookup], list[list[float]]]:
-        known = self._known.get(row)
-        if known is None:
+        """The lookups from one candidate, with their fixed features."""
+        if row not in self._by_row:
             passage = self._notes.candidates[row].passage
-            named = [mention for mention in passage.mentions if mention.name != passage.title]
+            names = [mention for mention in passage.mentions if mention.name != passage.title]
             if passage.title:
-                named.insert(0, Mention(-1, passage.bare, passage.title))
-            self._notes.weights.learn([word for mention in named for word in mention.name.split()])
-            known = [Lookup(one.name, one.surface, row) for one in named], [self._fixed(row, one) for one in named]
-            self._known[row] = known
-        return known
+                names.insert(0, Mention(-1, passage.bare, passage.title))
+            self._notes.weights.learn([word for mention in names for word in mention.name.split()])
+            lookups = [Lookup(mention.name, mention.surface, row) for mention in names]
+            self._by_row[row] = lookups, [self._fixed(row, mention) for mention in names]
+        return self._by_row[row]
 
     def _fixed(self, row: int, mention: Mention) -> list[float]:
-        """The features in `FIXED`. A title is a mention without a place in the text."""
+        """The features in `FIXED`. A title is a mention with a negative start."""
         notes, passage = self._notes, self._notes.candidates[row].passage
-        question, known = notes.question, notes.weights.learn(())
+        question, weights = notes.question, notes.weights.learn(())
         name = mention.name.split()
         coverage = question.coverage(passage)
         relation, after = _context(notes, passage, mention)
         compares, who, _, _, role, kin, *_ = question.cues
-        left = sum(w for w, k in zip(question.weight.tolist(), question.keys, strict=True) if k not in passage.keys)
+        weighted = zip(question.weight.tolist(), question.keys, strict=True)
+        uncovered = sum(weight for weight, key in weighted if key not in passage.keys)
         capitals = [part[:1].isupper() for part in mention.surface.split()]
         return [
             max(mention.start, 0) / (len(passage.text) + 1),
             relation,
             len(name),
-            sum(known[word] for word in name),
+            sum(weights[word] for word in name),
             f" {mention.name} " in question.padded,
             sum(capitals) / max(len(capitals), 1),
             mention.start < 0,
             any(map(str.isdigit, mention.name)),
             mention.start > 0 and passage.text[mention.start - 1] in '"“',
-            left,
+            uncovered,
             *(compares, who, role, kin),
             bool(passage.padded_title) and passage.padded_title in question.padded,
             float(coverage @ question.weight),
@@ -115,8 +114,8 @@ class Expansion:
         ]
 
 
-def _context(notes: Notes, passage: Passage, mention: Mention) -> tuple[float, float]:
-    """Weight of the question's terms beside the mention, and whether a preposition leads to it."""
+def _context(notes: Notes, passage: AnalyzedPassage, mention: Mention) -> tuple[float, float]:
+    """Weight of the question's terms near the mention, and whether a preposition precedes it."""
     if mention.start < 0:
         return 0.0, 0.0
     before = words(passage.text[max(0, mention.start - AROUND) : mention.start])[-NEIGHBOURS:]
@@ -128,7 +127,7 @@ def _context(notes: Notes, passage: Passage, mention: Mention) -> tuple[float, f
 
 
 def promise_guess(features: Floats) -> Floats:
-    """The worth of lookups for a policy without weights, shape (N,)."""
+    """The promise of lookups for a policy without weights, shape (N,)."""
     column = EXPANSION.index
     rarity = np.minimum(features[:, column("weight")], 20) / 20
     worth = features[:, column("parent_score")] * (0.2 + features[:, column("relation")]) * rarity

@@ -1,8 +1,8 @@
-"""Features of a candidate by itself: how well it answers to the question's words, names and meaning.
+"""Features of a candidate by itself: how well it matches the question's words, names and meaning.
 
-Everything but the cosine comes from the text, so a corpus whose BM25 or vectors are useless still gets its features;
-ranks and scores of the searches are left out: without them the scorer does as well, and stands on no retriever.
-Cosines are used relative to the other candidates': embedders differ in how close unrelated texts come to each other.
+All features except the cosine come from the text, so they work on a corpus whose BM25 or vectors are useless. Ranks and
+scores of the searches are not used: the scorer does as well without them, and depends on no retriever. Cosines are
+relative to those of the other candidates, because embedders differ in how similar unrelated texts are.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from context_agent.policies.bridge.candidates import Floats, Notes, Passage, Question
+from context_agent.policies.bridge.candidates import AnalyzedPassage, AnalyzedQuestion, Floats, Notes
 from context_agent.policies.bridge.text import STOP
 
 _YEAR = re.compile(r" (?:1\d{3}|20[0-2]\d) ")
@@ -22,22 +22,22 @@ _DATE = re.compile(r" (?:january|february|march|april|may|june|july|august|septe
 _BORN = re.compile(r" born ")
 _DIED = re.compile(r" (?:died|death) ")
 _K1, _LENGTH = 1.2, 90.0
-"""BM25's saturation, and the words of a typical paragraph."""
+"""BM25's saturation, and the number of words in a typical paragraph."""
 
-WORDED = (
+TEXT_FEATURES = (
     "bm25", "coverage", "coverage_names", "coverage_relations", "coverage_title", "coverage_exact", "pairs",
     "best_sentence", "title_in_question", "title_share", "title_is_entity", "title_words", "title_weight",
     "entities_in_text", "length", "has_year", "has_date", "has_born", "has_died",
 )  # fmt: skip
 CUES = ("compares", "asks_who", "asks_when", "asks_where", "asks_role", "asks_kin", "terms", "entities")
 DIRECT = (
-    "cosine_z", "cosine_gap", "bm25_z", "coverage_z", *WORDED, "same_title", "entity_hits", *CUES,
+    "cosine_z", "cosine_gap", "bm25_z", "coverage_z", *TEXT_FEATURES, "same_title", "entity_hits", *CUES,
 )  # fmt: skip
 """Names of the direct features, in order."""
 
 
-class Worded:
-    """The features that a candidate keeps whatever else is found; computed once each."""
+class TextFeatures:
+    """The features that don't depend on other candidates; computed once per candidate."""
 
     def __init__(self, notes: Notes) -> None:
         self._notes = notes
@@ -45,35 +45,35 @@ class Worded:
         self._coverage: list[Floats] = []
 
     def rows(self) -> tuple[Floats, Floats]:
-        """Shapes (n, len(WORDED)) and (n, T): features, and the coverage of each question term."""
+        """Shapes (n, len(TEXT_FEATURES)) and (n, T): features, and the coverage of each question term."""
         fresh = self._notes.candidates[len(self._rows) :]
-        self._notes.weights.learn([word for one in fresh for word in one.passage.title_words])
+        self._notes.weights.learn([word for candidate in fresh for word in candidate.passage.title_words])
         for candidate in fresh:
             coverage = self._notes.question.coverage(candidate.passage)
             self._coverage.append(coverage)
-            self._rows.append(_worded(self._notes, candidate.passage, coverage))
+            self._rows.append(_text_features(self._notes, candidate.passage, coverage))
         return np.array(self._rows, dtype=np.float32), np.stack(self._coverage)
 
 
-def direct(notes: Notes, worded: Floats, cosines: Floats) -> Floats:
-    """The direct features, shape (n, len(DIRECT)); `cosines` to the question, shape (n,), NaN where unknown."""
+def direct_features(notes: Notes, text: Floats, cosines: Floats) -> Floats:
+    """The direct features, shape (n, len(DIRECT)); `cosines` to the question, shape (n,), NaN if unknown."""
     n, candidates = len(notes), notes.candidates
-    titles = Counter(one.passage.full_title for one in candidates)
+    titles = Counter(candidate.passage.full_title for candidate in candidates)
     columns = [
         standard(cosines),
         (cosines - _highest(cosines)) / _spread(cosines),
-        standard(worded[:, WORDED.index("bm25")]),
-        standard(worded[:, WORDED.index("coverage")]),
-        *worded.T,
-        np.array([titles[one.passage.full_title] for one in candidates]),
-        np.full(n, (worded[:, WORDED.index("title_is_entity")] >= 1).sum()),
+        standard(text[:, TEXT_FEATURES.index("bm25")]),
+        standard(text[:, TEXT_FEATURES.index("coverage")]),
+        *text.T,
+        np.array([titles[candidate.passage.full_title] for candidate in candidates]),
+        np.full(n, (text[:, TEXT_FEATURES.index("title_is_entity")] >= 1).sum()),
         *(np.full(n, cue) for cue in notes.question.cues),
     ]
     return np.stack(columns, axis=1).astype(np.float32)
 
 
 def standard(values: Floats) -> Floats:
-    """Values less their mean, over their spread; NaN stays NaN."""
+    """Values minus their mean, divided by their spread; NaN stays NaN."""
     if not np.isfinite(values).any():
         return values
     return np.asarray((values - np.nanmean(values)) / _spread(values), dtype=np.float32)
@@ -87,7 +87,7 @@ def _highest(values: Floats) -> float:
     return float(np.nanmax(values)) if np.isfinite(values).any() else math.nan
 
 
-def _worded(notes: Notes, passage: Passage, coverage: Floats) -> list[float]:
+def _text_features(notes: Notes, passage: AnalyzedPassage, coverage: Floats) -> list[float]:
     question, weight = notes.question, notes.question.weight
     text = passage.padded
     return [
@@ -106,8 +106,8 @@ def _worded(notes: Notes, passage: Passage, coverage: Floats) -> list[float]:
     ]
 
 
-def _bm25(question: Question, passage: Passage) -> float:
-    """BM25 of the passage for the question, over the most it could be; the title counts twice."""
+def _bm25(question: AnalyzedQuestion, passage: AnalyzedPassage) -> float:
+    """BM25 of the passage for the question, divided by its maximum; the title counts twice."""
     body, title = Counter(passage.words), Counter(passage.title_words)
     frequency = np.array([body[term] + 2 * title[term] for term in question.terms], dtype=np.float32)
     length = (len(passage.words) + len(passage.title_words)) / _LENGTH
@@ -115,42 +115,42 @@ def _bm25(question: Question, passage: Passage) -> float:
     return float(score.sum() / max(float(question.idf.sum()), 1e-6))
 
 
-def _split_coverage(question: Question, coverage: Floats) -> tuple[float, float]:
-    """Coverage of the terms in names, and of the others; NaN where there are none."""
+def _split_coverage(question: AnalyzedQuestion, coverage: Floats) -> tuple[float, float]:
+    """Coverage of the terms in names, and of the other terms; NaN if there are none."""
     parts = []
-    for kind in (question.named, ~question.named):
+    for kind in (question.in_name, ~question.in_name):
         total = float(question.weight[kind].sum())
         parts.append(float((coverage * question.weight)[kind].sum()) / total if total > 0 else math.nan)
     return parts[0], parts[1]
 
 
-def _share(question: Question, held: Sequence[bool]) -> float:
-    return float(question.weight[np.array(held, dtype=bool)].sum())
+def _share(question: AnalyzedQuestion, covered: Sequence[bool]) -> float:
+    return float(question.weight[np.array(covered, dtype=bool)].sum())
 
 
-def _pairs(question: Question, passage: Passage) -> float:
+def _pairs(question: AnalyzedQuestion, passage: AnalyzedPassage) -> float:
     text = f"{passage.padded}{passage.full_title} "
     return sum(pair in text for pair in question.pairs) / len(question.pairs) if question.pairs else 0.0
 
 
-def _best_sentence(question: Question, passage: Passage) -> float:
+def _best_sentence(question: AnalyzedQuestion, passage: AnalyzedPassage) -> float:
     best = 0.0
     for sentence in passage.sentences:
-        held = sentence | passage.title_keys
-        best = max(best, sum(w for w, key in zip(question.weight.tolist(), question.keys, strict=True) if key in held))
+        keys = sentence | passage.title_keys
+        best = max(best, sum(w for w, key in zip(question.weight.tolist(), question.keys, strict=True) if key in keys))
     return best
 
 
-def _title(notes: Notes, passage: Passage) -> tuple[float, float, float, float]:
+def _title(notes: Notes, passage: AnalyzedPassage) -> tuple[float, float, float, float]:
     """Share of the title's weight that is in the question, whether it is an entity there, its words and weight."""
-    known = notes.weights.learn(())
-    telling = [word for word in passage.title_words if word not in STOP] or passage.title_words
-    total = sum(known[word] for word in telling)
-    asked = sum(known[word] for word in telling if f" {word} " in notes.question.padded)
-    return asked / max(total, 1e-6), _is_entity(notes.question, passage), len(passage.title_words), total
+    weights = notes.weights.learn(())
+    content_words = [word for word in passage.title_words if word not in STOP] or passage.title_words
+    total = sum(weights[word] for word in content_words)
+    shared = sum(weights[word] for word in content_words if f" {word} " in notes.question.padded)
+    return shared / max(total, 1e-6), _is_entity(notes.question, passage), len(passage.title_words), total
 
 
-def _is_entity(question: Question, passage: Passage) -> float:
+def _is_entity(question: AnalyzedQuestion, passage: AnalyzedPassage) -> float:
     best = 0.0
     for name in question.names if passage.title else ():
         if name in {passage.title, passage.full_title}:
@@ -162,16 +162,16 @@ def _is_entity(question: Question, passage: Passage) -> float:
     return best
 
 
-def _entities_in(question: Question, passage: Passage) -> float:
+def _entities_in(question: AnalyzedQuestion, passage: AnalyzedPassage) -> float:
     title = f" {passage.full_title} "
-    held = sum(f" {name} " in passage.padded or f" {name} " in title for name in question.names)
-    return held / max(len(question.names), 1)
+    count = sum(f" {name} " in passage.padded or f" {name} " in title for name in question.names)
+    return count / max(len(question.names), 1)
 
 
-def relevance_guess(notes: Notes, worded: Floats, cosines: Floats) -> Floats:
+def relevance_guess(text: Floats, cosines: Floats) -> Floats:
     """Scores in (0, 0.9) for a policy without weights, shape (n,)."""
-    column = WORDED.index
-    score = worded[:, column("coverage")] + 0.3 * worded[:, column("best_sentence")]
-    score += 0.8 * worded[:, column("title_in_question")] * worded[:, column("title_share")]
-    score += 0.5 * worded[:, column("title_is_entity")] + np.nan_to_num(0.2 * standard(cosines))
+    column = TEXT_FEATURES.index
+    score = text[:, column("coverage")] + 0.3 * text[:, column("best_sentence")]
+    score += 0.8 * text[:, column("title_in_question")] * text[:, column("title_share")]
+    score += 0.5 * text[:, column("title_is_entity")] + np.nan_to_num(0.2 * standard(cosines))
     return np.asarray(0.9 * np.exp(3 * (score - score.max())), dtype=np.float32)

@@ -17,18 +17,18 @@ import numpy as np
 from context_agent.errors import ConfigError
 from context_agent.policies.bridge.candidates import Floats, Notes
 from context_agent.policies.bridge.expansion import EXPANSION
-from context_agent.policies.bridge.features import DIRECT, Worded, direct, relevance_guess
+from context_agent.policies.bridge.features import DIRECT, TextFeatures, direct_features, relevance_guess
 from context_agent.policies.bridge.links import LINKS, Links
 from context_agent.retrieval.corpus import Corpus
 
 FORMAT = 1
-"""Raised when a feature's meaning changes: weights of another format are refused."""
+"""Incremented when a feature's meaning changes: weights of another format are refused."""
 SHIPPED = "weights.safetensors"
 CLIP = 4.0
-"""Scaled inputs are cut to this many spreads from the mean."""
+"""Scaled inputs are clipped to this many spreads from the mean."""
 
 INPUTS: Mapping[str, tuple[str, ...]] = {"first": DIRECT, "second": DIRECT + LINKS, "expansion": EXPANSION}
-"""The three networks and their inputs: candidates by themselves, candidates in company, names worth looking up."""
+"""The three networks and their inputs: candidates alone, candidates with their links, promising names."""
 
 
 @dataclass(frozen=True)
@@ -44,12 +44,12 @@ class Scaling:
 
     @classmethod
     def of(cls, rows: Floats, optional: Floats) -> Scaling:
-        """The scaling of training rows, shape (n, F), NaN where missing; `optional` as above, for what may come."""
-        known = np.isfinite(rows)
-        count = np.maximum(known.sum(axis=0), 1)
-        mean = np.where(known, rows, 0).sum(axis=0) / count
-        variance = (np.where(known, rows - mean, 0) ** 2).sum(axis=0) / count
-        missing = np.maximum(optional, (~known).any(axis=0))
+        """The scaling of training rows, shape (n, F), NaN if missing; `optional` marks more inputs that may miss."""
+        present = np.isfinite(rows)
+        count = np.maximum(present.sum(axis=0), 1)
+        mean = np.where(present, rows, 0).sum(axis=0) / count
+        variance = (np.where(present, rows - mean, 0) ** 2).sum(axis=0) / count
+        missing = np.maximum(optional, (~present).any(axis=0))
         return cls(*(np.asarray(part, dtype=np.float32) for part in (mean, np.sqrt(variance) + 1e-3, missing)))
 
     def __call__(self, rows: Floats) -> Floats:
@@ -98,18 +98,18 @@ class Scorer:
 
     @classmethod
     def of(cls, networks: Mapping[str, Network]) -> Scorer:
-        """A scorer of networks just trained."""
+        """The scorer of newly trained networks."""
         return cls(networks, _digest(_tensors(networks)))
 
     @classmethod
     def shipped(cls) -> Scorer | None:
-        """The weights that came with the package; None where there are none."""
-        place = files("context_agent.policies.bridge") / SHIPPED
-        return cls.parse(place.read_bytes(), str(place)) if place.is_file() else None
+        """The weights that ship with the package; None if there are none."""
+        path = files("context_agent.policies.bridge") / SHIPPED
+        return cls.parse(path.read_bytes(), str(path)) if path.is_file() else None
 
     @classmethod
     def load(cls, path: str | Path) -> Scorer:
-        """The weights of a file. Raises `ConfigError` when it cannot be read or was made for other features."""
+        """The weights of a file. Raises `ConfigError` if it cannot be read or was trained on other features."""
         try:
             return cls.parse(Path(path).read_bytes(), str(path))
         except OSError as error:
@@ -125,15 +125,15 @@ class Scorer:
             tensors = load(data)
             notes = _metadata(data)
         except (SafetensorError, ValueError, KeyError) as error:
-            raise ConfigError(f"{origin} is no file of bridge weights: {error}") from error
+            raise ConfigError(f"{origin} has no weights of a bridge policy: {error}") from error
         expected = {name: list(inputs) for name, inputs in INPUTS.items()}
         if notes.get("format") != str(FORMAT) or json.loads(notes.get("inputs", "{}")) != expected:
-            raise ConfigError(f"{origin} was made for other features: train it again with `ctx1 train bridge`")
+            raise ConfigError(f"{origin} was trained on other features: train it again with `ctx1 train bridge`")
         tensors = {name: np.asarray(tensor, dtype=np.float32) for name, tensor in tensors.items()}
         return cls({name: _network(tensors, name) for name in INPUTS}, _digest(tensors))
 
     def save(self, path: str | Path, notes: Mapping[str, str] | None = None) -> None:
-        """Writes the weights in half precision, with `notes` as metadata; a reader never sees half a file."""
+        """Writes the weights in half precision, with `notes` as metadata. The file is replaced atomically."""
         from safetensors.numpy import save
 
         target = Path(path)
@@ -147,8 +147,8 @@ class Scorer:
 
 def _metadata(data: bytes) -> dict[str, str]:
     size = int.from_bytes(data[:8], "little")
-    found = json.loads(data[8 : 8 + size]).get("__metadata__", {})
-    return dict(found) if isinstance(found, dict) else {}
+    metadata = json.loads(data[8 : 8 + size]).get("__metadata__", {})
+    return dict(metadata) if isinstance(metadata, dict) else {}
 
 
 def _tensors(networks: Mapping[str, Network]) -> dict[str, Floats]:
@@ -186,72 +186,72 @@ def _digest(tensors: Mapping[str, Floats]) -> str:
 
 
 class Cosines:
-    """Similarities of queries with the candidates, each asked of the corpus once; NaN without useful vectors."""
+    """Similarities of queries with the candidates, each computed by the corpus once; NaN without useful vectors."""
 
     def __init__(self, notes: Notes, corpus: Corpus) -> None:
         self._notes = notes
         self._corpus = corpus
         self._trusted = _dense_weight(corpus) > 0
-        self._known: dict[str, Floats] = {}
+        self._by_query: dict[str, Floats] = {}
 
     def of(self, query: str) -> Floats:
         """The query's cosine with each candidate, shape (n,)."""
-        known = self._known.get(query, np.zeros(0, dtype=np.float32))
-        fresh = [candidate.id for candidate in self._notes.candidates[len(known) :]]
+        cosines = self._by_query.get(query, np.zeros(0, dtype=np.float32))
+        fresh = [candidate.id for candidate in self._notes.candidates[len(cosines) :]]
         if fresh:
-            found = self._corpus.similarity(query, fresh) if self._trusted else np.full(len(fresh), np.nan)
-            known = self._known[query] = np.concatenate([known, found.astype(np.float32)])
-        return known
+            new = self._corpus.similarity(query, fresh) if self._trusted else np.full(len(fresh), np.nan)
+            cosines = self._by_query[query] = np.concatenate([cosines, new.astype(np.float32)])
+        return cosines
 
     def rest(self, parents: Sequence[int]) -> Floats:
-        """The cosine of "parent's title and what it leaves open" with each candidate, shape (P, n)."""
+        """The cosine of "parent's title + its open terms" with each candidate, shape (P, n)."""
         notes = self._notes
         passages = [notes.candidates[row].passage for row in parents]
-        return np.stack([self.of(f"{one.bare} {notes.question.rest(one)}") for one in passages])
+        return np.stack([self.of(f"{passage.bare} {notes.question.rest(passage)}") for passage in passages])
 
 
 class RelevanceJudgement:
-    """Scores an episode's candidates: by themselves first, then in the company of the best."""
+    """Scores an episode's candidates: first alone, then with their links to the best."""
 
     def __init__(self, notes: Notes, corpus: Corpus, scorer: Scorer | None) -> None:
         self._notes = notes
         self._scorer = scorer
-        self._worded = Worded(notes)
+        self._text = TextFeatures(notes)
         self._links = Links(notes)
         self._cosines = Cosines(notes, corpus)
         self.rows: Floats = np.zeros((0, len(INPUTS["second"])), dtype=np.float32)
-        """The second network's inputs when the candidates were last scored by it."""
+        """The second network's inputs at the last scoring."""
 
     def scores(self) -> Floats:
-        """The probability of each candidate to belong to the answer, shape (n,)."""
+        """The probability that each candidate belongs to the answer, shape (n,)."""
         if not len(self._notes):
             return np.zeros(0, dtype=np.float32)
         if self._scorer is None:
             return self._guess()
         networks = self._scorer.networks
-        direct_rows = self.direct()
-        self.rows = self.in_company(direct_rows, networks["first"](direct_rows))
+        first_inputs = self.first_inputs()
+        self.rows = self.second_inputs(first_inputs, networks["first"](first_inputs))
         return networks["second"](self.rows)
 
     def _guess(self) -> Floats:
-        """A rule of thumb: a candidate is as good as its words, or nearly as good as what names it beside them."""
-        worded, coverage = self._worded.rows()
-        guess = relevance_guess(self._notes, worded, self._cosines.of(self._notes.question.text))
+        """A rule of thumb: a candidate is as good as its words, or nearly as good as the candidates that link to it."""
+        text, coverage = self._text.rows()
+        guess = relevance_guess(text, self._cosines.of(self._notes.question.text))
         links = self._links.features(guess, coverage, self._cosines.rest)
         return np.maximum(guess, np.minimum(0.85, links[:, LINKS.index("link_score")]))
 
-    def direct(self) -> Floats:
+    def first_inputs(self) -> Floats:
         """The first network's inputs, shape (n, len(DIRECT))."""
-        worded, _ = self._worded.rows()
-        return direct(self._notes, worded, self._cosines.of(self._notes.question.text))
+        text, _ = self._text.rows()
+        return direct_features(self._notes, text, self._cosines.of(self._notes.question.text))
 
-    def in_company(self, direct_rows: Floats, scores: Floats) -> Floats:
+    def second_inputs(self, first_inputs: Floats, scores: Floats) -> Floats:
         """The second network's inputs, given the first's scores, shape (n, len(DIRECT + LINKS))."""
-        _, coverage = self._worded.rows()
-        return np.concatenate([direct_rows, self._links.features(scores, coverage, self._cosines.rest)], axis=1)
+        _, coverage = self._text.rows()
+        return np.concatenate([first_inputs, self._links.features(scores, coverage, self._cosines.rest)], axis=1)
 
 
 def _dense_weight(corpus: Corpus) -> float:
-    """The trust in the corpus's vectors, where it has measured that."""
+    """The weight of the corpus's vectors by its calibration, 1 without one."""
     weights = getattr(getattr(corpus, "calibration", None), "weights", {})
     return float(weights.get("dense", 1.0))

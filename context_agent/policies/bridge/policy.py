@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache, lru_cache
 from pathlib import Path
@@ -19,13 +19,41 @@ import numpy as np
 
 from context_agent.errors import ConfigError, CorpusError
 from context_agent.harness.profile import Profile
-from context_agent.policies.bridge.candidates import Candidate, Floats, Notes, Passage, WordWeights
+from context_agent.policies.bridge.candidates import AnalyzedPassage, ChunkCandidate, Floats, Notes, WordWeights
 from context_agent.policies.bridge.expansion import Expansion, Lookup, promise_guess
 from context_agent.policies.bridge.networks import RelevanceJudgement, Scorer
 from context_agent.pruning.view import Block, View
 from context_agent.retrieval.corpus import Corpus
 from context_agent.tokens import TokenCounter
 from context_agent.types import Action, RankedId, ToolCall
+
+CACHED_PASSAGES = 4096
+"""Analyzed passages that a policy caches: analyzing a text takes longer than scoring it."""
+SMALL_WINDOW = 8192
+"""Tokens. In smaller windows less is searched."""
+QUESTION_LIMIT, KEYWORDS_LIMIT, ENTITY_LIMIT, LOOKUP_LIMIT = 10, 6, 5, 4
+"""Most chunks per search, by what is searched."""
+SMALL_LIMIT = 2
+"""Most chunks per search in a small window, except for the question."""
+ENTITIES, SMALL_ENTITIES = 6, 3
+"""Names of the question that are searched."""
+SMALL_LOOKUPS = 5
+SMALL_PAGES = 4
+CALL_TOKENS, TURN_TOKENS, LINE_TOKENS = 20, 30, 14
+"""Most tokens of a search, a turn, and a line of the ranking, without chunks and ids."""
+ID_CHARACTERS = 1.4
+"""Least characters per token of an id."""
+INTERRUPTED = 1.0
+"""Seconds that a ranking at a limit waits for the interrupted decision, which continues in its thread."""
+TYPICAL_TOKENS = 160
+"""Tokens of a chunk, assumed before the first is seen."""
+UNPRUNED = 1
+"""Best blocks in view that are not pruned during the search."""
+UNPRUNED_WITHOUT_RESTORE = 8
+"""The same in a profile without `restore_chunks`."""
+RESTORE = "restore_chunks"
+RESERVED = 5
+"""Best candidates that must find room again at the end."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,17 +63,17 @@ class Effort:
     searches: int = 28
     """Searches of an episode."""
     turns: int = 12
-    """Turns with searches; a last one may follow that brings pruned chunks back."""
+    """Turns with searches; one more may follow that restores pruned chunks."""
     lookups: int = 7
     """Names looked up in one turn."""
     pages: int = 2
-    """Times the whole question is searched: each time brings new text."""
+    """Times the whole question is searched: each time returns new text."""
     ranking: int = 10
     """Documents of the final ranking."""
     promise: float = 0.005
-    """Lookups less likely than this to find something are not made."""
+    """Least probability that a lookup finds something."""
     prune: bool = True
-    """Whether the view is edited. Without it an episode ends when the view is full."""
+    """Whether the view is edited. Without edits an episode ends when the view is full."""
 
     def __post_init__(self) -> None:
         for name in ("searches", "turns", "lookups", "pages", "ranking"):
@@ -53,65 +81,75 @@ class Effort:
                 raise ConfigError(f"{name} of the bridge policy must be at least 1; got {getattr(self, name)}")
 
 
-SMALL = 8192
-"""Windows under this many tokens are searched sparingly."""
-QUESTION_SHOWN, KEYWORDS_SHOWN, ENTITY_SHOWN, LOOKUP_SHOWN = 10, 6, 5, 4
-"""Chunks that a search may show."""
-SPARING_SHOWN = 2
-"""The same in a small window, but for the question."""
-ENTITIES, SPARING_ENTITIES = 6, 3
-"""Names of the question that are searched."""
-SPARING_LOOKUPS = 5
-SPARING_PAGES = 4
-CALL_TOKENS, TURN_TOKENS, LINE_TOKENS = 20, 30, 14
-"""What a search, a turn, and a line of the ranking cost beside the chunks and ids, at most."""
-ID_CHARACTERS = 1.4
-"""Characters a token of an id has at least."""
-INTERRUPTED = 1.0
-"""Seconds that a ranking at a limit waits for the decision which the limit cut short; it runs on in its thread."""
-TYPICAL = 160
-"""Tokens of a chunk before any was seen."""
-HELD = 1
-"""Best blocks in view that are not pruned while the search goes on."""
-IRREVOCABLE = 8
-"""The same in a profile without `restore_chunks`."""
-RESTORE = "restore_chunks"
-RESERVED = 5
-"""Best candidates for whose return room is kept."""
-
-
-class BridgeActor:
-    """One episode. `notes` holds what it has seen."""
+class BridgePolicy:
+    """Searches by following names, and ranks by a learned scorer. Deterministic; safe to share between episodes."""
 
     def __init__(
         self,
-        question: str,
-        corpus: Corpus,
-        scorer: Scorer | None,
-        effort: Effort,
-        passages: Callable[[str, str], Passage] = Passage,
+        scorer: Scorer | None = None,
+        *,
+        effort: Effort | None = None,
+        untrained: bool = False,
+        remembered: int | None = CACHED_PASSAGES,
     ) -> None:
-        """`passages` takes a title and a text apart."""
+        """`scorer` defaults to the weights that ship. `untrained=True` scores by a rule of thumb instead of weights.
+
+        `remembered` is how many analyzed passages stay in memory; None for all.
+        """
+        self.passages = lru_cache(maxsize=remembered)(AnalyzedPassage)
+        """Analyzes a title and a text."""
+        self.scorer = None if untrained else scorer or _shipped()
+        self.effort = effort or Effort()
+        self.counter: TokenCounter | None = None
+        """None: it has no tokenizer of its own."""
+
+    @classmethod
+    def load(cls, path: str | Path, *, effort: Effort | None = None) -> BridgePolicy:
+        """The policy with the weights of a file that `ctx1 train bridge` wrote. Raises `ConfigError`."""
+        return cls(Scorer.load(path), effort=effort)
+
+    @property
+    def name(self) -> str:
+        """`bridge@<digest of the weights>`."""
+        return f"bridge@{self.scorer.digest if self.scorer else 'untrained'}"
+
+    def instructions(self, profile: Profile) -> str:
+        """Nothing: it reads no prompt."""
+        return ""
+
+    def open(self, question: str, corpus: Corpus, *, profile: Profile, seed: int = 0) -> BridgeActor:
+        """An actor for one episode; `seed` has no effect."""
+        return BridgeActor(self, question, corpus)
+
+
+@cache
+def _shipped() -> Scorer | None:
+    return Scorer.shipped()
+
+
+class BridgeActor:
+    """The decisions of one episode. `notes` holds what it has seen."""
+
+    def __init__(self, policy: BridgePolicy, question: str, corpus: Corpus, effort: Effort | None = None) -> None:
+        """`effort` defaults to the policy's."""
         self.notes = Notes.of(question, WordWeights(corpus))
-        self.judgement = RelevanceJudgement(self.notes, corpus, scorer)
-        self.expansion = Expansion(self.notes)
-        self.made: list[tuple[Lookup, Floats]] = []
-        """Lookups made, each with its features at that time."""
-        self._passages = passages
-        self._scorer = scorer
-        self._effort = effort
+        self.judgement = RelevanceJudgement(self.notes, corpus, policy.scorer)
+        self.lookups: list[tuple[Lookup, Floats]] = []
+        """The lookups so far, each with its features at that time."""
+        self._policy = policy
+        self._effort = effort or policy.effort
+        self._expansion = Expansion(self.notes)
         self._blocking = corpus.blocking
         self._sources: dict[int, tuple[int, int]] = {}
-        """Of the last turn's calls by index: hop and number of the lookup."""
-        self._done: set[Lookup] = set()
+        """For the last turn's calls by index: hop and number of the lookup."""
         self._searches = self._turns = self._pages = 0
         self._scores = np.zeros(0, dtype=np.float32)
         """The candidates' scores, by row of the notes."""
         self._ending = False
         self._deciding = threading.Lock()
 
-    def knows(self, candidates: Iterable[Candidate]) -> None:
-        """Takes note of what another actor saw, before anything is shown to this one: it is judged by, never ranked."""
+    def add_background(self, candidates: Iterable[ChunkCandidate]) -> None:
+        """Adds another actor's candidates before the first turn: they count as context and are never ranked."""
         for candidate in candidates:
             self.notes.add(candidate)
         self._scores = np.zeros(len(self.notes), dtype=np.float32)
@@ -121,9 +159,9 @@ class BridgeActor:
         return await asyncio.to_thread(self._decide, view) if self._blocking else self._decide(view)
 
     def partial(self, view: View) -> tuple[RankedId, ...]:
-        """The documents in view by the latest scores; new blocks count too, unless the corpus fails to judge them.
+        """The documents in view by the latest scores, new blocks included unless the corpus fails to judge them.
 
-        Nothing where a decision that was cut short does not come to its end.
+        Nothing if an interrupted decision does not end in time.
         """
         if not self._deciding.acquire(timeout=INTERRUPTED):
             return ()
@@ -136,79 +174,74 @@ class BridgeActor:
 
     def _decide(self, view: View) -> Action:
         with self._deciding:
-            return self._decided(view)
-
-    def _decided(self, view: View) -> Action:
-        self._read(view)
-        if not self._ending:
-            calls = self._opening(view) if self._turns == 0 else self._next(view)
-            if calls:
-                self._turns += 1
-                return Action(calls=calls)
-            self._ending = True
-            if edits := self._last_edits(view):
-                return Action(calls=edits)
-        return Action(ranking=self._ranking(view))
+            self._read(view)
+            if not self._ending:
+                calls = self._opening(view) if self._turns == 0 else self._next(view)
+                if calls:
+                    self._turns += 1
+                    return Action(calls=calls)
+                self._ending = True
+                if edits := self._last_edits(view):
+                    return Action(calls=edits)
+            return Action(ranking=self._ranking(view))
 
     def _read(self, view: View) -> None:
-        """Takes note of the blocks that the last turn showed, and scores all candidates anew."""
+        """Adds the blocks that the last turn showed, and scores all candidates again."""
         before = len(self.notes)
         for block in view.latest:
             if isinstance(block, Block) and block.id not in self.notes.rows:
-                passage = self._passages(block.hit.chunk.title, block.body)
+                passage = self._policy.passages(block.hit.chunk.title, block.body)
                 hop, lookup = self._sources.get(block.call, (0, -1))
-                self.notes.add(Candidate(block.id, block.document_id, passage, block.tokens, hop, lookup))
+                self.notes.add(ChunkCandidate(block.id, block.document_id, passage, block.tokens, hop, lookup))
         if len(self.notes) > before:
             self._scores = self.judgement.scores()
 
     def _opening(self, view: View) -> tuple[ToolCall, ...]:
         """The question, its names, and its content words alone."""
-        question, small = self.notes.question, view.budget.window < SMALL
-        shown = SPARING_SHOWN if small else ENTITY_SHOWN
-        calls = [lookup_search(question.text, QUESTION_SHOWN)]
-        calls += [lookup_search(name, shown) for name in question.entities[: SPARING_ENTITIES if small else ENTITIES]]
-        keywords = " ".join(question.terms)
-        if not small and keywords:
-            calls.append(lookup_search(keywords, KEYWORDS_SHOWN))
+        question, small = self.notes.question, view.budget.window < SMALL_WINDOW
+        names = question.entities[: SMALL_ENTITIES if small else ENTITIES]
+        calls = [search_call(question.text, QUESTION_LIMIT)]
+        calls += [search_call(name, SMALL_LIMIT if small else ENTITY_LIMIT) for name in names]
+        if question.terms and not small:
+            calls.append(search_call(" ".join(question.terms), KEYWORDS_LIMIT))
         self._pages = 1
         return self._count(calls[: self._effort.searches], {})
 
     def _next(self, view: View) -> tuple[ToolCall, ...]:
         """The next page of the question and the most promising lookups, with the prunes that they need."""
-        effort, small = self._effort, view.budget.window < SMALL
-        left = effort.searches - self._searches
-        if not len(self.notes) or self._turns >= effort.turns or left <= 0:
+        effort, small = self._effort, view.budget.window < SMALL_WINDOW
+        searches_left = effort.searches - self._searches
+        if not len(self.notes) or self._turns >= effort.turns or searches_left <= 0:
             return ()
-        paging = self._pages < (SPARING_PAGES if small else effort.pages)
-        calls = [lookup_search(self.notes.question.text, QUESTION_SHOWN)] if paging else []
-        lookups, rows = self._promising()
-        most = min(left, SPARING_LOOKUPS if small else effort.lookups + len(calls)) - len(calls)
-        shown = SPARING_SHOWN if small else LOOKUP_SHOWN
-        calls += [lookup_search(lookup.query(self.notes), shown) for lookup in lookups[: max(0, most)]]
+        paging = self._pages < (SMALL_PAGES if small else effort.pages)
+        calls = [search_call(self.notes.question.text, QUESTION_LIMIT)] if paging else []
+        lookups, features = self._promising()
+        most = min(searches_left, SMALL_LOOKUPS if small else effort.lookups + len(calls)) - len(calls)
+        limit = SMALL_LIMIT if small else LOOKUP_LIMIT
+        calls += [search_call(lookup.query(self.notes), limit) for lookup in lookups[: max(0, most)]]
         calls = calls[: self._affordable(view, calls)]
         if not calls:
             return ()
         self._pages += paging
         edits = self._make_room(view, calls)
         sources = {}
-        for at in range(len(calls) - paging):
-            hop = self.notes.candidates[lookups[at].parent].hop + 1
-            sources[len(edits) + paging + at] = (hop, len(self.made))
-            self.made.append((lookups[at], rows[at]))
-            self._done.add(lookups[at])
+        for index, lookup in enumerate(lookups[: len(calls) - paging]):
+            hop = self.notes.candidates[lookup.parent].hop + 1
+            sources[len(edits) + paging + index] = (hop, len(self.lookups))
+            self.lookups.append((lookup, features[index]))
         return (*edits, *self._count(calls, sources))
 
     def _promising(self) -> tuple[list[Lookup], Floats]:
-        """The lookups that are worth making and not yet made, best first, each name once; with their features."""
-        lookups, rows = self.expansion.lookups(self._scores, self._done)
-        worth = self._scorer.networks["expansion"](rows) if self._scorer and lookups else promise_guess(rows)
-        names: set[str] = set()
-        kept = []
-        for at in np.argsort(-worth, kind="stable"):
-            if worth[at] >= self._effort.promise and lookups[at].bare not in names:
-                names.add(lookups[at].bare)
-                kept.append(int(at))
-        return [lookups[at] for at in kept], rows[kept]
+        """The promising lookups that are not done yet, best first, each name once; with their features."""
+        lookups, features = self._expansion.lookups(self._scores, {lookup for lookup, _ in self.lookups})
+        scorer = self._policy.scorer
+        promise = scorer.networks["expansion"](features) if scorer and lookups else promise_guess(features)
+        best: dict[str, int] = {}
+        for index in np.argsort(-promise, kind="stable"):
+            if promise[index] >= self._effort.promise:
+                best.setdefault(lookups[index].bare, int(index))
+        rows = list(best.values())
+        return [lookups[row] for row in rows], features[rows]
 
     def _count(self, calls: Sequence[ToolCall], sources: dict[int, tuple[int, int]]) -> tuple[ToolCall, ...]:
         self._searches += len(calls)
@@ -218,183 +251,123 @@ class BridgeActor:
     def _affordable(self, view: View, calls: Sequence[ToolCall]) -> int:
         """How many of the calls there is room for.
 
-        What they leave behind for good (their own text, the ids of a later prune, which names what goes or what stays)
-        must not take the room that the best candidates need at the end; what they show must fit beside the blocks that
-        are held.
+        The tokens that they add for good (their own text, the ids in a later prune) must leave room to restore the best
+        candidates at the end. Their results must fit next to the blocks that are not pruned.
         """
-        hard, blocks = view.budget.hard, view.blocks
-        texts = view.tokens - sum(block.tokens for block in blocks)
-        best = np.argsort(-self._scores, kind="stable")[:RESERVED]
-        lasting = hard - texts - sum(self.notes.candidates[int(row)].tokens for row in best) - 3 * TURN_TOKENS
-        most = _held(view)
-        held = sorted(blocks, key=lambda block: -self._score_of(block.id))[: most if self._effort.prune else None]
-        at_once = hard - texts - sum(block.tokens for block in held) - TURN_TOKENS
-        named = 0
-        for made, call in enumerate(calls):
-            shown, count = self._shown(view, call)
-            named, before = min(named + count, most), named
-            lasting -= _call_cost(call) + (named - before) * self._id_tokens()
-            at_once -= _call_cost(call) + shown
-            if (lasting < 0 and self._effort.prune) or (at_once < 0 and (made or not self._effort.prune)):
-                return made
+        prunes, hard, blocks = self._effort.prune, view.budget.hard, view.blocks
+        text_tokens = view.tokens - sum(block.tokens for block in blocks)
+        reserved = sum(candidate.tokens for candidate in self._by_score()[:RESERVED])
+        lasting_room = hard - text_tokens - reserved - 3 * TURN_TOKENS
+        unpruned = _unpruned(view)
+        staying = sorted(blocks, key=lambda block: -self._score_of(block.id))[: unpruned if prunes else None]
+        room = hard - text_tokens - sum(block.tokens for block in staying) - TURN_TOKENS
+        ids = 0
+        for count, call in enumerate(calls):
+            tokens, chunks = self._expected_size(view, call)
+            ids, before = min(ids + chunks, unpruned), ids
+            lasting_room -= _call_cost(call) + (ids - before) * self._id_tokens()
+            room -= _call_cost(call) + tokens
+            if (lasting_room < 0 and prunes) or (room < 0 and (count or not prunes)):
+                return count
         return len(calls)
 
     def _make_room(self, view: View, calls: Sequence[ToolCall]) -> tuple[ToolCall, ...]:
-        """A prune of the lowest-scored blocks that frees what the calls will show; none where there is room.
+        """A prune of the blocks with the lowest scores that frees what the calls will show; none if there is room.
 
-        In a small window all but the best go at once: naming the few that stay takes the fewest tokens.
+        In a small window everything but the best is pruned at once: naming the few that stay takes the fewest tokens.
         """
         if not self._effort.prune:
             return ()
-        small = view.budget.window < SMALL
-        need = TURN_TOKENS + sum(_call_cost(call) + self._shown(view, call)[0] for call in calls)
-        over = view.tokens + need - (view.budget.hard if small else view.budget.soft)
-        return self._prune(view, view.tokens if small and over > 0 else over, _held(view))
+        small = view.budget.window < SMALL_WINDOW
+        needed = TURN_TOKENS + sum(_call_cost(call) + self._expected_size(view, call)[0] for call in calls)
+        excess = view.tokens + needed - (view.budget.hard if small else view.budget.soft)
+        return self._prune(view, view.tokens if small and excess > 0 else excess, _unpruned(view))
 
-    def _prune(self, view: View, over: float, held: int, kept: Iterable[str] = ()) -> tuple[ToolCall, ...]:
-        """Drops low-scored blocks until `over` tokens are freed, ids' own cost counted; names the shorter list."""
-        safe = set(kept)
+    def _prune(self, view: View, excess: float, unpruned: int, safe: Iterable[str] = ()) -> tuple[ToolCall, ...]:
+        """Drops blocks with low scores until `excess` tokens are freed, net of their ids; names the shorter list."""
+        safe_ids = set(safe)
         order = sorted(view.blocks, key=lambda block: self._score_of(block.id))
         dropped: list[str] = []
-        for block in order[: max(0, len(order) - held)]:
-            if over <= 0:
+        for block in order[: max(0, len(order) - unpruned)]:
+            if excess <= 0:
                 break
-            if block.id not in safe:
+            if block.id not in safe_ids:
                 dropped.append(block.id)
-                over -= block.tokens - self._id_tokens()
+                excess -= block.tokens - self._id_tokens()
         if not dropped:
             return ()
-        gone = set(dropped)
-        staying = [one.id for one in view.editable if one.id not in gone]
-        named = {"all_but": staying} if 0 < len(staying) < len(dropped) else {"chunk_ids": dropped}
-        return (ToolCall("prune_chunks", named),)
+        dropped_ids = set(dropped)
+        staying = [block.id for block in view.editable if block.id not in dropped_ids]
+        arguments = {"all_but": staying} if 0 < len(staying) < len(dropped) else {"chunk_ids": dropped}
+        return (ToolCall("prune_chunks", arguments),)
 
-    def _shown(self, view: View, call: ToolCall) -> tuple[int, int]:
+    def _expected_size(self, view: View, call: ToolCall) -> tuple[int, int]:
         """Tokens and chunks that a search will probably show."""
         sizes = [candidate.tokens for candidate in self.notes.candidates]
-        typical = int(np.quantile(sizes, 0.7)) if sizes else TYPICAL
+        typical = int(np.quantile(sizes, 0.7)) if sizes else TYPICAL_TOKENS
         limit = int(call.arguments["limit"]) if isinstance(call.arguments, dict) else 1
         tokens = min(view.budget.per_call, limit * typical)
         return tokens, max(1, tokens // typical)
 
     def _id_tokens(self) -> int:
-        longest = max((len(one.id) for one in self.notes.candidates[-20:]), default=20)
+        longest = max((len(candidate.id) for candidate in self.notes.candidates[-20:]), default=20)
         return int(longest / ID_CHARACTERS) + 3
 
     def _score_of(self, chunk_id: str) -> float:
         row = self.notes.rows.get(chunk_id)
         return float(self._scores[row]) if row is not None else 0.0
 
-    def _best(self) -> list[Candidate]:
-        """The best candidate of each document, best first."""
-        found: dict[str, Candidate] = {}
-        for row in np.argsort(-self._scores, kind="stable"):
-            candidate = self.notes.candidates[int(row)]
-            found.setdefault(candidate.document_id, candidate)
-        return list(found.values())
+    def _by_score(self) -> list[ChunkCandidate]:
+        """The candidates, best first."""
+        return [self.notes.candidates[int(row)] for row in np.argsort(-self._scores, kind="stable")]
 
     def _last_edits(self, view: View) -> tuple[ToolCall, ...]:
-        """Restores the best of what was pruned, in place of worse blocks; nothing where all of it is in view."""
-        standing = {block.id for block in view.citable_blocks}
-        hidden = {block.id: block.tokens for block in view.pruned if block.id not in standing}
-        shown = {block.id: block.tokens for block in view.blocks}
-        texts = view.tokens - sum(shown.values())
-        wanted = self._best()[: self._effort.ranking]
-        left = view.budget.hard - texts - 2 * TURN_TOKENS - self._id_tokens() * (len(shown) // 2)
-        restored: list[str] = []
-        kept: set[str] = set()
-        for one in wanted:
-            size = hidden.get(one.id, 0) + self._id_tokens() if one.id in hidden else shown.get(one.id, 0)
-            if size and size <= left:
-                left -= size
-                (restored.append if one.id in hidden else kept.add)(one.id)
-        if not restored or not self._effort.prune or RESTORE not in view.tools:
+        """Restores the best of what was pruned, in place of worse blocks; nothing if all of it is in view."""
+        if not self._effort.prune or RESTORE not in view.tools:
             return ()
-        need = sum(hidden[one] + self._id_tokens() for one in restored) + 2 * TURN_TOKENS
-        edits = self._prune(view, view.tokens + need - view.budget.hard, 0, kept)
+        citable = {block.id for block in view.citable_blocks}
+        hidden = {block.id: block.tokens for block in view.pruned if block.id not in citable}
+        visible = {block.id: block.tokens for block in view.blocks}
+        text_tokens = view.tokens - sum(visible.values())
+        room = view.budget.hard - text_tokens - 2 * TURN_TOKENS - self._id_tokens() * (len(visible) // 2)
+        best: dict[str, ChunkCandidate] = {}
+        for candidate in self._by_score():
+            best.setdefault(candidate.document_id, candidate)
+        restored: list[str] = []
+        safe: set[str] = set()
+        for candidate in list(best.values())[: self._effort.ranking]:
+            restore = candidate.id in hidden
+            size = hidden[candidate.id] + self._id_tokens() if restore else visible.get(candidate.id, 0)
+            if size and size <= room:
+                room -= size
+                (restored.append if restore else safe.add)(candidate.id)
+        if not restored:
+            return ()
+        needed = sum(hidden[chunk_id] + self._id_tokens() for chunk_id in restored) + 2 * TURN_TOKENS
+        edits = self._prune(view, view.tokens + needed - view.budget.hard, 0, safe)
         return (*edits, ToolCall(RESTORE, {"chunk_ids": restored}))
 
     def _ranking(self, view: View) -> tuple[RankedId, ...]:
-        shown = {block.id for block in view.citable_blocks}
-        lines: list[RankedId] = []
-        room = view.max_output - TURN_TOKENS
-        named: set[str] = set()
-        for row in np.argsort(-self._scores, kind="stable"):
-            one = self.notes.candidates[int(row)]
-            room -= self._id_tokens() + LINE_TOKENS
-            if len(lines) >= self._effort.ranking or (lines and room < 0):
-                break
-            if one.id in shown and one.document_id not in named:
-                named.add(one.document_id)
-                lines.append(RankedId(one.id, float(self._scores[row])))
-            else:
-                room += self._id_tokens() + LINE_TOKENS
-        return tuple(lines)
+        """The citable documents by score, as many as the output has room for, at least one."""
+        citable = {block.id for block in view.citable_blocks}
+        room = (view.max_output - TURN_TOKENS) // (self._id_tokens() + LINE_TOKENS)
+        ranking: dict[str, RankedId] = {}
+        for candidate in self._by_score():
+            if candidate.id in citable:
+                ranking.setdefault(candidate.document_id, RankedId(candidate.id, self._score_of(candidate.id)))
+        return tuple(ranking.values())[: min(self._effort.ranking, max(1, room))]
 
 
-def _held(view: View) -> int:
-    """Best blocks that are not pruned while the search goes on: more where a prune could not be taken back."""
-    return HELD if RESTORE in view.tools else IRREVOCABLE
+def _unpruned(view: View) -> int:
+    """Best blocks that are not pruned during the search: more if a prune cannot be undone."""
+    return UNPRUNED if RESTORE in view.tools else UNPRUNED_WITHOUT_RESTORE
 
 
-def lookup_search(query: str, shown: int) -> ToolCall:
-    """A search that may show that many chunks."""
-    return ToolCall("search_corpus", {"query": query, "limit": shown})
+def search_call(query: str, limit: int) -> ToolCall:
+    """A search that may show `limit` chunks."""
+    return ToolCall("search_corpus", {"query": query, "limit": limit})
 
 
 def _call_cost(call: ToolCall) -> int:
     query = call.arguments["query"] if isinstance(call.arguments, dict) else ""
     return CALL_TOKENS + len(str(query)) // 4
-
-
-REMEMBERED = 4096
-"""Passages that a policy keeps taken apart: analysing a text costs more than scoring it."""
-
-
-class BridgePolicy:
-    """Searches by following names, and ranks by a learned scorer. Deterministic; safe to share between episodes."""
-
-    def __init__(
-        self,
-        scorer: Scorer | None = None,
-        *,
-        effort: Effort | None = None,
-        untrained: bool = False,
-        remembered: int | None = REMEMBERED,
-    ) -> None:
-        """`scorer` defaults to the weights that ship. `untrained=True` scores by a rule of thumb instead of weights.
-
-        `remembered` is how many passages stay in memory analysed; None for all.
-        """
-        self.passages = lru_cache(maxsize=remembered)(Passage)
-        """Takes a title and a text apart."""
-        self.scorer = None if untrained else scorer or _shipped()
-        self.effort = effort or Effort()
-
-    @classmethod
-    def load(cls, path: str | Path, *, effort: Effort | None = None) -> BridgePolicy:
-        """The policy with the weights of a file that `ctx1 train bridge` wrote. Raises `ConfigError`."""
-        return cls(Scorer.load(path), effort=effort)
-
-    @property
-    def name(self) -> str:
-        """`bridge@<digest of the weights>`."""
-        return f"bridge@{self.scorer.digest if self.scorer else 'untrained'}"
-
-    @property
-    def counter(self) -> TokenCounter | None:
-        """None: it has no tokenizer of its own."""
-        return None
-
-    def instructions(self, profile: Profile) -> str:
-        """Nothing: it reads no prompt."""
-        return ""
-
-    def open(self, question: str, corpus: Corpus, *, profile: Profile, seed: int = 0) -> BridgeActor:
-        """An actor for one episode; `seed` changes nothing."""
-        return BridgeActor(question, corpus, self.scorer, self.effort, self.passages)
-
-
-@cache
-def _shipped() -> Scorer | None:
-    return Scorer.shipped()

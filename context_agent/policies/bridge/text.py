@@ -17,7 +17,7 @@ _POSSESSIVE = re.compile(r"['’]s\b")
 _BRACKETED = re.compile(r"\s*[(\[].*?[)\]]")
 
 KEY_LENGTH = 6
-"""Letters of a word that count when a question is compared with a text: director, directed and direction are one."""
+"""Letters of a word that a comparison uses: director, directed and direction are equal."""
 
 STOP = frozenset(
     """a about after all also am an and any are as at be been before being between both but by called can could did do
@@ -43,7 +43,7 @@ _KIN = {
     "sings": "singer recorded song", "country": "nation", "located": "situated", "capital": "city",
     "founded": "established formed", "established": "founded", "formed": "founded",
 }  # fmt: skip
-"""Words that answer each other: a question asks for the birth, the text says born."""
+"""Related words: a question asks for the birth, the text says born."""
 
 
 def fold(text: str) -> str:
@@ -60,14 +60,14 @@ def words(text: str) -> list[str]:
 
 
 def key(word: str) -> str:
-    """The part of a word that counts in a comparison."""
+    """The part of a word that a comparison uses."""
     return word[:KEY_LENGTH]
 
 
 @lru_cache(maxsize=4096)
 def kin(word: str) -> frozenset[str]:
-    """Keys of the words that answer this one in a text."""
-    return frozenset(key(other) for other in _KIN.get(word, "").split())
+    """Keys of the words related to this one."""
+    return frozenset(map(key, _KIN.get(word, "").split()))
 
 
 def without_brackets(title: str) -> str:
@@ -97,7 +97,7 @@ _LEAST = 3
 
 
 class Mention(NamedTuple):
-    """A name in a text: where it starts (in characters), how it is written, and its folded words."""
+    """A name in a text: its start in characters, the name as written, and its folded words."""
 
     start: int
     surface: str
@@ -105,34 +105,34 @@ class Mention(NamedTuple):
 
 
 def mentions(text: str) -> list[Mention]:
-    """The names of a text, each once, in order of discovery; compound ones also in their parts."""
-    found: dict[str, Mention] = {}
+    """The names of a text, each once, in order of discovery; compound names also in parts."""
+    names: dict[str, Mention] = {}
     for start, span in _names(text):
-        _add(found, start, span)
+        _add(names, start, span)
         for separator in (_LISTED, _NESTED):
             parts = separator.split(span)
             for part in parts if len(parts) > 1 else ():
                 if part[:1].isupper():
-                    _add(found, start + span.find(part), part)
-    return list(found.values())
+                    _add(names, start + span.find(part), part)
+    return list(names.values())
 
 
 def question_entities(question: str) -> list[str]:
-    """What a question names: quotations, capitalised runs, and the options of a comparison, as written there."""
-    found: dict[str, Mention] = {}
+    """What a question names: quotations, capitalized runs, and the options of a comparison, as written."""
+    names: dict[str, Mention] = {}
     for start, span in _names(question, quoted_first=True):
-        _add(found, start, span, dates=False)
-    for mention in list(found.values()):
+        _add(names, start, span, dates=False)
+    for mention in list(names.values()):
         for part in _LISTED.split(mention.surface):
             if part[:1].isupper():
-                _add(found, mention.start, part, dates=False)
+                _add(names, mention.start, part, dates=False)
     for option in _options(question):
-        _add(found, 0, option, dates=False)
-    return [mention.surface for mention in found.values()]
+        _add(names, 0, option, dates=False)
+    return [mention.surface for mention in names.values()]
 
 
 def _options(question: str) -> Iterator[str]:
-    """The two sides of the outermost `or` or `and`, where they are short: titles are not always capitalised."""
+    """The two sides of the outermost `or` or `and` if they are short: titles are not always capitalized."""
     sides = _OPTIONS.split(question)
     if len(sides) < 2:
         return
@@ -143,12 +143,12 @@ def _options(question: str) -> Iterator[str]:
         yield sides[-1].split(",")[0]
 
 
-def _add(found: dict[str, Mention], start: int, surface: str, *, dates: bool = True) -> None:
+def _add(names: dict[str, Mention], start: int, surface: str, *, dates: bool = True) -> None:
     surface = _ENDING.sub("", surface.strip(" .,?'’\"-"))
     name = " ".join(words(surface))
     if len(name) < _LEAST or name in STOP or name in MONTHS or (dates and name.isdigit()):
         return
-    found.setdefault(name, Mention(start, surface, name))
+    names.setdefault(name, Mention(start, surface, name))
 
 
 def _names(text: str, *, quoted_first: bool = False) -> Iterator[tuple[int, str]]:
@@ -158,7 +158,7 @@ def _names(text: str, *, quoted_first: bool = False) -> Iterator[tuple[int, str]
 
 
 def _runs(text: str) -> Iterator[tuple[int, str]]:
-    """Capitalised runs with the connectors inside them, each with its start."""
+    """Capitalized runs with the connectors inside them, each with its start."""
     run: list[tuple[str, int, bool]] = []
     pending: list[tuple[str, int, bool]] = []
     opening = True

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from context_agent.policies.bridge.candidates import Passage, take_apart
+from context_agent.policies.bridge.candidates import AnalyzedPassage, analyze_question
 from context_agent.policies.bridge.links import NO_LINK, link
 from context_agent.policies.bridge.text import fold, key, kin, mentions, question_entities, without_brackets, words
 
@@ -56,40 +56,45 @@ def test_a_comparison_names_its_options_even_in_small_letters():
 
 
 def test_what_a_passage_leaves_open_is_asked_next():
-    question = take_apart("Who is the mother of the director of Forbidden Marsh?", flat)
-    passage = Passage("Forbidden Marsh", "Forbidden Marsh is a film directed by Jo Vance.")
+    question = analyze_question("Who is the mother of the director of Forbidden Marsh?", flat)
+    passage = AnalyzedPassage("Forbidden Marsh", "Forbidden Marsh is a film directed by Jo Vance.")
     assert question.rest(passage) == "mother"
     assert question.coverage(passage).tolist() == [0.0, 1.0, 1.0, 1.0]
 
 
 def test_a_link_is_a_title_in_a_text_and_knows_the_words_beside_it():
-    question = take_apart("When was the director of Forbidden Marsh born?", flat)
-    film = Passage("Forbidden Marsh", "Forbidden Marsh is a film directed by Jo Vance and starring Al Bray.")
-    director, actor = Passage("Jo Vance (director)", "He was born in 1931."), Passage("Al Bray", "An actor.")
+    question = analyze_question("When was the director of Forbidden Marsh born?", flat)
+    film = AnalyzedPassage("Forbidden Marsh", "Forbidden Marsh is a film directed by Jo Vance and starring Al Bray.")
+    director, actor = (
+        AnalyzedPassage("Jo Vance (director)", "He was born in 1931."),
+        AnalyzedPassage("Al Bray", "An actor."),
+    )
     assert link(question, film, director)[0] == 1.0
     assert link(question, film, director)[2] > 0
-    assert link(question, film, Passage("Marsh Gas", "A gas.")) == NO_LINK
+    assert link(question, film, AnalyzedPassage("Marsh Gas", "A gas.")) == NO_LINK
     assert link(question, film, actor)[1] > link(question, film, director)[1]
 
 
 def test_a_long_name_is_also_known_by_its_first_and_last_word():
-    question = take_apart("Who directed it?", flat)
-    person = Passage("Stan Silvester Marek", "A filmmaker.")
-    assert link(question, Passage("It", "It was directed by Stan Marek."), person)[0] == 0.8
-    assert link(question, Passage("It", "It was directed by Silvester Marek."), person)[0] == 0.5
-    assert link(question, Passage("It", "It was directed by Marek."), person) == NO_LINK
+    question = analyze_question("Who directed it?", flat)
+    person = AnalyzedPassage("Stan Silvester Marek", "A filmmaker.")
+    assert link(question, AnalyzedPassage("It", "It was directed by Stan Marek."), person)[0] == 0.8
+    assert link(question, AnalyzedPassage("It", "It was directed by Silvester Marek."), person)[0] == 0.5
+    assert link(question, AnalyzedPassage("It", "It was directed by Marek."), person) == NO_LINK
 
 
 def test_a_stop_word_or_a_number_as_title_links_nothing():
-    question = take_apart("Who directed it?", flat)
+    question = analyze_question("Who directed it?", flat)
     for title in ("It", "The", "1984", ""):
-        assert link(question, Passage("A", "It was the year 1984 for it."), Passage(title, "x")) == NO_LINK
+        assert (
+            link(question, AnalyzedPassage("A", "It was the year 1984 for it."), AnalyzedPassage(title, "x")) == NO_LINK
+        )
 
 
 @given(st.text(max_size=300))
 def test_any_text_can_be_taken_apart(text):
-    passage = Passage(text[:50], text)
-    question = take_apart(text, flat)
+    passage = AnalyzedPassage(text[:50], text)
+    question = analyze_question(text, flat)
     assert len(question.coverage(passage)) == len(question.terms)
     assert all(mention.name for mention in passage.mentions)
     assert isinstance(passage.sentences, list)
