@@ -1,4 +1,7 @@
-"""Questions in bulk: a JSONL file, a row a question, with the answer and the gold documents where they are known."""
+"""Questions in bulk: a JSONL file with one question per row, with its answer and gold documents if known.
+
+`read_rows` reads any JSONL source line by line. `load_rows` also checks the rows, and that their ids differ.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +31,6 @@ class Identified(Protocol):
 
 _T = TypeVar("_T", str, int)
 _Row = TypeVar("_Row", bound=Identified)
-_KEYS = {"id": ("id", "_id"), "question": ("question", "query")}
 _NAMES = {
     str: "a string",
     int: "a whole number",
@@ -41,10 +43,10 @@ _NAMES = {
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """A question; `gold` are the ids of the documents that answer it, in hop order where the data has one.
+    """A question. `gold` are the ids of the documents that answer it, in hop order if the data has one.
 
-    `facts` is gold by fact, for corpora that repeat themselves: a fact is a tuple of chunk ids, and any one of them is
-    enough. An empty `answer`, `gold`, `facts` or `type` and `hops` of 0 stand for what the row does not say.
+    `facts` is gold by fact, for corpora with repetitions: a fact is a tuple of chunk ids, any one of which is enough.
+    An empty `answer`, `gold`, `facts` or `type`, and `hops` of 0, mean that the row does not have the field.
     """
 
     id: str
@@ -56,13 +58,22 @@ class Question:
     facts: tuple[tuple[str, ...], ...] = ()
 
 
+@dataclass(frozen=True, slots=True)
+class JsonRow:
+    """A line of a JSONL source. `location` names it in errors; `problem` says why it has no `value`."""
+
+    number: int
+    location: str
+    value: Any = None
+    problem: str = ""
+
+
 def load_questions(source: Source, *, problems: list[str] | None = None) -> list[Question]:
     """The questions of a JSONL file (`.gz` or not), of an open stream, or of standard input (`-`), in order.
 
-    The id is the field `id` or `_id`, else the line's number; the text is `question` or `query`, and may be empty: the
-    search says what is wrong with that. Other fields than those of `Question` are passed over. Raises `DataError`,
-    with the line's number, for a row that is no such object and for an id that was there before; where a list of
-    `problems` is given, such rows are left out and what is wrong with them is added to it.
+    The id is the field `id` or `_id`, else the line's number. The text is `question` or `query`; it may be empty, which
+    the search then reports. Fields that `Question` lacks are ignored. Raises `DataError` with the line's number for an
+    invalid row and a repeated id. With a list of `problems`, such rows are omitted and their errors added to it.
     """
     return load_rows(source, question_of, problems=problems)
 
@@ -70,21 +81,56 @@ def load_questions(source: Source, *, problems: list[str] | None = None) -> list
 def load_rows(
     source: Source, read: Callable[[object, int, str], _Row], *, problems: list[str] | None = None
 ) -> list[_Row]:
-    """The rows of a JSONL source as `read(decoded, number, location)` makes them; see `load_questions` for the rest."""
+    """The rows of a JSONL source, each parsed by `read(value, number, location)`; see `load_questions` for the rest."""
+    rows: list[_Row] = []
+    numbers: dict[str, int] = {}
+    for line in read_rows(source):
+        try:
+            row = _checked(line, read, numbers)
+        except DataError as error:
+            if problems is None:
+                raise
+            problems.append(str(error))
+        else:
+            rows.append(row)
+            numbers[row.id] = line.number
+    return rows
+
+
+def _checked(line: JsonRow, read: Callable[[object, int, str], _Row], numbers: Mapping[str, int]) -> _Row:
+    """The line's row. `numbers` maps the ids before it to their lines. Raises `DataError`."""
+    if line.problem:
+        raise DataError(line.problem)
+    row = read(line.value, line.number, line.location)
+    if row.id in numbers:
+        raise DataError(f"{line.location}: line {numbers[row.id]} already has the id {row.id!r}")
+    return row
+
+
+def read_rows(source: Source) -> Iterator[JsonRow]:
+    """The lines of a JSONL source with their values, without blank lines.
+
+    Raises `DataError` if the source cannot be read or is not UTF-8.
+    """
     with _opened(source) as (name, stream):
-        return list(_parsed(name, stream, read, problems))
+        try:
+            for number, line in enumerate(stream, 1):
+                if line.strip():
+                    yield _decoded_row(line, number, f"{name}:{number}")
+        except UnicodeDecodeError as error:
+            raise DataError(f"{name}: not UTF-8: {error}") from error
 
 
 def question_of(row: object, number: int, location: str) -> Question:
     """The question of the `number`th row of its source. Raises `DataError` naming the `location`."""
     if not isinstance(row, dict):
         raise DataError(f"{location}: {_kind(row)}, not an object with fields")
-    text = _first(row, _KEYS["question"])
+    text = question_text(row)
     if not isinstance(text, str):
         reason = "no field question" if text is None else f"field question is {_kind(text)}, not a string"
         raise DataError(f"{location}: {reason}")
     return Question(
-        id=_identifier(_first(row, _KEYS["id"]), number, location),
+        id=_identifier(question_id(row), number, location),
         question=text,
         answer=_field(row, "answer", "", location),
         gold=_gold(row.get("gold"), location),
@@ -94,37 +140,21 @@ def question_of(row: object, number: int, location: str) -> Question:
     )
 
 
-def _parsed(
-    name: str, stream: Iterable[str], read: Callable[[object, int, str], _Row], problems: list[str] | None
-) -> Iterator[_Row]:
-    seen: dict[str, int] = {}
-    try:
-        for number, line in enumerate(stream, 1):
-            if not line.strip():
-                continue
-            try:
-                row = _row(line, number, f"{name}:{number}", read, seen)
-            except DataError as error:
-                if problems is None:
-                    raise
-                problems.append(str(error))
-                continue
-            yield row
-    except UnicodeDecodeError as error:
-        raise DataError(f"{name}: not UTF-8: {error}") from error
+def question_text(row: Mapping[str, Any]) -> Any:
+    """The value of a row's question, None if it has none."""
+    return _first(row, ("question", "query"))
 
 
-def _row(line: str, number: int, location: str, read: Callable[[object, int, str], _Row], seen: dict[str, int]) -> _Row:
-    """The line's row, whose id is then among those `seen`."""
+def question_id(row: Mapping[str, Any]) -> Any:
+    """The value of a row's id, None if it has none."""
+    return _first(row, ("id", "_id"))
+
+
+def _decoded_row(line: str, number: int, location: str) -> JsonRow:
     try:
-        decoded = json.loads(line)
+        return JsonRow(number, location, json.loads(line))
     except (ValueError, RecursionError) as error:
-        raise DataError(f"{location}: not valid JSON: {error}") from error
-    row = read(decoded, number, location)
-    if row.id in seen:
-        raise DataError(f"{location}: id {row.id!r} is that of line {seen[row.id]} already")
-    seen[row.id] = number
-    return row
+        return JsonRow(number, location, problem=f"{location}: not valid JSON: {error}")
 
 
 def _first(row: Mapping[str, Any], keys: Iterable[str]) -> Any:
@@ -176,7 +206,7 @@ def _kind(value: object) -> str:
 
 @contextmanager
 def _opened(source: Source) -> Iterator[tuple[str, Iterable[str]]]:
-    """The source's name and its lines. Only what is opened here is closed again."""
+    """The source's name and its lines. Only a file that is opened here is closed."""
     if isinstance(source, str) and source == "-":
         yield "standard input", _decoded(sys.stdin)
     elif not isinstance(source, str | os.PathLike):

@@ -60,7 +60,7 @@ def test_no_line_gives_no_question() -> None:
         ('{"question": "?", "gold": [{}]}', "field gold must be a list"),
         ('{"question": "?", "answer": ["a"]}', "field answer is a list, not a string"),
         ('{"question": "?", "hops": true}', "field hops is a boolean, not a whole number"),
-        ('{"question": "?", "id": "1"}', "id '1' is that of line 1 already"),
+        ('{"question": "?", "id": "1"}', "line 1 already has the id '1'"),
     ],
 )
 def test_a_malformed_row_is_named_by_its_line(tmp_path: Path, line: str, reason: str) -> None:

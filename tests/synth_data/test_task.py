@@ -64,7 +64,7 @@ BAD = {
     "[1]": "a list, not an object",
     '{"id": "x"': "not valid JSON",
     '{"id": "x"}': "no field question",
-    '{"id": "a", "question": "again"}': "is that of line 1 already",
+    '{"id": "a", "question": "again"}': "line 1 already has the id",
     '{"id": "x", "question": "q", "supporting": ["d1"]}': "not a task",
     '{"id": "x", "question": "q", "supporting": [{"chunks": []}]}': "not a task",
     '{"id": "x", "question": "q", "labels": 3}': "not a task",

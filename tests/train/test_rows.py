@@ -173,9 +173,9 @@ def test_an_episode_of_another_policy_has_no_sampled_tokens(corpus: MemoryCorpus
 @pytest.mark.parametrize(
     ("extra", "words"),
     [
-        ({"sampled": {"kept": 0}}, "cannot be read"),
+        ({"sampled": {"kept": 0}}, "cannot read"),
         ({"sampled": {"kept": 0, "new": [1], "output": [2], "logprobs": []}}, "1 sampled tokens, but 0"),
-        ({"sampled": {"kept": 0, "new": 5, "output": [2], "logprobs": [0.0]}}, "cannot be read"),
+        ({"sampled": {"kept": 0, "new": 5, "output": [2], "logprobs": [0.0]}}, "cannot read"),
     ],
 )
 def test_a_broken_record_is_named(extra: dict[str, object], words: str) -> None:
