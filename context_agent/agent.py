@@ -344,7 +344,9 @@ class SearchAgent:
 
         At the `deadline` the result is the best ranking that can be defended, with the stop reason `time`.
         """
-        runs = [self._open(question, where, question_id, rollout, seed=seed) for rollout in range(self.rollouts)]
+        first_seed = self.seed if seed is None else seed
+        requests = [EpisodeRequest(question, where, first_seed + n, question_id) for n in range(self.rollouts)]
+        runs = [self._starter.begin(request) for request in requests]
         return _result(runs, await asyncio.gather(*(run.drive(deadline) for run in runs)), k)
 
     async def stream(
@@ -361,7 +363,11 @@ class SearchAgent:
         Leaving the loop early cancels what still runs. `deadline` is that of `asearch`.
         """
         queue: asyncio.Queue[Progress | None] = asyncio.Queue()
-        runs = [self._open(question, where, question_id, rollout, queue=queue) for rollout in range(self.rollouts)]
+        requests = [
+            EpisodeRequest(question, where, self.seed + n, question_id, listeners=[_progress_listener(queue, n)])
+            for n in range(self.rollouts)
+        ]
+        runs = [self._starter.begin(request) for request in requests]
         driven = asyncio.gather(*(run.drive(deadline) for run in runs))
         driven.add_done_callback(lambda _: queue.put_nowait(None))
         try:
@@ -385,22 +391,9 @@ class SearchAgent:
     ) -> None:
         self.close()
 
-    def _open(
-        self,
-        question: str,
-        where: Where | None,
-        question_id: str | None,
-        rollout: int,
-        *,
-        queue: asyncio.Queue[Progress | None] | None = None,
-        seed: int | None = None,
-    ) -> EpisodeRun:
-        seed = (self.seed if seed is None else seed) + rollout
-        listeners: list[Listener] = []
-        if queue is not None:
-            listeners.append(lambda event, view: queue.put_nowait(Progress(rollout, event, view)))
-        request = EpisodeRequest(question, where, seed, question_id, listeners=listeners)
-        return self._starter.begin(request)
+
+def _progress_listener(queue: asyncio.Queue[Progress | None], rollout: int) -> Listener:
+    return lambda event, view: queue.put_nowait(Progress(rollout, event, view))
 
 
 def _result(runs: Sequence[EpisodeRun], failures: Sequence[ContextAgentError | None], k: int) -> SearchResult:

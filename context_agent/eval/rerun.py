@@ -100,7 +100,7 @@ async def rerun(
         return difference
     if not any_corpus and source_of(header.corpus) != source_of(corpus.name):
         return Difference(Cause.CORPUS, -1, f"the record is of {header.corpus}, and this corpus is {corpus.name}")
-    recorded = Profile.from_json(header.profile)
+    recorded = header.profile
     if not recorded_profile and (difference := _profile_difference(recorded, profile)) is not None:
         return difference
     recorded_counter = counter_named(header.counter) if counter is None or counter.name != header.counter else counter

@@ -177,7 +177,7 @@ class Episode:
         self.header = Header(
             id=id or uuid.uuid4().hex,
             question=question,
-            profile=self.profile.to_json(),
+            profile=self.profile,
             budget=self.budget,
             policy=policy,
             corpus=corpus.name,
@@ -225,13 +225,18 @@ class Episode:
         if self.stop_reason is not None:
             raise EpisodeError(f"the episode has ended ({self.stop_reason}); open a new one")
         self.open()
-        if not self._place(action):
+        text = action_text(action)
+        tokens = action.tokens if action.tokens is not None else self.renderer.counter.count(text)
+        fits = tokens <= self.view.max_output
+        self.spent += tokens
+        seconds = time.perf_counter() - self._acted_at
+        self._record(ActionTaken(self.view.turn, action, text, tokens, fits, seconds))
+        if not fits:
             self.stop(StopReason.WINDOW)
         elif not action.calls:
             self._finish(action)
         else:
             await self._turn(action)
-            self._apply_limits()
         self._acted_at = time.perf_counter()
         return self.view
 
@@ -265,16 +270,6 @@ class Episode:
         segments = [Text(Role.PROMPT, instructions.text, head, turn=-1)] if instructions.text else []
         return (*segments, Text(Role.QUESTION, text, tokens, turn=-1))
 
-    def _place(self, action: Action) -> bool:
-        """Puts the action into the view; False where it is longer than the room that was left for it."""
-        text = action_text(action)
-        tokens = action.tokens if action.tokens is not None else self.renderer.counter.count(text)
-        fits = tokens <= self.view.max_output
-        seconds = time.perf_counter() - self._acted_at
-        self.spent += tokens
-        self._record(ActionTaken(self.view.turn, action, text, tokens, fits, seconds))
-        return fits
-
     async def _turn(self, action: Action) -> None:
         calls = self._executor.check(action.calls, self.limits.calls)
         edit, replies = self._executor.edit(self.view, calls)
@@ -288,6 +283,7 @@ class Episode:
         self._close_turn()
 
     def _close_turn(self) -> None:
+        """Adds the usage line, and ends the episode if a limit is reached."""
         used = self.view.tokens
         past = used >= self.budget.soft
         advice = self.profile.soft_advice if past and not self._advised else ""
@@ -296,10 +292,7 @@ class Episode:
         tokens = self.renderer.counter.count(text)
         if used + tokens > self.budget.window:
             text, tokens = "", 0
-        segment = Text(Role.USAGE, text, tokens, self.view.turn)
-        self._record(TurnClosed(self.view.turn, segment, used + tokens))
-
-    def _apply_limits(self) -> None:
+        self._record(TurnClosed(self.view.turn, Text(Role.USAGE, text, tokens, self.view.turn), used + tokens))
         if self.view.turn >= self.limits.turns:
             self.stop(StopReason.TURNS)
         elif self.tokens_left == 0:

@@ -183,8 +183,10 @@ class Renderer:
         """
         fitting: list[Rendered] = []
         for chunk in chunks:
-            rendered = self.chunk(chunk) if fitting else self.fit(chunk, room)
-            if rendered is None or rendered.tokens > room:
+            rendered: Rendered | None = self.chunk(chunk)
+            if rendered is not None and rendered.tokens > room:
+                rendered = None if fitting else self.fit(chunk, room)
+            if rendered is None:
                 break
             room -= rendered.tokens
             fitting.append(rendered)

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from context_agent.errors import TrajectoryError
+from context_agent.harness.profile import Profile
 from context_agent.pruning.budget import Budget
 from context_agent.pruning.view import (
     ActionTaken,
@@ -36,7 +37,7 @@ class Header:
 
     id: str
     question: str
-    profile: dict[str, Any]
+    profile: Profile
     budget: Budget
     policy: str = ""
     corpus: str = ""
@@ -110,7 +111,7 @@ class Trajectory:
             yield 1, parallel
 
     def _opening(self) -> View:
-        return View(self.header.question, self.header.budget, tools=tuple(self.header.profile["tools"]))
+        return View(self.header.question, self.header.budget, tools=self.header.profile.tools)
 
     def verify(self) -> None:
         """Replays everything and compares the final view with the digest. Raises `TrajectoryError`."""

@@ -13,7 +13,7 @@ from typing import Any
 
 from context_agent._support.files import open_private, private_folder
 from context_agent.errors import TrajectoryError
-from context_agent.harness.profile import SUMMARIZE
+from context_agent.harness.profile import SUMMARIZE, Profile
 from context_agent.harness.trajectory import SCHEMA, WITHOUT_SUMMARIES, Header, Trajectory
 from context_agent.pruning.budget import Budget
 from context_agent.pruning.view import (
@@ -100,8 +100,8 @@ def _decode(path: str | Path, rows: Sequence[str]) -> Trajectory:
 
 def encode_header(header: Header) -> dict[str, Any]:
     """The first line of a file. Its schema is the oldest that has all that the episode can hold."""
-    schema = SCHEMA if SUMMARIZE in header.profile.get("tools", ()) else WITHOUT_SUMMARIES
-    return {"kind": "header", "schema": schema, **asdict(header)}
+    schema = SCHEMA if SUMMARIZE in header.profile.tools else WITHOUT_SUMMARIES
+    return {"kind": "header", "schema": schema, **asdict(header), "profile": header.profile.to_json()}
 
 
 def decode_header(data: dict[str, Any]) -> Header:
@@ -114,7 +114,7 @@ def decode_header(data: dict[str, Any]) -> Header:
         )
     field_names = {field.name for field in fields(Header)}
     values = {key: value for key, value in data.items() if key in field_names}
-    return Header(**{**values, "budget": Budget(**values["budget"])})
+    return Header(**{**values, "profile": Profile.from_json(values["profile"]), "budget": Budget(**values["budget"])})
 
 
 def encode(event: Event) -> dict[str, Any]:

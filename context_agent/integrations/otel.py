@@ -153,7 +153,7 @@ class _Episode:
                 "gen_ai.request.seed": header.seed,
                 "ctx1.episode.id": header.id,
                 "ctx1.policy": header.policy,
-                "ctx1.profile": header.profile["name"],
+                "ctx1.profile": header.profile.name,
                 "ctx1.window.tokens": header.budget.window,
             },
         )

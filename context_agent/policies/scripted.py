@@ -9,7 +9,8 @@ policy = ScriptedPolicy([
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 
 from context_agent.harness.profile import Profile
 from context_agent.pruning.view import View
@@ -49,21 +50,21 @@ class ScriptedPolicy:
 
     def open(self, question: str, corpus: Corpus, *, profile: Profile, seed: int = 0) -> ScriptedActor:
         """An actor at the first step."""
-        return ScriptedActor(self._steps, self._delay)
+        return ScriptedActor(iter(self._steps), self._delay)
 
 
+@dataclass(frozen=True, slots=True)
 class ScriptedActor:
     """One run through the steps."""
 
-    def __init__(self, steps: tuple[Step, ...], delay: float) -> None:
-        self._steps = iter(steps)
-        self._delay = delay
+    steps: Iterator[Step]
+    delay: float
 
     async def act(self, view: View) -> Action:
         """The next step's action."""
-        if self._delay:
-            await asyncio.sleep(self._delay)
-        step = next(self._steps, rank_view)
+        if self.delay:
+            await asyncio.sleep(self.delay)
+        step = next(self.steps, rank_view)
         return step(view) if callable(step) else step
 
 

@@ -205,13 +205,15 @@ class View:
 
         Oldest first. Of a chunk that is in view itself no other block is given, of a summarised one the latest.
         """
-        visible = self.blocks
-        if not (summaries := self.summaries):
-            return visible
-        visible_ids = {block.id for block in visible}
+        editable = self.editable
+        blocks = [block for block in editable if isinstance(block, Block)]
+        summaries = [summary for summary in editable if isinstance(summary, Summary)]
+        if not summaries:
+            return tuple(blocks)
+        visible_ids = {block.id for block in blocks}
         covered = sorted((b for summary in summaries for b in self.stands_for(summary)), key=lambda block: block.key)
         latest = {block.id: block for block in covered if block.id not in visible_ids}
-        return tuple(sorted([*visible, *latest.values()], key=lambda block: block.key))
+        return tuple(sorted([*blocks, *latest.values()], key=lambda block: block.key))
 
     def stands_for(self, summary: Summary) -> tuple[Block, ...]:
         """The blocks that a summary stands for, oldest first: those it took the place of, and those that the
@@ -286,12 +288,6 @@ class View:
         """Whether a block of that chunk is in view."""
         return any(block.id == chunk_id for block in self.blocks)
 
-    def append(self, segments: Iterable[Segment]) -> View:
-        """The view with more segments at its end."""
-        added = tuple(segments)
-        tokens = self.tokens + sum(segment.tokens for segment in added)
-        return replace(self, segments=self.segments + added, tokens=tokens)
-
     def select(
         self, chunk_ids: Iterable[str] | None, all_but: Iterable[str] | None
     ) -> tuple[Selection, tuple[Editable, ...]]:
@@ -329,20 +325,21 @@ class View:
 
     def apply(self, edit: Edit) -> View:
         """The view after a net edit. Raises `KeyError` for a key that the record lacks: the trace is not sound."""
-        view = self.append(edit.summaries) if edit.summaries else self
-        by_key = view.by_key()
+        segments = self.segments + edit.summaries
+        by_key = {segment.key: segment for segment in segments if not isinstance(segment, Text)}
         for summary in edit.summaries:
             if unknown := [key for key in summary.of if key not in by_key or key >= summary.key]:
                 raise KeyError(unknown[0])
         hidden, restored = {*edit.pruned, *edit.replaced}, {*edit.restored}
-        tokens = view.tokens
+        tokens = self.tokens + sum(summary.tokens for summary in edit.summaries)
         tokens -= sum(by_key[key].tokens for key in hidden)
         tokens += sum(by_key[key].tokens for key in restored)
         return replace(
-            view,
-            hidden=(view.hidden | hidden) - restored,
+            self,
+            segments=segments,
+            hidden=(self.hidden | hidden) - restored,
             tokens=tokens,
-            protected=(view.protected - hidden) | {by_key[key].key for key in edit.protected},
+            protected=(self.protected - hidden) | {by_key[key].key for key in edit.protected},
         )
 
     def combine(self, first: Edit, second: Edit) -> Edit:
@@ -493,17 +490,20 @@ Event = PromptShown | ActionTaken | EditApplied | ToolResult | TurnClosed | Epis
 
 
 def fold(view: View, event: Event) -> View:
-    """The view after an event."""
+    """The view after an event. Raises `KeyError` for an edit that names a key which the record lacks."""
+    added: tuple[Segment, ...] = ()
     match event:
-        case PromptShown(segments=segments) | ToolResult(segments=segments):
-            return view.append(segments)
-        case ActionTaken(shown=True):
-            return view.append([Text(Role.ACTION, event.text, event.tokens, event.turn, action=event.action)])
         case EditApplied(edit=edit):
             return view.apply(edit)
+        case PromptShown(segments=segments) | ToolResult(segments=segments):
+            added = segments
+        case ActionTaken(shown=True):
+            added = (Text(Role.ACTION, event.text, event.tokens, event.turn, action=event.action),)
         case TurnClosed(segment=segment):
-            return replace(view.append([segment]), turn=view.turn + 1)
-    return view
+            added = (segment,)
+            view = replace(view, turn=view.turn + 1)
+    tokens = view.tokens + sum(segment.tokens for segment in added)
+    return replace(view, segments=view.segments + added, tokens=tokens)
 
 
 def digest(view: View) -> str:

@@ -23,7 +23,7 @@ from context_agent.errors import CorpusCorruptError
 from context_agent.retrieval.corpus import well_formed
 
 if TYPE_CHECKING:
-    from tantivy import Index, IndexWriter, Query, Schema, TextAnalyzer
+    from tantivy import Index, IndexWriter, Occur, Query, Schema, TextAnalyzer
 
 ANALYZER_VERSION = 1
 """Incremented when the analyser or the schema changes: an index of another version is rebuilt."""
@@ -104,9 +104,18 @@ class Bm25Index:
 
     def search(self, query: str, k: int, *, only: AbstractSet[str] | None = None) -> list[tuple[str, float]]:
         """The `k` best texts as (id, score), best first, equal scores by id; `only` limits them to these ids."""
-        if k <= 0 or not (terms := self._query_terms(query)):
+        from tantivy import Occur, Query
+
+        terms = self.analyze(query)
+        if len(terms) > MAX_QUERY_TERMS:
+            terms = self._rarest(terms)
+        if k <= 0 or not terms:
             return []
-        return self._best(self._any_of(terms, only), min(k, self.count()))
+        any_term = self._text_query(Occur.Should, terms)
+        if only is not None:
+            allowed = Query.const_score_query(Query.term_set_query(self._schema, "id", sorted(only)), 0.0)
+            any_term = Query.boolean_query([(Occur.Must, any_term), (Occur.Must, allowed)])
+        return self._best(any_term, min(k, self._searcher.num_docs))
 
     def analyze(self, text: str) -> list[str]:
         """The distinct terms of a text, in order of appearance."""
@@ -129,30 +138,20 @@ class Bm25Index:
         # Tantivy's own number counts what was deleted until it merges the segment.
         if len(words) == 1 and self._searcher.doc_freq("every", _EVERY) == self.count():
             return self._searcher.doc_freq("text", words[0])
-        query = _boolean([(Occur.Must, self._term(word)) for word in words])
+        query = self._text_query(Occur.Must, words)
         return int(self._searcher.search(query, 1, count=True).count)  # type: ignore[attr-defined]
 
-    def _query_terms(self, query: str) -> list[str]:
-        terms = self.analyze(query)
-        if len(terms) <= MAX_QUERY_TERMS:
-            return terms
+    def _rarest(self, terms: Sequence[str]) -> list[str]:
+        """The terms that occur in the fewest texts, but in any."""
         frequencies = {term: self._searcher.doc_freq("text", term) for term in terms}
         indexed = sorted((term for term in terms if frequencies[term]), key=lambda term: (frequencies[term], term))
         return indexed[:MAX_QUERY_TERMS]
 
-    def _any_of(self, terms: Sequence[str], only: AbstractSet[str] | None) -> Query:
-        from tantivy import Occur, Query
-
-        query = _boolean([(Occur.Should, self._term(term)) for term in terms])
-        if only is None:
-            return query
-        allowed = Query.const_score_query(Query.term_set_query(self._schema, "id", sorted(only)), 0.0)
-        return _boolean([(Occur.Must, query), (Occur.Must, allowed)])
-
-    def _term(self, term: str) -> Query:
+    def _text_query(self, occur: Occur, terms: Sequence[str]) -> Query:
+        """The texts that hold all of the terms (`Must`) or any of them (`Should`)."""
         from tantivy import Query
 
-        return Query.term_query(self._schema, "text", term, "freq")
+        return Query.boolean_query([(occur, Query.term_query(self._schema, "text", term, "freq")) for term in terms])
 
     def _best(self, query: Query, k: int) -> list[tuple[str, float]]:
         """Requests more than `k` hits while a tie crosses the cut: tantivy orders ties by position."""
@@ -208,9 +207,3 @@ def _open(schema: Schema, path: Path | None, create: bool) -> Index:
         return Index(schema, path=str(path)) if create else Index.open(str(path))
     except (ValueError, OSError) as error:
         raise CorpusCorruptError(f"the BM25 index in {path} cannot be opened ({error}); delete that folder") from error
-
-
-def _boolean(clauses: Sequence[tuple[object, Query]]) -> Query:
-    from tantivy import Query
-
-    return Query.boolean_query(clauses)  # type: ignore[arg-type]

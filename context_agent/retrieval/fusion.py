@@ -93,12 +93,10 @@ class Bm25Retriever:
 
     def search(self, query: str, k: int, where: Where | None = None) -> list[tuple[str, float]]:
         """See `Retriever`."""
-        hits = self._search(query, k, where)
+        hits = self._index.search(query, k) if where is None else self._search_where(query, k, where)
         return hits if self._chunk_of is None else [(self._chunk_of[item], score) for item, score in hits]
 
-    def _search(self, query: str, k: int, where: Where | None) -> list[tuple[str, float]]:
-        if where is None:
-            return self._index.search(query, k)
+    def _search_where(self, query: str, k: int, where: Where) -> list[tuple[str, float]]:
         allowed = self._matching(where)
         if len(allowed) <= _SMALL_SET:
             return self._index.search(query, k, only=allowed) if allowed else []

@@ -114,7 +114,7 @@ class MemoryCorpus:
         depth = limit if self._reranker is None else max(limit, CANDIDATES)
         weights = self.calibration.weights
         candidates = gather(self.retrievers, weights, query, exclude=exclude, where=where, limit=depth)
-        chunks = self._by_id([candidate.id for candidate in candidates])
+        chunks = {candidate.id: self._chunks[self._rows[candidate.id]] for candidate in candidates}
         return hits_of(query, candidates, chunks, self._reranker, limit)
 
     def grep(
@@ -141,7 +141,8 @@ class MemoryCorpus:
 
     def get(self, chunk_ids: Sequence[str]) -> list[Chunk]:
         """See `Corpus.get`."""
-        return list(self._by_id(chunk_ids).values())
+        rows = [self._rows[chunk_id] for chunk_id in dict.fromkeys(chunk_ids) if chunk_id in self._rows]
+        return [self._chunks[row] for row in rows]
 
     def similarity(self, query: str, chunk_ids: Sequence[str]) -> NDArray[np.float32]:
         """See `Corpus.similarity`."""
@@ -170,10 +171,6 @@ class MemoryCorpus:
         allowed = self.matching(where)
         return np.fromiter((chunk.id in allowed for chunk in self._chunks), dtype=np.bool_, count=len(self._chunks))
 
-    def _by_id(self, chunk_ids: Sequence[str]) -> dict[str, Chunk]:
-        rows, chunks = self._rows, self._chunks
-        return {chunk_id: chunks[rows[chunk_id]] for chunk_id in chunk_ids if chunk_id in rows}
-
     def _checked(self, vectors: NDArray[np.float32] | None) -> NDArray[np.float32]:
         embedder, expected = self.embedder, (len(self._chunks), self.embedder.dimension)
         if vectors is None:
@@ -185,42 +182,3 @@ class MemoryCorpus:
         return np.ascontiguousarray(vectors, dtype=np.float32)
 
 
-def _chunks_of(
-    sources: Iterable[Document | Chunk], size: int | None, overlap: int, counter: TokenCounter | None
-) -> list[Chunk]:
-    counter = counter if counter is not None else HarmonyCounter()
-    size = SIZE if size is None else size
-    chunks: list[Chunk] = []
-    for source in sources:
-        chunks += (
-            [source]
-            if isinstance(source, Chunk)
-            else chunk_document(source, size=size, counter=counter, overlap=overlap)
-        )
-    if not chunks:
-        raise CorpusEmptyError("the corpus is empty: pass at least one document with text")
-    return chunks
-
-
-def _rows_by_id(chunks: Sequence[Chunk]) -> dict[str, int]:
-    rows = {chunk.id: row for row, chunk in enumerate(chunks)}
-    if len(rows) < len(chunks):
-        repeated = next(chunk.id for row, chunk in enumerate(chunks) if rows[chunk.id] != row)
-        raise CorpusError(f"chunk id {repeated!r} occurs twice: give every document a unique id")
-    return rows
-
-
-def _rows_by_document(chunks: Sequence[Chunk]) -> Mapping[str, list[int]]:
-    documents: dict[str, list[int]] = {}
-    for row, chunk in enumerate(chunks):
-        documents.setdefault(chunk.document_id, []).append(row)
-    for rows in documents.values():
-        rows.sort(key=lambda row: chunks[row].index)
-    return documents
-
-
-def _digest(chunks: Sequence[Chunk]) -> str:
-    digest = blake2b(digest_size=8)
-    for chunk in chunks:
-        digest.update(f"{chunk.id}\0{chunk.text}\0".encode(errors="replace"))
-    return digest.hexdigest()

@@ -21,7 +21,6 @@ from typing import Any, Self
 
 from context_agent._support.files import open_private, private_folder
 from context_agent.errors import ConfigError, DataError, MissingExtraError
-from context_agent.harness.profile import Profile
 from context_agent.harness.trajectory import Trajectory
 from context_agent.policies.tokens.prompt import Prompt, TokenCall, TokenRenderer, WholeCall, calls, expand
 from context_agent.pruning.view import ActionTaken
@@ -116,7 +115,7 @@ def demonstrated_rows(
 
 
 def _demonstrated(trajectory: Trajectory, renderer: TokenRenderer) -> Iterator[TokenCall]:
-    prompt = Prompt(renderer, Profile.from_json(trajectory.header.profile))
+    prompt = Prompt(renderer, trajectory.header.profile)
     actions = (event for event in trajectory.events if isinstance(event, ActionTaken))
     for view, event in zip(trajectory.views(), actions, strict=False):
         ids = prompt.show(view)

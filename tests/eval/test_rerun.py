@@ -153,7 +153,7 @@ def test_another_token_count_is_reported(corpus: MemoryCorpus) -> None:
 
 def test_a_reworded_profile_is_reported(corpus: MemoryCorpus) -> None:
     made = recorded(corpus, [search("rivers", limit=2)])
-    old = {**made.header.profile, "usage": "[{used} of {window}]"}
+    old = replace(made.header.profile, usage="[{used} of {window}]")
     worded = recorded(corpus, [search("rivers", limit=2)], profile=None)
     found = compared(replace(worded, header=replace(worded.header, profile=old)), corpus)
     assert found is not None

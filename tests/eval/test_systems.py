@@ -126,7 +126,7 @@ def test_a_summary_is_no_prune(corpus: MemoryCorpus) -> None:
     assert scores["prune_accuracy"] is None, "nothing was pruned, and gold was summarised"
     assert scores["held_recall"] == scores["trajectory_recall"] > 0
     assert [turn.pruned for turn in curve] == [0] * len(curve)
-    assert found.trajectories[0].header.profile["name"] == "default+summary"
+    assert found.trajectories[0].header.profile.name == "default+summary"
 
 
 def test_the_oracle_prunes_by_each_questions_own_gold(corpus: MemoryCorpus) -> None:

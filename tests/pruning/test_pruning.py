@@ -11,7 +11,19 @@ from hypothesis import strategies as st
 from context_agent.errors import ConfigError
 from context_agent.pruning.budget import Budget, Tier
 from context_agent.pruning.strategies import strategy
-from context_agent.pruning.view import Block, Edit, Editable, EditCost, Role, Selection, Source, Text, View
+from context_agent.pruning.view import (
+    Block,
+    Edit,
+    Editable,
+    EditCost,
+    Role,
+    Selection,
+    Source,
+    Text,
+    ToolResult,
+    View,
+    fold,
+)
 from context_agent.types import Chunk, Hit
 
 
@@ -20,9 +32,13 @@ def block(key: int, *, tokens: int = 100, turn: int = 0, chunk_id: str = "") -> 
     return Block(key, f"# {key}\n", f"text {key}", tokens, turn, 0, Source.SEARCH, Hit(chunk, 1.0, key + 1))
 
 
+def shown(seen: View, *segments: Text | Block) -> View:
+    return fold(seen, ToolResult(0, 0, "search_corpus", {}, segments))
+
+
 def view(count: int = 5) -> View:
     text = Text(Role.QUESTION, "why?\n", 10, turn=-1)
-    return View("why?", Budget(2048)).append([text, *(block(key) for key in range(count))])
+    return shown(View("why?", Budget(2048)), text, *(block(key) for key in range(count)))
 
 
 def prunable(seen: View, *chunk_ids: str) -> Selection:
@@ -92,7 +108,7 @@ def test_a_combined_edit_leads_where_its_parts_lead(steps: list[tuple[set[int], 
 
 
 def test_a_chunk_shown_twice_comes_back_once_and_last() -> None:
-    seen = view(2).append([block(7, chunk_id="d1_0")])
+    seen = shown(view(2), block(7, chunk_id="d1_0"))
     hidden = seen.apply(Edit(pruned=keys_of(prunable(seen, "d1_0").blocks)))
     assert [b.key for b in hidden.pruned] == [1, 7]
     assert [b.key for b in hidden.select_hidden(["d1_0"]).blocks] == [7]

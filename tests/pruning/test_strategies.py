@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from context_agent.pruning.budget import Budget
 from context_agent.pruning.strategies import LONGEST_SENTENCE, extract
-from context_agent.pruning.view import Block, Edit, Role, Source, Summary, Text, View
+from context_agent.pruning.view import Block, Edit, Role, Source, Summary, Text, ToolResult, View, fold
 from context_agent.types import Chunk, Hit
 
 QUESTION = "Which comet had six tails?"
@@ -18,7 +18,7 @@ def block(key: int, body: str, *, title: str = "", tokens: int = 0) -> Block:
 
 def view(*blocks: Block) -> View:
     text = Text(Role.QUESTION, f"{QUESTION}\n", 10, turn=-1)
-    return View(QUESTION, Budget(2048)).append([text, *blocks])
+    return fold(View(QUESTION, Budget(2048)), ToolResult(0, 0, "search_corpus", {}, (text, *blocks)))
 
 
 FILLER = "It was seen by many people in the towns along the river that year. " * 8

@@ -70,7 +70,7 @@ def test_what_comes_back_can_be_pruned_restored_and_ranked_like_any_block(corpus
 
 def test_without_a_swarm_the_tool_does_not_exist(corpus: MemoryCorpus) -> None:
     result = SearchAgent(corpus, ScriptedPolicy([spawn(*TASKS), search("comets"), rank_all])).search(QUESTION)
-    assert "spawn_searchers" not in result.trajectories[0].header.profile["tools"]
+    assert "spawn_searchers" not in result.trajectories[0].header.profile.tools
     assert spawned(result).mistake == "invalid_call"
     assert result.searchers == ()
 

@@ -220,7 +220,7 @@ class _Converter:
         budget = header.budget
         return {
             **{name: getattr(header, name) for name in names},
-            "profile": str(header.profile.get("name", "")),
+            "profile": header.profile.name,
             "budget": {"window": budget.window, "soft": budget.soft, "hard": budget.hard, "per_call": budget.per_call},
             "limits": [(name, value) for name, value in header.limits.items() if value is not None],
         }

@@ -326,31 +326,37 @@ class RefusedCall:
     error: str
 
 
+@dataclass(frozen=True, slots=True)
 class ToolExecutor:
-    """Runs the calls of one episode; remembers which chunks it showed and which query first surfaced a document."""
+    """Runs the calls of one episode. Its context remembers the chunks shown and the queries that surfaced documents.
 
-    def __init__(self, context: ReadContext, executor: Executor | None) -> None:
-        """`executor` runs the reads of a corpus that waits for disk or network."""
-        self._context = context
-        self._executor = executor
+    `threads` run the reads of a corpus that waits for disk or network.
+    """
+
+    context: ReadContext
+    threads: Executor | None = None
 
     def check(self, calls: Sequence[ToolCall], limit: int) -> list[CheckedCall | RefusedCall]:
         """The calls of a turn, unwrapped and with their arguments checked; those past the `limit` do not run."""
-        flat = bounded(flatten(calls, self._context.profile.tools))
-        return [self._checked(index, call, limit) for index, call in enumerate(flat)]
-
-    def _checked(self, index: int, call: ToolCall, limit: int) -> CheckedCall | RefusedCall:
-        arguments = {"raw": call.arguments} if isinstance(call.arguments, str) else dict(call.arguments)
-        if index >= limit and call.name != UNREAD:
-            error = f"Error: at most {limit} calls run in one turn; this one did not."
-            return RefusedCall(index, call.name, arguments, error)
-        try:
-            checked = check(call, self._context.profile.tools)
-        except ToolCallError as error:
-            return RefusedCall(index, call.name, arguments, str(error))
-        if (tool := TOOLS[call.name]).kind is ToolKind.BATCH:
-            return RefusedCall(index, call.name, arguments, f"Error: {call.name} cannot wrap {call.name}.")
-        return CheckedCall(index, call.name, checked.model_dump(), tool, checked)
+        tools = self.context.profile.tools
+        checked_calls: list[CheckedCall | RefusedCall] = []
+        for index, call in enumerate(bounded(flatten(calls, tools))):
+            try:
+                arguments = check(call, tools)
+            except ToolCallError as error:
+                refusal = str(error)
+            else:
+                nested = TOOLS[call.name].kind is ToolKind.BATCH
+                refusal = f"Error: {call.name} cannot wrap {call.name}." if nested else ""
+            if index >= limit and call.name != UNREAD:
+                refusal = f"Error: at most {limit} calls run in one turn; this one did not."
+            if refusal:
+                raw = {"raw": call.arguments} if isinstance(call.arguments, str) else dict(call.arguments)
+                checked_calls.append(RefusedCall(index, call.name, raw, refusal))
+            else:
+                plain = arguments.model_dump()
+                checked_calls.append(CheckedCall(index, call.name, plain, TOOLS[call.name], arguments))
+        return checked_calls
 
     def edit(self, view: View, calls: Sequence[CheckedCall | RefusedCall]) -> tuple[Edit, dict[int, EditReply]]:
         """The net edit of a turn, and replies by index: to each edit call, and to each call that cannot run.
@@ -360,11 +366,11 @@ class ToolExecutor:
         net = Edit()
         refused = [call for call in calls if isinstance(call, RefusedCall)]
         replies = {call.index: EditReply(net, call.error, "invalid_call") for call in refused}
-        protects = SUMMARIZE in self._context.profile.tools
+        protects = SUMMARIZE in self.context.profile.tools
         order = list(TOOLS)
         for call in sorted(_of_kind(calls, ToolKind.EDIT), key=lambda call: (order.index(call.name), call.index)):
             after = view.apply(net) if net else view
-            context = EditContext(after, call.index, self._context.renderer, self._context.budget, protects)
+            context = EditContext(after, call.index, self.context.renderer, self.context.budget, protects)
             reply: EditReply = call.tool.run(call.checked, context)
             net = view.combine(net, reply.edit) if net else reply.edit
             replies[call.index] = reply
@@ -385,8 +391,8 @@ class ToolExecutor:
         return outputs | delegated
 
     async def _read(self, calls: Sequence[CheckedCall]) -> dict[int, ToolOutput]:
-        jobs = [partial(_timed, call, self._context, earlier) for earlier, call in enumerate(calls)]
-        if self._context.corpus.blocking and jobs:
+        jobs = [partial(_timed, call, self.context, earlier) for earlier, call in enumerate(calls)]
+        if self.context.corpus.blocking and jobs:
             outputs = await self._in_threads(jobs)
         else:
             outputs = [job() for job in jobs]
@@ -395,7 +401,7 @@ class ToolExecutor:
     async def _in_threads(self, jobs: Sequence[Callable[[], ToolOutput]]) -> list[ToolOutput]:
         """Each job in a copy of this context: a request's id and its trace reach what the corpus calls."""
         loop = asyncio.get_running_loop()
-        pending = [loop.run_in_executor(self._executor, contextvars.copy_context().run, job) for job in jobs]
+        pending = [loop.run_in_executor(self.threads, contextvars.copy_context().run, job) for job in jobs]
         ended = await asyncio.gather(*pending, return_exceptions=True)
         return [_raised(output) for output in ended]
 
@@ -404,7 +410,7 @@ class ToolExecutor:
         outputs: dict[int, ToolOutput] = {}
         for name in dict.fromkeys(call.name for call in calls):
             same = [call for call in calls if call.name == name]
-            results = await TOOLS[name].run([call.checked for call in same], self._context, tokens_left)
+            results = await TOOLS[name].run([call.checked for call in same], self.context, tokens_left)
             outputs |= {call.index: output for call, output in zip(same, results, strict=True)}
         return outputs
 
@@ -416,7 +422,7 @@ class ToolExecutor:
             segments = (self._text(view, call.index, answer.message),)
             return ToolResult(view.turn, call.index, call.name, call.arguments, segments, mistake)
         if view.tokens >= view.budget.hard:
-            refusal = self._context.profile.hard_refusal.format(used=view.tokens, window=view.budget.window)
+            refusal = self.context.profile.hard_refusal.format(used=view.tokens, window=view.budget.window)
             segments, mistake = (self._text(view, call.index, refusal),), "hard_cutoff"
         else:
             segments = self._fitted(view, call, answer)
@@ -426,7 +432,7 @@ class ToolExecutor:
 
     def _fitted(self, view: View, call: CheckedCall | RefusedCall, output: ToolOutput) -> tuple[Text | Block, ...]:
         """The hits that fit, as blocks, and a message if there is one. This is the only place that computes room."""
-        context, count = self._context, self._context.renderer.counter.count
+        context, count = self.context, self.context.renderer.counter.count
         room = view.call_room(output.calls)
         block_room = room if output.room is None else min(room, output.room)
         if output.delegated:
@@ -458,7 +464,7 @@ class ToolExecutor:
         """The text beside the blocks: the error, that nothing matches, or what was left out."""
         if output.mistake or output.delegated:
             return output.message
-        nothing = self._context.profile.nothing
+        nothing = self.context.profile.nothing
         if not output.hits and not output.repeated_ids:
             return output.message or nothing
         notes = ["more match"] if left_out else []
@@ -466,11 +472,11 @@ class ToolExecutor:
             notes += [f"{label}: {', '.join(ids[:LISTED_IDS])}" for label, ids in _repeated(view, output.repeated_ids)]
         if not shown and not notes:
             return nothing
-        return f"({'; '.join(notes)})" if notes and (self._context.profile.notes or not shown) else ""
+        return f"({'; '.join(notes)})" if notes and (self.context.profile.notes or not shown) else ""
 
     def _text(self, view: View, index: int, text: str) -> Text:
         """The text as the result of a call, cut to what the window still holds."""
-        count, room = self._context.renderer.counter.count, view.result_room
+        count, room = self.context.renderer.counter.count, view.result_room
         text = f"{text}\n"
         tokens = count(text)
         while tokens > room and text:

@@ -140,7 +140,7 @@ def _episode(task: Task, rollout: int, result: SearchResult, gold: Gold, path: P
         scores, _ = score(task.as_question, result, gold=gold)
     except TrajectoryError as error:
         raise PolicyError(f"the trajectory does not replay: {error}") from error
-    profile = Profile.from_json(trajectory.header.profile)
+    profile = trajectory.header.profile
     actions = [event.action for event in trajectory.events if isinstance(event, ActionTaken)]
     edits = [event.edit for event in trajectory.events if isinstance(event, EditApplied)]
     calls = [call for action in actions for call in flatten(action.calls, profile.tools)]

@@ -339,7 +339,7 @@ def episode_metrics(episodes: Sequence[ScoredEpisode]) -> dict[str, float]:
         "pruning": fmean(float(outcome.pruned > 0) for outcome in outcomes),
         "mistakes": fmean(outcome.mistakes for outcome in outcomes),
     }
-    if any(SPAWN in episode.trajectory.header.profile["tools"] for episode in episodes):
+    if any(SPAWN in episode.trajectory.header.profile.tools for episode in episodes):
         metrics |= delegation_metrics([episode.trajectory for episode in episodes])
     if with_gold:
         metrics["recall"] = fmean(outcome.recall for outcome in with_gold)
