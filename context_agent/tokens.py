@@ -69,6 +69,15 @@ def counter_named(name: str) -> TokenCounter | None:
     )
 
 
+def well_formed(text: str) -> str:
+    """The text with each lone surrogate replaced by `?`, so that UTF-8 can encode it."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return text.encode(errors="replace").decode()
+    return text
+
+
 @cache
 def _harmony() -> HarmonyEncoding:
     from openai_harmony import HarmonyEncodingName, load_harmony_encoding

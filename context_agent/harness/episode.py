@@ -234,7 +234,8 @@ class Episode:
         if not fits:
             self.stop(StopReason.WINDOW)
         elif not action.calls:
-            self._finish(action)
+            ranked_ids = action.ranking if action.ranking is not None else parse_ranking(action.text)
+            self._end(StopReason.FINISHED, ranked_ids, empty_is_final=action.ranking == ())
         else:
             await self._turn(action)
         self._acted_at = time.perf_counter()
@@ -245,13 +246,7 @@ class Episode:
         if self.stop_reason is not None:
             return
         self.open()
-        policy_ranking = self._partial(self.view) if self._partial is not None else ()
-        ranking = resolve(policy_ranking, self.view, self.profile.max_ranking)
-        self._end(
-            reason,
-            ranking if ranking.documents else fallback_ranking(self.view, ranking, self.profile.max_ranking),
-            error,
-        )
+        self._end(reason, () if self._partial is None else self._partial(self.view), error=error)
 
     def _prompt(self, question: str, instructions: str | Instructions) -> tuple[Text, ...]:
         if not question.strip():
@@ -300,15 +295,19 @@ class Episode:
         elif self.view.max_output < LEAST_OUTPUT:
             self.stop(StopReason.WINDOW)
 
-    def _finish(self, action: Action) -> None:
-        ranked_ids = action.ranking if action.ranking is not None else parse_ranking(action.text)
+    def _end(
+        self,
+        reason: StopReason,
+        ranked_ids: Sequence[RankedId],
+        *,
+        empty_is_final: bool = False,
+        error: str | None = None,
+    ) -> None:
+        """Ends the episode with the policy's ranking, or with one by the view if no document of it may be cited."""
         ranking = resolve(ranked_ids, self.view, self.profile.max_ranking)
-        if ranking.documents or action.ranking == ():
-            self._end(StopReason.FINISHED, ranking)
-        else:
-            self._end(StopReason.NO_RANKING, fallback_ranking(self.view, ranking, self.profile.max_ranking))
-
-    def _end(self, reason: StopReason, ranking: Ranking, error: str | None = None) -> None:
+        if not ranking.documents and not empty_is_final:
+            ranking = fallback_ranking(self.view, ranking, self.profile.max_ranking)
+            reason = StopReason.NO_RANKING if reason is StopReason.FINISHED else reason
         self.stop_reason = reason
         self.ranking = ranking
         self._record(

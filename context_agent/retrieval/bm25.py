@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from context_agent.errors import CorpusCorruptError
-from context_agent.retrieval.corpus import well_formed
+from context_agent.tokens import well_formed
 
 if TYPE_CHECKING:
     from tantivy import Index, IndexWriter, Occur, Query, Schema, TextAnalyzer

@@ -270,12 +270,3 @@ def cached_by_filter(function: Callable[[Where], T]) -> Callable[[Where], T]:
         return cached(json.dumps(where, sort_keys=True))
 
     return checked
-
-
-def well_formed(text: str) -> str:
-    """The text with each lone surrogate replaced by `?`, so that UTF-8 can encode it."""
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return text.encode(errors="replace").decode()
-    return text

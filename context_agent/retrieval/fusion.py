@@ -20,7 +20,8 @@ from numpy.typing import NDArray
 
 from context_agent.errors import ConfigError
 from context_agent.retrieval.bm25 import Bm25Index
-from context_agent.retrieval.corpus import CANDIDATES, PER_RETRIEVER, Where, well_formed
+from context_agent.retrieval.corpus import CANDIDATES, PER_RETRIEVER, Where
+from context_agent.tokens import well_formed
 from context_agent.types import Chunk, Hit
 
 if TYPE_CHECKING:
@@ -168,16 +169,13 @@ class DenseRetriever:
         if k <= 0 or not vector.any():
             return []
         scores = self._table.scores(vector)
-        rows = np.arange(len(scores)) if where is None else np.flatnonzero(self._mask(where))
-        best = rows[_at_least_kth(scores[rows], k)]
-        return sorted(((self._ids[row], float(scores[row])) for row in best), key=lambda hit: (-hit[1], hit[0]))[:k]
-
-
-def _at_least_kth(scores: NDArray[np.float32], k: int) -> NDArray[np.intp]:
-    """The positions of the `k` highest scores and of all that tie with the last of them."""
-    if len(scores) <= k:
-        return np.arange(len(scores))
-    return np.flatnonzero(scores >= np.partition(scores, -k)[-k])
+        rows: NDArray[np.intp] = np.arange(len(scores)) if where is None else np.flatnonzero(self._mask(where))
+        if len(rows) > k:
+            # The k highest scores, and all that tie with the last of them.
+            rows = rows[scores[rows] >= np.partition(scores[rows], -k)[-k]]
+        return sorted(((self._ids[int(row)], float(scores[row])) for row in rows), key=lambda hit: (-hit[1], hit[0]))[
+            :k
+        ]
 
 
 def reciprocal_rank_fusion(
@@ -227,7 +225,6 @@ def gather(
     """
     if not query.strip() or limit <= 0:
         return []
-    query = well_formed(query)
     active = [retriever for retriever in retrievers if weights.get(retriever.name, 1.0) > 0]
     depth = max(per_retriever, -(-limit // max(1, len(active))))
     scores: dict[str, dict[str, float]] = {}

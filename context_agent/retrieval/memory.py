@@ -182,3 +182,42 @@ class MemoryCorpus:
         return np.ascontiguousarray(vectors, dtype=np.float32)
 
 
+def _chunks_of(
+    sources: Iterable[Document | Chunk], size: int | None, overlap: int, counter: TokenCounter | None
+) -> list[Chunk]:
+    counter = counter if counter is not None else HarmonyCounter()
+    size = SIZE if size is None else size
+    chunks: list[Chunk] = []
+    for source in sources:
+        chunks += (
+            [source]
+            if isinstance(source, Chunk)
+            else chunk_document(source, size=size, counter=counter, overlap=overlap)
+        )
+    if not chunks:
+        raise CorpusEmptyError("the corpus is empty: pass at least one document with text")
+    return chunks
+
+
+def _rows_by_id(chunks: Sequence[Chunk]) -> dict[str, int]:
+    rows = {chunk.id: row for row, chunk in enumerate(chunks)}
+    if len(rows) < len(chunks):
+        repeated = next(chunk.id for row, chunk in enumerate(chunks) if rows[chunk.id] != row)
+        raise CorpusError(f"chunk id {repeated!r} occurs twice: give every document a unique id")
+    return rows
+
+
+def _rows_by_document(chunks: Sequence[Chunk]) -> Mapping[str, list[int]]:
+    documents: dict[str, list[int]] = {}
+    for row, chunk in enumerate(chunks):
+        documents.setdefault(chunk.document_id, []).append(row)
+    for rows in documents.values():
+        rows.sort(key=lambda row: chunks[row].index)
+    return documents
+
+
+def _digest(chunks: Sequence[Chunk]) -> str:
+    digest = blake2b(digest_size=8)
+    for chunk in chunks:
+        digest.update(f"{chunk.id}\0{chunk.text}\0".encode(errors="replace"))
+    return digest.hexdigest()

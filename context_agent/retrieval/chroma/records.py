@@ -38,9 +38,8 @@ from numpy.typing import NDArray
 
 from context_agent.errors import CorpusCorruptError, CorpusError, DimensionError
 from context_agent.retrieval.chunker import chunk_document
-from context_agent.retrieval.corpus import well_formed
 from context_agent.retrieval.fusion import Calibration
-from context_agent.tokens import TokenCounter
+from context_agent.tokens import TokenCounter, well_formed
 from context_agent.types import Chunk, Document
 
 if TYPE_CHECKING:

@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 
 from context_agent._support.suggest import suggestion
 from context_agent.errors import ConfigError
-from context_agent.retrieval.corpus import well_formed
+from context_agent.tokens import well_formed
 
 Vectors = NDArray[np.float32]
 STATIC, CHROMA_DEFAULT = "static", "chroma-default"

@@ -18,8 +18,8 @@ from safetensors import SafetensorError, safe_open
 from tokenizers import Tokenizer
 
 from context_agent.errors import EmbedderError
-from context_agent.retrieval.corpus import well_formed
 from context_agent.retrieval.embedders import Vectors, unit_rows
+from context_agent.tokens import well_formed
 
 SHIPPED = Path(__file__).parent / "weights"
 WEIGHTS_FILE, TOKENIZER_FILE = "static-minilm.safetensors", "tokenizer.json"
