@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -18,6 +19,11 @@ if TYPE_CHECKING:
 os.environ["HAYSTACK_TELEMETRY_ENABLED"] = "false"
 
 TOPICS = ("rivers", "bridges", "painters", "engines", "gardens", "comets", "operas")
+
+
+def pytest_configure() -> None:
+    """Commands under test must get SIGINT, also when a shell started the tests in the background and ignores it."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def made_documents(count: int = 60) -> list[Document]:

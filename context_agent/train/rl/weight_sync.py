@@ -113,7 +113,7 @@ class AdapterSync:
                 f"{refusal.status} {refusal.message[:200]}{hint}"
             ) from None
         except PolicyError as error:
-            raise PolicyError(f"the server at {server} did not take new weights: {error}") from None
+            raise PolicyError(f"the server at {server} did not run {command} of {body['lora_name']}: {error}") from None
 
 
 class NcclSync:

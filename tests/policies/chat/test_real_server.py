@@ -220,7 +220,7 @@ async def test_an_episode_outlives_a_restart_of_its_server(model: Path, tmp_path
     port = free_port()
     servers = ExitStack()
     url = servers.enter_context(serving_model(model, tmp_path, port))
-    policy = ChatPolicy(str(model), base_url=url, temperature=0.0, max_tokens=200)
+    policy = ChatPolicy(str(model), base_url=url, temperature=0.0, max_tokens=200, retries=12)
     second: asyncio.Task[str] | None = None
     with SearchAgent(corpus(), policy, trajectories=tmp_path / "traces") as agent, servers:
         async for item in agent.stream(QUESTION):

@@ -178,9 +178,9 @@ def test_later_steps_are_played_while_the_trainer_is_at_work_and_no_further_than
 
 
 def test_what_is_told_of_each_update(looped: Any) -> None:
-    with looped(lambda _: 0.01) as loop:
+    with looped(lambda _: 0.03) as loop:
         for number in range(3):
-            rows = loop.update(number, 0.05)
+            rows = loop.update(number)
             line = loop.metrics[-1]
             counts = [line[name] for name in line if name.removeprefix("staleness/").isdecimal()]
             assert sum(counts) == len(rows)

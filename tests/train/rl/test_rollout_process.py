@@ -169,7 +169,7 @@ from context_agent.train.data import environment_of
 from context_agent.train.models import load_model
 from context_agent.train.rl.rollout_process import RolloutProcess
 from context_agent.train.rl.rollout_workers import RunningEpisode
-from context_agent.train.rl.rollouts import EpisodeRequest
+from context_agent.train.rl.rollouts import RolloutRequest
 
 async def dies(player, ask):
     player._staged.lock.acquire()
@@ -184,7 +184,7 @@ if __name__ == "__main__":
     world = environment_of(run.data)
     player = RolloutProcess(run)
     player.hold(load_model(run, world).model.eval(), [0])
-    asyncio.run(dies(player, EpisodeRequest(world.questions["train"][0], 7, "00000-0000-000")))
+    asyncio.run(dies(player, RolloutRequest(world.questions["train"][0], 7, "00000-0000-000")))
 """
 
 
