@@ -95,9 +95,8 @@ def mcp(
     """Serves until the client leaves or a signal comes; `HELP` is what a user reads."""
     # Over stdio, stdout is the client's from the first byte on; while it serves, the SDK sees to that.
     with redirect_stdout(sys.stderr):
-        from context_agent.integrations.feedback import FeedbackLog
         from context_agent.integrations.mcp.server import serve_http, serve_stdio
-        from context_agent.integrations.server.live_index import Served
+        from context_agent.integrations.server.live_index import LiveIndex
         from context_agent.integrations.server.observability import to_stream
         from context_agent.integrations.server.service import Service, Settings
 
@@ -116,9 +115,8 @@ def mcp(
         with redirect_stdout(sys.stderr):
             corpus = options.open_corpus(index, opening)
             searcher = options.open_agent(agent, corpus, observers)
-        served = Served(searcher, lambda: options.open_corpus(index, opening), beside=index.url is not None)
-        feedback = None if searcher.trajectories is None else FeedbackLog(searcher.trajectories)
-        service = Service(served, settings, feedback)
+        live_index = LiveIndex(searcher, lambda: options.open_corpus(index, opening), concurrent=index.url is not None)
+        service = Service.of(searcher, settings, live_index)
 
         def ready(url: str) -> None:
             if as_json:

@@ -109,10 +109,10 @@ def serve(
     opening: options.OpenOptions,
 ) -> int:
     """Serves until a signal; `HELP` is what a user reads."""
-    from context_agent.integrations.server.app import application_of, service_of
-    from context_agent.integrations.server.live_index import Served
+    from context_agent.integrations.server.app import application_of
+    from context_agent.integrations.server.live_index import LiveIndex
     from context_agent.integrations.server.observability import to_stream
-    from context_agent.integrations.server.service import Settings
+    from context_agent.integrations.server.service import Service, Settings
     from context_agent.integrations.server.transport import serve as run
 
     token = bearer_token(host, token_env, no_token=no_token)
@@ -132,8 +132,8 @@ def serve(
     with options.observed(otel=otel) as observers:
         corpus = options.open_corpus(index, opening, cache=cache)
         searcher = options.open_agent(replace(agent, save=trajectories or agent.save), corpus, observers)
-        served = Served(
-            searcher, lambda: options.open_corpus(index, opening, cache=cache), beside=index.url is not None
+        live_index = LiveIndex(
+            searcher, lambda: options.open_corpus(index, opening, cache=cache), concurrent=index.url is not None
         )
 
         def ready(url: str) -> None:
@@ -142,7 +142,7 @@ def serve(
             else:
                 console.note(f"ctx1 serve: {corpus.count():,} chunks of {corpus.name} at {url}; Ctrl-C ends it")
 
-        service = service_of(served, settings, searcher)
+        service = Service.of(searcher, settings, live_index)
         app = application_of(service)
         interrupted = run(service, _traced(app) if otel else app, host, port, ready)
     return INTERRUPTED if interrupted else 0

@@ -19,7 +19,7 @@ from context_agent.errors import ConfigError
 from context_agent.eval import statistics
 from context_agent.eval.metrics import Metric, in_table_order, leading_metric
 from context_agent.eval.records import EvalRecord, RecordKey, TurnState
-from context_agent.eval.statistics import Floats
+from context_agent.eval.statistics import Floats, rounded
 from context_agent.eval.summary import (
     Cell,
     CurvePoint,
@@ -393,9 +393,5 @@ def _point(at: int, records: Sequence[EvalRecord], state: Callable[[EvalRecord],
         running += is_running * weight
         pruned += turn.pruned
         gold += turn.pruned_gold
-    accuracy = _rounded(1 - gold / pruned) if pruned else None
-    return CurvePoint(at, _rounded(seen), _rounded(held), _rounded(running), accuracy)
-
-
-def _rounded(value: float) -> float:
-    return float(f"{value:.10g}")
+    accuracy = rounded(1 - gold / pruned) if pruned else None
+    return CurvePoint(at, rounded(seen), rounded(held), rounded(running), accuracy)

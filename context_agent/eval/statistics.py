@@ -88,8 +88,9 @@ def _counted(draw: np.random.Generator, rows: int, size: int) -> NDArray[np.uint
 
 def _intervals(mean: Floats, draws: Floats) -> list[tuple[float, float, float]]:
     low, high = np.quantile(draws, ((1 - LEVEL) / 2, (1 + LEVEL) / 2), axis=0)
-    return [(_rounded(a), _rounded(b), _rounded(c)) for a, b, c in zip(mean, low, high, strict=True)]
+    return [(rounded(a), rounded(b), rounded(c)) for a, b, c in zip(mean, low, high, strict=True)]
 
 
-def _rounded(value: float) -> float:
+def rounded(value: float) -> float:
+    """The value without the digits that depend on the order of a sum."""
     return float(f"{value:.{_DIGITS}g}")

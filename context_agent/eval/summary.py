@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from context_agent.errors import ConfigError, DataError
@@ -165,44 +165,14 @@ class EvalSummary:
 
 def summary_from_json(row: Any, location: str = "the summary") -> EvalSummary:
     """The summary of its JSON. Raises `DataError` for other data and for a newer schema."""
+    from pydantic import TypeAdapter, ValidationError
+
     try:
         if row["schema"] > SCHEMA:
             raise DataError(
                 f"{location} has schema {row['schema']}; this version reads up to {SCHEMA}: update context-agent"
             )
-        return EvalSummary(
-            cells=tuple(_cell(cell) for cell in row["cells"]),
-            pools=tuple(PooledCell(**{**pool, **_values_of(pool), **_tuples(pool)}) for pool in row["pools"]),
-            systems=tuple(row["systems"]),
-            reference=row["reference"],
-            metrics=tuple(metric.name for metric in in_table_order(row["metrics"])),
-            failures=tuple(FailedQuestion(**{**failed, **_tuples(failed)}) for failed in row["failures"]),
-            worst=tuple(WorstQuestion(**{**worst, **_tuples(worst)}) for worst in row.get("worst", ())),
-            missing=tuple(MissingRecords(**{**missing, **_tuples(missing)}) for missing in row["missing"]),
-            problems=tuple(row["problems"]),
-            settings=row["settings"],
-        )
-    except (KeyError, TypeError, AttributeError, ConfigError) as error:
+        summary = TypeAdapter(EvalSummary).validate_python(row)
+        return replace(summary, metrics=tuple(metric.name for metric in in_table_order(row["metrics"])))
+    except (KeyError, TypeError, ConfigError, ValidationError) as error:
         raise DataError(f"{location}: not a summary of an evaluation ({error})") from None
-
-
-def _cell(row: Mapping[str, Any]) -> Cell:
-    breakdown = {
-        by: {label: GroupSummary(**{**group, "metrics": _values(group["metrics"])}) for label, group in groups.items()}
-        for by, groups in row["breakdown"].items()
-    }
-    curves = {name: tuple(CurvePoint(**point) for point in row[name]) for name in ("turns", "tokens")}
-    return Cell(**{**row, **_values_of(row), **_tuples(row), **curves, "breakdown": breakdown})
-
-
-def _values_of(row: Mapping[str, Any]) -> dict[str, MetricValues]:
-    return {name: _values(row[name]) for name in ("metrics", "differences")}
-
-
-def _values(row: Mapping[str, Mapping[str, Any]]) -> MetricValues:
-    return {name: MetricValue(**value) for name, value in row.items()}
-
-
-def _tuples(row: Mapping[str, Any]) -> dict[str, tuple[Any, ...]]:
-    """The row's lists of plain values, which JSON has in the place of tuples."""
-    return {name: tuple(row[name]) for name in ("benchmarks", "first", "seeds", "trajectories") if name in row}

@@ -8,7 +8,7 @@ from typing import Any, Self
 from context_agent._support.extras import extra
 from context_agent.agent import DEFAULT_K, SearchAgent
 from context_agent.integrations.functions import SearchTool
-from context_agent.integrations.passages import Face, Opened, Passage, on_collection
+from context_agent.integrations.passages import OpenAgent, PassageRetriever, RetrievedPassage, open_agent
 from context_agent.retrieval.chroma import COLLECTION
 from context_agent.retrieval.corpus import Where
 
@@ -25,43 +25,34 @@ class ContextAgentRetriever:
     def __init__(
         self, agent: SearchAgent, *, k: int = DEFAULT_K, where: Where | None = None, per_document: int | None = 1
     ) -> None:
-        """`where` holds for every question; `per_document=None` returns all passages that stayed in view."""
-        self.face = Face(agent, k, where, per_document)
-        self._opened: Opened | None = None
+        """`where` applies to every question; `per_document=None` returns all passages that remained in view."""
+        self._retriever = PassageRetriever(agent, k, where, per_document)
+        self._opened: OpenAgent | None = None
 
     @classmethod
-    def from_chroma(
-        cls,
-        collection: Any = COLLECTION,
-        *,
-        path: str | None = None,
-        url: str | None = None,
-        k: int = DEFAULT_K,
-        where: Where | None = None,
-        per_document: int | None = 1,
-        corpus: dict[str, Any] | None = None,
-        **agent: Any,
-    ) -> Self:
-        """On a Chroma collection as it stands: Chroma's own object, or its name in the folder `path` or at `url`.
+    def from_chroma(cls, collection: Any = COLLECTION, **options: Any) -> Self:
+        """On an existing Chroma collection: Chroma's own object, or its name in the folder `path` or at `url`.
 
-        `corpus` holds options of `ChromaCorpus.open`, `agent` those of `SearchAgent`.
+        `corpus` holds options of `ChromaCorpus.open`; other options are the retriever's or `SearchAgent`'s.
         """
-        with on_collection(collection, path=path, url=url, corpus=corpus, **agent) as opened:
-            made = cls(opened.agent, k=k, where=where, per_document=per_document)
-            made._opened = opened
-            return made
+        fields = {name: options.pop(name) for name in ("k", "where", "per_document") if name in options}
+        with open_agent(collection, **options) as opened:
+            retriever = cls(opened.agent, **fields)
+            retriever._opened = opened
+            return retriever
 
     def __call__(self, query: str, k: int | None = None, where: Where | None = None) -> dspy.Prediction:
         """The passages for a question; blocks."""
-        return _prediction(self.face.search(query, k=k, where=where))
+        return _prediction(self._retriever.search(query, k=k, where=where))
 
     async def acall(self, query: str, k: int | None = None, where: Where | None = None) -> dspy.Prediction:
         """The same without blocking."""
-        return _prediction(await self.face.asearch(query, k=k, where=where))
+        return _prediction(await self._retriever.asearch(query, k=k, where=where))
 
     def tool(self) -> Callable[..., str]:
         """A function for `dspy.ReAct(signature, tools=[...])`: numbered passages with their ids, as text."""
-        tool = SearchTool(self.face.agent, k=self.face.k, where=self.face.where, per_document=self.face.per_document)
+        retriever = self._retriever
+        tool = SearchTool(retriever.agent, k=retriever.k, where=retriever.where, per_document=retriever.per_document)
 
         def search_documents(question: str) -> str:
             """Answers one question, also one of several steps, with numbered passages from the documents."""
@@ -70,7 +61,7 @@ class ContextAgentRetriever:
         return search_documents
 
     def close(self) -> None:
-        """Closes what `from_chroma` opened; an agent or a collection that was given stays open."""
+        """Closes what `from_chroma` opened. An agent or a collection that the caller passed stays open."""
         if self._opened is not None:
             self._opened.close()
 
@@ -78,12 +69,12 @@ class ContextAgentRetriever:
         return self
 
 
-def _prediction(passages: list[Passage]) -> dspy.Prediction:
+def _prediction(passages: list[RetrievedPassage]) -> dspy.Prediction:
     return dspy.Prediction(
-        passages=[one.text for one in passages],
-        ids=[one.id for one in passages],
-        titles=[one.title for one in passages],
-        scores=[one.score for one in passages],
-        metadata=[dict(one.metadata) for one in passages],
+        passages=[passage.text for passage in passages],
+        ids=[passage.id for passage in passages],
+        titles=[passage.title for passage in passages],
+        scores=[passage.score for passage in passages],
+        metadata=[dict(passage.metadata) for passage in passages],
         trajectory=passages[0].trajectory if passages else None,
     )

@@ -1,12 +1,13 @@
-"""Judgements on served searches: an append-only log of JSONL beside the trajectories, for any number of writers.
+"""Judgements on served searches: an append-only JSONL log beside the trajectories, for any number of writers.
 
     log = FeedbackLog("trajectories")
     log.add(judgement(trajectory="5f0c...", relevant=["d7"], irrelevant=["d2"], rating=4, user="ann"))
 
-`feedback.jsonl` has a judgement a line, `served.jsonl` says which request led to which trajectories. A judgement with
-an id that the log has already is not written again. `ctx1 synth from-feedback` turns the log into training tasks.
+`feedback.jsonl` has one judgement per line, `served.jsonl` the trajectories of each request. A judgement whose id is
+already in the log is not written again. `ctx1 synth from-feedback` turns the log into training tasks.
 
-Both files are read once and from then on only as far as they grew: a judgement costs the same however long the log is.
+Both files are read once, and after that only the bytes that were added. The cost of a judgement does not depend on the
+length of the log.
 """
 
 from __future__ import annotations
@@ -14,19 +15,23 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from hashlib import blake2b
 from pathlib import Path
 from threading import Lock
-from typing import Any, BinaryIO, cast
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 from context_agent._support.files import open_private, private_folder
+from context_agent._support.journal import encode_line
 from context_agent._support.question_files import Source, load_rows
 from context_agent.errors import ConfigError, DataError, FeedbackLimitError, TrajectoryError
 from context_agent.harness.trajectory import Header
 from context_agent.harness.trajectory_file import decode_header
+
+if TYPE_CHECKING:
+    from filelock import FileLock
 
 JUDGEMENTS, SERVED = "feedback.jsonl", "served.jsonl"
 SCHEMA = 1
@@ -34,16 +39,16 @@ RATINGS = range(1, 6)
 MAX_JUDGEMENT = 65_536
 """Bytes of a judgement as a line of the log."""
 MAX_JUDGEMENTS = 1_000_000
-"""Judgements in a log: their places are kept in memory, some 150 bytes each."""
+"""Judgements in a log. Memory holds the offset of each, about 150 bytes."""
 MAX_REQUESTS = 200_000
-"""Latest requests that can be judged by their own id; earlier ones by the id of their trajectory."""
+"""Latest requests that can be judged by request id. Earlier ones can be judged by trajectory id."""
 _NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,127}")
 _LOCK = ".feedback.lock"
 
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
-    """What someone made of a search. The ids are of documents or of passages; `time` is UTC, ISO 8601."""
+    """Someone's judgement on a search. The ids are of documents or of passages; `time` is UTC in ISO 8601."""
 
     id: str
     trajectory: str
@@ -55,7 +60,7 @@ class Judgement:
     time: str = ""
 
     def to_json(self) -> dict[str, Any]:
-        """A line of the log."""
+        """The judgement as a row of the log."""
         return {"schema": SCHEMA, **asdict(self)}
 
 
@@ -70,20 +75,21 @@ def judgement(
     id: str | None = None,
     time: str | None = None,
 ) -> Judgement:
-    """A judgement made now. Its id, where none is given, is made of all the rest but the time.
+    """A new judgement. The default of `id` is a digest of everything but the time, the default of `time` is now.
 
-    Raises `ConfigError` for one that says nothing, calls a document both relevant and not, or rates beyond 1 to 5.
+    Raises `ConfigError` for a judgement without content, for a document that is both relevant and irrelevant, and for a
+    rating outside 1 to 5.
     """
     both = sorted(set(relevant) & set(irrelevant))
     if both:
-        raise ConfigError(f"{both[0]!r} is called both relevant and irrelevant")
+        raise ConfigError(f"{both[0]!r} is both in relevant and in irrelevant: remove it from one of them")
     if not (relevant or irrelevant or comment or rating is not None):
-        raise ConfigError("the judgement says nothing: give relevant or irrelevant ids, a rating or a comment")
+        raise ConfigError("the judgement is empty: give relevant or irrelevant ids, a rating or a comment")
     if rating is not None and rating not in RATINGS:
         raise ConfigError(f"a rating is a whole number from 1 to 5; got {rating}")
-    made = Judgement("", trajectory, tuple(relevant), tuple(irrelevant), rating, comment, user)
+    content = Judgement("", trajectory, tuple(relevant), tuple(irrelevant), rating, comment, user)
     now = datetime.now(UTC).isoformat(timespec="seconds")
-    return replace(made, id=id or _digest(made), time=now if time is None else time)
+    return replace(content, id=id or _digest(content), time=now if time is None else time)
 
 
 def load_judgements(source: Source, *, problems: list[str] | None = None) -> list[Judgement]:
@@ -99,23 +105,23 @@ class FeedbackLog:
         self._judgements = _LineIndex(self.folder / JUDGEMENTS, _judgement_id)
         self._requests = _LineIndex(self.folder / SERVED, _request_id, latest=MAX_REQUESTS)
 
-    def served(self, request: str, trajectories: Sequence[str]) -> None:
-        """Notes which trajectories a request led to, so that it can be judged by the request's id."""
+    def record_request(self, request: str, trajectories: Sequence[str]) -> None:
+        """Records the trajectories of a request, so that it can be judged by its own id."""
         with self._locked():
-            _append(self.folder / SERVED, _line({"request": request, "trajectories": list(trajectories)}))
+            _append(self.folder / SERVED, encode_line({"request": request, "trajectories": list(trajectories)}))
 
     def trajectory_of(self, request: str) -> str:
-        """The (first) trajectory of a request, its latest where an id came twice. Raises `TrajectoryError`."""
+        """The first trajectory of a request; of its latest use if the id was used twice. Raises `TrajectoryError`."""
         row = _decoded(self._requests.line_of(request))
         if row.get("request") == request:
             return str(row["trajectories"][0])
         raise TrajectoryError(
-            f"no trajectory of a request {request!r} is known here: name the trajectory, or one of the last "
+            f"no trajectory is known for request {request!r}: pass the trajectory, or one of the last "
             f"{MAX_REQUESTS:,} requests"
         )
 
     def resolve(self, name: str) -> str:
-        """The trajectory of that id, or of the request of that id. Raises `TrajectoryError`."""
+        """The trajectory with that id, or of the request with that id. Raises `TrajectoryError`."""
         try:
             self.header(name)
             return name
@@ -123,49 +129,47 @@ class FeedbackLog:
             return self.trajectory_of(name)
 
     def header(self, trajectory: str) -> Header:
-        """The first line of a trajectory's file. Raises `TrajectoryError` where there is no such trajectory."""
+        """The header of a trajectory's file. Raises `TrajectoryError` if there is no such trajectory."""
         if not _NAME.fullmatch(trajectory):
-            raise TrajectoryError(f"{trajectory[:140]!r} is no id of a trajectory")
+            raise TrajectoryError(f"{trajectory[:140]!r} is not a trajectory id")
         try:
             with (self.folder / f"{trajectory}.jsonl").open("rb") as stream:
                 return decode_header(json.loads(stream.readline()))
         except (OSError, ValueError, KeyError, TypeError):
             raise TrajectoryError(f"no trajectory {trajectory!r} is known here") from None
 
-    def add(self, given: Judgement) -> bool:
-        """Writes the judgement; False where the log has it already.
+    def add(self, judgement: Judgement) -> bool:
+        """Writes the judgement; False if the log already has it.
 
-        Raises `TrajectoryError` for a trajectory that is not there, `FeedbackLimitError` for a judgement that is too
-        large or a log that is full, and `DataError` for an id that stands for another judgement.
+        Raises `TrajectoryError` for an unknown trajectory, `FeedbackLimitError` for a judgement that is too large or a
+        log that is full, and `DataError` for an id that another judgement in the log has.
         """
-        line = _line(given.to_json())
+        line = encode_line(judgement.to_json())
         if len(line) > MAX_JUDGEMENT:
             raise FeedbackLimitError(
-                f"the judgement has {len(line):,} bytes: name fewer documents or shorten the comment, so that it has "
-                f"at most {MAX_JUDGEMENT:,}"
+                f"the judgement has {len(line):,} bytes, and at most {MAX_JUDGEMENT:,} are allowed: name fewer "
+                "documents or shorten the comment"
             )
-        self.header(given.trajectory)
+        self.header(judgement.trajectory)
         with self._locked():
-            logged = self._logged(given.id)
+            logged = self._logged(judgement.id)
             if logged is not None:
-                if replace(logged, time="") == replace(given, time=""):
+                if replace(logged, time="") == replace(judgement, time=""):
                     return False
-                raise DataError(f"judgement {given.id!r} says something else in the log: give it another id")
+                raise DataError(f"judgement {judgement.id!r} has other content in the log: give it another id")
             if len(self._judgements) >= MAX_JUDGEMENTS:
                 raise FeedbackLimitError(
-                    f"the log has {MAX_JUDGEMENTS:,} judgements, the most that one may have: move {JUDGEMENTS} away"
+                    f"the log is full ({MAX_JUDGEMENTS:,} judgements): move {JUDGEMENTS} out of {self.folder}"
                 )
             _append(self.folder / JUDGEMENTS, line, sync=True)
             return True
 
     def _logged(self, identifier: str) -> Judgement | None:
-        """The judgement of that id in the log."""
+        """The judgement with that id in the log."""
         line = self._judgements.line_of(identifier)
-        if _judgement_id(line) != identifier:
-            return None
-        return _judgement(_decoded(line), 0, JUDGEMENTS)
+        return _judgement(_decoded(line), 0, JUDGEMENTS) if _judgement_id(line) == identifier else None
 
-    def _locked(self) -> Any:
+    def _locked(self) -> FileLock:
         from filelock import FileLock
 
         private_folder(self.folder)
@@ -173,61 +177,61 @@ class FeedbackLog:
 
 
 class _LineIndex:
-    """Where the line of each key begins in a file that only grows. Reads what was added since it was last asked.
+    """The offset of the line of each key, in a file that only grows. Reads what was added since the last look-up.
 
-    Keeps two numbers for each key: the hash of the key and the place of its line. Safe to use from several threads.
+    Holds two numbers per key: the hash of the key and the offset. Safe to use from several threads.
     """
 
     def __init__(self, path: Path, key_of: Callable[[bytes], str | None], latest: int | None = None) -> None:
-        """`latest` keys are kept, and the last line of each; without it all keys, and the first line of each."""
+        """Holds the last line of each of the `latest` keys; without it the first line of every key."""
         self._path, self._key_of, self._latest = path, key_of, latest
-        self._places: dict[int, int] = {}
+        self._offsets: dict[int, int] = {}
         self._end = self._inode = 0
         self._lock = Lock()
 
     def __len__(self) -> int:
-        return len(self._places)
+        return len(self._offsets)
 
     def line_of(self, key: str) -> bytes:
-        """The line of the key, or, rarely, of another key with its hash; empty where there is none."""
+        """The line of the key or, rarely, of another key with the same hash; empty if there is none."""
         try:
             with self._lock, self._path.open("rb") as stream:
-                self._read_on(stream)
-                place = self._places.get(hash(key))
-                if place is None:
+                self._read_added(stream)
+                offset = self._offsets.get(hash(key))
+                if offset is None:
                     return b""
-                stream.seek(place)
+                stream.seek(offset)
                 return stream.readline()
         except FileNotFoundError:
             return b""
 
-    def _read_on(self, stream: BinaryIO) -> None:
+    def _read_added(self, stream: BinaryIO) -> None:
         status = os.fstat(stream.fileno())
         if status.st_ino != self._inode or status.st_size < self._end:
-            self._places.clear()
+            self._offsets.clear()
             self._end, self._inode = 0, status.st_ino
         stream.seek(self._end)
         for line in stream:
             key = self._key_of(line)
             if key is not None:
                 self._note(hash(key), self._end)
-            if line.endswith(b"\n"):  # Else somebody still writes it: it is read again the next time.
+            if line.endswith(b"\n"):  # An incomplete line is still being written: the next look-up reads it again.
                 self._end += len(line)
 
-    def _note(self, key: int, place: int) -> None:
+    def _note(self, key: int, offset: int) -> None:
         if self._latest is None:
-            self._places.setdefault(key, place)
+            self._offsets.setdefault(key, offset)
             return
-        self._places.pop(key, None)
-        self._places[key] = place
-        if len(self._places) > self._latest:
-            del self._places[next(iter(self._places))]
+        self._offsets.pop(key, None)
+        self._offsets[key] = offset
+        if len(self._offsets) > self._latest:
+            del self._offsets[next(iter(self._offsets))]
 
 
 def _judgement_id(line: bytes) -> str | None:
     try:
         return _judgement(_decoded(line), 0, JUDGEMENTS).id
-    except DataError:  # A line that a crash cut, or another program's: reported where the log is read.
+    except DataError:  # A line that a crash cut, or of another program: `load_judgements` reports it.
         return None
 
 
@@ -237,18 +241,14 @@ def _request_id(line: bytes) -> str | None:
     return request if isinstance(request, str) and row.get("trajectories") else None
 
 
-def _line(row: Mapping[str, Any]) -> bytes:
-    return json.dumps(row, separators=(",", ":")).encode() + b"\n"
-
-
 def _append(path: Path, line: bytes, *, sync: bool = False) -> None:
-    """Adds a line; one that a crash left without its end is ended first."""
+    """Appends a line. If a crash left the last line without its end, that line is ended first."""
     with open_private(path, "ab+") as stream:
         size = stream.seek(0, os.SEEK_END)
         if size:
             stream.seek(size - 1)
-        cut = bool(size) and stream.read(1) != b"\n"
-        stream.write(b"\n" * cut + line)
+        is_torn = bool(size) and stream.read(1) != b"\n"
+        stream.write(b"\n" * is_torn + line)
         stream.flush()
         if sync:
             os.fsync(stream.fileno())
@@ -262,27 +262,28 @@ def _decoded(line: bytes) -> dict[str, Any]:
     return row if isinstance(row, dict) else {}
 
 
-def _judgement(row: object, number: int, place: str) -> Judgement:
-    data = cast("Mapping[str, Any]", row) if isinstance(row, dict) else {}
+def _judgement(row: object, number: int, location: str) -> Judgement:
+    """The judgement of a decoded row. Raises `DataError` naming the `location`."""
+    data = row if isinstance(row, dict) else {}
     schema = data.get("schema")
     if isinstance(schema, int) and schema > SCHEMA:
-        raise DataError(f"{place}: a judgement of schema {schema}; this version reads up to {SCHEMA}")
-    texts = [data.get(name, "") for name in ("id", "trajectory", "comment", "user", "time")]
-    lists = [data.get(name, []) for name in ("relevant", "irrelevant")]
+        raise DataError(
+            f"{location}: a judgement of schema {schema}; this version reads up to {SCHEMA}: update context-agent"
+        )
+    texts = {name: data.get(name, "") for name in ("id", "trajectory", "comment", "user", "time")}
+    ids = {name: data.get(name, []) for name in ("relevant", "irrelevant")}
     rating = data.get("rating")
-    sound = (
-        all(isinstance(one, str) for one in texts)
-        and all(isinstance(one, list) and all(isinstance(item, str) for item in one) for one in lists)
+    if not (
+        texts["trajectory"]
+        and all(isinstance(text, str) for text in texts.values())
+        and all(isinstance(names, list) and all(isinstance(name, str) for name in names) for names in ids.values())
         and (rating is None or rating in RATINGS)
-        and texts[1]
-    )
-    if not sound:
-        raise DataError(f'{place}: no judgement like {{"trajectory": "…", "relevant": ["…"], "rating": 4}}')
-    identifier, trajectory, comment, user, time = texts
-    made = Judgement("", trajectory, tuple(lists[0]), tuple(lists[1]), rating, comment, user, time)
-    return replace(made, id=identifier or _digest(replace(made, time="")))
+    ):
+        raise DataError(f'{location}: not a judgement like {{"trajectory": "…", "relevant": ["…"], "rating": 4}}')
+    judged = Judgement(**texts, relevant=tuple(ids["relevant"]), irrelevant=tuple(ids["irrelevant"]), rating=rating)
+    return replace(judged, id=judged.id or _digest(judged))
 
 
-def _digest(made: Judgement) -> str:
-    content = {name: value for name, value in asdict(made).items() if name not in ("id", "time")}
+def _digest(judgement: Judgement) -> str:
+    content = {name: value for name, value in asdict(judgement).items() if name not in ("id", "time")}
     return blake2b(json.dumps(content, sort_keys=True).encode(), digest_size=12).hexdigest()

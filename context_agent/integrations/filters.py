@@ -1,7 +1,8 @@
-"""The frameworks' metadata filters in Chroma's syntax. What Chroma cannot say raises `ConfigError`, never less.
+"""The metadata filters of LlamaIndex and Haystack in Chroma's syntax.
 
-Chroma has no negation and no test for a missing key. A comparison by order fails on a missing key, and so does its
-opposite, so that one cannot be negated; `$eq` and `$ne`, `$in` and `$nin` are each other's exact negations.
+Chroma has neither negation nor a test for a missing key. It drops documents without the key from a comparison by order
+and from the opposite comparison alike, so such a comparison cannot be negated; `$eq` and `$ne`, `$in` and `$nin` are
+exact negations of each other. A filter that Chroma cannot express raises `ConfigError`; none is ever weakened.
 """
 
 from __future__ import annotations
@@ -24,13 +25,13 @@ OPERATORS = {
     "nin": "$nin",
     "not in": "$nin",
 }
-"""LlamaIndex's and Haystack's operators; they differ in one."""
+"""Operators of LlamaIndex (`nin`) and Haystack (`not in`); the others are the same in both."""
 _NEGATED = {"$eq": "$ne", "$ne": "$eq", "$in": "$nin", "$nin": "$in"}
 
 
-def joined(*filters: Where | None) -> Where | None:
-    """A filter that all of the given ones let through; None where none is given."""
-    return _junction("$and", [one for one in filters if one])
+def all_of(*filters: Where | None) -> Where | None:
+    """A filter that requires all of these filters; None if all of them are empty."""
+    return _junction("$and", filters)
 
 
 def from_haystack(filters: Mapping[str, Any] | None) -> Where | None:
@@ -39,13 +40,8 @@ def from_haystack(filters: Mapping[str, Any] | None) -> Where | None:
 
 
 def from_llamaindex(filters: Any) -> Where | None:
-    """LlamaIndex's `MetadataFilters`, nested ones included. NOT means that none of its filters holds."""
+    """LlamaIndex's `MetadataFilters`, also nested. NOT means that none of its filters holds."""
     return None if filters is None else _llamaindex(filters, MAX_DEPTH, negated=False)
-
-
-def _check_levels(levels: int) -> None:
-    if levels < 1:
-        raise ConfigError(f"the metadata filter has more than {MAX_DEPTH} levels: flatten nested AND and OR")
 
 
 def _haystack(filters: Mapping[str, Any], levels: int, *, negated: bool) -> Where | None:
@@ -53,37 +49,37 @@ def _haystack(filters: Mapping[str, Any], levels: int, *, negated: bool) -> Wher
     if "field" in filters:
         if missing := {"operator", "value"} - filters.keys():
             raise ConfigError(f"the filter {brief(dict(filters))} has no {' and no '.join(sorted(missing))}")
-        return _comparison(_field(filters["field"]), filters["operator"], filters["value"], negated)
+        return _comparison(_metadata_key(filters["field"]), filters["operator"], filters["value"], negated)
     operator, conditions = filters.get("operator"), filters.get("conditions")
     if operator not in ("AND", "OR", "NOT") or not isinstance(conditions, Sequence) or not conditions:
         raise ConfigError(
-            f"a Haystack filter has field, operator and value, or operator (AND, OR, NOT) and conditions: got "
+            "a Haystack filter needs field, operator and value, or operator (AND, OR, NOT) and conditions; got "
             f"{brief(dict(filters))}"
         )
     inner = negated != (operator == "NOT")
     parts = [_haystack(condition, levels - 1, negated=inner) for condition in conditions]
-    return _junction("$or" if (operator == "OR") != inner else "$and", [one for one in parts if one])
+    return _junction("$or" if (operator == "OR") != inner else "$and", parts)
 
 
-def _field(name: str) -> str:
-    if name in ("id", "content", "score", "embedding"):
-        raise ConfigError(f"only metadata can be filtered, not {name!r}: name a field like meta.year")
-    return name.removeprefix("meta.")
+def _metadata_key(field: str) -> str:
+    if field in ("id", "content", "score", "embedding"):
+        raise ConfigError(f"only metadata can be filtered, not {field!r}: use a field such as meta.year")
+    return field.removeprefix("meta.")
 
 
 def _llamaindex(filters: Any, levels: int, *, negated: bool) -> Where | None:
     _check_levels(levels)
-    condition = _value(filters.condition or "and")
+    condition = _text(filters.condition or "and")
     inner = negated != (condition == "not")
     parts = [
-        _llamaindex(one, levels - 1, negated=inner)
-        if hasattr(one, "filters")
-        else _comparison(one.key, _value(one.operator), one.value, inner)
-        for one in filters.filters
+        _llamaindex(part, levels - 1, negated=inner)
+        if hasattr(part, "filters")
+        else _comparison(part.key, _text(part.operator), part.value, inner)
+        for part in filters.filters
     ]
-    # None of them: each negated, all of these.
-    either = condition in ("or", "not")
-    return _junction("$or" if either != inner else "$and", [one for one in parts if one])
+    # By De Morgan, "none of them" is "all of them negated".
+    is_or = condition in ("or", "not")
+    return _junction("$or" if is_or != inner else "$and", parts)
 
 
 def _comparison(key: str, operator: str, value: Any, negated: bool) -> Where:
@@ -96,16 +92,24 @@ def _comparison(key: str, operator: str, value: Any, negated: bool) -> Where:
                 f"Chroma cannot negate {key} {operator} {brief(value)}: write the opposite comparison instead"
             )
         name = _NEGATED[name]
-    listed = name in ("$in", "$nin")
-    if not isinstance(value, list | tuple | set if listed else str | int | float):
-        raise ConfigError(f"{key} {operator} takes {'a list' if listed else 'text or a number'}: got {brief(value)}")
-    return {key: {name: sorted(value, key=str) if isinstance(value, set) else list(value) if listed else value}}
+    takes_list = name in ("$in", "$nin")
+    if not isinstance(value, list | tuple | set if takes_list else str | int | float):
+        raise ConfigError(
+            f"{key} {operator} needs {'a list' if takes_list else 'text or a number'}; got {brief(value)}"
+        )
+    return {key: {name: sorted(value, key=str) if isinstance(value, set) else list(value) if takes_list else value}}
 
 
-def _junction(operator: str, parts: list[Where]) -> Where | None:
-    return {operator: parts} if len(parts) > 1 else parts[0] if parts else None
+def _junction(operator: str, parts: Sequence[Where | None]) -> Where | None:
+    filters = [part for part in parts if part]
+    return {operator: filters} if len(filters) > 1 else filters[0] if filters else None
 
 
-def _value(member: Any) -> str:
-    """The text of an enumeration's member, or the text itself."""
+def _check_levels(levels: int) -> None:
+    if levels < 1:
+        raise ConfigError(f"the metadata filter has more than {MAX_DEPTH} levels: flatten nested AND and OR")
+
+
+def _text(member: Any) -> str:
+    """The value of an enumeration's member, or the text itself."""
     return str(getattr(member, "value", member))

@@ -6,7 +6,8 @@
     message = conversation.run(call.function.arguments).message("openai", call.id)
     conversation.cited("Alfred Hitchcock directed it [1].").passages
 
-Passages are numbered through a conversation: one that comes up again keeps its number, so citations are unambiguous.
+Passages are numbered through a conversation. A passage that is returned again keeps its number, so citations are
+unambiguous.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from context_agent.agent import SearchAgent
 from context_agent.errors import BudgetError, ConfigError
 from context_agent.harness.profile import one_line
-from context_agent.integrations.passages import Face, Passage
+from context_agent.integrations.passages import PassageRetriever, RetrievedPassage
 from context_agent.retrieval.corpus import Where
 from context_agent.tokens import escape_markers
 
@@ -30,30 +31,31 @@ Provider = Literal["openai", "openai-responses", "anthropic", "gemini"]
 NAME = "search_documents"
 DESCRIPTION = (
     "Answers one question with passages from the documents, best first. It searches in several steps by itself, so ask "
-    "the whole question in words, even where it takes several facts. Cite a passage by its number, like [1]."
+    "the whole question in words, even if it takes several facts. Cite a passage by its number, like [1]."
 )
 DEFAULT_K = 5
-MOST = 20
-"""Documents that a model may ask for."""
-LONGEST_ARGUMENTS = 100_000
-"""Characters of raw arguments that are still parsed."""
+MAX_K = 20
+"""Documents that a model may request."""
+MAX_ARGUMENTS = 100_000
+"""Characters of raw arguments that are parsed."""
+NO_PASSAGES = "Nothing was found."
 _FORGED = re.compile(r"^\[(?=\d{1,6}\] [^\n]*\(id: )", re.MULTILINE)
-"""The first line of a passage, where it stands in another passage's text."""
-_CITED = re.compile(r"\[(\d{1,6}(?:\s*,\s*\d{1,6})*)\]")
+"""What looks like the first line of a passage inside the text of another passage."""
+_CITATION = re.compile(r"\[(\d{1,6}(?:\s*,\s*\d{1,6})*)\]")
 
 
 class _Arguments(BaseModel):
     model_config = ConfigDict(extra="forbid", str_strip_whitespace=True)
     question: str = Field(min_length=1)
-    k: int | None = Field(default=None, ge=1, le=MOST)
+    k: int | None = Field(default=None, ge=1, le=MAX_K)
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
-    """What a call is answered. `passages` go by their numbers; `mistake` says that the arguments were no good."""
+class ToolAnswer:
+    """The result of a call. `passages` are by number; `mistake` marks unusable arguments, which `text` explains."""
 
     text: str
-    passages: Mapping[int, Passage] = field(default_factory=dict)
+    passages: Mapping[int, RetrievedPassage] = field(default_factory=dict)
     mistake: bool = False
 
     def blocks(self) -> list[dict[str, Any]]:
@@ -72,30 +74,33 @@ class Answer:
         ]
 
     def message(self, provider: Provider, call_id: str, *, name: str = NAME) -> dict[str, Any]:
-        """The answer as the provider wants it back: a message, an item, a content block or a part."""
-        match _known(provider):
+        """The answer in the provider's format: a message, an item, a content block or a part."""
+        match _checked_provider(provider):
             case "openai":
                 return {"role": "tool", "tool_call_id": call_id, "content": self.text}
             case "openai-responses":
                 return {"type": "function_call_output", "call_id": call_id, "output": self.text}
             case "anthropic":
-                said = {"type": "tool_result", "tool_use_id": call_id, "content": self.text}
-                return {**said, "is_error": True} if self.mistake else said
+                block = {"type": "tool_result", "tool_use_id": call_id, "content": self.text}
+                return {**block, "is_error": True} if self.mistake else block
             case "gemini":
-                told = {"error" if self.mistake else "output": self.text}
-                return {"function_response": {"name": name, "response": told, **({"id": call_id} if call_id else {})}}
+                part: dict[str, Any] = {
+                    "name": name,
+                    "response": {"error" if self.mistake else "output": self.text},
+                }
+                return {"function_response": {**part, "id": call_id} if call_id else part}
 
 
 @dataclass(frozen=True, slots=True)
-class Cited:
-    """The passages that a text cites, in the order of first mention, and the numbers that stand for none."""
+class Citations:
+    """The passages that a text cites, in the order of first mention, and the numbers that belong to no passage."""
 
-    passages: tuple[Passage, ...]
+    passages: tuple[RetrievedPassage, ...]
     unknown: tuple[int, ...]
 
 
 class SearchTool:
-    """The tool's definition. Shared by any number of conversations, as the agent is."""
+    """The tool's definition. Any number of conversations can share it, as they can share the agent."""
 
     def __init__(
         self,
@@ -107,107 +112,106 @@ class SearchTool:
         name: str = NAME,
         description: str = DESCRIPTION,
     ) -> None:
-        """`k` is how many documents a call gets that doesn't say; `where` is a filter that no call can lift."""
+        """`k` is the number of documents for a call that does not say; `where` is a filter that no call can lift."""
         if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_-]{0,63}", name):
-            raise ConfigError(f"{name!r} is no name of a tool: letters, digits, _ and -, at most 64")
-        self.face = Face(agent, k, where, per_document)
+            raise ConfigError(f"{name!r} is not a tool name: use at most 64 letters, digits, _ and -")
+        self.retriever = PassageRetriever(agent, k, where, per_document)
         self.name, self.description = name, description
 
     def definition(self, provider: Provider) -> dict[str, Any]:
         """One entry of the request's `tools`; for Gemini, of `function_declarations` in it."""
-        told = {"name": self.name, "description": self.description}
+        function = {"name": self.name, "description": self.description}
         schema = self._schema()
-        match _known(provider):
+        match _checked_provider(provider):
             case "openai":
-                return {"type": "function", "function": {**told, "parameters": schema}}
+                return {"type": "function", "function": {**function, "parameters": schema}}
             case "openai-responses":
-                return {"type": "function", **told, "parameters": schema, "strict": False}
+                return {"type": "function", **function, "parameters": schema, "strict": False}
             case "anthropic":
-                return {**told, "input_schema": schema}
+                return {**function, "input_schema": schema}
             case "gemini":
-                return {**told, "parameters": schema}
+                return {**function, "parameters": schema}
 
     def conversation(self) -> Conversation:
-        """A fresh numbering of passages, for one conversation."""
-        return Conversation(self.face)
+        """A new numbering of passages, for one conversation."""
+        return Conversation(self.retriever)
 
     def _schema(self) -> dict[str, Any]:
-        """The arguments in that part of JSON Schema which all four APIs take."""
+        """The arguments in the subset of JSON Schema that all four APIs accept."""
         question = {"type": "string", "description": "the question, complete and in words"}
-        k = {"type": "integer", "description": f"how many documents, 1 to {MOST}; {self.face.k} unless given"}
+        k = {"type": "integer", "description": f"how many documents, 1 to {MAX_K}; {self.retriever.k} by default"}
         return {"type": "object", "properties": {"question": question, "k": k}, "required": ["question"]}
 
 
 class Conversation:
-    """Runs calls and remembers which number stands for which passage. Calls may run at the same time."""
+    """Runs calls and numbers their passages. Calls may run at the same time."""
 
-    def __init__(self, face: Face) -> None:
-        self._face = face
+    def __init__(self, retriever: PassageRetriever) -> None:
+        self._retriever = retriever
         self._numbers: dict[str, int] = {}
-        self._passages: dict[int, Passage] = {}
+        self._passages: dict[int, RetrievedPassage] = {}
         self._lock = threading.Lock()
 
-    def run(self, arguments: Mapping[str, Any] | str) -> Answer:
+    def run(self, arguments: Mapping[str, Any] | str) -> ToolAnswer:
         """Executes a call; `arguments` as the model wrote them, parsed or not. Blocks.
 
-        What the model did wrong is told in the answer. A policy or a corpus that fails raises.
+        The answer explains a mistake of the model. Raises what a failing policy or corpus raises.
         """
         try:
-            asked = _checked(arguments)
-            return self._numbered(self._face.search(asked.question, k=asked.k))
-        except (_Mistake, BudgetError) as error:
-            return Answer(f"Error: {error}", mistake=True)
+            call = _parsed(arguments)
+            return self._numbered(self._retriever.search(call.question, k=call.k))
+        except (_MistakeError, BudgetError) as error:
+            return ToolAnswer(f"Error: {error}", mistake=True)
 
-    async def arun(self, arguments: Mapping[str, Any] | str) -> Answer:
+    async def arun(self, arguments: Mapping[str, Any] | str) -> ToolAnswer:
         """The same without blocking."""
         try:
-            asked = _checked(arguments)
-            return self._numbered(await self._face.asearch(asked.question, k=asked.k))
-        except (_Mistake, BudgetError) as error:
-            return Answer(f"Error: {error}", mistake=True)
+            call = _parsed(arguments)
+            return self._numbered(await self._retriever.asearch(call.question, k=call.k))
+        except (_MistakeError, BudgetError) as error:
+            return ToolAnswer(f"Error: {error}", mistake=True)
 
-    def cited(self, text: str) -> Cited:
-        """Which of the passages shown so far a text cites by numbers in brackets: `[2]`, `[1, 3]`."""
-        numbers = dict.fromkeys(int(one) for group in _CITED.findall(text) for one in group.split(","))
+    def cited(self, text: str) -> Citations:
+        """The passages of this conversation that a text cites by numbers in brackets: `[2]`, `[1, 3]`."""
+        numbers = dict.fromkeys(int(number) for group in _CITATION.findall(text) for number in group.split(","))
         with self._lock:
-            known = {number: self._passages.get(number) for number in numbers}
-        return Cited(
-            tuple(passage for passage in known.values() if passage is not None),
-            tuple(number for number, passage in known.items() if passage is None),
-        )
+            return Citations(
+                tuple(self._passages[number] for number in numbers if number in self._passages),
+                tuple(number for number in numbers if number not in self._passages),
+            )
 
-    def _numbered(self, passages: list[Passage]) -> Answer:
+    def _numbered(self, passages: list[RetrievedPassage]) -> ToolAnswer:
         with self._lock:
-            numbered = {self._numbers.setdefault(one.id, len(self._numbers) + 1): one for one in passages}
+            numbered = {self._numbers.setdefault(passage.id, len(self._numbers) + 1): passage for passage in passages}
             self._passages |= numbered
-        return Answer("\n\n".join(shown(*item) for item in numbered.items()) or "Nothing was found.", numbered)
+        return ToolAnswer("\n\n".join(passage_text(*item) for item in numbered.items()) or NO_PASSAGES, numbered)
 
 
-class _Mistake(Exception):
-    """Arguments that cannot be used; the text is what the model is told."""
-
-
-def _checked(arguments: Mapping[str, Any] | str) -> _Arguments:
-    try:
-        if not isinstance(arguments, str):
-            return _Arguments.model_validate(dict(arguments))
-        if len(arguments) > LONGEST_ARGUMENTS:
-            raise _Mistake(f"arguments of {len(arguments):,} characters; at most {LONGEST_ARGUMENTS:,} are read")
-        return _Arguments.model_validate_json(arguments)
-    except ValidationError as error:
-        problems = error.errors(include_url=False, include_input=False)[:3]
-        told = "; ".join(f"{'.'.join(map(str, one['loc'])) or 'arguments'}: {one['msg']}" for one in problems)
-        raise _Mistake(f'{told}. Call it like {{"question": "...", "k": {DEFAULT_K}}}') from None
-
-
-def shown(number: int, passage: Passage) -> str:
+def passage_text(number: int, passage: RetrievedPassage) -> str:
     """A passage as a model reads it: number, title and id on a line, then the text, all with their markers escaped."""
     title = one_line(passage.title)
     text = _FORGED.sub(r"[\\", escape_markers(passage.text))
     return f"[{number}] {title + ' ' if title else ''}(id: {one_line(passage.id)})\n{text}"
 
 
-def _known(provider: Provider) -> Provider:
+class _MistakeError(Exception):
+    """Arguments that cannot be used; the model reads the text."""
+
+
+def _parsed(arguments: Mapping[str, Any] | str) -> _Arguments:
+    try:
+        if not isinstance(arguments, str):
+            return _Arguments.model_validate(dict(arguments))
+        if len(arguments) > MAX_ARGUMENTS:
+            raise _MistakeError(f"arguments of {len(arguments):,} characters: use at most {MAX_ARGUMENTS:,}")
+        return _Arguments.model_validate_json(arguments)
+    except ValidationError as error:
+        problems = error.errors(include_url=False, include_input=False)[:3]
+        reasons = "; ".join(f"{'.'.join(map(str, item['loc'])) or 'arguments'}: {item['msg']}" for item in problems)
+        raise _MistakeError(f'{reasons}. Call it like {{"question": "...", "k": {DEFAULT_K}}}') from None
+
+
+def _checked_provider(provider: Provider) -> Provider:
     if provider not in get_args(Provider):
-        raise ConfigError(f"no provider {provider!r}: choose one of {', '.join(get_args(Provider))}")
+        raise ConfigError(f"unknown provider {provider!r}: choose one of {', '.join(get_args(Provider))}")
     return provider

@@ -10,7 +10,7 @@ from context_agent._support.extras import extra
 from context_agent.agent import DEFAULT_K, SearchAgent
 from context_agent.errors import ConfigError
 from context_agent.integrations.filters import from_haystack
-from context_agent.integrations.passages import PREFIX, Face, Opened, Passage, on_collection
+from context_agent.integrations.passages import OpenAgent, PassageRetriever, RetrievedPassage, open_agent
 from context_agent.retrieval.chroma import COLLECTION
 
 with extra("haystack"):
@@ -20,7 +20,7 @@ with extra("haystack"):
 
 @component
 class ContextAgentRetriever:
-    """A document for each ranked document, its best passage, with score; the rest is in `meta` under `ctx1_` names."""
+    """A document for each ranked document: its best passage, with score; the rest is in `meta` under `ctx1_` names."""
 
     def __init__(
         self,
@@ -38,12 +38,12 @@ class ContextAgentRetriever:
         top_k: int = DEFAULT_K,
         per_document: int | None = 1,
     ) -> None:
-        """A collection in the folder `path` or on the server at `url`, to which `token` is sent as a bearer token.
+        """A collection in the folder `path` or on the server at `url`, which gets `token` as a bearer token.
 
         `corpus` holds options of `ChromaCorpus.open` (`title_key`, `embedder`), `agent` of `SearchAgent` (`budget`,
-        `trajectories`), `limits` of `Limits`; `policy` and `policy_options` are those of `load_policy`. `filters` hold
-        for every question, beside a call's. `per_document` is how many passages of a document are returned, None for
-        all in view. The collection is opened when it is first needed.
+        `trajectories`), `limits` of `Limits`; `policy` and `policy_options` are those of `load_policy`. `filters` apply
+        to every question, together with those of the call. `per_document` is the number of passages per document; None
+        returns all in view. The collection is opened at its first use.
         """
         self._options: dict[str, Any] = {
             "path": path, "url": url, "collection": collection, "token": token, "corpus": corpus, "policy": policy,
@@ -51,21 +51,21 @@ class ContextAgentRetriever:
             "top_k": top_k, "per_document": per_document,
         }  # fmt: skip
         self._lock = threading.Lock()
-        self._opened: Opened | None = None
-        self._live = False
+        self._opened: OpenAgent | None = None
+        self._is_live = False
         self._where = from_haystack(filters)
 
     @classmethod
     def of(cls, agent: SearchAgent, **options: Any) -> Self:
-        """On an agent that is open and stays the caller's. A pipeline with it runs, and cannot be saved."""
-        made = cls(**options)
-        made._opened, made._live = Opened(agent, lambda: None), True
-        return made
+        """On an open agent, which the caller closes. A pipeline with this retriever runs but cannot be saved."""
+        retriever = cls(**options)
+        retriever._opened, retriever._is_live = OpenAgent(agent, lambda: None), True
+        return retriever
 
     def to_dict(self) -> dict[str, Any]:
         """The options, as Haystack saves them. Raises `ConfigError` for a retriever on a live agent."""
-        if self._live:
-            raise ConfigError("a retriever made of a live agent cannot be saved: make it with path or url")
+        if self._is_live:
+            raise ConfigError("a retriever on a live agent cannot be saved: create it with path or url")
         return dict(default_to_dict(self, **self._options))
 
     @classmethod
@@ -77,17 +77,17 @@ class ContextAgentRetriever:
         """Opens the collection, once."""
         with self._lock:
             if self._opened is None:
-                given = self._options
-                place = {name: given[name] for name in ("path", "url", "policy", "policy_options", "limits")}
-                token = None if given["token"] is None else given["token"].resolve_value()
-                who = given["agent"] or {}
-                with on_collection(given["collection"], token=token, corpus=given["corpus"], **place, **who) as opened:
+                options = dict(self._options)
+                del options["filters"], options["top_k"], options["per_document"]
+                agent_options, secret = options.pop("agent") or {}, options.pop("token")
+                token = None if secret is None else secret.resolve_value()
+                with open_agent(options.pop("collection"), token=token, **options, **agent_options) as opened:
                     self._opened = opened
 
     def close(self) -> None:
         """Closes what was opened; the next run opens it again."""
         with self._lock:
-            if self._opened is not None and not self._live:
+            if self._opened is not None and not self._is_live:
                 self._opened.close()
                 self._opened = None
 
@@ -96,25 +96,24 @@ class ContextAgentRetriever:
         self, query: str, filters: dict[str, Any] | None = None, top_k: int | None = None
     ) -> dict[str, list[Document]]:
         """The documents for a question. `filters` are Haystack's, on `meta`; `top_k` counts documents."""
-        found = self._face().search(query, k=top_k, where=from_haystack(filters))
-        return {"documents": [_document(one) for one in found]}
+        passages = self._retriever().search(query, k=top_k, where=from_haystack(filters))
+        return {"documents": [_document(passage) for passage in passages]}
 
     @component.output_types(documents=list[Document])
     async def run_async(
         self, query: str, filters: dict[str, Any] | None = None, top_k: int | None = None
     ) -> dict[str, list[Document]]:
         """The same without blocking."""
-        face = await asyncio.to_thread(self._face)
-        found = await face.asearch(query, k=top_k, where=from_haystack(filters))
-        return {"documents": [_document(one) for one in found]}
+        retriever = await asyncio.to_thread(self._retriever)
+        passages = await retriever.asearch(query, k=top_k, where=from_haystack(filters))
+        return {"documents": [_document(passage) for passage in passages]}
 
-    def _face(self) -> Face:
+    def _retriever(self) -> PassageRetriever:
         self.warm_up()
         assert self._opened is not None
-        return Face(self._opened.agent, self._options["top_k"], self._where, self._options["per_document"])
+        return PassageRetriever(self._opened.agent, self._options["top_k"], self._where, self._options["per_document"])
 
 
-def _document(passage: Passage) -> Document:
-    notes = passage.notes()
-    score = notes.pop(PREFIX + "score")
-    return Document(id=passage.id, content=passage.text, meta={**passage.metadata, **notes}, score=score)
+def _document(passage: RetrievedPassage) -> Document:
+    meta = {**passage.metadata, **passage.added_metadata()}
+    return Document(id=passage.id, content=passage.text, meta=meta, score=passage.score)

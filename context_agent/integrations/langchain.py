@@ -9,7 +9,14 @@ from pydantic import ConfigDict, Field, PrivateAttr
 
 from context_agent._support.extras import extra
 from context_agent.agent import DEFAULT_K, SearchAgent
-from context_agent.integrations.passages import PREFIX, Face, Opened, Passage, embedded_by, on_collection
+from context_agent.integrations.passages import (
+    PREFIX,
+    FrameworkEmbedder,
+    OpenAgent,
+    PassageRetriever,
+    RetrievedPassage,
+    open_agent,
+)
 from context_agent.integrations.pruning import THRESHOLD, prune
 from context_agent.policies.bridge import BridgePolicy
 from context_agent.retrieval.corpus import Where
@@ -26,60 +33,61 @@ with extra("langchain"):
 class ContextAgentRetriever(BaseRetriever):
     """`invoke(question)`, also with `k=` and `where=`: a `Document` for each ranked document, its best passage.
 
-    `Document.id` is the chunk's id, and its metadata are those of the store; score, rank, title, document id and the
-    path of the trajectory stand beside them under names that begin with `ctx1_`.
+    `Document.id` is the chunk's id. Its metadata are those of the store, plus score, rank, title, document id and the
+    path of the trajectory under names that begin with `ctx1_`.
     """
 
     agent: SearchAgent
     k: int = Field(default=DEFAULT_K, ge=1)
     where: dict[str, Any] | None = None
-    """A filter in Chroma's syntax that holds for every question, beside the one of a call."""
+    """A filter in Chroma's syntax that applies to every question, together with the filter of the call."""
     per_document: int | None = Field(default=1, ge=1)
-    """Passages of a document that are returned, each as a `Document`; None for all that stayed in view."""
-    _opened: Opened | None = PrivateAttr(default=None)
+    """Passages per document, each returned as a `Document`; None for all that remained in view."""
+    _opened: OpenAgent | None = PrivateAttr(default=None)
 
     @classmethod
     def from_chroma(cls, store: Any, *, corpus: dict[str, Any] | None = None, **options: Any) -> Self:
-        """On a Chroma collection as it stands: a `langchain_chroma.Chroma` store, or Chroma's own collection.
+        """On an existing Chroma collection: a `langchain_chroma.Chroma` store, or Chroma's own collection.
 
-        Queries are embedded by the store's embedding function. `corpus` holds options of `ChromaCorpus.open`, such as
-        `title_key` and `document_key`, the names of metadata entries; the rest are fields, or options of `SearchAgent`.
+        The store's embedding function embeds the queries. `corpus` holds options of `ChromaCorpus.open`, such as
+        `title_key` and `document_key`, which name metadata entries. The remaining options are fields of the retriever,
+        or options of `SearchAgent`.
         """
-        # Only the private attribute is the same object that the store uses.
+        # The public API has no access to the object that the store uses.
         collection, model = getattr(store, "_collection", store), getattr(store, "embeddings", None)
         opening = dict(corpus or {})
         if model is not None:
-            opening.setdefault("embedder", embedded_by(collection, model, "embed_documents", "embed_query"))
+            opening.setdefault("embedder", FrameworkEmbedder.of(collection, model, "embed_documents", "embed_query"))
         fields = {name: options.pop(name) for name in cls.model_fields if name in options}
-        with on_collection(collection, corpus=opening, **options) as opened:
-            made = cls(agent=opened.agent, **fields)
-            made._opened = opened
-            return made
+        with open_agent(collection, corpus=opening, **options) as opened:
+            retriever = cls(agent=opened.agent, **fields)
+            retriever._opened = opened
+            return retriever
 
     def close(self) -> None:
-        """Closes what `from_chroma` opened; an agent or a store that was given stays open."""
+        """Closes what `from_chroma` opened. An agent or a store that the caller passed stays open."""
         if self._opened is not None:
             self._opened.close()
 
     @property
-    def _face(self) -> Face:
-        return Face(self.agent, self.k, self.where, self.per_document)
+    def _retriever(self) -> PassageRetriever:
+        return PassageRetriever(self.agent, self.k, self.where, self.per_document)
 
     def _get_relevant_documents(
         self, query: str, *, run_manager: SyncRun, k: int | None = None, where: Where | None = None
     ) -> list[Document]:
-        return [_document(one) for one in self._face.search(query, k=k, where=where)]
+        return [_document(passage) for passage in self._retriever.search(query, k=k, where=where)]
 
     async def _aget_relevant_documents(
         self, query: str, *, run_manager: AsyncRun, k: int | None = None, where: Where | None = None
     ) -> list[Document]:
-        return [_document(one) for one in await self._face.asearch(query, k=k, where=where)]
+        return [_document(passage) for passage in await self._retriever.asearch(query, k=k, where=where)]
 
 
 class PruningCompressor(BaseDocumentCompressor):
-    """Drops those of a pipeline's documents that the embedded policy would prune; the options are those of `prune`.
+    """Drops the documents of a pipeline that the embedded policy would prune; the options are those of `prune`.
 
-    What stays keeps its order and its metadata, with the probability beside them as `ctx1_score`.
+    The other documents keep their order and their metadata, to which the probability is added as `ctx1_score`.
     """
 
     model_config = ConfigDict(arbitrary_types_allowed=True)
@@ -93,14 +101,15 @@ class PruningCompressor(BaseDocumentCompressor):
     def compress_documents(
         self, documents: Sequence[Document], query: str, callbacks: Callbacks | None = None
     ) -> list[Document]:
-        """The documents that stay."""
-        passages = [(str(one.metadata.get(self.title_key, "")), one.page_content) for one in documents]
-        kept = prune(query, passages, threshold=self.threshold, tokens=self.tokens, k=self.k, policy=self.policy)
-        return [_scored(documents[place], score) for place, score in kept]
+        """The documents that are kept."""
+        passages = [(str(document.metadata.get(self.title_key, "")), document.page_content) for document in documents]
+        scores = prune(query, passages, threshold=self.threshold, tokens=self.tokens, k=self.k, policy=self.policy)
+        return [_scored(documents[index], score) for index, score in scores]
 
 
-def _document(passage: Passage) -> Document:
-    return Document(page_content=passage.text, id=passage.id, metadata={**passage.metadata, **passage.notes()})
+def _document(passage: RetrievedPassage) -> Document:
+    metadata = {**passage.metadata, **passage.added_metadata()}
+    return _scored(Document(page_content=passage.text, id=passage.id, metadata=metadata), passage.score)
 
 
 def _scored(document: Document, score: float) -> Document:

@@ -1,15 +1,24 @@
-"""OpenTelemetry: what an episode did as spans, named by the GenAI conventions. Needs the extra `otel`.
+"""OpenTelemetry: episodes as spans, named by the GenAI conventions. Needs the extra `otel`.
 
     agent = SearchAgent(corpus, observers=[Tracing()])
 
-    invoke_agent context-agent              the episode, below whatever span its caller is in
-    ├── chat gpt-oss-20b                    one answer of the policy; `decide` where no language model is asked
+    invoke_agent context-agent              the episode, below the span of its caller
+    ├── chat gpt-oss-20b                    one answer of the policy; `decide` for a policy without a language model
     ├── execute_tool search_corpus          one call
-    │   └── retrieval chroma:notes@…        what the corpus did for it
-    └── …                                   and on the episode an event for each edit, with its bill
+    │   └── retrieval chroma:notes@…        the search of the corpus for that call
+    └── …                                   on the episode, an event for each edit with its cost
 
-Texts (question, queries, passages, replies) are recorded only where that is asked for. Attributes that the conventions
-have no name for begin with `ctx1.`. A tracer that does not record costs next to nothing; without one there is no cost.
+Texts (question, queries, passages, replies) are recorded only on request. Attributes that the conventions do not define
+begin with `ctx1.`. Spans that are not recorded cost next to nothing.
+
+`exporting` sends the spans of a command by OpenTelemetry's own environment variables:
+
+| variable | meaning |
+|---|---|
+| `OTEL_TRACES_EXPORTER` | `otlp` (default), `console` (on stderr), `none`, or a package's own; several by commas |
+| `OTEL_EXPORTER_OTLP_ENDPOINT`, `..._HEADERS` and others | the collector |
+| `OTEL_EXPORTER_OTLP_PROTOCOL` | `grpc` or `http/protobuf`; by default the one that is installed |
+| `OTEL_TRACES_SAMPLER`, `OTEL_SERVICE_NAME`, `OTEL_RESOURCE_ATTRIBUTES`, `OTEL_SDK_DISABLED` | as the SDK reads them |
 """
 
 from __future__ import annotations
@@ -61,46 +70,46 @@ with extra("otel"):
     from opentelemetry.trace import Span, SpanKind, StatusCode, Tracer, TracerProvider, get_tracer, set_span_in_context
 
 CAPTURE = "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT"
-"""The conventions' variable. Spans get content for `span_only`, `span_and_event` and the older `true`."""
+"""The conventions' variable that turns recording of texts on."""
 CAPTURING = ("span_only", "span_and_event", "true")
 SEARCHES = ("search_corpus", "grep_corpus")
-"""Tools whose calls are retrievals."""
+"""Tools whose calls search the corpus."""
 UNANSWERED = (StopReason.TURNS, StopReason.TOKENS, StopReason.WINDOW)
-"""Stop reasons that strike between turns: the policy was not asked again."""
+"""Stop reasons that end an episode between two turns: the policy was not called again."""
 ASGI = Callable[[Any, Any, Any], Awaitable[None]]
-"""An application: takes scope, receive and send."""
+"""An ASGI application, called with scope, receive and send."""
 _CHAT = re.compile(r"^chat@([^+]+)")
 GROUP = "opentelemetry_traces_exporter"
-"""The entry points by which packages offer exporters."""
+"""Entry points of packages that provide exporters."""
 OTLP = {"grpc": "otlp_proto_grpc", "http/protobuf": "otlp_proto_http"}
 
 
 class Tracing:
-    """An observer of a `SearchAgent` that makes spans. One may serve many agents, threads and tasks."""
+    """An observer of a `SearchAgent` that creates spans. One can serve many agents, threads and tasks."""
 
     def __init__(
         self, *, content: bool | None = None, name: str = "context-agent", provider: TracerProvider | None = None
     ) -> None:
-        """`content=None` leaves it to the conventions' environment variable; `name` is the agent's in the spans.
+        """`content` turns the recording of texts on or off; None reads the variable `CAPTURE`.
 
-        `provider` defaults to the process's own.
+        `name` is the agent's name in the spans. `provider` defaults to that of the process.
         """
         self.content = os.environ.get(CAPTURE, "").strip().lower() in CAPTURING if content is None else content
         self.name = name
         self._tracer = get_tracer("context_agent", __version__, provider)
 
     def __call__(self, header: Header) -> Listener:
-        """The listener that makes one episode's spans."""
+        """The listener that creates the spans of one episode."""
         return _Episode(self._tracer, header, self.name, content=self.content)
 
 
 def continued(app: ASGI) -> ASGI:
-    """An ASGI application in which a trace that the client's headers name (`traceparent`) goes on.
+    """The ASGI application, so that it continues a trace that the client's headers name (`traceparent`).
 
-    For a server that nothing else instruments: no span is made of the request itself.
+    For a server without other instrumentation: the request itself gets no span.
     """
 
-    async def answer(scope: Any, receive: Any, send: Any) -> None:
+    async def traced(scope: Any, receive: Any, send: Any) -> None:
         headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope.get("headers", ())}
         token = contexts.attach(extract(headers))
         try:
@@ -108,18 +117,19 @@ def continued(app: ASGI) -> ASGI:
         finally:
             contexts.detach(token)
 
-    return answer
+    return traced
 
 
 class _Episode:
-    """The spans of one episode. The open ones are current in the episode's task, so that calls out nest below them."""
+    """The spans of one episode. The open ones are current in the episode's task, so spans of its calls nest in them."""
 
     def __init__(self, tracer: Tracer, header: Header, name: str, *, content: bool) -> None:
         self._tracer, self._header, self._name, self._content = tracer, header, name, content
         self._open: list[tuple[Span, Any]] = []
-        """Open spans, the episode's first, each with the token that takes it out of the context."""
+        """Open spans, the episode's first, each with the token that removes it from the context."""
         self._deciding = False
-        self._acted = 0
+        self._turn_start = 0
+        """When the calls of the turn started, in nanoseconds."""
         self._calls: tuple[ToolCall, ...] = ()
         self._counts = dict.fromkeys(("pruned.chunks", "restored.chunks", "freed.tokens", "recomputed.tokens"), 0)
         self._usage: dict[str, int] = {}
@@ -127,20 +137,20 @@ class _Episode:
     def __call__(self, event: Event, view: View) -> None:
         match event:
             case PromptShown():
-                self._begin(event)
-                self._ask()
+                self._start_episode(event)
+                self._start_answer()
             case ActionTaken():
-                self._answered(event)
+                self._end_answer(event)
             case EditApplied():
-                self._edited(event, view)
+                self._add_edit(event, view)
             case ToolResult():
-                self._returned(event)
+                self._add_call(event)
             case TurnClosed():
-                self._ask()
+                self._start_answer()
             case EpisodeEnded():
-                self._end(event)
+                self._end_episode(event)
 
-    def _begin(self, event: PromptShown) -> None:
+    def _start_episode(self, event: PromptShown) -> None:
         header = self._header
         span = self._enter(
             f"invoke_agent {self._name}",
@@ -160,72 +170,72 @@ class _Episode:
         if header.question_id is not None:
             span.set_attribute("ctx1.question.id", header.question_id)
         if self._content:
-            prompts = [one.text for one in event.segments if one.role is Role.PROMPT]
+            prompts = [segment.text for segment in event.segments if segment.role is Role.PROMPT]
             span.set_attribute("gen_ai.system_instructions", as_json([text_part(text) for text in prompts]))
             span.set_attribute(
                 "gen_ai.input.messages", as_json([{"role": "user", "parts": [text_part(header.question)]}])
             )
 
-    def _ask(self) -> None:
-        """Opens the span of the policy's next answer."""
+    def _start_answer(self) -> None:
+        """Starts the span of the policy's next answer."""
         policy = self._header.policy
         chat = _CHAT.match(policy)
         if chat:
             model = chat.group(1)
-            named = {
+            attributes = {
                 "gen_ai.operation.name": "chat",
-                "gen_ai.provider.name": "openai",  # the API's flavour: the conventions ask for no more
+                "gen_ai.provider.name": "openai",  # the kind of API, which is all that the conventions require
                 "gen_ai.request.model": model,
             }
-            self._enter(f"chat {model}", SpanKind.CLIENT, named)
+            self._enter(f"chat {model}", SpanKind.CLIENT, attributes)
         elif policy.startswith("tokens:"):
             self._enter("text_completion", SpanKind.CLIENT, {"gen_ai.operation.name": "text_completion"})
         else:
             self._enter("decide", SpanKind.INTERNAL, {})
         self._deciding = True
 
-    def _answered(self, event: ActionTaken) -> None:
+    def _end_answer(self, event: ActionTaken) -> None:
         span = self._leave()
         self._deciding = False
-        told = {"ctx1.turn": event.turn, "ctx1.action.tokens": event.tokens, **self._told(event.action)}
+        attributes = {"ctx1.turn": event.turn, "ctx1.action.tokens": event.tokens, **self._reported(event.action)}
         if self._content:
-            told["gen_ai.output.messages"] = as_json([message_of(event.action)])
-        span.set_attributes(told)
+            attributes["gen_ai.output.messages"] = as_json([message_of(event.action)])
+        span.set_attributes(attributes)
         span.end()
-        self._acted = time.time_ns()
-        # Results are numbered as the calls are once wrapped ones are taken apart; ids are told where there are none.
+        self._turn_start = time.time_ns()
+        # Results have the numbers of the unwrapped calls, so ids are known only if no call is a wrapper.
         wrapped = any(call.name == "multi_tool_use" for call in event.action.calls)
         self._calls = () if wrapped else event.action.calls
 
-    def _told(self, action: Action) -> dict[str, Any]:
-        """What the model server said about its answer, in the conventions' names; adds to the episode's usage."""
+    def _reported(self, action: Action) -> dict[str, Any]:
+        """What the model server reported, under the conventions' names; adds to the episode's usage."""
         usage, rest = reported(action.extra)
         for name, count in usage.items():
             self._usage[name] = self._usage.get(name, 0) + count
         return {**usage, **rest}
 
-    def _edited(self, event: EditApplied, view: View) -> None:
+    def _add_edit(self, event: EditApplied, view: View) -> None:
         edit, cost = event.edit, event.cost
-        bill = {
+        counts = {
             "pruned.chunks": len(edit.pruned),
             "restored.chunks": len(edit.restored),
             "freed.tokens": cost.freed,
             "recomputed.tokens": cost.recomputed,
         }
-        for name, count in bill.items():
+        for name, count in counts.items():
             self._counts[name] += count
-        told: dict[str, Any] = {"ctx1.turn": event.turn, **{f"ctx1.{name}": count for name, count in bill.items()}}
+        attributes: dict[str, Any] = {f"ctx1.{name}": count for name, count in counts.items()}
         if edit.replaced:
-            told["ctx1.summarised.chunks"] = len(edit.replaced)
+            attributes["ctx1.summarised.chunks"] = len(edit.replaced)
         if self._content:
-            ids = {key: one.id for key, one in view.by_key().items()}
-            told["ctx1.pruned.ids"] = [ids[key] for key in edit.pruned]
-            told["ctx1.restored.ids"] = [ids[key] for key in edit.restored]
-        self._episode.add_event("ctx1.edit", told)
+            blocks = view.by_key()
+            attributes["ctx1.pruned.ids"] = [blocks[key].id for key in edit.pruned]
+            attributes["ctx1.restored.ids"] = [blocks[key].id for key in edit.restored]
+        self._open[0][0].add_event("ctx1.edit", {"ctx1.turn": event.turn, **attributes})
 
-    def _returned(self, event: ToolResult) -> None:
-        """One call. The calls of a turn run at the same time: each begins with the turn and takes its own time."""
-        ended = self._acted + int(event.seconds * 1e9)
+    def _add_call(self, event: ToolResult) -> None:
+        """Adds the span of one call. The calls of a turn run at the same time, so each starts with the turn."""
+        ended = self._turn_start + int(event.seconds * 1e9)
         span = self._tracer.start_span(
             f"execute_tool {event.name}",
             kind=SpanKind.INTERNAL,
@@ -234,42 +244,43 @@ class _Episode:
                 "gen_ai.tool.name": event.name,
                 "gen_ai.tool.type": "function" if event.name in EDITS else "datastore",
                 "ctx1.turn": event.turn,
-                "ctx1.result.chunks": sum(isinstance(one, Block) for one in event.segments),
-                "ctx1.result.tokens": sum(one.tokens for one in event.segments),
+                "ctx1.result.chunks": sum(isinstance(segment, Block) for segment in event.segments),
+                "ctx1.result.tokens": sum(segment.tokens for segment in event.segments),
             },
-            start_time=self._acted,
+            start_time=self._turn_start,
         )
         if 0 <= event.call < len(self._calls) and self._calls[event.call].id:
             span.set_attribute("gen_ai.tool.call.id", self._calls[event.call].id)
         if self._content:
             span.set_attribute("gen_ai.tool.call.arguments", as_json(event.arguments))
-            span.set_attribute("gen_ai.tool.call.result", "".join(one.text for one in event.segments))
+            span.set_attribute("gen_ai.tool.call.result", "".join(segment.text for segment in event.segments))
         if event.mistake is not None:
             span.set_attribute("error.type", event.mistake)
             span.set_status(StatusCode.ERROR)
         elif event.name in SEARCHES:
-            self._retrieved(event, span, ended)
+            self._add_retrieval(event, span, ended)
         span.end(ended)
 
-    def _retrieved(self, event: ToolResult, tool: Span, ended: int) -> None:
+    def _add_retrieval(self, event: ToolResult, tool: Span, ended: int) -> None:
         corpus = self._header.corpus
         span = self._tracer.start_span(
             f"retrieval {corpus}",
             context=set_span_in_context(tool),
             kind=SpanKind.CLIENT,
             attributes={"gen_ai.operation.name": "retrieval", "gen_ai.data_source.id": corpus},
-            start_time=self._acted,
+            start_time=self._turn_start,
         )
         if event.arguments.get("limit") is not None:
             span.set_attribute("gen_ai.request.top_k", event.arguments["limit"])
         if self._content:
-            shown = [{"id": one.id, "score": one.hit.score} for one in event.segments if isinstance(one, Block)]
+            blocks = [block for block in event.segments if isinstance(block, Block)]
+            documents = as_json([{"id": block.id, "score": block.hit.score} for block in blocks])
             query = event.arguments.get("query") or event.arguments.get("pattern", "")
-            span.set_attributes({"gen_ai.retrieval.query.text": query, "gen_ai.retrieval.documents": as_json(shown)})
+            span.set_attributes({"gen_ai.retrieval.query.text": query, "gen_ai.retrieval.documents": documents})
         span.end(ended)
 
-    def _end(self, event: EpisodeEnded) -> None:
-        # The agent tells an episode of a failure from within the `except` that caught it.
+    def _end_episode(self, event: EpisodeEnded) -> None:
+        # The agent ends an episode inside the `except` block that caught its failure.
         error = sys.exception()
         failed = error is not None and event.stop_reason in (
             StopReason.POLICY_ERROR,
@@ -277,7 +288,7 @@ class _Episode:
             StopReason.CANCELLED,
         )
         if self._deciding:
-            self._unanswered(event, error if failed else None)
+            self._end_unanswered(event, error if failed else None)
         if not self._open:
             return
         span = self._leave()
@@ -293,15 +304,15 @@ class _Episode:
             }
         )
         if self._content:
-            ranked = [{"id": one.id, "score": one.score} for one in event.documents]
-            message = {"role": "assistant", "parts": [text_part(as_json(ranked))], "finish_reason": "stop"}
+            ranking = as_json([{"id": document.id, "score": document.score} for document in event.documents])
+            message = {"role": "assistant", "parts": [text_part(ranking)], "finish_reason": "stop"}
             span.set_attribute("gen_ai.output.messages", as_json([message]))
         if failed:
             _fail(span, error)
         span.end()
 
-    def _unanswered(self, event: EpisodeEnded, error: BaseException | None) -> None:
-        """The policy was being asked when the episode ended; or it would have been, and that is no span."""
+    def _end_unanswered(self, event: EpisodeEnded, error: BaseException | None) -> None:
+        """Ends the span of an answer that the episode did not wait for; drops it if the policy was not called."""
         span = self._leave()
         if event.stop_reason in UNANSWERED:
             return
@@ -312,10 +323,6 @@ class _Episode:
             span.set_attribute("error.type", "timeout")
             span.set_status(StatusCode.ERROR)
         span.end()
-
-    @property
-    def _episode(self) -> Span:
-        return self._open[0][0]
 
     def _enter(self, name: str, kind: SpanKind, attributes: Mapping[str, Any]) -> Span:
         span = self._tracer.start_span(name, kind=kind, attributes=attributes)
@@ -329,7 +336,7 @@ class _Episode:
 
 
 def _fail(span: Span, error: BaseException | None) -> None:
-    """Marks the span as failed; a caller who gave up is no failure."""
+    """Marks the span as failed; cancellation by the caller is not a failure."""
     if isinstance(error, asyncio.CancelledError):
         span.set_attribute("error.type", "cancelled")
         return
@@ -340,7 +347,7 @@ def _fail(span: Span, error: BaseException | None) -> None:
 
 
 def reported(extra: Mapping[str, Any]) -> tuple[dict[str, int], dict[str, Any]]:
-    """Token counts, and the rest of what an action's `extra` holds from a chat server or a token engine."""
+    """Token counts, and what else a chat server or a token engine reported in an action's `extra`."""
     if isinstance(usage := extra.get("usage"), Mapping):
         counts = {
             "gen_ai.usage.input_tokens": usage.get("prompt_tokens"),
@@ -360,10 +367,10 @@ def reported(extra: Mapping[str, Any]) -> tuple[dict[str, int], dict[str, Any]]:
         finish = sampled["finish"]
     else:
         return {}, {}
-    told: dict[str, Any] = {name: value for name, value in rest.items() if value}
+    attributes: dict[str, Any] = {name: value for name, value in rest.items() if value}
     if finish:
-        told["gen_ai.response.finish_reasons"] = [finish]
-    return {name: count for name, count in counts.items() if count is not None}, told
+        attributes["gen_ai.response.finish_reasons"] = [finish]
+    return {name: count for name, count in counts.items() if count is not None}, attributes
 
 
 def message_of(action: Action) -> dict[str, Any]:
@@ -381,21 +388,21 @@ def message_of(action: Action) -> dict[str, Any]:
 
 
 def text_part(text: str) -> dict[str, Any]:
-    """A text in a message."""
+    """A text as a part of a message."""
     return {"type": "text", "content": text}
 
 
 def as_json(value: Any) -> str:
-    """As a span's attribute holds what has structure."""
+    """Structured data as the value of a span's attribute."""
     return json.dumps(value, ensure_ascii=False, default=str)
 
 
 @contextmanager
 def exporting() -> Iterator[None]:
-    """Spans of this process are exported as the environment says; what waits is sent when the block ends.
+    """Exports the spans of this process as the environment says; the end of the block sends those that wait.
 
-    A provider that was set before, as by `opentelemetry-instrument`, is left as it is. Raises `ConfigError` for an
-    exporter that is not installed.
+    A provider that is already set, as by `opentelemetry-instrument`, stays. Raises `ConfigError` for an exporter that
+    is not installed.
     """
     if isinstance(trace.get_tracer_provider(), ExportingProvider):
         yield
@@ -404,7 +411,7 @@ def exporting() -> Iterator[None]:
     try:
         for name in os.environ.get("OTEL_TRACES_EXPORTER", "otlp").split(","):
             if name.strip() == "console":
-                # Not stdout, which belongs to a command's data and to MCP's messages.
+                # stdout has the data of a command, or MCP's messages.
                 provider.add_span_processor(SimpleSpanProcessor(ConsoleSpanExporter(out=sys.stderr)))
             elif name.strip() not in ("", "none"):
                 provider.add_span_processor(BatchSpanProcessor(_exporter(name.strip())))
@@ -415,30 +422,29 @@ def exporting() -> Iterator[None]:
 
 
 def _resource() -> Resource:
-    named = "OTEL_SERVICE_NAME" in os.environ or "service.name=" in os.environ.get("OTEL_RESOURCE_ATTRIBUTES", "")
-    return Resource.create({} if named else {"service.name": "ctx1", "service.version": __version__})
+    is_named = "OTEL_SERVICE_NAME" in os.environ or "service.name=" in os.environ.get("OTEL_RESOURCE_ATTRIBUTES", "")
+    return Resource.create({} if is_named else {"service.name": "ctx1", "service.version": __version__})
 
 
 def _exporter(name: str) -> SpanExporter:
-    offered = {one.name: one for one in entry_points(group=GROUP)}
-    found = _otlp(offered) if name == "otlp" else offered.get(name)
-    if found is None:
-        known = ", ".join(sorted({"console", "none", *offered}))
-        raise ConfigError(f"OTEL_TRACES_EXPORTER={name}: no such exporter is installed here; there are {known}")
-    made: Any = found.load()
-    exporter: SpanExporter = made()
+    installed = {entry.name: entry for entry in entry_points(group=GROUP)}
+    entry = _otlp(installed) if name == "otlp" else installed.get(name)
+    if entry is None:
+        names = ", ".join(sorted({"console", "none", *installed}))
+        raise ConfigError(f"OTEL_TRACES_EXPORTER={name}: this exporter is not installed. Installed are {names}")
+    exporter: SpanExporter = entry.load()()
     return exporter
 
 
-def _otlp(offered: dict[str, EntryPoint]) -> EntryPoint | None:
+def _otlp(installed: dict[str, EntryPoint]) -> EntryPoint | None:
     """OTLP by the protocol that the environment names, else by the one that is installed."""
     general = os.environ.get("OTEL_EXPORTER_OTLP_PROTOCOL")
     protocol = os.environ.get("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", general)
     if protocol is None:
-        return next((offered[one] for one in OTLP.values() if one in offered), None)
+        return next((installed[name] for name in OTLP.values() if name in installed), None)
     if protocol not in OTLP:
-        raise ConfigError(f"OTEL_EXPORTER_OTLP_PROTOCOL={protocol}: give one of {', '.join(OTLP)}")
-    if OTLP[protocol] not in offered:
+        raise ConfigError(f"OTEL_EXPORTER_OTLP_PROTOCOL={protocol}: choose one of {', '.join(OTLP)}")
+    if OTLP[protocol] not in installed:
         package = f"opentelemetry-exporter-{OTLP[protocol].replace('_', '-')}"
         raise ConfigError(f"OTEL_EXPORTER_OTLP_PROTOCOL={protocol} needs {package}: pip install {package}")
-    return offered[OTLP[protocol]]
+    return installed[OTLP[protocol]]

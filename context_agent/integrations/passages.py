@@ -1,7 +1,7 @@
-"""What every integration stands on: an agent that is asked for passages, and lets go of what was opened for it.
+"""What the framework faces share: an agent that returns passages, and opening and closing an agent on a collection.
 
-A passage is one chunk of the corpus, with its own id and metadata; a framework's document or node is made of one. `k`
-counts documents. With `per_document=1` that is also the number of passages, the best one of each document.
+A passage is one chunk of the corpus with its own id and metadata; a framework makes a document or node of it. `k`
+counts documents. With `per_document=1`, the default, that is also the number of passages: the best of each document.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,20 +19,20 @@ from context_agent.agent import DEFAULT_K, SearchAgent, SearchResult
 from context_agent.errors import ConfigError, EmbedderError
 from context_agent.harness.episode import Limits
 from context_agent.harness.policy import Policy
-from context_agent.integrations.filters import joined
+from context_agent.integrations.filters import all_of
 from context_agent.retrieval.chroma import COLLECTION
 from context_agent.retrieval.corpus import Where
-from context_agent.types import Chunk, Metadata, RankedDocument
+from context_agent.types import Metadata
 
 if TYPE_CHECKING:
     from chromadb.api.models.Collection import Collection
 
 PREFIX = "ctx1_"
-"""Stands before what is added to a user's metadata, so that nothing of his is written over."""
+"""Prefix of the entries that are added to a user's metadata, so that none of those is overwritten."""
 
 
 @dataclass(frozen=True, slots=True)
-class Passage:
+class RetrievedPassage:
     """A chunk of a ranked document. `rank` counts documents from 1, `score` is the document's."""
 
     id: str
@@ -43,26 +43,26 @@ class Passage:
     rank: int
     justification: str = ""
     trajectory: str | None = None
+    """The path of the trajectory file, if the agent writes trajectories."""
     metadata: Metadata = field(default_factory=dict)
 
-    def notes(self) -> dict[str, Any]:
-        """What is told beside text and metadata, as flat entries whose names begin with `PREFIX`."""
-        told = {
+    def added_metadata(self) -> dict[str, Any]:
+        """What a framework's document gets besides its own metadata and the score; names begin with `PREFIX`."""
+        entries = {
             "document_id": self.document_id,
             "title": self.title,
-            "score": self.score,
             "rank": self.rank,
             "justification": self.justification or None,
             "trajectory": self.trajectory,
         }
-        return {PREFIX + name: value for name, value in told.items() if value is not None}
+        return {PREFIX + name: value for name, value in entries.items() if value is not None}
 
 
 @dataclass(frozen=True, slots=True)
-class Face:
-    """An agent that is asked for passages. Safe to share between threads and tasks, as the agent is.
+class PassageRetriever:
+    """An agent that returns passages. Safe to share between threads and tasks, as the agent is.
 
-    `where` holds for every question, beside the filter of a call. `per_document=None` returns all passages.
+    `where` applies to every question, together with the filter of the call. `per_document=None` returns all passages.
     """
 
     agent: SearchAgent
@@ -71,25 +71,27 @@ class Face:
     per_document: int | None = 1
 
     def __post_init__(self) -> None:
-        _at_least_one("k", self.k)
-        _at_least_one("per_document", self.per_document)
+        _check_positive("k", self.k)
+        _check_positive("per_document", self.per_document)
 
-    def search(self, question: str, *, k: int | None = None, where: Where | None = None) -> list[Passage]:
+    def search(self, question: str, *, k: int | None = None, where: Where | None = None) -> list[RetrievedPassage]:
         """The passages that answer a question, best document first; blocks, also inside a running event loop."""
-        return self._passages(self.agent.search(question, **self._asked(k, where)))
+        return self._passages(self.agent.search(question, **self._options(k, where)))
 
-    async def asearch(self, question: str, *, k: int | None = None, where: Where | None = None) -> list[Passage]:
+    async def asearch(
+        self, question: str, *, k: int | None = None, where: Where | None = None
+    ) -> list[RetrievedPassage]:
         """The same without blocking."""
-        result = await self.agent.asearch(question, **self._asked(k, where))
+        result = await self.agent.asearch(question, **self._options(k, where))
         if self.agent.corpus.blocking:
             return await asyncio.to_thread(self._passages, result)
         return self._passages(result)
 
-    def _asked(self, k: int | None, where: Where | None) -> dict[str, Any]:
-        _at_least_one("k", k)
-        return {"k": self.k if k is None else k, "where": joined(self.where, where)}
+    def _options(self, k: int | None, where: Where | None) -> dict[str, Any]:
+        _check_positive("k", k)
+        return {"k": self.k if k is None else k, "where": all_of(self.where, where)}
 
-    def _passages(self, result: SearchResult) -> list[Passage]:
+    def _passages(self, result: SearchResult) -> list[RetrievedPassage]:
         ranked = [
             (rank, document, chunk.id)
             for rank, document in enumerate(result.documents, start=1)
@@ -98,22 +100,32 @@ class Face:
         chunks = {chunk.id: chunk for chunk in self.agent.corpus.get([chunk_id for _, _, chunk_id in ranked])}
         trajectory = None if result.trajectory is None else str(result.trajectory)
         return [
-            _passage(chunks[chunk_id], document, rank, trajectory)
+            RetrievedPassage(
+                chunk.id,
+                chunk.document_id,
+                chunk.title,
+                chunk.text,
+                document.score,
+                rank,
+                document.justification,
+                trajectory,
+                chunk.metadata,
+            )
             for rank, document, chunk_id in ranked
-            if chunk_id in chunks
+            if (chunk := chunks.get(chunk_id)) is not None
         ]
 
 
 @dataclass(frozen=True, slots=True)
-class Opened:
-    """An agent that was made for a face, and how to let go of it and of what was opened for it."""
+class OpenAgent:
+    """An agent, and the function that closes it and everything that was opened for it."""
 
     agent: SearchAgent
     close: Callable[[], None]
 
 
 @contextmanager
-def on_collection(
+def open_agent(
     collection: str | Collection = COLLECTION,
     *,
     path: str | None = None,
@@ -123,29 +135,29 @@ def on_collection(
     policy: Policy | str | None = None,
     policy_options: Mapping[str, Any] | None = None,
     limits: Limits | Mapping[str, Any] | None = None,
-    **agent: Any,
-) -> Iterator[Opened]:
-    """An agent on a Chroma collection: by name in the folder `path` or on the server at `url`, or as Chroma's object.
+    **agent_options: Any,
+) -> Iterator[OpenAgent]:
+    """An agent on a Chroma collection: a name in the folder `path` or on the server at `url`, or Chroma's object.
 
-    `token` is sent to the server as a bearer token. `corpus` holds options of `ChromaCorpus.open`, `agent` those of
-    `SearchAgent`; a policy by its name is loaded with `policy_options`. What was opened here is closed by
-    `Opened.close`, or at once when the block fails; a collection that the caller holds open stays open.
+    `token` is sent to the server as a bearer token. `corpus` holds options of `ChromaCorpus.open`; `policy_options` are
+    those of a policy that is given by name; `agent_options` are those of `SearchAgent`. `OpenAgent.close` closes what
+    was opened here; an error inside the block closes it at once. A collection that the caller passes stays open.
     """
     from context_agent.policies.registry import load_policy
     from context_agent.retrieval.chroma.corpus import ChromaCorpus
 
     stack = ExitStack()
     try:
-        settings = {"cache": _scratch(collection, stack), **(corpus or {})}
+        settings = {"cache": _temporary_cache(collection, stack), **(corpus or {})}
         if token is not None:
             settings["headers"] = {"Authorization": f"Bearer {token}"}
         if isinstance(policy, str):
             policy = load_policy(policy, **(policy_options or {}))
         if isinstance(limits, Mapping):
             limits = Limits(**limits)
-        opened = stack.enter_context(ChromaCorpus.open(path, url=url, collection=collection, **settings))
-        searching = SearchAgent(opened, policy, limits=limits, **agent)
-        yield Opened(stack.enter_context(searching), stack.close)
+        chroma = stack.enter_context(ChromaCorpus.open(path, url=url, collection=collection, **settings))
+        agent = stack.enter_context(SearchAgent(chroma, policy, limits=limits, **agent_options))
+        yield OpenAgent(agent, stack.close)
     except BaseException:
         stack.close()
         raise
@@ -160,39 +172,49 @@ class FrameworkEmbedder:
     documents: Callable[[list[str]], Any]
     query: Callable[[str], Any]
 
+    @classmethod
+    def of(cls, collection: Collection, model: object, documents: str, query: str) -> Self:
+        """The model that embedded a user's collection; `documents` and `query` are the names of its methods."""
+        from context_agent.retrieval.chroma.store import dimension_of
+
+        name = f"{type(model).__module__.partition('.')[0]}:{type(model).__name__}"
+        return cls(name, dimension_of(collection), getattr(model, documents), getattr(model, query))
+
     def embed_documents(self, texts: Sequence[str]) -> NDArray[np.float32]:
         """Vectors of texts, shape (n, d)."""
-        return self._called(self.documents, list(texts))
+        return self._call(self.documents, list(texts))
 
     def embed_query(self, text: str) -> NDArray[np.float32]:
         """Vector of a query, shape (d,)."""
-        return self._called(self.query, text)
+        return self._call(self.query, text)
 
-    def _called(self, function: Callable[[Any], Any], given: Any) -> NDArray[np.float32]:
+    def _call(self, embed: Callable[[Any], Any], argument: list[str] | str) -> NDArray[np.float32]:
         try:
-            return np.asarray(function(given), dtype=np.float32)
+            return np.asarray(embed(argument), dtype=np.float32)
         except Exception as error:
             raise EmbedderError(f"the embedding model {self.name} failed: {error}") from error
 
 
-def embedded_by(collection: Collection, model: object, documents: str, query: str) -> FrameworkEmbedder:
-    """The model that a user's collection was embedded with; `documents` and `query` name its methods."""
-    from context_agent.retrieval.chroma.store import dimension_of
+def llamaindex_options(collection: Collection, model: object | None) -> dict[str, Any]:
+    """Options of `ChromaCorpus.open` for a collection of LlamaIndex, embedded by `model`.
 
-    name = f"{type(model).__module__.partition('.')[0]}:{type(model).__name__}"
-    return FrameworkEmbedder(name, dimension_of(collection), getattr(model, documents), getattr(model, query))
+    The entry `document_id` names a record's document only if every record has one: LlamaIndex writes the text None for
+    a missing document, and all such records would become one document.
+    """
+    options: dict[str, Any] = {}
+    where: Where = {"document_id": {"$ne": "None"}}
+    metadatas = collection.get(where=where, limit=1, include=["metadatas"])["metadatas"]
+    without_document = collection.get(where={"document_id": "None"}, limit=1, include=[])["ids"]
+    if metadatas and "_node_content" in (metadatas[0] or {}) and not without_document:
+        options["document_key"] = "document_id"
+    if model is not None:
+        methods = ("get_text_embedding_batch", "get_query_embedding")
+        options["embedder"] = FrameworkEmbedder.of(collection, model, *methods)
+    return options
 
 
-def llamaindex_keys(collection: Collection) -> dict[str, str]:
-    """Where LlamaIndex's records name their document; nowhere, if some have none: those all carry the word None."""
-    some: Where = {"document_id": {"$ne": "None"}}
-    named = collection.get(where=some, limit=1, include=["metadatas"])["metadatas"]
-    orphans = collection.get(where={"document_id": "None"}, limit=1, include=[])["ids"]
-    return {"document_key": "document_id"} if named and "_node_content" in (named[0] or {}) and not orphans else {}
-
-
-def _scratch(collection: str | Collection, stack: ExitStack) -> str | None:
-    """A folder for the BM25 index of a collection that lives in memory, gone when the stack closes; else None."""
+def _temporary_cache(collection: str | Collection, stack: ExitStack) -> str | None:
+    """A folder for the BM25 index of a collection in memory, deleted when the stack closes; None for any other."""
     from tempfile import TemporaryDirectory
 
     from context_agent.retrieval.chroma.store import Location
@@ -202,20 +224,6 @@ def _scratch(collection: str | Collection, stack: ExitStack) -> str | None:
     return stack.enter_context(TemporaryDirectory(prefix="ctx1-", ignore_cleanup_errors=True))
 
 
-def _passage(chunk: Chunk, document: RankedDocument, rank: int, trajectory: str | None) -> Passage:
-    return Passage(
-        id=chunk.id,
-        document_id=chunk.document_id,
-        title=chunk.title,
-        text=chunk.text,
-        score=document.score,
-        rank=rank,
-        justification=document.justification,
-        trajectory=trajectory,
-        metadata=chunk.metadata,
-    )
-
-
-def _at_least_one(name: str, number: int | None) -> None:
+def _check_positive(name: str, number: int | None) -> None:
     if number is not None and number < 1:
         raise ConfigError(f"{name} must be at least 1; got {number}")

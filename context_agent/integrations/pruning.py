@@ -1,4 +1,4 @@
-"""The embedded policy's pruning alone, for passages that another retriever found."""
+"""The pruning of the embedded policy alone, for passages that another retriever returned."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from context_agent.tokens import HarmonyCounter
 from context_agent.types import Chunk
 
 THRESHOLD = 0.001
-"""Probability under which a passage is dropped; `benchmarks/integrations.py` prints what that keeps and spares."""
+"""Probability below which a passage is dropped; `benchmarks/integrations.py` prints the recall and the tokens left."""
 
 
 def prune(
@@ -29,32 +29,33 @@ def prune(
     k: int | None = None,
     policy: BridgePolicy | None = None,
 ) -> list[tuple[int, float]]:
-    """Which of the passages, each a title (may be empty) and a text, the policy would keep in view.
+    """The passages that the policy would keep in view, as pairs of index and probability, in the original order.
 
-    Returns place and probability of those that stay, in the order given. Lowest first, what scores under `threshold`
-    goes, then what does not fit into `tokens` (of o200k_harmony) or the best `k`. The passages are judged in each
-    other's company, as the policy judges those in view: one that a good one names counts for more.
+    A passage is a title, which may be empty, and a text. Of the best `k` passages, those with a probability of at least
+    `threshold` are kept, best first, as long as they fit into `tokens` (of o200k_harmony). The policy scores the
+    passages together, as it does those in view: a passage that a good one names scores higher. Raises `ConfigError`.
     """
     if not 0 <= threshold <= 1 or (tokens is not None and tokens < 1) or (k is not None and k < 1):
         raise ConfigError(
-            f"threshold lies between 0 and 1, tokens and k are at least 1; got {threshold}, {tokens} and {k}"
+            f"threshold must be between 0 and 1, tokens and k at least 1; got {threshold}, {tokens} and {k}"
         )
     if not passages or not question.strip():
         return []
-    chunks = _chunks(passages, sized=tokens is not None)
-    scores = _judged(question, chunks, policy or _shipped())
-    kept: list[int] = []
-    for place in np.argsort(-scores, kind="stable")[:k]:
-        if scores[place] < threshold:
+    chunks = _chunks(passages, counted=tokens is not None)
+    scores = _scores(question, chunks, policy or _default_policy())
+    remaining = float("inf") if tokens is None else tokens
+    kept_indices: list[int] = []
+    for index in np.argsort(-scores, kind="stable")[:k]:
+        if scores[index] < threshold:
             break
-        if tokens is None or chunks[place].tokens <= tokens:
-            tokens = None if tokens is None else tokens - chunks[place].tokens
-            kept.append(int(place))
-    return [(place, float(scores[place])) for place in sorted(kept)]
+        if chunks[index].tokens <= remaining:
+            remaining -= chunks[index].tokens
+            kept_indices.append(int(index))
+    return [(index, float(scores[index])) for index in sorted(kept_indices)]
 
 
-def _judged(question: str, chunks: Sequence[Chunk], policy: BridgePolicy) -> NDArray[np.float32]:
-    """The policy's probability for each chunk, shape (n,). Rare words are those rare among these chunks."""
+def _scores(question: str, chunks: Sequence[Chunk], policy: BridgePolicy) -> NDArray[np.float32]:
+    """The policy's probability for each chunk, shape (n,). A word is rare if it is rare among these chunks."""
     actor = policy.open(question, MemoryCorpus(chunks, calibration=False), profile=default())
     for chunk in chunks:
         passage = AnalyzedPassage(chunk.title, chunk.text)
@@ -62,14 +63,15 @@ def _judged(question: str, chunks: Sequence[Chunk], policy: BridgePolicy) -> NDA
     return actor.judgement.scores()
 
 
-def _chunks(passages: Sequence[tuple[str, str]], *, sized: bool) -> list[Chunk]:
-    count = HarmonyCounter().count if sized else len
+def _chunks(passages: Sequence[tuple[str, str]], *, counted: bool) -> list[Chunk]:
+    """The passages as chunks. Their size is in tokens if it is `counted`, else in characters, which is cheaper."""
+    count = HarmonyCounter().count if counted else len
     return [
-        Chunk(str(place), str(place), 0, text, 0, len(text), count(text), title)
-        for place, (title, text) in enumerate(passages)
+        Chunk(str(index), str(index), 0, text, 0, len(text), count(text), title)
+        for index, (title, text) in enumerate(passages)
     ]
 
 
 @cache
-def _shipped() -> BridgePolicy:
+def _default_policy() -> BridgePolicy:
     return BridgePolicy()

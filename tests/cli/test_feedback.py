@@ -56,6 +56,6 @@ def test_what_cannot_be_judged(ctx1, found):
     assert absent.returncode == 1
     assert "'absent'" in absent.stderr
     nothing = ctx1("feedback", trajectory(found), "--trajectories", "kept")
-    assert (nothing.returncode, "says nothing" in nothing.stderr) == (2, True)
+    assert (nothing.returncode, "the judgement is empty" in nothing.stderr) == (2, True)
     neither = ctx1("feedback", "--trajectories", "kept", "--rating", 3)
     assert (neither.returncode, "one TRAJECTORY" in neither.stderr) == (2, True)

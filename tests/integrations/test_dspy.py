@@ -15,7 +15,7 @@ from dspy.utils import DummyLM
 from context_agent import SearchAgent
 from context_agent.errors import ConfigError
 from context_agent.integrations.dspy import ContextAgentRetriever
-from context_agent.integrations.passages import embedded_by
+from context_agent.integrations.passages import FrameworkEmbedder
 from tests.integrations.conftest import QUESTION, TEXTS, vector
 
 
@@ -92,7 +92,7 @@ def test_an_existing_collection_is_searched_as_it_stands(collection: Collection)
         def one(self, text: str) -> list[float]:
             return vector(text)
 
-    embedder = embedded_by(collection, Model(), "many", "one")
+    embedder = FrameworkEmbedder.of(collection, Model(), "many", "one")
     folder = collection._client.get_settings().persist_directory
     for opened in (
         ContextAgentRetriever.from_chroma(collection, k=2, corpus={"embedder": embedder}),

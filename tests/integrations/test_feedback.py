@@ -41,7 +41,7 @@ def test_an_id_stands_for_one_judgement(kept: tuple[FeedbackLog, str]) -> None:
     log, trajectory = kept
     assert log.add(judgement(trajectory=trajectory, relevant=["d1"], id="j1"))
     assert not log.add(judgement(trajectory=trajectory, relevant=["d1"], id="j1"))
-    with pytest.raises(DataError, match="'j1' says something else"):
+    with pytest.raises(DataError, match="'j1' has other content"):
         log.add(judgement(trajectory=trajectory, relevant=["d2"], id="j1"))
 
 
@@ -57,8 +57,8 @@ def test_an_unknown_trajectory_is_refused(kept: tuple[FeedbackLog, str], name: s
 @pytest.mark.parametrize(
     ("wrong", "said"),
     [
-        ({}, "says nothing"),
-        ({"relevant": ["a", "b"], "irrelevant": ["b"]}, "'b' is called both"),
+        ({}, "judgement is empty"),
+        ({"relevant": ["a", "b"], "irrelevant": ["b"]}, "'b' is both in relevant"),
         ({"rating": 6}, "from 1 to 5; got 6"),
     ],
 )
@@ -70,12 +70,12 @@ def test_what_is_no_judgement(wrong: dict[str, object], said: str) -> None:
 def test_a_request_leads_to_its_trajectory(kept: tuple[FeedbackLog, str]) -> None:
     log, trajectory = kept
     for number in range(3):
-        log.served(f"r{number}", [f"t{number}"])
-    log.served("r1", [trajectory, "more"])
+        log.record_request(f"r{number}", [f"t{number}"])
+    log.record_request("r1", [trajectory, "more"])
     assert log.trajectory_of("r0") == "t0"
     assert log.trajectory_of("r1") == trajectory == log.resolve("r1") == log.resolve(trajectory)
     for unknown in ("r", "t0", 'r1"'):
-        with pytest.raises(TrajectoryError, match="is known here"):
+        with pytest.raises(TrajectoryError, match="no trajectory is known for request"):
             log.trajectory_of(unknown)
 
 
@@ -104,7 +104,7 @@ def test_rows_that_are_no_judgements(tmp_path: Path, row: str) -> None:
     problems: list[str] = []
     (sound,) = load_judgements(log, problems=problems)
     assert sound.relevant == ("a",)
-    assert "log.jsonl:1: no judgement like" in problems[0]
+    assert "log.jsonl:1: not a judgement like" in problems[0]
     log.write_text('{"schema": 2, "trajectory": "t"}\n')
     with pytest.raises(DataError, match="schema 2"):
         load_judgements(log)
@@ -114,7 +114,7 @@ def write(folder: str, trajectory: str, writer: int) -> int:
     """What one process writes: judgements of its own, and one that all write."""
     log = FeedbackLog(folder)
     own = [log.add(judgement(trajectory=trajectory, relevant=["d1"], user=f"{writer}-{n}")) for n in range(20)]
-    log.served(f"r{writer}", [trajectory])
+    log.record_request(f"r{writer}", [trajectory])
     return sum(own) + log.add(judgement(trajectory=trajectory, relevant=["shared"]))
 
 

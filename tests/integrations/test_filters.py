@@ -14,7 +14,7 @@ from llama_index.core.vector_stores.types import MetadataFilter, MetadataFilters
 from llama_index.core.vector_stores.utils import build_metadata_filter_fn
 
 from context_agent.errors import ConfigError
-from context_agent.integrations.filters import from_haystack, from_llamaindex, joined
+from context_agent.integrations.filters import all_of, from_haystack, from_llamaindex
 from context_agent.retrieval.corpus import compile_where
 
 METADATA: list[dict[str, Any]] = [
@@ -79,8 +79,8 @@ def test_nested_filters_and_none() -> None:
     assert from_llamaindex(MetadataFilters(filters=[])) is None
     assert from_llamaindex(None) is None
     assert from_haystack(None) is None
-    assert joined(None, {}, {"a": 1}) == {"a": 1}
-    assert joined({"a": 1}, {"b": 2}) == {"$and": [{"a": 1}, {"b": 2}]}
+    assert all_of(None, {}, {"a": 1}) == {"a": 1}
+    assert all_of({"a": 1}, {"b": 2}) == {"$and": [{"a": 1}, {"b": 2}]}
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from pydantic import ConfigDict, TypeAdapter, with_config
 
 from context_agent import MemoryCorpus, ScriptedPolicy, SearchAgent
 from context_agent.errors import ConfigError, PolicyError
-from context_agent.integrations.functions import MOST, Provider, SearchTool
+from context_agent.integrations.functions import MAX_K, Provider, SearchTool
 from context_agent.policies.chat.scripted_server import ScriptedServer, says
 from tests.integrations.conftest import QUESTION, TEXTS
 
@@ -89,7 +89,7 @@ def test_a_call_gives_numbered_passages_with_ids(agent: SearchAgent, written: An
         ({"question": "  "}, "at least 1 character"),
         ({"question": 3}, "valid string"),
         ({"question": "a", "k": 0}, "greater than or equal to 1"),
-        ({"question": "a", "k": MOST + 1}, f"less than or equal to {MOST}"),
+        ({"question": "a", "k": MAX_K + 1}, f"less than or equal to {MAX_K}"),
         ({"question": "a", "limit": 3}, "limit: Extra inputs"),
         ({"question": "word " * 20_000}, "soft threshold"),
     ],
@@ -159,9 +159,9 @@ def test_names_and_providers_are_checked(agent: SearchAgent) -> None:
         SearchTool(agent, name="search documents")
     with pytest.raises(ConfigError, match="k must be at least 1"):
         SearchTool(agent, k=0)
-    with pytest.raises(ConfigError, match="no provider 'mistral'"):
+    with pytest.raises(ConfigError, match="unknown provider 'mistral'"):
         SearchTool(agent).definition("mistral")  # type: ignore[arg-type]
-    with pytest.raises(ConfigError, match="no provider"):
+    with pytest.raises(ConfigError, match="unknown provider"):
         SearchTool(agent).conversation().run("{}").message("x", "c")  # type: ignore[arg-type]
 
 

@@ -18,8 +18,8 @@ from context_agent import Action, Document, MemoryCorpus, ScriptedPolicy, Search
 from context_agent.errors import CorpusError, PolicyError
 from context_agent.integrations.mcp import make_server
 from context_agent.integrations.mcp.server import server_on
-from context_agent.integrations.mcp.tools import MOST_TOKENS, text_of
-from context_agent.integrations.server.live_index import Served
+from context_agent.integrations.mcp.tools import MAX_TOKENS, joined_text
+from context_agent.integrations.server.live_index import LiveIndex
 from context_agent.integrations.server.service import Service, Settings
 from context_agent.types import Chunk
 from tests.actions import search
@@ -31,7 +31,7 @@ MODES = ("auto", "legacy")
 
 def served(agent: SearchAgent, **settings: Any) -> Service:
     """A service on an agent."""
-    return Service(Served(agent), Settings(**settings))
+    return Service(LiveIndex(agent), Settings(**settings))
 
 
 def text(result: CallToolResult) -> str:
@@ -146,18 +146,18 @@ async def test_a_long_document_is_read_in_parts(tmp_path: Path) -> None:
             parts.append(part)
             first = part["next_chunk"]
         assert len(parts) > 2
-        assert f"read on with first_chunk={parts[1]['first_chunk']}" not in text(answer)
+        assert f"continue with first_chunk={parts[1]['first_chunk']}" not in text(answer)
         assert sum(part["text"].count("Sentence 1500 of") for part in parts) >= 1
         chunks = agent.corpus.read("long")
-        assert text_of(chunks).split() == source.split()
+        assert joined_text(chunks).split() == source.split()
         spans = [part["first_chunk"] for part in parts]
         assert spans == sorted(set(spans))
-        assert all(sum(one.tokens for one in chunks[a:b]) <= MOST_TOKENS for a, b in itertools.pairwise(spans))
+        assert all(sum(one.tokens for one in chunks[a:b]) <= MAX_TOKENS for a, b in itertools.pairwise(spans))
 
 
 def test_chunks_without_offsets_are_joined_line_by_line() -> None:
     chunks = [Chunk(f"c{n}", "d", n, word, 0, len(word), 1) for n, word in enumerate(("one", "two"))]
-    assert text_of(chunks) == "one\ntwo"
+    assert joined_text(chunks) == "one\ntwo"
 
 
 async def test_documents_are_resources(agent: SearchAgent) -> None:
@@ -183,7 +183,7 @@ async def test_documents_are_resources(agent: SearchAgent) -> None:
         ("grep", {"pattern": "(unclosed"}, "missing )"),
         ("grep", {"pattern": "(?<=a)b"}, "(?<"),
         ("grep", {"pattern": "a", "where": {"a": 1, "b": 2}}, "filter"),
-        ("read", {"document_id": "d99"}, "there is no document 'd99': take an id from another tool's result"),
+        ("read", {"document_id": "d99"}, "there is no document 'd99': use an id from another tool's result"),
         ("read", {"document_id": "d0", "first_chunk": 7}, "first_chunk is at most 0"),
     ],
 )
@@ -220,7 +220,7 @@ def broken(error: Exception) -> Callable[[View], Action]:
 @pytest.mark.parametrize(
     ("error", "told"),
     [
-        (PolicyError("http://secret:1/v1 refused the key sk-1"), "the policy could not go on"),
+        (PolicyError("http://secret:1/v1 refused the key sk-1"), "the policy failed"),
         (CorpusError("/srv/index is gone"), "the index could not be searched"),
         (RuntimeError("/srv/code.py:3"), "Error executing tool retrieve"),
     ],
@@ -241,8 +241,8 @@ async def test_what_was_found_before_a_failure_is_handed_back(films: MemoryCorpu
     data = answer.structured_content
     assert data
     assert [one["id"] for one in data["documents"]] == ["d0"]
-    assert (data["complete"], data["error"]) == (False, "the policy could not go on")
-    assert text(answer).endswith("(The search was cut short: the policy could not go on.)")
+    assert (data["complete"], data["error"]) == (False, "the policy failed")
+    assert text(answer).endswith("(The search was cut short: the policy failed.)")
     assert "secret" not in answer.model_dump_json()
 
 

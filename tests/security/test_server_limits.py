@@ -27,7 +27,7 @@ from context_agent.integrations.feedback import JUDGEMENTS, SERVED, FeedbackLog,
 from context_agent.integrations.filters import from_haystack, from_llamaindex
 from context_agent.integrations.server import transport
 from context_agent.integrations.server.observability import LOGGER, Counter
-from context_agent.integrations.server.responses import BUFFERED, beating
+from context_agent.integrations.server.responses import BUFFERED, with_heartbeat
 from context_agent.integrations.server.schema import ChatRequest
 from context_agent.integrations.server.transport import MAX_HEADER, ConnectionTable
 from context_agent.retrieval.corpus import MAX_CONDITIONS, MAX_DEPTH, MAX_TEXT, MAX_VALUES, check_where, compile_where
@@ -384,7 +384,7 @@ def test_a_slow_reader_holds_up_the_search() -> None:
             yield number
 
     async def read_two() -> None:
-        stream = beating(source(), 5.0)
+        stream = with_heartbeat(source(), 5.0)
         assert [await anext(stream), await anext(stream)] == [0, 1]
         await asyncio.sleep(0.05)
         await stream.aclose()
@@ -461,8 +461,8 @@ def test_judgements_cost_the_same_however_long_the_log_is(log: tuple[FeedbackLog
 def test_requests_are_looked_up_without_reading_the_log_again(log: tuple[FeedbackLog, str]) -> None:
     written, trajectory = log
     for number in range(2_000):
-        written.served(f"r{number}", [trajectory])
-    written.served("r7", ["later"])
+        written.record_request(f"r{number}", [trajectory])
+    written.record_request("r7", ["later"])
     before = bytes_read()
     assert {written.trajectory_of(f"r{number}") for number in range(1_000, 1_200)} == {trajectory}
     assert written.trajectory_of("r7") == "later"
@@ -507,6 +507,6 @@ def test_several_logs_on_one_folder_know_each_others_judgements(log: tuple[Feedb
 def test_the_logs_are_private(log: tuple[FeedbackLog, str]) -> None:
     written, trajectory = log
     written.add(judgement(trajectory=trajectory, rating=1))
-    written.served("r", [trajectory])
+    written.record_request("r", [trajectory])
     for name in (JUDGEMENTS, SERVED):
         assert stat.S_IMODE((written.folder / name).stat().st_mode) == 0o600

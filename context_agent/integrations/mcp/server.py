@@ -1,4 +1,4 @@
-"""A server that runs: on this process's stdin and stdout, or at an address."""
+"""The MCP server, and serving it on this process's stdin and stdout or over HTTP."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ from pydantic import AnyHttpUrl
 
 from context_agent._support.extras import extra
 from context_agent.agent import SearchAgent
-from context_agent.integrations.feedback import FeedbackLog
 from context_agent.version import __version__
 
 with extra("mcp"):
@@ -29,7 +28,6 @@ with extra("mcp"):
     from starlette.types import ASGIApp, Receive, Scope, Send
 
     from context_agent.integrations.mcp.tools import Tools
-    from context_agent.integrations.server.live_index import Served
     from context_agent.integrations.server.service import Service, Settings
     from context_agent.integrations.server.transport import serve
 
@@ -45,23 +43,21 @@ READ_ONLY = ToolAnnotations(read_only_hint=True, destructive_hint=False, idempot
 
 
 NO_ISSUER = AnyHttpUrl("http://localhost")
-"""The SDK's settings are made for OAuth. Nothing is fetched from there or told of it: the token is known beforehand."""
+"""An issuer, which the SDK's settings for OAuth require. Nothing is requested from there."""
 PATH = "/mcp"
-LAST_WORDS = 1.0
-"""Seconds that searches get to end after an interrupt."""
+INTERRUPT_GRACE = 1.0
+"""Seconds for searches to end after an interrupt."""
 LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
-"""Names that only this machine's programs can mean. With them, a page in a browser that had its own name point here
-is told apart by the Host header it sends."""
+"""Names that stand for this machine only. A web page whose own name resolves to this machine sends another Host."""
 
 
 def make_server(agent: SearchAgent, settings: Settings | None = None) -> MCPServer[Any]:
-    """An MCP server on an agent, which stays the caller's to close. `settings` hold limits and a token for HTTP."""
-    feedback = None if agent.trajectories is None else FeedbackLog(agent.trajectories)
-    return server_on(Service(Served(agent), settings or Settings(), feedback))
+    """An MCP server on an agent, which the caller closes. `settings` has limits, and a token for HTTP."""
+    return server_on(Service.of(agent, settings))
 
 
 def server_on(service: Service) -> MCPServer[Any]:
-    """An MCP server on a service, for whoever looks after that: see `serving`."""
+    """An MCP server on a service, whose index the caller follows and closes."""
     token = service.settings.token
     server: MCPServer[Any] = MCPServer(
         NAME,
@@ -69,9 +65,8 @@ def server_on(service: Service) -> MCPServer[Any]:
         instructions=INSTRUCTIONS,
         version=__version__,
         log_level="WARNING",
-        # The tools and documents of a server stay the same: nobody needs to hold a connection open for news of them.
+        # The tools and documents never change, so no client needs to hold a connection open for changes.
         subscriptions=False,
-        # The SDK's settings are made for OAuth; nothing is fetched from the issuer, and no metadata are published.
         auth=None if token is None else AuthSettings(issuer_url=NO_ISSUER, resource_server_url=None),
         token_verifier=None if token is None else SharedToken(token),
     )
@@ -89,17 +84,17 @@ def server_on(service: Service) -> MCPServer[Any]:
         title="Document",
         description="The whole text of a document, by its id.",
         mime_type="text/plain",
-        # An id is looked up among the corpus's ids; no file is named by it.
+        # The id is looked up in the corpus; it never names a file.
         security=ResourceSecurity(exempt_params={"document_id"}),
     )(tools.document)
     return server
 
 
 def serve_stdio(service: Service) -> bool:
-    """Serves the client that started this process, until it closes stdin; whether an interrupt came before.
+    """Serves the client that started this process until it closes stdin; True if an interrupt came first.
 
-    While it serves, whatever else is printed goes to stderr: stdout carries the protocol alone. After an interrupt a
-    thread still waits for stdin, which nothing can call off: end the process without waiting for its threads.
+    Meanwhile everything that is printed goes to stderr, because stdout carries the protocol. After an interrupt a
+    thread still waits for stdin, which cannot be cancelled: end the process without waiting for its threads.
     """
     failures: list[BaseException] = []
     loop = asyncio.new_event_loop()
@@ -109,7 +104,7 @@ def serve_stdio(service: Service) -> bool:
         asyncio.set_event_loop(loop)
         try:
             loop.run_until_complete(serving)
-        except BaseException as error:  # noqa: BLE001 (raised again by whoever waits)
+        except BaseException as error:  # noqa: BLE001 (the caller's thread raises it again)
             failures.append(error)
 
     thread = threading.Thread(target=run, name="ctx1-mcp", daemon=True)
@@ -118,7 +113,7 @@ def serve_stdio(service: Service) -> bool:
         thread.join()
     except KeyboardInterrupt:
         loop.call_soon_threadsafe(serving.cancel)
-        thread.join(LAST_WORDS)
+        thread.join(INTERRUPT_GRACE)
         return True
     loop.close()
     if failures:
@@ -127,7 +122,7 @@ def serve_stdio(service: Service) -> bool:
 
 
 async def _stdio(service: Service) -> None:
-    async with _following(service):
+    async with service.following():
         await server_on(service).run_stdio_async()
 
 
@@ -140,9 +135,9 @@ def serve_http(
     hosts: Sequence[str] = (),
     origins: Sequence[str] = (),
 ) -> bool:
-    """Serves at an address until a signal; whether that was an interrupt from the keyboard. Raises `ConfigError`.
+    """Serves over HTTP until a signal; True if that was SIGINT (Ctrl-C). Raises `ConfigError`.
 
-    The first signal lets running searches end, a second one does not. For `hosts` and `origins` see `application`.
+    The first signal lets running searches end, the second one does not. `hosts` and `origins` as in `application`.
     """
     app = application(service, host, hosts=hosts, origins=origins)
     return serve(service, app, host, port, lambda url: on_ready(url + PATH))
@@ -153,31 +148,31 @@ def application(
 ) -> Starlette:
     """The ASGI application of streamable HTTP, at the path `/mcp`.
 
-    `hosts` are names beside the loopback's by which clients may call it, `origins` those of web pages that may, as
-    `https://app.example`. On an address that is not the loopback's, any name will do where `hosts` is empty.
+    `hosts` are allowed names in the Host header besides those of the loopback, `origins` allowed origins of web pages,
+    such as `https://app.example`. On another address than the loopback's, empty `hosts` allow any name.
 
-    The server keeps no session: no tool depends on an earlier call, and a client that never ends its sessions costs no
-    memory. A client gives up a call by closing its connection.
+    The server is stateless: no tool depends on an earlier call, and clients that never end their sessions cost no
+    memory. A client cancels a call by closing its connection.
     """
-    local = host in ("127.0.0.1", "localhost", "::1")
+    is_loopback = host in ("127.0.0.1", "localhost", "::1")
     names = [*LOOPBACK, *hosts]
-    allowed = TransportSecuritySettings(
-        enable_dns_rebinding_protection=local or bool(hosts) or bool(origins),
-        allowed_hosts=[form for name in names for form in (name, f"{name}:*")],
+    security = TransportSecuritySettings(
+        enable_dns_rebinding_protection=is_loopback or bool(hosts) or bool(origins),
+        allowed_hosts=[pattern for name in names for pattern in (name, f"{name}:*")],
         allowed_origins=[*(f"http://{name}:*" for name in LOOPBACK), *origins],
     )
     app = server_on(service).streamable_http_app(
         streamable_http_path=PATH,
         stateless_http=True,
         max_request_body_size=service.settings.max_body,
-        transport_security=allowed,
+        transport_security=security,
         host=host,
     )
     sessions = app.router.lifespan_context
 
     @asynccontextmanager
     async def lifespan(app: Starlette) -> AsyncIterator[Any]:
-        async with _following(service), sessions(app) as state:
+        async with service.following(), sessions(app) as state:
             yield state
 
     app.router.lifespan_context = lifespan
@@ -186,7 +181,7 @@ def application(
 
 
 class PostOnly:
-    """Refuses all methods but POST: without sessions there is no stream to open by GET, nor a session to DELETE."""
+    """Refuses all methods but POST: a stateless server has no stream to GET and no session to DELETE."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
@@ -200,25 +195,13 @@ class PostOnly:
             await self._app(scope, receive, send)
 
 
-@asynccontextmanager
-async def _following(service: Service) -> AsyncIterator[None]:
-    """Keeps the service on the index's present state while the block runs."""
-    task = asyncio.create_task(service.follow())
-    try:
-        yield
-    finally:
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
-        await service.served.close()
-
-
 class SharedToken(TokenVerifier):
-    """Lets in whoever knows the token; all of them are one client."""
+    """Accepts one bearer token; everyone who has it counts as one client."""
 
     def __init__(self, token: str) -> None:
         self._token = token.encode()
 
     async def verify_token(self, token: str) -> AccessToken | None:
-        """What the token allows; None for a wrong one. Takes as long for one that is nearly right."""
-        right = hmac.compare_digest(token.strip().encode("latin-1", "replace"), self._token)
-        return AccessToken(token=token, client_id="shared", scopes=[]) if right else None
+        """The access of the token; None for a wrong one. Compares in constant time."""
+        is_valid = hmac.compare_digest(token.strip().encode("latin-1", "replace"), self._token)
+        return AccessToken(token=token, client_id="shared", scopes=[]) if is_valid else None

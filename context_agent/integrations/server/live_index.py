@@ -1,7 +1,8 @@
-"""The agent on the index as it stands now: an index that changed is read anew without losing a request.
+"""The agent on the current state of an index: an index that changed is reloaded without losing a request.
 
-An index on a server is opened a second time beside the first; searches that run end on the state they began with. A
-folder can be open once in a process, so there a reload waits for what runs, and what comes meanwhile waits for it.
+An index on a server is opened a second time while the first stays open; running searches finish on the state that they
+started with. A folder can be open only once in a process, so its reload waits for running searches, and new searches
+wait for the reload.
 """
 
 from __future__ import annotations
@@ -17,24 +18,24 @@ from typing import Protocol, runtime_checkable
 from context_agent.agent import SearchAgent
 from context_agent.errors import ContextAgentError
 from context_agent.integrations.server.observability import log
-from context_agent.integrations.server.responses import INDEX, Problem
+from context_agent.integrations.server.responses import index_problem
 from context_agent.retrieval.corpus import Corpus
 
 
 @runtime_checkable
-class Changing(Protocol):
-    """A corpus over something that others write to."""
+class ChangingCorpus(Protocol):
+    """A corpus on an index that others may write to."""
 
     def stale(self) -> bool:
-        """Whether it has changed since it was read."""
+        """Whether it has changed since it was opened."""
 
     def close(self) -> None:
-        """Lets go of it."""
+        """Closes the index."""
 
 
 @dataclass(slots=True, eq=False)
-class _Edition:
-    """The index in one state, and the searches that stand on it."""
+class _Revision:
+    """One state of the index, and the number of searches that use it."""
 
     agent: SearchAgent
     users: int = 0
@@ -42,68 +43,70 @@ class _Edition:
 
     def close(self) -> None:
         self.agent.close()
-        if isinstance(self.agent.corpus, Changing):
+        if isinstance(self.agent.corpus, ChangingCorpus):
             self.agent.corpus.close()
 
 
-class Served:
-    """Hands out the agent. Used from one event loop; opening and closing happen in threads."""
+class LiveIndex:
+    """The agent on the current revision. Used from one event loop; opens and closes in threads."""
 
-    def __init__(self, agent: SearchAgent, reopen: Callable[[], Corpus] | None = None, *, beside: bool = False) -> None:
-        """`reopen` opens the index's present state: None for one that stays as it is, and is the caller's to close.
+    def __init__(
+        self, agent: SearchAgent, reopen: Callable[[], Corpus] | None = None, *, concurrent: bool = False
+    ) -> None:
+        """`reopen` opens the current state of the index; None for an index that never changes, which the caller closes.
 
-        `beside` says that it may be open twice at a time.
+        `concurrent` if the index may be open twice at a time.
         """
-        self._edition: _Edition | None = _Edition(agent)
+        self._revision: _Revision | None = _Revision(agent)
         self._template = agent
-        self._reopen, self._beside = reopen, beside
-        self._there = asyncio.Event()
-        self._there.set()
+        self._reopen, self._concurrent = reopen, concurrent
+        self._loaded = asyncio.Event()
+        self._loaded.set()
         self._retired: set[asyncio.Task[None]] = set()
         self.stale = False
-        """Whether the index is known to have changed since it was read."""
+        """Whether the index is known to have changed since it was loaded."""
         self.checked = time.time()
-        """When the index was last known to be as it was read, or was read; in seconds since the epoch."""
+        """When the index was last loaded or found unchanged, in seconds since the epoch."""
 
     @property
     def ready(self) -> bool:
         """Whether there is an index to search."""
-        return self._edition is not None or not self._there.is_set()
+        return self._revision is not None or not self._loaded.is_set()
 
     @property
     def name(self) -> str:
-        """The corpus's name, with the revision that is served; empty while there is none."""
-        return self._edition.agent.corpus.name if self._edition else ""
+        """The name of the corpus with the revision that is served; empty without one."""
+        return self._revision.agent.corpus.name if self._revision else ""
 
     @property
     def chunks(self) -> int:
-        """Chunks of that revision."""
-        return self._edition.agent.corpus.count() if self._edition else 0
+        """Chunks of the revision that is served."""
+        return self._revision.agent.corpus.count() if self._revision else 0
 
     @asynccontextmanager
     async def agent(self) -> AsyncIterator[SearchAgent]:
-        """The agent, which stays as it is until the block ends. Raises `Problem` where the index is gone."""
-        await self._there.wait()
-        edition = self._edition
-        if edition is None:
-            raise Problem(503, "index_error", INDEX, headers={"Retry-After": "5"})
-        edition.users += 1
+        """The agent, whose index stays open until the block ends. Raises `Problem` if the index is not available."""
+        await self._loaded.wait()
+        revision = self._revision
+        if revision is None:
+            raise index_problem()
+        revision.users += 1
         try:
-            yield edition.agent
+            yield revision.agent
         finally:
-            edition.users -= 1
-            if not edition.users:
-                edition.unused.set()
+            revision.users -= 1
+            if not revision.users:
+                revision.unused.set()
 
     async def follow(self) -> bool | None:
-        """Reads the index anew if it has changed: True if so, None if it could not be told or read."""
+        """Reloads the index if it has changed. True if it was reloaded, None if checking or loading failed."""
         if self._reopen is None:
             return False
         try:
             if not await self._changed():
                 return False
             self.stale = True
-            await (self._swap(self._reopen) if self._beside else self._replace(self._reopen))
+            await (self._swap(self._reopen) if self._concurrent else self._replace(self._reopen))
         except ContextAgentError as error:
             log("index", logging.ERROR, reason=str(error))
             return None
@@ -112,47 +115,47 @@ class Served:
         return True
 
     async def close(self) -> None:
-        """Closes what was opened here."""
+        """Closes the revisions that were opened here."""
         if self._retired:
             await asyncio.wait(self._retired, timeout=1.0)
-        if self._reopen is not None and self._edition is not None:
-            await asyncio.to_thread(self._edition.close)
+        if self._reopen is not None and self._revision is not None:
+            await asyncio.to_thread(self._revision.close)
 
     async def _changed(self) -> bool:
-        if self._edition is None:
+        if self._revision is None:
             return True
-        corpus = self._edition.agent.corpus
-        if not isinstance(corpus, Changing) or not await asyncio.to_thread(corpus.stale):
+        corpus = self._revision.agent.corpus
+        if not isinstance(corpus, ChangingCorpus) or not await asyncio.to_thread(corpus.stale):
             self.checked = time.time()
             return False
         return True
 
     async def _swap(self, reopen: Callable[[], Corpus]) -> None:
-        """The new state beside the old one, which is closed when its last search is over."""
+        """Opens the new revision; the old one is closed when its last search ends."""
         fresh = await self._opened(reopen)
-        former, self._edition = self._edition, fresh
+        former, self._revision = self._revision, fresh
         if former is not None:
             task = asyncio.create_task(_retire(former))
             self._retired.add(task)
             task.add_done_callback(self._retired.discard)
 
     async def _replace(self, reopen: Callable[[], Corpus]) -> None:
-        """The new state after the old one is closed."""
-        self._there.clear()
+        """Closes the old revision, then opens the new one."""
+        self._loaded.clear()
         try:
-            if self._edition is not None:
-                await _retire(self._edition)
-                self._edition = None
-            self._edition = await self._opened(reopen)
+            if self._revision is not None:
+                await _retire(self._revision)
+                self._revision = None
+            self._revision = await self._opened(reopen)
         finally:
-            self._there.set()
+            self._loaded.set()
 
-    async def _opened(self, reopen: Callable[[], Corpus]) -> _Edition:
-        return _Edition(self._template.on(await asyncio.to_thread(reopen)))
+    async def _opened(self, reopen: Callable[[], Corpus]) -> _Revision:
+        return _Revision(self._template.on(await asyncio.to_thread(reopen)))
 
 
-async def _retire(edition: _Edition) -> None:
-    edition.unused.clear()
-    if edition.users:
-        await edition.unused.wait()
-    await asyncio.to_thread(edition.close)
+async def _retire(revision: _Revision) -> None:
+    revision.unused.clear()
+    if revision.users:
+        await revision.unused.wait()
+    await asyncio.to_thread(revision.close)

@@ -1,4 +1,7 @@
-"""Logs as JSON, an object a line, each with the id of the request that it belongs to. Questions are not logged."""
+"""Logs as JSON lines, each with the id of its request, and metrics in Prometheus's text format (version 0.0.4).
+
+Questions are not logged.
+"""
 
 from __future__ import annotations
 
@@ -16,8 +19,8 @@ from typing import IO, Any
 
 LOGGER = logging.getLogger("context_agent.server")
 REQUEST_ID: ContextVar[str | None] = ContextVar("ctx1_request_id", default=None)
-"""The request that is being answered; reaches whatever runs for it."""
-_SANE = re.compile(r"[A-Za-z0-9._:-]{1,128}")
+"""The id of the current request; everything that runs for the request sees it."""
+_SAFE_ID = re.compile(r"[A-Za-z0-9._:-]{1,128}")
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 SECONDS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 25.0, 60.0)
 """Upper bounds of the histograms' buckets."""
@@ -25,7 +28,7 @@ _ESCAPED = str.maketrans({"\\": "\\\\", '"': '\\"', "\n": "\\n"})
 
 
 class JsonLines(logging.Formatter):
-    """`time`, `level`, `event`, `request_id`, and what was given as `extra={"fields": {...}}`."""
+    """`time`, `level`, `event`, `request_id`, and the entries of `extra={"fields": {...}}`."""
 
     def format(self, record: logging.LogRecord) -> str:
         """One line."""
@@ -43,7 +46,7 @@ class JsonLines(logging.Formatter):
 
 
 def to_stream(stream: IO[str] | None = None, level: int = logging.INFO) -> None:
-    """Sends the logs of this package's server and of uvicorn to a stream (stderr), as JSON lines."""
+    """Sends the logs of the server and of uvicorn to a stream (stderr by default) as JSON lines."""
     handler = logging.StreamHandler(stream or sys.stderr)
     handler.setFormatter(JsonLines())
     for logger, lowest in ((LOGGER, level), (logging.getLogger("uvicorn"), logging.WARNING)):
@@ -52,22 +55,22 @@ def to_stream(stream: IO[str] | None = None, level: int = logging.INFO) -> None:
 
 
 def log(event: str, level: int = logging.INFO, *, error: BaseException | None = None, **fields: Any) -> None:
-    """One line; `error` adds its stack trace."""
+    """Logs one line; `error` adds its stack trace."""
     LOGGER.log(level, event, extra={"fields": fields}, exc_info=error)
 
 
-def request_id(given: str | None) -> str:
-    """The client's id where it is short and plain, else one made here."""
-    return given if given is not None and _SANE.fullmatch(given) else uuid.uuid4().hex
+def request_id(header: str | None) -> str:
+    """The client's id if it is short and plain, else a new one."""
+    return header if header is not None and _SAFE_ID.fullmatch(header) else uuid.uuid4().hex
 
 
 class Counter:
-    """A number for each combination of labels, that only grows."""
+    """A number for each combination of labels; it only grows."""
 
     kind = "counter"
 
-    def __init__(self, name: str, told: str, labels: Sequence[str] = ()) -> None:
-        self.name, self.told, self._labels = name, told, tuple(labels)
+    def __init__(self, name: str, help: str, labels: Sequence[str] = ()) -> None:
+        self.name, self.help, self._labels = name, help, tuple(labels)
         self._values: dict[tuple[str, ...], float] = {} if labels else {(): 0.0}
 
     def add(self, *values: str, by: float = 1.0) -> None:
@@ -81,16 +84,16 @@ class Counter:
 
 
 class Gauge:
-    """A number that is asked for when it is shown, or the labels whose value is then 1."""
+    """A number that is read when it is shown, or a label whose sample is 1."""
 
     kind = "gauge"
 
-    def __init__(self, name: str, told: str, ask: Callable[[], float | str], label: str = "") -> None:
-        self.name, self.told, self._ask, self._label = name, told, ask, label
+    def __init__(self, name: str, help: str, read: Callable[[], float | str], label: str = "") -> None:
+        self.name, self.help, self._read, self._label = name, help, read, label
 
     def lines(self) -> Iterator[str]:
         """The sample."""
-        value = self._ask()
+        value = self._read()
         if isinstance(value, str):
             yield f"{self.name}{labelled((self._label,), (value,))} 1"
         else:
@@ -98,17 +101,17 @@ class Gauge:
 
 
 class Histogram:
-    """How often a duration fell under each bound, for each value of one label."""
+    """How many durations were below each bound, for each value of one label."""
 
     kind = "histogram"
 
-    def __init__(self, name: str, told: str, label: str) -> None:
-        self.name, self.told, self._label = name, told, label
+    def __init__(self, name: str, help: str, label: str) -> None:
+        self.name, self.help, self._label = name, help, label
         self._counts: dict[str, list[int]] = defaultdict(lambda: [0] * (len(SECONDS) + 1))
         self._sums: dict[str, float] = defaultdict(float)
 
     def add(self, value: str, seconds: float) -> None:
-        """Takes note of one duration."""
+        """Adds one duration."""
         self._counts[value][bisect_left(SECONDS, seconds)] += 1
         self._sums[value] += seconds
 
@@ -119,23 +122,25 @@ class Histogram:
             for bound, count in zip((*map(str, SECONDS), "+Inf"), self._counts[value], strict=True):
                 total += count
                 yield f"{self.name}_bucket{labelled((self._label, 'le'), (value, bound))} {total}"
-            own = labelled((self._label,), (value,))
-            yield f"{self.name}_sum{own} {self._sums[value]:.17g}"
-            yield f"{self.name}_count{own} {total}"
+            label = labelled((self._label,), (value,))
+            yield f"{self.name}_sum{label} {self._sums[value]:.17g}"
+            yield f"{self.name}_count{label} {total}"
 
 
 class Metrics:
-    """All that a server counts. Used from one event loop."""
+    """The metrics of a server. Used from one event loop."""
 
     def __init__(self) -> None:
         self.requests = Counter("ctx1_requests_total", "Requests answered, by path and status.", ("path", "status"))
-        self.errors = Counter("ctx1_errors_total", "Requests that came to nothing, by code.", ("code",))
-        self.seconds = Histogram("ctx1_request_seconds", "From a request's first byte to its answer's last.", "path")
-        self.waited = Histogram("ctx1_queue_seconds", "What searches waited for their turn.", "path")
-        self.searches = Counter("ctx1_searches_total", "Searches that ended, by why.", ("stop_reason",))
+        self.errors = Counter("ctx1_errors_total", "Failed requests, by code.", ("code",))
+        self.seconds = Histogram(
+            "ctx1_request_seconds", "Seconds from a request's first byte to the last byte of its answer.", "path"
+        )
+        self.waited = Histogram("ctx1_queue_seconds", "Seconds that searches waited in the queue.", "path")
+        self.searches = Counter("ctx1_searches_total", "Searches that ended, by stop reason.", ("stop_reason",))
         self.turns = Counter("ctx1_turns_total", "Turns of all searches.")
         self.tokens = Counter("ctx1_tokens_total", "Tokens ever placed in a context.")
-        self.reloads = Counter("ctx1_index_reloads_total", "Times a changed index was read anew.", ("outcome",))
+        self.reloads = Counter("ctx1_index_reloads_total", "Reloads of a changed index, by outcome.", ("outcome",))
         self.refusals = Counter("ctx1_connections_refused_total", "Connections that a limit ended, by code.", ("code",))
         self.gauges: list[Gauge] = []
         self._families: tuple[Counter | Histogram, ...] = (
@@ -150,20 +155,20 @@ class Metrics:
             self.refusals,
         )
 
-    def gauge(self, name: str, told: str, ask: Callable[[], float | str], label: str = "") -> None:
-        """Shows what `ask` says: a number, or the value of a label."""
-        self.gauges.append(Gauge(name, told, ask, label))
+    def gauge(self, name: str, help: str, read: Callable[[], float | str], label: str = "") -> None:
+        """Adds a gauge: `read` returns its number, or the value of its label."""
+        self.gauges.append(Gauge(name, help, read, label))
 
     def text(self) -> str:
-        """All of it, as Prometheus reads it."""
+        """All metrics in Prometheus's format."""
         lines = []
         families: list[Counter | Histogram | Gauge] = [*self._families, *self.gauges]
         for family in families:
-            lines += [f"# HELP {family.name} {family.told}", f"# TYPE {family.name} {family.kind}", *family.lines()]
+            lines += [f"# HELP {family.name} {family.help}", f"# TYPE {family.name} {family.kind}", *family.lines()]
         return "\n".join(lines) + "\n"
 
 
 def labelled(names: Sequence[str], values: Sequence[str]) -> str:
-    """`{name="value",...}`, or nothing without labels."""
+    """`{name="value",...}`; empty without labels."""
     pairs = ",".join(f'{name}="{value.translate(_ESCAPED)}"' for name, value in zip(names, values, strict=True))
     return f"{{{pairs}}}" if pairs else ""

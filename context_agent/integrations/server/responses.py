@@ -1,7 +1,7 @@
 """What the server sends: JSON, errors, answers, chat completions and server-sent events.
 
-Errors have the shape of OpenAI's on every path. They never hold a path, a key or a stack trace: details of a failure
-inside the server go to the log, and the client learns the kind of failure only.
+Errors have the shape of OpenAI's on every path. They never contain a path, a key or a stack trace: the details of a
+failure inside the server go to the log, and the client learns only what kind of failure it was.
 """
 
 from __future__ import annotations
@@ -21,39 +21,40 @@ from context_agent._support.extras import extra
 from context_agent.agent import Progress, SearchResult
 from context_agent.errors import BudgetError, ConfigError, CorpusError, EmbedderError, PolicyError, RerankerError
 from context_agent.harness.episode import StopReason
-from context_agent.integrations.functions import shown
-from context_agent.integrations.passages import Passage
-from context_agent.integrations.server.schema import LONGEST_QUESTION, ChatRequest
+from context_agent.integrations.functions import NO_PASSAGES, passage_text
+from context_agent.integrations.passages import RetrievedPassage
+from context_agent.integrations.server.schema import MAX_QUESTION, ChatRequest
 from context_agent.pruning.view import ActionTaken, Block, EditApplied, ToolResult
 from context_agent.retrieval.corpus import Where
-from context_agent.types import RankedDocument
 
 with extra("serve"):
     from starlette.requests import Request
     from starlette.responses import JSONResponse, StreamingResponse
     from starlette.types import Send
 
-INDEX = "the index could not be searched"
-POLICY = "the policy could not go on"
-FAILURES = {StopReason.POLICY_ERROR: POLICY, StopReason.CORPUS_ERROR: INDEX}
-"""What is said of a result whose search failed in the middle."""
-_TYPES = {401: "authentication_error", 403: "permission_error", 404: "not_found_error", 429: "rate_limit_error"}
+INDEX_FAILURE = "the index could not be searched"
+POLICY_FAILURE = "the policy failed"
 COMPLETE = (StopReason.FINISHED, StopReason.NO_RANKING)
 """Stop reasons of searches that were not cut short."""
-NOTHING = "Nothing was found."
-DONE = b"data: [DONE]\n\n"
-T = TypeVar("T")
+STREAM_END = b"data: [DONE]\n\n"
 HEARTBEAT = b": alive\n\n"
 BUFFERED = 64
 """Events of a search that wait for a slow reader."""
-HEADERS = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
-"""Proxies shall neither keep a stream nor hold it back."""
+STREAM_HEADERS = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
+"""Proxies must neither store a stream nor buffer it."""
+_ERROR_TYPES = {
+    401: "authentication_error",
+    403: "permission_error",
+    404: "not_found_error",
+    429: "rate_limit_error",
+}
+T = TypeVar("T")
 
 
 def encode(value: Any) -> bytes:
     """The value as JSON in UTF-8. A number that is not finite becomes null, half a surrogate pair `?`.
 
-    Both occur: in metadata of foreign collections, in a model's output, in texts that were cut.
+    Both occur: in the metadata of foreign collections, in the output of a model, in texts that were cut.
     """
     try:
         text = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
@@ -62,25 +63,25 @@ def encode(value: Any) -> bytes:
     return text.encode("utf-8", "replace")
 
 
+def _finite(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _finite(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(item) for item in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
 class Json(JSONResponse):
-    """A response of such JSON."""
+    """A JSON response, encoded by `encode`."""
 
     def render(self, content: Any) -> bytes:
         """The body."""
         return encode(content)
 
 
-def _finite(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {key: _finite(one) for key, one in value.items()}
-    if isinstance(value, list | tuple):
-        return [_finite(one) for one in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
-
-
 @dataclass(eq=False)
 class Problem(Exception):
-    """An answer that is an error. `param` names the field that is wrong."""
+    """An error for the client: a status, a code for programs, a sentence for people. `param` is the wrong field."""
 
     status: int
     code: str
@@ -89,15 +90,15 @@ class Problem(Exception):
     headers: Mapping[str, str] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
-        """The answer's body."""
-        kind = _TYPES.get(self.status, "invalid_request_error" if self.status < 500 else "server_error")
+        """The body of the response."""
+        kind = _ERROR_TYPES.get(self.status, "invalid_request_error" if self.status < 500 else "server_error")
         return {"error": {"message": self.message, "type": kind, "param": self.param, "code": self.code}}
 
 
 def problem_of(error: Exception, where: Where | None = None) -> Problem | None:
-    """What a search that raised this is answered; None for what nobody foresaw.
+    """The client's error for an exception of a search; None for an unexpected exception.
 
-    A `ConfigError` of a search with a filter is the filter's: the rest of the search was set up at the start.
+    A `ConfigError` of a search with a filter is due to the filter, because everything else was set up at the start.
     """
     match error:
         case Problem():
@@ -107,28 +108,31 @@ def problem_of(error: Exception, where: Where | None = None) -> Problem | None:
         case ConfigError() if where is not None:
             return Problem(400, "invalid_filter", str(error), "where")
         case PolicyError():
-            return Problem(502, "policy_error", POLICY)
+            return Problem(502, "policy_error", POLICY_FAILURE)
         case CorpusError() | EmbedderError() | RerankerError():
-            return Problem(503, "index_error", INDEX, headers={"Retry-After": "5"})
+            return index_problem()
     return None
 
 
-def invalid(error: ValidationError) -> Problem:
-    """What is wrong with a body: no JSON at all (400), or fields that don't fit (422). It is not repeated."""
-    found = error.errors(include_url=False, include_input=False, include_context=False)
-    if found[0]["type"] == "json_invalid":
-        return Problem(400, "invalid_json", f"the body is not valid JSON: {found[0]['msg'].partition(': ')[2]}")
-    told = "; ".join(f"{_place(one['loc']) or 'the body'}: {one['msg']}" for one in found[:5])
-    return Problem(422, "invalid_request", told, _place(found[0]["loc"]) or None)
+def index_problem() -> Problem:
+    """The error for an index that cannot be searched now."""
+    return Problem(503, "index_error", INDEX_FAILURE, headers={"Retry-After": "5"})
 
 
-def _place(loc: tuple[int | str, ...]) -> str:
-    return ".".join(str(part)[:80] for part in loc)
+def invalid_body(error: ValidationError) -> Problem:
+    """The error for a body that is not JSON (400) or has wrong fields (422). It does not repeat their values."""
+    problems = error.errors(include_url=False, include_input=False, include_context=False)
+    if problems[0]["type"] == "json_invalid":
+        return Problem(400, "invalid_json", f"the body is not valid JSON: {problems[0]['msg'].partition(': ')[2]}")
+    fields = [".".join(str(part)[:80] for part in problem["loc"]) for problem in problems[:5]]
+    pairs = zip(fields, problems, strict=False)
+    message = "; ".join(f"{name or 'the body'}: {problem['msg']}" for name, problem in pairs)
+    return Problem(422, "invalid_request", message, fields[0] or None)
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
-    """A result, with what the server knows beside it."""
+class ServedAnswer:
+    """The result of a search, its request, and the seconds that it took and waited."""
 
     request_id: str
     result: SearchResult
@@ -138,12 +142,12 @@ class Answer:
     @property
     def output_tokens(self) -> int:
         """Tokens that the policy wrote."""
-        events = (event for one in self.result.trajectories for event in one.events)
+        events = (event for trajectory in self.result.trajectories for event in trajectory.events)
         return sum(event.tokens for event in events if isinstance(event, ActionTaken))
 
     @property
     def trajectory(self) -> str | None:
-        """The (first) trajectory's id, where it was written: the name of its file without the ending."""
+        """The id of the first trajectory, which is its file's name without the suffix; None if none was written."""
         return self.result.trajectory.stem if self.result.trajectory else None
 
     @property
@@ -151,16 +155,22 @@ class Answer:
         """Whether no limit cut the search short."""
         return self.result.stop_reason in COMPLETE
 
+    @property
+    def error(self) -> str | None:
+        """The kind of failure that cut the search short; None without a failure."""
+        if self.result.error is None:
+            return None
+        return POLICY_FAILURE if self.result.stop_reason == StopReason.POLICY_ERROR else INDEX_FAILURE
+
     def documents(self) -> list[dict[str, Any]]:
         """The ranked documents as data."""
-        plain = self.result.to_json()["documents"]
         return [
-            {**one, "justification": document.justification, "metadata": dict(document.metadata)}
-            for one, document in zip(plain, self.result.documents, strict=True)
+            {**plain, "justification": document.justification, "metadata": dict(document.metadata)}
+            for plain, document in zip(self.result.to_json()["documents"], self.result.documents, strict=True)
         ]
 
     def to_json(self) -> dict[str, Any]:
-        """`SearchResult.to_json`, but that the trajectory is named by its id, and a failure by its kind."""
+        """As `SearchResult.to_json`, but with the trajectory's id instead of its path and the kind of a failure."""
         return {
             "request_id": self.request_id,
             **self.result.to_json(),
@@ -170,15 +180,8 @@ class Answer:
             "usage": self.usage(),
         }
 
-    @property
-    def error(self) -> str | None:
-        """What kind of failure cut the search short, if one did."""
-        if self.result.error is None:
-            return None
-        return next((told for reason, told in FAILURES.items() if reason == self.result.stop_reason), INDEX)
-
     def usage(self) -> dict[str, Any]:
-        """What it took."""
+        """Turns, tokens and seconds."""
         return {
             "turns": self.result.turns,
             "tokens": self.result.tokens,
@@ -187,121 +190,130 @@ class Answer:
             "queued_seconds": round(self.queued, 4),
         }
 
+    def text(self) -> str:
+        """The numbered best passage of each document with its id, as a model reads it."""
+        return "\n\n".join(self.passages()) or NO_PASSAGES
+
     def passages(self) -> list[str]:
         """The best passage of each document, numbered from 1, with its id."""
-        return [shown(rank, _best(rank, one)) for rank, one in enumerate(self.result.documents, start=1)]
-
-
-def _best(rank: int, document: RankedDocument) -> Passage:
-    best = document.chunks[0]
-    return Passage(best.id, document.id, document.title, best.text, document.score, rank)
+        texts = []
+        for rank, document in enumerate(self.result.documents, start=1):
+            best = document.chunks[0]
+            passage = RetrievedPassage(best.id, document.id, document.title, best.text, document.score, rank)
+            texts.append(passage_text(rank, passage))
+        return texts
 
 
 def question_of(request: ChatRequest) -> str:
-    """The last user message. Raises `Problem` where there is none, or nothing is said in it."""
-    said = next((one.text for one in reversed(request.messages) if one.role == "user"), None)
-    if said is None or not said.strip():
-        wrong = "there is no user message" if said is None else "the last user message is empty"
-        raise Problem(400, "no_question", f"{wrong}: it is the question that is searched for", "messages")
-    if len(said) > LONGEST_QUESTION:
-        message = f"the last user message has {len(said):,} characters; at most {LONGEST_QUESTION:,} are read"
+    """The last user message. Raises `Problem` if there is none, or if it is empty or too long."""
+    question = next((message.text for message in reversed(request.messages) if message.role == "user"), None)
+    if question is None or not question.strip():
+        reason = "there is no user message" if question is None else "the last user message is empty"
+        raise Problem(400, "no_question", f"{reason}; it is the question to search for", "messages")
+    if len(question) > MAX_QUESTION:
+        message = f"the last user message has {len(question):,} characters; the limit is {MAX_QUESTION:,}"
         raise Problem(400, "question_too_long", message, "messages")
-    return said
+    return question
 
 
 @dataclass(frozen=True, slots=True)
 class Completion:
-    """One completion, known to its client by an id."""
+    """An answer as a chat completion in OpenAI's format, whole or in chunks.
+
+    The content lists the best passage of each document, numbered, with its id. The field `documents`, which OpenAI's
+    clients keep, has the documents as data.
+    """
 
     id: str
     model: str
     created: int = field(default_factory=lambda: int(time.time()))
 
-    def whole(self, answer: Answer) -> dict[str, Any]:
+    def whole(self, answer: ServedAnswer) -> dict[str, Any]:
         """The completion in one piece."""
-        message = {"role": "assistant", "content": content(answer), "refusal": None}
-        choice = {"index": 0, "message": message, "logprobs": None, "finish_reason": finish_reason(answer)}
-        return {**self._head("chat.completion"), "choices": [choice], "usage": usage(answer), **_beside(answer)}
+        message = {"role": "assistant", "content": answer.text(), "refusal": None}
+        choice = {"index": 0, "message": message, "logprobs": None, "finish_reason": _finish_reason(answer)}
+        return {**self._head("chat.completion"), "choices": [choice], "usage": _usage(answer), **_search_fields(answer)}
 
     def opening(self) -> bytes:
-        """The first chunk, which says who speaks."""
+        """The first chunk, which has the role."""
         return self._chunk({"role": "assistant", "content": ""})
 
-    def chunks(self, answer: Answer, *, with_usage: bool) -> Iterator[bytes]:
-        """The chunks after the first: a passage each, then the end with the documents, then the usage if wanted."""
-        for number, passage in enumerate(answer.passages() or [NOTHING]):
+    def chunks(self, answer: Progress | ServedAnswer, *, with_usage: bool) -> Iterator[bytes]:
+        """The chunks after the first: one per passage, one with the documents, on request the usage."""
+        if isinstance(answer, Progress):
+            return
+        for number, passage in enumerate(answer.passages() or [NO_PASSAGES]):
             yield self._chunk({"content": f"\n\n{passage}" if number else passage})
-        yield self._chunk({}, finish_reason(answer), _beside(answer))
+        yield self._chunk({}, _finish_reason(answer), _search_fields(answer))
         if with_usage:
-            yield _data({**self._head("chat.completion.chunk"), "choices": [], "usage": usage(answer)})
-        yield DONE
+            yield _data({**self._head("chat.completion.chunk"), "choices": [], "usage": _usage(answer)})
+        yield STREAM_END
 
     def failure(self, problem: Problem) -> bytes:
-        """A chunk in whose place an error stands."""
+        """A chunk with an error, which ends the stream."""
         return _data(problem.to_json())
 
     def _head(self, kind: str) -> dict[str, Any]:
         return {"id": self.id, "object": kind, "created": self.created, "model": self.model}
 
-    def _chunk(self, delta: dict[str, Any], reason: str | None = None, beside: dict[str, Any] | None = None) -> bytes:
+    def _chunk(self, delta: dict[str, Any], reason: str | None = None, fields: dict[str, Any] | None = None) -> bytes:
         choice = {"index": 0, "delta": delta, "logprobs": None, "finish_reason": reason}
-        return _data({**self._head("chat.completion.chunk"), "choices": [choice], **(beside or {})})
+        return _data({**self._head("chat.completion.chunk"), "choices": [choice], **(fields or {})})
 
 
-def content(answer: Answer) -> str:
-    """The numbered passages."""
-    return "\n\n".join(answer.passages()) or NOTHING
-
-
-def finish_reason(answer: Answer) -> str:
-    """`length` for a search that a limit or a failure cut short."""
+def _finish_reason(answer: ServedAnswer) -> str:
     return "stop" if answer.complete else "length"
 
 
-def usage(answer: Answer) -> dict[str, int]:
-    """The whole search's tokens: those that the policy wrote as completion, all others as prompt."""
+def _usage(answer: ServedAnswer) -> dict[str, int]:
+    """The tokens of the whole search: those that the policy wrote as completion, all others as prompt."""
     total, written = answer.result.tokens, answer.output_tokens
     return {"prompt_tokens": total - written, "completion_tokens": written, "total_tokens": total}
 
 
-def _beside(answer: Answer) -> dict[str, Any]:
-    own = {"request_id": answer.request_id, "trajectory": answer.trajectory, "stop_reason": answer.result.stop_reason}
-    return {"documents": answer.documents(), **own, "error_detail": answer.error}
+def _search_fields(answer: ServedAnswer) -> dict[str, Any]:
+    return {
+        "documents": answer.documents(),
+        "request_id": answer.request_id,
+        "trajectory": answer.trajectory,
+        "stop_reason": answer.result.stop_reason,
+        "error_detail": answer.error,
+    }
 
 
 def _data(value: dict[str, Any]) -> bytes:
     return b"data: %b\n\n" % encode(value)
 
 
-class Gone(Exception):
-    """The client hung up."""
+class ClientGone(Exception):
+    """The client closed the connection."""
 
 
-class Events(StreamingResponse):
-    """A response of events. When it is over `leave` is told whether all were sent, also where none was."""
+class EventResponse(StreamingResponse):
+    """A response of events. At its end it calls `leave` with whether all were sent, even if none was."""
 
     def __init__(self, events: AsyncGenerator[bytes], leave: Callable[[bool], None]) -> None:
-        super().__init__(events, media_type="text/event-stream", headers=HEADERS)
+        super().__init__(events, media_type="text/event-stream", headers=STREAM_HEADERS)
         self._events, self._leave = events, leave
 
     async def stream_response(self, send: Send) -> None:
         """Sends the events."""
-        whole = False
+        complete = False
         try:
             async with aclosing(self._events):
                 await super().stream_response(send)
-            whole = True
+            complete = True
         finally:
-            self._leave(whole)
+            self._leave(complete)
 
 
 async def unless_gone(request: Request, work: Coroutine[Any, Any, T]) -> T:
-    """The outcome of the work. Where the client hangs up first the work is cancelled and `Gone` raised."""
-    working, watching = asyncio.create_task(work), asyncio.create_task(_gone(request.receive))
+    """The result of the work. If the client disconnects first, cancels the work and raises `ClientGone`."""
+    working, watching = asyncio.create_task(work), asyncio.create_task(_disconnect(request.receive))
     try:
         await asyncio.wait({working, watching}, return_when=asyncio.FIRST_COMPLETED)
         if not working.done():
-            raise Gone
+            raise ClientGone
         return working.result()
     finally:
         for task in (working, watching):
@@ -309,13 +321,13 @@ async def unless_gone(request: Request, work: Coroutine[Any, Any, T]) -> T:
         await asyncio.gather(working, watching, return_exceptions=True)
 
 
-async def _gone(receive: Callable[[], Awaitable[Any]]) -> None:
+async def _disconnect(receive: Callable[[], Awaitable[Any]]) -> None:
     while (await receive())["type"] != "http.disconnect":
         pass
 
 
-async def beating(source: AsyncIterator[T], every: float) -> AsyncGenerator[T | None]:
-    """The items of the source, and None whenever it was silent for `every` seconds. Leaving it ends the source.
+async def with_heartbeat(source: AsyncIterator[T], every: float) -> AsyncGenerator[T | None]:
+    """The items of the source, and None after each `every` seconds of silence. Closing this closes the source.
 
     At most `BUFFERED` items wait for a reader; then the source waits, too.
     """
@@ -333,58 +345,66 @@ async def beating(source: AsyncIterator[T], every: float) -> AsyncGenerator[T | 
         while True:
             try:
                 async with asyncio.timeout(every):
-                    given = await queue.get()
+                    entry = await queue.get()
             except TimeoutError:
                 yield None
                 continue
-            if not given:
+            if not entry:
                 break
             room.release()
-            yield given[0]
+            yield entry[0]
         pumping.result()
     finally:
         pumping.cancel()
         await asyncio.gather(pumping, return_exceptions=True)
 
 
-def sent(event: str, data: Any) -> bytes:
-    """One event as bytes."""
-    return b"event: %b\ndata: %b\n\n" % (event.encode(), encode(data))
+def search_events(item: Progress | ServedAnswer) -> Iterator[bytes]:
+    """The server-sent events of a search's progress and of its answer; none for events that clients do not get."""
+    if isinstance(item, ServedAnswer):
+        yield _event("end", item.to_json())
+    elif (event := _progress_event(item)) is not None:
+        yield event
 
 
-def told(progress: Progress) -> bytes | None:
-    """What an episode's event is to a client; None for those that it has no use for."""
+def error_event(problem: Problem) -> bytes:
+    """The server-sent event that ends a failed search."""
+    return _event("error", problem.to_json())
+
+
+def _event(name: str, data: Any) -> bytes:
+    return b"event: %b\ndata: %b\n\n" % (name.encode(), encode(data))
+
+
+def _progress_event(progress: Progress) -> bytes | None:
     event = progress.event
     match event:
         case ActionTaken():
             calls = [{"name": call.name, "arguments": call.arguments} for call in event.action.calls]
             data = {"calls": calls, "tokens": event.tokens, "context_tokens": progress.view.tokens}
-            return _event("turn", progress, event.turn, event.seconds, data)
+            return _turn_event("turn", progress, event.turn, event.seconds, data)
         case EditApplied(edit=edit, cost=cost):
-            names = {key: one.id for key, one in progress.view.by_key().items()}
-            pruned, restored = ([names[key] for key in keys] for keys in (edit.pruned, edit.restored))
+            ids = {key: block.id for key, block in progress.view.by_key().items()}
+            pruned, restored = ([ids[key] for key in keys] for keys in (edit.pruned, edit.restored))
             data = {"pruned": pruned, "restored": restored, "freed": cost.freed, "recomputed": cost.recomputed}
             if edit.summaries:
-                data["summaries"] = [{"id": one.id, "of": [names[key] for key in one.of]} for one in edit.summaries]
-            return _event("edit", progress, event.turn, None, data)
+                data["summaries"] = [
+                    {"id": summary.id, "of": [ids[key] for key in summary.of]} for summary in edit.summaries
+                ]
+            return _turn_event("edit", progress, event.turn, None, data)
         case ToolResult():
-            chunks = [_chunk(one) for one in event.segments if isinstance(one, Block)]
+            chunks = [_chunk_data(block) for block in event.segments if isinstance(block, Block)]
             data = {"call": event.call, "name": event.name, "mistake": event.mistake, "chunks": chunks}
-            return _event("result", progress, event.turn, event.seconds, data)
+            return _turn_event("result", progress, event.turn, event.seconds, data)
     return None
 
 
-def ended(answer: Answer) -> bytes:
-    """The last event: what a request without a stream is answered."""
-    return sent("end", answer.to_json())
+def _turn_event(name: str, progress: Progress, turn: int, seconds: float | None, data: dict[str, Any]) -> bytes:
+    duration = {} if seconds is None else {"seconds": round(seconds, 4)}
+    return _event(name, {"rollout": progress.rollout, "turn": turn, **data, **duration})
 
 
-def _event(name: str, progress: Progress, turn: int, seconds: float | None, data: dict[str, Any]) -> bytes:
-    timed = {} if seconds is None else {"seconds": round(seconds, 4)}
-    return sent(name, {"rollout": progress.rollout, "turn": turn, **data, **timed})
-
-
-def _chunk(block: Block) -> dict[str, Any]:
+def _chunk_data(block: Block) -> dict[str, Any]:
     return {
         "id": block.id,
         "document_id": block.document_id,

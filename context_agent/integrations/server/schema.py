@@ -1,7 +1,7 @@
-"""What requests and answers look like. Requests are validated by these models, and the OpenAPI schema is made of them.
+"""The models of requests and answers, and the OpenAPI 3.1 document that is generated from them.
 
-Strict: a number in quotes is no number. Fields that `/v1/retrieve` and `/v1/feedback` do not know are refused; a chat
-completion's are passed over, for clients send many that mean nothing to a retriever.
+The models are strict: a number in quotes is not a number. `/v1/retrieve` and `/v1/feedback` refuse unknown fields. A
+chat completion ignores them, because clients send many that have no meaning for a retriever.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from context_agent.agent import DEFAULT_K
 from context_agent.retrieval.corpus import MAX_CONDITIONS, MAX_DEPTH, MAX_VALUES
 from context_agent.version import __version__
 
-LONGEST_QUESTION = 100_000
-"""Characters; the token budget refuses most questions long before."""
-MOST = 100
-"""Documents of an answer."""
+MAX_QUESTION = 100_000
+"""Characters. The token budget refuses most questions at a smaller size."""
+MAX_K = 100
+"""Documents in an answer."""
 MAX_MESSAGES, MAX_PARTS = 10_000, 1_000
 """Messages of a conversation, and parts of a message."""
-Text = Annotated[str, Field(min_length=1, max_length=LONGEST_QUESTION, pattern=r"\S")]
-K = Annotated[int, Field(ge=1, le=MOST, description="Documents to return.")]
+Text = Annotated[str, Field(min_length=1, max_length=MAX_QUESTION, pattern=r"\S")]
+K = Annotated[int, Field(ge=1, le=MAX_K, description="Documents to return.")]
 Filter = Annotated[
     dict[str, JsonValue],
     Field(
@@ -32,7 +32,9 @@ Filter = Annotated[
 ]
 Seconds = Annotated[
     float,
-    Field(gt=0, le=86_400, description="Patience, waiting included; the server's own limit holds beside it."),
+    Field(
+        gt=0, le=86_400, description="Timeout, including the wait in the queue. The server's own limit applies as well."
+    ),
 ]
 Name = Annotated[str, Field(min_length=1, max_length=256)]
 Ids = Annotated[list[Name], Field(max_length=1_000)]
@@ -43,7 +45,7 @@ class _Request(BaseModel):
 
 
 class RetrieveRequest(_Request):
-    """A question."""
+    """A question for the agent."""
 
     model_config = ConfigDict(
         json_schema_extra={"examples": [{"question": "Who directed Rope?", "k": 5, "where": {"year": {"$gte": 1940}}}]}
@@ -52,23 +54,23 @@ class RetrieveRequest(_Request):
     k: K = DEFAULT_K
     where: Filter | None = None
     deadline: Seconds | None = None
-    id: Name | None = Field(default=None, description="The question's own id, handed back and recorded.")
-    stream: bool = Field(default=False, description="Events as they happen, as with Accept: text/event-stream.")
+    id: Name | None = Field(default=None, description="The id of the question; it is returned and recorded.")
+    stream: bool = Field(default=False, description="Send events as they happen, as with Accept: text/event-stream.")
 
 
 class Part(BaseModel):
-    """A piece of a message; those of type text are read."""
+    """A part of a message; only parts of type text are read."""
 
     model_config = ConfigDict(strict=True)
     type: str
     text: str = ""
 
 
-# The first error ends the check of a list: a megabyte of wrong parts would take seconds to list.
+# Validation stops at the first error: listing the errors of a megabyte of wrong parts would take seconds.
 Parts = Annotated[list[Part], Field(max_length=MAX_PARTS, fail_fast=True)]
 
 
-class Message(BaseModel):
+class ChatMessage(BaseModel):
     """A message of a conversation."""
 
     model_config = ConfigDict(strict=True)
@@ -77,35 +79,35 @@ class Message(BaseModel):
 
     @property
     def text(self) -> str:
-        """What is said in it."""
+        """The text of the message."""
         if isinstance(self.content, list):
             return "\n".join(part.text for part in self.content if part.type == "text")
         return self.content or ""
 
 
 class StreamOptions(BaseModel):
-    """What a stream holds beside its chunks."""
+    """What a stream has besides its chunks."""
 
     model_config = ConfigDict(strict=True)
     include_usage: bool = False
 
 
 class ChatRequest(BaseModel):
-    """A chat completion; the last user message is the question. `k`, `where` and `deadline` are this server's own."""
+    """A chat completion; the last user message is the question. `k`, `where` and `deadline` extend OpenAI's format."""
 
     model_config = ConfigDict(strict=True, extra="ignore", hide_input_in_errors=True)
     model: Name
-    messages: list[Message] = Field(min_length=1, max_length=MAX_MESSAGES, fail_fast=True)
+    messages: list[ChatMessage] = Field(min_length=1, max_length=MAX_MESSAGES, fail_fast=True)
     stream: bool | None = False
     stream_options: StreamOptions | None = None
-    n: int | None = Field(default=None, ge=1, le=1, description="One answer is all there is.")
+    n: int | None = Field(default=None, ge=1, le=1, description="Only one answer is supported.")
     k: K = DEFAULT_K
     where: Filter | None = None
     deadline: Seconds | None = None
 
 
 class FeedbackRequest(_Request):
-    """A judgement on what a served search found. Name its trajectory, or the request that asked for it."""
+    """A judgement on the result of a search, which is identified by its trajectory or by its request."""
 
     trajectory: Name | None = None
     request_id: Name | None = None
@@ -113,37 +115,44 @@ class FeedbackRequest(_Request):
     irrelevant: Ids = Field(default=[], description="Ids of those that do not.")
     rating: int | None = Field(default=None, ge=1, le=5)
     comment: str = Field(default="", max_length=10_000)
-    user: str = Field(default="", max_length=256, description="Who judges; one judge's later word replaces the former.")
-    id: Name | None = Field(default=None, description="Sent twice, it counts once. Made from the content if absent.")
+    user: str = Field(
+        default="",
+        max_length=256,
+        description="Who judges. A later judgement of the same user on a document replaces the earlier one.",
+    )
+    id: Name | None = Field(
+        default=None,
+        description="The id of the judgement: sent twice, it counts once. A digest of the content by default.",
+    )
 
     @model_validator(mode="after")
     def _one_reference(self) -> FeedbackRequest:
         if (self.trajectory is None) == (self.request_id is None):
-            raise ValueError("name either trajectory or request_id")
+            raise ValueError("pass either trajectory or request_id")
         return self
 
 
-class Passage(BaseModel):
-    """A passage of a document."""
+class ScoredPassage(BaseModel):
+    """A passage of a ranked document; `id` is that of the chunk."""
 
     id: str
     text: str
     score: float
 
 
-class RankedDocument(BaseModel):
+class AnswerDocument(BaseModel):
     """A document of the answer."""
 
     id: str
     title: str
     score: float
-    chunks: list[Passage]
+    chunks: list[ScoredPassage]
     justification: str
     metadata: dict[str, Any]
 
 
 class Usage(BaseModel):
-    """What a search took. `tokens` are all that was ever in the context, `output_tokens` what the policy wrote."""
+    """The cost of a search. `tokens` were placed in the context at any time, `output_tokens` the policy wrote."""
 
     turns: int
     tokens: int
@@ -153,12 +162,12 @@ class Usage(BaseModel):
 
 
 class RetrieveAnswer(BaseModel):
-    """Ranked documents, best first; `error` where the search failed in the middle and this is what it had."""
+    """Ranked documents, best first. `error` tells that the search failed and these documents are a partial result."""
 
     request_id: str
     id: str | None
     question: str
-    documents: list[RankedDocument]
+    documents: list[AnswerDocument]
     stop_reason: str
     turns: int
     tokens: int
@@ -169,7 +178,7 @@ class RetrieveAnswer(BaseModel):
 
 
 class ErrorDetail(BaseModel):
-    """What went wrong."""
+    """The error in OpenAI's format."""
 
     message: str
     type: str
@@ -185,7 +194,7 @@ class ErrorAnswer(BaseModel):
 
 
 class FeedbackAnswer(BaseModel):
-    """The judgement as it stands in the log; `created` is false for one that was there already."""
+    """The judgement in the log; `created` is false if the log already had it."""
 
     id: str
     trajectory: str
@@ -193,7 +202,7 @@ class FeedbackAnswer(BaseModel):
 
 
 class Health(BaseModel):
-    """`live` says that the process answers, `ready` that it takes questions."""
+    """`live`: the process answers. `ready`: it accepts questions. `draining`: it is shutting down."""
 
     live: Literal[True]
     ready: bool
@@ -215,18 +224,18 @@ _MODELS: tuple[type[BaseModel], ...] = (
 
 
 _REFUSALS = {
-    "400": "no JSON, a question that is too long, or a filter that is refused",
-    "408": "the body came too slowly",
+    "400": "invalid JSON, a question that is too long, or an invalid filter",
+    "408": "the body did not arrive in time",
     "413": "the body or the judgement is too large",
     "415": "the body is not application/json",
-    "422": "fields that do not fit",
+    "422": "invalid fields",
 }
 
 
 _SEARCHING = {
-    "429": "the queue is full; Retry-After says when to come again",
+    "429": "the queue is full; Retry-After says when to try again",
     "502": "the policy failed",
-    "503": "the server is ending, the index is gone, or the deadline passed in the queue",
+    "503": "the server is shutting down, the index is not available, or the deadline passed in the queue",
 }
 
 
@@ -237,13 +246,13 @@ _EVENTS = (
 
 
 def document(model: str, *, secured: bool) -> dict[str, Any]:
-    """The document of a server whose chat model has that name; `secured` says that a bearer token is asked for."""
-    made = models_json_schema([(one, "validation") for one in _MODELS], ref_template=_ROOT + "{model}")[1]
-    components: dict[str, Any] = {"schemas": made["$defs"]}
+    """The OpenAPI document of a server with that chat model; `secured` if it requires a bearer token."""
+    _, schemas = models_json_schema([(kind, "validation") for kind in _MODELS], ref_template=_ROOT + "{model}")
+    components: dict[str, Any] = {"schemas": schemas["$defs"]}
     chat = components["schemas"]["ChatRequest"]
     chat["properties"]["model"]["enum"] = [model]
     chat["examples"] = [{"model": model, "messages": [{"role": "user", "content": "Who directed Rope?"}]}]
-    described: dict[str, Any] = {
+    api: dict[str, Any] = {
         "openapi": "3.1.0",
         "info": {
             "title": "context-agent",
@@ -255,14 +264,14 @@ def document(model: str, *, secured: bool) -> dict[str, Any]:
     }
     if secured:
         components["securitySchemes"] = {"bearer": {"type": "http", "scheme": "bearer"}}
-        described["security"] = [{"bearer": []}]
-        for path, operations in described["paths"].items():
+        api["security"] = [{"bearer": []}]
+        for path, operations in api["paths"].items():
             for operation in operations.values():
                 if path == "/health":
                     operation["security"] = []
                 else:
-                    operation["responses"]["401"] = _error("no token, or a wrong one")
-    return described
+                    operation["responses"]["401"] = _error("the token is missing or wrong")
+    return api
 
 
 def _paths() -> dict[str, Any]:
@@ -291,16 +300,16 @@ def _paths() -> dict[str, Any]:
             "FeedbackRequest",
             {
                 "201": {"description": "Written", "content": _json("FeedbackAnswer")},
-                "200": {"description": "Known already", "content": _json("FeedbackAnswer")},
+                "200": {"description": "Already in the log", "content": _json("FeedbackAnswer")},
                 "404": _error("no such trajectory"),
-                "409": _error("the id stands for another judgement"),
+                "409": _error("another judgement has the id"),
             },
             searching=False,
         ),
         "/v1/models": {"get": _get("models", "The agent as a model", _object())},
         "/health": {
             "get": {
-                **_get("health", "Whether it answers, and takes questions", _json("Health")),
+                **_get("health", "Whether the server answers and accepts questions", _json("Health")),
                 "responses": {
                     "200": {"description": "Ready", "content": _json("Health")},
                     "503": {"description": "Not ready", "content": _json("Health")},
@@ -319,7 +328,7 @@ def _post(name: str, summary: str, request: str, responses: dict[str, Any], *, s
             "operationId": name,
             "summary": summary,
             "requestBody": {"required": True, "content": _json(request)},
-            "responses": {**responses, **{status: _error(told) for status, told in refusals.items()}},
+            "responses": {**responses, **{status: _error(reason) for status, reason in refusals.items()}},
         }
     }
 
@@ -346,5 +355,5 @@ def _stream(*fields: str) -> dict[str, Any]:
     return {"text/event-stream": {"schema": event}}
 
 
-def _error(told: str) -> dict[str, Any]:
-    return {"description": told[:1].upper() + told[1:], "content": _json("ErrorAnswer")}
+def _error(reason: str) -> dict[str, Any]:
+    return {"description": reason[:1].upper() + reason[1:], "content": _json("ErrorAnswer")}

@@ -1,9 +1,8 @@
-"""Connections of the HTTP servers, bounded in number, in time and in the size of a request's header.
+"""The transport of the HTTP servers: bounded connections, and a process that drains before it ends.
 
-A client holds a connection open for as long as it sends nothing, unless the server ends it. `BoundedConnection` gives
-each phase of a request a deadline, and `ConnectionTable` bounds how many connections there are: where the table is
-full, the connection that has waited longest for its client makes room for the next one. A request that is being
-answered is never cut off.
+A client can hold a connection open by sending nothing. `BoundedConnection` therefore sets a deadline for each phase of
+a request, and `ConnectionTable` limits the number of connections: if the table is full, the connection that has waited
+longest for its client is closed for the next one. A request that is being answered is never cut off.
 """
 
 from __future__ import annotations
@@ -34,47 +33,47 @@ with extra("serve"):
 MAX_HEADER = 16_384
 """Bytes of a request line and its header fields."""
 HEADER_TIMEOUT = 10
-"""Seconds in which a request's header must arrive, from the opening of the connection or the end of the last answer."""
+"""Seconds for a request's header, counted from the opening of the connection or the end of the last answer."""
 BODY_TIMEOUT = 30
-"""Seconds in which a request's body must arrive."""
+"""Seconds for a request's body."""
 WRITE_TIMEOUT = 30
-"""Seconds in which a client must read on when the server has more to send than the buffers hold."""
+"""Seconds in which a client must continue reading when the buffers of the server are full."""
 ANSWER_MARGIN = 5
-"""Seconds after `BODY_TIMEOUT` in which the application can still answer that the body is late."""
+"""Seconds after `BODY_TIMEOUT` for the application to answer that the body is late."""
 ACCEPT_BATCH = 32
-"""Connections accepted in one turn of the event loop. It takes four turns until an evicted one is closed."""
+"""Connections accepted in one turn of the event loop. An evicted one is closed four turns later."""
 SPARE_DESCRIPTORS = 4 * ACCEPT_BATCH + 128
-"""File descriptors left to connections outside the table, to the index and to trajectories."""
+"""File descriptors for connections outside the table, the index and trajectories."""
 ACCEPT_QUEUE = 1_024
-"""Connections that wait in the kernel to be accepted."""
-GOODBYE = 2
-"""Seconds that connections get to close when all is answered."""
+"""Connections that may wait in the kernel to be accepted."""
+CLOSE_TIMEOUT = 2
+"""Seconds for connections to close when all requests are answered."""
 
 
 class Connection(Protocol):
-    """What the table knows of a connection."""
+    """A connection as the table sees it."""
 
     def evict(self) -> None:
-        """Closes it at once."""
+        """Closes the connection at once."""
 
 
 class ConnectionTable:
     """The open connections of a server, at most `limit`. Used from one event loop."""
 
     def __init__(self, limit: int, refusals: Counter) -> None:
-        """`refusals` counts the connections that a limit ended, by the limit's code."""
+        """`refusals` counts the connections that a limit ended, by the code of the limit."""
         self.limit, self.refusals = limit, refusals
         self._open: set[Connection] = set()
-        # Connections whose client has the next move, the one that has waited longest first.
+        # Connections that wait for their client, the longest waiting first.
         self._waiting: dict[Connection, None] = {}
 
     def __len__(self) -> int:
         return len(self._open)
 
     def admit(self, connection: Connection) -> bool:
-        """Adds a connection, in place of the longest waiting one if the table is full.
+        """Adds a connection; a full table closes the longest waiting one for it.
 
-        False where it is full and the server is busy with every connection in it.
+        False if the table is full and the server is busy with all of its connections.
         """
         if len(self._open) >= self.limit:
             longest_waiting = next(iter(self._waiting), None)
@@ -88,23 +87,23 @@ class ConnectionTable:
         return True
 
     def wait(self, connection: Connection) -> None:
-        """The client has the next move from now on."""
+        """From now on the connection waits for its client."""
         self._waiting.pop(connection, None)
         if connection in self._open:
             self._waiting[connection] = None
 
     def serve(self, connection: Connection) -> None:
-        """The server has the next move: the connection cannot be evicted."""
+        """From now on the server is busy with the connection, which cannot be evicted."""
         self._waiting.pop(connection, None)
 
     def remove(self, connection: Connection) -> None:
-        """Forgets a connection. Idempotent."""
+        """Removes a connection. Idempotent."""
         self._open.discard(connection)
         self._waiting.pop(connection, None)
 
 
 class BoundedConnection(H11Protocol):
-    """uvicorn's connection with a deadline for each phase, and a place in the table of the server's connections."""
+    """uvicorn's connection with a deadline for each phase, and an entry in the server's table of connections."""
 
     def __init__(
         self,
@@ -122,17 +121,17 @@ class BoundedConnection(H11Protocol):
         self._write_timer: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Takes its place in the table, or refuses the connection."""
+        """Enters the table, or refuses the connection."""
         super().connection_made(transport)
         if self._table.admit(self):
             self._follow_phase()
         else:
-            wrong = f"all {self._table.limit} connections of the server are busy"
-            message = f"{wrong}: try again, or raise --max-connections of the server"
+            limit = self._table.limit
+            message = f"all {limit} connections of the server are busy: try again, or raise its --max-connections"
             self._refuse(Problem(503, "too_many_connections", message, headers={"Retry-After": "1"}))
 
     def data_received(self, data: bytes) -> None:
-        """As uvicorn's, in pieces: h11 does not bound a header that arrives as a whole."""
+        """As uvicorn's, but in pieces: h11 does not limit a header that arrives at once."""
         for start in range(0, len(data), MAX_HEADER):
             if self.transport.is_closing():
                 return
@@ -158,7 +157,7 @@ class BoundedConnection(H11Protocol):
             self._refuse(Problem(400, "invalid_http", "the request is not valid HTTP/1.1"))
 
     def pause_writing(self) -> None:
-        """As uvicorn's; the client must read on within `WRITE_TIMEOUT`."""
+        """As uvicorn's; the client must continue reading within `WRITE_TIMEOUT`."""
         super().pause_writing()
         self._write_timer = self.loop.call_later(WRITE_TIMEOUT, self._expire, "slow_reader")
 
@@ -176,11 +175,11 @@ class BoundedConnection(H11Protocol):
         super().connection_lost(exc)
 
     def evict(self) -> None:
-        """Closes it at once, to make room for another one."""
+        """Closes the connection at once, for another one."""
         self.transport.abort()
 
     def _follow_phase(self) -> None:
-        """Starts the deadline of the phase that the request is in, unless it runs already."""
+        """Starts the deadline of the request's current phase, unless it is already running."""
         phase = self.conn.their_state
         if phase is self._phase or self.transport.is_closing():
             return
@@ -203,7 +202,7 @@ class BoundedConnection(H11Protocol):
             self.transport.abort()
 
     def _refuse(self, problem: Problem) -> None:
-        """Answers in place of the application, and closes the connection."""
+        """Answers instead of the application, and closes the connection."""
         self._table.refusals.add(problem.code)
         cycle = cast("RequestResponseCycle | None", self.cycle)
         if cycle is not None and cycle.response_started and not cycle.response_complete:
@@ -235,8 +234,8 @@ def _whole_answer(problem: Problem) -> bytes:
     return "\r\n".join([start, *lines, "", ""]).encode() + body
 
 
-def affordable(limit: int) -> int:
-    """As many of `limit` connections as the process has file descriptors for; raises the soft limit where it may."""
+def available_connections(limit: int) -> int:
+    """The part of `limit` that the process has file descriptors for; raises the soft limit if allowed."""
     try:
         import resource
     except ImportError:  # Windows has no such limit.
@@ -250,17 +249,17 @@ def affordable(limit: int) -> int:
     return min(limit, max(1, raised - SPARE_DESCRIPTORS))
 
 
-class Process(uvicorn.Server):
-    """A uvicorn server whose first signal drains the service; a second one ends it at once."""
+class ServerProcess(uvicorn.Server):
+    """A uvicorn server that drains the service at the first signal and ends at once at the second."""
 
     def __init__(self, service: Service, app: ASGIApp, on_ready: Callable[[str], None] = lambda url: None) -> None:
         """`on_ready` is called with the address once the server listens."""
-        table = ConnectionTable(affordable(service.settings.max_connections), service.metrics.refusals)
+        table = ConnectionTable(available_connections(service.settings.max_connections), service.metrics.refusals)
         service.metrics.gauge("ctx1_connections", "Open connections.", lambda: len(table))
         config = uvicorn.Config(
             app,
             http=cast("Any", partial(BoundedConnection, table=table)),
-            # uvloop accepts all connections that wait before any of them is counted.
+            # uvloop accepts all waiting connections before any of them is counted.
             loop="asyncio",
             backlog=ACCEPT_BATCH,
             h11_max_incomplete_event_size=MAX_HEADER,
@@ -269,7 +268,7 @@ class Process(uvicorn.Server):
             access_log=False,
             server_header=False,
             ws="none",
-            timeout_graceful_shutdown=GOODBYE,
+            timeout_graceful_shutdown=CLOSE_TIMEOUT,
         )
         super().__init__(config)
         self.signalled: int | None = None
@@ -284,10 +283,10 @@ class Process(uvicorn.Server):
         if sockets:
             for listener in sockets:
                 listener.listen(ACCEPT_QUEUE)
-            self._on_ready(address(sockets[0]))
+            self._on_ready(socket_url(sockets[0]))
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        """Takes a signal."""
+        """Handles a signal."""
         if self.signalled is not None or self._loop is None:
             self.should_exit = self.force_exit = True
             return
@@ -305,30 +304,30 @@ class Process(uvicorn.Server):
 def serve(
     service: Service, app: ASGIApp, host: str, port: int, on_ready: Callable[[str], None] = lambda url: None
 ) -> bool:
-    """Serves until a signal; whether that was an interrupt from the keyboard. Raises `ConfigError`."""
-    process = Process(service, app, on_ready)
-    with listening(host, port) as bound:
+    """Serves until a signal; True if that was SIGINT (Ctrl-C). Raises `ConfigError`."""
+    process = ServerProcess(service, app, on_ready)
+    with bind_socket(host, port) as bound:
         process.run(sockets=[bound])
     return process.signalled == signal.SIGINT
 
 
-def listening(host: str, port: int) -> socket.socket:
-    """A socket bound there; port 0 takes a free one. Raises `ConfigError` where that can't be."""
+def bind_socket(host: str, port: int) -> socket.socket:
+    """A bound socket; port 0 selects a free port. Raises `ConfigError` if the address cannot be used."""
     try:
-        family, kind, protocol, _, place = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
         bound = socket.socket(family, kind, protocol)
     except (OSError, OverflowError, UnicodeError) as error:
         raise ConfigError(f"cannot listen on {host}:{port}: {error}") from error
     try:
         bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        bound.bind(place)
+        bound.bind(address)
     except OSError as error:
         bound.close()
-        raise ConfigError(f"cannot listen on {host}:{port}: {error.strerror}: choose another with --port") from error
+        raise ConfigError(f"cannot listen on {host}:{port}: {error.strerror}. Choose another --port") from error
     return bound
 
 
-def address(bound: socket.socket) -> str:
+def socket_url(bound: socket.socket) -> str:
     """The URL of a bound socket."""
     host, port = bound.getsockname()[:2]
     return f"http://{f'[{host}]' if ':' in host else host}:{port}"

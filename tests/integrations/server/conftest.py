@@ -14,10 +14,10 @@ import httpx
 import pytest
 
 from context_agent import MemoryCorpus, ScriptedPolicy, SearchAgent
-from context_agent.integrations.server.app import application_of, service_of
-from context_agent.integrations.server.live_index import Served
+from context_agent.integrations.server.app import application_of
+from context_agent.integrations.server.live_index import LiveIndex
 from context_agent.integrations.server.service import Service, Settings
-from context_agent.integrations.server.transport import Process, address, listening
+from context_agent.integrations.server.transport import ServerProcess, bind_socket, socket_url
 from tests.actions import search
 
 
@@ -54,25 +54,25 @@ Serve = Callable[..., AbstractContextManager[Running]]
 
 
 @contextmanager
-def running(agent: SearchAgent, served: Served | None = None, **settings: Any) -> Iterator[Running]:
+def running(agent: SearchAgent, index: LiveIndex | None = None, **settings: Any) -> Iterator[Running]:
     """Runs a server until the block ends."""
     chosen = Settings(**{"grace": 5.0, **settings})
     up = threading.Event()
 
     # Made in the thread, whose event loop it belongs to; the list hands it out.
-    made: list[Process] = []
-    service = service_of(served or Served(agent), chosen, agent)
-    bound = listening("127.0.0.1", 0)
+    made: list[ServerProcess] = []
+    service = Service.of(agent, chosen, index)
+    bound = bind_socket("127.0.0.1", 0)
 
     def target() -> None:
-        made.append(Process(service, application_of(service), lambda url: up.set()))
+        made.append(ServerProcess(service, application_of(service), lambda url: up.set()))
         made[0].run(sockets=[bound])
 
     thread = threading.Thread(target=target)
     thread.start()
     assert up.wait(10)
     headers = {"Authorization": f"Bearer {chosen.token}"} if chosen.token else {}
-    with httpx.Client(base_url=address(bound), timeout=30, headers=headers) as client:
+    with httpx.Client(base_url=socket_url(bound), timeout=30, headers=headers) as client:
         try:
             yield Running(service, str(client.base_url), client)
         finally:

@@ -44,7 +44,7 @@ def test_what_cannot_be_judged(serve: Serve) -> None:
         judge(404, "unknown_trajectory", trajectory="../../etc/passwd", rating=1)
         assert "either" in judge(422, "invalid_request", rating=1)
         assert "either" in judge(422, "invalid_request", trajectory=known, request_id="r", rating=1)
-        assert "says nothing" in judge(422, "invalid_request", trajectory=known)
+        assert "the judgement is empty" in judge(422, "invalid_request", trajectory=known)
         assert "both" in judge(422, "invalid_request", trajectory=known, relevant=["a"], irrelevant=["a"])
         judge(422, "invalid_request", trajectory=known, rating=6)
         server.client.post("/v1/feedback", json={"trajectory": known, "rating": 1, "id": "j"})

@@ -10,7 +10,7 @@ import pytest
 
 from context_agent import Document, MemoryCorpus, ScriptedPolicy, SearchAgent, index_documents
 from context_agent.errors import CorpusNotFoundError
-from context_agent.integrations.server.live_index import Served
+from context_agent.integrations.server.live_index import LiveIndex
 from context_agent.integrations.server.responses import Problem
 from context_agent.retrieval.chroma.corpus import ChromaCorpus
 from tests.actions import search
@@ -35,7 +35,7 @@ def version(number: int) -> Versioned:
     return Versioned([Document(f"v{number}", f"version {number}")])
 
 
-def served(corpora: list[Versioned], *, beside: bool) -> Served:
+def served(corpora: list[Versioned], *, concurrent: bool) -> LiveIndex:
     """Serves the first; the others are what it is opened as later."""
     agent = SearchAgent(corpora[0], ScriptedPolicy([search("version")], delay=0.05))
     later = iter(corpora[1:])
@@ -46,18 +46,18 @@ def served(corpora: list[Versioned], *, beside: bool) -> Served:
             raise CorpusNotFoundError("/secret/place is gone")
         return found
 
-    return Served(agent, reopen, beside=beside)
+    return LiveIndex(agent, reopen, concurrent=concurrent)
 
 
-async def found(one: Served) -> str:
+async def found(one: LiveIndex) -> str:
     async with one.agent() as agent:
         return (await agent.asearch("version?")).documents[0].id
 
 
-@pytest.mark.parametrize("beside", [True, False])
-async def test_searches_that_run_end_on_the_state_they_began_with(beside: bool) -> None:
+@pytest.mark.parametrize("concurrent", [True, False])
+async def test_searches_that_run_end_on_the_state_they_began_with(concurrent: bool) -> None:
     corpora = [version(1), version(2)]
-    one = served(corpora, beside=beside)
+    one = served(corpora, concurrent=concurrent)
     assert await one.follow() is False
     running = [asyncio.create_task(found(one)) for _ in range(5)]
     await asyncio.sleep(0.02)
@@ -80,7 +80,7 @@ async def test_searches_that_run_end_on_the_state_they_began_with(beside: bool) 
 
 async def test_an_index_that_cannot_be_opened_beside_leaves_the_old_one() -> None:
     corpora = [version(1)]
-    one = served(corpora, beside=True)
+    one = served(corpora, concurrent=True)
     corpora[0].changed = True
     assert await one.follow() is None
     assert one.stale
@@ -93,7 +93,7 @@ async def test_an_index_that_cannot_be_opened_beside_leaves_the_old_one() -> Non
 async def test_a_folder_that_is_gone_and_comes_back() -> None:
     corpora = [version(1)]
     back = version(3)
-    one = served(corpora, beside=False)
+    one = served(corpora, concurrent=False)
     corpora[0].changed = True
     assert await one.follow() is None
     assert not one.ready

@@ -38,7 +38,7 @@ def test_the_answer_is_that_of_a_search(serve: Serve, tmp_path: Path) -> None:
         answer = server.ask("comets?", k=3, id="q7")
         body = answer.json()
         RetrieveAnswer.model_validate_json(answer.content)
-        direct = server.service.served._template.search("comets?", k=3).to_json()
+        direct = server.service.index._template.search("comets?", k=3).to_json()
     assert answer.status_code == 200
     assert (body["id"], body["question"], body["stop_reason"], body["error"]) == ("q7", "comets?", "finished", None)
     plain = [{name: one[name] for name in ("id", "title", "score", "chunks")} for one in body["documents"]]
@@ -177,7 +177,7 @@ class Broken(MemoryCorpus):
 
 def test_failures_inside_are_told_by_kind(serve: Serve) -> None:
     with serve(ScriptedPolicy([fails])) as server:
-        assert problem(server.ask(), 502, "policy_error") == "the policy could not go on"
+        assert problem(server.ask(), 502, "policy_error") == "the policy failed"
     broken = Broken([Document("a", "comets")])
     with serve(ScriptedPolicy([call("grep_corpus", pattern="x")]), on=broken) as server:
         refused = server.ask()
@@ -191,7 +191,7 @@ def test_a_failure_in_the_middle_leaves_what_was_found(serve: Serve) -> None:
     body = answer.json()
     assert (answer.status_code, body["stop_reason"]) == (200, "policy_error")
     assert body["documents"]
-    assert body["error"] == "the policy could not go on"
+    assert body["error"] == "the policy failed"
     assert "secret" not in answer.text
 
 

@@ -16,7 +16,7 @@ import pytest
 from context_agent import ScriptedPolicy
 from context_agent.errors import PolicyError
 from context_agent.harness.trajectory_file import read
-from context_agent.integrations.server.responses import beating
+from context_agent.integrations.server.responses import with_heartbeat
 from context_agent.pruning.view import View
 from context_agent.types import Action
 from tests.actions import prune, restore, search
@@ -137,7 +137,7 @@ async def test_leaving_a_beating_stream_ends_its_source() -> None:
         finally:
             ended.append(True)
 
-    stream = beating(source(), 0.05)
+    stream = with_heartbeat(source(), 0.05)
     assert [await anext(stream), await anext(stream)] == [1, None]
     await stream.aclose()
     assert ended == [True]
@@ -149,7 +149,7 @@ async def test_a_beating_stream_gives_everything_and_raises_what_its_source_rais
             yield number
         raise ValueError("over")
 
-    stream = beating(source(), 5)
+    stream = with_heartbeat(source(), 5)
     assert [await anext(stream) for _ in range(5)] == list(range(5))
     with pytest.raises(ValueError, match="over"):
         await anext(stream)
