@@ -5,9 +5,9 @@
 Over each folder of `tests/security/hostile.py` it runs `ctx1 search`, `doctor`, `serve` (one request), `mcp` (one tool
 call), `view` and `eval`, each in a process of its own, forked from this one, in the folder, with secrets in the
 environment. An audit hook in each process records the names it looks up and the addresses it connects to, except the
-port that `serve` opened. An HTTP server stands at the attacker's address and is the HTTP(S) proxy, for connections that
-Python's sockets do not make. A secret counts as seen where the server receives it or a command prints it. The first
-folder is harmless: each command must succeed there, or nothing was measured.
+port that `serve` opened. The attacker's HTTP server is also the HTTP(S) proxy, for connections that bypass Python's
+sockets. A secret counts as seen if the server receives it or a command prints it. The first folder is harmless: every
+command must succeed there, or the measurement is void.
 """
 
 from __future__ import annotations
@@ -28,13 +28,12 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any, NoReturn
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
-from tests.security.hostile import SECRETS, TRACE, HostileIndex, build, hostile_indexes
+from tests.security.hostile import SECRETS, TRACE, AttackerServer, HostileIndex, build, hostile_indexes
 
 LIMIT_S = 300
 HARMLESS = "harmless"
@@ -65,41 +64,18 @@ class Outcome:
     output: str
 
 
-class Recorder:
-    """The attacker's server and everybody's proxy: keeps each request."""
-
-    def __init__(self) -> None:
-        self.requests: list[str] = []
-        requests = self.requests
-
-        class Handler(BaseHTTPRequestHandler):
-            def do_POST(self) -> None:
-                body = self.rfile.read(int(self.headers.get("content-length") or 0))
-                requests.append(f"{self.requestline}\n{self.headers}\n{body.decode(errors='replace')}")
-                self.send_error(403)
-
-            do_GET = do_CONNECT = do_POST  # noqa: N815 - the library's names
-
-            def log_message(self, format: str, *args: object) -> None:
-                pass
-
-        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self.address = f"http://127.0.0.1:{self.server.server_port}"
-        threading.Thread(target=self.server.serve_forever, daemon=True).start()
-
-
 def main() -> None:
     """Runs all commands over all folders and prints the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", default="", help="names of folders, separated by commas")
     names = set(filter(None, parser.parse_args().only.split(",")))
-    recorder = Recorder()
-    hostile = [index for index in hostile_indexes(recorder.address) if not names or index.name in names]
+    attacker = AttackerServer()
+    hostile = [index for index in hostile_indexes(attacker.address) if not names or index.name in names]
     indexes = [HostileIndex(HARMLESS, manifest={}), *hostile]
     with tempfile.TemporaryDirectory() as scratch:
         # Chroma takes the folder of its models from HOME when it is imported.
         os.environ.update(SECRETS, HOME=scratch, NO_PROXY="127.0.0.1")
-        os.environ.update(dict.fromkeys(("HTTP_PROXY", "HTTPS_PROXY", "http_proxy", "https_proxy"), recorder.address))
+        os.environ.update(dict.fromkeys(("HTTP_PROXY", "HTTPS_PROXY", "http_proxy", "https_proxy"), attacker.address))
         _import_all()
         folders = [_prepared(index, Path(scratch)) for index in indexes]
         saved = Child(("search", QUESTION, "--path", ".", "--save", "../saved"), folders[0]).finish()
@@ -108,7 +84,7 @@ def main() -> None:
         totals: Counter[str] = Counter()
         for index, folder in zip(indexes, folders, strict=True):
             shutil.copytree(folder.parent / "saved", folder / "saved")
-            totals.update(_measured(index, folder, recorder))
+            totals.update(_measured(index, folder, attacker))
     print(f"\n{len(hostile)} hostile indexes, {len(COMMANDS)} commands each")
     for figure in ("hosts contacted", "requests received", "secrets seen", "code run"):
         print(f"{figure:18} {totals[figure]} (bound 0)")
@@ -135,15 +111,15 @@ def _prepared(index: HostileIndex, scratch: Path) -> Path:
     return folder
 
 
-def _measured(index: HostileIndex, folder: Path, recorder: Recorder) -> Counter[str]:
+def _measured(index: HostileIndex, folder: Path, attacker: AttackerServer) -> Counter[str]:
     seen: Counter[str] = Counter()
     codes: list[str] = []
     for name, command in COMMANDS.items():
-        before = len(recorder.requests)
+        before = len(attacker.requests)
         outcome = command(folder)
-        text = outcome.output + "\n".join(recorder.requests[before:])
+        text = outcome.output + "\n".join(attacker.requests[before:])
         seen["hosts contacted"] += len(set(outcome.contacts))
-        seen["requests received"] += len(recorder.requests) - before
+        seen["requests received"] += len(attacker.requests) - before
         seen["secrets seen"] += sum(secret in text for secret in SECRETS.values())
         if index.name == HARMLESS and (outcome.code or (name in RETRIEVING and ANSWER not in outcome.output)):
             raise SystemExit(f"ctx1 {name} failed on the harmless index: {outcome.output}")

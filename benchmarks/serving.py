@@ -1,15 +1,15 @@
-"""`ctx1 serve` under load: many clients on the loopback interface, each asking again as soon as it is answered.
+"""`ctx1 serve` under load: many clients on the loopback interface, each sending its next question at once.
 
     python benchmarks/serving.py [--data FOLDER] [--clients 64] [--seconds 60] [--chunks 10000] [--index FOLDER]
                                  [-- options of ctx1 serve]
 
-Indexes the first chunks of `corpus100k.py` in a local folder, starts `ctx1 serve` with the embedded policy as a process
-of its own, and asks the dev questions in turn over connections that are kept open. Before the clock starts, every
-client is answered `--warm` times, so that caches of passages and vectors are as full as the questions make them.
+Indexes the first chunks of `corpus100k.py` in a local folder, starts `ctx1 serve` with the embedded policy in its own
+process, and asks the dev questions in turn over persistent connections. Before the measurement, every client gets
+`--warm` answers, which fill the caches of passages and vectors.
 
-Printed: answers, errors (any status but 200), lost (requests without an answer), the median and the 99th percentile of
-what a client waits, queueing included, and the server's resident memory at second 10 and at the end.
-Bounds: no error, none lost, p99 at most 10 times p50, and memory that grows by less than 5 %.
+Prints answers, errors (any status but 200), lost requests (without an answer), the median and the 99th percentile of
+the time that a client waits, including the queue, and the server's resident memory at second 10 and at the end.
+Bounds: no error, no lost request, p99 at most 10 times p50, memory growth below 5 %.
 """
 
 from __future__ import annotations
@@ -25,6 +25,8 @@ import sys
 import tempfile
 import time
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -37,14 +39,14 @@ from context_agent import index_documents
 
 CTX1 = str(Path(sys.executable).with_name("ctx1"))
 SETTLED = 10.0
-"""Second from which memory is compared."""
+"""Second at which the first measurement of memory is taken."""
 RATIO, GROWTH = 10.0, 0.05
 QUANTILES = (0.5, 0.9, 0.99, 1.0)
 
 
 @dataclass
 class Tally:
-    """What the clients saw."""
+    """The answers that the clients got."""
 
     seconds: list[float] = field(default_factory=list)
     statuses: Counter[str] = field(default_factory=Counter)
@@ -66,7 +68,9 @@ async def ask(client: httpx.AsyncClient, url: str, question: str, tally: Tally) 
     tally.empty += answer.status_code == 200 and not answer.json()["documents"]
 
 
-async def load(url: str, server: int, asked: list[str], options: argparse.Namespace) -> tuple[Tally, list[float]]:
+async def load(
+    url: str, server: int, question_texts: list[str], options: argparse.Namespace
+) -> tuple[Tally, list[float]]:
     """The tally of all clients, and the server's memory in MB once a second."""
     warming, tally, memory = Tally(), Tally(), []
     limits = httpx.Limits(max_connections=options.clients, max_keepalive_connections=options.clients)
@@ -74,7 +78,7 @@ async def load(url: str, server: int, asked: list[str], options: argparse.Namesp
 
         async def warm(number: int) -> None:
             for turn in range(options.warm):
-                await ask(client, url, asked[(number + turn * options.clients) % len(asked)], warming)
+                await ask(client, url, question_texts[(number + turn * options.clients) % len(question_texts)], warming)
 
         await asyncio.gather(*(warm(number) for number in range(options.clients)))
         ends = time.perf_counter() + options.seconds
@@ -82,7 +86,7 @@ async def load(url: str, server: int, asked: list[str], options: argparse.Namesp
         async def keep_asking(number: int) -> None:
             turn = number
             while time.perf_counter() < ends:
-                await ask(client, url, asked[turn % len(asked)], tally)
+                await ask(client, url, question_texts[turn % len(question_texts)], tally)
                 turn += options.clients
 
         async def watch() -> None:
@@ -101,9 +105,9 @@ def resident(process: int) -> float:
 
 
 def report(tally: Tally, memory: list[float], options: argparse.Namespace) -> bool:
-    """Prints what was measured; whether it is within the bounds."""
+    """Prints the measurements; True if they are within the bounds."""
     if not tally.seconds:
-        print("no answer at all")
+        print("no answers")
         return False
     ordered = sorted(tally.seconds)
     at = {share: ordered[min(len(ordered) - 1, math.ceil(share * len(ordered)) - 1)] for share in QUANTILES}
@@ -115,34 +119,47 @@ def report(tally: Tally, memory: list[float], options: argparse.Namespace) -> bo
     print(f"errors {errors}, lost {tally.lost}   (bounds 0 and 0)   by status {dict(tally.statuses)}")
     print("seconds " + ", ".join(f"p{share * 100:g} {value:.2f}" for share, value in at.items()))
     print(f"p99 / p50 {at[0.99] / at[0.5]:.2f}   (bound {RATIO:g})")
-    grown = f"{growth:+.1%}   (bound {GROWTH:+.0%})"
-    print(f"resident memory {settled:.0f} MB at second {SETTLED:g}, {memory[-1]:.0f} MB at the end: {grown}")
+    growth_text = f"{growth:+.1%}   (bound {GROWTH:+.0%})"
+    print(f"resident memory {settled:.0f} MB at second {SETTLED:g}, {memory[-1]:.0f} MB at the end: {growth_text}")
     return not errors and not tally.lost and at[0.99] <= RATIO * at[0.5] and growth < GROWTH
 
 
-def main() -> int:
-    """Runs the load; the exit code is 1 beyond a bound."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+def options_parser(description: str) -> argparse.ArgumentParser:
+    """The options of the serving benchmarks."""
+    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data")
     parser.add_argument("--clients", type=int, default=64)
     parser.add_argument("--seconds", type=float, default=60)
     parser.add_argument("--chunks", type=int, default=10_000)
     parser.add_argument("--warm", type=int, default=4)
-    parser.add_argument("--index", type=Path, help="keep the index here, and use it if it is there already")
+    parser.add_argument("--index", type=Path, help="keep the index in this folder, and reuse it if it exists")
     parser.add_argument("serve", nargs="*", help="options of ctx1 serve, after --")
-    options = parser.parse_args()
+    return parser
+
+
+@contextmanager
+def serving(options: argparse.Namespace, log_level: str) -> Iterator[tuple[str, int, list[str]]]:
+    """Runs `ctx1 serve` on an index of the corpus: its address, its process id, and the questions to ask."""
     data = data_folder(options.data)
     with tempfile.TemporaryDirectory() as scratch:
         folder = options.index or Path(scratch) / "index"
         if not folder.exists():
             index_documents(corpus(data, options.chunks), path=folder)
-        command = [CTX1, "serve", "--json", "--port", "0", "--path", str(folder), "--log-level", "warning"]
+        command = [CTX1, "serve", "--json", "--port", "0", "--path", str(folder), "--log-level", log_level]
         with subprocess.Popen([*command, *options.serve], stdout=subprocess.PIPE, text=True) as server:
-            assert server.stdout is not None
-            url = json.loads(server.stdout.readline())["url"]
-            tally, memory = asyncio.run(load(url, server.pid, questions(data), options))
-            server.send_signal(signal.SIGTERM)
-            server.wait(60)
+            try:
+                assert server.stdout is not None
+                yield json.loads(server.stdout.readline())["url"], server.pid, questions(data)
+            finally:
+                server.send_signal(signal.SIGTERM)
+                server.wait(60)
+
+
+def main() -> int:
+    """Runs the load; the exit code is 1 beyond a bound."""
+    options = options_parser(__doc__ or "").parse_args()
+    with serving(options, "warning") as (url, server, question_texts):
+        tally, memory = asyncio.run(load(url, server, question_texts, options))
     return 0 if report(tally, memory, options) else 1
 
 

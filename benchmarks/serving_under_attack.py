@@ -1,16 +1,16 @@
-"""`ctx1 serve` under attack: what good clients wait while others hold connections open and send hostile requests.
+"""`ctx1 serve` under attack: the waiting time of good clients during slow connections and hostile requests.
 
     python benchmarks/serving_under_attack.py [--data FOLDER] [--clients 64] [--seconds 60] [--slow 1100]
                                               [--chunks 10000] [--index FOLDER] [-- options of ctx1 serve]
 
-Runs the load of `serving.py` twice on one server, quiet and under attack. The attackers are a process of their own:
-`--slow` connections send part of a request's header and then a byte every few seconds, and are opened again a second
-after the server closes them; beside them a hostile request is sent every 0.2 s: a filter of 12,000 conditions, JSON
-100,000 levels deep, a list of 20,000 values, a body beyond the limit. Good clients begin the second load with new
-connections, and another one opens a connection for each of its requests.
+Runs the load of `serving.py` twice on one server, without and with an attack. The attackers run in a separate process:
+`--slow` connections send part of a request's header and then a byte every few seconds; they reconnect one second after
+the server closes them. In addition, a hostile request is sent every 0.2 s: a filter of 12,000 conditions, JSON 100,000
+levels deep, a list of 20,000 values, a body beyond the limit. The good clients start the second load with new
+connections; one more opens a connection for each of its requests.
 
-Printed: the median and the 99th percentile of what good clients wait in both loads, their errors, the server's open
-file descriptors, and how the hostile requests were answered.
+Prints the median and the 99th percentile of the waiting time of good clients in both loads, their errors, the server's
+open file descriptors, and the answers to the hostile requests.
 Bounds: no error of a good client, p99 at most 3 times the quiet p99, each hostile request answered 400 or 413.
 All traffic stays on the loopback interface, and the program ends by itself.
 """
@@ -22,10 +22,7 @@ import asyncio
 import json
 import multiprocessing
 import resource
-import signal
-import subprocess
 import sys
-import tempfile
 import time
 from collections import Counter
 from contextlib import suppress
@@ -35,10 +32,7 @@ from typing import Any
 import httpx
 
 sys.path.insert(0, str(Path(__file__).parent))
-from corpus100k import corpus, data_folder, questions
-from serving import CTX1, Tally, load
-
-from context_agent import index_documents
+from serving import Tally, load, options_parser, serving
 
 RATIO = 3.0
 TRICKLE, REOPEN, HOSTILE, PROBE = 3.0, 1.0, 0.2, 0.5
@@ -49,7 +43,7 @@ HEADER = b"POST /v1/retrieve HTTP/1.1\r\nHost: 127.0.0.1\r\nX-Slow: "
 
 
 def hostile_bodies() -> list[bytes]:
-    """Requests that are small enough to send often, and costly to whoever does not bound them."""
+    """Requests that are small enough to send often, and costly for a server without limits."""
     wide = {"$or": [{"year": number} for number in range(12_000)]}
     listed = {"year": {"$in": list(range(20_000))}}
     deep = b'{"question": "x", "where": ' + b'{"$and":[' * 100_000 + b"]}" * 100_000 + b"}"
@@ -88,22 +82,22 @@ async def assail(url: str, ends: float, tally: Counter[str]) -> None:
 
 
 def attack(url: str, slow: int, seconds: float, outcome: Any) -> None:
-    """All attackers, for so many seconds; puts what they saw into the queue."""
+    """Runs all attackers for so many seconds; puts the statuses that they saw into the queue."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     address, tally, ends = httpx.URL(url), Counter[str](), time.monotonic() + seconds
     assert address.port is not None
     port = address.port
 
-    async def everything() -> None:
+    async def run_all() -> None:
         await asyncio.gather(assail(url, ends, tally), *(hold(address.host, port, ends, tally) for _ in range(slow)))
 
-    asyncio.run(everything())
+    asyncio.run(run_all())
     outcome.put(tally)
 
 
 async def probe(url: str, server: int, seconds: float) -> tuple[int, int, int]:
-    """A good client that opens a connection for each request: its requests, its errors, and the most open files."""
+    """A good client that opens a connection per request: its requests, its errors, and the server's most open files."""
     requests = errors = files = 0
     ends = time.monotonic() + seconds
     while time.monotonic() < ends:
@@ -125,43 +119,45 @@ def open_files(process: int) -> int:
 
 
 async def under_attack(
-    url: str, server: int, asked: list[str], options: argparse.Namespace
+    url: str, server: int, question_texts: list[str], options: argparse.Namespace
 ) -> tuple[Tally, tuple[int, int, int]]:
-    """The load once more, with the probe beside it."""
-    (tally, _), probed = await asyncio.gather(load(url, server, asked, options), probe(url, server, options.seconds))
-    return tally, probed
+    """The load again, together with the probe."""
+    (tally, _), probes = await asyncio.gather(
+        load(url, server, question_texts, options), probe(url, server, options.seconds)
+    )
+    return tally, probes
 
 
 def quantile(tally: Tally, share: float) -> float:
-    """Seconds within which that share of the answers came."""
+    """Seconds in which that share of the answers arrived."""
     ordered = sorted(tally.seconds)
     return ordered[min(len(ordered) - 1, int(share * len(ordered)))]
 
 
 def errors_of(tally: Tally) -> int:
-    """Answers but 200, and requests without an answer."""
+    """Answers other than 200, and requests without an answer."""
     return sum(tally.statuses.values()) - tally.statuses["200"] + tally.lost
 
 
-def measured(url: str, server: int, asked: list[str], options: argparse.Namespace) -> bool:
-    """Runs both loads and prints what was measured; whether it is within the bounds."""
-    quiet, _ = asyncio.run(load(url, server, asked, options))
+def measure(url: str, server: int, question_texts: list[str], options: argparse.Namespace) -> bool:
+    """Runs both loads and prints the measurements; True if they are within the bounds."""
+    quiet, _ = asyncio.run(load(url, server, question_texts, options))
     context = multiprocessing.get_context("spawn")
     outcome = context.Queue()
     attacker = context.Process(target=attack, args=(url, options.slow, options.seconds + 5, outcome), daemon=True)
     attacker.start()
     time.sleep(3)
     options.warm = 0
-    tally, (probes, probe_errors, files) = asyncio.run(under_attack(url, server, asked, options))
-    seen: Counter[str] = outcome.get(timeout=120)
+    tally, (probes, probe_errors, files) = asyncio.run(under_attack(url, server, question_texts, options))
+    answers: Counter[str] = outcome.get(timeout=120)
     attacker.join(30)
-    statuses = {status: count for status, count in seen.items() if status != "opened"}
+    statuses = {status: count for status, count in answers.items() if status != "opened"}
     ratio, errors = quantile(tally, 0.99) / quantile(quiet, 0.99), errors_of(quiet) + errors_of(tally) + probe_errors
-    for label, load_seen in (("quiet", quiet), ("attack", tally)):
-        quantiles = ", ".join(f"p{share * 100:g} {quantile(load_seen, share):.2f} s" for share in (0.5, 0.99))
-        print(f"{label:7} answers {len(load_seen.seconds):,}, {quantiles}, errors {errors_of(load_seen)}")
+    for label, load_tally in (("quiet", quiet), ("attack", tally)):
+        quantiles = ", ".join(f"p{share * 100:g} {quantile(load_tally, share):.2f} s" for share in (0.5, 0.99))
+        print(f"{label:7} answers {len(load_tally.seconds):,}, {quantiles}, errors {errors_of(load_tally)}")
     print(f"new connections of a good client: {probes}, errors {probe_errors}")
-    print(f"slow connections {options.slow:,}, opened {seen['opened']:,} times; open files of the server {files:,}")
+    print(f"slow connections {options.slow:,}, opened {answers['opened']:,} times; open files of the server {files:,}")
     print(f"hostile requests by status {statuses}")
     print(f"good clients' errors {errors}   (bound 0)")
     print(f"p99 under attack / quiet p99 {ratio:.2f}   (bound {RATIO:g})")
@@ -171,31 +167,12 @@ def measured(url: str, server: int, asked: list[str], options: argparse.Namespac
 
 def main() -> int:
     """Runs both loads; the exit code is 1 beyond a bound."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data")
-    parser.add_argument("--clients", type=int, default=64)
-    parser.add_argument("--seconds", type=float, default=60)
+    parser = options_parser(__doc__ or "")
     parser.add_argument("--slow", type=int, default=1_100)
-    parser.add_argument("--chunks", type=int, default=10_000)
-    parser.add_argument("--warm", type=int, default=4)
-    parser.add_argument("--index", type=Path, help="keep the index here, and use it if it is there already")
-    parser.add_argument("serve", nargs="*", help="options of ctx1 serve, after --")
     options = parser.parse_args()
-    data = data_folder(options.data)
-    with tempfile.TemporaryDirectory() as scratch:
-        folder = options.index or Path(scratch) / "index"
-        if not folder.exists():
-            index_documents(corpus(data, options.chunks), path=folder)
-        command = [CTX1, "serve", "--json", "--port", "0", "--path", str(folder), "--log-level", "error"]
-        with subprocess.Popen([*command, *options.serve], stdout=subprocess.PIPE, text=True) as server:
-            try:
-                assert server.stdout is not None
-                url = json.loads(server.stdout.readline())["url"]
-                sound = measured(url, server.pid, questions(data), options)
-            finally:
-                server.send_signal(signal.SIGTERM)
-                server.wait(60)
-    return 0 if sound else 1
+    with serving(options, "error") as (url, server, question_texts):
+        within_bounds = measure(url, server, question_texts, options)
+    return 0 if within_bounds else 1
 
 
 if __name__ == "__main__":

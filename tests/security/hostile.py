@@ -1,11 +1,13 @@
-"""Index folders as an attacker would send them: what they store names addresses, key variables, models and code."""
+"""Index folders as an attacker would send them, which name addresses, key variables, models and code; his server."""
 
 import json
 import shutil
 import sqlite3
+import threading
 from collections.abc import Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -29,6 +31,34 @@ TRACE = "code-ran"
 """The file that the code in a hostile folder writes beside the folder when it runs."""
 TEXTS = ("The harbour pilot kept a ledger of tides.", "A glazier from Ghent sold lenses.", "Rope was filmed in 1948.")
 DOCUMENTS = [Document(f"d{number}", text) for number, text in enumerate(TEXTS)]
+
+
+class AttackerServer:
+    """An HTTP server in a thread, which refuses and records every request."""
+
+    def __init__(self) -> None:
+        self.requests: list[str] = []
+        requests = self.requests
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_POST(self) -> None:
+                body = self.rfile.read(int(self.headers.get("content-length") or 0))
+                requests.append(f"{self.requestline}\n{self.headers}\n{body.decode(errors='replace')}")
+                self.send_error(403)
+
+            do_GET = do_CONNECT = do_POST  # noqa: N815 - the library's names
+
+            def log_message(self, format: str, *args: object) -> None:
+                pass
+
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.address = f"http://127.0.0.1:{self._server.server_port}"
+        threading.Thread(target=self._server.serve_forever, daemon=True).start()
+
+    def close(self) -> None:
+        """Ends the server."""
+        self._server.shutdown()
+        self._server.server_close()
 
 
 @dataclass(frozen=True)

@@ -53,7 +53,7 @@ def test_search_and_doctor_contact_nobody_and_say_what_would_allow_it(
     refusal = capfd.readouterr().err
     run(["doctor", "--path", str(folder)])
     shown = refusal + "".join(capfd.readouterr())
-    assert attacker.received == []
+    assert attacker.requests == []
     assert attacker.contacted == []
     assert not (tmp_path / TRACE).exists()
     assert not any(secret in shown for secret in SECRETS.values())
