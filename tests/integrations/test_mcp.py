@@ -269,7 +269,7 @@ async def test_a_call_that_is_given_up_ends_the_search_and_frees_its_slot(
         await eventually(lambda: service.gate.running == 1)
         refused = await client.call_tool("retrieve", {"question": QUESTION})
         assert refused.is_error
-        assert "1 searches run and 0 wait: try again in" in text(refused)
+        assert "1 searches are running and 0 waiting: try again in" in text(refused)
         calling.cancel()
         await asyncio.gather(calling, return_exceptions=True)
         await eventually(lambda: service.gate.running == 0)

@@ -40,7 +40,7 @@ def test_a_full_queue_says_when_to_come_again(serve: Serve) -> None:
         asked = [pool.submit(server.ask) for _ in range(2)]
         server.until(lambda: server.service.gate.waiting == 1)
         refused = server.ask()
-        assert "1 searches run and 1 wait" in problem(refused, 429, "queue_full")
+        assert "1 searches are running and 1 waiting" in problem(refused, 429, "queue_full")
         assert 1 <= int(refused.headers["retry-after"]) <= 60
         assert server.ask(stream=True).status_code == 429
         server.expect("ctx1_searches_waiting", 1)
