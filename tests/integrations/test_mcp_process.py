@@ -206,7 +206,7 @@ async def test_a_client_over_http_that_hangs_up_frees_its_slot(index: Path) -> N
                 calling = asyncio.create_task(client.call_tool("retrieve", {"question": QUESTION}))
                 await asyncio.sleep(1)
                 refused = await client.call_tool("retrieve", {"question": QUESTION})
-                assert "1 searches run" in str(refused.content), mode
+                assert "1 searches are running" in str(refused.content), mode
                 calling.cancel()
                 await asyncio.gather(calling, return_exceptions=True)
             async with Client(url, mode=mode) as client, asyncio.timeout(20):
