@@ -12,9 +12,8 @@ from contextlib import aclosing, asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from textwrap import shorten
 
-from context_agent.agent import Progress, SearchAgent, SearchResult
+from context_agent.agent import Deadline, Progress, SearchAgent, SearchResult
 from context_agent.errors import ConfigError
-from context_agent.harness.episode_run import Deadline
 from context_agent.integrations.feedback import FeedbackLog
 from context_agent.integrations.server.live_index import LiveIndex
 from context_agent.integrations.server.observability import REQUEST_ID, Metrics, log
