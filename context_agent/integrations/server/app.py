@@ -157,7 +157,7 @@ class RequestMiddleware:
         scheme, _, credentials = headers.get("authorization", "").partition(" ")
         if scheme.lower() == "bearer" and hmac.compare_digest(credentials.strip().encode("latin-1"), self._token):
             return None
-        reason = "the bearer token is wrong" if credentials else "a bearer token is required"
+        reason = "the bearer token is wrong" if credentials else "a bearer token is needed"
         return Problem(401, "invalid_api_key", reason, headers={"WWW-Authenticate": "Bearer"})
 
     def _note(self, record: RequestRecord) -> None:

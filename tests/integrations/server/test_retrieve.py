@@ -80,7 +80,7 @@ def test_a_request_id_is_taken_where_it_is_sane(serve: Serve) -> None:
 
 @pytest.mark.parametrize(
     ("header", "said"),
-    [(None, "required"), ("Bearer wrong", "wrong"), ("Basic abc", "wrong"), ("Bearer \xe4", "wrong"), ("abc", "required")],
+    [(None, "needed"), ("Bearer wrong", "wrong"), ("Basic abc", "wrong"), ("Bearer \xe4", "wrong"), ("abc", "needed")],
 )
 def test_a_token_is_asked_for(serve: Serve, header: str | None, said: str) -> None:
     with serve(token="abc") as server:
