@@ -3,6 +3,7 @@
 import re
 from pathlib import Path
 
+import click
 import pytest
 
 README = Path(__file__).parent.parent / "README.md"
@@ -23,10 +24,10 @@ def test_there_are_python_blocks():
 
 
 def test_every_command_is_in_the_table():
-    from context_agent.cli.app import COMMANDS
+    from context_agent.cli.app import cli
 
     commands = (README.parent / "docs" / "command-line.md").read_text(encoding="utf-8")
-    for command in COMMANDS:
+    for command in cli.list_commands(click.Context(cli)):
         assert f"`ctx1 {command}" in commands
 
 

@@ -1,7 +1,7 @@
-"""The group of commands, and what becomes of an error.
+"""`ctx1`: its commands, and what it does with errors.
 
-Exit codes: 0 done; 1 the work failed, wholly or for some questions; 2 the command was called wrongly (an unknown
-option, a config file that does not fit); 130 interrupted.
+Exit codes: 0 done; 1 the work failed, wholly or for some questions; 2 wrong usage (an unknown option, an invalid
+config file); 130 interrupted.
 """
 
 from __future__ import annotations
@@ -14,91 +14,141 @@ from collections.abc import Sequence
 
 import click
 
-from context_agent.cli import console
-from context_agent.cli.group import LazyGroup
+from context_agent.cli import output
+from context_agent.cli.command import CommandGroup
 from context_agent.errors import ConfigError, ContextAgentError
-
-COMMANDS = {
-    "index": "context_agent.cli.index:index",
-    "search": "context_agent.cli.search:search",
-    "demo": "context_agent.cli.demo:demo",
-    "synth": "context_agent.cli.synth:synth",
-    "train": "context_agent.cli.train:train",
-    "view": "context_agent.cli.view:view",
-    "eval": "context_agent.cli.eval:evaluate",
-    "serve": "context_agent.cli.serve:serve",
-    "feedback": "context_agent.cli.feedback:feedback",
-    "mcp": "context_agent.cli.mcp:mcp",
-    "doctor": "context_agent.cli.doctor:doctor",
-}
-"""Where each command lives; its module is imported when the command is named, or listed."""
 
 FAILED, MISUSED, INTERRUPTED = 1, 2, 130
 
-
-HELP = """Multi-step retrieval over a folder of text: index it, ask questions, get ranked documents.
+HELP = """Multi-step search over your own documents: index them, ask questions, get ranked documents.
 
 \b
-  ctx1 index notes/                      makes an index in .ctx1
+  ctx1 index notes/                      creates an index in .ctx1
   ctx1 search "who taught the founder?"  searches it
 
-Every command takes --json (data on stdout, all else on stderr) and --config FILE.toml.
+Every command takes --json (data on stdout, everything else on stderr) and --config FILE.toml (options from a file).
 """
 
+synth = CommandGroup(
+    "synth",
+    {
+        "From an index": {
+            "tasks": "context_agent.cli.synth_tasks:tasks",
+            "from-feedback": "context_agent.cli.synth_demonstrations:from_feedback",
+        },
+        "From an invented world": {"world": "context_agent.cli.synth_tasks:world"},
+        "Stages of a language model": {
+            "explore": "context_agent.cli.synth_stages:explore",
+            "write": "context_agent.cli.synth_stages:write",
+            "verify": "context_agent.cli.synth_stages:verify",
+            "distract": "context_agent.cli.synth_stages:distract",
+            "extend": "context_agent.cli.synth_stages:extend",
+        },
+        "Quality": {
+            "filter": "context_agent.cli.synth_quality:filter_tasks",
+            "review": "context_agent.cli.synth_quality:review",
+        },
+        "Sets": {
+            "split": "context_agent.cli.synth_sets:split",
+            "check": "context_agent.cli.synth_sets:check",
+            "card": "context_agent.cli.synth_sets:card",
+            "export": "context_agent.cli.synth_sets:export",
+        },
+        "Demonstrations": {
+            "trajectories": "context_agent.cli.synth_demonstrations:trajectories",
+            "replay-check": "context_agent.cli.synth_demonstrations:replay_check",
+        },
+    },
+    """Make tasks: questions with answers and gold documents.
 
-@click.group(
-    cls=LazyGroup,
-    table=COMMANDS,
-    help=HELP,
-    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+`ctx1 train` learns from tasks, and `ctx1 eval` measures systems on them. The shortest way is `ctx1 synth tasks`, then
+`ctx1 synth split`.
+""",
 )
-@click.version_option(package_name="context-agent", prog_name="ctx1", message="%(prog)s %(version)s")
-def cli() -> None:
-    """The group; `HELP` is what a user reads."""
+
+train = CommandGroup(
+    "train",
+    {
+        "Bridge policy": {"bridge": "context_agent.cli.train_bridge:bridge"},
+        "Language models": {
+            "sft": "context_agent.cli.train_run:sft",
+            "rl": "context_agent.cli.train_run:rl",
+            "judge-check": "context_agent.cli.train_judge:judge_check",
+            "verl": "context_agent.cli.train_run:verl",
+        },
+        "Try it": {"demo": "context_agent.cli.train_demo:demo"},
+    },
+    "Train a policy on your own questions.",
+)
+
+cli = CommandGroup(
+    "ctx1",
+    {
+        "Search": {
+            "index": "context_agent.cli.index:index",
+            "search": "context_agent.cli.search:search",
+            "view": "context_agent.cli.view:view",
+        },
+        "Serve": {
+            "serve": "context_agent.cli.serve:serve",
+            "mcp": "context_agent.cli.serve:mcp",
+            "feedback": "context_agent.cli.feedback:feedback",
+        },
+        "Measure": {"eval": "context_agent.cli.eval:evaluate"},
+        "Make data and train": {"synth": f"{__name__}:synth", "train": f"{__name__}:train"},
+        "Try and check": {
+            "demo": "context_agent.cli.demo:demo",
+            "doctor": "context_agent.cli.doctor:doctor",
+        },
+    },
+    HELP,
+)
+cli.context_settings = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
+click.version_option(package_name="context-agent", prog_name="ctx1", message="%(prog)s %(version)s")(cli)
 
 
 def run(arguments: Sequence[str] | None = None) -> int:
-    """Runs a command line and returns its exit code; errors are told on stderr in one line."""
+    """Runs a command line and returns its exit code; prints errors on stderr in one line."""
     for stream in (sys.stdout, sys.stderr):
         stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
     logging.basicConfig(level=logging.ERROR, format="%(message)s", stream=sys.stderr)
-    # What asyncio says about tasks that an interrupt ended is of no use to whoever pressed Ctrl-C.
+    # What asyncio logs about tasks that an interrupt ended is of no use to whoever pressed Ctrl-C.
     logging.getLogger("asyncio").setLevel(logging.CRITICAL)
     try:
-        result = cli.main(arguments, prog_name="ctx1", standalone_mode=False)
+        code = cli.main(arguments, prog_name="ctx1", standalone_mode=False)
     except click.ClickException as error:
-        _tell(error)
+        _print_usage_error(error)
         return error.exit_code
     except (click.Abort, KeyboardInterrupt):
-        click.echo("ctx1: interrupted", err=True)
+        output.note("interrupted")
         return INTERRUPTED
     except BrokenPipeError:
         # The reader went away (`ctx1 search ... | head`); python would complain once more while it shuts down.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return FAILED
     except Exception as error:  # noqa: BLE001 (a user gets a line, not a stack trace)
-        return _failed(error, arguments)
-    return result if isinstance(result, int) else 0
+        return _print_error(error, arguments)
+    return code if isinstance(code, int) else 0
 
 
-def _tell(error: click.ClickException) -> None:
+def _print_usage_error(error: click.ClickException) -> None:
     context = getattr(error, "ctx", None)
     path = context.command_path if context else "ctx1"
     hint = f" ({path} --help)" if isinstance(error, click.UsageError) else ""
-    console.note(f"{path}: {error.format_message().rstrip()}{hint}")
+    output.echo(f"{path}: {error.format_message().rstrip()}{hint}", err=True)
 
 
-def _failed(error: Exception, arguments: Sequence[str] | None) -> int:
-    """Tells what went wrong, and where with --debug or CTX1_DEBUG."""
+def _print_error(error: Exception, arguments: Sequence[str] | None) -> int:
+    """Prints what went wrong, with the traceback if --debug or CTX1_DEBUG is set; returns the exit code."""
     debug = "--debug" in (sys.argv if arguments is None else arguments) or bool(os.environ.get("CTX1_DEBUG"))
     if debug:
         traceback.print_exception(error)
     if isinstance(error, ContextAgentError):
-        console.note(f"ctx1: {error}")
+        output.note(str(error))
     elif isinstance(error, OSError) and error.strerror:
-        where = f" {error.filename}" if error.filename else ""
-        console.note(f"ctx1: {error.strerror}:{where}")
+        file = f" {error.filename}" if error.filename else ""
+        output.note(f"{error.strerror}:{file}")
     else:
-        hint = "" if debug else "; --debug shows where"
-        console.note(f"ctx1: unexpected {type(error).__name__}: {error}{hint}")
+        hint = "" if debug else "; --debug shows the traceback"
+        output.note(f"unexpected {type(error).__name__}: {error}{hint}")
     return MISUSED if isinstance(error, ConfigError) else FAILED

@@ -1,7 +1,7 @@
-"""`ctx1 demo`: the main job, end to end, on a small corpus that ships with the package.
+"""`ctx1 demo`: multi-hop questions, end to end, on a small corpus in the package.
 
-The corpus is made up for this purpose: some sixty passages about a coast that does not exist, so that no answer can be
-known beforehand. Each question needs three or four of them, of which its own words lead to one.
+The corpus is invented: about sixty passages about a coast that does not exist, so that no model can know the answers.
+Each question needs three or four passages; its own words lead to one of them.
 """
 
 from __future__ import annotations
@@ -12,11 +12,10 @@ import time
 from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-import click
-
-from context_agent.cli import console, options
+from context_agent.cli import options, output
+from context_agent.cli.command import FOLDER, Json, Option, command
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -26,13 +25,13 @@ if TYPE_CHECKING:
     from context_agent.types import Document
 
 K = 5
-"""Documents that count as found."""
+"""Ranked documents that count."""
 WINDOW = 1_536
-"""Tokens of context: less than half of what the corpus takes, so that pruning has to happen."""
+"""Tokens of context: less than half of what the corpus takes, so that the policy must prune."""
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
+class DemoQuestion:
     """A question and the documents that hold its evidence."""
 
     id: str
@@ -45,7 +44,7 @@ class Question:
 class Comparison:
     """One question's outcome: the agent's, and the first `K` documents of a single hybrid search."""
 
-    question: Question
+    question: DemoQuestion
     result: SearchResult
     one_shot: tuple[str, ...]
     seconds: float
@@ -55,23 +54,22 @@ class Comparison:
         """The agent's first `K` documents."""
         return tuple(document.id for document in self.result.documents[:K])
 
-    def found(self, ids: tuple[str, ...]) -> int:
+    def recalled(self, ids: tuple[str, ...]) -> int:
         """How many of the needed documents are among these."""
         return len(set(self.question.gold) & set(ids))
 
 
-@click.command()
-@click.option(
-    "--path",
-    type=click.Path(path_type=Path, file_okay=False),
-    metavar="FOLDER",
-    help="Keep the index here, to search it further.  [default: a temporary folder]",
-)
-@options.common
-def demo(path: Path | None, as_json: bool) -> int:
-    """Show the main job on a small bundled corpus.
+@command
+def demo(
+    *,
+    path: Annotated[
+        Path | None, Option("Keep the index in this folder, to search it later.", FOLDER, default="a temporary folder")
+    ] = None,
+    as_json: Json,
+) -> int:
+    """Answer multi-hop questions about a small bundled corpus.
 
-    Indexes it, answers three multi-hop questions, and compares with a single hybrid search.
+    Indexes the corpus, answers three questions, and compares the answers with a single hybrid search.
     """
     if path is not None:
         return _demo(path, as_json)
@@ -86,9 +84,9 @@ def documents() -> list[Document]:
     return [Document(**row) for row in _rows("corpus.jsonl")]
 
 
-def questions() -> list[Question]:
+def questions() -> list[DemoQuestion]:
     """The bundled questions."""
-    return [Question(**{**row, "gold": tuple(row["gold"])}) for row in _rows("questions.jsonl")]
+    return [DemoQuestion(**{**row, "gold": tuple(row["gold"])}) for row in _rows("questions.jsonl")]
 
 
 def _rows(name: str) -> list[dict[str, Any]]:
@@ -101,7 +99,7 @@ def _demo(folder: Path, as_json: bool) -> int:
     from context_agent.cli.index import add_documents
 
     chosen = options.IndexOptions(folder, None, "demo")
-    out = console.stderr() if as_json else console.stdout()
+    out = output.stderr() if as_json else output.stdout()
     started = time.perf_counter()
     add_documents(chosen, documents())
     seconds = time.perf_counter() - started
@@ -109,13 +107,13 @@ def _demo(folder: Path, as_json: bool) -> int:
     with options.open_corpus(chosen) as corpus, SearchAgent(corpus, budget=WINDOW) as agent:
         outcomes = [_compare(agent, corpus, question, out) for question in questions()]
     if as_json:
-        console.print_json({"k": K, "window": WINDOW, "questions": [_to_json(outcome) for outcome in outcomes]})
+        output.print_json({"k": K, "window": WINDOW, "questions": [_to_json(outcome) for outcome in outcomes]})
     else:
         _show_table(out, outcomes)
     return 0
 
 
-def _compare(agent: SearchAgent, corpus: Corpus, question: Question, out: Console) -> Comparison:
+def _compare(agent: SearchAgent, corpus: Corpus, question: DemoQuestion, out: Console) -> Comparison:
     from context_agent.cli.search import run_live
 
     out.print()
@@ -133,15 +131,12 @@ def _compare(agent: SearchAgent, corpus: Corpus, question: Question, out: Consol
 def _show_ranking(out: Console, outcome: Comparison) -> None:
     from rich.text import Text
 
-    from context_agent.cli.results import summary
-
     for rank, document in enumerate(outcome.result.documents, start=1):
         needed = document.id in outcome.question.gold
         line = Text.assemble((f"{rank:>2}. {document.title}", "bold" if needed else "dim"))
         out.print(line.append("  needed", style="green") if needed else line)
-    out.print(
-        Text(f"{summary(outcome.result, outcome.seconds)}; the answer there: {outcome.question.answer}", style="dim")
-    )
+    ending = output.summary(outcome.result, outcome.seconds)
+    out.print(Text(f"{ending}; expected answer: {outcome.question.answer}", style="dim"))
 
 
 def _show_table(out: Console, outcomes: list[Comparison]) -> None:
@@ -153,8 +148,8 @@ def _show_table(out: Console, outcomes: list[Comparison]) -> None:
     table.add_column("agent", justify="right")
     for outcome in outcomes:
         needed = len(outcome.question.gold)
-        found = (f"{outcome.found(ids)} of {needed}" for ids in (outcome.one_shot, outcome.agent))
-        table.add_row(outcome.question.id, *found)
+        cells = (f"{outcome.recalled(ids)} of {needed}" for ids in (outcome.one_shot, outcome.agent))
+        table.add_row(outcome.question.id, *cells)
     out.print(f"\nNeeded passages among the first {K}:")
     out.print(table)
 
@@ -166,7 +161,7 @@ def _to_json(outcome: Comparison) -> dict[str, Any]:
         "answer": outcome.question.answer,
         "needed": list(outcome.question.gold),
         "one_shot": list(outcome.one_shot),
-        "found_by_one_shot": outcome.found(outcome.one_shot),
-        "found_by_agent": outcome.found(outcome.agent),
+        "found_by_one_shot": outcome.recalled(outcome.one_shot),
+        "found_by_agent": outcome.recalled(outcome.agent),
         "seconds": round(outcome.seconds, 3),
     }

@@ -1,4 +1,4 @@
-"""`ctx1 doctor`: is the installation whole, and the index fit to search?"""
+"""`ctx1 doctor`: checks the installation, an index and a model server."""
 
 from __future__ import annotations
 
@@ -14,22 +14,23 @@ from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from importlib.resources import files
 from pathlib import Path
+from typing import Annotated
 
-import click
-
-from context_agent.cli import console, options
+from context_agent.cli import options, output
+from context_agent.cli.command import Json, Option, command
+from context_agent.pruning.budget import WINDOW
 
 DISTRIBUTION = "context-agent"
 LEAST_FREE = 1 << 30
 """Bytes that should be free where an index lies."""
 WORDS = 12
-"""Words of a chunk by which the index is asked for it."""
+"""Words of a chunk that the index is searched for."""
 MARKS = {"ok": ("✓", "green"), "note": ("·", "dim"), "problem": ("✗", "red")}
 
 
 @dataclass(frozen=True, slots=True)
 class InstallationCheck:
-    """One finding. `status` is `ok`, `note` (worth knowing) or `problem` (exit code 1); `mend` says what helps."""
+    """A finding. `status` is `ok`, `note` (worth knowing) or `problem` (exit code 1); `mend` says what helps."""
 
     name: str
     status: str
@@ -37,18 +38,25 @@ class InstallationCheck:
     mend: str = ""
 
 
-@click.command()
-@options.index
-@options.opening
-@options.inspected
-@options.common
-def doctor(
-    *, index: options.IndexOptions, opening: options.OpenOptions, server: options.ServerOptions, as_json: bool
-) -> int:
-    """Check the installation, the weights, an index and a model server.
+@dataclass(frozen=True, slots=True)
+class ServerCheckOptions(options.ServerOptions):
+    """The model server to check, and what it must be able to do."""
 
-    A server is looked at where --base-url or --model, or CTX1_BASE_URL or CTX1_MODEL, names one. The exit code is 1
-    when there is a problem.
+    window: Annotated[int, Option("Context length that the model must have, in tokens.")] = WINDOW
+    token_ids: Annotated[bool, Option("Also check what the tokens policy needs.")] = False
+    probe_context: Annotated[
+        bool, Option("If the server does not report its context length, send a prompt of --window tokens.")
+    ] = False
+
+
+@command
+def doctor(
+    *, index: options.IndexOptions, opening: options.OpenOptions, server: ServerCheckOptions, as_json: Json
+) -> int:
+    """Check the installation, an index and a model server.
+
+    A server is checked if --base-url, --model, CTX1_BASE_URL or CTX1_MODEL names one. The exit code is 1 if there is a
+    problem.
     """
     checks = []
     for check in itertools.chain(_checks(index, opening), _served(server)):
@@ -57,7 +65,7 @@ def doctor(
             _show(check)
     healthy = all(check.status != "problem" for check in checks)
     if as_json:
-        console.print_json({"healthy": healthy, "checks": [asdict(check) for check in checks]})
+        output.print_json({"healthy": healthy, "checks": [asdict(check) for check in checks]})
     return 0 if healthy else 1
 
 
@@ -65,10 +73,10 @@ def _show(check: InstallationCheck) -> None:
     from rich.text import Text
 
     mark, colour = MARKS[check.status]
-    line = Text.assemble((f"{mark} ", colour), f"{check.name:<14} {console.printable(check.detail)}")
+    line = Text.assemble((f"{mark} ", colour), f"{check.name:<14} {output.printable(check.detail)}")
     if check.mend:
         line.append(f" — {check.mend}", style="yellow")
-    console.stdout().print(line, soft_wrap=True)
+    output.stdout().print(line, soft_wrap=True)
 
 
 def _checks(index: options.IndexOptions, opening: options.OpenOptions) -> Iterator[InstallationCheck]:
@@ -78,10 +86,8 @@ def _checks(index: options.IndexOptions, opening: options.OpenOptions) -> Iterat
     yield from _weights()
     yield _guarded("round trip", _round_trip)
     explicit = index.url is not None or (index.path is not None and index.path.exists())
-    if not explicit and index.path == options.FOLDER:
-        yield InstallationCheck(
-            "index", "note", f"none in {index.path}", "name one with --path or --url to have it checked"
-        )
+    if not explicit and index.path == options.INDEX_FOLDER:
+        yield InstallationCheck("index", "note", f"none in {index.path}", "pass --path or --url to check one")
         return
     if index.path is not None and index.path.exists():
         yield _disk(index.path)
@@ -89,34 +95,34 @@ def _checks(index: options.IndexOptions, opening: options.OpenOptions) -> Iterat
     yield _guarded("index", lambda: _index(index, opening))
 
 
-def _served(server: options.ServerOptions) -> Iterator[InstallationCheck]:
-    """What there is to say of the model server, where one is named."""
+def _served(server: ServerCheckOptions) -> Iterator[InstallationCheck]:
+    """Findings about the model server, if one is named."""
     from context_agent.policies.registry import from_environment
 
-    given = {"base_url": server.base_url, "model": server.model, "api_key_env": server.api_key_env}
-    named = from_environment({name: value for name, value in given.items() if value is not None})
-    if not {"base_url", "model"} & set(named):
+    flags = {"base_url": server.base_url, "model": server.model, "api_key_env": server.api_key_env}
+    address = from_environment({name: value for name, value in flags.items() if value is not None})
+    if not {"base_url", "model"} & set(address):
         return
     from context_agent._support.http import API_KEY_ENV, BASE_URL
     from context_agent.policies.chat.probe import inspect_server
 
-    found = inspect_server(
-        named.get("base_url", BASE_URL),
-        named.get("model"),
-        api_key_env=named.get("api_key_env", API_KEY_ENV),
+    findings = inspect_server(
+        address.get("base_url", BASE_URL),
+        address.get("model"),
+        api_key_env=address.get("api_key_env", API_KEY_ENV),
         window=server.window,
         tokens=server.token_ids,
         probe=server.probe_context,
     )
     statuses = {"ok": "ok", "warn": "note", "fail": "problem"}
-    yield from (InstallationCheck(check.name, statuses[check.status], check.detail, check.fix) for check in found)
+    yield from (InstallationCheck(check.name, statuses[check.status], check.detail, check.fix) for check in findings)
 
 
 def _guarded(name: str, check: Callable[[], InstallationCheck]) -> InstallationCheck:
-    """What a check finds; whatever it raises is a finding too."""
+    """The finding of a check; an error is a finding too."""
     try:
         return check()
-    except Exception as error:  # noqa: BLE001 (a doctor reports what is broken, however it breaks)
+    except Exception as error:  # noqa: BLE001 (whatever is broken becomes a finding)
         return InstallationCheck(name, "problem", f"{error}" or type(error).__name__)
 
 
@@ -177,7 +183,7 @@ def _weights() -> Iterator[InstallationCheck]:
 
 
 def _round_trip() -> InstallationCheck:
-    """Asks the embedded policy over a few passages in memory: embedding, BM25, episode and ranking all take part."""
+    """Searches a few passages in memory: tests embedding, BM25, episode and ranking."""
     from context_agent.agent import SearchAgent
     from context_agent.cli.demo import documents, questions
     from context_agent.retrieval.memory import MemoryCorpus
@@ -196,14 +202,14 @@ def _round_trip() -> InstallationCheck:
 
 def _disk(folder: Path) -> InstallationCheck:
     free = shutil.disk_usage(folder).free
-    mend = "" if free >= LEAST_FREE else "make room before indexing more"
+    mend = "" if free >= LEAST_FREE else "free some space before you index more"
     return InstallationCheck(
         "disk", "ok" if free >= LEAST_FREE else "problem", f"{free / 1e9:.1f} GB free at {folder}", mend
     )
 
 
 def _lock(folder: Path) -> InstallationCheck:
-    """Whether a process is indexing into the folder just now."""
+    """Whether another process is indexing into the folder."""
     from filelock import FileLock, Timeout
 
     from context_agent.retrieval.chroma.store import OWN_FOLDER
@@ -216,7 +222,7 @@ def _lock(folder: Path) -> InstallationCheck:
             return InstallationCheck("lock", "ok", "free")
     except Timeout:
         return InstallationCheck(
-            "lock", "note", "another process is indexing into it; searches see the last complete state"
+            "lock", "note", "another process is writing to the index; searches use its last complete state"
         )
 
 
@@ -227,15 +233,20 @@ def _index(index: options.IndexOptions, opening: options.OpenOptions) -> Install
         row = corpus.snapshot.rows[corpus.count() // 2]
         (chunk,) = corpus.get([row.chunk])
         words = " ".join(chunk.indexed_text.split()[:WORDS])
-        found = [hit.chunk.id for hit in corpus.search(words)]
+        hits = [hit.chunk.id for hit in corpus.search(words)]
         weights = corpus.calibration.weights
         idle = [name for name, weight in weights.items() if not weight]
         seconds = time.perf_counter() - started
         detail = f"{corpus.name}: {corpus.count():,} chunks by {corpus.embedder.name}, searched in {seconds:.1f} s"
-    if chunk.id not in found:
-        return InstallationCheck("index", "problem", f"{detail}; a chunk was not found by its own words", "index again")
+    if chunk.id not in hits:
+        return InstallationCheck(
+            "index", "problem", f"{detail}; a search missed a chunk by its own words", "run ctx1 index again"
+        )
     if idle:
         return InstallationCheck(
-            "index", "problem", f"{detail}; useless and switched off: {', '.join(idle)}", "name the right embedder"
+            "index",
+            "problem",
+            f"{detail}; switched off because they find nothing: {', '.join(idle)}",
+            "pass the right --embedder",
         )
     return InstallationCheck("index", "ok", detail)

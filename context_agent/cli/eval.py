@@ -5,13 +5,15 @@ from __future__ import annotations
 import functools
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 import click
 from click.core import ParameterSource
 
-from context_agent.cli import console, options
+from context_agent.cli import options, output
+from context_agent.cli.command import COUNT, FILE, FOLDER, Json, Option, command
 from context_agent.errors import ConfigError
+from context_agent.pruning.budget import WINDOW
 
 if TYPE_CHECKING:
     from context_agent.eval.benchmarks.registry import Benchmark
@@ -29,155 +31,109 @@ MODEL_CONCURRENCY = 8
 class DataOptions:
     """The questions and documents to evaluate on."""
 
-    benchmarks: tuple[str, ...]
-    split: str | None
-    data: Path | None
-    corpus: tuple[Path, ...]
-    questions: Path | None
-    train_questions: Path | None
-    limit: int | None
-    cache: Path | None
-    allow_missing_gold: bool
-    allow_leaks: bool
+    SECTION: ClassVar[str] = "Questions and documents"
+
+    benchmarks: Annotated[
+        tuple[str, ...],
+        Option(
+            "Benchmarks: names from --list, NAME=FOLDER for downloaded files, or folders with corpus.jsonl and "
+            "queries.<split>.jsonl.",
+            metavar="NAME,…",
+            flag="--benchmarks --benchmark",
+        ),
+    ] = ()
+    split: Annotated[
+        str | None, Option("Split to evaluate.", metavar="NAME", default="dev if the set has one, else test")
+    ] = None
+    data: Annotated[
+        Path | None,
+        Option(
+            "Folder that contains musique/, 2wiki/ and hotpotqa/.", FOLDER, default="$CTX1_DATA", envvar="CTX1_DATA"
+        ),
+    ] = None
+    corpus: Annotated[
+        tuple[Path, ...],
+        Option("Your own documents, as `ctx1 index` reads them; repeatable.", click.Path(path_type=Path)),
+    ] = ()
+    questions: Annotated[
+        Path | None,
+        Option(
+            "Your own questions with gold documents, about --corpus or the index of --path or --url.",
+            FILE,
+            "FILE.jsonl",
+        ),
+    ] = None
+    train_questions: Annotated[
+        Path | None,
+        Option("Training questions; --questions must not share their texts or ids.", FILE, "FILE.jsonl"),
+    ] = None
+    limit: Annotated[int | None, Option("Use only the first N questions of each set.", COUNT)] = None
+    cache: Annotated[Path | None, Option("Cache for indexed corpora.", FOLDER, default="the user's cache folder")] = (
+        None
+    )
+    allow_missing_gold: Annotated[
+        bool, Option("Run even if gold documents are missing from the index; they count as not found.")
+    ] = False
+    allow_leaks: Annotated[bool, Option("Run even if training and test questions overlap.")] = False
 
 
 @dataclass(frozen=True, slots=True)
-class RunOptions:
+class SystemOptions:
     """The systems to run, and how."""
 
-    systems: tuple[str, ...]
-    windows: tuple[str, ...]
-    seeds: tuple[str, ...]
-    k: int
-    reference: str | None
-    prices: Path | None
-    concurrency: int | None
-    processes: int | None
-    out: Path | None
+    SECTION: ClassVar[str] = "Systems"
 
-
-def data_options(command: options.Command) -> options.Command:
-    """The options for questions and documents; the command receives them as `data: DataOptions`."""
-    file = click.Path(path_type=Path, dir_okay=False)
-    folder = click.Path(path_type=Path, file_okay=False)
-    return options.together(
-        options.gathered(command, "data", DataOptions),
-        click.option(
-            "--benchmarks",
-            "--benchmark",
-            multiple=True,
-            metavar="NAME,…",
-            help="Benchmarks: names from --list, NAME=FOLDER for downloaded files, or folders with corpus.jsonl and "
-            "queries.<split>.jsonl.",
-        ),
-        click.option("--split", help="Split to evaluate.  [default: dev if the set has one, else its test split]"),
-        click.option(
-            "--data",
-            type=folder,
-            envvar="CTX1_DATA",
-            metavar="FOLDER",
-            help="Folder that contains musique/, 2wiki/ and hotpotqa/.  [default: $CTX1_DATA]",
-        ),
-        click.option(
-            "--corpus",
-            multiple=True,
-            type=click.Path(path_type=Path),
-            metavar="FILE",
-            help="Your own documents, as `ctx1 index` reads them; repeatable.",
-        ),
-        click.option(
-            "--questions",
-            type=file,
-            metavar="FILE.jsonl",
-            help="Your own questions with gold, about --corpus or the index of --path or --url.",
-        ),
-        click.option(
-            "--train-questions",
-            type=file,
-            metavar="FILE.jsonl",
-            help="Training questions; --questions must share none of their texts and ids.",
-        ),
-        click.option("--limit", type=click.IntRange(1), metavar="N", help="Only the first N questions of each set."),
-        click.option(
-            "--cache", type=folder, metavar="FOLDER", help="Cache for indexed corpora.  [default: the user's cache]"
-        ),
-        click.option(
-            "--allow-missing-gold", is_flag=True, help="Run even if the index lacks gold, which counts as not found."
-        ),
-        click.option("--allow-leaks", is_flag=True, help="Run even if train and test share questions or ids."),
-    )
-
-
-def run_options(command: options.Command) -> options.Command:
-    """The options for systems; the command receives them as `run: RunOptions`."""
-    return options.together(
-        options.gathered(command, "run", RunOptions),
-        click.option(
-            "--systems",
-            multiple=True,
-            default=["hybrid,agent"],
-            metavar="NAME,…",
-            help="Systems to compare, from --list; agent@4 has four rollouts.  [default: hybrid,agent]",
-        ),
-        click.option(
-            "--windows", multiple=True, default=["32768"], metavar="TOKENS,…", help="Context windows.  [default: 32768]"
-        ),
-        click.option("--seeds", multiple=True, default=["0"], metavar="NUMBER,…", help="Random seeds.  [default: 0]"),
-        click.option("--k", type=click.IntRange(1), default=10, show_default=True, help="Documents per answer."),
-        click.option(
-            "--reference",
+    systems: Annotated[
+        tuple[str, ...],
+        Option("Systems to compare, from --list; agent@4 has four rollouts.", metavar="NAME,…"),
+    ] = ("hybrid,agent",)
+    windows: Annotated[tuple[str, ...], Option("Context windows.", metavar="TOKENS,…")] = (str(WINDOW),)
+    seeds: Annotated[tuple[str, ...], Option("Random seeds.", metavar="NUMBER,…")] = ("0",)
+    k: Annotated[int, Option("Number of documents per answer.", COUNT)] = 10
+    reference: Annotated[
+        str | None,
+        Option(
+            "System that the others are compared with.",
             metavar="SYSTEM",
-            help="System that the others are compared with.  [default: the first without a context]",
+            default="the first one-shot system",
         ),
-        click.option(
-            "--prices",
-            type=click.Path(path_type=Path, dir_okay=False),
-            metavar="FILE.toml",
-            help="Token prices by model, for costs in the report.",
-        ),
-        click.option(
-            "--concurrency",
-            type=click.IntRange(1),
-            help=f"Questions at a time.  [default: one per core; {MODEL_CONCURRENCY} for a language model]",
-        ),
-        click.option("--processes", type=click.IntRange(1), help="Worker processes.  [default: one per core]"),
-        click.option(
-            "--out", type=click.Path(path_type=Path, file_okay=False), metavar="FOLDER", help="Folder of the run."
-        ),
+    ] = None
+    prices: Annotated[Path | None, Option("Token prices by model, for the costs in the report.", FILE, "FILE.toml")] = (
+        None
     )
+    concurrency: Annotated[
+        int | None,
+        Option(
+            "Number of questions at the same time.",
+            COUNT,
+            default=f"one per core; {MODEL_CONCURRENCY} for a language model",
+        ),
+    ] = None
+    processes: Annotated[int | None, Option("Number of worker processes.", COUNT, default="one per core")] = None
 
 
-@click.command(name="eval")
-@data_options
-@run_options
-@click.option(
-    "--report",
-    type=click.Path(path_type=Path, file_okay=False),
-    metavar="FOLDER",
-    help="Only write the report of the run in FOLDER again.",
-)
-@click.option("--check-only", is_flag=True, help="Only check the data: all gold is in the index, train shares nothing.")
-@click.option("--list", "show_names", is_flag=True, help="List the names of benchmarks and systems.")
-@options.policy
-@options.index
-@options.opening
-@options.common
+@command
 def evaluate(
     *,
+    out: Annotated[Path | None, Option("Folder of the run. The same command resumes it.", FOLDER)] = None,
+    report: Annotated[Path | None, Option("Only rewrite the report of the run in this folder.", FOLDER)] = None,
+    check_only: Annotated[
+        bool, Option("Only check that all gold is in the index and that training questions do not overlap.")
+    ],
+    show_names: Annotated[bool, Option("List the names of benchmarks and systems.", flag="--list")],
     data: DataOptions,
-    run: RunOptions,
-    report: Path | None,
-    check_only: bool,
-    show_names: bool,
-    as_json: bool,
-    deciding: options.PolicyOptions,
-    index: options.IndexOptions,
+    run: SystemOptions,
+    policy: options.PolicyOptions,
+    limits: options.LimitOptions,
+    save: options.SaveOption = None,
     opening: options.OpenOptions,
+    index: options.IndexOptions,
+    as_json: Json,
 ) -> int:
-    """Evaluate systems on questions with known documents.
+    """Measure systems on questions with known documents.
 
-    The folder --out gets run.json, records.jsonl, summary.json and report.html. The same command resumes a stopped run.
-    The exit code is 1 if a question failed; it counts as 0 in the results.
+    The folder --out gets run.json, records.jsonl, summary.json and report.html. The same command resumes an interrupted
+    run. A question that fails counts as 0, and the exit code is then 1.
     """
     from context_agent.eval.evaluation import require_sound_data
 
@@ -185,17 +141,19 @@ def evaluate(
         return _print_names(as_json)
     if report is not None:
         return _print_report(report, run.reference, as_json)
-    if run.out is None and not check_only:
+    if out is None and not check_only:
         raise click.UsageError("no folder for the run: pass --out FOLDER")
     # Before indexing, which takes minutes, so that a misspelt name fails at once.
     systems = _systems(run, opening)
-    eval_options = _eval_options(run, deciding, opening, data)
+    agent = options.AgentOptions(policy, limits, save=save)
+    eval_options = _eval_options(run, agent, opening, data)
     benchmarks = _prepare(data, index if _is_set("path", "url") or not data.benchmarks else None, opening)
     if check_only:
         return _print_checks(benchmarks, as_json)
     require_sound_data(benchmarks, allow_missing_gold=data.allow_missing_gold, allow_leaks=data.allow_leaks)
-    _run(benchmarks, systems, eval_options, run, uses_model=deciding.policy != "bridge")
-    return _print_report(run.out or Path(), run.reference, as_json)
+    folder = out or Path()
+    _run(benchmarks, systems, eval_options, run, folder, uses_model=policy.policy != "bridge")
+    return _print_report(folder, run.reference, as_json)
 
 
 def _prepare(
@@ -213,7 +171,7 @@ def _prepare(
     open_corpus = None if index is None or data.corpus else functools.partial(_open_index, index, opening)
     prepared = []
     for benchmark in benchmarks:
-        with console.progress(f"Indexing {benchmark.name}", "chunks") as advance:
+        with output.progress(f"Indexing {benchmark.name}", "chunks") as advance:
             prepared.append(
                 prepare(
                     benchmark,
@@ -227,7 +185,7 @@ def _prepare(
     return prepared
 
 
-def _systems(run: RunOptions, opening: options.OpenOptions) -> tuple[System, ...]:
+def _systems(run: SystemOptions, opening: options.OpenOptions) -> tuple[System, ...]:
     """The selected systems, including the reference."""
     from context_agent.eval.systems import find_systems
 
@@ -239,7 +197,8 @@ def _run(
     benchmarks: list[PreparedBenchmark],
     systems: tuple[System, ...],
     eval_options: EvalOptions,
-    run: RunOptions,
+    run: SystemOptions,
+    folder: Path,
     *,
     uses_model: bool,
 ) -> list[EvalRecord]:
@@ -247,14 +206,13 @@ def _run(
     from context_agent.eval.evaluation import evaluate
     from context_agent.eval.runner import available_cores
 
-    assert run.out is not None
     waits_for_server = uses_model and any(system.keeps_context for system in systems)
-    with console.progress("Evaluating", "questions") as advance:
+    with output.progress("Evaluating", "questions") as advance:
         return evaluate(
             benchmarks,
             systems,
             eval_options,
-            folder=run.out,
+            folder=folder,
             concurrency=run.concurrency or (MODEL_CONCURRENCY if waits_for_server else available_cores()),
             processes=run.processes,
             progress=advance,
@@ -268,7 +226,7 @@ def _benchmarks(data: DataOptions) -> list[Benchmark]:
         raise click.UsageError("pass either --benchmarks, or --questions for your own set")
     if data.questions is None:
         if data.corpus:
-            raise click.UsageError("--corpus needs --questions")
+            raise click.UsageError("--corpus needs --questions FILE.jsonl, questions about these documents")
         return [registry.load_benchmark(name, split=data.split, data=data.data) for name in _names(data.benchmarks)]
     return [
         registry.load_own(
@@ -282,23 +240,22 @@ def _benchmarks(data: DataOptions) -> list[Benchmark]:
 
 
 def _eval_options(
-    run: RunOptions, deciding: options.PolicyOptions, opening: options.OpenOptions, data: DataOptions
+    run: SystemOptions, agent: options.AgentOptions, opening: options.OpenOptions, data: DataOptions
 ) -> EvalOptions:
     from context_agent.eval.evaluation import EvalOptions
-    from context_agent.policies.registry import load_policy
 
-    model = asdict(deciding.language_model)
+    model = asdict(agent.policy.language_model)
     model_settings = {name: value for name, value in model.items() if value is not None and name != "api_key_env"}
     return EvalOptions(
-        functools.partial(load_policy, deciding.policy, weights=deciding.weights, **model),
+        agent.policy.load,
         windows=_integers("--windows", run.windows),
         seeds=_integers("--seeds", run.seeds),
         k=run.k,
-        profile=deciding.profile,
-        max_turns=deciding.max_turns,
-        time_limit=deciding.time_limit,
-        price=_price(run.prices, deciding),
-        save=deciding.save,
+        profile=agent.policy.profile,
+        max_turns=agent.limits.max_turns,
+        time_limit=agent.limits.time_limit,
+        price=_price(run.prices, agent.policy),
+        save=agent.save,
         extra_settings={
             "language_model": model_settings or None,
             "embedder": opening.embedder,
@@ -308,13 +265,13 @@ def _eval_options(
     )
 
 
-def _price(path: Path | None, deciding: options.PolicyOptions) -> Price | None:
+def _price(path: Path | None, policy: options.PolicyOptions) -> Price | None:
     if path is None:
         return None
     from context_agent.eval.scoring import load_prices
     from context_agent.policies.registry import from_environment
 
-    model = str(deciding.language_model.model or from_environment({}).get("model") or deciding.policy)
+    model = str(policy.language_model.model or from_environment({}).get("model") or policy.policy)
     price = load_prices(path).of(model)
     if price is None:
         raise ConfigError(f'{path} has no price for {model!r}: add [models.{model}], or [models."*"] for all models')
@@ -355,12 +312,12 @@ def _print_report(folder: Path, reference: str | None, as_json: bool) -> int:
 
     summary = write_report(folder, reference=reference)
     if as_json:
-        console.print_json(summary.to_json())
+        output.print_json(summary.to_json())
     else:
         from context_agent.eval.report.table import show
 
-        show(console.stdout(), summary)
-    console.note(f"ctx1 eval: the report is {folder / 'report.html'}")
+        show(output.stdout(), summary)
+    output.note(f"the report is {folder / 'report.html'}")
     return 1 if summary.failures else 0
 
 
@@ -370,14 +327,14 @@ def _print_checks(benchmarks: list[PreparedBenchmark], as_json: bool) -> int:
         benchmark, note = prepared.benchmark, prepared.note
         del note["ids"]
         if as_json:
-            console.print_json({"benchmark": benchmark.name, **note})
+            output.print_json({"benchmark": benchmark.name, **note})
             continue
-        click.echo(console.printable(f"{benchmark.name}: {note['questions']} questions, {note['chunks']} chunks"))
+        output.echo(f"{benchmark.name}: {note['questions']} questions, {note['chunks']} chunks")
         problems = [*benchmark.problems, *(str(check) for check in (prepared.missing, prepared.leaks) if check)]
         for problem in problems or [
             "no problems: all gold is in the index, and train shares nothing with these questions"
         ]:
-            click.echo(console.printable(f"  {problem}"))
+            output.echo(f"  {problem}")
     return 1 if any(prepared.missing or prepared.leaks or prepared.benchmark.problems for prepared in benchmarks) else 0
 
 
@@ -393,7 +350,7 @@ def _print_names(as_json: bool) -> int:
         if entry
     }
     if as_json:
-        console.print_json({"benchmarks": benchmarks, "systems": {system.name: system.about for system in SYSTEMS}})
+        output.print_json({"benchmarks": benchmarks, "systems": {system.name: system.about for system in SYSTEMS}})
         return 0
     click.echo("benchmarks")
     for name, fields in benchmarks.items():

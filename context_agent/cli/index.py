@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, fields
 from itertools import chain
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
-import click
-
-from context_agent.cli import console, options
+from context_agent.cli import options, output
+from context_agent.cli.command import COUNT, COUNT_OR_ZERO, Argument, Json, Option, command
 from context_agent.errors import CorpusEmptyError
+from context_agent.retrieval.loaders.report import MAX_MB
 
 if TYPE_CHECKING:
     from context_agent.retrieval.chroma.indexing import IndexReport
@@ -18,74 +18,63 @@ if TYPE_CHECKING:
     from context_agent.synth_data.domains import Loader
     from context_agent.types import Document
 
-LISTED = 20
-"""Notices about sources that are told one by one; with --json all are."""
-
 
 @dataclass(frozen=True, slots=True)
 class ReadOptions:
     """How sources are read; the names are those of `LoadOptions`."""
 
-    id_key: str | None
-    title_key: str | None
-    text_key: str | None
-    encoding: str | None
-    delimiter: str | None
-    max_mb: int
+    SECTION: ClassVar[str] = "Sources"
 
-
-def reading(command: options.Command) -> options.Command:
-    """The options for reading sources; the command gets them as `reading: ReadOptions`."""
-    return options.together(
-        options.gathered(command, "reading", ReadOptions),
-        click.option("--id-key", metavar="KEY", help="Field of a row that holds its id.  [default: id, _id or doc_id]"),
-        click.option("--title-key", metavar="KEY", help="Field of a row that holds its title.  [default: title]"),
-        click.option(
-            "--text-key", metavar="KEY", help="Field of a row that holds its text.  [default: text, content, …]"
-        ),
-        click.option("--encoding", help="Encoding of text sources.  [default: found out]"),
-        click.option("--delimiter", metavar="CHAR", help="Delimiter of CSV sources.  [default: found out]"),
-        click.option(
-            "--max-mb",
-            type=click.IntRange(1),
-            default=16,
-            show_default=True,
-            help="Megabytes that a line, a row or a file that is one document may have.",
-        ),
+    id_key: Annotated[str | None, Option("Field of a row with its id.", metavar="KEY", default="id, _id or doc_id")] = (
+        None
     )
+    title_key: Annotated[str | None, Option("Field of a row with its title.", metavar="KEY", default="title")] = None
+    text_key: Annotated[
+        str | None,
+        Option("Field of a row with its text.", metavar="KEY", default="text, content, body or contents"),
+    ] = None
+    encoding: Annotated[str | None, Option("Encoding of text sources.", metavar="NAME", default="detected")] = None
+    delimiter: Annotated[str | None, Option("Delimiter of CSV sources.", metavar="CHAR", default="detected")] = None
+    max_mb: Annotated[
+        int, Option("Maximum size of a line, a row, or a file that is one document, in megabytes.", COUNT)
+    ] = MAX_MB
 
 
-@click.command()
-@click.argument("sources", nargs=-1, required=True, metavar="SOURCE…")
-@click.option(
-    "--domain", metavar="NAME", help="Read the sources as web, filings, patents, email, email-messages, or your own."
-)
-@click.option("--embedder", metavar="SPEC", help=f"What embeds the chunks: {options.EMBEDDERS}  [default: static]")
-@click.option("--chunk-size", type=click.IntRange(1), help="Tokens a chunk has at most.  [default: 512]")
-@click.option("--overlap", type=click.IntRange(0), default=0, show_default=True, help="Tokens that chunks share.")
-@click.option("--remove-missing", is_flag=True, help="Remove indexed documents that the sources no longer hold.")
-@click.option("--strict", is_flag=True, help="Exit with 1 when anything could not be read.")
-@reading
-@options.index
-@options.common
+@dataclass(frozen=True, slots=True)
+class ChunkOptions:
+    """How documents are cut and embedded; the names are those of `index_documents`."""
+
+    SECTION: ClassVar[str] = "Chunks"
+
+    embedder: Annotated[
+        str | None, Option(f"Embedder of the chunks: {options.EMBEDDERS}", metavar="SPEC", default="static")
+    ] = None
+    chunk_size: Annotated[int | None, Option("Maximum number of tokens in a chunk.", COUNT, default="512")] = None
+    overlap: Annotated[int, Option("Number of tokens that neighbouring chunks share.", COUNT_OR_ZERO)] = 0
+
+
+@command
 def index(
+    sources: Annotated[tuple[str, ...], Argument("SOURCE...")],
     *,
-    sources: tuple[str, ...],
-    domain: str | None,
-    embedder: str | None,
-    chunk_size: int | None,
-    overlap: int,
-    remove_missing: bool,
-    strict: bool,
-    as_json: bool,
+    domain: Annotated[
+        str | None,
+        Option(
+            "Read the sources as web, filings, patents, email, email-messages, or a domain of yours.", metavar="NAME"
+        ),
+    ] = None,
+    remove_missing: Annotated[bool, Option("Remove documents from the index that the sources no longer contain.")],
+    strict: Annotated[bool, Option("Exit with 1 if anything could not be read.")],
     reading: ReadOptions,
+    chunks: ChunkOptions,
     index: options.IndexOptions,
+    as_json: Json,
 ) -> int:
-    """Index files, folders or standard input (-), and bring an index up to date.
+    """Index files and folders, or update an index.
 
-    Reads .txt .md .html .pdf .jsonl .jsonl.gz .csv .tsv .parquet, and with --domain what that reads. Unchanged
-    documents are skipped; what cannot be read is reported, and the rest is indexed. A run that was interrupted is
-    resumed by running it again.
+    SOURCE is a file, a folder, or - for standard input. Reads .txt .md .html .pdf .jsonl .jsonl.gz .csv .tsv .parquet,
+    and the formats of --domain. Unchanged documents are skipped. What cannot be read is reported, and the rest is
+    indexed. To resume an interrupted run, run the same command again.
     """
     from context_agent.retrieval.loaders import LoadOptions, LoadReport
 
@@ -94,26 +83,16 @@ def index(
     first = next(documents, None)
     try:
         if first is None:
-            raise CorpusEmptyError(f"nothing to index in {', '.join(sources)}")
-        done = add_documents(
-            index,
-            chain([first], documents),
-            embedder=embedder,
-            chunk_size=chunk_size,
-            overlap=overlap,
-            remove_missing=remove_missing,
-        )
+            raise CorpusEmptyError(f"nothing to index in {', '.join(sources)}: name a file or folder with text")
+        indexed = add_documents(index, chain([first], documents), remove_missing=remove_missing, **asdict(chunks))
     finally:
-        _tell(read)
-    if as_json:
-        console.print_json(_to_json(read, done))
-    else:
-        click.echo(console.printable(_summary(read, done, index)))
+        output.note_problems(read.notices, read.unlisted)
+    output.result(_to_json(read, indexed), _summary(read, indexed, index), as_json=as_json)
     return 1 if strict and read.skipped else 0
 
 
 def _loader(domain: str | None) -> Loader:
-    """What draws documents from the sources: the domain's own loader, where one is named."""
+    """What reads documents from the sources: the loader of the domain, if there is one."""
     if domain is None:
         from context_agent.retrieval.loaders import load
 
@@ -126,11 +105,11 @@ def _loader(domain: str | None) -> Loader:
 def add_documents(
     index: options.IndexOptions, documents: Iterable[Document], *, embedder: str | None = None, **settings: Any
 ) -> IndexReport:
-    """Indexes documents, with a progress bar on a terminal."""
+    """Indexes documents, with a progress bar on a terminal. `settings` are those of `index_documents`."""
     from context_agent.retrieval.chroma.indexing import IndexProgress, index_documents
     from context_agent.retrieval.embedders import load_embedder
 
-    with console.progress("Indexing", "documents") as advance:
+    with output.progress("Indexing", "documents") as advance:
 
         def show(progress: IndexProgress) -> None:
             advance(progress.documents, None)
@@ -146,30 +125,26 @@ def add_documents(
         )
 
 
-def _tell(read: LoadReport) -> None:
-    for notice in read.notices[:LISTED]:
-        console.note(f"ctx1 index: {notice}")
-    more = len(read.notices) - LISTED + read.unlisted
-    if more > 0:
-        console.note(f"ctx1 index: and {more:,} more notices")
-
-
-def _to_json(read: LoadReport, done: IndexReport) -> dict[str, Any]:
+def _to_json(read: LoadReport, indexed: IndexReport) -> dict[str, Any]:
     counts = {field.name: getattr(read, field.name) for field in fields(read) if field.name != "notices"}
-    notices = [{"source": one.source, "line": one.line, "reason": one.reason, "lost": one.lost} for one in read.notices]
-    return {**counts, **asdict(done), "notices": notices}
+    names = ("source", "line", "reason", "lost")
+    notices = [{name: getattr(notice, name) for name in names} for notice in read.notices]
+    return {**counts, **asdict(indexed), "notices": notices}
 
 
-def _summary(read: LoadReport, done: IndexReport, index: options.IndexOptions) -> str:
-    changes = {
-        "added": done.added,
-        "replaced": done.replaced,
-        "unchanged": done.unchanged,
-        "removed": done.removed,
-        "without text": done.empty,
+def _summary(read: LoadReport, indexed: IndexReport, index: options.IndexOptions) -> str:
+    numbers = {
+        "added": indexed.added,
+        "replaced": indexed.replaced,
+        "unchanged": indexed.unchanged,
+        "removed": indexed.removed,
+        "without text": indexed.empty,
         "not readable": read.skipped,
         "duplicates": read.duplicates,
     }
-    told = ", ".join(f"{count:,} {what}" for what, count in changes.items() if count)
-    where = index.url or index.path
-    return f"{read.documents:,} documents read: {told}. {done.chunks:,} chunks in {where}, {done.seconds:.1f} s."
+    changes = output.counts({name: number for name, number in numbers.items() if number})
+    location = index.url or index.path
+    return (
+        f"{read.documents:,} documents read: {changes}. "
+        f"{indexed.chunks:,} chunks in {location}, {indexed.seconds:.1f} s."
+    )

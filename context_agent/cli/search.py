@@ -1,98 +1,92 @@
-"""`ctx1 search`: one question, shown live on a terminal, or many from a file."""
+"""`ctx1 search`: one question, shown live on a terminal, or the questions of a file, one answer a line."""
 
 from __future__ import annotations
 
 import asyncio
 import gzip
+import json
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, cast
+from typing import IO, TYPE_CHECKING, Annotated, Any, ClassVar, cast
 
 import click
 
-from context_agent.cli import console, options
+from context_agent.cli import options, output
+from context_agent.cli.command import COUNT, INPUT, Argument, Json, Option, command
 from context_agent.errors import ContextAgentError, DataError
 
 if TYPE_CHECKING:
     from rich.console import Console
 
     from context_agent.agent import SearchAgent, SearchResult
-    from context_agent.cli.batch import Answer
-    from context_agent.cli.live import TurnLog
+    from context_agent.cli.turns import TurnLog
 
 
-@click.command()
-@click.argument("question", required=False)
-@click.option(
-    "--questions",
-    type=click.Path(path_type=Path, allow_dash=True),
-    metavar="FILE.jsonl",
-    help='Answer a file of {"id": …, "question": …} lines (- for stdin), a line each as it is done.',
-)
-@click.option(
-    "--concurrency", type=click.IntRange(1), default=8, show_default=True, help="Questions of a file at once."
-)
-@click.option("--ordered", is_flag=True, help="Print a file's answers in the file's order.")
-@click.option("--k", type=click.IntRange(1), default=10, show_default=True, help="Documents to return.")
-@options.agent
-@options.index
-@options.opening
-@options.common
+@dataclass(frozen=True, slots=True)
+class BatchOptions:
+    """Questions from a file."""
+
+    SECTION: ClassVar[str] = "Many questions"
+
+    questions: Annotated[
+        Path | None,
+        Option('Answer a file of lines like {"id": "q1", "question": "..."} (- for stdin).', INPUT, "FILE.jsonl"),
+    ] = None
+    concurrency: Annotated[int, Option("Number of questions at the same time.", COUNT)] = 8
+    ordered: Annotated[bool, Option("Print the answers in the order of the file, not as they are ready.")] = False
+
+
+@command
 def search(
+    question: Annotated[str | None, Argument("[QUESTION]")] = None,
     *,
-    question: str | None,
-    questions: Path | None,
-    concurrency: int,
-    ordered: bool,
-    k: int,
-    as_json: bool,
+    k: Annotated[int, Option("Number of documents to return.", COUNT)] = 10,
+    batch: BatchOptions,
     agent: options.AgentOptions,
-    index: options.IndexOptions,
     opening: options.OpenOptions,
+    index: options.IndexOptions,
+    as_json: Json,
 ) -> int:
     """Search an index in several steps and rank its documents.
 
-    QUESTION may be - to read it from stdin. The exit code is 1 when a question failed.
+    QUESTION is the question, or - to read it from standard input. The exit code is 1 if a question failed.
     """
-    if (question is None) == (questions is None):
-        raise click.UsageError("give one QUESTION, or a file of them with --questions")
+    if (question is None) == (batch.questions is None):
+        raise click.UsageError("give one QUESTION in quotes, or a file of questions with --questions")
     with options.open_corpus(index, opening) as corpus, options.open_agent(agent, corpus) as searcher:
-        if questions is not None:
-            return search_many(searcher, questions, k=k, concurrency=concurrency, ordered=ordered, as_json=as_json)
-        asked = sys.stdin.read() if question == "-" else question or ""
-        return search_one(searcher, asked.strip(), k=k, as_json=as_json)
+        if batch.questions is not None:
+            return search_many(searcher, batch, k=k, as_json=as_json)
+        text = sys.stdin.read() if question == "-" else question or ""
+        return search_one(searcher, text.strip(), k=k, as_json=as_json)
 
 
 def search_one(agent: SearchAgent, question: str, *, k: int, as_json: bool) -> int:
     """Asks one question and prints its result; returns the exit code."""
     if not as_json:
-        from context_agent.cli.results import show
-
         started = time.perf_counter()
         result = run_live(agent, question, k=k)
-        show(console.stdout(), result, time.perf_counter() - started)
+        output.show_ranking(output.stdout(), result, time.perf_counter() - started)
         return 1 if result.error else 0
     try:
-        found = agent.search(question, k=k).to_json()
+        answer = agent.search(question, k=k).to_json()
     except ContextAgentError as error:
-        from context_agent.cli.batch import failure
-
-        console.print_json(failure(question, str(error)))
+        output.print_json(_failure(question, str(error)))
         raise
-    console.print_json(found)
-    return 1 if found["error"] else 0
+    output.print_json(answer)
+    return 1 if answer["error"] else 0
 
 
 def run_live(agent: SearchAgent, question: str, *, k: int, log: Console | None = None) -> SearchResult:
-    """Asks a question and shows its turns as they happen: on `log`, or on stderr where that is a terminal."""
+    """Asks a question and shows its turns as they happen: on `log`, or on stderr if that is a terminal."""
     if log is None:
-        log = console.stderr()
+        log = output.stderr()
         if not log.is_terminal:
             return agent.search(question, k=k)
-    from context_agent.cli.live import TurnLog
+    from context_agent.cli.turns import TurnLog
 
     with TurnLog(log, rollouts=agent.rollouts) as turns:
         return asyncio.run(_stream(agent, question, k, turns))
@@ -108,40 +102,65 @@ async def _stream(agent: SearchAgent, question: str, k: int, turns: TurnLog) -> 
     raise AssertionError("a stream ends with its result")
 
 
-def search_many(agent: SearchAgent, file: Path, *, k: int, concurrency: int, ordered: bool, as_json: bool) -> int:
-    """Asks every question of a JSONL file; returns the exit code, 1 when any of them failed."""
-    from context_agent.cli.batch import answer_all, read_rows
+@dataclass(frozen=True, slots=True)
+class BatchRow:
+    """A line of a question file. `problem` says why it is no question; `id` is the row's own, whatever its type."""
 
+    line: int
+    question: str = ""
+    id: Any = None
+    problem: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class BatchAnswer:
+    """The answer to a row: a result, or an error, or a result with an error."""
+
+    row: BatchRow
+    result: SearchResult | None = None
+    error: str | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        """The object printed for the row; a failed one has the same keys, and `error` is set."""
+        if self.result is not None:
+            return {**self.result.to_json(), "id": self.row.id}
+        return _failure(self.row.question, self.error or "unknown error", self.row.id)
+
+    def to_line(self) -> str:
+        """The id, or the question, and the first titles."""
+        name = self.row.id if self.row.id is not None else self.row.question
+        if self.result is None:
+            return f"{name}\terror: {self.error}"
+        return f"{name}\t{'; '.join(document.title or document.id for document in self.result.documents[:5])}"
+
+
+def search_many(agent: SearchAgent, batch: BatchOptions, *, k: int, as_json: bool) -> int:
+    """Asks every question of the file; returns the exit code, 1 if any of them failed.
+
+    Unlike `load_questions`, which refuses a file with a bad row, this answers what can be answered.
+    """
+    assert batch.questions is not None
     failed = 0
     # Read before the first is asked: an interrupt could not end a read inside the event loop.
-    with _lines(file) as lines:
-        rows = list(read_rows(lines))
-    with console.progress("Searching", "questions") as advance:
-        done = 0
+    with _lines(batch.questions) as lines:
+        rows = list(_read_rows(lines))
+    with output.progress("Searching", "questions") as advance:
+        answered = 0
 
-        def take(answer: Answer) -> None:
-            nonlocal failed, done
+        def take(answer: BatchAnswer) -> None:
+            nonlocal failed, answered
             failed += answer.error is not None
-            done += 1
-            _print_answer(answer, as_json)
-            advance(done, len(rows))
+            answered += 1
+            if as_json:
+                output.print_json(answer.to_json())
+            else:
+                output.echo(answer.to_line())
+            advance(answered, len(rows))
 
-        asyncio.run(answer_all(agent, rows, take, k=k, concurrency=concurrency, ordered=ordered))
+        asyncio.run(_answer_all(agent, rows, take, k=k, batch=batch))
     if failed:
-        console.note(f"ctx1 search: {failed} of {done} questions failed")
+        output.note(f"{failed} of {answered} questions failed")
     return 1 if failed else 0
-
-
-def _print_answer(answer: Answer, as_json: bool) -> None:
-    if as_json:
-        console.print_json(answer.to_json())
-        return
-    name = answer.row.id if answer.row.id is not None else answer.row.question
-    if answer.result is None:
-        click.echo(console.printable(f"{name}\terror: {answer.error}"))
-        return
-    titles = "; ".join(document.title or document.id for document in answer.result.documents[:5])
-    click.echo(console.printable(f"{name}\t{titles}"))
 
 
 @contextmanager
@@ -155,3 +174,79 @@ def _lines(file: Path) -> Iterator[IO[bytes]]:
     except (OSError, EOFError) as error:
         reason = getattr(error, "strerror", None) or error
         raise DataError(f"cannot read the question file {file}: {reason}") from error
+
+
+def _read_rows(lines: Iterable[bytes]) -> Iterator[BatchRow]:
+    """Rows of a JSONL file; a line that is no question becomes a row with a `problem`. Blank lines are skipped."""
+    for number, line in enumerate(lines, start=1):
+        if line.strip():
+            yield _row(number, line)
+
+
+def _row(number: int, line: bytes) -> BatchRow:
+    try:
+        data = json.loads(line)
+    except (ValueError, RecursionError) as error:
+        return BatchRow(number, problem=f"line {number} is not valid JSON: {error}")
+    if not isinstance(data, dict):
+        return BatchRow(number, problem=f'line {number} should be an object like {{"id": "q1", "question": "…"}}')
+    question, row_id = data.get("question", data.get("query")), data.get("id", data.get("_id"))
+    if not isinstance(question, str) or not question.strip():
+        return BatchRow(number, id=row_id, problem=f'line {number} has no "question" with text in it')
+    return BatchRow(number, question, row_id)
+
+
+async def _answer_all(
+    agent: SearchAgent, rows: Iterable[BatchRow], report: Callable[[BatchAnswer], None], *, k: int, batch: BatchOptions
+) -> None:
+    """Asks every row and calls `report` with each answer. One failure stops nothing."""
+    source = enumerate(rows)
+    waiting: dict[int, BatchAnswer] = {}
+    reported = 0
+
+    async def work() -> None:
+        nonlocal reported
+        for number, row in source:
+            answer = await _ask(agent, row, k)
+            if not batch.ordered:
+                report(answer)
+                continue
+            waiting[number] = answer
+            while reported in waiting:
+                report(waiting.pop(reported))
+                reported += 1
+
+    try:
+        async with asyncio.TaskGroup() as group:
+            for _ in range(batch.concurrency):
+                group.create_task(work())
+    except ExceptionGroup as failed:
+        # Only `report` can fail here, as when the reader of a pipe goes away; the others failed for the same reason.
+        raise failed.exceptions[0] from None
+
+
+async def _ask(agent: SearchAgent, row: BatchRow, k: int) -> BatchAnswer:
+    if row.problem is not None:
+        return BatchAnswer(row, error=row.problem)
+    try:
+        result = await agent.asearch(row.question, k=k, question_id=None if row.id is None else str(row.id))
+    except ContextAgentError as error:
+        return BatchAnswer(row, error=str(error))
+    except Exception as error:  # noqa: BLE001 (the other questions go on)
+        return BatchAnswer(row, error=f"unexpected {type(error).__name__}: {error}")
+    return BatchAnswer(row, result, result.error)
+
+
+def _failure(question: str, error: str, question_id: Any = None) -> dict[str, Any]:
+    """The object printed for a question that could not be answered."""
+    return {
+        "id": question_id,
+        "question": question,
+        "documents": [],
+        "stop_reason": "error",
+        "turns": 0,
+        "tokens": 0,
+        "critical_steps": 0,
+        "trajectory": None,
+        "error": error,
+    }

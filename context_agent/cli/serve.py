@@ -1,135 +1,154 @@
-"""`ctx1 serve`: the agent over HTTP."""
+"""`ctx1 serve` and `ctx1 mcp`: the agent over HTTP, and as tools of the Model Context Protocol."""
 
 from __future__ import annotations
 
 import ipaddress
 import logging
 import os
-from dataclasses import replace
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, redirect_stdout
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 import click
 
-from context_agent.cli import console, options
-from context_agent.cli.service_options import access, capacity
+from context_agent.cli import options, output
+from context_agent.cli.command import COUNT, COUNT_OR_ZERO, FOLDER, SECONDS, Json, Option, command
 from context_agent.errors import ConfigError
+
+if TYPE_CHECKING:
+    from context_agent.agent import Observer
+    from context_agent.retrieval.chroma.corpus import ChromaCorpus
 
 INTERRUPTED = 130
 LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
-"""Names that only this machine's programs can mean. A page in a browser that had its own name point here is told apart
-by the Host header it sends."""
+"""Names that only this machine's programs can mean. A page in a browser whose own name resolves to this machine is
+recognized by the Host header it sends."""
+PORT = click.IntRange(0, 65_535)
 
-HELP = """Serve the agent over HTTP, until a signal ends it.
+HostOption = Annotated[str, Option("Address to listen on.", metavar="ADDRESS", section="Network")]
+LogLevel = Annotated[
+    Literal["info", "warning", "error"],
+    Option("Lowest level to log: info (each request), warning or error.", metavar="LEVEL", section="Logs"),
+]
+OtelOption = Annotated[
+    bool,
+    Option(
+        "Send OpenTelemetry spans, as the OTEL_... variables say. They contain texts only if "
+        "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT is span_only.",
+        section="Logs",
+    ),
+]
 
-\b
-  POST /v1/retrieve           ranked documents, whole or as server-sent events
-  POST /v1/chat/completions   the same for OpenAI's clients, as a chat model
-  POST /v1/feedback           a judgement on a search (with --trajectories)
-  GET  /health /metrics /openapi.json
 
-SIGTERM and Ctrl-C end it in good order: what is new is refused, what runs is answered, and when --grace is over, with
-what it has by then. A second signal ends it at once. Logs are JSON lines on stderr.
-"""
+@dataclass(frozen=True, slots=True)
+class AccessOptions:
+    """Who may call a server."""
+
+    SECTION: ClassVar[str] = "Network"
+
+    token_env: Annotated[
+        str | None, Option("Environment variable with the bearer token that clients must send.", metavar="VARIABLE")
+    ] = None
+    no_token: Annotated[bool, Option("Accept requests from other machines without a token.")] = False
+    hosts: Annotated[
+        tuple[str, ...],
+        Option(
+            "Host name that clients may use for this server in the Host header; repeatable.",
+            metavar="NAME",
+            flag="--allow-host",
+            default="on loopback without a token, the names of loopback; else any",
+        ),
+    ] = ()
+
+    def token(self, host: str) -> str | None:
+        """The token, None for none. Raises `ConfigError` for an empty one, and for a host that needs one."""
+        if self.token_env is not None and self.no_token:
+            raise ConfigError("--token-env and --no-token exclude each other: remove one of them")
+        if self.token_env is None:
+            if not (self.no_token or _is_loopback(host)):
+                raise ConfigError(
+                    f"other machines can reach {host}: pass --token-env VARIABLE to require a token, or --no-token"
+                )
+            return None
+        token = os.environ.get(self.token_env, "").strip()
+        if not token:
+            raise ConfigError(
+                f"the environment variable {self.token_env} of --token-env is empty: store the token in it"
+            )
+        return token
 
 
-@click.command(help=HELP)
-@click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen at.")
-@click.option(
-    "--port", type=click.IntRange(0, 65_535), default=8321, show_default=True, help="Port; 0 for any that is free."
-)
-@access
-@click.option(
-    "--allow-host",
-    "hosts",
-    multiple=True,
-    metavar="NAME",
-    help="A name by which clients call the server, as their Host header says it; again for more.  "
-    "[default: on loopback without a token the loopback's names, else any]",
-)
-@capacity
-@click.option(
-    "--max-body", type=click.IntRange(1), default=1_000_000, show_default=True, metavar="BYTES", help="Largest request."
-)
-@click.option(
-    "--grace",
-    type=click.FloatRange(0),
-    default=30.0,
-    show_default=True,
-    metavar="SECONDS",
-    help="What running searches get to end by themselves.",
-)
-@click.option(
-    "--trajectories",
-    type=click.Path(path_type=Path, file_okay=False),
-    metavar="FOLDER",
-    help="Write trajectories and judgements here; the same as --save.",
-)
-@click.option(
-    "--cache",
-    type=click.Path(path_type=Path, file_okay=False),
-    metavar="FOLDER",
-    help="With --url: where this replica keeps its BM25 index.  [default: the user's cache folder]",
-)
-@click.option("--served-as", default="context-agent", show_default=True, metavar="NAME", help="Name as a chat model.")
-@click.option(
-    "--log-level",
-    type=click.Choice(["info", "warning", "error"]),
-    default="info",
-    show_default=True,
-    help="Least that is logged; info has a line for each request.",
-)
-@options.otel
-@options.agent
-@options.index
-@options.opening
-@options.common
+@dataclass(frozen=True, slots=True)
+class CapacityOptions:
+    """The limits of a server; the names are those of its `Settings`."""
+
+    SECTION: ClassVar[str] = "Capacity"
+
+    concurrency: Annotated[int, Option("Number of searches at the same time.", COUNT)] = 8
+    queue: Annotated[int, Option("Number of searches that may wait.", COUNT_OR_ZERO)] = 128
+    max_connections: Annotated[
+        int, Option("Maximum number of HTTP connections; beyond it, the one idle for longest is closed.", COUNT)
+    ] = 512
+    deadline: Annotated[float, Option("Maximum time of a search, waiting included.", SECONDS)] = 120.0
+    grace: Annotated[
+        float, Option("On shutdown, time for running searches to finish.", click.FloatRange(0), "SECONDS")
+    ] = 30.0
+    check: Annotated[
+        float,
+        Option("Interval of checks whether the index has changed; 0 for never.", click.FloatRange(0), "SECONDS"),
+    ] = 10.0
+
+
+@command
 def serve(
     *,
-    host: str,
-    port: int,
-    token_env: str | None,
-    no_token: bool,
-    hosts: tuple[str, ...],
-    concurrency: int,
-    queue: int,
-    max_connections: int,
-    deadline: float,
-    max_body: int,
-    grace: float,
-    check: float,
-    trajectories: Path | None,
-    cache: Path | None,
-    served_as: str,
-    log_level: str,
-    otel: bool,
-    as_json: bool,
+    host: HostOption = "127.0.0.1",
+    port: Annotated[int, Option("Port; 0 for any free port.", PORT, section="Network")] = 8321,
+    access: AccessOptions,
+    capacity: CapacityOptions,
+    max_body: Annotated[int, Option("Maximum size of a request.", COUNT, "BYTES", section="Capacity")] = 1_000_000,
+    trajectories: Annotated[
+        Path | None, Option("Write trajectories and judgements to this folder; the same as --save.", FOLDER)
+    ] = None,
+    cache: Annotated[
+        Path | None, Option("With --url: folder for the local BM25 index.", FOLDER, default="the user's cache folder")
+    ] = None,
+    served_as: Annotated[str, Option("Name of the agent as a chat model.", metavar="NAME")] = "context-agent",
+    log_level: LogLevel = "info",
+    otel: OtelOption,
     agent: options.AgentOptions,
-    index: options.IndexOptions,
     opening: options.OpenOptions,
+    index: options.IndexOptions,
+    as_json: Json,
 ) -> int:
-    """Serves until a signal; `HELP` is what a user reads."""
+    """Serve the agent over HTTP.
+
+      POST /v1/retrieve           ranked documents, in one piece or as events
+      POST /v1/chat/completions   the same for OpenAI clients, as a chat model
+      POST /v1/feedback           a judgement on a search (with --trajectories)
+      GET  /health /metrics /openapi.json
+
+    SIGTERM or Ctrl-C shuts the server down: new requests are refused, and running searches have --grace seconds to
+    finish; then they return their current ranking. A second signal stops them at once. Logs are JSON lines on stderr.
+    """
     from context_agent.integrations.server.app import application_of
     from context_agent.integrations.server.live_index import LiveIndex
-    from context_agent.integrations.server.observability import to_stream
     from context_agent.integrations.server.service import Service, Settings
     from context_agent.integrations.server.transport import serve as run
 
-    token = bearer_token(host, token_env, no_token=no_token)
+    token = access.token(host)
+    local = _is_loopback(host) and token is None
     settings = Settings(
         token=token,
-        hosts=(*LOOPBACK, *hosts) if hosts or (_is_loopback(host) and token is None) else (),
-        concurrency=concurrency,
-        queue=queue,
-        max_connections=max_connections,
-        deadline=deadline,
+        hosts=(*LOOPBACK, *access.hosts) if access.hosts or local else (),
         max_body=max_body,
-        grace=grace,
-        check=check,
         model=served_as,
+        **asdict(capacity),
     )
-    to_stream(level=getattr(logging, log_level.upper()))
-    with options.observed(otel=otel) as observers:
+    with _observers(otel=otel, log_level=log_level) as observers:
         corpus = options.open_corpus(index, opening, cache=cache)
         searcher = options.open_agent(replace(agent, save=trajectories or agent.save), corpus, observers)
         live_index = LiveIndex(
@@ -137,15 +156,88 @@ def serve(
         )
 
         def ready(url: str) -> None:
-            if as_json:
-                console.print_json({"url": url, "corpus": corpus.name, "chunks": corpus.count(), "model": served_as})
-            else:
-                console.note(f"ctx1 serve: {corpus.count():,} chunks of {corpus.name} at {url}; Ctrl-C ends it")
+            _announce(corpus, url, as_json=as_json, model=served_as)
 
         service = Service.of(searcher, settings, live_index)
         app = application_of(service)
         interrupted = run(service, _traced(app) if otel else app, host, port, ready)
     return INTERRUPTED if interrupted else 0
+
+
+@command
+def mcp(
+    *,
+    http: Annotated[bool, Option("Serve streamable HTTP at /mcp instead of stdio.", section="Network")],
+    host: HostOption = "127.0.0.1",
+    port: Annotated[int, Option("Port; 0 for any free port.", PORT, section="Network")] = 8322,
+    access: AccessOptions,
+    origins: Annotated[
+        tuple[str, ...],
+        Option(
+            "Origin of web pages that may call the server, e.g. https://app.example; repeatable.",
+            metavar="URL",
+            flag="--allow-origin",
+            section="Network",
+        ),
+    ] = (),
+    capacity: CapacityOptions,
+    log_level: LogLevel = "warning",
+    otel: OtelOption,
+    agent: options.AgentOptions,
+    opening: options.OpenOptions,
+    index: options.IndexOptions,
+    as_json: Json,
+) -> int:
+    """Serve the agent to MCP clients, over stdio or HTTP.
+
+      retrieve   the whole agent: a question in, ranked documents out
+      search     one search
+      grep       a regular expression
+      read       a document
+
+    An MCP client starts this command itself. Over stdio the server ends when the client closes stdin; the options under
+    Network, and --grace, apply to --http. Logs are JSON lines on stderr.
+    """
+    # Over stdio, stdout is the client's from the first byte on; while it serves, the SDK sees to that.
+    with redirect_stdout(sys.stderr):
+        from context_agent.integrations.mcp.server import serve_http, serve_stdio
+        from context_agent.integrations.server.live_index import LiveIndex
+        from context_agent.integrations.server.service import Service, Settings
+
+    settings = Settings(token=access.token(host) if http else None, **asdict(capacity))
+    with _observers(otel=otel, log_level=log_level) as observers:
+        with redirect_stdout(sys.stderr):
+            corpus = options.open_corpus(index, opening)
+            searcher = options.open_agent(agent, corpus, observers)
+        live_index = LiveIndex(searcher, lambda: options.open_corpus(index, opening), concurrent=index.url is not None)
+        service = Service.of(searcher, settings, live_index)
+
+        def ready(url: str) -> None:
+            _announce(corpus, url, as_json=as_json)
+
+        if http:
+            interrupted = serve_http(service, host, port, ready, hosts=access.hosts, origins=origins)
+        else:
+            interrupted = serve_stdio(service)
+    if interrupted and not http:
+        # The thread that reads stdin would hold up an orderly exit until the client closes it.
+        os._exit(INTERRUPTED)
+    return INTERRUPTED if interrupted else 0
+
+
+@contextmanager
+def _observers(*, otel: bool, log_level: str) -> Iterator[tuple[Observer, ...]]:
+    """Starts the logs, and yields the observers for the agent; with `otel` spans are exported while the block runs."""
+    from context_agent.integrations.server.observability import to_stream
+
+    to_stream(level=getattr(logging, log_level.upper()))
+    if not otel:
+        yield ()
+        return
+    from context_agent.integrations.otel import Tracing, exporting
+
+    with exporting():
+        yield (Tracing(),)
 
 
 def _traced(app: Any) -> Any:
@@ -154,18 +246,12 @@ def _traced(app: Any) -> Any:
     return continued(app)
 
 
-def bearer_token(host: str, variable: str | None, *, no_token: bool) -> str | None:
-    """The token, None for none. Raises `ConfigError` for one that is empty, and for a host that would need one."""
-    if variable is not None and no_token:
-        raise ConfigError("--token-env and --no-token exclude each other")
-    if variable is None:
-        if not (no_token or _is_loopback(host)):
-            raise ConfigError(f"others can reach {host}: name a token by --token-env, or say --no-token")
-        return None
-    token = os.environ.get(variable, "").strip()
-    if not token:
-        raise ConfigError(f"the environment variable {variable} of --token-env is empty: put the token into it")
-    return token
+def _announce(corpus: ChromaCorpus, url: str, *, as_json: bool, **fields: str) -> None:
+    """Prints the address once the server listens."""
+    if as_json:
+        output.print_json({"url": url, "corpus": corpus.name, "chunks": corpus.count(), **fields})
+    else:
+        output.note(f"{corpus.count():,} chunks of {corpus.name} at {url}; press Ctrl-C to stop")
 
 
 def _is_loopback(host: str) -> bool:

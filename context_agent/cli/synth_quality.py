@@ -1,229 +1,182 @@
-"""`ctx1 synth filter` and `ctx1 synth review`: which tasks stay, by rule and by people's judgements."""
+"""`ctx1 synth filter` and `ctx1 synth review`: which tasks stay, by rules and by people's judgements."""
 
 from __future__ import annotations
 
 import asyncio
 import json
 from contextlib import ExitStack
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, cast
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, cast
 
 import click
 
-from context_agent.cli import console, options
-from context_agent.cli.synth import report_problems
+from context_agent.cli import options, output
+from context_agent.cli.command import (
+    COUNT,
+    COUNT_OR_ZERO,
+    EXISTING_FILE,
+    FILE,
+    INPUT,
+    POSITIVE_SHARE,
+    Argument,
+    Json,
+    Option,
+    command,
+)
 
 if TYPE_CHECKING:
     from context_agent.retrieval.corpus import Corpus
-    from context_agent.synth_data.pass_at_n import Extreme, PassAtN, Vary
-    from context_agent.synth_data.stages import StageReport
+    from context_agent.synth_data.pass_at_n import Extreme, PassAtN
     from context_agent.synth_data.task import Task
 
 
-@click.command("filter")
-@click.argument("tasks", type=click.Path(path_type=Path, allow_dash=True), metavar="TASKS.jsonl")
-@click.option(
-    "--out",
-    type=click.Path(path_type=Path, dir_okay=False),
-    required=True,
-    metavar="FILE.jsonl",
-    help="File for the tasks that stay; dropped tasks go to FILE.jsonl.dropped.jsonl.",
-)
-@click.option(
-    "--passes", type=click.IntRange(0), default=0, show_default=True, help="Attempts at each task; 0 for none."
-)
-@click.option(
-    "--vary",
-    type=click.Choice(["seed", "effort", "window"]),
-    help="What varies between attempts.  [default: effort for the bridge policy, else seed]",
-)
-@click.option(
-    "--drop",
-    type=click.Choice(["always,never", "never,always", "always", "never", "none"]),
-    default="always,never",
-    show_default=True,
-    metavar="WHICH",
-    help="Tasks to drop: solved by all attempts (always), by none (never), or none.",
-)
-@click.option("--k", type=click.IntRange(1), default=10, show_default=True, help="Ranked documents that count.")
-@click.option(
-    "--recall",
-    type=click.FloatRange(0, 1, min_open=True),
-    default=1.0,
-    show_default=True,
-    help="Recall from which an attempt solves the task.",
-)
-@click.option(
-    "--likeness",
-    type=click.FloatRange(0, 1, min_open=True),
-    default=0.7,
-    show_default=True,
-    help="Jaccard index from which two questions about the same documents are near-duplicates.",
-)
-@click.option("--keep-duplicates", is_flag=True, help="Keep near-duplicates.")
-@click.option("--concurrency", type=click.IntRange(1), default=8, show_default=True, help="Concurrent tasks.")
-@options.agent
-@options.index
-@options.opening
-@options.common
-def filter_(
-    *,
-    tasks: Path,
-    out: Path,
-    passes: int,
-    vary: str | None,
-    drop: str,
-    k: int,
-    recall: float,
-    likeness: float,
-    keep_duplicates: bool,
-    concurrency: int,
-    as_json: bool,
-    agent: options.AgentOptions,
-    index: options.IndexOptions,
-    opening: options.OpenOptions,
-) -> int:
-    """Keep the tasks that are worth training on: gold in the index, no near-duplicates, neither trivial nor unsolvable.
+@dataclass(frozen=True, slots=True)
+class AttemptOptions:
+    """How often each task is attempted, and which tasks that drops."""
 
-    With --passes N the policy attempts every task N times. The bridge policy is deterministic, so its attempts differ
-    by effort: from one search up to all its searches. Each task that stays is labelled with its attempts and its
-    difficulty. Run the same command again to resume an interrupted run. The exit code is 1 if a row could not be read
+    SECTION: ClassVar[str] = "Attempts"
+
+    passes: Annotated[int, Option("Number of attempts at each task; 0 for none.", COUNT_OR_ZERO)] = 0
+    vary: Annotated[
+        Literal["seed", "effort", "window"] | None,
+        Option("What varies between attempts.", default="effort for the bridge policy, else seed"),
+    ] = None
+    drop: Annotated[
+        Literal["always,never", "never,always", "always", "never", "none"],
+        Option("Tasks to drop: those that all attempts solve (always), those that none solves (never), or none."),
+    ] = "always,never"
+    k: Annotated[int, Option("Number of ranked documents that count.", COUNT)] = 10
+    recall: Annotated[float, Option("Minimum recall of an attempt that solves the task.", POSITIVE_SHARE)] = 1.0
+
+
+@command
+def filter_tasks(
+    tasks: Annotated[Path, Argument("TASKS.jsonl", INPUT)],
+    *,
+    out: Annotated[
+        Path,
+        Option("File for the tasks that stay; dropped tasks go to FILE.jsonl.dropped.jsonl.", FILE, "FILE.jsonl"),
+    ],
+    likeness: Annotated[
+        float,
+        Option("Minimum Jaccard index of near-duplicates: two questions about the same documents.", POSITIVE_SHARE),
+    ] = 0.7,
+    keep_duplicates: Annotated[bool, Option("Keep near-duplicates.")],
+    concurrency: Annotated[int, Option("Number of tasks at the same time.", COUNT)] = 8,
+    attempts: AttemptOptions,
+    agent: options.AgentOptions,
+    opening: options.OpenOptions,
+    index: options.IndexOptions,
+    as_json: Json,
+) -> int:
+    """Keep the tasks that are worth training on.
+
+    Their gold is in the index, they are no near-duplicates, and they are neither trivial nor unsolvable. With
+    --passes N the policy attempts every task N times. The bridge policy is deterministic, so its attempts differ by
+    effort: from one search up to all its searches. Each task that stays is labelled with its attempts and its
+    difficulty. To resume an interrupted run, run the same command again. The exit code is 1 if a row could not be read
     or an attempt failed.
     """
-    from context_agent.synth_data.quality import filter_tasks
+    from context_agent.synth_data import quality
     from context_agent.synth_data.task import load_tasks
 
     problems: list[str] = []
     task_list = load_tasks(str(tasks), problems=problems)
     with ExitStack() as stack:
         corpus = stack.enter_context(options.open_corpus(index, opening))
-        measure = _pass_at_n(agent, corpus, passes=passes, vary=vary, k=k, recall=recall, drop=drop) if passes else None
+        measure = _pass_at_n(agent, corpus, attempts) if attempts.passes else None
         if measure is not None:
             stack.callback(measure.close)
-        with console.progress("Filtering", "tasks") as advance:
-            report = asyncio.run(
-                filter_tasks(
-                    task_list,
-                    corpus,
-                    out,
-                    pass_at_n=measure,
-                    likeness=None if keep_duplicates else likeness,
-                    concurrency=concurrency,
-                    advance=advance,
-                )
+        advance = stack.enter_context(output.progress("Filtering", "tasks"))
+        report = asyncio.run(
+            quality.filter_tasks(
+                task_list,
+                corpus,
+                out,
+                pass_at_n=measure,
+                likeness=None if keep_duplicates else likeness,
+                concurrency=concurrency,
+                advance=advance,
             )
-    report_problems("filter", problems)
-    _show_filtered(report, len(problems), out, as_json)
+        )
+    output.note_problems(problems)
+    unreadable = f", {len(problems):,} unreadable rows" if problems else ""
+    output.result(
+        {**report.to_json(), "unreadable": len(problems), "out": str(out)},
+        f"{report.kept:,} of {report.inputs:,} tasks kept in {out}{unreadable}. "
+        f"Dropped: {output.counts(report.dropped)}.",
+        as_json=as_json,
+    )
     failed = any(reason.startswith("failed") for reason in report.dropped)
     return 1 if problems or failed or report.halted else 0
 
 
-def _pass_at_n(
-    agent: options.AgentOptions, corpus: Corpus, *, passes: int, vary: str | None, k: int, recall: float, drop: str
-) -> PassAtN:
+def _pass_at_n(agent: options.AgentOptions, corpus: Corpus, chosen: AttemptOptions) -> PassAtN:
     from context_agent.harness.episode import Limits
-    from context_agent.policies.registry import load_policy
     from context_agent.synth_data.pass_at_n import PassAtN, build_attempts, default_vary
 
-    policy = load_policy(agent.policy, weights=agent.weights, **asdict(agent.language_model))
-    chosen = default_vary(policy) if vary is None else cast("Vary", vary)
+    policy = agent.policy.load()
+    vary = chosen.vary or default_vary(policy)
     attempts = build_attempts(
         corpus,
         policy,
-        passes,
-        chosen,
+        chosen.passes,
+        vary,
         window=agent.window,
-        profile=agent.profile,
-        limits=Limits(turns=agent.max_turns, seconds=agent.time_limit),
+        profile=agent.policy.profile,
+        limits=Limits(turns=agent.limits.max_turns, seconds=agent.limits.time_limit),
         rollouts=agent.rollouts,
         trajectories=agent.save,
     )
-    dropped = frozenset(cast("list[Extreme]", [] if drop == "none" else drop.split(",")))
-    return PassAtN(attempts, chosen, k=k, threshold=recall, drop=dropped)
+    dropped = frozenset(cast("list[Extreme]", [] if chosen.drop == "none" else chosen.drop.split(",")))
+    return PassAtN(attempts, vary, k=chosen.k, threshold=chosen.recall, drop=dropped)
 
 
-def _show_filtered(report: StageReport, unreadable: int, out: Path, as_json: bool) -> None:
-    if as_json:
-        console.print_json({**report.to_json(), "unreadable": unreadable, "out": str(out)})
-        return
-    lost = ", ".join(f"{count:,} {reason}" for reason, count in report.dropped.items())
-    bad = f", {unreadable:,} unreadable rows" if unreadable else ""
-    click.echo(
-        console.printable(f"{report.kept:,} of {report.inputs:,} tasks kept in {out}{bad}. Dropped: {lost or 'none'}.")
-    )
-
-
-REVIEW_HELP = """Judge a sample of tasks in one HTML page without a server, then apply the judgements.
-
-\b
-  ctx1 synth review tasks.jsonl --out review.html                      write the page
-  ctx1 synth review tasks.jsonl --judgements ann.jsonl ben.jsonl --out kept.jsonl
-                                               drop what they reject and measure their agreement
-
-The report has the agreement between judges (equal verdicts, Cohen's kappa, Krippendorff's alpha) and with the automatic
-verification. The verification passed every task of the file; add tasks that it dropped with --dropped to measure both
-kinds of error.
-"""
-
-
-@click.command(help=REVIEW_HELP)
-@click.argument("tasks", type=click.Path(path_type=Path, allow_dash=True), metavar="TASKS.jsonl")
-@click.option(
-    "--out",
-    type=click.Path(path_type=Path, dir_okay=False),
-    required=True,
-    metavar="FILE",
-    help="File for the page or, with --judgements, for the tasks that stay.",
-)
-@click.option("--sample", type=click.IntRange(1), default=100, show_default=True, help="Tasks on the page.")
-@click.option(
-    "--dropped",
-    type=click.Path(path_type=Path, dir_okay=False, exists=True),
-    multiple=True,
-    metavar="FILE.dropped.jsonl",
-    help="Tasks that verification dropped, mixed in without a mark; may be repeated.",
-)
-@click.option(
-    "--dropped-sample", type=click.IntRange(1), default=20, show_default=True, help="Dropped tasks on the page."
-)
-@click.option("--seed", type=int, default=0, show_default=True, help="Random seed of the sample and the intervals.")
-@click.option(
-    "--judgements",
-    type=click.Path(path_type=Path, dir_okay=False, exists=True),
-    multiple=True,
-    metavar="FILE.jsonl",
-    help="A judge's download from the page; may be repeated, and further files may follow TASKS.jsonl.",
-)
-@click.option(
-    "--reject-by",
-    type=click.Choice(["any", "majority"]),
-    default="any",
-    show_default=True,
-    help="Drop a task after one rejection (any), or unless more than half accept it (majority).",
-)
-@click.option("--judged-only", is_flag=True, help="Keep only accepted tasks, and no tasks without a verdict.")
-@click.argument("more", type=click.Path(path_type=Path, dir_okay=False, exists=True), nargs=-1, metavar="[FILE.jsonl…]")
-@options.index
-@options.opening
-@options.common
+@command
 def review(
+    tasks: Annotated[Path, Argument("TASKS.jsonl", INPUT)],
+    more: Annotated[tuple[Path, ...], Argument("[FILE.jsonl...]", EXISTING_FILE)] = (),
     *,
-    tasks: Path,
-    out: Path,
-    sample: int,
-    dropped: tuple[Path, ...],
-    dropped_sample: int,
-    seed: int,
-    judgements: tuple[Path, ...],
-    more: tuple[Path, ...],
-    reject_by: str,
-    judged_only: bool,
-    as_json: bool,
-    index: options.IndexOptions,
+    out: Annotated[Path, Option("File for the page or, with --judgements, for the tasks that stay.", FILE)],
+    sample: Annotated[int, Option("Number of tasks on the page.", COUNT)] = 100,
+    dropped: Annotated[
+        tuple[Path, ...],
+        Option(
+            "Tasks that the verification dropped, mixed in without a mark; repeatable.",
+            EXISTING_FILE,
+            "FILE.dropped.jsonl",
+        ),
+    ] = (),
+    dropped_sample: Annotated[int, Option("Number of dropped tasks on the page.", COUNT)] = 20,
+    judgements: Annotated[
+        tuple[Path, ...],
+        Option(
+            "A judge's download from the page; repeatable, and further files may follow TASKS.jsonl.",
+            EXISTING_FILE,
+            "FILE.jsonl",
+        ),
+    ] = (),
+    reject_by: Annotated[
+        Literal["any", "majority"],
+        Option("Drop a task after one rejection (any), or unless more than half accept it (majority)."),
+    ] = "any",
+    judged_only: Annotated[bool, Option("Keep only accepted tasks, and no tasks without a verdict.")],
+    seed: options.SeedOption = 0,
     opening: options.OpenOptions,
+    index: options.IndexOptions,
+    as_json: Json,
 ) -> int:
-    """Writes the page or applies judgements; users read `REVIEW_HELP`."""
+    """Let people judge a sample of tasks on a web page.
+
+      ctx1 synth review tasks.jsonl --out review.html
+      ctx1 synth review tasks.jsonl --judgements ann.jsonl --out kept.jsonl
+
+    The first command writes the page, which needs no server. The second drops the tasks that the judges reject, and
+    reports the agreement between judges (equal verdicts, Cohen's kappa, Krippendorff's alpha) and with the automatic
+    verification. The verification passed every task of the file; add tasks that it dropped with --dropped to measure
+    both kinds of error.
+    """
     from context_agent.synth_data.task import load_tasks
 
     if more and not judgements:
@@ -234,29 +187,24 @@ def review(
     task_list = load_tasks(str(tasks), problems=problems)
     dropped_tasks = _dropped_tasks(dropped, {task.id for task in task_list}, problems)
     if judgements:
-        rule = cast("Literal['any', 'majority']", reject_by)
         report = _apply_judgements(
-            task_list, dropped_tasks, (*judgements, *more), out, rule=rule, judged_only=judged_only, seed=seed
+            task_list, dropped_tasks, (*judgements, *more), out, rule=reject_by, judged_only=judged_only, seed=seed
         )
         problems += report.pop("problems")
+        text = _agreement_text(report)
     else:
         from context_agent.synth_data.review import draw_sample, review_page
 
-        drawn = draw_sample(
-            [*draw_sample(task_list, sample, seed), *draw_sample(dropped_tasks, dropped_sample, seed)],
-            None,
-            seed,
-        )
+        drawn = [*draw_sample(task_list, sample, seed), *draw_sample(dropped_tasks, dropped_sample, seed)]
+        drawn = draw_sample(drawn, None, seed)
         with options.open_corpus(index, opening) as corpus:
             page = review_page(drawn, corpus, f"Review of {tasks.name}")
         out.parent.mkdir(parents=True, exist_ok=True)
         out.write_text(page, encoding="utf-8")
         report = {"page": str(out), "tasks": len(drawn)}
-    report_problems("review", problems)
-    if as_json:
-        console.print_json(report)
-    else:
-        _show_review(report)
+        text = f"{len(drawn):,} tasks to judge in {out}; open it in a browser"
+    output.note_problems(problems)
+    output.result(report, text, as_json=as_json)
     return 1 if problems else 0
 
 
@@ -319,25 +267,22 @@ def _apply_judgements(
     }
 
 
-def _show_review(report: dict[str, Any]) -> None:
-    if "page" in report:
-        click.echo(f"{report['tasks']:,} tasks to judge in {report['page']}; open it in a browser")
-        return
-    click.echo(f"{report['kept']:,} tasks kept in {report['out']}, {len(report['rejected']):,} rejected")
-    agreement = report["agreement"]
-    for name, judge in agreement["judges"].items():
-        line = f"{name}: {judge['accepted']} of {judge['judged']} accepted, {_figure(judge['accept_rate'])}"
-        click.echo(console.printable(f"{line}; agrees with the verification {_figure(judge['verification'])}"))
-        if judge["kappa"]["value"] is not None:
-            click.echo(console.printable(f"{name}: kappa with the verification {_figure(judge['kappa'])}"))
-    for pair in agreement["equal"]:
-        line = f"{pair}: equal {_figure(agreement['equal'][pair])}, kappa {_figure(agreement['kappa'][pair])}"
-        click.echo(console.printable(line))
-    if len(agreement["judges"]) > 1:
-        click.echo(f"Krippendorff's alpha over all: {_figure(agreement['alpha'])}")
-
-
-def _figure(figure: dict[str, Any]) -> str:
+def _agreement_text(report: dict[str, Any]) -> str:
+    """The counts, then each judge's agreement with the verification, then the agreement between judges."""
     from context_agent.synth_data.review import IntervalEstimate
 
-    return str(IntervalEstimate(**figure))
+    def estimate(figures: dict[str, Any]) -> str:
+        return str(IntervalEstimate(**figures))
+
+    agreement = report["agreement"]
+    lines = [f"{report['kept']:,} tasks kept in {report['out']}, {len(report['rejected']):,} rejected"]
+    for name, judge in agreement["judges"].items():
+        rate = f"{judge['accepted']} of {judge['judged']} accepted, {estimate(judge['accept_rate'])}"
+        lines.append(f"{name}: {rate}; agrees with the verification {estimate(judge['verification'])}")
+        if judge["kappa"]["value"] is not None:
+            lines.append(f"{name}: kappa with the verification {estimate(judge['kappa'])}")
+    for pair, equal in agreement["equal"].items():
+        lines.append(f"{pair}: equal {estimate(equal)}, kappa {estimate(agreement['kappa'][pair])}")
+    if len(agreement["judges"]) > 1:
+        lines.append(f"Krippendorff's alpha over all: {estimate(agreement['alpha'])}")
+    return "\n".join(lines)

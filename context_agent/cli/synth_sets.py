@@ -3,149 +3,124 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, cast
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 import click
 
-from context_agent.cli import console, options
-from context_agent.cli.synth import report_problems, seed_option
+from context_agent.cli import options, output
+from context_agent.cli.command import EXISTING_FILE, EXISTING_FOLDER, FOLDER, INPUT, Argument, Json, Option, command
 from context_agent.errors import ConfigError, DataError
 
 if TYPE_CHECKING:
-    from context_agent.synth_data.sets.card import StageSummary
+    from context_agent.synth_data.sets.card import CardDetails
     from context_agent.synth_data.task import Task
     from context_agent.types import Document
 
+SetFolder = Annotated[Path, Argument("FOLDER", EXISTING_FOLDER)]
 
-def card_options(command: options.Command) -> options.Command:
-    """The options for what a data card says besides the counts."""
-    return options.together(
-        command,
-        click.option(
-            "--stage",
-            "stages",
-            type=click.Path(path_type=Path, dir_okay=False, exists=True),
-            multiple=True,
-            metavar="FILE.jsonl",
-            help="Output of an earlier stage whose counts the card reports; may be repeated, in order.",
+
+@dataclass(frozen=True, slots=True)
+class CardOptions:
+    """What a data card says besides the counts."""
+
+    SECTION: ClassVar[str] = "Data card"
+
+    stages: Annotated[
+        tuple[Path, ...],
+        Option(
+            "Output of an earlier stage whose counts the card reports; repeatable, in order.",
+            EXISTING_FILE,
+            "FILE.jsonl",
+            flag="--stage",
         ),
-        click.option("--licence", default="", metavar="TEXT", help="The set's licence.  [default: not stated]"),
-        click.option("--about", default="", metavar="TEXT", help="First sentence of the card."),
-    )
+    ] = ()
+    licence: Annotated[str, Option("Licence of the set.")] = ""
+    about: Annotated[str, Option("First sentence of the card.")] = ""
+
+    def details(self) -> CardDetails:
+        """The details, with the stages' counts read from their files."""
+        from context_agent.synth_data.sets.card import CardDetails, stage_of
+
+        return CardDetails(tuple(stage_of(file) for file in self.stages), self.licence, self.about)
 
 
-@click.command()
-@click.argument(
-    "tasks", type=click.Path(path_type=Path, allow_dash=True), nargs=-1, required=True, metavar="TASKS.jsonl…"
-)
-@click.option(
-    "--out",
-    type=click.Path(path_type=Path, file_okay=False),
-    required=True,
-    metavar="FOLDER",
-    help="Folder for the set.",
-)
-@click.option("--name", metavar="SET", help="Name of the set, the prefix of every id.  [default: the folder's name]")
-@click.option(
-    "--shares",
-    default="train=.8,dev=.1,test=.1",
-    show_default=True,
-    metavar="SPLIT=SHARE,…",
-    help="The splits and their shares of the tasks, which sum to 1.",
-)
-@seed_option
-@click.option(
-    "--giants",
-    type=click.Choice(["cut", "keep"]),
-    default="cut",
-    show_default=True,
-    help="Groups of tasks with shared documents that fit no split: cut them and drop some tasks, or keep them whole.",
-)
-@click.option(
-    "--corpus",
-    multiple=True,
-    metavar="SOURCE",
-    help="Documents for the set, as `ctx1 index` reads them; may be repeated. Duplicates count as one document.",
-)
-@card_options
-@options.common
+@command
 def split(
+    tasks: Annotated[tuple[Path, ...], Argument("TASKS.jsonl...", INPUT)],
     *,
-    tasks: tuple[Path, ...],
-    out: Path,
-    name: str | None,
-    shares: str,
-    seed: int,
-    giants: str,
-    corpus: tuple[str, ...],
-    stages: tuple[Path, ...],
-    licence: str,
-    about: str,
-    as_json: bool,
+    out: Annotated[Path, Option("Folder for the set.", FOLDER)],
+    name: Annotated[
+        str | None, Option("Name of the set, the prefix of every id.", metavar="SET", default="the folder's name")
+    ] = None,
+    shares: Annotated[
+        str, Option("The splits and their shares of the tasks, which sum to 1.", metavar="SPLIT=SHARE,…")
+    ] = "train=.8,dev=.1,test=.1",
+    giants: Annotated[
+        Literal["cut", "keep"],
+        Option(
+            "Groups of tasks with shared documents that fit no split: cut them and drop some tasks, or keep them whole."
+        ),
+    ] = "cut",
+    corpus: Annotated[
+        tuple[str, ...],
+        Option("Documents for the set, as `ctx1 index` reads them; repeatable.", metavar="SOURCE"),
+    ] = (),
+    seed: options.SeedOption = 0,
+    card: CardOptions,
+    as_json: Json,
 ) -> int:
-    """Split tasks by document, so that no document that proves a test task is used in training; write a data card.
+    """Split tasks into training, dev and test sets.
 
-    With --corpus the folder is a benchmark for `ctx1 eval`. The exit code is 1 if a row could not be read.
+    The splits share no documents: no document that proves a test task is used in training. With --corpus the folder is
+    also a benchmark for `ctx1 eval`; identical documents count as one. A data card is written next to the splits. The
+    exit code is 1 if a row could not be read.
     """
-    from context_agent.synth_data.sets.card import CardDetails, write_card
+    from context_agent.synth_data.sets.card import write_card
     from context_agent.synth_data.sets.folder import duplicate_documents, tasks_in_corpus, write_folder
     from context_agent.synth_data.sets.splits import TaskSplits, split_tasks
 
-    summaries = _stage_summaries(stages)
+    details = card.details()
     task_list, problems = _load_tasks(tasks)
     share_by_split = parse_shares(shares)
     documents = _documents(corpus)
     usable, absent = tasks_in_corpus(task_list, documents) if corpus else (task_list, [])
     set_name = name or out.resolve().name
     parts = split_tasks(
-        usable,
-        set_name,
-        shares=share_by_split,
-        seed=seed,
-        giants=cast("Literal['cut', 'keep']", giants),
-        twins=duplicate_documents(documents),
+        usable, set_name, shares=share_by_split, seed=seed, giants=giants, twins=duplicate_documents(documents)
     )
     all_parts = TaskSplits(
         parts.splits, (*absent, *parts.dropped), parts.components, parts.largest, parts.cut, parts.spread
     )
     settings = {"set": set_name, "shares": share_by_split, "seed": seed, "giants": giants}
     report = write_folder(out, all_parts, settings, documents=documents)
-    write_card(out, CardDetails(summaries, licence, about))
-    report_problems("split", problems)
-    if as_json:
-        console.print_json({**report, "unreadable": len(problems), "out": str(out)})
-    else:
-        _show_split(report, out)
+    write_card(out, details)
+    output.note_problems(problems)
+    data = {**report, "unreadable": len(problems), "out": str(out)}
+    output.result(data, _split_text(report, out), as_json=as_json)
     return 1 if problems else 0
 
 
-@click.command()
-@click.argument("folder", type=click.Path(path_type=Path, file_okay=False, exists=True))
-@card_options
-@options.common
-def card(*, folder: Path, stages: tuple[Path, ...], licence: str, about: str, as_json: bool) -> int:
-    """Rewrite the data card of a folder made by `ctx1 synth split`, or of any folder with queries.<split>.jsonl.
+@command
+def card(folder: SetFolder, *, card: CardOptions, as_json: Json) -> int:
+    """Rewrite the data card of a task set.
 
-    Details that the options leave out stay as they were.
+    FOLDER was made by `ctx1 synth split`, or has queries.<split>.jsonl. Details that the options omit stay unchanged.
     """
-    from context_agent.synth_data.sets.card import CardDetails, write_card
+    from context_agent.synth_data.sets.card import write_card
 
-    path = write_card(folder, CardDetails(_stage_summaries(stages), licence, about))
-    if as_json:
-        console.print_json({"card": str(path)})
-    else:
-        click.echo(f"{path} written")
+    path = write_card(folder, card.details())
+    output.result({"card": str(path)}, f"{path} written", as_json=as_json)
     return 0
 
 
-@click.command()
-@click.argument("folder", type=click.Path(path_type=Path, file_okay=False, exists=True))
-@options.common
-def check(*, folder: Path, as_json: bool) -> int:
-    """Check a folder of splits: no shared id, question or document, and all gold in the corpus, if there is one.
+@command
+def check(folder: SetFolder, *, as_json: Json) -> int:
+    """Check that the splits of a task set share nothing.
 
-    The exit code is 1 if a check fails.
+    No id, question or document may be shared, and all gold must be in the corpus if there is one. The exit code is 1 if
+    a check fails.
     """
     from context_agent.retrieval.loaders import load
     from context_agent.synth_data.sets.folder import CORPUS, check_folder, duplicate_documents, tasks_in_corpus
@@ -158,14 +133,11 @@ def check(*, folder: Path, as_json: bool) -> int:
     ]
     if missing:
         raise DataError(f"{folder}: {CORPUS} lacks documents of {len(missing)} tasks, first {missing[0]!r}")
-    counts = {name: len(part) for name, part in splits.items()}
-    if as_json:
-        console.print_json({"tasks": counts, "documents": len(documents)})
-    else:
-        counted = ", ".join(f"{name} {count:,}" for name, count in counts.items())
-        click.echo(
-            f"{counted}: nothing is shared" + (f", all gold is among {len(documents):,} documents" if documents else "")
-        )
+    numbers = {name: len(part) for name, part in splits.items()}
+    gold = f", all gold is among {len(documents):,} documents" if documents else ""
+    output.result(
+        {"tasks": numbers, "documents": len(documents)}, f"{_sizes(numbers)}: nothing is shared{gold}", as_json=as_json
+    )
     return 0
 
 
@@ -188,13 +160,13 @@ def _load_tasks(files: tuple[Path, ...]) -> tuple[list[Task], list[str]]:
     from context_agent.synth_data.task import load_tasks
 
     problems: list[str] = []
-    home: dict[str, Path] = {}
+    origins: dict[str, Path] = {}
     tasks = []
     for file in files:
         for task in load_tasks(str(file), problems=problems):
-            if task.id in home:
-                raise DataError(f"{file}: id {task.id!r} is also in {home[task.id]}; ids must be unique")
-            home[task.id] = file
+            if task.id in origins:
+                raise DataError(f"{file}: id {task.id!r} is also in {origins[task.id]}; ids must be unique")
+            origins[task.id] = file
             tasks.append(task)
     return tasks, problems
 
@@ -206,73 +178,70 @@ def _documents(sources: tuple[str, ...]) -> list[Document]:
         return []
     read = LoadReport()
     documents = list(load(sources, report=read))
-    report_problems("split", [str(notice) for notice in read.notices])
+    output.note_problems(read.notices, read.unlisted)
     if not documents:
-        raise DataError(f"no document in {', '.join(sources)} (--corpus)")
+        raise DataError(f"no document in {', '.join(sources)}: pass --corpus a source with text")
     return documents
 
 
-def _stage_summaries(files: tuple[Path, ...]) -> tuple[StageSummary, ...]:
-    from context_agent.synth_data.sets.card import stage_of
-
-    return tuple(stage_of(file) for file in files)
+def _sizes(numbers: dict[str, int]) -> str:
+    return ", ".join(f"{name} {number:,}" for name, number in numbers.items())
 
 
-def _show_split(report: dict[str, Any], out: Path) -> None:
-    counted = ", ".join(f"{name} {count:,}" for name, count in report["tasks"].items())
-    lost = ", ".join(f"{count:,} {reason}" for reason, count in report["dropped"].items()) or "none"
-    click.echo(console.printable(f"{counted} in {out}. Dropped: {lost}."))
-    if report["cut"]:
-        click.echo(
-            f"{report['cut']:,} of {report['components']:,} groups of tasks that share documents were cut; "
-            f"the largest had {report['largest']:,} tasks."
-        )
+def _split_text(report: dict[str, Any], out: Path) -> str:
+    text = f"{_sizes(report['tasks'])} in {out}. Dropped: {output.counts(report['dropped'])}."
+    if not report["cut"]:
+        return text
+    return (
+        f"{text}\n{report['cut']:,} of {report['components']:,} groups of tasks that share documents were cut; "
+        f"the largest had {report['largest']:,} tasks."
+    )
 
 
-@click.command()
-@click.argument("tasks", type=click.Path(path_type=Path), metavar="FOLDER|TASKS.jsonl")
-@click.option(
-    "--to", type=click.Choice(["parquet", "datasets"]), default="parquet", show_default=True, help="Format to write."
-)
-@click.option("--out", type=click.Path(path_type=Path), metavar="FOLDER", help="Folder for the export, new or empty.")
-@click.option("--push", metavar="OWNER/SET", help="Upload to the Hugging Face hub under this name, private by default.")
-@click.option("--public", is_flag=True, help="With --push: make the upload public.")
-@options.common
-def export(*, tasks: Path, to: str, out: Path | None, push: str | None, public: bool, as_json: bool) -> int:
-    """Write tasks as parquet or as a `datasets` folder. Nothing leaves this machine without --push.
+@command
+def export(
+    tasks: Annotated[Path, Argument("FOLDER|TASKS.jsonl", click.Path(path_type=Path))],
+    *,
+    to: Annotated[Literal["parquet", "datasets"], Option("Format to write.")] = "parquet",
+    out: Annotated[Path | None, Option("Folder for the export, new or empty.", FOLDER)] = None,
+    push: Annotated[
+        str | None, Option("Upload to the Hugging Face hub under this name, private by default.", metavar="OWNER/SET")
+    ] = None,
+    public: Annotated[bool, Option("With --push: make the upload public.")],
+    as_json: Json,
+) -> int:
+    """Write tasks as parquet or for the datasets library.
 
-    A folder is exported split by split, as `ctx1 synth split` writes it. The tasks of a file go by their field `split`,
-    and to train without one. An unreadable row is an error: correct the file first.
+    Nothing leaves this machine without --push. A folder of `ctx1 synth split` is exported split by split. The tasks of
+    a file go to the split in their field `split`, and without one to train. An unreadable row is an error: correct the
+    file first.
     """
     if out is None and push is None:
-        raise click.UsageError("give --out FOLDER, or --push OWNER/SET, or both")
+        raise click.UsageError("no target: pass --out FOLDER, or --push OWNER/SET, or both")
     if public and push is None:
-        raise click.UsageError("--public needs --push")
+        raise click.UsageError("--public needs --push OWNER/SET")
     from context_agent.synth_data.sets import folder as exporting
     from context_agent.synth_data.sets.folder import CARD
 
     if not sys.stderr.isatty():
         exporting.disable_progress_bars()
     splits = _splits(tasks)
-    counts = {name: len(part) for name, part in splits.items()}
-    files: list[Path] = []
-    if out is not None:
-        files = exporting.export(splits, out, cast("Literal['parquet', 'datasets']", to))
+    files = [] if out is None else exporting.export(splits, out, to)
     address = None
     if push is not None:
-        card = tasks / CARD
-        address = exporting.push(splits, push, public=public, card=card if card.is_file() else None)
-    if as_json:
-        console.print_json({"tasks": counts, "files": [str(file) for file in files], "pushed": address})
-    else:
-        counted = ", ".join(f"{name} {count:,}" for name, count in counts.items())
-        targets = " and ".join(str(target) for target in (out, address) if target)
-        click.echo(console.printable(f"{counted} written to {targets}"))
+        card_file = tasks / CARD
+        address = exporting.push(splits, push, public=public, card=card_file if card_file.is_file() else None)
+    numbers = {name: len(part) for name, part in splits.items()}
+    targets = " and ".join(str(target) for target in (out, address) if target)
+    output.result(
+        {"tasks": numbers, "files": [str(file) for file in files], "pushed": address},
+        f"{_sizes(numbers)} written to {targets}",
+        as_json=as_json,
+    )
     return 0
 
 
 def _splits(path: Path) -> dict[str, list[Task]]:
-    from context_agent.errors import DataError
     from context_agent.synth_data.sets.folder import load_splits
     from context_agent.synth_data.task import load_tasks
 
@@ -282,5 +251,5 @@ def _splits(path: Path) -> dict[str, list[Task]]:
     for task in load_tasks(path):
         splits.setdefault(task.split or "train", []).append(task)
     if not splits:
-        raise DataError(f"{path} has no task")
+        raise DataError(f"{path} has no task: pass a file of tasks, or a folder of `ctx1 synth split`")
     return splits

@@ -1,5 +1,4 @@
-"""The stages by which a language model makes tasks, one command each: `ctx1 synth explore`, `write`, `verify` and so
-on.
+"""The stages by which a language model makes tasks: `ctx1 synth explore`, `write`, `verify`, `distract` and `extend`.
 
 `ctx1 synth tasks --model` runs all of them by `make_with_model`.
 """
@@ -11,312 +10,258 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 import click
 
-from context_agent.cli import console, options
-from context_agent.cli.synth import seed_option
+from context_agent.cli import options, output
+from context_agent.cli.command import (
+    COUNT,
+    COUNT_OR_ZERO,
+    EXISTING_FILE,
+    EXISTING_FOLDER,
+    FILE,
+    OWN,
+    Argument,
+    Json,
+    Option,
+    command,
+)
 from context_agent.errors import ConfigError
+from context_agent.pruning.budget import WINDOW
 
 if TYPE_CHECKING:
     from context_agent.retrieval.corpus import Corpus
+    from context_agent.synth_data.llm_stages.checking import DistractorSettings
     from context_agent.synth_data.llm_stages.context import StageContext
     from context_agent.synth_data.llm_stages.model import StructuredModel
     from context_agent.synth_data.llm_stages.pipeline import PipelinePlan
     from context_agent.synth_data.stages import RowFunction, StageReport
 
+Rows = list[dict[str, Any]]
+StageInput = Annotated[Path, Argument("IN.jsonl", EXISTING_FILE)]
+
 
 @dataclass(frozen=True, slots=True)
 class WriterOptions:
-    """Domain, prompts, spending limits and concurrency of the language model, and the limits of an exploration."""
+    """The language model that writes tasks: its domain, prompts, spending limits and concurrency."""
 
-    domain: str
-    prompts: Path | None
-    price_in: float
-    price_out: float
-    max_cost: float | None
-    max_tokens_total: int | None
-    concurrency: int
-    max_turns: int
-    window: int
+    SECTION: ClassVar[str] = "Writing with a language model"
 
-
-def writer_options(command: options.Command) -> options.Command:
-    """The options of a language model that writes tasks; the command gets them as `writer: WriterOptions`."""
-    return options.together(
-        options.gathered(command, "writer", WriterOptions),
-        click.option(
-            "--domain", default="documents", show_default=True, help="Domain of the corpus: its answer types and hints."
+    domain: Annotated[str, Option("Domain of the corpus: its answer types and hints.", metavar="NAME")] = "documents"
+    prompts: Annotated[
+        Path | None,
+        Option(
+            "Folder with prompt files (explore.md, write.md, ...) that replace those of the package.", EXISTING_FOLDER
         ),
-        click.option(
-            "--prompts",
-            type=click.Path(path_type=Path, file_okay=False, exists=True),
-            metavar="FOLDER",
-            help="Folder with prompt files (explore.md, write.md …) that replace the shipped ones.",
+    ] = None
+    price_in: Annotated[float, Option("Price of a million input tokens.", click.FloatRange(0))] = 0.0
+    price_out: Annotated[float, Option("Price of a million output tokens.", click.FloatRange(0))] = 0.0
+    max_cost: Annotated[
+        float | None,
+        Option("Maximum cost of all calls, in the currency of the prices.", click.FloatRange(0, min_open=True)),
+    ] = None
+    max_tokens_total: Annotated[int | None, Option("Maximum number of tokens of all calls.", COUNT)] = None
+    concurrency: Annotated[int, Option("Number of rows at the same time.", COUNT)] = 8
+    max_turns: Annotated[int, Option("Maximum number of turns of an exploration.", COUNT)] = 16
+    window: Annotated[int, Option("Context window of an exploration in tokens.")] = WINDOW
+
+
+@dataclass(frozen=True, slots=True)
+class StageOptions:
+    """What every stage takes."""
+
+    SECTION: ClassVar[str] = OWN
+
+    writer: WriterOptions
+    language_model: options.ModelOptions
+    opening: options.OpenOptions
+    index: options.IndexOptions
+    out: Annotated[
+        Path,
+        Option(
+            "File for the rows. Dropped rows and the journal for resuming are written next to it.", FILE, "OUT.jsonl"
         ),
-        click.option("--price-in", type=click.FloatRange(0), default=0.0, help="Cost of a million input tokens."),
-        click.option("--price-out", type=click.FloatRange(0), default=0.0, help="Cost of a million output tokens."),
-        click.option("--max-cost", type=click.FloatRange(0, min_open=True), help="Most that all calls may cost."),
-        click.option("--max-tokens-total", type=click.IntRange(1), help="Most tokens that all calls may use."),
-        click.option("--concurrency", type=click.IntRange(1), default=8, show_default=True, help="Concurrent rows."),
-        click.option(
-            "--max-turns", type=click.IntRange(1), default=16, show_default=True, help="Most turns of an exploration."
-        ),
-        click.option(
-            "--window", type=int, default=32_768, show_default=True, help="Context of an exploration in tokens."
-        ),
-    )
+    ]
+    replies: Annotated[
+        Path | None,
+        Option("Cache of the model's replies; stages may share one.", FILE, "FILE.jsonl", "replies.jsonl next to OUT"),
+    ] = None
+    seed: options.SeedOption = 0
+    as_json: Json = False
 
 
-def distractor_options(command: options.Command) -> options.Command:
-    """The options of distractors, as `distractors`, `least_distractors` and `check_distractors`."""
-    return options.together(
-        command,
-        click.option(
-            "--distractors", type=click.IntRange(0), default=10, show_default=True, help="Distractors of a task."
-        ),
-        click.option(
-            "--least-distractors",
-            type=click.IntRange(0),
-            default=1,
-            show_default=True,
-            help="Drop tasks with fewer distractors.",
-        ),
-        click.option(
-            "--check-distractors", is_flag=True, help="Let the model judge each distractor, in addition to the rule."
-        ),
-    )
-
-
-def _stage_options(command: options.Command) -> options.Command:
-    """The options of every stage."""
-    return options.together(
-        command,
-        click.option(
-            "--out",
-            type=click.Path(path_type=Path, dir_okay=False),
-            required=True,
-            metavar="OUT.jsonl",
-            help="File for the rows; dropped rows and the journal, from which a rerun resumes, are written beside it.",
-        ),
-        click.option(
-            "--replies",
-            type=click.Path(path_type=Path, dir_okay=False),
-            metavar="FILE.jsonl",
-            help="Reply cache; stages may share one.  [default: replies.jsonl beside OUT]",
-        ),
-        seed_option,
-        writer_options,
-        options.model,
-        options.index,
-        options.opening,
-        options.common,
-    )
-
-
-_SOURCE = click.argument(
-    "source", type=click.Path(path_type=Path, dir_okay=False, exists=True), required=True, metavar="IN.jsonl"
-)
-
-
-@click.command()
-@click.option("--count", type=click.IntRange(1), default=100, show_default=True, help="Documents to start from.")
-@_stage_options
-def explore(*, count: int, **options: Any) -> int:
-    """Gather the documents of tasks: an explorer starts from random documents of the index."""
-    from context_agent.synth_data.llm_stages import writing as stage
-
-    def rows(context: StageContext) -> list[dict[str, Any]]:
-        return stage.draw_seeds(context.corpus, count, context.model.seed)
-
-    return _run("explore", rows, lambda context: lambda row: stage.explore(context, row), **options)
-
-
-@click.command()
-@_SOURCE
-@_stage_options
-def write(*, source: Path, **options: Any) -> int:
-    """Write questions, clues and answers from the documents that `explore` gathered."""
-    from context_agent.synth_data.llm_stages import writing as stage
-
-    return _run("write", _source_rows(source), lambda context: lambda row: stage.write(context, row), **options)
-
-
-@click.command()
-@_SOURCE
-@_stage_options
-def verify(*, source: Path, **options: Any) -> int:
-    """Verify tasks by quotes that a model extracts and a rule finds again."""
-    from context_agent.synth_data.llm_stages import checking as stage
-
-    return _run("verify", _source_rows(source), lambda context: lambda row: stage.verify(context, row), **options)
-
-
-@click.command()
-@_SOURCE
-@_stage_options
-def extend(*, source: Path, **options: Any) -> int:
-    """Make verified tasks one hop longer; verify them again afterwards."""
-    from context_agent.synth_data.llm_stages import writing as stage
-
-    return _run("extend", _source_rows(source), lambda context: lambda row: stage.extend(context, row), **options)
-
-
-@click.command()
-@_SOURCE
-@click.option("--without-model", is_flag=True, help="Search by the question and its clues, without a model.")
-@distractor_options
-@_stage_options
-def distract(
-    *,
-    source: Path,
-    without_model: bool,
-    distractors: int,
-    least_distractors: int,
-    check_distractors: bool,
-    **options: Any,
+@command
+def explore(
+    *, count: Annotated[int, Option("Number of documents to start from.", COUNT)] = 100, stage: StageOptions
 ) -> int:
-    """Find distractors for tasks: documents that look relevant and do not contain the answer."""
-    from context_agent.synth_data.llm_stages import checking as stage
+    """Gather the documents of tasks, starting from random ones.
+
+    A language model explores the index from each start document.
+    """
+    from context_agent.synth_data.llm_stages import writing
+
+    def rows(context: StageContext) -> Rows:
+        return writing.draw_seeds(context.corpus, count, context.model.seed)
+
+    return _run("explore", rows, lambda context: lambda row: writing.explore(context, row), stage)
+
+
+@command
+def write(source: StageInput, *, stage: StageOptions) -> int:
+    """Write questions and answers from gathered documents.
+
+    IN.jsonl is the output of `ctx1 synth explore`.
+    """
+    from context_agent.synth_data.llm_stages import writing
+
+    return _run("write", _source_rows(source), lambda context: lambda row: writing.write(context, row), stage)
+
+
+@command
+def verify(source: StageInput, *, stage: StageOptions) -> int:
+    """Verify tasks by quotes from their documents.
+
+    A language model extracts the quotes, and a rule looks for them in the documents.
+    """
+    from context_agent.synth_data.llm_stages import checking
+
+    return _run("verify", _source_rows(source), lambda context: lambda row: checking.verify(context, row), stage)
+
+
+@command
+def extend(source: StageInput, *, stage: StageOptions) -> int:
+    """Make verified tasks one hop longer.
+
+    Verify the tasks again afterwards.
+    """
+    from context_agent.synth_data.llm_stages import writing
+
+    return _run("extend", _source_rows(source), lambda context: lambda row: writing.extend(context, row), stage)
+
+
+@command
+def distract(
+    source: StageInput,
+    *,
+    without_model: Annotated[bool, Option("Search by the question and its clues, without a model.")],
+    distractors: Annotated[int, Option("Maximum number of distractors of a task.", COUNT_OR_ZERO)] = 10,
+    least_distractors: Annotated[int, Option("Drop tasks with fewer distractors.", COUNT_OR_ZERO)] = 1,
+    check_distractors: Annotated[bool, Option("Let the model judge each distractor, in addition to the rule.")],
+    stage: StageOptions,
+) -> int:
+    """Find distractors for tasks.
+
+    Distractors are documents that look relevant and do not contain the answer.
+    """
+    from context_agent.synth_data.llm_stages import checking
     from context_agent.synth_data.llm_stages.pipeline import distractor_settings
 
-    settings = stage.DistractorSettings(distractors, least_distractors, check_distractors)
+    settings = checking.DistractorSettings(distractors, least_distractors, check_distractors)
     if without_model:
         if check_distractors:
-            raise ConfigError("--check-distractors needs a model: omit --without-model")
-        return _distract_by_words(source, settings, **options)
+            raise ConfigError("--check-distractors needs a model: remove it, or remove --without-model")
+        return _distract_by_words(source, settings, stage)
 
     def work(context: StageContext) -> RowFunction:
-        return lambda row: stage.distract(context, settings, row)
+        return lambda row: checking.distract(context, settings, row)
 
-    return _run("distract", _source_rows(source), work, settings=distractor_settings(settings), **options)
+    return _run("distract", _source_rows(source), work, stage, settings=distractor_settings(settings))
 
 
-def make_with_model(
-    corpus: Corpus,
-    plan: PipelinePlan,
-    out: Path,
-    *,
-    writer: WriterOptions,
-    language_model: options.ModelOptions,
-    seed: int,
-    as_json: bool,
-) -> int:
+def make_with_model(corpus: Corpus, plan: PipelinePlan, stage: StageOptions) -> int:
     """Runs all stages; returns the exit code: 1 if no task was made or the spending cap ended the run."""
     from context_agent.synth_data.llm_stages.pipeline import REPLIES_FILE, make_tasks, stages_folder
 
-    replies = stages_folder(out) / REPLIES_FILE
-    with _model(writer, language_model, replies, seed) as model, ExitStack() as bars:
+    with _model(stage, stages_folder(stage.out) / REPLIES_FILE) as model, ExitStack() as bars:
 
-        def watch(stage: str) -> Callable[[int, int | None], None]:
+        def watch(name: str) -> Callable[[int, int | None], None]:
             bars.close()
-            return bars.enter_context(console.progress(stage, "rows"))
+            return bars.enter_context(output.progress(name, "rows"))
 
-        reports = asyncio.run(make_tasks(_context(corpus, model, writer), plan, out, watch=watch))
+        reports = asyncio.run(make_tasks(_context(corpus, model, stage.writer), plan, stage.out, watch=watch))
     for report in reports:
-        show_report(report, as_json=as_json)
+        _show_report(report, as_json=stage.as_json)
     return 1 if reports[-1].halted or not reports[-1].kept else 0
 
 
-def show_report(report: StageReport, *, as_json: bool) -> None:
-    """Prints the report: a line of JSON on stdout, or text on stderr."""
-    if as_json:
-        console.print_json(report.to_json())
-        return
-    dropped = ", ".join(f"{reason} {count}" for reason, count in report.dropped.items())
-    done = f"{report.stage}: {report.kept} rows from {report.inputs} inputs"
-    console.note(f"{done}; dropped: {dropped}" if dropped else done)
-    if report.halted:
-        console.note(f"ctx1 synth {report.stage}: {report.halted}")
-
-
 def _run(
-    stage: str,
-    rows: Callable[[StageContext], list[dict[str, Any]]],
+    name: str,
+    rows: Callable[[StageContext], Rows],
     work: Callable[[StageContext], RowFunction],
+    stage: StageOptions,
     *,
-    out: Path,
-    replies: Path | None,
-    seed: int,
-    writer: WriterOptions,
-    language_model: options.ModelOptions,
-    index: options.IndexOptions,
-    opening: options.OpenOptions,
-    as_json: bool,
     settings: dict[str, Any] | None = None,
 ) -> int:
     from context_agent.synth_data.llm_stages.pipeline import REPLIES_FILE, run_llm_stage
 
-    cache = replies or out.with_name(REPLIES_FILE)
     with (
-        options.open_corpus(index, opening) as corpus,
-        _model(writer, language_model, cache, seed) as model,
-        console.progress(stage, "rows") as advance,
+        options.open_corpus(stage.index, stage.opening) as corpus,
+        _model(stage, stage.replies or stage.out.with_name(REPLIES_FILE)) as model,
+        output.progress(name, "rows") as advance,
     ):
-        context = _context(corpus, model, writer)
-        inputs = rows(context)
-        report = asyncio.run(
-            run_llm_stage(
-                context,
-                stage,
-                inputs,
-                work(context),
-                out,
-                concurrency=writer.concurrency,
-                settings=settings,
-                advance=advance,
-            )
+        context = _context(corpus, model, stage.writer)
+        run = run_llm_stage(
+            context,
+            name,
+            rows(context),
+            work(context),
+            stage.out,
+            concurrency=stage.writer.concurrency,
+            settings=settings,
+            advance=advance,
         )
-    show_report(report, as_json=as_json)
-    return 1 if report.halted or (report.inputs and not report.kept) else 0
+        report = asyncio.run(run)
+    return _show_report(report, as_json=stage.as_json)
 
 
-def _distract_by_words(
-    source: Path,
-    settings: Any,
-    *,
-    out: Path,
-    index: options.IndexOptions,
-    opening: options.OpenOptions,
-    writer: WriterOptions,
-    as_json: bool,
-    **_: Any,
-) -> int:
+def _distract_by_words(source: Path, settings: DistractorSettings, stage: StageOptions) -> int:
     from context_agent.synth_data.llm_stages.checking import distract_by_words
     from context_agent.synth_data.llm_stages.pipeline import distractor_settings
     from context_agent.synth_data.stages import run_stage
 
-    with options.open_corpus(index, opening) as corpus, console.progress("distract", "rows") as advance:
-        journal_settings = {"corpus": corpus.name, "model": None, **distractor_settings(settings)}
-        work = run_stage(
+    with (
+        options.open_corpus(stage.index, stage.opening) as corpus,
+        output.progress("distract", "rows") as advance,
+    ):
+        run = run_stage(
             "distract",
             _load_rows(source),
             lambda row: distract_by_words(corpus, settings, row),
-            out,
-            concurrency=writer.concurrency,
-            settings=journal_settings,
+            stage.out,
+            concurrency=stage.writer.concurrency,
+            settings={"corpus": corpus.name, "model": None, **distractor_settings(settings)},
             advance=advance,
         )
-        report = asyncio.run(work)
-    show_report(report, as_json=as_json)
-    return 1 if report.inputs and not report.kept else 0
+        report = asyncio.run(run)
+    return _show_report(report, as_json=stage.as_json)
+
+
+def _show_report(report: StageReport, *, as_json: bool) -> int:
+    """Prints the report, as JSON on stdout or as text on stderr; returns 1 if the stage halted or kept nothing."""
+    if as_json:
+        output.print_json(report.to_json())
+    else:
+        dropped = f"; dropped: {output.counts(report.dropped)}" if report.dropped else ""
+        output.echo(f"{report.stage}: {report.kept} rows from {report.inputs} inputs{dropped}", err=True)
+        if report.halted:
+            output.note(f"{report.stage}: {report.halted}")
+    return 1 if report.halted or (report.inputs and not report.kept) else 0
 
 
 @contextmanager
-def _model(
-    writer: WriterOptions, language_model: options.ModelOptions, replies: Path, seed: int
-) -> Iterator[StructuredModel]:
+def _model(stage: StageOptions, replies: Path) -> Iterator[StructuredModel]:
     from context_agent.synth_data.llm_stages.cached_model import SpendingCap, TokenPrices
     from context_agent.synth_data.llm_stages.model import StructuredModel, StructuredModelOptions
 
-    chosen = StructuredModelOptions(
-        chat_options=asdict(language_model),
+    writer = stage.writer
+    model_options = StructuredModelOptions(
+        chat_options=asdict(stage.language_model),
         prices=TokenPrices(writer.price_in, writer.price_out),
         cap=SpendingCap(writer.max_cost, writer.max_tokens_total),
         prompts=writer.prompts,
     )
-    with StructuredModel(chosen, replies, concurrency=writer.concurrency, seed=seed) as model:
+    with StructuredModel(model_options, replies, concurrency=writer.concurrency, seed=stage.seed) as model:
         yield model
 
 
@@ -327,16 +272,15 @@ def _context(corpus: Corpus, model: StructuredModel, writer: WriterOptions) -> S
     return StageContext(corpus, model, load_domain(writer.domain), writer.window, writer.max_turns)
 
 
-def _source_rows(source: Path) -> Callable[[StageContext], list[dict[str, Any]]]:
+def _source_rows(source: Path) -> Callable[[StageContext], Rows]:
     return lambda _: _load_rows(source)
 
 
-def _load_rows(source: Path) -> list[dict[str, Any]]:
+def _load_rows(source: Path) -> Rows:
     """The rows of the file; unreadable lines are reported and skipped."""
     from context_agent.synth_data.llm_stages.pipeline import load_stage_rows
 
     problems: list[str] = []
     rows = load_stage_rows(source, problems=problems)
-    for problem in problems:
-        console.note(problem)
+    output.note_problems(problems)
     return rows

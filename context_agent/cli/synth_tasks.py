@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import click
 
-from context_agent.cli import console, options
-from context_agent.cli.ranges import HOPS
-from context_agent.cli.synth import seed_option
-from context_agent.cli.synth_stages import WriterOptions, make_with_model, writer_options
+from context_agent.cli import options, output
+from context_agent.cli.command import COUNT, COUNT_OR_ZERO, FILE, FOLDER, Json, Option, command
+from context_agent.cli.synth_stages import StageOptions, WriterOptions, make_with_model
 from context_agent.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -20,100 +20,85 @@ if TYPE_CHECKING:
     from context_agent.synth_data.links import LinkTaskSettings
     from context_agent.synth_data.task import Task
 
+Hops = tuple[int, int]
+"""The first and the last number of a range."""
 
 DEFAULT_SEEDS = 100
 """Documents from which a language model starts by default."""
 DEFAULT_HOPS = (2, 4)
 """Hops of the tasks by default."""
+WORLD_HOPS = (1, 4)
+"""Hops of the questions about a world by default."""
 
 
-@click.command()
-@click.option(
-    "--out",
-    type=click.Path(path_type=Path, dir_okay=False),
-    required=True,
-    metavar="FILE.jsonl",
-    help="File for the tasks, one a line; replaced when all are made.",
-)
-@click.option("--count", type=click.IntRange(1), metavar="N", help="Most tasks.  [default: all that pass]")
-@click.option(
-    "--types",
-    default="bridge,comparison,intersection",
-    show_default=True,
-    metavar="LIST",
-    help="Types of questions from links, comma-separated.",
-)
-@click.option(
-    "--hops",
-    type=HOPS,
-    metavar="RANGE",
-    help="Documents that a question needs; with a model, its hops.  [default: 2-4, or up to the domain's maximum]",
-)
-@seed_option
-@click.option(
-    "--distractors",
-    type=click.IntRange(0),
-    default=10,
-    show_default=True,
-    help="Most distractors of a task.",
-)
-@click.option("--name", default="links", show_default=True, help="Prefix of the ids of tasks from links.")
-@click.option(
-    "--report",
-    type=click.Path(path_type=Path, dir_okay=False),
-    metavar="FILE.json",
-    help="File for the counts of kept and dropped drafts.",
-)
-@writer_options
-@options.model
-@options.index
-@options.opening
-@options.common
+def hop_range(text: Any) -> Hops:
+    """`3` or `2-4` as the first and the last number of hops. Raises `click.BadParameter`."""
+    if isinstance(text, tuple):
+        return text
+    match = re.fullmatch(r"\s*(\d+)\s*(?:-\s*(\d+)\s*)?", str(text))
+    first, last = (int(match[1]), int(match[2] or match[1])) if match else (0, 0)
+    if not 1 <= first <= last:
+        raise click.BadParameter(f"{text!r} is not a range of hops: write one number, or two as in 2-4")
+    return first, last
+
+
+@command
 def tasks(
     *,
-    out: Path,
-    count: int | None,
-    types: str,
-    hops: tuple[int, int] | None,
-    seed: int,
-    distractors: int,
-    name: str,
-    report: Path | None,
+    out: Annotated[Path, Option("File for the tasks, one per line; replaced once all are made.", FILE, "FILE.jsonl")],
+    count: Annotated[
+        int | None,
+        Option(
+            "Maximum number of tasks; with --model, the number of documents to start from.",
+            COUNT,
+            default=f"all that pass; with --model {DEFAULT_SEEDS}",
+        ),
+    ] = None,
+    types: Annotated[
+        str, Option("Types of questions from links, separated by commas.", metavar="LIST")
+    ] = "bridge,comparison,intersection",
+    hops: Annotated[
+        Hops | None,
+        Option(
+            "Number of documents that a question needs, or a range.",
+            hop_range,
+            "RANGE",
+            default="2-4, or up to the domain's maximum",
+        ),
+    ] = None,
+    distractors: Annotated[int, Option("Maximum number of distractors of a task.", COUNT_OR_ZERO)] = 10,
+    name: Annotated[str, Option("Prefix of the ids of tasks from links.", metavar="NAME")] = "links",
+    report: Annotated[
+        Path | None, Option("File for the counts of kept and dropped drafts of tasks from links.", FILE, "FILE.json")
+    ] = None,
+    seed: options.SeedOption = 0,
     writer: WriterOptions,
     language_model: options.ModelOptions,
-    index: options.IndexOptions,
     opening: options.OpenOptions,
-    as_json: bool,
+    index: options.IndexOptions,
+    as_json: Json,
 ) -> int:
-    """Make multi-hop tasks from an index: from its links, or with --model by a language model.
+    """Make multi-hop tasks from an index.
 
-    A document that names another document links to it. A question describes the other document instead of naming it, so
-    both must be found. Every task is checked: its quotes stand in its documents, its answer stands in the last one and
-    in no distractor. The same index and options give the same bytes, so an interrupted run is simply run again.
+    Tasks come from links, or with --model from a language model. A document that names another document links to it; a
+    question describes the other document instead of naming it, so both must be found. Every task is checked: its quotes
+    are in its documents, and its answer is in the last one and in no distractor. The same index and options give the
+    same tasks. To resume an interrupted run, run the same command again.
     """
     from context_agent.synth_data.domains import load_domain
 
+    domain = load_domain(writer.domain)
     if language_model.model is None and language_model.base_url is not None:
         raise ConfigError(
-            "--base-url needs --model, the model that writes the tasks; omit both to build tasks from links"
+            "--base-url needs --model, the model that writes the tasks; omit both to make tasks from links"
         )
     if language_model.model is not None:
         if report is not None:
-            raise ConfigError(
-                "--report counts drafts from links and cannot be used with --model; --json reports each stage"
-            )
-        from context_agent.synth_data.llm_stages.checking import DistractorSettings
-        from context_agent.synth_data.llm_stages.pipeline import PipelinePlan
-
-        longest = min(DEFAULT_HOPS[1], load_domain(writer.domain).max_hops)
-        reach = hops or (min(DEFAULT_HOPS[0], longest), longest)
-        plan = PipelinePlan(
-            count or DEFAULT_SEEDS, reach, DistractorSettings(distractors, min(1, distractors)), writer.concurrency
-        )
-        with options.open_corpus(index, opening) as corpus:
-            return make_with_model(
-                corpus, plan, out, writer=writer, language_model=language_model, seed=seed, as_json=as_json
-            )
+            raise ConfigError("--report counts drafts from links and excludes --model: use --json, which counts stages")
+        stage = StageOptions(writer, language_model, opening, index, out, None, seed, as_json)
+        longest = min(DEFAULT_HOPS[1], domain.max_hops)
+        hops = hops or (min(DEFAULT_HOPS[0], longest), longest)
+        return _model_tasks(stage, count or DEFAULT_SEEDS, hops, distractors)
     from context_agent.synth_data.links import LinkTaskSettings
 
     settings = LinkTaskSettings(
@@ -123,96 +108,88 @@ def tasks(
         seed=seed,
         distractors=distractors,
         name=name,
-        domain=load_domain(writer.domain).name,
+        domain=domain.name,
     )
     settings.check()
     with options.open_corpus(index, opening) as corpus:
-        counts = link_tasks(corpus, settings, out)
+        tally = _link_tasks(corpus, settings, out)
     if report is not None:
         report.parent.mkdir(parents=True, exist_ok=True)
-        report.write_text(json.dumps(counts, indent=2) + "\n", encoding="utf-8")
-    _show_tally(counts, out, as_json=as_json)
-    return 0 if counts["tasks"] else 1
+        report.write_text(json.dumps(tally, indent=2) + "\n", encoding="utf-8")
+    output.result({"out": str(out), **tally}, _tally_text(tally, out), as_json=as_json)
+    if not tally["tasks"] and not as_json:
+        output.note("no draft passed the checks; the reasons are above")
+    return 0 if tally["tasks"] else 1
 
 
-def link_tasks(corpus: Corpus, settings: LinkTaskSettings, out: Path) -> dict[str, Any]:
+def _model_tasks(stage: StageOptions, count: int, hops: Hops, distractors: int) -> int:
+    from context_agent.synth_data.llm_stages.checking import DistractorSettings
+    from context_agent.synth_data.llm_stages.pipeline import PipelinePlan
+
+    settings = DistractorSettings(distractors, min(1, distractors))
+    plan = PipelinePlan(count, hops, settings, stage.writer.concurrency)
+    with options.open_corpus(stage.index, stage.opening) as corpus:
+        return make_with_model(corpus, plan, stage)
+
+
+def _link_tasks(corpus: Corpus, settings: LinkTaskSettings, out: Path) -> dict[str, Any]:
     """Writes the tasks from a corpus' links and returns the counts of kept and dropped drafts."""
     from context_agent.synth_data.links import LinkTasks
     from context_agent.synth_data.task import write_tasks
 
-    with console.progress("Reading", "documents") as advance:
-        link_tasks_ = LinkTasks(corpus.walk(), settings, advance)
-    with console.progress("Building", "tasks") as advance:
+    with output.progress("Reading", "documents") as advance:
+        link_tasks = LinkTasks(corpus.walk(), settings, advance)
+    with output.progress("Building", "tasks") as advance:
 
         def counted(tasks: Iterable[Task]) -> Iterator[Task]:
             for number, task in enumerate(tasks, 1):
                 advance(number, settings.count)
                 yield task
 
-        write_tasks(out, counted(link_tasks_.tasks()))
-    return link_tasks_.counts.to_json()
+        write_tasks(out, counted(link_tasks.tasks()))
+    return link_tasks.counts.to_json()
 
 
-def _show_tally(counts: dict[str, Any], out: Path, *, as_json: bool) -> None:
-    if as_json:
-        console.print_json({"out": str(out), **counts})
-        return
-    click.echo(f"{counts['tasks']} tasks from {counts['links']} links between {counts['documents']} documents in {out}")
-    for title in ("kept", "dropped"):
-        for what, number in counts[title].items():
-            click.echo(f"  {title} {number:6}  {what}")
-    if not counts["tasks"]:
-        console.note("ctx1 synth tasks: no draft passed the checks; see the reasons above")
+def _tally_text(tally: dict[str, Any], out: Path) -> str:
+    first = f"{tally['tasks']} tasks from {tally['links']} links between {tally['documents']} documents in {out}"
+    drafts = [
+        f"  {title} {number:6}  {reason}" for title in ("kept", "dropped") for reason, number in tally[title].items()
+    ]
+    return "\n".join([first, *drafts])
 
 
-@click.command()
-@click.option("--entities", type=int, required=True, metavar="N", help="Number of entities and documents, 50 or more.")
-@click.option(
-    "--out", type=click.Path(path_type=Path), required=True, metavar="FOLDER", help="Folder for corpus and questions."
-)
-@seed_option
-@click.option(
-    "--tasks", type=int, metavar="M", help="Questions of all splits together.  [default: two for each entity]"
-)
-@click.option("--hops", type=HOPS, default="1-4", show_default=True, help="Documents that a question needs.")
-@click.option("--distractors", type=click.IntRange(0), default=5, show_default=True, help="Distractors of a task.")
-@click.option(
-    "--vocabulary",
-    type=click.Choice(["full", "small"]),
-    default="full",
-    show_default=True,
-    help="small: about 240 words and documents of one sentence, for tiny models; up to about 800 entities.",
-)
-@click.option("--force", is_flag=True, help="Replace the world that FOLDER holds.")
-@options.common
+@command
 def world(
     *,
-    entities: int,
-    out: Path,
-    seed: int,
-    tasks: int | None,
-    hops: tuple[int, int],
-    distractors: int,
-    vocabulary: str,
-    force: bool,
-    as_json: bool,
+    entities: Annotated[int, Option("Number of entities and documents, at least 50.")],
+    out: Annotated[Path, Option("Folder for the corpus and the questions.", FOLDER)],
+    tasks: Annotated[int | None, Option("Number of questions in all splits.", default="two for each entity")] = None,
+    hops: Annotated[
+        Hops, Option("Number of documents that a question needs, or a range.", hop_range, "RANGE", default="1-4")
+    ] = WORLD_HOPS,
+    distractors: Annotated[int, Option("Maximum number of distractors of a task.", COUNT_OR_ZERO)] = 5,
+    vocabulary: Annotated[
+        Literal["full", "small"],
+        Option("small: about 240 words and documents of one sentence, for tiny models; up to about 800 entities."),
+    ] = "full",
+    force: Annotated[bool, Option("Replace the world in FOLDER.")],
+    seed: options.SeedOption = 0,
+    as_json: Json,
 ) -> int:
-    """Invent a world: documents, and questions of 1 to 4 hops whose answers follow from them alone.
+    """Invent a corpus and questions about it.
 
-    FOLDER gets corpus.jsonl.gz (for `ctx1 index`), queries.train.jsonl, queries.dev.jsonl and queries.test.jsonl, split
-    so that no test document is a training document, world.json with settings and counts, and a data card.
+    The answers to the questions, of 1 to 4 hops, follow from the documents alone. FOLDER gets corpus.jsonl.gz (for
+    `ctx1 index`), queries.train.jsonl, queries.dev.jsonl and queries.test.jsonl, which share no documents, world.json
+    with settings and counts, and a data card.
     """
     from context_agent.synth_data import world as worlds
 
     invented = worlds.make(
         entities=entities, seed=seed, tasks=tasks, hops=hops, distractors=distractors, vocabulary=vocabulary
     )
-    with console.progress("Inventing", "tasks") as advance:
+    with output.progress("Inventing", "tasks") as advance:
         about = worlds.write(invented, out, force=force, report=advance)
-    if as_json:
-        console.print_json({"folder": str(out), **about})
-        return 0
-    counts = ", ".join(f"{counted['all']} {split}" for split, counted in about["tasks"].items())
-    click.echo(f"{about['documents']} documents and {counts} tasks in {out}")
-    click.echo(f"Next: ctx1 index {out / 'corpus.jsonl.gz'}")
+    splits = ", ".join(f"{numbers['all']} {split}" for split, numbers in about["tasks"].items())
+    text = f"{about['documents']} documents and {splits} tasks in {out}\nNext: ctx1 index {out / 'corpus.jsonl.gz'}"
+    output.result({"folder": str(out), **about}, text, as_json=as_json)
     return 0

@@ -1,4 +1,4 @@
-"""`ctx1 train bridge`: fits the embedded policy's networks to questions with gold documents."""
+"""`ctx1 train bridge`: fits the bridge policy's networks to questions with gold documents."""
 
 from __future__ import annotations
 
@@ -6,11 +6,12 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import click
 
-from context_agent.cli import console, options
+from context_agent.cli import options, output
+from context_agent.cli.command import COUNT, FILE, Argument, Json, Option, command
 from context_agent.retrieval.chroma import COLLECTION
 
 if TYPE_CHECKING:
@@ -21,50 +22,34 @@ PERCENT = 100
 """Steps of the progress bar."""
 
 
-@click.command()
-@click.argument("pairs", nargs=-1, required=True, metavar="CORPUS QUESTIONS.jsonl…")
-@click.option(
-    "--out",
-    type=click.Path(path_type=Path, dir_okay=False),
-    required=True,
-    metavar="FILE.safetensors",
-    help="Output file of the weights, for `ctx1 search --weights`.",
-)
-@click.option(
-    "--weights",
-    type=click.Path(path_type=Path, dir_okay=False),
-    metavar="FILE",
-    help="Weights of the first round's policy.  [default: those that ship]",
-)
-@click.option("--window", "windows", type=int, multiple=True, help="Token window to train for; repeatable.")
-@click.option(
-    "--rounds", type=click.IntRange(1), default=2, show_default=True, help="Rounds of playing episodes and fitting."
-)
-@click.option(
-    "--epochs", type=click.IntRange(1), help="Passes over the questions when fitting.  [default: the recipe's]"
-)
-@click.option("--seed", type=int, default=0, show_default=True, help="Random seed.")
-@click.option("--embedder", metavar="SPEC", default="static", show_default=True, help="Embedder of a CORPUS of files.")
-@click.option("--collection", default=COLLECTION, show_default=True, help="Collection of a CORPUS that is an index.")
-@options.common
+@command
 def bridge(
+    pairs: Annotated[tuple[str, ...], Argument("CORPUS QUESTIONS.jsonl...")],
     *,
-    pairs: tuple[str, ...],
-    out: Path,
-    weights: Path | None,
-    windows: tuple[int, ...],
-    rounds: int,
-    epochs: int | None,
-    seed: int,
-    embedder: str,
-    collection: str,
-    as_json: bool,
+    out: Annotated[
+        Path, Option("File for the weights, which `ctx1 search --weights` reads.", FILE, "FILE.safetensors")
+    ],
+    weights: Annotated[
+        Path | None, Option("Weights of the first round's policy.", FILE, default="the weights in the package")
+    ] = None,
+    windows: Annotated[
+        tuple[int, ...],
+        Option("Context window to train for, in tokens; repeatable.", flag="--window", default="the policy's own"),
+    ] = (),
+    rounds: Annotated[int, Option("Rounds of playing episodes and fitting.", COUNT)] = 2,
+    epochs: Annotated[
+        int | None, Option("Passes over the questions when fitting.", COUNT, default="the recipe's")
+    ] = None,
+    embedder: Annotated[str, Option("Embedder of a CORPUS of files.", metavar="SPEC")] = "static",
+    collection: Annotated[str, Option("Collection of a CORPUS that is an index.", metavar="NAME")] = COLLECTION,
+    seed: options.SeedOption = 0,
+    as_json: Json,
 ) -> int:
-    """Fit the embedded policy's networks to your own questions. Needs only numpy, no GPU.
+    """Fit the bridge policy to your own questions.
 
-    CORPUS is an index (`ctx1 index`) or a file or folder of documents. Each line of QUESTIONS.jsonl is
-    {"id", "question", "gold": [document ids]}; at least twenty are needed. Give any number of pairs.
-    Prints recall from five-fold cross-validation.
+    CORPUS is an index (`ctx1 index`), or a file or folder of documents. Each line of QUESTIONS.jsonl is
+    {"id": ..., "question": ..., "gold": [document ids]}; at least twenty are needed. Give any number of pairs. Prints
+    recall from five-fold cross-validation. Needs only numpy, no GPU.
     """
     from context_agent.policies.bridge import BridgePolicy
     from context_agent.train.bridge import FitRecipe
@@ -75,10 +60,7 @@ def bridge(
         sources = _open_sources(pairs, embedder, collection, stack)
         trained = _train(sources, policy=explorer, windows=windows or (0,), rounds=rounds, recipe=recipe, seed=seed)
     trained.scorer.save(out, trained.notes())
-    if as_json:
-        console.print_json(_to_json(trained, out))
-    else:
-        _show(trained, out)
+    output.result(_to_json(trained, out), _text(trained, out), as_json=as_json)
     return 0
 
 
@@ -99,7 +81,7 @@ def _open_sources(pairs: Sequence[str], embedder: str, collection: str, stack: E
 
 
 def _corpus(name: str, embedder: str, collection: str, stack: ExitStack) -> Corpus:
-    """An index, where that folder is one, else the documents of a file or folder, in memory."""
+    """The index in that folder, or else the documents of a file or folder, in memory."""
     from context_agent.retrieval.chroma.database import DATABASE
     from context_agent.retrieval.embedders import load_embedder
     from context_agent.retrieval.loaders import load
@@ -107,7 +89,7 @@ def _corpus(name: str, embedder: str, collection: str, stack: ExitStack) -> Corp
 
     if (Path(name) / DATABASE).exists():
         return stack.enter_context(options.open_corpus(options.IndexOptions(Path(name), None, collection)))
-    console.note(f"ctx1 train: reading {name}")
+    output.note(f"reading {name}")
     return MemoryCorpus(load(name), embedder=load_embedder(embedder))
 
 
@@ -115,28 +97,29 @@ def _train(sources: list[BridgeSource], **settings: Any) -> TrainedBridge:
     from context_agent.train.bridge import train
 
     phases: set[str] = set()
-    with console.progress("Training", "%") as advance:
+    with output.progress("Training", "%") as advance:
 
-        def report(what: str, share: float) -> None:
-            if what not in phases:
-                phases.add(what)
-                console.note(f"ctx1 train bridge: {what}")
+        def report(phase: str, share: float) -> None:
+            if phase not in phases:
+                phases.add(phase)
+                output.note(phase)
             advance(int(share * PERCENT), PERCENT)
 
         return train(sources, report=report, **settings)
 
 
-def _show(trained: TrainedBridge, out: Path) -> None:
-    for name, figure in trained.recall.items():
-        seen = trained.seen[name].mean
-        click.echo(console.printable(f"{name}: recall@5 {figure}, of {seen:.3f} that the episodes saw"))
-    click.echo(f"weights {trained.scorer.digest} written to {out}")
+def _text(trained: TrainedBridge, out: Path) -> str:
+    lines = [
+        f"{name}: recall@5 {recall}, of {trained.seen[name].mean:.3f} that the episodes saw"
+        for name, recall in trained.recall.items()
+    ]
+    return "\n".join([*lines, f"weights {trained.scorer.digest} written to {out}"])
 
 
 def _to_json(trained: TrainedBridge, out: Path) -> dict[str, Any]:
     return {
         "weights": str(out),
         "digest": trained.scorer.digest,
-        "recall_at_5": {name: asdict(figure) for name, figure in trained.recall.items()},
-        "seen": {name: asdict(figure) for name, figure in trained.seen.items()},
+        "recall_at_5": {name: asdict(recall) for name, recall in trained.recall.items()},
+        "seen": {name: asdict(recall) for name, recall in trained.seen.items()},
     }

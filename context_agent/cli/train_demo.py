@@ -3,54 +3,60 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-import click
-
-from context_agent.cli import console, options
+from context_agent.cli import output
+from context_agent.cli.command import COUNT, COUNT_OR_ZERO, FOLDER, Json, Option, command
 
 if TYPE_CHECKING:
     from context_agent.train.demo.plan import DemoPlan
     from context_agent.train.demo.report import DemoReport
 
 
-@click.command()
-@click.option(
-    "--out",
-    type=click.Path(path_type=Path, file_okay=False),
-    default=Path("runs/demo"),
-    show_default=True,
-    metavar="FOLDER",
-    help="Output folder.",
-)
-@click.option(
-    "--seed", type=click.IntRange(0), default=0, show_default=True, help="Random seed; the toy environment has its own."
-)
-@click.option("--demonstrations", type=click.IntRange(1), help="Episodes of the expert.  [default: the run file's]")
-@click.option("--steps", type=click.IntRange(1), help="Steps of reinforcement learning.  [default: the run file's]")
-@click.option("--threads", type=click.IntRange(0), help="Threads of torch; 0: torch's default.")
-@click.option("--questions", type=click.IntRange(1), help="Held-out questions to evaluate.  [default: all]")
-@click.option(
-    "--without-trajectory-reward",
-    is_flag=True,
-    help="Ablation: no reward for trajectory recall. With --resume it reuses the demonstrations phase of a full demo.",
-)
-@click.option("--quick", is_flag=True, help="Takes a few minutes: a smaller environment and model, fewer steps.")
-@click.option("--resume", is_flag=True, help="Resume the demo in FOLDER; finished phases are skipped.")
-@options.common
-def demo(*, without_trajectory_reward: bool, resume: bool, as_json: bool, **chosen: Any) -> int:
-    """Train a tiny policy from scratch and evaluate it. Needs no GPU and no download.
+@command
+def demo(
+    *,
+    out: Annotated[Path, Option("Output folder.", FOLDER)] = Path("runs/demo"),
+    demonstrations: Annotated[
+        int | None, Option("Number of episodes of the expert.", COUNT, default="the run file's")
+    ] = None,
+    steps: Annotated[
+        int | None, Option("Number of steps of reinforcement learning.", COUNT, default="the run file's")
+    ] = None,
+    questions: Annotated[int | None, Option("Number of held-out questions to evaluate.", COUNT, default="all")] = None,
+    threads: Annotated[int | None, Option("Threads of torch; 0 for torch's own default.", COUNT_OR_ZERO)] = None,
+    without_trajectory_reward: Annotated[
+        bool,
+        Option("Ablation: no reward for trajectory recall. With --resume it reuses the demonstrations of a full demo."),
+    ],
+    quick: Annotated[bool, Option("Use a smaller environment and model, and fewer steps; takes a few minutes.")],
+    resume: Annotated[bool, Option("Resume the demo in FOLDER; finished phases are skipped.")],
+    seed: Annotated[int, Option("Random seed of the training.", COUNT_OR_ZERO)] = 0,
+    as_json: Json,
+) -> int:
+    """Train a tiny language model from scratch on a laptop.
 
     A gpt-oss of a few hundred thousand weights learns from a noisy expert and then by reinforcement learning, in the
     production harness, on a generated toy environment. Held-out questions are evaluated before and after, and in half
-    the window with pruning and without. Needs the extra `train`.
+    the window with pruning and without. Needs no GPU and no download, only the extra train.
     """
     from context_agent.train.demo.plan import DemoOptions, make_plan
 
-    plan = make_plan(DemoOptions(trajectory_reward=not without_trajectory_reward, **chosen))
+    plan = make_plan(
+        DemoOptions(
+            out,
+            seed,
+            steps=steps,
+            demonstrations=demonstrations,
+            threads=threads,
+            questions=questions,
+            trajectory_reward=not without_trajectory_reward,
+            quick=quick,
+        )
+    )
     report = _run(plan, resume=resume)
     if as_json:
-        console.print_json(report.data)
+        output.print_json(report.data)
     else:
         _show(report, plan)
     return 0
@@ -59,16 +65,13 @@ def demo(*, without_trajectory_reward: bool, resume: bool, as_json: bool, **chos
 def _run(plan: DemoPlan, *, resume: bool) -> DemoReport:
     from context_agent.train.demo.course import DemoCourse
 
-    def note(text: str) -> None:
-        console.note(f"ctx1 train demo: {text}")
-
-    return DemoCourse(plan, resume=resume, note=note, bar=console.progress).run()
+    return DemoCourse(plan, resume=resume, note=output.note, bar=output.progress).run()
 
 
 def _show(report: DemoReport, plan: DemoPlan) -> None:
     from rich.table import Table
 
-    out = console.stdout()
+    out = output.stdout()
     table = Table(box=None, pad_edge=False, title_justify="left")
     for name in ("figure", "found", "target", ""):
         table.add_column(name)

@@ -1,113 +1,108 @@
-"""`ctx1 train sft` and `ctx1 train rl`: train by a run file (TOML)."""
+"""`ctx1 train sft`, `rl` and `verl`: training by a run file (TOML)."""
 
 from __future__ import annotations
 
 import os
 import sys
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
-import click
-
-from context_agent.cli import console
-from context_agent.cli import options as cli_options
+from context_agent.cli import options, output
+from context_agent.cli.command import FILE, FOLDER, OWN, Json, Option, command
 
 if TYPE_CHECKING:
     from context_agent.train.config import RunConfig
     from context_agent.train.training_run import TrainingResult
 
 
-def run_options(command: cli_options.Command) -> cli_options.Command:
-    """Adds the options that both commands share."""
-    return cli_options.together(
-        command,
-        click.option(
-            "--run",
-            "run_file",
-            type=click.Path(path_type=Path, dir_okay=False),
-            required=True,
-            metavar="FILE.toml",
-            help="Run file: model, data, rewards, loss, checkpoints. See configs/ for examples.",
-        ),
-        click.option("--out", metavar="FOLDER", help="Output folder.  [default: `out` of the run file]"),
-        click.option("--resume", is_flag=True, help="Resume from the newest complete checkpoint in the output folder."),
-        click.option(
-            "--dry-run",
-            is_flag=True,
-            help="Print the settings and the estimated memory and cost of a step. Needs no GPU.",
-        ),
-        click.option(
-            "--model-config",
-            type=click.Path(path_type=Path, dir_okay=False),
-            metavar="config.json",
-            help="The model's config.json, for the estimate of an unknown model.",
-        ),
-        cli_options.told,
-    )
+@dataclass(frozen=True, slots=True)
+class RunFileOptions:
+    """What both trainers take."""
+
+    SECTION: ClassVar[str] = OWN
+
+    run_file: options.RunFile
+    out: Annotated[str | None, Option("Output folder.", metavar="FOLDER", default="out of the run file")] = None
+    resume: Annotated[bool, Option("Resume from the newest complete checkpoint in the output folder.")] = False
+    dry_run: Annotated[
+        bool, Option("Print the settings and the estimated memory and cost of a step. Needs no GPU.")
+    ] = False
+    model_config: Annotated[
+        Path | None, Option("config.json of a model that the estimate does not know.", FILE, "config.json")
+    ] = None
 
 
-@click.command()
-@run_options
-def sft(**options: Any) -> int:
-    """Fine-tune a model on demonstrations (`ctx1 synth trajectories`), with LoRA or all weights.
+@command
+def sft(*, run: RunFileOptions, as_json: Json) -> int:
+    """Fine-tune a language model on demonstrations.
 
-    Needs the extra `train`. An interrupted run resumes with --resume.
+    Trains LoRA adapters or all weights on the output of `ctx1 synth trajectories`. Needs the extra train.
     """
 
-    def train(run: RunConfig, **how: Any) -> TrainingResult:
+    def train(config: RunConfig, **settings: Any) -> TrainingResult:
         from context_agent.train import sft
 
-        return sft.train(run, **how)
+        return sft.train(config, **settings)
 
-    return _run(train, "sft", **options)
+    return _run(train, run, as_json=as_json)
 
 
-@click.command()
-@run_options
-def rl(**options: Any) -> int:
-    """Train a model by reinforcement learning, in the harness that it serves in.
+@command
+def rl(*, run: RunFileOptions, as_json: Json) -> int:
+    """Train a language model by reinforcement learning.
 
-    Needs the extra `train`. The trainer's own model or a vLLM server samples the episodes. Questions need gold
-    documents, or a judge. An interrupted run resumes with --resume.
+    The model plays episodes in the harness in which it will serve. The trainer's own model or a vLLM server samples
+    them. Questions need gold documents, or a judge. Needs the extra train.
     """
 
-    def train(run: RunConfig, **how: Any) -> TrainingResult:
+    def train(config: RunConfig, **settings: Any) -> TrainingResult:
         from context_agent.train.rl import loop
 
-        return loop.train(run, **how)
+        return loop.train(config, **settings)
 
-    return _run(train, "rl", **options)
+    return _run(train, run, as_json=as_json)
 
 
-def _run(
-    train: Callable[..., TrainingResult],
-    kind: str,
+@command
+def verl(
     *,
-    run_file: Path,
-    out: str | None,
-    resume: bool,
-    dry_run: bool,
-    model_config: Path | None,
-    as_json: bool,
+    run_file: options.RunFile,
+    out: Annotated[Path, Option("Output folder; every machine must see it under this path.", FOLDER)],
+    trainer: Annotated[
+        Literal["fsdp", "megatron"], Option("Training backend of verl; the names of their settings differ.")
+    ] = "fsdp",
+    as_json: Json,
 ) -> int:
+    """Write the files for training with verl.
+
+    Prepares training on several machines and trains nothing. The folder gets the questions of every step in curriculum
+    order, verl's settings, and the agent loop that plays the episodes. verl needs its own environment (docs/verl.md).
+    """
+    from context_agent.train.config import read_run
+    from context_agent.train.verl.folder import VerlTrainer, prepare
+
+    prepared = prepare(read_run(run_file), out, trainer=VerlTrainer(trainer), note=output.note)
+    sizes = f"{prepared.rows:,} rows of {prepared.questions:,} questions, {prepared.dev:,} for evaluation"
+    output.result(prepared.to_json(), f"{sizes}, in {prepared.folder}", as_json=as_json)
+    return 0
+
+
+def _run(train: Callable[..., TrainingResult], run: RunFileOptions, *, as_json: bool) -> int:
     from context_agent.train.config import read_run
 
-    run = read_run(run_file, {} if out is None else {"out": out})
-    if dry_run:
-        return _estimate(run, model_config, as_json=as_json)
+    config = read_run(run.run_file, {} if run.out is None else {"out": run.out})
+    if run.dry_run:
+        return _estimate(config, run.model_config, as_json=as_json)
     if not _is_main_process():
-        train(run, resume=resume, note=lambda _: None)
+        train(config, resume=run.resume, note=lambda _: None)
         _exit_worker()
         return 0
-    with console.progress("Training", "updates") as advance:
-        trained = train(
-            run, resume=resume, note=lambda text: console.note(f"ctx1 train {kind}: {text}"), advance=advance
-        )
-    if as_json:
-        console.print_json(trained.to_json())
-    else:
-        click.echo(f"{trained.updates:,} updates, {trained.first_update:,} before this process. Model: {trained.model}")
+    with output.progress("Training", "updates") as advance:
+        trained = train(config, resume=run.resume, note=output.note, advance=advance)
+    text = f"{trained.updates:,} updates, {trained.first_update:,} of them in earlier runs. Model: {trained.model}"
+    output.result(trained.to_json(), text, as_json=as_json)
     _exit_worker()
     return 0
 
@@ -128,19 +123,13 @@ def _exit_worker() -> None:
         os._exit(0)
 
 
-def _estimate(run: RunConfig, model_config: Path | None, *, as_json: bool) -> int:
+def _estimate(config: RunConfig, model_config: Path | None, *, as_json: bool) -> int:
     """Prints every setting, then the estimate."""
+    from context_agent._support.suggest import flat_settings
     from context_agent.train.estimate import estimate_run
 
-    estimate = estimate_run(run, model_config)
-    if as_json:
-        console.print_json({"run": run.plain(), "estimate": estimate.to_json()})
-        return 0
-    from context_agent._support.suggest import flat_settings
-
-    for key, value in flat_settings(run.plain()):
-        click.echo(f"{key} = {value}")
-    click.echo()
-    for line in estimate.lines():
-        click.echo(line)
+    estimate = estimate_run(config, model_config)
+    settings = [f"{key} = {value}" for key, value in flat_settings(config.plain())]
+    text = "\n".join([*settings, "", *estimate.lines()])
+    output.result({"run": config.plain(), "estimate": estimate.to_json()}, text, as_json=as_json)
     return 0

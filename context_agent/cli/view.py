@@ -1,15 +1,16 @@
-"""`ctx1 view`: trajectories on one page that opens in any browser, or as text on the terminal."""
+"""`ctx1 view`: trajectories as one page that opens in any browser, or as text on the terminal."""
 
 from __future__ import annotations
 
 import webbrowser
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 import click
 
-from context_agent.cli import console, options
+from context_agent.cli import output
+from context_agent.cli.command import FILE, Argument, Json, Option, command
 from context_agent.errors import DataError
 
 if TYPE_CHECKING:
@@ -19,33 +20,34 @@ PAGE_NAME = "view.html"
 """Name of the page for a folder or for several paths."""
 MAX_NAMES = 4
 """Paths listed in the page's title."""
+OUTPUT = click.Path(path_type=Path, dir_okay=False, allow_dash=True)
 
 
-@click.command()
-@click.argument("paths", nargs=-1, required=True, type=click.Path(path_type=Path), metavar="PATH...")
-@click.option(
-    "--out",
-    type=click.Path(path_type=Path, dir_okay=False, allow_dash=True),
-    metavar="FILE.html",
-    help=f"Write the page here (- for stdout).  [default: FILE.html for FILE.jsonl, {PAGE_NAME} in a folder]",
-)
-@click.option("--open", "open_browser", is_flag=True, help="Open the page in the browser.")
-@click.option(
-    "--gold",
-    type=click.Path(path_type=Path, dir_okay=False),
-    metavar="FILE.jsonl",
-    help="Question file; the viewer marks what its gold or facts name.",
-)
-@click.option("--text", is_flag=True, help="Print the trajectories on the terminal instead of writing a page.")
-@options.common
+@command
 def view(
-    *, paths: tuple[Path, ...], out: Path | None, open_browser: bool, gold: Path | None, text: bool, as_json: bool
+    paths: Annotated[tuple[Path, ...], Argument("PATH...", click.Path(path_type=Path))],
+    *,
+    out: Annotated[
+        Path | None,
+        Option(
+            "Write the page to this file (- for stdout).",
+            OUTPUT,
+            "FILE.html",
+            default=f"FILE.html for FILE.jsonl, {PAGE_NAME} in a folder",
+        ),
+    ] = None,
+    open_browser: Annotated[bool, Option("Open the page in the browser.", flag="--open")],
+    gold: Annotated[
+        Path | None, Option("Question file; the page marks its gold documents and facts.", FILE, "FILE.jsonl")
+    ] = None,
+    text: Annotated[bool, Option("Print the trajectories on the terminal instead of writing a page.")],
+    as_json: Json,
 ) -> int:
-    """Show trajectories: the context turn by turn, every call, the ranking.
+    """Show trajectories as a web page or as text.
 
-    PATH is a trajectory file or a folder with such files. The page is a single file that works offline. --json prints a
-    line of JSON for each trajectory and writes a page only with --out. The exit code is 1 if a file could not be shown;
-    the others are shown.
+    PATH is a trajectory file or a folder with trajectory files. The page shows the context turn by turn, every call and
+    the ranking; it is a single file that works offline. --json prints a line of JSON for each trajectory and writes a
+    page only with --out. The exit code is 1 if a file could not be shown; the others are shown.
     """
     if text and (out or open_browser or as_json):
         raise click.UsageError("--text prints on the terminal and excludes --out, --open and --json: remove one")
@@ -53,16 +55,16 @@ def view(
         raise click.UsageError("--out - writes the page to stdout and excludes --json and --open: remove one")
     data = _load(paths, gold)
     for problem in data.problems:
-        console.note(f"ctx1 view: {problem}")
+        output.note(problem)
     if data.ignored:
-        console.note(f"ctx1 view: ignored {data.ignored} other file{'' if data.ignored == 1 else 's'}")
+        output.note(f"ignored {output.count(data.ignored, 'other file')}")
     if text:
-        from context_agent.cli.view_text import show
+        from context_agent.cli.turns import show
 
-        show(console.stdout(), data)
+        show(output.stdout(), data)
     if as_json:
         for row in data.rows:
-            console.print_json(asdict(row))
+            output.print_json(asdict(row))
     if not text and (out or open_browser or not as_json):
         _write(data, _title(paths), out or _default_path(paths), open_browser)
     return 1 if data.problems else 0
@@ -75,7 +77,7 @@ def _load(paths: tuple[Path, ...], gold: Path | None) -> ViewData:
 
     problems: list[str] = []
     questions = None if gold is None else GoldQuestions(load_questions(gold, problems=problems))
-    with console.progress("Reading", "files") as advance:
+    with output.progress("Reading", "files") as advance:
         files = load(paths, advance)
     data = view_data(files, questions, problems=problems)
     if not data.rows:
@@ -100,12 +102,13 @@ def _write(data: ViewData, title: str, out: Path, open_browser: bool) -> None:
     from context_agent._support.journal import replace_file
     from context_agent.eval.view import build_page
 
-    text = build_page(data, title=title)
+    page = build_page(data, title=title)
     if str(out) == "-":
-        click.echo(text, nl=False)
+        click.echo(page, nl=False)
         return
-    replace_file(out, text)
-    count = len(data.rows)
-    console.note(f"{out}: {count:,} {'trajectory' if count == 1 else 'trajectories'}, {len(text) / 1e6:.1f} MB")
+    replace_file(out, page)
+    number = len(data.rows)
+    trajectories = "trajectory" if number == 1 else "trajectories"
+    output.echo(f"{out}: {number:,} {trajectories}, {len(page) / 1e6:.1f} MB", err=True)
     if open_browser and not webbrowser.open(out.resolve().as_uri()):
-        console.note(f"ctx1 view: cannot open a browser; open this file: {out.resolve()}")
+        output.note(f"cannot open a browser; open this file: {out.resolve()}")

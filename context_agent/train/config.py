@@ -26,7 +26,7 @@ from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, Pos
 
 from context_agent._support.suggest import suggestion
 from context_agent.errors import ConfigError
-from context_agent.pruning.budget import RESERVE, RESERVES, Budget
+from context_agent.pruning.budget import RESERVE, RESERVES, WINDOW, Budget
 from context_agent.retrieval.chroma import COLLECTION
 from context_agent.swarm import MAX_BREADTH
 from context_agent.train.curriculum import AsyncRolloutConfig, Curriculum, RolloutConfig
@@ -179,7 +179,7 @@ class EpisodeConfig:
 
     profile: Literal["default", "context-1", "summary"] = "default"
     reserve: PositiveInt = RESERVE
-    window: int = 32_768
+    window: int = WINDOW
     per_call: NonNegativeInt = 0
     turns: PositiveInt = 64
     seconds: PositiveFloat | None = None

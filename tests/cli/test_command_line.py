@@ -33,7 +33,7 @@ def test_version(ctx1):
         ("search", "QUESTION"),
         ("search x --questions y.jsonl", "--questions"),
         ("search x --k 0", "--k"),
-        ("search x --path a --url http://localhost:1", "--path or --url"),
+        ("search x --path a --url http://localhost:1", "--path and --url name two indexes"),
         ("index", "SOURCE"),
         ("train brige", "did you mean 'bridge'?"),
     ],
@@ -57,7 +57,7 @@ def test_a_wrong_call_is_told_in_one_line_and_exits_2(ctx1, line, told):
         ("[search]\nordered = 1", "true or false"),
         ("[search]\nk = [1, 2]", "one value"),
         ("[search]\nk = 'many'", "--k"),
-        ("k = ", "no valid TOML"),
+        ("k = ", "not valid TOML"),
         (None, "cannot read the config file"),
     ],
 )

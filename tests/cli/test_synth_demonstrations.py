@@ -94,7 +94,7 @@ def test_tasks_that_cannot_be_played_fail_the_command(inside, tmp_path, index):
     (tmp_path / "far.jsonl").write_text('{"id": "a", "question": "Who?", "gold": ["nowhere"]}\n')
     done = inside("synth", "trajectories", "far.jsonl", "--path", index, "--out", "out")
     assert done.returncode == 1
-    assert "gold not in the index 1" in done.stdout
+    assert "1 gold not in the index" in done.stdout
 
 
 def test_the_numbers_on_the_command_line_are_those_of_the_filters():

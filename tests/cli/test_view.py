@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from context_agent.cli.view_text import bar
+from context_agent.cli.turns import bar
 from context_agent.pruning import Budget
 from tests.cli.process import on_terminal
 from tests.eval import episodes

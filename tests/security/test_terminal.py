@@ -8,7 +8,8 @@ import unicodedata
 import click
 import pytest
 
-from context_agent.cli import app, console
+from context_agent.cli import app
+from context_agent.cli import output as printing
 from context_agent.errors import DataError
 
 HOSTILE = "\ud800" + "".join(
@@ -17,12 +18,12 @@ HOSTILE = "\ud800" + "".join(
 
 
 def unseen(output: str) -> set[str]:
-    return {char for char in output if unicodedata.category(char) in console.UNSEEN} - {"\n", "\t"}
+    return {char for char in output if unicodedata.category(char) in printing.UNSEEN} - {"\n", "\t"}
 
 
 def test_json_escapes_what_could_steer_a_terminal_and_keeps_its_value(capsys: pytest.CaptureFixture[str]) -> None:
     value = {"title": f"a{HOSTILE}é中😀", HOSTILE[:40]: [HOSTILE]}
-    console.print_json(value)
+    printing.print_json(value)
     output = capsys.readouterr().out
     assert unseen(output) == set()
     assert "é中😀" in output
@@ -30,8 +31,8 @@ def test_json_escapes_what_could_steer_a_terminal_and_keeps_its_value(capsys: py
 
 
 def test_text_and_notes_lose_it(capsys: pytest.CaptureFixture[str]) -> None:
-    assert console.printable(f"a{HOSTILE}b") == "a\t\nb"
-    console.note(f"name\x1b]0;owned\x07\u202e{HOSTILE}")
+    assert printing.printable(f"a{HOSTILE}b") == "a\t\nb"
+    printing.note(f"name\x1b]0;owned\x07\u202e{HOSTILE}")
     assert unseen(capsys.readouterr().err) == set()
 
 

@@ -11,6 +11,7 @@ from context_agent.agent import SearchAgent
 from context_agent.errors import PolicyError
 from context_agent.harness.episode import Limits
 from context_agent.harness.profile import default
+from context_agent.pruning.budget import WINDOW
 from context_agent.retrieval.corpus import Corpus
 from context_agent.synth_data.domains import Domain, TruthType
 from context_agent.synth_data.llm_stages.model import DATA_RULE, Check, FormT, PromptPart, StructuredModel, fence
@@ -19,8 +20,6 @@ from context_agent.types import Chunk, RankedDocument
 
 PROMPT_HINTS = {"explore": "explore", "bridge": "extend", "write": "write", "extend": "extend", "verify": "verify"}
 """The domain hint that each prompt gets."""
-WINDOW = 32_768
-"""Tokens of the explorer's context."""
 TURNS = 16
 """Most turns of the explorer's episode."""
 EXCERPT_CHUNKS = 4

@@ -58,7 +58,7 @@ def test_an_honest_judge_is_vouched_for_and_trained_with(inside, index, tmp_path
     assert done.returncode == 0, done.stderr
     assert "36 rankings of 12 questions judged by scripted, 12 of them good" in done.stdout
     assert "1.000 [1.000, 1.000] (n = 12)" in done.stdout
-    assert "It tells good from bad: judge.json" in done.stdout
+    assert "The judge tells good from bad: judge.json" in done.stdout
     run = read_run(path)
     notes = []
     with judge_gate(run.judge, run.out, GOLDEN, notes.append) as bench:
@@ -75,7 +75,7 @@ def test_one_that_always_says_yes_is_refused(inside, index, tmp_path):
         done = inside("train", "judge-check", "--run", path, "--out", "judge.json", "--questions", 11)
     assert done.returncode == 1
     assert "it always says yes" in done.stdout
-    assert "Not to be trusted: judge.json" in done.stdout
+    assert "Do not train on this judge: judge.json" in done.stdout
     with (
         pytest.raises(ConfigError, match="says not to trust this judge"),
         judge_gate(read_run(path).judge, tmp_path, GOLDEN, print),
@@ -97,7 +97,7 @@ def test_one_that_always_says_yes_is_refused(inside, index, tmp_path):
 def test_a_file_without_a_judge(inside, tmp_path):
     (tmp_path / "run.toml").write_text('[model]\nname = "m"\n[data]\n')
     done = inside("train", "judge-check", "--run", "run.toml")
-    assert (done.returncode, "names no judge: judge.model" in done.stderr) == (2, True)
+    assert (done.returncode, "has no judge: set judge.model" in done.stderr) == (2, True)
 
 
 def test_a_judge_that_is_down_is_told(inside, index, tmp_path):

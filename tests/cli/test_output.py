@@ -1,7 +1,6 @@
 """What a person sees of a passage."""
 
-from context_agent.cli.console import printable
-from context_agent.cli.results import PASSAGE, excerpt
+from context_agent.cli.output import PASSAGE, excerpt, printable
 
 
 def test_a_short_passage_is_shown_whole_on_one_line():

@@ -1,0 +1,348 @@
+"""Commands: a function's annotations declare its options, help shows them in sections, a config file can set them.
+
+    @command
+    def grep(pattern: Annotated[str, Argument("PATTERN")], *, k: Annotated[int, Option("Hits.")] = 5) -> int:
+
+An option's name, type, default and help are thus in one place. A parameter whose annotation is a dataclass stands for
+an option per field, and the command receives one value; the class's `SECTION` is the heading in the help.
+
+A config file is TOML. A key at the top level is an option of any command that has it; a table named after a command
+holds that command's own options and overrides the top level. Flags override both. Names are the flags' without the
+dashes in front: `time-limit` (or `time_limit`).
+
+    collection = "notes"
+
+    [search]
+    k = 5
+    time-limit = 2.5
+
+A key that no command has is an error.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+import tomllib
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import MISSING, dataclass, fields, is_dataclass
+from importlib import import_module
+from pathlib import Path
+from types import NoneType
+from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args, get_origin, get_type_hints
+
+import click
+
+from context_agent._support.suggest import closest
+from context_agent.errors import ConfigError
+
+if TYPE_CHECKING:
+    from click.types import OptionHelpExtra
+
+FILE = click.Path(path_type=Path, dir_okay=False)
+FOLDER = click.Path(path_type=Path, file_okay=False)
+EXISTING_FILE = click.Path(path_type=Path, dir_okay=False, exists=True)
+EXISTING_FOLDER = click.Path(path_type=Path, file_okay=False, exists=True)
+INPUT = click.Path(path_type=Path, allow_dash=True)
+"""A file to read; `-` is standard input."""
+COUNT = click.IntRange(1)
+COUNT_OR_ZERO = click.IntRange(0)
+SHARE = click.FloatRange(0, 1)
+POSITIVE_SHARE = click.FloatRange(0, 1, min_open=True)
+SECONDS = click.FloatRange(0, min_open=True)
+METAVARS = {"file": "FILE", "directory": "FOLDER", "path": "FILE"}
+"""Placeholders by the names of click's types."""
+
+OWN, COMMON = "Options", "General"
+"""Headings of a command's own options, and of those that every command has."""
+NOT_IN_FILE = {"config", "debug", "help"}
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """What an option has besides its parameter's name, type and default.
+
+    `type` is a range or a kind of path; `default` describes a default that the command determines when it runs; `flag`
+    replaces `--parameter-name`.
+    """
+
+    help: str
+    type: Any = None
+    metavar: str | None = None
+    default: str | None = None
+    flag: str | None = None
+    section: str | None = None
+    envvar: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Argument:
+    """A positional argument: its name in the usage line, and its type."""
+
+    metavar: str
+    type: Any = None
+
+
+Json = Annotated[bool, Option("Print data on stdout as JSON, one object a line.", flag="--json", section=COMMON)]
+"""The annotation of `as_json`."""
+
+
+class SectionedCommand(click.Command):
+    """A command whose help lists its options under headings."""
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Writes a section for each heading: the command's own options first, those of every command last."""
+        sections: dict[str, list[tuple[str, str]]] = {OWN: []}
+        for option in self.get_params(ctx):
+            record = option.get_help_record(ctx) if isinstance(option, click.Option) else None
+            if record is not None:
+                sections.setdefault(getattr(option, "section", COMMON), []).append(record)
+        sections[COMMON] = sections.pop(COMMON)
+        for title, rows in sections.items():
+            if rows:
+                with formatter.section(title):
+                    formatter.write_dl(rows)
+
+
+class SectionedOption(click.Option):
+    """An option that knows its heading, and a description of a default that is determined later."""
+
+    section = COMMON
+    default_text: str | None = None
+
+    def get_help_extra(self, ctx: click.Context) -> OptionHelpExtra:
+        """The default, and a range if it has two ends; what `x>=1` says, the help says in words."""
+        extra = super().get_help_extra(ctx)
+        if self.default_text is not None:
+            extra["default"] = self.default_text
+        if extra.get("range", "").startswith("x"):
+            del extra["range"]
+        return extra
+
+
+class CommandGroup(click.Group):
+    """Commands under headings. A command's module is imported when the command is named, or listed."""
+
+    def __init__(self, name: str, sections: Mapping[str, Mapping[str, str]], help: str) -> None:
+        """`sections` has, by heading, the commands' names and `module:attribute`."""
+        super().__init__(name, help=help)
+        self.sections = sections
+        self._locations = {name: location for commands in sections.values() for name, location in commands.items()}
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """The names in the order of the sections."""
+        return list(self._locations)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """The command of that name, None if there is none."""
+        if cmd_name not in self._locations:
+            return None
+        module, attribute = self._locations[cmd_name].split(":")
+        loaded: click.Command = getattr(import_module(module), attribute)
+        loaded.name = cmd_name
+        return loaded
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """As click's, with the nearest name for a command that does not exist."""
+        name = args[0]
+        if name not in self._locations and not name.startswith("-"):
+            raise click.UsageError(f"no command {name!r}{_nearest(name, self._locations)}", ctx)
+        return super().resolve_command(ctx, args)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Writes a section for each heading, with whole summaries."""
+        width = max(map(len, self._locations))
+        for title, names in self.sections.items():
+            with formatter.section(title):
+                formatter.write_dl([(f"{name:{width}}", self._summary(ctx, name)) for name in names])
+
+    def _summary(self, ctx: click.Context, name: str) -> str:
+        found = self.get_command(ctx, name)
+        return "" if found is None else found.get_short_help_str(limit=1_000)
+
+
+def command(function: Callable[..., int]) -> SectionedCommand:
+    """The command that runs the function; the docstring is its help, in which indented lines are shown unchanged."""
+    hints = get_type_hints(function, include_extras=True)
+    signature = inspect.signature(function).parameters
+    groups: dict[str, Any] = {name: kind for name, kind in hints.items() if is_dataclass(kind)}
+    parameters: list[click.Parameter] = []
+    for name, parameter in signature.items():
+        if name not in groups:
+            parameters.append(_parameter(name, hints[name], parameter.default, OWN))
+    for kind in groups.values():
+        parameters += _field_options(kind)
+
+    def run(**values: Any) -> int:
+        gathered = {name: _gathered(kind, values) for name, kind in groups.items()}
+        return function(**values, **gathered)
+
+    parameters += _common()
+    return SectionedCommand(function.__name__, callback=run, params=parameters, help=_help(function.__doc__ or ""))
+
+
+def _help(doc: str) -> str:
+    """The docstring for click, which wraps each paragraph that is not marked."""
+    paragraphs = inspect.cleandoc(doc).split("\n\n")
+    return "\n\n".join(f"\b\n{text}" if re.search("^ ", text, re.MULTILINE) else text for text in paragraphs)
+
+
+def _field_options(kind: Any) -> Iterator[click.Parameter]:
+    """The options of a dataclass, nested ones included."""
+    hints = get_type_hints(kind, include_extras=True)
+    for field in fields(kind):
+        if is_dataclass(hints[field.name]):
+            yield from _field_options(hints[field.name])
+        else:
+            default = inspect.Parameter.empty if field.default is MISSING else field.default
+            yield _parameter(field.name, hints[field.name], default, kind.SECTION)
+
+
+def _gathered(kind: Any, values: dict[str, Any]) -> Any:
+    """The dataclass's value; its fields are removed from `values`."""
+    hints = get_type_hints(kind)
+    return kind(
+        **{
+            name: _gathered(hints[name], values) if is_dataclass(hints[name]) else values.pop(name)
+            for name in (field.name for field in fields(kind))
+        }
+    )
+
+
+def _parameter(name: str, annotation: Any, default: Any, section: str) -> click.Parameter:
+    """The option or argument that the annotation declares."""
+    kind, declared = get_args(annotation)[:2]
+    optional = NoneType in get_args(kind)
+    kind = next(part for part in get_args(kind) if part is not NoneType) if optional else kind
+    multiple = get_origin(kind) is tuple and Ellipsis in get_args(kind)
+    kind = get_args(kind)[0] if multiple else kind
+    value_type = declared.type or (click.Choice(get_args(kind)) if get_origin(kind) is Literal else kind)
+    missing = default is inspect.Parameter.empty
+    settings = {"metavar": declared.metavar, "required": missing and not optional and kind is not bool}
+    if isinstance(declared, Argument):
+        return click.Argument([name], type=value_type, nargs=-1 if multiple else 1, **settings)
+    if kind is bool:
+        settings |= {"is_flag": True, "default": default is True, "show_default": default is True}
+    else:
+        settings |= {"type": value_type, "multiple": multiple, "show_default": default not in ("", ())}
+        settings |= {"metavar": declared.metavar or _metavar(kind, value_type)}
+        settings |= {} if missing else {"default": default}
+    flags = (declared.flag or f"--{name.replace('_', '-')}").split()
+    option = SectionedOption([name, *flags], help=declared.help, envvar=declared.envvar, **settings)
+    option.section, option.default_text = declared.section or section, declared.default
+    return option
+
+
+def _metavar(kind: Any, value_type: Any) -> str | None:
+    """The placeholder of a value in the help; None leaves it to click, which lists choices."""
+    if isinstance(value_type, click.Path):
+        return METAVARS[value_type.name]
+    if isinstance(value_type, click.Choice):
+        return None
+    return "SECONDS" if value_type is SECONDS else {int: "N", float: "X", str: "TEXT"}.get(kind)
+
+
+def _common() -> list[click.Parameter]:
+    """The options of every command besides `--json`."""
+    config_file = SectionedOption(
+        ["--config"],
+        type=FILE,
+        is_eager=True,
+        expose_value=False,
+        callback=_configure,
+        metavar="FILE.toml",
+        help="Read options from this file; flags override it.",
+    )
+    debug = SectionedOption(
+        ["--debug"], is_flag=True, expose_value=False, help="Show the traceback of an unexpected error."
+    )
+    return [config_file, debug]
+
+
+def _configure(context: click.Context, _: click.Parameter, path: Path | None) -> None:
+    if path is not None:
+        context.default_map = load_config(context, path)
+
+
+def load_config(context: click.Context, path: Path) -> dict[str, Any]:
+    """The options that the file sets for the context's command, by parameter name. Raises `ConfigError`."""
+    data = _read(path)
+    root = context.find_root().command
+    assert isinstance(root, click.Group)
+    _check_keys(_plain(data), _every_option(root, context), str(path))
+    _check_tables(data, root, context, str(path))
+    options = _plain(data)
+    table = data
+    for name in context.command_path.split()[1:]:
+        table = table.get(name, {})
+        options.update(_plain(table))
+    own = _options(context.command)
+    return {own[key].name or key: _typed(key, value, own[key], path) for key, value in options.items() if key in own}
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ConfigError(f"cannot read the config file {path}: {error.strerror}") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigError(f"the config file {path} is not valid TOML: {error}") from error
+
+
+def _plain(table: Mapping[str, Any]) -> dict[str, Any]:
+    return {key.replace("_", "-"): value for key, value in table.items() if not isinstance(value, dict)}
+
+
+def _check_tables(data: Mapping[str, Any], group: click.Group, context: click.Context, path: str, at: str = "") -> None:
+    """Every table must be a command, and every key in it an option of that command."""
+    for name, table in data.items():
+        if not isinstance(table, dict):
+            continue
+        loaded = group.get_command(context, name)
+        if loaded is None:
+            raise ConfigError(f"{path}: unknown table [{at}{name}]{_nearest(name, group.list_commands(context))}")
+        _check_keys(_plain(table), _options(loaded), path, f" in [{at}{name}]")
+        if isinstance(loaded, click.Group):
+            _check_tables(table, loaded, context, path, f"{at}{name}.")
+
+
+def _check_keys(keys: Iterable[str], options: Iterable[str], path: str, table: str = "") -> None:
+    names = set(options)
+    for key in keys:
+        if key not in names:
+            raise ConfigError(f"{path}: unknown key {key!r}{table}{_nearest(key, names)}")
+
+
+def _nearest(name: str, names: Iterable[str]) -> str:
+    near = closest(name, names)
+    return f"; did you mean {near!r}?" if near else ""
+
+
+def _options(loaded: click.Command) -> dict[str, click.Option]:
+    """The options that a file may set, by the flag's name without its dashes."""
+    options = [option for option in loaded.params if isinstance(option, click.Option)]
+    by_flag = {max(option.opts, key=len).lstrip("-"): option for option in options}
+    return {flag: option for flag, option in by_flag.items() if flag not in NOT_IN_FILE}
+
+
+def _every_option(group: click.Group, context: click.Context) -> set[str]:
+    names: set[str] = set()
+    for name in group.list_commands(context):
+        loaded = group.get_command(context, name)
+        if isinstance(loaded, click.Group):
+            names |= _every_option(loaded, context)
+        elif loaded is not None:
+            names |= set(_options(loaded))
+    return names
+
+
+def _typed(key: str, value: Any, option: click.Option, path: Path) -> Any:
+    """The value, if its TOML type fits the option; click converts it and checks its range afterwards."""
+    if option.is_flag != isinstance(value, bool):
+        expected = "true or false" if option.is_flag else "a value, not true or false"
+        raise ConfigError(f"{path}: {key} = {value!r} should be {expected}")
+    if isinstance(value, list) and not option.multiple:
+        raise ConfigError(f"{path}: {key} takes one value, not a list")
+    return [value] if option.multiple and not isinstance(value, list) else value

@@ -1,0 +1,182 @@
+"""What commands print: data on stdout, everything else on stderr; colours and progress bars on terminals only."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+import textwrap
+import unicodedata
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import click
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from context_agent.agent import SearchResult
+    from context_agent.types import RankedDocument
+
+UNSEEN = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
+"""Categories of characters that show nothing of their own: controls, formats (bidirectional marks), separators."""
+PASSAGE = 320
+"""Characters shown of a passage."""
+MAX_WIDTH = 110
+"""Columns that a passage takes at most."""
+LISTED = 20
+"""Problems that are listed one by one."""
+_BEYOND_ASCII = re.compile(r"[^\x20-\x7e]")
+
+
+def stdout() -> Console:
+    """The console for results."""
+    return _console(stderr=False)
+
+
+def stderr() -> Console:
+    """The console for progress and notes."""
+    return _console(stderr=True)
+
+
+def _console(*, stderr: bool) -> Console:
+    from rich.console import Console
+
+    # Off a terminal the width is fixed wide, so that a pipe gets whole lines.
+    stream = sys.stderr if stderr else sys.stdout
+    return Console(stderr=stderr, highlight=False, emoji=False, width=None if stream.isatty() else 100)
+
+
+def print_json(value: Any) -> None:
+    """One line of JSON on stdout, at once; what could steer a terminal in it is escaped, as JSON allows."""
+    click.echo(_BEYOND_ASCII.sub(_escaped, json.dumps(value, ensure_ascii=False)))
+
+
+def _escaped(match: re.Match[str]) -> str:
+    return json.dumps(match[0])[1:-1] if unicodedata.category(match[0]) in UNSEEN else match[0]
+
+
+def echo(text: str, *, err: bool = False) -> None:
+    """Lines on stdout, or on stderr."""
+    click.echo(printable(text), err=err)
+
+
+def note(text: str) -> None:
+    """A line on stderr that begins with the command's name."""
+    context = click.get_current_context(silent=True)
+    echo(f"{context.command_path if context else 'ctx1'}: {text}", err=True)
+
+
+def note_problems(problems: Sequence[object], unlisted: int = 0) -> None:
+    """Notes on input that could not be read, the first of them one by one. `unlisted` problems are only counted."""
+    for problem in problems[:LISTED]:
+        note(str(problem))
+    more = max(0, len(problems) - LISTED) + unlisted
+    if more:
+        note(f"and {more:,} more")
+
+
+def result(data: Mapping[str, Any], text: str, *, as_json: bool) -> None:
+    """The result of a command on stdout: as JSON, or as text."""
+    if as_json:
+        print_json(data)
+    else:
+        echo(text)
+
+
+def printable(text: str) -> str:
+    """The text without what could steer the terminal it is shown on."""
+    return "".join(char for char in text if char in "\n\t" or unicodedata.category(char) not in UNSEEN)
+
+
+def one_line(text: str) -> str:
+    """The printable text with single spaces."""
+    return printable(" ".join(text.split()))
+
+
+def count(number: int, noun: str) -> str:
+    """`1 turn`, `2 turns`."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
+def counts(numbers: Mapping[str, int]) -> str:
+    """`3 short, 1 empty`, or `none`."""
+    return ", ".join(f"{number:,} {name}" for name, number in numbers.items()) or "none"
+
+
+@contextmanager
+def progress(title: str, unit: str) -> Iterator[Callable[[int, int | None], None]]:
+    """A progress bar if stderr is a terminal, else nothing. Yields a function of (number done, total)."""
+    if not sys.stderr.isatty():
+        yield lambda done, total: None
+        return
+    from rich.progress import (
+        BarColumn,
+        MofNCompleteColumn,
+        Progress,
+        TextColumn,
+        TimeElapsedColumn,
+        TimeRemainingColumn,
+    )
+
+    columns = (TextColumn(title), BarColumn(), MofNCompleteColumn(), TextColumn(unit))
+    with Progress(*columns, TimeElapsedColumn(), TimeRemainingColumn(), console=stderr(), transient=True) as bar:
+        task = bar.add_task(title, total=None)
+        yield lambda done, total: bar.update(task, completed=done, total=total)
+
+
+def show_ranking(console: Console, result: SearchResult, seconds: float | None = None) -> None:
+    """Prints the ranked documents, each with its best passage, and a line on how the search ended."""
+    from rich.text import Text
+
+    if not result.documents:
+        console.print(Text("No documents found.", style="yellow"))
+    for rank, document in enumerate(result.documents, start=1):
+        _show_document(console, rank, document, result.question)
+    console.print(Text(summary(result, seconds), style="dim"))
+    if result.trajectory is not None:
+        paths = ", ".join(str(path) for path in result.paths)
+        console.print(Text(printable(f"trajectory: {paths}"), style="dim"), soft_wrap=True)
+    if result.error:
+        console.print(Text(f"error: {printable(result.error)}", style="red"), soft_wrap=True)
+
+
+def summary(result: SearchResult, seconds: float | None = None) -> str:
+    """One line: why the search ended, and after how many turns and tokens; for a swarm also its critical steps."""
+    turns = count(result.turns, "turn")
+    if result.searchers:
+        turns += f" ({len(result.searchers)} sub-agents, {result.critical_steps} critical steps)"
+    duration = "" if seconds is None else f", {seconds:.2f} s"
+    return f"{result.stop_reason.replace('_', ' ')} after {turns}, {result.tokens:,} tokens{duration}"
+
+
+def _show_document(console: Console, rank: int, document: RankedDocument, question: str) -> None:
+    from rich.text import Text
+
+    line = Text.assemble((f"{rank:>2}. {one_line(document.title or document.id)}", "bold"))
+    if document.title and document.title != document.id:
+        line.append(f"  {one_line(document.id)}", style="dim")
+    line.append(f"  {document.score:.3f}", style="dim")
+    console.print(line)
+    if document.chunks:
+        passage = excerpt(document.chunks[0].text, question)
+        console.print(Text(textwrap.indent(textwrap.fill(passage, min(console.width, MAX_WIDTH) - 6), "    ")))
+
+
+def excerpt(text: str, question: str) -> str:
+    """The part of a passage with most words of the question, from the start of a sentence; the first of equal ones."""
+    text = one_line(text)
+    if len(text) <= PASSAGE:
+        return text
+    words = set(re.findall(r"\w{3,}", question.casefold()))
+    starts = [0, *(match.end() for match in re.finditer(r"[.!?] ", text[: len(text) - PASSAGE // 2]))]
+    best = max(starts, key=lambda start: _shared(words, text[start : start + PASSAGE]))
+    cut = text[best : best + PASSAGE]
+    if best + PASSAGE < len(text):
+        cut = cut.rsplit(" ", 1)[0] + " …"
+    return f"… {cut}" if best else cut
+
+
+def _shared(words: set[str], text: str) -> int:
+    return len(words.intersection(re.findall(r"\w{3,}", text.casefold())))
