@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 from context_agent.cli import options, output
 from context_agent.cli.command import COUNT, COUNT_OR_ZERO, Argument, Json, Option, command
 from context_agent.errors import CorpusEmptyError
-from context_agent.retrieval.loaders.report import MAX_MB
 
 if TYPE_CHECKING:
     from context_agent.retrieval.chroma.indexing import IndexReport
@@ -37,7 +36,7 @@ class ReadOptions:
     delimiter: Annotated[str | None, Option("Delimiter of CSV sources.", metavar="CHAR", default="detected")] = None
     max_mb: Annotated[
         int, Option("Maximum size of a line, a row, or a file that is one document, in megabytes.", COUNT)
-    ] = MAX_MB
+    ] = 16
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,43 @@
+"""The defaults of options are those of the settings that they fill. Help must not import the settings' modules."""
+
+from dataclasses import asdict, fields
+
+import pytest
+
+from context_agent.cli.index import ReadOptions
+from context_agent.cli.options import LimitOptions
+from context_agent.cli.serve import CapacityOptions
+from context_agent.cli.synth_demonstrations import ExpertOptions, FilterOptions, SelectionOptions
+from context_agent.cli.synth_stages import WriterOptions
+from context_agent.harness.episode import Limits
+from context_agent.harness.profile import NAMES
+from context_agent.integrations.server.service import Settings
+from context_agent.retrieval.loaders.report import LoadOptions
+from context_agent.synth_data.demonstrations.experts import OracleSettings
+from context_agent.synth_data.demonstrations.filters import DemonstrationFilters
+from context_agent.synth_data.demonstrations.from_feedback import FeedbackFilters
+from context_agent.synth_data.llm_stages.context import TURNS
+
+
+@pytest.mark.parametrize(
+    ("options", "settings"),
+    [
+        (ReadOptions(), LoadOptions()),
+        (CapacityOptions(), Settings()),
+        (FilterOptions(), DemonstrationFilters()),
+        (ExpertOptions(), OracleSettings()),
+    ],
+)
+def test_defaults_are_those_of_the_settings(options, settings):
+    names = {field.name for field in fields(options)} & {field.name for field in fields(settings)}
+    assert len(names) >= 4
+    assert {name: getattr(options, name) for name in names} == {name: asdict(settings)[name] for name in names}
+
+
+def test_defaults_under_other_names():
+    assert (LimitOptions().max_turns, LimitOptions().time_limit) == (Limits().turns, Limits().seconds)
+    assert WriterOptions().max_turns == TURNS
+    selection, filters = SelectionOptions(), FeedbackFilters()
+    chosen = (selection.min_rating, selection.max_bad, selection.per_question)
+    assert chosen == (filters.rating, filters.bad, filters.per_question)
+    assert ExpertOptions().profile in NAMES
