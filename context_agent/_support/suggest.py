@@ -1,4 +1,4 @@
-"""Help in error messages: the name that was probably meant, and the settings that differ between two runs."""
+"""Help in error messages: similar names, and the settings that differ between two runs."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ LISTED = 20
 """Names that a message lists at most."""
 
 
-def closest(name: str, known: Iterable[str], cutoff: float = 0.6) -> str | None:
-    """The known name most like `name`; None if none is similar (`cutoff`: least similarity, 0 to 1)."""
-    matches = difflib.get_close_matches(name, sorted(known), n=1, cutoff=cutoff)
+def closest(name: str, choices: Iterable[str], cutoff: float = 0.6) -> str | None:
+    """The choice most similar to `name`; None if none is similar (`cutoff`: least similarity, 0 to 1)."""
+    matches = difflib.get_close_matches(name, sorted(choices), n=1, cutoff=cutoff)
     return matches[0] if matches else None
 
 
-def suggestion(name: str, known: Iterable[str], cutoff: float = 0.6) -> str:
-    """`did you mean 'x'?`, or `choose from a, b, c` if no known name is similar."""
-    names = sorted(known)
-    near = closest(name, names, cutoff)
-    if near is not None:
-        return f"did you mean {near!r}?"
+def suggestion(name: str, choices: Iterable[str], cutoff: float = 0.6) -> str:
+    """`did you mean 'x'?`, or `choose from a, b, c` if no choice is similar."""
+    names = sorted(choices)
+    similar = closest(name, names, cutoff)
+    if similar is not None:
+        return f"did you mean {similar!r}?"
     more = f" and {len(names) - LISTED} more" if len(names) > LISTED else ""
     return f"choose from {', '.join(names[:LISTED])}{more}"
 
