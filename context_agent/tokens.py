@@ -130,7 +130,7 @@ _INVISIBLE = (
     "\U000110bd\U000110cd\U00013430-\U0001343f\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e0fff"
     "\u0300-\u036f\u0483-\u0489\u1ab0-\u1aff\u1dc0-\u1dff\u20d0-\u20ff\ufe20-\ufe2f"
 )
-"""Characters that leave no trace in a skeleton: controls, formats, fillers, variation selectors, combining marks."""
+"""Characters that a skeleton omits: controls, formats, fillers, variation selectors, combining marks."""
 _INVISIBLE_RUN = re.compile(f"[{_INVISIBLE}]+")
 _ODD_ASCII = bytes([*range(9), 11, 12, *range(14, 32), 127])
 
@@ -150,14 +150,14 @@ def escape_markers(text: str, *, blocks: bool = True) -> str:
 
 
 def _is_plain(text: str) -> bool:
-    """Whether the text, its case aside, is its own skeleton as far as markers go."""
+    """Whether the text equals its skeleton except for case."""
     if text.isascii():
         return len(text.encode().translate(None, _ODD_ASCII)) == len(text)
     return unicodedata.is_normalized("NFKC", text) and _odd().isdisjoint(text)
 
 
 def _in_skeleton(skeleton: str, blocks: bool) -> list[int]:
-    """Where a backslash belongs, in order."""
+    """The positions of the backslashes, in order."""
     cuts = [match.end() for match in _CONTROL.finditer(skeleton)] if "<" in skeleton or "[" in skeleton else []
     lines = (_TURN, _HEADER) if blocks else (_TURN,)
     cuts += [match.end() - 1 for pattern in lines for match in pattern.finditer(f"\n{skeleton}")]
@@ -167,7 +167,7 @@ def _in_skeleton(skeleton: str, blocks: bool) -> list[int]:
 
 
 def _in_odd(text: str, blocks: bool) -> list[int]:
-    """The same for text that differs from its skeleton: searched there, and carried back by offsets."""
+    """The same for text that differs from its skeleton: found there and mapped back by offsets."""
     pieces = list(map(_skeletons().__getitem__, text))
     cuts = _in_skeleton("".join(pieces), blocks)
     if not cuts:
@@ -185,7 +185,7 @@ def _odd() -> frozenset[str]:
 
 
 class _Skeletons(dict[str, str]):
-    """What each character leaves in a skeleton, computed once."""
+    """The skeleton of each character, computed once."""
 
     def __missing__(self, char: str) -> str:
         plain = (_LOOKALIKES.get(part, part) for part in unicodedata.normalize("NFKC", _LOOKALIKES.get(char, char)))

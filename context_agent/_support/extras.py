@@ -1,4 +1,4 @@
-"""The frameworks that the integrations stand on: there, and in a version that was tried."""
+"""Checks that an integration's framework is installed, in a tested version."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ DISTRIBUTION = "context-agent"
 
 @contextmanager
 def extra(name: str) -> Iterator[None]:
-    """Around the imports of a framework: what is missing or outside the extra's range raises `MissingExtraError`.
+    """A context for a framework's imports. Raises `MissingExtraError` for a package that is missing or out of range.
 
-    The range is the one that this distribution declares for the extra; there is no second list.
+    The ranges are those that this distribution declares for the extra.
     """
-    for package, wanted in _declared(name):
-        _check(package, wanted, name)
+    for package, versions in _declared(name):
+        _check(package, versions, name)
     try:
         yield
     except ModuleNotFoundError as error:
@@ -26,27 +26,27 @@ def extra(name: str) -> Iterator[None]:
 
 
 def _declared(name: str) -> list[tuple[str, str]]:
-    """Package and version range of everything that an extra asks for; nothing where the package is not installed."""
+    """Package and version range of an extra's requirements; none if this distribution is not installed."""
     from packaging.requirements import Requirement
 
     try:
         lines = metadata.requires(DISTRIBUTION) or []
     except metadata.PackageNotFoundError:
         return []
-    found = [Requirement(line) for line in lines if "extra" in line]
+    requirements = [Requirement(line) for line in lines if "extra" in line]
     return [
-        (one.name, str(one.specifier))
-        for one in found
-        if one.marker and one.marker.evaluate({"extra": name}) and one.name != DISTRIBUTION
+        (requirement.name, str(requirement.specifier))
+        for requirement in requirements
+        if requirement.marker and requirement.marker.evaluate({"extra": name}) and requirement.name != DISTRIBUTION
     ]
 
 
-def _check(package: str, wanted: str, name: str) -> None:
+def _check(package: str, versions: str, name: str) -> None:
     from packaging.specifiers import SpecifierSet
 
     try:
-        found = metadata.version(package)
+        installed = metadata.version(package)
     except metadata.PackageNotFoundError:
         raise MissingExtraError(package, name) from None
-    if not SpecifierSet(wanted).contains(found, prereleases=True):
-        raise MissingExtraError(package, name, found, wanted)
+    if not SpecifierSet(versions).contains(installed, prereleases=True):
+        raise MissingExtraError(package, name, installed, versions)

@@ -184,7 +184,7 @@ def test_a_broken_record_is_named(extra: dict[str, object], words: str) -> None:
 
 
 def test_a_record_that_keeps_more_than_there_was_is_refused() -> None:
-    with pytest.raises(TrajectoryError, match="keeps 3 ids of 0"):
+    with pytest.raises(TrajectoryError, match="reuses 3 ids of 0"):
         list(rows_of_calls([TokenCall(3, (1,), (2,), (-0.1,))], episode_id="e", group_id="g"))
 
 

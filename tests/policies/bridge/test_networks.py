@@ -49,7 +49,7 @@ def test_what_is_no_weights_is_refused_with_its_name(tmp_path):
     with pytest.raises(ConfigError, match=r"nowhere.*No such file"):
         BridgePolicy.load(tmp_path / "nowhere")
     (tmp_path / "junk").write_bytes(b"junk")
-    with pytest.raises(ConfigError, match=r"junk is no file of bridge weights"):
+    with pytest.raises(ConfigError, match=r"junk has no weights of a bridge policy"):
         BridgePolicy.load(tmp_path / "junk")
     save_file({"a": np.zeros(2)}, tmp_path / "other")
     with pytest.raises(ConfigError, match=r"other features.*ctx1 train bridge"):

@@ -466,7 +466,7 @@ def test_no_key_is_sent_unless_the_variable_is_set(monkeypatch: pytest.MonkeyPat
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({"model": " "}, "name the model"),
+        ({"model": " "}, "name is empty"),
         ({"base_url": "localhost:8000"}, "http://localhost:8000/v1"),
         ({"base_url": "http://user:secret@host/v1"}, "environment"),
         ({"base_url": "http://host/v1?key=secret"}, "environment"),
