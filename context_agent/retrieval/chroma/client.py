@@ -72,19 +72,19 @@ _STOPWORDS = 10_000
 
 
 class ClientSource:
-    """See `CollectionSource`."""
+    """See `LocalSource`."""
 
     def __init__(self, location: Location, name: str, cache: str | Path | None, layout_of: LayoutOf) -> None:
         self._location, self._name, self._cache, self._layout_of = location, name, cache, layout_of
         self._client: ClientAPI | None = None if location.live is not None else connect(location)
 
     def describe(self) -> StoredCollection:
-        """See `CollectionSource`."""
+        """See `LocalSource`."""
         with self.guarded():
             return _described(self._collection())
 
     def embedder(self, stored: StoredCollection, manifest: Manifest | None) -> Embedder:
-        """See `CollectionSource`; a caller who holds a collection open may have passed a function to Chroma."""
+        """See `LocalSource`; a caller who holds a collection open may have passed a function to Chroma."""
         from context_agent.retrieval.embedders.chroma import ChromaEmbedder
 
         with self.guarded():
@@ -95,7 +95,7 @@ class ClientSource:
             return stored_embedder(collection.name, manifest, configuration, schema, dimension=stored.dimension)
 
     def snapshot(self, *, rebuild: bool) -> tuple[StoredCollection, Snapshot]:
-        """See `CollectionSource`. A live collection in a local folder gets a whole snapshot, others a lexical one."""
+        """See `LocalSource`. A live collection in a local folder gets a whole snapshot, others a lexical one."""
         lexical = self._location.path is None
         collection = self._collection()
         stored = _described(collection)
@@ -110,7 +110,7 @@ class ClientSource:
             return stored, publish_state(fresh, layout, root, stored)
 
     def changed(self, stored: StoredCollection, snapshot: Snapshot) -> bool:
-        """See `CollectionSource`; `layouts` describes how a change is detected."""
+        """See `LocalSource`; `layouts` describes how a change is detected."""
         with self.guarded():
             collection = self._collection()
             present = _described(collection)
@@ -119,15 +119,15 @@ class ClientSource:
             return differs or (isinstance(layout, ForeignLayout) and not layout.same(collection, snapshot))
 
     def reader(self, snapshot: Snapshot, layout: Layout) -> ClientReader:
-        """See `CollectionSource`."""
+        """See `LocalSource`."""
         return ClientReader(self._collection(), snapshot, layout)
 
     def guarded(self) -> AbstractContextManager[None]:
-        """See `CollectionSource`."""
+        """See `LocalSource`."""
         return chroma_errors(self._location)
 
     def close(self) -> None:
-        """See `CollectionSource`; a collection that the caller holds open stays open."""
+        """See `LocalSource`; a collection that the caller holds open stays open."""
         client, self._client = self._client, None
         if client is not None:
             cast("Any", client).close()
@@ -137,7 +137,7 @@ class ClientSource:
 
 
 class ClientReader:
-    """See `CollectionReader`; the snapshot defines which records form the state."""
+    """See `SnapshotReader`; the snapshot defines which records form the state."""
 
     def __init__(self, collection: Collection, snapshot: Snapshot, layout: Layout) -> None:
         self._collection, self._snapshot, self._layout = collection, snapshot, layout
@@ -145,13 +145,13 @@ class ClientReader:
         self.matching = cached_by_filter(self._records)
 
     def chunks(self, chunk_ids: Sequence[str]) -> dict[str, Chunk]:
-        """See `CollectionReader`."""
+        """See `SnapshotReader`."""
         records = contents(self._collection, list(self._record_ids(chunk_ids)))
         chunks = (self._layout.chunk(*record) for record in records)
         return {chunk.id: chunk for chunk in chunks if chunk is not None}
 
     def vectors(self, chunk_ids: Sequence[str]) -> dict[str, NDArray[np.float32]]:
-        """See `CollectionReader`."""
+        """See `SnapshotReader`."""
         records, vectors = self._record_ids(chunk_ids), dict[str, NDArray[np.float32]]()
         for page in pages(self._collection, ["embeddings"], list(records)):
             for record, vector in zip(page["ids"], np.asarray(page["embeddings"], dtype=np.float32), strict=True):
@@ -159,13 +159,13 @@ class ClientReader:
         return vectors
 
     def dense(self, embed_query: QueryVectors) -> Retriever:
-        """See `CollectionReader`; approximate, by Chroma's index."""
+        """See `SnapshotReader`; approximate, by Chroma's index."""
         return ChromaDense(self._collection, embed_query, self._snapshot.chunk_of_record)
 
     def hybrid(
         self, query: str, embed_query: QueryVectors, limit: int, exclude: AbstractSet[str], where: Where | None
     ) -> tuple[list[FusedCandidate], dict[str, Chunk]] | None:
-        """See `CollectionReader`: one request if the server has a sparse index, without the retrievers' own scores."""
+        """See `SnapshotReader`: one request if the server has a sparse index, without the retrievers' own scores."""
         if self._sparse_index is None:
             return None
         if not query.strip() or limit <= 0:

@@ -14,12 +14,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from contextlib import AbstractContextManager
 from itertools import groupby, islice
 from pathlib import Path
 from threading import Lock
 from types import TracebackType
-from typing import TYPE_CHECKING, Generic, Protocol, Self, TypeVar
+from typing import TYPE_CHECKING, Generic, Self, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,14 +30,12 @@ from context_agent.retrieval.chroma.database import StoredCollection
 from context_agent.retrieval.chroma.layouts import ForeignLayout, Keys, Layout, OwnLayout
 from context_agent.retrieval.chroma.local import LocalSource
 from context_agent.retrieval.chroma.records import KEY, Manifest, parse_manifest
-from context_agent.retrieval.chroma.snapshot import Snapshot
 from context_agent.retrieval.chroma.store import PAGE, Location
 from context_agent.retrieval.corpus import CANDIDATES, GREP_LIMIT, Where
 from context_agent.retrieval.embedders import Embedder, load_embedder
 from context_agent.retrieval.fusion import (
     Bm25Retriever,
     Calibration,
-    FusedCandidate,
     QueryVectors,
     Retriever,
     calibrate,
@@ -59,52 +56,6 @@ if TYPE_CHECKING:
 CACHED = 20_000
 """Chunks, and vectors, kept in memory once fetched: at most about 60 MB for passages of 500 characters."""
 V = TypeVar("V")
-
-
-class CollectionSource(Protocol):
-    """The collection that a corpus reads."""
-
-    def describe(self) -> StoredCollection:
-        """What the collection is now. Raises `CorpusNotFoundError`, `CorpusCorruptError`."""
-
-    def embedder(self, stored: StoredCollection, manifest: Manifest | None) -> Embedder:
-        """The embedder that the collection selects. Raises `ConfigError` if it selects none that may be used."""
-
-    def snapshot(self, *, rebuild: bool) -> tuple[StoredCollection, Snapshot]:
-        """The collection's present state, and an up-to-date snapshot of it."""
-
-    def changed(self, stored: StoredCollection, snapshot: Snapshot) -> bool:
-        """Whether the collection is no longer in the described state."""
-
-    def reader(self, snapshot: Snapshot, layout: Layout) -> CollectionReader:
-        """Reads the state that the snapshot shows."""
-
-    def guarded(self) -> AbstractContextManager[None]:
-        """Turns what reading raises into this package's errors."""
-
-    def close(self) -> None:
-        """Closes the client, if there is one. Idempotent."""
-
-
-class CollectionReader(Protocol):
-    """Reads one state of a collection. Safe for several threads."""
-
-    def chunks(self, chunk_ids: Sequence[str]) -> dict[str, Chunk]:
-        """The chunks by id, in any order; unknown ids are left out."""
-
-    def vectors(self, chunk_ids: Sequence[str]) -> dict[str, NDArray[np.float32]]:
-        """The vectors by chunk id, each of shape (d,) and length 1; a zero vector stays zero."""
-
-    def matching(self, where: Where, /) -> AbstractSet[str]:
-        """The records that a metadata filter lets through. Raises `ConfigError` for a malformed one."""
-
-    def dense(self, embed_query: QueryVectors) -> Retriever:
-        """Dense search in this state."""
-
-    def hybrid(
-        self, query: str, embed_query: QueryVectors, limit: int, exclude: AbstractSet[str], where: Where | None
-    ) -> tuple[list[FusedCandidate], dict[str, Chunk]] | None:
-        """The store's own hybrid search; None if it has none."""
 
 
 class ChromaCorpus:
@@ -317,7 +268,7 @@ class ChromaCorpus:
 
     def _attach(self, rebuild: bool) -> None:
         kind = LocalSource if self._location.path is not None and self._location.live is None else ClientSource
-        self._source: CollectionSource = kind(self._location, self._collection_name, self._cache, self._layout_of)
+        self._source = kind(self._location, self._collection_name, self._cache, self._layout_of)
         try:
             manifest = self._attach_to(self._source, rebuild)
             # A writer may have completed a run while its predecessor's state was being read.
@@ -327,7 +278,7 @@ class ChromaCorpus:
             self.close()
             raise
 
-    def _attach_to(self, source: CollectionSource, rebuild: bool) -> Manifest | None:
+    def _attach_to(self, source: LocalSource | ClientSource, rebuild: bool) -> Manifest | None:
         with source.guarded():
             stored = source.describe()
             manifest = self._manifest(stored)
@@ -371,7 +322,7 @@ class ChromaCorpus:
             raise CorpusEmptyError(f"{collection} is empty: index documents first")
 
     def _fitting_embedder(
-        self, source: CollectionSource, stored: StoredCollection, manifest: Manifest | None
+        self, source: LocalSource | ClientSource, stored: StoredCollection, manifest: Manifest | None
     ) -> Embedder:
         embedder, name = self._passed_embedder or source.embedder(stored, manifest), self._collection_name
         hint = "pass the embedder that it was indexed with: --embedder SPEC (in Python: embedder=)"

@@ -30,7 +30,6 @@ from context_agent.errors import (
 )
 from context_agent.retrieval.chroma import COLLECTION
 from context_agent.retrieval.chroma.client import ClientReader
-from context_agent.retrieval.chroma.corpus import CollectionReader
 from context_agent.retrieval.chroma.database import StoredCollection
 from context_agent.retrieval.chroma.layouts import (
     OwnLayout,
@@ -323,9 +322,7 @@ class _Run:
 
     def _calibrate(self, snapshot: Snapshot) -> Calibration:
         layout = OwnLayout(self.manifest)
-        reader: CollectionReader = (
-            SnapshotReader(snapshot, layout) if self.local else ClientReader(self.collection, snapshot, layout)
-        )
+        reader = SnapshotReader(snapshot, layout) if self.local else ClientReader(self.collection, snapshot, layout)
         sparse = Bm25Retriever(snapshot.bm25, reader.matching, snapshot.chunk_of_record)
         sample = [snapshot.rows[row].chunk for row in sample_rows(len(snapshot.rows))]
         chunks = reader.chunks(sample)

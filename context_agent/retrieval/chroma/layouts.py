@@ -20,7 +20,7 @@ from collections.abc import Set as AbstractSet
 from dataclasses import asdict, dataclass, replace
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -51,41 +51,12 @@ SAMPLE = 64
 """Records compared to detect changes in a foreign collection."""
 
 
-class Layout(Protocol):
-    """How a collection's records hold chunks, in one state of the collection."""
-
-    @property
-    def revision(self) -> str:
-        """The state, for the corpus's name; empty if only the snapshot's number identifies it."""
-
-    @property
-    def state(self) -> str:
-        """Identifies the collection's state and the options that it is read with."""
-
-    @property
-    def snapshot(self) -> str:
-        """Name of the snapshot that the collection itself refers to; empty without one."""
-
-    def chunk(self, record: str, text: str | None, metadata: Mapping[str, Any] | None) -> Chunk | None:
-        """The chunk of a record; None for a record without text or not part of the index."""
-
-    def number(self, root: Path) -> int:
-        """The number of a snapshot that is made now."""
-
-    def write(
-        self, collection: Collection, writer: SnapshotWriter, base: Snapshot | None, changed: AbstractSet[str]
-    ) -> None:
-        """Writes the differences between the collection and `base`: additions and removals.
-
-        `changed` are records of the base whose content has changed.
-        """
-
-
-LayoutOf = Callable[[StoredCollection], Layout]
-
-
 class OwnLayout:
-    """A collection made by `index_documents`."""
+    """A collection made by `index_documents`, in one state.
+
+    `revision` is the state for the corpus's name, `state` also identifies the options that the collection is read with,
+    `snapshot` is the name of the snapshot that the collection itself refers to.
+    """
 
     def __init__(self, manifest: Manifest) -> None:
         self.manifest = manifest
@@ -93,18 +64,18 @@ class OwnLayout:
         self.state = json.dumps(asdict(manifest), sort_keys=True)
 
     def chunk(self, record: str, text: str | None, metadata: Mapping[str, Any] | None) -> Chunk | None:
-        """See `Layout`."""
+        """The chunk of a record; None for a record without text or not part of the index."""
         stored = stored_chunk(record, text, metadata)
         return stored.chunk if stored else None
 
     def number(self, root: Path) -> int:
-        """See `Layout`."""
+        """The number of a snapshot that is made now."""
         return self.manifest.revision
 
     def write(
         self, collection: Collection, writer: SnapshotWriter, base: Snapshot | None, changed: AbstractSet[str]
     ) -> None:
-        """See `Layout`; writes the whole collection."""
+        """Writes the whole collection."""
         stored = filter(None, (stored_chunk(*record) for record in contents(collection)))
         for chunk in live(stored, self.manifest.revision):
             writer.add(snapshot_entry(chunk))
@@ -133,7 +104,7 @@ class Keys:
 
 
 class ForeignLayout:
-    """A collection that another program made."""
+    """A collection that another program made, in one state. See `OwnLayout`."""
 
     revision = snapshot = ""
 
@@ -144,7 +115,7 @@ class ForeignLayout:
         self._count = lru_cache(maxsize=65_536)((counter or HarmonyCounter()).count)
 
     def chunk(self, record: str, text: str | None, metadata: Mapping[str, Any] | None) -> Chunk | None:
-        """See `Layout`."""
+        """See `OwnLayout`."""
         keys, metadata = self.keys, metadata or {}
         entry = self._entry(record, text, metadata)
         if not entry.text.strip():
@@ -174,13 +145,13 @@ class ForeignLayout:
         return None, -1
 
     def number(self, root: Path) -> int:
-        """See `Layout`."""
+        """See `OwnLayout`."""
         return next_number(root)
 
     def write(
         self, collection: Collection, writer: SnapshotWriter, base: Snapshot | None, changed: AbstractSet[str]
     ) -> None:
-        """See `Layout`."""
+        """Writes the differences between the collection and `base`, which include the `changed` records of the base."""
         added: list[str] | None = None
         if base is not None:
             present, earlier = all_ids(collection), base.chunk_of_record.keys()
@@ -216,6 +187,10 @@ class ForeignLayout:
         title = str(metadata.get(keys.title, "")) if keys.title else ""
         text = str(metadata.get(keys.text, "")) if keys.text else text or ""
         return SnapshotEntry(SnapshotRow(record, record, document), title, text, metadata)
+
+
+Layout = OwnLayout | ForeignLayout
+LayoutOf = Callable[[StoredCollection], Layout]
 
 
 def current_snapshot(layout: Layout, root: Path, *, lexical: bool = False) -> Snapshot | None:

@@ -81,7 +81,7 @@ _COPIED = (DATABASE, f"{DATABASE}-journal", f"{DATABASE}-wal")
 
 
 class LocalSource:
-    """See `CollectionSource`."""
+    """The collection that a corpus reads. Writes nothing into Chroma's files."""
 
     def __init__(self, location: Location, name: str, cache: str | Path | None, layout_of: LayoutOf) -> None:
         assert location.path is not None
@@ -89,7 +89,10 @@ class LocalSource:
         self._layout_of = layout_of
 
     def describe(self) -> StoredCollection:
-        """See `CollectionSource`; from the last publication if the database cannot be read in place."""
+        """What the collection is now; from the last publication if the database cannot be read in place.
+
+        Raises `CorpusNotFoundError`, `CorpusCorruptError`.
+        """
         fallback = published_collection(self._path / OWN_FOLDER, self._name)
         if is_writing(self._path):
             # Two copies of SQLite in one process undo each other's locks: Chroma has its own.
@@ -109,31 +112,34 @@ class LocalSource:
                 return read_collection(copy, self._name)
 
     def embedder(self, stored: StoredCollection, manifest: Manifest | None) -> Embedder:
-        """See `CollectionSource`."""
+        """The embedder that the collection selects. Raises `ConfigError` if it selects none that may be used."""
         configuration, schema = _parsed(stored.configuration), _parsed(stored.schema)
         return stored_embedder(self._name, manifest, configuration, schema, dimension=stored.dimension)
 
     def snapshot(self, *, rebuild: bool) -> tuple[StoredCollection, Snapshot]:
-        """See `CollectionSource`. Opens a published snapshot without a lock; only one process at a time makes one."""
+        """The collection's present state, and an up-to-date snapshot of it.
+
+        Opens a published snapshot without a lock; only one process at a time makes one.
+        """
         stored = self.describe()
         current = None if rebuild else current_snapshot(self._layout_of(stored), self._root(stored))
         return (stored, current) if current is not None else self._made(rebuild)
 
     def changed(self, stored: StoredCollection, snapshot: Snapshot) -> bool:
-        """See `CollectionSource`."""
+        """Whether the collection is no longer in the described state."""
         present = self.describe()
         return present.id != stored.id or self._layout_of(present).state != self._layout_of(stored).state
 
     def reader(self, snapshot: Snapshot, layout: Layout) -> SnapshotReader:
-        """See `CollectionSource`."""
+        """Reads the state that the snapshot shows."""
         return SnapshotReader(snapshot, layout)
 
     def guarded(self) -> AbstractContextManager[None]:
-        """See `CollectionSource`; nothing of Chroma's is read."""
+        """Turns what reading raises into this package's errors; here nothing of Chroma's is read."""
         return nullcontext()
 
     def close(self) -> None:
-        """See `CollectionSource`; there is nothing to close."""
+        """Closes the client, if there is one. Idempotent."""
 
     def _root(self, stored: StoredCollection) -> Path:
         return own_folder(self._location, stored.id, self._cache)
@@ -168,7 +174,10 @@ class LocalSource:
 
 
 class SnapshotReader:
-    """See `CollectionReader`. Reads a whole snapshot; writes nothing and opens no other file."""
+    """Reads one state of a collection from its snapshot; writes nothing and opens no other file. Thread-safe.
+
+    `matching` returns the records that a metadata filter lets through, and raises `ConfigError` for a malformed one.
+    """
 
     def __init__(self, snapshot: Snapshot, layout: Layout) -> None:
         assert snapshot.vectors is not None
@@ -180,24 +189,24 @@ class SnapshotReader:
         self.matching = cached_by_filter(self._records)
 
     def chunks(self, chunk_ids: Sequence[str]) -> dict[str, Chunk]:
-        """See `CollectionReader`."""
+        """The chunks by id, in any order; unknown ids are left out."""
         row_of = self._snapshot.row_of_chunk
         chunks = (self._chunk(row_of[chunk_id]) for chunk_id in chunk_ids if chunk_id in row_of)
         return {chunk.id: chunk for chunk in chunks if chunk is not None}
 
     def vectors(self, chunk_ids: Sequence[str]) -> dict[str, NDArray[np.float32]]:
-        """See `CollectionReader`."""
+        """The vectors by chunk id, each of shape (d,) and length 1; a zero vector stays zero."""
         row_of = self._snapshot.row_of_chunk
         return {chunk_id: self._vectors.unit_row(row_of[chunk_id]) for chunk_id in chunk_ids if chunk_id in row_of}
 
     def dense(self, embed_query: QueryVectors) -> DenseRetriever:
-        """See `CollectionReader`; exact."""
+        """Exact dense search in this state."""
         return DenseRetriever(self._vectors, embed_query, [row.chunk for row in self._snapshot.rows], self._mask)
 
     def hybrid(
         self, query: str, embed_query: QueryVectors, limit: int, exclude: AbstractSet[str], where: Where | None
     ) -> None:
-        """See `CollectionReader`."""
+        """The store's own hybrid search: a snapshot has none."""
         return
 
     def _chunk(self, row: int) -> Chunk | None:
