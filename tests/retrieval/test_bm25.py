@@ -12,7 +12,7 @@ from tests.retrieval.fakes import people, real_documents, train_queries
 
 @pytest.fixture(scope="module")
 def index() -> Bm25Index:
-    return Bm25Index.of(Bm25Entry(one.id, one.title, one.text) for one in people(200))
+    return Bm25Index.of(Bm25Entry(document.id, document.title, document.text) for document in people(200))
 
 
 def test_finds_inflected_words_in_any_case_and_without_accents() -> None:
@@ -28,7 +28,7 @@ def test_the_title_counts_more_than_the_text() -> None:
 
 def test_equal_scores_come_by_id_however_many_there_are() -> None:
     ids = [f"{number:03}" for number in range(300)]
-    index = Bm25Index.of(Bm25Entry(one, "", "the same words") for one in reversed(ids))
+    index = Bm25Index.of(Bm25Entry(document, "", "the same words") for document in reversed(ids))
     for k in (1, 5, 25, 299, 300, 500):
         assert [hit for hit, _ in index.search("same words", k)] == ids[:k]
 
@@ -55,10 +55,10 @@ def test_no_query_is_an_error(index: Bm25Index, query: str) -> None:
 def test_a_huge_query_keeps_its_rarest_terms(index: Bm25Index) -> None:
     noise = " ".join(f"word{number}" for number in range(10_000))
     assert index.search(f"{noise} guild ledger person", 3)
-    common = " ".join({word for one in people(200) for word in one.text.split()})
+    common = " ".join({word for document in people(200) for word in document.text.split()})
     assert len(index.analyze(common)) > MAX_QUERY_TERMS
-    found = index.search(f"{common} K7919", 1)
-    assert found == index.search(f"{common} K7919", 1)
+    hits = index.search(f"{common} K7919", 1)
+    assert hits == index.search(f"{common} K7919", 1)
     assert index.search("x" * 1_000_000, 5) == []
 
 
@@ -68,7 +68,7 @@ def test_only_limits_to_given_ids(index: Bm25Index) -> None:
 
 
 def test_document_frequency_is_exact_after_deletes() -> None:
-    index = Bm25Index.of(Bm25Entry(one.id, one.title, one.text) for one in people(80))
+    index = Bm25Index.of(Bm25Entry(document.id, document.title, document.text) for document in people(80))
     terms = ["printer", "Printers", "Lisbon printer", "the", "...", "zoologist", "guild"]
     before = index.document_frequency(terms)
     assert before.tolist() == [10, 10, 2, 80, 0, 0, 80]
@@ -104,10 +104,10 @@ def test_recall_on_real_questions(name: str, least: float) -> None:
     documents = real_documents(name)
     if not documents:
         pytest.skip("no multi-hop data beside the checkout: set CTX1_DATA to its folder")
-    index = Bm25Index.of(Bm25Entry(one.id, one.title, one.text) for one in documents)
+    index = Bm25Index.of(Bm25Entry(document.id, document.title, document.text) for document in documents)
     recalls = []
     for row in train_queries(name):
         gold = set(map(str, row["gold"]))  # type: ignore[call-overload]
-        found = {hit for hit, _ in index.search(str(row["question"]), 5)}
-        recalls.append(len(gold & found) / len(gold))
+        hits = {hit for hit, _ in index.search(str(row["question"]), 5)}
+        recalls.append(len(gold & hits) / len(gold))
     assert np.mean(recalls) >= least

@@ -99,7 +99,7 @@ def test_the_same_with_a_counter_of_words(text: str) -> None:
 @given(TEXTS)
 def test_without_overlap_chunks_do_not_overlap(text: str) -> None:
     chunks = cut(text)
-    assert all(one.end <= two.start for one, two in pairwise(chunks))
+    assert all(chunk.end <= following.start for chunk, following in pairwise(chunks))
 
 
 @given(TEXTS)
@@ -169,10 +169,10 @@ def test_overlap_repeats_whole_sentences() -> None:
     text = " ".join(f"Sentence number {n} is here." for n in range(30))
     chunks = cut(text, size=32, overlap=8)
     assert len(chunks) > 4
-    for one, two in pairwise(chunks):
-        assert two.start < one.end
-        assert two.text.startswith("Sentence number")
-        assert one.text.endswith(text[two.start : one.end])
+    for chunk, following in pairwise(chunks):
+        assert following.start < chunk.end
+        assert following.text.startswith("Sentence number")
+        assert chunk.text.endswith(text[following.start : chunk.end])
 
 
 def test_impossible_sizes_are_refused() -> None:

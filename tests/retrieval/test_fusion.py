@@ -48,7 +48,7 @@ def test_every_id_once_best_first_ties_by_id(rankings: list[list[str]]) -> None:
 
 @given(RANKINGS)
 def test_weight_zero_is_absence(rankings: list[list[str]]) -> None:
-    weights = [float(place % 2) for place in range(len(rankings))]
+    weights = [float(position % 2) for position in range(len(rankings))]
     assert reciprocal_rank_fusion(rankings, weights=weights) == reciprocal_rank_fusion(rankings[1::2])
 
 
@@ -65,23 +65,23 @@ def test_bad_weights_are_refused() -> None:
 def test_retrievers_are_asked_for_what_will_be_dropped() -> None:
     ids = [f"{number:03}" for number in range(200)]
     retriever = Fixed("dense", ids)
-    found = gather([retriever], {}, "x", exclude=set(ids[:60]), per_retriever=25, limit=10)
+    result = gather([retriever], {}, "x", exclude=set(ids[:60]), per_retriever=25, limit=10)
     assert retriever.asked == 85
-    assert [candidate.id for candidate in found] == ids[60:70]
+    assert [candidate.id for candidate in result] == ids[60:70]
 
 
 def test_a_retriever_of_weight_zero_is_not_asked() -> None:
     good, bad = Fixed("dense", ["a"]), Fixed("bm25", ["b"])
-    found = gather([good, bad], {"dense": 1.0, "bm25": 0.0}, "x")
-    assert [candidate.id for candidate in found] == ["a"]
+    result = gather([good, bad], {"dense": 1.0, "bm25": 0.0}, "x")
+    assert [candidate.id for candidate in result] == ["a"]
     assert bad.asked == 0
 
 
 def test_calibration_separates_working_from_useless() -> None:
     probes = [Probe("x", "a"), Probe("y", "b")]
-    found = calibrate([Fixed("good", ["a", "b"]), Fixed("weak", ["z", "a", "b"]), Fixed("dead", ["z"])], probes)
-    assert found.mrr == pytest.approx({"good": 0.75, "weak": 5 / 12, "dead": 0.0})
-    assert found.weights == {"good": 1.0, "weak": 1.0, "dead": 0.0}
+    result = calibrate([Fixed("good", ["a", "b"]), Fixed("weak", ["z", "a", "b"]), Fixed("dead", ["z"])], probes)
+    assert result.mrr == pytest.approx({"good": 0.75, "weak": 5 / 12, "dead": 0.0})
+    assert result.weights == {"good": 1.0, "weak": 1.0, "dead": 0.0}
     assert calibrate([Fixed("dead", ["z"])], probes).weights == {"dead": 1.0}
     assert calibrate([Fixed("any", [])], []).weights == {"any": 1.0}
 

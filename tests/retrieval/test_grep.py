@@ -123,10 +123,10 @@ def test_case_matters_unless_said() -> None:
 @pytest.mark.parametrize(
     ("source", "reason"),
     [
-        *((one, "look-ahead and look-behind") for one in ("(?=x)", "(?!x)y", "(?<=a)b", "(?<!a)b")),
-        *((one, "back-references") for one in (r"(a)\1", r"(?P<a>x)(?P=a)", r"(?P<a>x)\k<a>")),
-        *((one, "possessive") for one in ("(?>a)", "a*+")),
-        *((one, "1,000") for one in ("a{2000}", "((a{100}){100}){100}")),
+        *((pattern, "look-ahead and look-behind") for pattern in ("(?=x)", "(?!x)y", "(?<=a)b", "(?<!a)b")),
+        *((pattern, "back-references") for pattern in (r"(a)\1", r"(?P<a>x)(?P=a)", r"(?P<a>x)\k<a>")),
+        *((pattern, "possessive") for pattern in ("(?>a)", "a*+")),
+        *((pattern, "1,000") for pattern in ("a{2000}", "((a{100}){100}){100}")),
         ("", "empty"),
         ("a" * (LONGEST_PATTERN + 1), "4,096"),
         ("a" * 10_000_000, "10,000,000"),

@@ -52,10 +52,10 @@ def pdf(path: Path, *pages: str, title: str = "") -> Path:
         b"<< /Type /Font /Subtype /Type1 /BaseFont /Helvetica >>",
     ]
     for n, text in enumerate(pages):
-        shown = f"BT /F1 12 Tf 72 720 Td ({text}) Tj ET".encode()
+        drawing = f"BT /F1 12 Tf 72 720 Td ({text}) Tj ET".encode()
         resources = "/Resources << /Font << /F1 3 0 R >> >>"
         objects.append(f"<< /Type /Page /Parent 2 0 R {resources} /Contents {5 + 2 * n} 0 R >>".encode())
-        objects.append(b"<< /Length %d >>\nstream\n%s\nendstream" % (len(shown), shown))
+        objects.append(b"<< /Length %d >>\nstream\n%s\nendstream" % (len(drawing), drawing))
     objects.append(f"<< /Title ({title}) >>".encode())
     data, offsets = b"%PDF-1.4\n", []
     for number, content in enumerate(objects, 1):

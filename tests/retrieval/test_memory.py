@@ -126,7 +126,7 @@ def test_read_get_and_similarity(corpus: MemoryCorpus) -> None:
     (chunk,) = corpus.read("person-7")
     assert chunk.id == "person-7_0"
     assert corpus.read("nobody") == []
-    assert [one.id for one in corpus.get(["person-9_0", "nobody", "person-7_0"])] == ["person-9_0", "person-7_0"]
+    assert [chunk.id for chunk in corpus.get(["person-9_0", "nobody", "person-7_0"])] == ["person-9_0", "person-7_0"]
     cosines = corpus.similarity(chunk.indexed_text, ["person-7_0", "nobody", "person-9_0"])
     assert cosines[0] == pytest.approx(1.0, abs=1e-5)
     assert np.isnan(cosines[1])

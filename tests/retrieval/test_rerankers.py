@@ -95,9 +95,9 @@ def test_specs() -> None:
     assert load_reranker(None) is None
     assert load_reranker("none") is None
     assert isinstance(load_reranker("cross-encoder:some/model"), CrossEncoderReranker)
-    made = load_reranker("https://host/rerank#model-1")
-    assert made is not None
-    assert made.name == "https://host/rerank#model-1"
+    reranker = load_reranker("https://host/rerank#model-1")
+    assert reranker is not None
+    assert reranker.name == "https://host/rerank#model-1"
     with pytest.raises(ConfigError, match="cross-encoder:MODEL"):
         load_reranker("magic")
 

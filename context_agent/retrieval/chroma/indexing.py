@@ -170,7 +170,7 @@ def index_documents(
         with closing(cast("Any", connect(location))) as client:
             target = _collection(client, location, collection, first)
             root = own_folder(location, str(target.id), cache)
-            run = _Run(
+            run = _IndexingRun(
                 target,
                 root,
                 local=location.path is not None,
@@ -180,12 +180,12 @@ def index_documents(
                 progress=progress,
                 batch_size=batch_size,
             )
-            report = run(documents, remove_missing=remove_missing, calibration=calibration)
+            report = run.index(documents, remove_missing=remove_missing, calibration=calibration)
         (root / UNFINISHED).unlink(missing_ok=True)
         return report
 
 
-class _Run:
+class _IndexingRun:
     """One indexing run over a collection that is locked."""
 
     def __init__(
@@ -211,7 +211,7 @@ class _Run:
         self.revision = manifest.revision + 1
         self.base = self._base()
         self.digests = {row.document: digest_in(row.record) for row in self.base.rows} if self.base else {}
-        self.left_over = self._left_over()
+        self.resumable = self._resumable_records()
         self.fresh = SnapshotWriter(
             root, self.base, dimension=embedder.dimension if local else 0, space=space_of(collection)
         )
@@ -221,11 +221,11 @@ class _Run:
         self.written: set[str] = set()
         self.chunking_seconds = 0.0
 
-    def __call__(self, documents: Iterable[Document], *, remove_missing: bool, calibration: bool) -> IndexReport:
+    def index(self, documents: Iterable[Document], *, remove_missing: bool, calibration: bool) -> IndexReport:
         try:
             with self.writer:
                 for document in documents:
-                    self._take(document)
+                    self._index_document(document)
             outdated = self._outdated(remove_missing)
             if not self.written and not outdated:
                 self.fresh.discard()
@@ -235,7 +235,7 @@ class _Run:
             self.fresh.discard()
             raise
 
-    def _take(self, document: Document) -> None:
+    def _index_document(self, document: Document) -> None:
         check_document(document)
         digest = digest_of(document, self.chunking)
         if self.seen.setdefault(document.id, digest) != digest:
@@ -263,7 +263,7 @@ class _Run:
         for stored in stored_chunks:
             self.fresh.add(snapshot_entry(stored))
             self.written.add(stored.record)
-            if stored.record in self.left_over:
+            if stored.record in self.resumable:
                 self.counts["resumed"] += 1
             else:
                 self.writer.add(stored)
@@ -278,7 +278,7 @@ class _Run:
 
     def _complete(self, outdated: set[str], calibration: bool) -> IndexReport:
         """Snapshot, manifest, publication, removal: the index is complete before and after each step."""
-        delete_records(self.collection, self.left_over - self.written)
+        delete_records(self.collection, self.resumable - self.written)
         add_stored_vectors(self.fresh, self.collection)
         self.fresh.remove(outdated)
         snapshot = self.fresh.finish()
@@ -329,7 +329,7 @@ class _Run:
         probes = probes_of([chunks[chunk_id] for chunk_id in sample if chunk_id in chunks])
         return calibrate([reader.dense(QueryVectors(self.embedder)), sparse], probes)
 
-    def _left_over(self) -> set[str]:
+    def _resumable_records(self) -> set[str]:
         """Records of this revision from an interrupted run; deletes those that a completed run left behind."""
         complete = {row.record for row in self.base.rows} if self.base else set()
         extra = [record for record in all_ids(self.collection) if record not in complete]
@@ -343,7 +343,7 @@ class _Run:
         return usable
 
     def _unchanged(self) -> IndexReport:
-        delete_records(self.collection, self.left_over)
+        delete_records(self.collection, self.resumable)
         if self.base is None:
             raise CorpusEmptyError(_NOTHING_TO_INDEX)
         return self._report(self.manifest.revision, len(self.base.rows))

@@ -66,16 +66,16 @@ def test_index_and_search(url: str, tmp_path: Path) -> None:
 
 def test_another_machine_builds_its_own_bm25_and_follows_changes(url: str, tmp_path: Path) -> None:
     embedder = HashEmbedder()
-    here, there = tmp_path / "here", tmp_path / "there"
+    here, other_machine = tmp_path / "here", tmp_path / "there"
     settings = {"url": url, "collection": "shared", "embedder": embedder}
     index_documents(people(100), cache=here, **settings)  # type: ignore[arg-type]
-    with ChromaCorpus.open(cache=there, **settings) as corpus:  # type: ignore[arg-type]
+    with ChromaCorpus.open(cache=other_machine, **settings) as corpus:  # type: ignore[arg-type]
         assert [hit.chunk.id for hit in corpus.grep("Person 7 was")] == ["person-7_0"]
         index_documents([Document("person-7", "Person 7 is a diver.")], cache=here, **settings)  # type: ignore[arg-type]
         corpus.refresh()
         assert corpus.grep("Person 7 was") == []
         assert [hit.chunk.id for hit in corpus.grep("diver")] == ["person-7_0"]
-    assert len(list(there.glob("*/snapshot-*"))) >= 1
+    assert len(list(other_machine.glob("*/snapshot-*"))) >= 1
 
 
 def test_a_collection_of_someone_else(url: str, tmp_path: Path) -> None:
@@ -85,9 +85,9 @@ def test_a_collection_of_someone_else(url: str, tmp_path: Path) -> None:
     def add(start: int, count: int) -> None:
         documents = people(count, start)
         collection.add(
-            ids=[f"row {one.id}" for one in documents],
-            documents=[one.text for one in documents],
-            embeddings=embedder.embed_documents([one.text for one in documents]),  # type: ignore[arg-type]
+            ids=[f"row {document.id}" for document in documents],
+            documents=[document.text for document in documents],
+            embeddings=embedder.embed_documents([document.text for document in documents]),  # type: ignore[arg-type]
         )
 
     add(0, 90)
@@ -114,10 +114,10 @@ def test_a_collection_that_its_owner_holds_open(url: str, tmp_path: Path) -> Non
     host, port = url.removeprefix("http://").split(":")
     collection = chromadb.HttpClient(host, int(port)).create_collection("held", embedding_function=None)
     documents = people(40)
-    vectors = HashEmbedder().embed_documents([one.text for one in documents])
+    vectors = HashEmbedder().embed_documents([document.text for document in documents])
     collection.add(
-        ids=[one.id for one in documents],
-        documents=[one.text for one in documents],
+        ids=[document.id for document in documents],
+        documents=[document.text for document in documents],
         embeddings=vectors,  # type: ignore[arg-type]
     )
     with ChromaCorpus.open(collection=collection, embedder=HashEmbedder(), cache=tmp_path) as corpus:

@@ -43,8 +43,8 @@ CHILD = """
         return result
 
     setattr(home, name, counted)
-    documents = [replace(one, text=one.text + " Changed.") if number < changed else one
-                 for number, one in enumerate(people(400))]
+    documents = [replace(document, text=document.text + " Changed.") if number < changed else document
+                 for number, document in enumerate(people(400))]
     indexing.index_documents(documents, path, embedder=HashEmbedder(), counter=CharCounter(), batch_size=50)
 """
 
@@ -69,11 +69,11 @@ def check(path: Path, documents: list[Document]) -> None:
         for document in (documents[0], documents[57], documents[-1]):
             assert [chunk.text for chunk in corpus.read(document.id)] == [document.text]
             for retriever in corpus.retrievers:
-                found = [chunk_id for chunk_id, _ in retriever.search(f"{document.title}\n{document.text}", 20)]
-                assert f"{document.id}_0" in found, retriever.name
-        changed = [one for one in documents if one.text.endswith("Changed.")]
+                chunk_ids = [chunk_id for chunk_id, _ in retriever.search(f"{document.title}\n{document.text}", 20)]
+                assert f"{document.id}_0" in chunk_ids, retriever.name
+        changed = [document for document in documents if document.text.endswith("Changed.")]
         hits = corpus.grep(r"Changed\.$", limit=1_000)
-        assert sorted(hit.chunk.document_id for hit in hits) == sorted(one.id for one in changed)
+        assert sorted(hit.chunk.document_id for hit in hits) == sorted(document.id for document in changed)
 
 
 @pytest.mark.parametrize(
@@ -108,8 +108,8 @@ def test_a_later_run(tmp_path: Path, moment: str, nth: int, committed: bool) -> 
     run(path, old)
     killed(path, moment, nth, changed=100)
     new = [
-        Document(one.id, one.text + " Changed.", one.title, one.metadata) if n < 100 else one
-        for n, one in enumerate(old)
+        Document(document.id, document.text + " Changed.", document.title, document.metadata) if n < 100 else document
+        for n, document in enumerate(old)
     ]
     check(path, new if committed else old)
     chunks, stored, _ = run(path, new)

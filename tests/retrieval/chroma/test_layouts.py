@@ -63,11 +63,11 @@ class Owner:
     def fill(self, collection: Collection, start: int, count: int) -> None:
         documents = people(count, start)
         collection.add(
-            ids=[f"uuid-{one.id}" for one in documents],
-            documents=[one.text for one in documents],
+            ids=[f"uuid-{document.id}" for document in documents],
+            documents=[document.text for document in documents],
             metadatas=[
-                {"heading": one.title, "source": f"file-{number // 4}", **one.metadata}
-                for number, one in enumerate(documents, start)
+                {"heading": document.title, "source": f"file-{number // 4}", **document.metadata}
+                for number, document in enumerate(documents, start)
             ],
         )
 
@@ -119,9 +119,9 @@ def test_every_distance_gives_cosines_or_the_same_order(owner: Owner, space: Any
     collection = owner.collection("notes", embedding_function=None, configuration={"hnsw": {"space": space}})
     documents = people(100)
     collection.add(
-        ids=[one.id for one in documents],
-        documents=[one.text for one in documents],
-        embeddings=embedder.embed_documents([one.text for one in documents]),  # type: ignore[arg-type]
+        ids=[document.id for document in documents],
+        documents=[document.text for document in documents],
+        embeddings=embedder.embed_documents([document.text for document in documents]),  # type: ignore[arg-type]
     )
     with ChromaCorpus.open(owner.path, collection="notes", embedder=embedder) as corpus:
         hits = [hit for hit in corpus.search("a chemist from Osaka") if hit.dense is not None]
@@ -293,8 +293,8 @@ def test_a_collection_that_he_holds_open_stays_his(owner: Owner) -> None:
         assert corpus.search("Person 100")[0].chunk.id == "uuid-person-100"
     assert collection.count() == 81
     assert (owner.path / "ctx1" / str(collection.id)).is_dir(), "BM25 stands beside a local collection"
-    with ChromaCorpus.open(owner.path, collection="notes", embedder=OWNERS) as named:
-        assert named.count() == 81
+    with ChromaCorpus.open(owner.path, collection="notes", embedder=OWNERS) as corpus_by_name:
+        assert corpus_by_name.count() == 81
     with pytest.raises(ConfigError, match="either by a folder"):
         ChromaCorpus.open(owner.path, collection=collection)
 
@@ -304,9 +304,9 @@ def test_a_collection_in_memory(tmp_path: Path) -> None:
     collection = client.create_collection("passing", embedding_function=None)
     embedder, documents = HashEmbedder(), people(10)
     collection.add(
-        ids=[one.id for one in documents],
-        documents=[one.text for one in documents],
-        embeddings=embedder.embed_documents([one.text for one in documents]),  # type: ignore[arg-type]
+        ids=[document.id for document in documents],
+        documents=[document.text for document in documents],
+        embeddings=embedder.embed_documents([document.text for document in documents]),  # type: ignore[arg-type]
     )
     with ChromaCorpus.open(collection=collection, embedder=embedder, cache=tmp_path) as corpus:
         assert corpus.search("Person 3 was")[0].chunk.id == "person-3"

@@ -305,7 +305,7 @@ def test_damaged_vectors_do_not_stop_readers_and_the_next_run_mends_them(
     client = chromadb.PersistentClient(str(path))
     stored = client.get_collection("documents", embedding_function=None).get(include=["embeddings", "documents"])
     client.close()  # type: ignore[attr-defined]
-    texts = {f"{one.id}_0": f"{one.title}\n{one.text}" for one in people(1_100)}
+    texts = {f"{document.id}_0": f"{document.title}\n{document.text}" for document in people(1_100)}
     expected = HashEmbedder().embed_documents([texts[record.partition("~")[0]] for record in stored["ids"]])
     assert len(stored["ids"]) == 1_100
     assert np.allclose(stored["embeddings"], expected)  # type: ignore[arg-type]
@@ -328,8 +328,8 @@ def test_vectors_without_a_snapshot_are_embedded_again(tmp_path: Path) -> None:
 def test_the_index_is_an_ordinary_chroma_collection(folder: Path) -> None:
     client = chromadb.PersistentClient(str(folder))
     collection = client.get_collection("documents", embedding_function=None)
-    found = collection.get(where={"trade": "printer"}, limit=2, include=["documents", "metadatas"])
-    assert found["documents"] == [people(1)[0].text, people(1, start=8)[0].text]
-    assert found["metadatas"] is not None
-    assert found["metadatas"][0]["century"] == 16
+    records = collection.get(where={"trade": "printer"}, limit=2, include=["documents", "metadatas"])
+    assert records["documents"] == [people(1)[0].text, people(1, start=8)[0].text]
+    assert records["metadatas"] is not None
+    assert records["metadatas"][0]["century"] == 16
     client.close()  # type: ignore[attr-defined]

@@ -40,8 +40,8 @@ class Server:
         return (self.script.pop(0) if self.script else good)(request)
 
     def fail(self, status: int, times: int = 1, body: Any = None, **headers: str) -> None:
-        named = {name.replace("_", "-"): value for name, value in headers.items()}
-        self.script += [lambda _: (status, named, {"error": "no"} if body is None else body)] * times
+        header_values = {name.replace("_", "-"): value for name, value in headers.items()}
+        self.script += [lambda _: (status, header_values, {"error": "no"} if body is None else body)] * times
 
     def say(self, body: Any) -> None:
         self.script.append(lambda _: (200, {}, body))
@@ -81,9 +81,9 @@ def server() -> Iterator[Server]:
 
 @pytest.fixture
 def embedder(server: Server) -> Iterator[OpenAIEmbedder]:
-    made = OpenAIEmbedder("tiny", base_url=server.url, batch_size=2, retries=3, backoff=0.01)
-    yield made
-    made.close()
+    embedder = OpenAIEmbedder("tiny", base_url=server.url, batch_size=2, retries=3, backoff=0.01)
+    yield embedder
+    embedder.close()
 
 
 def test_texts_go_in_batches_and_come_back_in_order_as_unit_rows(server: Server, embedder: OpenAIEmbedder) -> None:

@@ -27,15 +27,15 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     from sentence_transformers.sentence_transformer import modules
     from transformers import BertConfig, BertModel, BertTokenizerFast
 
-    base, whole = tmp_path_factory.mktemp("bert"), tmp_path_factory.mktemp("tiny-model")
+    base, model_folder = tmp_path_factory.mktemp("bert"), tmp_path_factory.mktemp("tiny-model")
     words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "query", "passage", "river", "film", ":", "?"]
     (base / "vocab.txt").write_text("\n".join(words), encoding="utf-8")
     sizes: dict[str, Any] = {"hidden_size": 8, "num_attention_heads": 2, "intermediate_size": 8, "num_hidden_layers": 1}
     BertModel(BertConfig(vocab_size=len(words), **sizes)).save_pretrained(base)
     BertTokenizerFast(str(base / "vocab.txt")).save_pretrained(base)
     parts = [modules.Transformer(str(base)), modules.Pooling(8, "mean")]
-    SentenceTransformer(modules=parts, prompts={"query": "query : ", "document": "passage : "}).save(str(whole))
-    return whole
+    SentenceTransformer(modules=parts, prompts={"query": "query : ", "document": "passage : "}).save(str(model_folder))
+    return model_folder
 
 
 @needs_extra
@@ -51,12 +51,12 @@ def test_a_folder_becomes_an_embedder(folder: Path) -> None:
 
 @needs_extra
 def test_the_models_prompts_are_used_unless_others_are_given(folder: Path) -> None:
-    own = SentenceTransformerEmbedder(folder, device="cpu")
+    prompted = SentenceTransformerEmbedder(folder, device="cpu")
     bare = SentenceTransformerEmbedder(folder, device="cpu", query_prompt="", document_prompt="")
-    assert not np.allclose(own.embed_query("river"), own.embed_documents(["river"])[0], atol=1e-4)
+    assert not np.allclose(prompted.embed_query("river"), prompted.embed_documents(["river"])[0], atol=1e-4)
     np.testing.assert_allclose(bare.embed_query("river"), bare.embed_documents(["river"])[0], atol=1e-5)
-    np.testing.assert_allclose(own.embed_query("river"), bare.embed_query("query : river"), atol=1e-5)
-    assert own.name != bare.name
+    np.testing.assert_allclose(prompted.embed_query("river"), bare.embed_query("query : river"), atol=1e-5)
+    assert prompted.name != bare.name
 
 
 @needs_extra

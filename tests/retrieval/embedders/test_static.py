@@ -94,13 +94,13 @@ def test_words_of_grammar_count_little(static: StaticEmbedder) -> None:
 
 
 def test_threads_share_one_loading() -> None:
-    found: list[object] = []
-    threads = [threading.Thread(target=lambda: found.append(load_weights())) for _ in range(8)]
+    loaded_weights: list[object] = []
+    threads = [threading.Thread(target=lambda: loaded_weights.append(load_weights())) for _ in range(8)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    assert len({id(weights) for weights in found}) == 1
+    assert len({id(weights) for weights in loaded_weights}) == 1
 
 
 def test_importing_loads_no_weights_and_no_torch() -> None:
