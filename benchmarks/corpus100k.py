@@ -33,9 +33,9 @@ _NUMBER = re.compile(r"\b\d{2,4}\b")
 _SENTENCE = re.compile(r"(?<=[.!?])\s+")
 
 
-def data_folder(given: str | None) -> Path:
+def data_folder(folder_name: str | None) -> Path:
     """The folder of the sets; ends the program with a message when they are not there."""
-    folder = Path(given or os.environ.get("CTX1_DATA", Path(__file__).parents[2] / "shared" / "data"))
+    folder = Path(folder_name or os.environ.get("CTX1_DATA", Path(__file__).parents[2] / "shared" / "data"))
     missing = [name for name in SETS if not (folder / name / "corpus.jsonl.gz").exists()]
     if missing:
         sys.exit(f"no data for {', '.join(missing)} in {folder}: name the folder by --data or CTX1_DATA")
@@ -44,12 +44,12 @@ def data_folder(given: str | None) -> Path:
 
 def paragraphs(folder: Path) -> list[Document]:
     """All sets one after another, ids prefixed by the set's name."""
-    found = []
+    documents = []
     for name in SETS:
         with gzip.open(folder / name / "corpus.jsonl.gz", "rt", encoding="utf-8") as lines:
             rows = map(json.loads, lines)
-            found += [Document(f"{name}-{row['id']}", row["text"], row["title"]) for row in rows]
-    return found
+            documents += [Document(f"{name}-{row['id']}", row["text"], row["title"]) for row in rows]
+    return documents
 
 
 def corpus(folder: Path, size: int = COUNT) -> list[Document]:
@@ -76,7 +76,7 @@ def _rounds(real: list[Document]) -> Iterator[Document]:
 def _variant(document: Document, number: int, draw: random.Random) -> Document:
     sentences = _SENTENCE.split(document.text)
     draw.shuffle(sentences)
-    text = _NUMBER.sub(lambda found: str(int(found.group()) + number), " ".join(sentences))
+    text = _NUMBER.sub(lambda match: str(int(match.group()) + number), " ".join(sentences))
     return Document(f"{document.id}-v{number}", text, f"{document.title} (variant {number})")
 
 
@@ -90,9 +90,12 @@ def main() -> None:
     documents = corpus(data_folder(options.data), options.count)
     if options.out:
         with gzip.open(options.out, "wt", encoding="utf-8") as file:
-            for one in documents:
-                file.write(json.dumps({"id": one.id, "title": one.title, "text": one.text}, ensure_ascii=False) + "\n")
-    lengths = [len(one.text) for one in documents]
+            for document in documents:
+                file.write(
+                    json.dumps({"id": document.id, "title": document.title, "text": document.text}, ensure_ascii=False)
+                    + "\n"
+                )
+    lengths = [len(document.text) for document in documents]
     print(
         f"{len(documents):,} documents, {statistics.mean(lengths):.0f} characters on average, {sum(lengths):,} in all"
     )

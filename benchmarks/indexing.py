@@ -111,12 +111,12 @@ def main() -> None:
         print(
             f"repeat {number + 1}: bare {plain:.1f} s, index_documents {seconds:.1f} s, {cutting:.1f} s of it chunking"
         )
-    plain_rate, chunked, whole = (statistics.median(column) for column in zip(*rates, strict=True))
-    share, share_whole = (statistics.median(rate[at] / rate[0] for rate in rates) for at in (1, 2))
-    alone, end = len(chunks) / embedder.seconds, len(chunks) / (len(chunks) / whole + embedder.seconds)
+    plain_rate, chunked, indexed = (statistics.median(column) for column in zip(*rates, strict=True))
+    share, share_indexed = (statistics.median(rate[at] / rate[0] for rate in rates) for at in (1, 2))
+    alone, end = len(chunks) / embedder.seconds, len(chunks) / (len(chunks) / indexed + embedder.seconds)
     print(f"\nbare collection.add                           {plain_rate:8,.0f} chunks/s")
     print(f"index_documents, less embedding and chunking  {chunked:8,.0f} chunks/s   {share:.0%} of bare (bound: 80 %)")
-    print(f"index_documents, less embedding               {whole:8,.0f} chunks/s   {share_whole:.0%} of bare")
+    print(f"index_documents, less embedding               {indexed:8,.0f} chunks/s   {share_indexed:.0%} of bare")
     print(f"index_documents, end to end                   {end:8,.0f} chunks/s   embedding alone {alone:,.0f}/s")
 
 

@@ -56,7 +56,7 @@ WEIGHTS = {"musique": 0.6}
 Floats = NDArray[np.float32]
 
 
-class Kept:
+class CachedEmbedder:
     """An embedder whose vectors are kept in a folder, by the text and the embedder's name."""
 
     def __init__(self, inner: Embedder, folder: Path) -> None:
@@ -68,22 +68,22 @@ class Kept:
         self._folder = folder / digest.hexdigest()[:16]
         self._folder.mkdir(parents=True, exist_ok=True)
         self._queries: dict[str, Floats] = {}
-        if (kept := self._folder / "queries.pickle").is_file():
-            self._queries = pickle.loads(kept.read_bytes())
+        if (file := self._folder / "queries.pickle").is_file():
+            self._queries = pickle.loads(file.read_bytes())
 
     def embed_documents(self, texts: Sequence[str]) -> Floats:
         """The texts' vectors, from the folder where they are there."""
         digest = hashlib.sha256("\0".join(texts).encode(errors="replace")).hexdigest()[:16]
-        place = self._folder / f"{digest}.npy"
-        if not place.is_file():
-            np.save(place, self._inner.embed_documents(texts))
-        return np.asarray(np.load(place), dtype=np.float32)
+        file = self._folder / f"{digest}.npy"
+        if not file.is_file():
+            np.save(file, self._inner.embed_documents(texts))
+        return np.asarray(np.load(file), dtype=np.float32)
 
     def embed_query(self, text: str) -> Floats:
         """The query's vector, remembered."""
-        if (known := self._queries.get(text)) is None:
-            known = self._queries[text] = np.asarray(self._inner.embed_query(text), dtype=np.float16)
-        return known.astype(np.float32)
+        if (vector := self._queries.get(text)) is None:
+            vector = self._queries[text] = np.asarray(self._inner.embed_query(text), dtype=np.float16)
+        return vector.astype(np.float32)
 
     def save(self) -> None:
         """Writes the query vectors."""
@@ -147,60 +147,60 @@ def load_chunks(folder: Path) -> list[Chunk]:
 
 
 def build(chunks: Sequence[Chunk], embedder: Embedder, *, shuffle: str | None, only: str | None) -> MemoryCorpus:
-    """The corpus; with a retriever made useless, or left out, where asked."""
-    vectors = embedder.embed_documents([one.indexed_text for one in chunks])
+    """The corpus, optionally with a useless retriever, or with only one retriever."""
+    vectors = embedder.embed_documents([chunk.indexed_text for chunk in chunks])
     if shuffle == "dense":
         vectors = vectors[np.random.default_rng(0).permutation(len(vectors))]
-    ids = [one.id for one in chunks]
-    other = dict(zip(ids, random.Random(0).sample(ids, len(ids)), strict=True))
+    ids = [chunk.id for chunk in chunks]
+    exchanged_ids = dict(zip(ids, random.Random(0).sample(ids, len(ids)), strict=True))
 
     def wrap(retriever: Retriever) -> Retriever:
         if only and retriever.name != only:
             return Silent(retriever)
-        return Exchanged(retriever, other) if shuffle == "bm25" == retriever.name else retriever
+        return Exchanged(retriever, exchanged_ids) if shuffle == "bm25" == retriever.name else retriever
 
     return MemoryCorpus(chunks, embedder=embedder, vectors=vectors, wrap=wrap)
 
 
-def recall(found: Iterable[str], gold: Sequence[str]) -> float:
+def recall(ranked_ids: Iterable[str], gold: Sequence[str]) -> float:
     """Share of the gold documents among the first `CUTOFF` documents found."""
-    return len(set(list(dict.fromkeys(found))[:CUTOFF]) & set(gold)) / len(set(gold))
+    return len(set(list(dict.fromkeys(ranked_ids))[:CUTOFF]) & set(gold)) / len(set(gold))
 
 
 def measure(name: str, corpus: MemoryCorpus, questions: Sequence[Question], agent: SearchAgent) -> Row:
     """One-shot searches and the agent on every question."""
     row = Row(name, {way: [] for way in ("bm25", "dense", "hybrid", "agent")})
-    owner = {one.id: one.document_id for one in corpus.chunks}
-    for asked in questions:
+    owner = {chunk.id: chunk.document_id for chunk in corpus.chunks}
+    for question in questions:
         for retriever in corpus.retrievers:
-            hits = retriever.search(asked.question, DEPTH)
-            row.recalls[retriever.name].append(recall((owner[item] for item, _ in hits), asked.gold))
-        fused = corpus.search(asked.question, limit=DEPTH)
-        row.recalls["hybrid"].append(recall((hit.chunk.document_id for hit in fused), asked.gold))
+            hits = retriever.search(question.question, DEPTH)
+            row.recalls[retriever.name].append(recall((owner[item] for item, _ in hits), question.gold))
+        fused = corpus.search(question.question, limit=DEPTH)
+        row.recalls["hybrid"].append(recall((hit.chunk.document_id for hit in fused), question.gold))
         started = time.perf_counter()
-        result = agent.search(asked.question)
+        result = agent.search(question.question)
         row.seconds.append(time.perf_counter() - started)
-        row.recalls["agent"].append(recall((document.id for document in result.documents), asked.gold))
-        shown = {document for trajectory in result.trajectories for document in trajectory.encountered}
-        row.seen.append(len(shown & set(asked.gold)) / len(set(asked.gold)))
+        row.recalls["agent"].append(recall((document.id for document in result.documents), question.gold))
+        seen_documents = {document for trajectory in result.trajectories for document in trajectory.encountered}
+        row.seen.append(len(seen_documents & set(question.gold)) / len(set(question.gold)))
         row.turns.append(result.turns)
     return row
 
 
-def embedders(specs: str, model: str | None, cache: Path) -> list[Kept]:
+def embedders(specs: str, model: str | None, cache: Path) -> list[CachedEmbedder]:
     """The embedders of a comma-separated list."""
-    known = {"minilm": f"sentence-transformers:{model or MINILM}"}
-    return [Kept(load_embedder(known.get(spec, spec)), cache) for spec in specs.split(",")]
+    shorthands = {"minilm": f"sentence-transformers:{model or MINILM}"}
+    return [CachedEmbedder(load_embedder(shorthands.get(spec, spec)), cache) for spec in specs.split(",")]
 
 
 def train_weights(options: argparse.Namespace, names: Sequence[str]) -> None:
     """Trains on the train questions of all sets under every embedder, and with each retriever alone."""
     sources = []
-    for place, embedder in enumerate(embedders(options.embedder, options.model, options.cache)):
+    for position, embedder in enumerate(embedders(options.embedder, options.model, options.cache)):
         for name in names:
             questions = load_questions(options.data / name / "queries.train.jsonl")[: options.limit]
             chunks = load_chunks(options.data / name)
-            for only in (None, "bm25", "dense") if place == 0 else (None,):
+            for only in (None, "bm25", "dense") if position == 0 else (None,):
                 corpus = build(chunks, embedder, shuffle=None, only=only)
                 label = f"{name}/{embedder.name}{f'/{only}' if only else ''}"
                 share = WEIGHTS.get(name, 1.0) * (0.4 if only else 1.0)
@@ -224,13 +224,13 @@ def main() -> int:
         train_weights(options, names)
         return 0
     (embedder,) = embedders(options.embedder, options.model, options.cache)
-    for place, name in enumerate(names):
+    for position, name in enumerate(names):
         corpus = build(load_chunks(options.data / name), embedder, shuffle=options.shuffle, only=options.only)
         questions = load_questions(options.data / name / f"queries.{options.split}.jsonl")[: options.limit]
         agent = SearchAgent(corpus, _policy(options), budget=options.window)
         figures = measure(name, corpus, questions, agent).figures()
         embedder.save()
-        _show(figures, options.json, heading=place == 0)
+        _show(figures, options.json, heading=position == 0)
     return 0
 
 

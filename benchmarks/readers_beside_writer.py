@@ -71,8 +71,8 @@ def passages(documents: Sequence[Document], run: int, size: int) -> list[Documen
     """The passages of a run: one of two sets, and a marker that names the run."""
     first = run % 2 * size
     part = [
-        Document(f"set{run % 2}-{number}", one.text[:LONGEST], one.title, {"set": run % 2, "number": number})
-        for number, one in enumerate(documents[first : first + size])
+        Document(f"set{run % 2}-{number}", document.text[:LONGEST], document.title, {"set": run % 2, "number": number})
+        for number, document in enumerate(documents[first : first + size])
     ]
     return [Document(MARKER, f"This is the state of run {run}.", metadata={"run": run}), *part]
 
@@ -85,12 +85,16 @@ def documents_of(plan: Plan) -> list[Document]:
 
 def prepare(plan: Plan, data: str | None) -> None:
     """Keeps passages and their vectors."""
-    distinct = {one.text[:LONGEST]: one for one in corpus(data_folder(data), 3 * plan.size) if len(one.text) > 40}
+    distinct = {
+        document.text[:LONGEST]: document
+        for document in corpus(data_folder(data), 3 * plan.size)
+        if len(document.text) > 40
+    }
     documents = list(distinct.values())[: 2 * plan.size]
     assert len(documents) == 2 * plan.size
-    np.save(plan.sets / "texts.npy", np.array([(one.title, one.text[:LONGEST]) for one in documents]))
+    np.save(plan.sets / "texts.npy", np.array([(document.title, document.text[:LONGEST]) for document in documents]))
     embedder = load_embedder("static")
-    vectors = embedder.embed_documents([f"{one.title}\n{one.text[:LONGEST]}" for one in documents])
+    vectors = embedder.embed_documents([f"{document.title}\n{document.text[:LONGEST]}" for document in documents])
     np.save(plan.sets / "vectors.npy", vectors)
 
 
@@ -145,9 +149,9 @@ class Checker:
         nearest = dict(opened.retrievers[0].search(query, TOP))
         cut = np.partition(scores, -TOP)[-TOP]
         for chunk_id, score in nearest.items():
-            name, _, place = chunk_id.removesuffix("_0").partition("-")
+            name, _, position = chunk_id.removesuffix("_0").partition("-")
             if name != MARKER:
-                right = name == f"set{run % 2}" and abs(scores[int(place)] - score) < 1e-4 and score > cut - 1e-4
+                right = name == f"set{run % 2}" and abs(scores[int(position)] - score) < 1e-4 and score > cut - 1e-4
                 _check(right, f"{chunk_id} with {score:.4f} in run {run}, cut at {cut:.4f}")
         _check(len(nearest) == TOP, f"{len(nearest)} nearest passages in run {run}")
 
@@ -286,13 +290,13 @@ def whole(plan: Plan, run: int) -> bool:
     try:
         collection = client.get_collection("documents", embedding_function=None)
         stored = collection.get(include=["documents", "embeddings"])
-        expected = {one.id: one.text for one in passages(documents_of(plan), run, plan.size)}
+        expected = {document.id: document.text for document in passages(documents_of(plan), run, plan.size)}
         ids = [record.rpartition("~")[0].removesuffix("_0") for record in stored["ids"]]
         texts = all(expected[name].strip() == text for name, text in zip(ids, stored["documents"] or [], strict=True))
         vectors = np.load(plan.sets / "vectors.npy")[run % 2 * plan.size :][: plan.size]
         rows = [(int(name.partition("-")[2]), row) for row, name in enumerate(ids) if name != MARKER]
-        numbers, places = map(list, zip(*rows, strict=True))
-        close = np.allclose(np.asarray(stored["embeddings"])[places], vectors[numbers], atol=1e-4)
+        numbers, positions = map(list, zip(*rows, strict=True))
+        close = np.allclose(np.asarray(stored["embeddings"])[positions], vectors[numbers], atol=1e-4)
         nearest = collection.query(query_embeddings=[vectors[7]], n_results=3)["ids"][0]
         findings = {
             "texts": texts,

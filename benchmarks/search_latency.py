@@ -1,14 +1,14 @@
-"""Latency of `search` with 60 chunks already seen and of `grep`, on 100,000 chunks, beside Chroma's own ways.
+"""Latency of `search` with 60 excluded chunks and of `grep` on 100,000 chunks, compared with Chroma's own methods.
 
     python benchmarks/search_latency.py [--data FOLDER] [--count 100000] [--index FOLDER] [--embedder static]
 
-The index is made once in `--index` (default: a temporary folder, which takes some minutes each time).
+The index is built once in `--index` (default: a temporary folder, which takes some minutes each time).
 
-- `search`: hybrid search, no reranker, each question new, the 60 chunks it brings up first given as seen. Beside it
-  the published way, which excludes them by a metadata filter in the dense query, and that query without any filter.
+- `search`: hybrid search without a reranker, each question new, its first 60 chunks excluded. Compared with the
+  published method, which excludes them by a metadata filter in the dense query, and with that query without a filter.
   Bound: p50 8 ms.
-- `grep`: the first 5 chunks for each of 20 patterns: the median over the patterns of the median of 5 runs. Beside it
-  Chroma's `$regex` with the same limit. Bound: 60 ms.
+- `grep`: the first 5 chunks for each of 20 patterns: the median over the patterns of the median of 5 runs. Compared
+  with Chroma's `$regex` with the same limit. Bound: 60 ms.
 """
 
 from __future__ import annotations
@@ -74,13 +74,13 @@ def line(name: str, times: list[float], note: str = "") -> None:
     print(f"{name:<44}{statistics.median(times):9.2f} ms p50{np.percentile(times, 95):9.2f} ms p95   {note}")
 
 
-def search(corpus_: ChromaCorpus, collection: Collection, asked: list[str]) -> None:
+def search(corpus_: ChromaCorpus, collection: Collection, new_questions: list[str]) -> None:
     """Prints the figures of search."""
-    seen = [[hit.chunk for hit in corpus_.search(question, limit=SEEN)] for question in asked]
-    vectors = [corpus_.embedder.embed_query(question) for question in asked]
-    fresh = [f"{question} Who was it?" for question in asked]
+    seen = [[hit.chunk for hit in corpus_.search(question, limit=SEEN)] for question in new_questions]
+    vectors = [corpus_.embedder.embed_query(question) for question in new_questions]
+    fresh = [f"{question} Who was it?" for question in new_questions]
     ids = [{chunk.id for chunk in chunks} for chunks in seen]
-    ours = [milliseconds(partial(corpus_.search, fresh[n], exclude=ids[n])) for n in range(len(asked))]
+    ours = [milliseconds(partial(corpus_.search, fresh[n], exclude=ids[n])) for n in range(len(new_questions))]
     line(f"search, {SEEN} seen chunks dropped (ours)", ours, "bound 8")
 
     def query(number: int, where: dict[str, Any] | None) -> object:
@@ -89,7 +89,10 @@ def search(corpus_: ChromaCorpus, collection: Collection, asked: list[str]) -> N
     packed = [collection.get(ids=records(corpus_, chunks))["metadatas"] or [] for chunks in seen[:20]]
     filters = [{KEY: {"$nin": [str(metadata[KEY]) for metadata in metadatas]}} for metadatas in packed]
     line("dense query alone, seen excluded by filter", [milliseconds(partial(query, n, filters[n])) for n in range(20)])
-    line("dense query alone, nothing excluded", [milliseconds(partial(query, n, None)) for n in range(len(asked))])
+    line(
+        "dense query alone, nothing excluded",
+        [milliseconds(partial(query, n, None)) for n in range(len(new_questions))],
+    )
 
 
 def records(corpus_: ChromaCorpus, chunks: list[Chunk]) -> list[str]:
@@ -103,13 +106,13 @@ def grep(corpus_: ChromaCorpus, collection: Collection) -> None:
     def chromas(pattern: str) -> object:
         return collection.get(where_document={"$regex": pattern}, limit=GREP_LIMIT)
 
-    print(f"\n{'pattern':<52}{'found':>6}{'ours':>10}{'$regex':>10}")
+    print(f"\n{'pattern':<52}{'hits':>6}{'ours':>10}{'$regex':>10}")
     ours, theirs = [], []
     for pattern in PATTERNS:
-        found = len(corpus_.grep(pattern))
+        matches = len(corpus_.grep(pattern))
         ours.append(statistics.median(milliseconds(partial(corpus_.grep, pattern)) for _ in range(5)))
         theirs.append(statistics.median(milliseconds(partial(chromas, pattern)) for _ in range(3)))
-        print(f"{pattern:<52}{found:>6}{ours[-1]:>10.1f}{theirs[-1]:>10.1f}")
+        print(f"{pattern:<52}{matches:>6}{ours[-1]:>10.1f}{theirs[-1]:>10.1f}")
     line("\ngrep over the patterns (ours)", ours, f"bound 60; slowest {max(ours):.0f}")
     line("Chroma's $regex", theirs, f"slowest {max(theirs):.0f}")
 
