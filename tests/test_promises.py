@@ -27,15 +27,14 @@ from context_agent import (
     ToolCall,
     View,
 )
-from context_agent.harness.profile import SUMMARIZE, context_1, default, summary
+from context_agent.harness.profile import context_1, default, summary
 from context_agent.harness.trajectory_file import read, write
 from context_agent.pruning.view import Block, EditApplied, Event, Segment, Text, ToolResult, fold
 from context_agent.tokens import HarmonyCounter
 from context_agent.types import Chunk, Hit, RankedId
 from tests.actions import call, prune, rank, rank_all, restore, search, summarize
-from tests.conftest import TOPICS, made_documents
-
-QUERIES = [f"{topic} and {other}" for topic in TOPICS for other in TOPICS if topic != other]
+from tests.conftest import made_documents
+from tests.random_episodes import QUERIES, random_action, random_episode
 
 
 def run(episode: Episode, *actions: Action) -> View:
@@ -48,67 +47,6 @@ def run(episode: Episode, *actions: Action) -> View:
         return view
 
     return asyncio.run(play())
-
-
-def random_action(view: View, draw: random.Random) -> Action:
-    """A turn of one to five calls, good and bad, edits among them."""
-    known = [block.id for block in (*view.blocks, *view.pruned)] or ["none"]
-    some = draw.sample(known, min(len(known), draw.randint(1, 6)))
-    choices = [
-        ToolCall("search_corpus", {"query": draw.choice(QUERIES), "limit": draw.randint(1, 10)}),
-        ToolCall("search_corpus", {"query": draw.choice(QUERIES)}),
-        ToolCall(
-            "grep_corpus", {"pattern": draw.choice(["SENTINEL-00[0-3]", "comets", "nowhere", "(", "Title 1[0-9]"])}
-        ),
-        ToolCall("read_document", {"doc_id": draw.choice(["d1", "d44", "d59_0", "missing"])}),
-        ToolCall("prune_chunks", {"chunk_ids": some}),
-        ToolCall("prune_chunks", {"chunk_ids": [*some, "unknown"]}),
-        ToolCall("prune_chunks", {"all_but": some}),
-        ToolCall("restore_chunks", {"chunk_ids": some}),
-        ToolCall("search_corpus", '{"query": broken'),
-        ToolCall("fly_to_moon", {"speed": 3}),
-        ToolCall(
-            "multi_tool_use",
-            {"tool_calls": [{"tool_name": "functions.search_corpus", "parameters": {"query": draw.choice(QUERIES)}}]},
-        ),
-    ]
-    if SUMMARIZE in view.tools:
-        choices += random_summaries(view, draw)
-    text = "thinking " * draw.choice([0, 0, 5, 200])
-    return Action(calls=tuple(draw.choice(choices) for _ in range(draw.randint(1, 5))), text=text)
-
-
-def random_summaries(view: View, draw: random.Random) -> list[ToolCall]:
-    """Summaries good and bad: of blocks and of summaries, with one that is empty, too long or false among them."""
-    known = [one.id for one in view.editable] or ["none"]
-    some = draw.sample(known, min(len(known), draw.randint(1, 8)))
-    told = " ".join(draw.choice(TOPICS) for _ in range(draw.randint(1, 30)))
-    arguments = [
-        {"chunk_ids": some, "summary": told},
-        {"chunk_ids": some, "summary": f"{told} [[{some[0]}]]"},
-        {"all_but": some[:2], "summary": told},
-        {"chunk_ids": [*some, "unknown"], "summary": told},
-        {"chunk_ids": some, "summary": draw.choice(["", "word " * 3000, "as [[never_0]] says"])},
-    ]
-    edits = [ToolCall("summarize_context", one) for one in arguments]
-    others = [("restore_chunks", "chunk_ids"), ("prune_chunks", "all_but"), ("prune_chunks", "chunk_ids")]
-    return [*edits, *edits, *(ToolCall(name, {key: some}) for name, key in others)]
-
-
-async def random_episode(
-    corpus: MemoryCorpus, seed: int, *, window: int = 4096, profile: Profile | None = None, turns: int = 12
-) -> tuple[Episode, list[View]]:
-    """An episode of random actions, and the views in it."""
-    draw = random.Random(seed)
-    episode = Episode("comets and bridges?", corpus, budget=Budget(window), profile=profile, instructions="Be brief.\n")
-    views = [episode.open()]
-    for _ in range(turns):
-        if episode.done:
-            break
-        views.append(await episode.step(random_action(views[-1], draw)))
-    if not episode.done:
-        views.append(await episode.step(rank_all(views[-1])))
-    return episode, views
 
 
 # 1 ---------------------------------------------------------------------------------------------------------------
@@ -573,7 +511,7 @@ async def test_15_a_chunk_too_long_for_the_room_is_cut_not_dropped() -> None:
     episode = Episode("comet tails?", corpus, budget=Budget(1024), instructions="")
     view = await episode.step(search("comet tails"))
     (block,) = view.blocks
-    assert not block.whole
+    assert not block.complete
     assert block.tokens <= view.budget.per_call
     assert "tokens shown]" in block.body
     assert HarmonyCounter().count(block.text) <= block.tokens

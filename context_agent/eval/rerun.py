@@ -219,7 +219,7 @@ class _Rerun:
             case ActionTaken(), ActionTaken():
                 return _text_difference(
                     (old.text, old.tokens), (new.text, new.tokens), "the action"
-                ) or _harness_difference(old.shown == new.shown, "whether the view shows the action")
+                ) or _harness_difference(old.fits == new.fits, "whether the view shows the action")
             case EditApplied(), EditApplied():
                 return _harness_difference((old.edit, old.cost) == (new.edit, new.cost), "the edit or its cost")
             case TurnClosed(), TurnClosed():
@@ -286,9 +286,9 @@ def _texts(event: Event) -> list[Text]:
 
 def _block_difference(old: Block, new: Block) -> tuple[Cause, str] | None:
     """How the same chunk is shown differently. A header names the chunk's size, so the size is compared first."""
-    if old.tokens != new.tokens and old.whole and old.body == new.body:
+    if old.tokens != new.tokens and old.complete and old.body == new.body:
         return Cause.COUNTER, f"{old.id} had {old.tokens} tokens and has {new.tokens}"
-    return _harness_difference((old.text, old.whole) == (new.text, new.whole), f"how {old.id} is shown")
+    return _harness_difference((old.text, old.complete) == (new.text, new.complete), f"how {old.id} is shown")
 
 
 def _texts_difference(old: Sequence[Text], new: Sequence[Text], what: str) -> tuple[Cause, str] | None:

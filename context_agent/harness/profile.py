@@ -165,7 +165,7 @@ class Rendered:
     header: str
     body: str
     tokens: int
-    whole: bool = True
+    complete: bool = True
 
 
 class Renderer:
@@ -217,16 +217,16 @@ class Renderer:
         header_tokens = count(uncut.header)
         body_tokens = uncut.tokens - header_tokens - 1
         mark = self.profile.cut.format(shown=body_tokens, tokens=body_tokens)
-        left = room - header_tokens - count("\n" + mark) - 2
-        while left >= _LEAST_BODY:
-            part = _start(uncut.body, left / body_tokens)
+        body_room = room - header_tokens - count("\n" + mark) - 2
+        while body_room >= _LEAST_BODY:
+            part = _start(uncut.body, body_room / body_tokens)
             part_tokens = count(part)
-            if part and part_tokens <= left:
+            if part and part_tokens <= body_room:
                 body = f"{part}\n{self.profile.cut.format(shown=part_tokens, tokens=body_tokens)}"
                 tokens = header_tokens + count(body) + 1
                 if tokens <= room:
-                    return Rendered(uncut.header, body, tokens, whole=False)
-            left = left * 4 // 5
+                    return Rendered(uncut.header, body, tokens, complete=False)
+            body_room = body_room * 4 // 5
         return None
 
     def summary(self, name: str, ids: Iterable[str], text: str) -> Rendered:

@@ -37,7 +37,8 @@ from context_agent.pruning.view import (
 from context_agent.types import Action, Chunk, Hit, RankedChunk, RankedDocument, RankedId, ToolCall
 
 _MALFORMED = (AttributeError, KeyError, RecursionError, TypeError, ValueError)
-"""What reading a line raises that is no line of a trajectory."""
+"""What reading a line raises if the line is no line of a trajectory."""
+_BLOCK_FIELDS = ("key", "header", "body", "tokens", "turn", "call")
 
 
 class TrajectoryWriter:
@@ -129,7 +130,7 @@ def encode(event: Event) -> dict[str, Any]:
                 "action": _action(event.action),
                 "text": event.text,
                 "tokens": event.tokens,
-                "shown": event.shown,
+                "shown": event.fits,
                 "seconds": event.seconds,
             }
         case EditApplied():
@@ -219,14 +220,14 @@ def _block(block: Block) -> dict[str, Any]:
     if block.body == block.hit.chunk.text:
         del chunk["text"]
     hit = {name: getattr(block.hit, name) for name in ("score", "rank", "dense", "sparse")}
-    block_fields = {name: getattr(block, name) for name in ("key", "header", "body", "tokens", "turn", "call", "whole")}
-    return {**block_fields, "source": block.source.value, "hit": hit, "chunk": chunk}
+    block_fields = {name: getattr(block, name) for name in _BLOCK_FIELDS}
+    return {**block_fields, "whole": block.complete, "source": block.source.value, "hit": hit, "chunk": chunk}
 
 
 def _to_block(data: dict[str, Any]) -> Block:
     chunk = Chunk(**{"text": data["body"], **data["chunk"]})
-    block_fields = {name: data[name] for name in ("key", "header", "body", "tokens", "turn", "call", "whole")}
-    return Block(**block_fields, source=Source(data["source"]), hit=Hit(chunk, **data["hit"]))
+    block_fields = {name: data[name] for name in _BLOCK_FIELDS}
+    return Block(**block_fields, complete=data["whole"], source=Source(data["source"]), hit=Hit(chunk, **data["hit"]))
 
 
 def _action(action: Action) -> dict[str, Any]:

@@ -56,7 +56,7 @@ class Block:
     """A chunk as it was shown: addressable by its chunk id, and prunable.
 
     `key` numbers the blocks of an episode in the order shown; a chunk that was shown twice has two. `text` is
-    `header + body + newline`, `tokens` counts all of it. `whole` is False where the body was cut to fit the budget.
+    `header + body + newline`, `tokens` counts all of it. `complete` is False if the body was cut to fit the budget.
     """
 
     key: int
@@ -67,7 +67,7 @@ class Block:
     call: int
     source: Source
     hit: Hit
-    whole: bool = True
+    complete: bool = True
 
     @property
     def id(self) -> str:
@@ -426,13 +426,13 @@ class PromptShown:
 
 @dataclass(frozen=True, slots=True)
 class ActionTaken:
-    """What the policy answered. `shown` is False where the action was too long for the view and ended the episode."""
+    """What the policy answered. `fits` is False if the action was too long for the view and ended the episode."""
 
     turn: int
     action: Action
     text: str
     tokens: int
-    shown: bool = True
+    fits: bool = True
     seconds: float = 0.0
 
 
@@ -497,7 +497,7 @@ def fold(view: View, event: Event) -> View:
             return view.apply(edit)
         case PromptShown(segments=segments) | ToolResult(segments=segments):
             added = segments
-        case ActionTaken(shown=True):
+        case ActionTaken(fits=True):
             added = (Text(Role.ACTION, event.text, event.tokens, event.turn, action=event.action),)
         case TurnClosed(segment=segment):
             added = (segment,)

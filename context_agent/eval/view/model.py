@@ -364,7 +364,7 @@ def _turn(turn: TurnEvents) -> dict[str, Any]:
         "turn": acted.turn,
         "tokens": acted.tokens,
         "seconds": _finite(acted.seconds),
-        "shown": acted.shown,
+        "shown": acted.fits,
         "text": acted.action.text,
         "reasoning": acted.action.reasoning,
         "edit": edit

@@ -440,7 +440,7 @@ class ToolExecutor:
         new_hits = [hit for hit in output.hits if not (output.new_only and hit.chunk.id in context.shown_ids)]
         hits = new_hits[: output.limit]
         fitting = list(zip(hits, context.renderer.fitting([hit.chunk for hit in hits], block_room), strict=False))
-        message = self._message(view, output, shown=len(fitting), left_out=len(hits) - len(fitting))
+        message = self._message(view, output, blocks=len(fitting), left_out=len(hits) - len(fitting))
         if output.in_order:
             fitting.sort(key=lambda pair: pair[0].chunk.index)
         query = call.arguments.get("query") or call.arguments.get("pattern") or context.question
@@ -449,7 +449,9 @@ class ToolExecutor:
             context.shown_ids.add(hit.chunk.id)
             context.surfacing_queries.setdefault(hit.chunk.document_id, query)
             blocks.append(
-                Block(key, text.header, text.body, text.tokens, view.turn, call.index, output.source, hit, text.whole)
+                Block(
+                    key, text.header, text.body, text.tokens, view.turn, call.index, output.source, hit, text.complete
+                )
             )
         if not message:
             return tuple(blocks)
@@ -460,7 +462,7 @@ class ToolExecutor:
         fits = tokens <= room - sum(block.tokens for block in blocks)
         return (*blocks, Text(Role.RESULT, f"{message}\n", tokens, view.turn, call.index)) if fits else tuple(blocks)
 
-    def _message(self, view: View, output: ToolOutput, *, shown: int, left_out: int) -> str:
+    def _message(self, view: View, output: ToolOutput, *, blocks: int, left_out: int) -> str:
         """The text beside the blocks: the error, that nothing matches, or what was left out."""
         if output.mistake or output.delegated:
             return output.message
@@ -470,9 +472,9 @@ class ToolExecutor:
         notes = ["more match"] if left_out else []
         if output.repeated_ids:
             notes += [f"{label}: {', '.join(ids[:LISTED_IDS])}" for label, ids in _repeated(view, output.repeated_ids)]
-        if not shown and not notes:
+        if not blocks and not notes:
             return nothing
-        return f"({'; '.join(notes)})" if notes and (self.context.profile.notes or not shown) else ""
+        return f"({'; '.join(notes)})" if notes and (self.context.profile.notes or not blocks) else ""
 
     def _text(self, view: View, index: int, text: str) -> Text:
         """The text as the result of a call, cut to what the window still holds."""

@@ -39,11 +39,11 @@ class PruneArguments(ToolArguments):
 
 def run(arguments: PruneArguments, context: EditContext) -> EditReply:
     """Hides the chunks; those named to keep are protected if the profile has summaries."""
-    selection, kept = context.view.select(arguments.chunk_ids, arguments.all_but)
+    selection, staying = context.view.select(arguments.chunk_ids, arguments.all_but)
     size = sum(block.tokens for block in selection.blocks)
     edit = Edit(
         pruned=tuple(block.key for block in selection.blocks),
-        protected=context.view.newly_protected(kept) if context.protects else (),
+        protected=context.view.newly_protected(staying) if context.protects else (),
     )
     message = f"Pruned {len(selection.blocks)} chunks ({size:,} tokens)."
     return edit_reply(edit, [message], "already pruned", selection)

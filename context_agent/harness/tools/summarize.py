@@ -55,7 +55,7 @@ class SummarizeArguments(ToolArguments):
 def run(arguments: SummarizeArguments, context: EditContext) -> EditReply:
     """Replaces the chunks, unless the summary cites ids that were never shown or is not shorter than they are."""
     view = context.view
-    selection, kept = view.select(arguments.chunk_ids, arguments.all_but)
+    selection, staying = view.select(arguments.chunk_ids, arguments.all_but)
     replaced = [block for block in selection.blocks if block.key not in view.protected]
     if not replaced:
         return _nothing_replaced(selection)
@@ -68,7 +68,7 @@ def run(arguments: SummarizeArguments, context: EditContext) -> EditReply:
         return _too_long(summary.tokens, size)
     edit = Edit(
         replaced=summary.of,
-        protected=view.newly_protected(kept),
+        protected=view.newly_protected(staying),
         summaries=(summary,),
     )
     sentences = [f"Summarised {len(replaced)} chunks ({size:,} tokens) as {summary.id} ({summary.tokens:,} tokens)."]

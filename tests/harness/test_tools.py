@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import pytest
 
+from context_agent import Action, Episode, MemoryCorpus
 from context_agent.errors import ConfigError
 from context_agent.harness.profile import context_1, default, profile
 from context_agent.harness.tools import ToolCallError, check, flatten, schemas
 from context_agent.harness.tools.prune import PruneArguments
+from context_agent.pruning.view import ToolResult
 from context_agent.types import ToolCall
 
 
@@ -71,6 +73,16 @@ def test_wrapped_calls_are_unwrapped_in_order() -> None:
     ]
     calls = flatten([ToolCall("multi_tool_use", {"tool_calls": inner}), ToolCall("read_document", {})], default().tools)
     assert [call.name for call in calls] == ["search_corpus", "grep_corpus", "read_document"]
+
+
+async def test_a_batch_inside_a_batch_is_a_mistake_and_the_other_calls_run(corpus: MemoryCorpus) -> None:
+    search = {"tool_name": "search_corpus", "parameters": {"query": "comets"}}
+    inner = [{"tool_name": "multi_tool_use", "parameters": {"tool_calls": [search]}}, search]
+    episode = Episode("Which comets?", corpus)
+    await episode.step(Action(calls=(ToolCall("multi_tool_use", {"tool_calls": inner}),)))
+    nested, plain = (event for event in episode.trajectory.events if isinstance(event, ToolResult))
+    assert nested.segments[0].text == "Error: multi_tool_use cannot wrap multi_tool_use.\n"
+    assert (nested.mistake, plain.mistake) == ("invalid_call", None)
 
 
 def test_an_unknown_profile_names_the_known_ones() -> None:
