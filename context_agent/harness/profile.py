@@ -109,7 +109,12 @@ class Profile:
 
     @staticmethod
     def from_json(data: dict[str, Any]) -> Profile:
-        """The profile of a trajectory's header; fields that this version does not know are left out."""
+        """The profile of a trajectory's header; fields that this version does not know are left out.
+
+        Raises `KeyError` or `TypeError` for data that is no profile.
+        """
+        if not isinstance(data, dict):
+            raise TypeError("the profile is no JSON object")
         field_names = {field.name for field in fields(Profile)}
         values = {key: value for key, value in data.items() if key in field_names}
         return Profile(**{**values, "tools": tuple(values["tools"])})

@@ -16,22 +16,20 @@ import json
 import os
 import re
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from hashlib import blake2b
 from pathlib import Path
 from threading import Lock
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import Any, BinaryIO
 
-from context_agent._support.files import open_private, private_folder
-from context_agent._support.journal import encode_line
+from context_agent._support.files import open_private
+from context_agent._support.journal import encode_line, file_lock
 from context_agent._support.question_files import Source, load_rows
 from context_agent.errors import ConfigError, DataError, FeedbackLimitError, TrajectoryError
 from context_agent.harness.trajectory import Header
 from context_agent.harness.trajectory_file import decode_header
-
-if TYPE_CHECKING:
-    from filelock import FileLock
 
 JUDGEMENTS, SERVED = "feedback.jsonl", "served.jsonl"
 SCHEMA = 1
@@ -169,11 +167,8 @@ class FeedbackLog:
         line = self._judgements.line_of(identifier)
         return _judgement(_decoded(line), 0, JUDGEMENTS) if _judgement_id(line) == identifier else None
 
-    def _locked(self) -> FileLock:
-        from filelock import FileLock
-
-        private_folder(self.folder)
-        return FileLock(self.folder / _LOCK)
+    def _locked(self) -> AbstractContextManager[None]:
+        return file_lock(self.folder / _LOCK, timeout=-1)
 
 
 class _LineIndex:
