@@ -166,7 +166,7 @@ def trajectory_pruned(trajectory: object) -> tuple[object, ...]:
 
 def test_an_episode_of_another_policy_has_no_sampled_tokens(corpus: MemoryCorpus) -> None:
     result = SearchAgent(corpus, ScriptedPolicy([search("comets"), rank_view])).search(QUESTION)
-    with pytest.raises(TrajectoryError, match="not made by a token policy"):
+    with pytest.raises(TrajectoryError, match="not played by a token policy"):
         sampled_rows(result.trajectories[0])
 
 
