@@ -99,8 +99,8 @@ def checked_address(address: str) -> httpx.URL:
     except (httpx.InvalidURL, ValueError):
         valid = False
     if not valid:
-        shown = address.rpartition("@")[2].partition("?")[0]
-        raise ConfigError(f"the server's address should look like http://localhost:8000/v1; got {shown!r}")
+        public = address.rpartition("@")[2].partition("?")[0]
+        raise ConfigError(f"the server's address should look like http://localhost:8000/v1; got {public!r}")
     return url
 
 

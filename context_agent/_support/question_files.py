@@ -108,17 +108,12 @@ def _checked(line: JsonRow, read: Callable[[object, int, str], _Row], numbers: M
 
 
 def read_rows(source: Source) -> Iterator[JsonRow]:
-    """The lines of a JSONL source with their values, without blank lines.
-
-    Raises `DataError` if the source cannot be read or is not UTF-8.
-    """
+    """The lines of a JSONL source with their values, without blank lines. Raises `DataError` if it cannot be read."""
     with _opened(source) as (name, stream):
-        try:
-            for number, line in enumerate(stream, 1):
-                if line.strip():
-                    yield _decoded_row(line, number, f"{name}:{number}")
-        except UnicodeDecodeError as error:
-            raise DataError(f"{name}: not UTF-8: {error}") from error
+        lines: Iterable[str | bytes] = getattr(stream, "buffer", stream)
+        for number, line in enumerate(lines, 1):
+            if line.strip():
+                yield _decoded_row(line, number, f"{name}:{number}")
 
 
 def question_of(row: object, number: int, location: str) -> Question:
@@ -150,9 +145,13 @@ def question_id(row: Mapping[str, Any]) -> Any:
     return _first(row, ("id", "_id"))
 
 
-def _decoded_row(line: str, number: int, location: str) -> JsonRow:
+def _decoded_row(line: str | bytes, number: int, location: str) -> JsonRow:
+    """The line as UTF-8, whatever the terminal's encoding, without a byte order mark."""
     try:
-        return JsonRow(number, location, json.loads(line))
+        text = line if isinstance(line, str) else line.decode("utf-8")
+        return JsonRow(number, location, json.loads(text.removeprefix("\ufeff") if number == 1 else text))
+    except UnicodeDecodeError as error:
+        return JsonRow(number, location, problem=f"{location}: not UTF-8: {error}")
     except (ValueError, RecursionError) as error:
         return JsonRow(number, location, problem=f"{location}: not valid JSON: {error}")
 
@@ -205,24 +204,16 @@ def _kind(value: object) -> str:
 
 
 @contextmanager
-def _opened(source: Source) -> Iterator[tuple[str, Iterable[str]]]:
-    """The source's name and its lines. Only a file that is opened here is closed."""
+def _opened(source: Source) -> Iterator[tuple[str, IO[str] | IO[bytes]]]:
+    """The source's name and its stream. Only a file that is opened here is closed."""
     if isinstance(source, str) and source == "-":
-        yield "standard input", _decoded(sys.stdin)
+        yield "standard input", sys.stdin
     elif not isinstance(source, str | os.PathLike):
-        yield str(getattr(source, "name", "stream")), _decoded(source)
+        yield str(getattr(source, "name", "stream")), source
     else:
         path = Path(source)
         try:
             with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as stream:
-                yield str(path), _decoded(stream)
+                yield str(path), stream
         except (OSError, EOFError, zlib.error) as error:
             raise DataError(f"{path}: cannot be read: {getattr(error, 'strerror', None) or error}") from error
-
-
-def _decoded(stream: Iterable[str | bytes]) -> Iterator[str]:
-    """Lines as UTF-8, whatever the terminal's encoding; a byte order mark is dropped."""
-    lines: Iterable[str | bytes] = getattr(stream, "buffer", stream)
-    for number, line in enumerate(lines):
-        text = line if isinstance(line, str) else line.decode("utf-8")
-        yield text if number else text.removeprefix("\ufeff")

@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-import gzip
-import json
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Annotated, Any, ClassVar, cast
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 import click
 
+from context_agent._support.question_files import JsonRow, question_id, question_text, read_rows
 from context_agent.cli import options, output
 from context_agent.cli.command import COUNT, INPUT, Argument, Json, Option, command
-from context_agent.errors import ContextAgentError, DataError
+from context_agent.errors import ContextAgentError
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -106,7 +104,6 @@ async def _stream(agent: SearchAgent, question: str, k: int, turns: TurnLog) -> 
 class BatchRow:
     """A line of a question file. `problem` says why it is no question; `id` is the row's own, whatever its type."""
 
-    line: int
     question: str = ""
     id: Any = None
     problem: str | None = None
@@ -142,8 +139,7 @@ def search_many(agent: SearchAgent, batch: BatchOptions, *, k: int, as_json: boo
     assert batch.questions is not None
     failed = 0
     # Read before the first is asked: an interrupt could not end a read inside the event loop.
-    with _lines(batch.questions) as lines:
-        rows = list(_read_rows(lines))
+    rows = [_batch_row(row) for row in read_rows(str(batch.questions))]
     with output.progress("Searching", "questions") as advance:
         answered = 0
 
@@ -163,37 +159,16 @@ def search_many(agent: SearchAgent, batch: BatchOptions, *, k: int, as_json: boo
     return 1 if failed else 0
 
 
-@contextmanager
-def _lines(file: Path) -> Iterator[IO[bytes]]:
-    if str(file) == "-":
-        yield sys.stdin.buffer
-        return
-    try:
-        with gzip.open(file) if file.suffix == ".gz" else file.open("rb") as opened:
-            yield cast("IO[bytes]", opened)
-    except (OSError, EOFError) as error:
-        reason = getattr(error, "strerror", None) or error
-        raise DataError(f"cannot read the question file {file}: {reason}") from error
-
-
-def _read_rows(lines: Iterable[bytes]) -> Iterator[BatchRow]:
-    """Rows of a JSONL file; a line that is no question becomes a row with a `problem`. Blank lines are skipped."""
-    for number, line in enumerate(lines, start=1):
-        if line.strip():
-            yield _row(number, line)
-
-
-def _row(number: int, line: bytes) -> BatchRow:
-    try:
-        data = json.loads(line)
-    except (ValueError, RecursionError) as error:
-        return BatchRow(number, problem=f"line {number} is not valid JSON: {error}")
-    if not isinstance(data, dict):
-        return BatchRow(number, problem=f'line {number} should be an object like {{"id": "q1", "question": "…"}}')
-    question, row_id = data.get("question", data.get("query")), data.get("id", data.get("_id"))
-    if not isinstance(question, str) or not question.strip():
-        return BatchRow(number, id=row_id, problem=f'line {number} has no "question" with text in it')
-    return BatchRow(number, question, row_id)
+def _batch_row(row: JsonRow) -> BatchRow:
+    """The question of a line, or the problem with it."""
+    if row.problem:
+        return BatchRow(problem=row.problem)
+    if not isinstance(row.value, dict):
+        return BatchRow(problem=f'{row.location}: not an object like {{"id": "q1", "question": "…"}}')
+    text, row_id = question_text(row.value), question_id(row.value)
+    if not isinstance(text, str) or not text.strip():
+        return BatchRow(id=row_id, problem=f'{row.location}: no "question" with text in it')
+    return BatchRow(text, row_id)
 
 
 async def _answer_all(

@@ -212,7 +212,7 @@ class ReplayOptions:
 
     def settings(self) -> ReplaySettings:
         """The settings of the replay, with the tokenizer loaded."""
-        from context_agent.policies.tokens.policy import VocabularyCounter, templated
+        from context_agent.policies.tokens import VocabularyCounter, templated
         from context_agent.synth_data.demonstrations.replay_check import ReplaySettings
 
         counter = None if self.tokenizer is None else VocabularyCounter(templated(self.tokenizer))

@@ -10,7 +10,7 @@ import pytest
 from context_agent import SearchAgent
 from context_agent.agent import SearchResult
 from context_agent.harness.tools import SPAWN
-from context_agent.policies.tokens.policy import VocabularyCounter
+from context_agent.policies.tokens import VocabularyCounter
 from context_agent.pruning.view import ActionTaken
 from context_agent.swarm import Swarm
 from context_agent.train.data import demonstration_rows, environment_texts
