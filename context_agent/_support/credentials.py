@@ -30,7 +30,7 @@ SHORTEST_IN_ERRORS = 4
 SHORTEST_IN_REPLIES = 8
 """Characters. Placeholders such as `none` or `EMPTY` are common as keys, and common as words in a reply."""
 SHORTEST_IN_QUERY = 16
-"""Characters from which on a value in an address's query is treated as a secret."""
+"""Characters. A value of at least this length in an address's query is treated as a secret."""
 _OPENAI_HOST = b"api.openai.com"
 _PARAMETER = "api_key_env="
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -43,7 +43,7 @@ def split_key_variable(address: str) -> tuple[str, str | None]:
     """An address without its `api_key_env=NAME` parameter, and that name, None without one."""
     try:
         parts = urlsplit(address)
-    except ValueError:  # the address is refused where it is used
+    except ValueError:  # the address is refused when it is used
         return address, None
     pairs = [pair for pair in parts.query.split("&") if pair]
     names = [pair.removeprefix(_PARAMETER) for pair in pairs if pair.startswith(_PARAMETER)]
@@ -72,12 +72,12 @@ def checked_variable(name: str) -> str:
 
 
 def read_key(variable: str | None) -> str:
-    """The key in a variable, empty where there is none."""
+    """The key in a variable, empty if there is none."""
     return os.environ.get(variable, "").strip() if variable else ""
 
 
 def rejected_key_hint(variable: str | None) -> str:
-    """What to do about a 401 or 403 from an embedding or reranking server."""
+    """How to fix a 401 or 403 from an embedding or reranking server."""
     if variable is None:
         return (
             "no key was sent: name the environment variable that holds it with ?api_key_env=NAME at the end of the "
@@ -105,7 +105,7 @@ def checked_address(address: str) -> httpx.URL:
 
 
 def shown_address(url: httpx.URL) -> str:
-    """The address without what may be secret in it: user, password and query."""
+    """The address without its possible secrets: user, password and query."""
     return str(url.copy_with(username=None, password=None, query=None))
 
 
@@ -128,7 +128,7 @@ class Redactor:
     """
 
     def __init__(self, secrets: Iterable[str], shortest: int) -> None:
-        """`shortest` is the length in characters from which on a secret is removed."""
+        """Removes secrets of at least `shortest` characters."""
         spellings = {text for secret in secrets if len(secret) >= shortest for text in _spellings(secret)}
         self._spellings = sorted(spellings, key=len, reverse=True)
 
@@ -158,7 +158,7 @@ class Redactor:
     def redact_value(self, value: T) -> T:
         """The value with all strings in its dataclass fields redacted; anything but a dataclass is returned as it is.
 
-        Redacting the JSON is not enough: a reply is put together from pieces, and arguments are JSON inside JSON.
+        Redacting the JSON is not enough: a reply is assembled from pieces, and arguments are JSON inside JSON.
         """
         if not self._spellings or not dataclasses.is_dataclass(value) or isinstance(value, type):
             return value
@@ -195,7 +195,7 @@ def _spellings(secret: str) -> Iterator[str]:
 
 
 def _base64_spellings(secret: bytes) -> Iterator[str]:
-    """What base64 makes of the secret wherever it stands in a longer text: at each of three offsets, edges left off."""
+    """The secret in base64 at each of three offsets in a longer text, without the characters at the edges."""
     for offset in range(3):
         groups = (bytes(offset) + secret)[: (offset + len(secret)) // 3 * 3]
         for encode in (b64encode, urlsafe_b64encode):

@@ -1,9 +1,10 @@
 """The HTTP client for chat, token, embedding, reranker and judge calls.
 
-An `Endpoint` holds an address and how to talk to it: which key (`credentials`), how much a response may take
-(`http_body`), how long a request may last, how many run at once, and when to try again (tenacity). It knows JSON and
-server-sent events, and nothing of what they mean. Coroutines use `post` and `get`; threads use `post_sync`, which runs
-the same code on a background event loop, so that a deadline holds however slowly a server sends its headers.
+An `Endpoint` holds an address and the rules for its requests: which key is sent (`credentials`), how large a response
+may be (`http_body`), how long a request may last, how many run at once, and when it is retried (tenacity). It reads
+JSON and server-sent events without knowing their meaning. Coroutines use `post` and `get`; threads use `post_sync`,
+which runs the same code on a background event loop, so that a deadline holds however slowly a server sends its
+headers.
 
 Redirects are never followed: they could carry a key and a question to another host.
 """
@@ -66,19 +67,19 @@ API_KEY_ENV = "CTX1_API_KEY"
 """The policies' own variable. Not `OPENAI_API_KEY`: a key for one host must not go to whatever address is set."""
 CONNECT_SECONDS = 10.0
 LONGEST_BACKOFF = 30.0
-"""Seconds; a `Retry-After` may ask for more."""
+"""Seconds; a `Retry-After` may request more."""
 LONGEST_RETRY_AFTER = 600.0
-"""Seconds. A server that asks for more has an empty quota, and waiting is the caller's decision."""
+"""Seconds. A server that requests a longer pause has no quota left, and waiting is the caller's decision."""
 KEEP_ALIVE_SECONDS = 4.0
 """Below the 5 s after which uvicorn, and so most model servers, closes an idle connection."""
 STREAM_TIMEOUTS = 10
-"""A stream may last this many timeouts in all, and be silent for one."""
+"""A stream may last this many timeouts, and each pause one."""
 FIRST_CONTACT_RETRIES = 2
-"""Retries for a server that never answered: a wrong address should be reported soon, a restart is waited for."""
+"""Retries for a server that never answered: a wrong address is reported soon, but a restart is waited for."""
 LONGEST_MESSAGE = 600
 """Characters of a server's message that an error quotes."""
 _PERMANENT = ("does not support tools", "requires --jinja", "context size", "context length")
-"""Phrases in a 5xx that no retry will change."""
+"""Phrases in a 5xx error that a retry does not fix."""
 
 
 class SharedSemaphore:
@@ -163,7 +164,7 @@ BACKGROUND = BackgroundLoop()
 
 
 class Refusal(PolicyError):
-    """The server answered with an error that a retry will not change. `message` is the server's, without keys."""
+    """The server answered with an error that a retry does not fix. `message` is the server's, without keys."""
 
     def __init__(self, url: str, status: int, message: str) -> None:
         super().__init__(f"{url} refused the request (HTTP {status}): {message or 'no reason given'}")
@@ -172,7 +173,7 @@ class Refusal(PolicyError):
 
 
 class _TransientError(Exception):
-    """A failure that may pass. `retry_after` is in seconds, 0 where the server named none."""
+    """A failure that a retry may fix. `retry_after` is in seconds, 0 if the server requests no pause."""
 
     def __init__(self, message: str, *, retry_after: float = 0.0, unreachable: bool = False) -> None:
         super().__init__(message)
@@ -194,9 +195,9 @@ class Endpoint:
         concurrency: int = 32,
         longest_retry_after: float = LONGEST_RETRY_AFTER,
     ) -> None:
-        """`api_key_env` names the variable with the key; None sends one to https://api.openai.com alone.
+        """`api_key_env` names the variable with the key; None sends a key only to https://api.openai.com.
 
-        `timeout` is seconds for a whole response, or of silence in a stream. A `Retry-After` above
+        `timeout` is in seconds, for a whole response or for each pause of a stream. A `Retry-After` above
         `longest_retry_after` ends the call. Raises `ConfigError`.
         """
         if timeout <= 0 or retries < 0 or backoff < 0 or concurrency < 1:
@@ -238,7 +239,7 @@ class Endpoint:
         return await self._request("POST", path, _encoded(body), receive, until)
 
     async def get(self, path: str, *, until: float = math.inf) -> Mapping[str, Any]:
-        """The JSON object at a path, from the host's root where it begins with two slashes. Raises as `post` does."""
+        """The JSON object at a path, from the host's root if it begins with two slashes. Raises as `post` does."""
 
         async def receive(response: httpx.Response) -> Mapping[str, Any]:
             return (await self._events(response, path))[0]
@@ -250,7 +251,7 @@ class Endpoint:
         return BACKGROUND.run(self.post(path, body, read))
 
     def command(self, path: str, body: Mapping[str, Any]) -> None:
-        """A POST whose response has no content of interest, and need not be JSON; from any thread. Raises as `post`."""
+        """A POST whose response is ignored and need not be JSON; from any thread. Raises as `post` does."""
 
         async def receive(response: httpx.Response) -> None:
             await read_bytes(response, Allowance(response_limit()))
@@ -269,7 +270,7 @@ class Endpoint:
             await closing.aclose()
 
     def redacted(self, text: str) -> str:
-        """A text of the server's without keys, for errors."""
+        """A server's text without keys, for errors."""
         return self._redactor(SHORTEST_IN_ERRORS).text(text)
 
     def redact_value(self, value: T) -> T:
@@ -314,19 +315,19 @@ class Endpoint:
         return result
 
     def _pause(self, state: RetryCallState) -> float:
-        """Seconds before the next try: exponential with jitter, and never less than the server asked for."""
+        """Seconds before the next try: exponential with jitter, at least what the server requests."""
         longest = min(LONGEST_BACKOFF, self.backoff * 2.0 ** (state.attempt_number - 1))
         return max(_failure(state).retry_after, longest * random.uniform(0.5, 1.0))
 
     def _exhausted(self, state: RetryCallState) -> bool:
-        """Whether no tries are left, or the server asked to wait too long."""
+        """Whether no tries are left, or the server requests too long a pause."""
         error = _failure(state)
         unknown = error.unreachable and not self._reached
         retries = min(self.retries, FIRST_CONTACT_RETRIES) if unknown else self.retries
         return state.attempt_number > retries or error.retry_after > self._longest_retry_after
 
     def _final_error(self, path: str, state: RetryCallState, remaining: float) -> PolicyError:
-        """What the last try ended with; `remaining` is how many seconds there were for all tries."""
+        """The error of the last try; `remaining` is how many seconds there were for all tries."""
         error, tries, elapsed = _failure(state), state.attempt_number, state.seconds_since_start or 0.0
         hint = "; is the server running, and is this its address?" if error.unreachable else ""
         if error.retry_after and tries <= self.retries:
@@ -442,8 +443,8 @@ class Endpoint:
     async def _closing(self, loop: asyncio.AbstractEventLoop, client: httpx.AsyncClient) -> AsyncGenerator[None, None]:
         """Closes the client when the event loop ends.
 
-        A loop that `asyncio.run` ends closes the async generators that it began, and that is the only hook there is:
-        a client left open would hold sockets that belong to a dead loop.
+        When `asyncio.run` ends a loop, it closes the loop's async generators. There is no other hook, and a client that
+        stays open would hold sockets of a dead loop.
         """
         try:
             yield
@@ -463,7 +464,7 @@ def policy_address(base_url: str) -> str:
 
 
 def retry_after(headers: Mapping[str, str]) -> float:
-    """Seconds that a server asks to wait, 0 where it does not: `retry-after-ms`, `Retry-After` in seconds or a date."""
+    """Seconds that a server requests to wait, 0 if none: `retry-after-ms`, `Retry-After` in seconds or a date."""
     if (milliseconds := _number(headers.get("retry-after-ms"))) is not None:
         return milliseconds / 1000
     value = headers.get("retry-after")
@@ -478,7 +479,7 @@ def retry_after(headers: Mapping[str, str]) -> float:
 
 
 def error_message(value: Any) -> str:
-    """The message in an error's JSON, whichever of the usual shapes it has."""
+    """The message in an error's JSON, which has one of several usual shapes."""
     for key in ("error", "message", "detail"):
         if isinstance(value, dict) and key in value:
             value = value[key]
@@ -487,7 +488,7 @@ def error_message(value: Any) -> str:
 
 
 def _decoded(body: bytes) -> Any:
-    """The JSON of an error's body, or its text where it is no JSON."""
+    """The JSON of an error's body, or its text if it is no JSON."""
     text = body.decode("utf-8", "replace").strip()
     try:
         return json.loads(text)

@@ -4,7 +4,7 @@
         done = {record["key"] for record in log.contents.records}
         log.append({"key": "q1"})                             # on disk when it returns
 
-A log holds one JSON object a line: plain JSONL, or with a checksum (`crc32 {json}`) where a damaged byte must not pass
+A log holds one JSON object per line: plain JSONL, or with a checksum (`crc32 {json}`) if damaged bytes must not pass
 for data. Only its owner can read a file that is created here. A process that is killed while it appends leaves at most
 one incomplete last line. Readers ignore that line, and the next writer cuts it off. Any other damage is refused.
 """

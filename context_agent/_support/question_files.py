@@ -204,8 +204,8 @@ def _kind(value: object) -> str:
 
 
 @contextmanager
-def _opened(source: Source) -> Iterator[tuple[str, IO[str] | IO[bytes]]]:
-    """The source's name and its stream. Only a file that is opened here is closed."""
+def _opened(source: Source) -> Iterator[tuple[str, Iterable[str | bytes]]]:
+    """The source's name and its lines. Only a file that is opened here is closed."""
     if isinstance(source, str) and source == "-":
         yield "standard input", sys.stdin
     elif not isinstance(source, str | os.PathLike):

@@ -1,4 +1,4 @@
-"""The token budget of an episode: its window, the two thresholds in it, and what a call may emit."""
+"""The token budget of an episode: its window, the two thresholds in it, and the size of a call's results."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from context_agent.errors import ConfigError
 WINDOW = 32_768
 """Tokens; the published system's example window."""
 RESERVE = 64
-"""Tokens kept free behind every action, so that its results and the usage line find room."""
+"""Tokens kept free after every action, so that its results and the usage line have room."""
 RESERVES = 8
-"""The least window is so many reserves. Of each, 3/4 are the usage line's."""
+"""The smallest window in reserves. The usage line has 3/4 of a reserve."""
 
 
 class Tier(StrEnum):
@@ -21,7 +21,7 @@ class Tier(StrEnum):
     OPEN = "open"
     """Below the soft threshold: every tool is accepted."""
     SOFT = "soft"
-    """At or above it: the policy is told to prune or finish."""
+    """At or above it: the policy is advised to prune or finish."""
     HARD = "hard"
     """At or above the hard cutoff: only edits and finishing are accepted."""
 
@@ -30,8 +30,7 @@ class Tier(StrEnum):
 class Budget:
     """Sizes in tokens. By default soft = T/2, hard = 3T/4 and per_call = T/8 of the window T (published baseline).
 
-    `reserve` is kept free behind every action. A harness of few words can do with less of it, and so with a window
-    below the usual least.
+    `reserve` is kept free after every action. A harness with short messages needs less, and so allows smaller windows.
     """
 
     window: int = WINDOW
@@ -52,7 +51,7 @@ class Budget:
             raise ConfigError(f"the reserve must be at least 1 token; got {self.reserve}")
         least = RESERVES * self.reserve
         if self.window < least:
-            raise ConfigError(f"a window of {self.window} tokens is too small: the least is {least}")
+            raise ConfigError(f"a window of {self.window} tokens is too small: it needs at least {least}")
         if not 0 < self.soft <= self.hard < self.window - self.reserve:
             raise ConfigError(
                 f"thresholds must obey 0 < soft <= hard < window - {self.reserve}; got soft={self.soft}, "

@@ -1,10 +1,10 @@
-"""Control strategies to compare a policy's own pruning with. Each names the blocks to drop when space is needed.
+"""Control strategies, a baseline for a policy's own pruning. Each names the blocks to drop when space is needed.
 
-`none` drops nothing, `oldest` the oldest blocks first, `random` any, `oracle` everything that is not gold (it needs
-the gold documents, so it is no strategy to serve with; and no upper bound either, where a policy searches less without
-its own pruning).
+`none` drops nothing, `oldest` the oldest blocks first, `random` blocks in random order, `oracle` everything that is not
+gold. The oracle needs the gold documents, so it cannot serve; nor is it an upper bound if a policy searches less
+without its own pruning.
 
-`extract` is a control for a policy's own summaries: of each block the sentence closest to the question.
+`extract` is a baseline for a policy's own summaries: the sentence of each block that is closest to the question.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ from context_agent.errors import ConfigError
 from context_agent.pruning.view import Block, Editable, View
 
 LONGEST_SENTENCE = 200
-"""Characters of a sentence that are taken at most."""
+"""Most characters of a sentence."""
 SIZE_MARGIN = 1.2
-"""By how much the size of an extract is overestimated, so that it does not come out longer than what it replaces."""
+"""Factor by which the size of an extract is overestimated, so that it is never longer than what it replaces."""
 ID_FRAME = 24
-"""Characters that an id takes in a summary beside its own."""
+"""Characters that a summary needs for an id, without the id itself."""
 _SENTENCE = re.compile(r"(?<=[.!?。！？])[\s]+|(?<=[。！？])|\n+")
 _WORD = re.compile(r"\w{3,}")
 
 
 Strategy = Callable[[View, int], tuple[str, ...]]
-"""(view, tokens to free) -> chunk ids to prune. May free less than asked, never names a block out of view."""
+"""(view, tokens to free) -> ids of chunks in view to prune. They may free fewer tokens."""
 
 
 def none(view: View, need: int) -> tuple[str, ...]:
@@ -54,7 +54,7 @@ def random_order(seed: int) -> Strategy:
 
 
 def oracle(gold: AbstractSet[str]) -> Strategy:
-    """Every block whose document (or chunk) is not gold, whatever the need."""
+    """Every block whose document (or chunk) is not gold, however many tokens are needed."""
 
     def choose(view: View, need: int) -> tuple[str, ...]:
         return tuple(dict.fromkeys(b.id for b in view.blocks if b.document_id not in gold and b.id not in gold))
@@ -71,7 +71,7 @@ def strategy(name: str, *, seed: int = 0, gold: AbstractSet[str] = frozenset()) 
         "oracle": oracle(gold),
     }
     if name not in table:
-        raise ConfigError(f"no pruning strategy {name!r}: choose one of {', '.join(table)}")
+        raise ConfigError(f"unknown pruning strategy {name!r}: choose from {', '.join(table)}")
     return table[name]
 
 
@@ -87,19 +87,18 @@ def _take(blocks: Iterable[Block], need: int) -> tuple[str, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Replacement:
-    """Ids in view, and the text that is to take their place."""
+    """Ids in view, and the text that replaces them."""
 
     ids: tuple[str, ...]
     summary: str
 
 
 def extract(view: View, need: int, among: AbstractSet[str] | None = None) -> Replacement | None:
-    """A summary of the oldest blocks, and summaries, that frees about `need` tokens; None where none would free any.
+    """A summary of the oldest blocks and summaries that frees about `need` tokens; None if it would free none.
 
-    `among` are the ids it may take the place of, all in view if None.
-
-    A line each: the title, and the first of the sentences that share most words with the question. What the policy
-    kept explicitly, and what is as short as its line, is left alone. Deterministic.
+    `among` are the ids that it may replace, all in view if None. Each has one line: the title, and the first of the
+    sentences that share most words with the question. It replaces nothing that the policy protected, and nothing that
+    is as short as its line. Deterministic.
     """
     question_words = frozenset(_WORD.findall(view.question.casefold()))
     ids: list[str] = []
@@ -119,7 +118,7 @@ def extract(view: View, need: int, among: AbstractSet[str] | None = None) -> Rep
 
 
 def _line(block: Editable, question_words: frozenset[str]) -> str:
-    """What stays of a block or a summary. Double brackets become single ones, because they would cite an id."""
+    """The line for a block or a summary. Double brackets become single ones, because they would cite an id."""
     title = " ".join(block.hit.chunk.title.split()) if isinstance(block, Block) else ""
     sentence = _cut(_closest(_SENTENCE.split(block.body), question_words))
     line = f"{title}: {sentence}" if title and not sentence.startswith(title) else sentence
@@ -141,6 +140,6 @@ def _cut(sentence: str) -> str:
 
 
 def _freed(block: Editable, line: str) -> int:
-    """Tokens that the line saves, estimated from the block's tokens per character and rounded to the safe side."""
+    """Tokens that the line saves, estimated from the block's tokens per character and rounded down."""
     size = len(line) + (len(block.id) + ID_FRAME if isinstance(block, Block) else len(block.header))
     return block.tokens - int(SIZE_MARGIN * size * block.tokens / max(1, len(block.text)))

@@ -73,7 +73,7 @@ class _Calls(list[_Call]):
         self._by_id: dict[str, _Call] = {}
 
     def add(self, piece: Mapping[str, Any]) -> None:
-        """Adds a piece to the call it belongs to: by its index, by its id, or to the last one where it has neither."""
+        """Adds a piece to the call it belongs to: by its index, by its id, or to the last one if it has neither."""
         function = _dict(piece.get("function"))
         index, call_id, name = piece.get("index"), _text(piece.get("id")), _text(function.get("name"))
         call = self._of(index, call_id, name)
