@@ -159,8 +159,8 @@ class CommandGroup(click.Group):
                 formatter.write_dl([(f"{name:{width}}", self._summary(ctx, name)) for name in names])
 
     def _summary(self, ctx: click.Context, name: str) -> str:
-        found = self.get_command(ctx, name)
-        return "" if found is None else found.get_short_help_str(limit=1_000)
+        loaded = self.get_command(ctx, name)
+        return "" if loaded is None else loaded.get_short_help_str(limit=1_000)
 
 
 def command(function: Callable[..., int]) -> SectionedCommand:
@@ -278,8 +278,10 @@ def load_config(context: click.Context, path: Path) -> dict[str, Any]:
     for name in context.command_path.split()[1:]:
         table = table.get(name, {})
         options.update(_plain(table))
-    own = _options(context.command)
-    return {own[key].name or key: _typed(key, value, own[key], path) for key, value in options.items() if key in own}
+    flags = _options(context.command)
+    return {
+        flags[key].name or key: _typed(key, value, flags[key], path) for key, value in options.items() if key in flags
+    }
 
 
 def _read(path: Path) -> dict[str, Any]:

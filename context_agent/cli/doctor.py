@@ -162,10 +162,10 @@ def _extras() -> Iterator[InstallationCheck]:
     for name, extra in _requirements():
         if extra is not None and name != DISTRIBUTION:
             extras.setdefault(extra, []).append(name)
-    whole = [extra for extra, names in extras.items() if all(map(_version, names))]
-    absent = [extra for extra in extras if extra not in whole]
+    installed = [extra for extra, names in extras.items() if all(map(_version, names))]
+    absent = [extra for extra in extras if extra not in installed]
     yield InstallationCheck(
-        "extras", "note", f"installed: {', '.join(whole) or 'none'}; not installed: {', '.join(absent) or 'none'}"
+        "extras", "note", f"installed: {', '.join(installed) or 'none'}; not installed: {', '.join(absent) or 'none'}"
     )
 
 

@@ -133,13 +133,13 @@ def _pass_at_n(agent: options.AgentOptions, corpus: Corpus, chosen: AttemptOptio
     return PassAtN(attempts, vary, k=chosen.k, threshold=chosen.recall, drop=dropped)
 
 
-@command
-def review(
-    tasks: Annotated[Path, Argument("TASKS.jsonl", INPUT)],
-    more: Annotated[tuple[Path, ...], Argument("[FILE.jsonl...]", EXISTING_FILE)] = (),
-    *,
-    out: Annotated[Path, Option("File for the page or, with --judgements, for the tasks that stay.", FILE)],
-    sample: Annotated[int, Option("Number of tasks on the page.", COUNT)] = 100,
+@dataclass(frozen=True, slots=True)
+class PageOptions:
+    """Which tasks the page shows."""
+
+    SECTION: ClassVar[str] = "Page"
+
+    sample: Annotated[int, Option("Number of tasks on the page.", COUNT)] = 100
     dropped: Annotated[
         tuple[Path, ...],
         Option(
@@ -147,8 +147,16 @@ def review(
             EXISTING_FILE,
             "FILE.dropped.jsonl",
         ),
-    ] = (),
-    dropped_sample: Annotated[int, Option("Number of dropped tasks on the page.", COUNT)] = 20,
+    ] = ()
+    dropped_sample: Annotated[int, Option("Number of dropped tasks on the page.", COUNT)] = 20
+
+
+@dataclass(frozen=True, slots=True)
+class JudgementOptions:
+    """The judgements, and which tasks they drop."""
+
+    SECTION: ClassVar[str] = "Judgements"
+
     judgements: Annotated[
         tuple[Path, ...],
         Option(
@@ -156,15 +164,25 @@ def review(
             EXISTING_FILE,
             "FILE.jsonl",
         ),
-    ] = (),
+    ] = ()
     reject_by: Annotated[
         Literal["any", "majority"],
         Option("Drop a task after one rejection (any), or unless more than half accept it (majority)."),
-    ] = "any",
-    judged_only: Annotated[bool, Option("Keep only accepted tasks, and no tasks without a verdict.")],
+    ] = "any"
+    judged_only: Annotated[bool, Option("Keep only accepted tasks, and no tasks without a verdict.")] = False
+
+
+@command
+def review(
+    tasks: Annotated[Path, Argument("TASKS.jsonl", INPUT)],
+    more: Annotated[tuple[Path, ...], Argument("[FILE.jsonl...]", EXISTING_FILE)] = (),
+    *,
+    out: Annotated[Path, Option("File for the page or, with --judgements, for the tasks that stay.", FILE)],
     seed: options.SeedOption = 0,
     opening: options.OpenOptions,
     index: options.IndexOptions,
+    page: PageOptions,
+    verdicts: JudgementOptions,
     as_json: Json,
 ) -> int:
     """Let people judge a sample of tasks on a web page.
@@ -179,28 +197,27 @@ def review(
     """
     from context_agent.synth_data.task import load_tasks
 
-    if more and not judgements:
+    if more and not verdicts.judgements:
         raise click.UsageError(
             f"{more[0]}: files after TASKS.jsonl are judgements and need --judgements before the first of them"
         )
     problems: list[str] = []
     task_list = load_tasks(str(tasks), problems=problems)
-    dropped_tasks = _dropped_tasks(dropped, {task.id for task in task_list}, problems)
-    if judgements:
-        report = _apply_judgements(
-            task_list, dropped_tasks, (*judgements, *more), out, rule=reject_by, judged_only=judged_only, seed=seed
-        )
+    dropped_tasks = _dropped_tasks(page.dropped, {task.id for task in task_list}, problems)
+    if verdicts.judgements:
+        files = (*verdicts.judgements, *more)
+        report = _apply_judgements(task_list, dropped_tasks, files, out, verdicts, seed=seed)
         problems += report.pop("problems")
         text = _agreement_text(report)
     else:
         from context_agent.synth_data.review import draw_sample, review_page
 
-        drawn = [*draw_sample(task_list, sample, seed), *draw_sample(dropped_tasks, dropped_sample, seed)]
+        drawn = [*draw_sample(task_list, page.sample, seed), *draw_sample(dropped_tasks, page.dropped_sample, seed)]
         drawn = draw_sample(drawn, None, seed)
         with options.open_corpus(index, opening) as corpus:
-            page = review_page(drawn, corpus, f"Review of {tasks.name}")
+            html = review_page(drawn, corpus, f"Review of {tasks.name}")
         out.parent.mkdir(parents=True, exist_ok=True)
-        out.write_text(page, encoding="utf-8")
+        out.write_text(html, encoding="utf-8")
         report = {"page": str(out), "tasks": len(drawn)}
         text = f"{len(drawn):,} tasks to judge in {out}; open it in a browser"
     output.note_problems(problems)
@@ -237,9 +254,8 @@ def _apply_judgements(
     dropped_tasks: list[Task],
     files: tuple[Path, ...],
     out: Path,
+    verdicts: JudgementOptions,
     *,
-    rule: Literal["any", "majority"],
-    judged_only: bool,
     seed: int,
 ) -> dict[str, Any]:
     """Writes the tasks that stay and reports the judges' agreement."""
@@ -253,8 +269,8 @@ def _apply_judgements(
 
     verified = {**{task.id: True for task in task_list}, **{task.id: False for task in dropped_tasks}}
     judgements = load_judgements(files, verified)
-    remaining, rejected = apply_judgements(task_list, judgements, rule)
-    if judged_only:
+    remaining, rejected = apply_judgements(task_list, judgements, verdicts.reject_by)
+    if verdicts.judged_only:
         remaining = [task for task in remaining if task.labels.get(REVIEW_LABEL, {}).get("accepted")]
     write_tasks(out, remaining)
     return {

@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 import click
 
@@ -42,6 +43,19 @@ def hop_range(text: Any) -> Hops:
     return first, last
 
 
+@dataclass(frozen=True, slots=True)
+class LinkOptions:
+    """Tasks from links; what else they need are options of all tasks."""
+
+    SECTION: ClassVar[str] = "Tasks from links"
+
+    types: Annotated[str, Option("Types of questions, separated by commas.", metavar="LIST")] = (
+        "bridge,comparison,intersection"
+    )
+    name: Annotated[str, Option("Prefix of the ids.", metavar="NAME")] = "links"
+    report: Annotated[Path | None, Option("File for the counts of kept and dropped drafts.", FILE, "FILE.json")] = None
+
+
 @command
 def tasks(
     *,
@@ -54,9 +68,6 @@ def tasks(
             default=f"all that pass; with --model {DEFAULT_SEEDS}",
         ),
     ] = None,
-    types: Annotated[
-        str, Option("Types of questions from links, separated by commas.", metavar="LIST")
-    ] = "bridge,comparison,intersection",
     hops: Annotated[
         Hops | None,
         Option(
@@ -67,11 +78,8 @@ def tasks(
         ),
     ] = None,
     distractors: Annotated[int, Option("Maximum number of distractors of a task.", COUNT_OR_ZERO)] = 10,
-    name: Annotated[str, Option("Prefix of the ids of tasks from links.", metavar="NAME")] = "links",
-    report: Annotated[
-        Path | None, Option("File for the counts of kept and dropped drafts of tasks from links.", FILE, "FILE.json")
-    ] = None,
     seed: options.SeedOption = 0,
+    links: LinkOptions,
     writer: WriterOptions,
     language_model: options.ModelOptions,
     opening: options.OpenOptions,
@@ -85,54 +93,57 @@ def tasks(
     are in its documents, and its answer is in the last one and in no distractor. The same index and options give the
     same tasks. To resume an interrupted run, run the same command again.
     """
-    from context_agent.synth_data.domains import load_domain
-
-    domain = load_domain(writer.domain)
     if language_model.model is None and language_model.base_url is not None:
         raise ConfigError(
             "--base-url needs --model, the model that writes the tasks; omit both to make tasks from links"
         )
-    if language_model.model is not None:
-        if report is not None:
-            raise ConfigError("--report counts drafts from links and excludes --model: use --json, which counts stages")
-        stage = StageOptions(writer, language_model, opening, index, out, None, seed, as_json)
-        longest = min(DEFAULT_HOPS[1], domain.max_hops)
-        hops = hops or (min(DEFAULT_HOPS[0], longest), longest)
-        return _model_tasks(stage, count or DEFAULT_SEEDS, hops, distractors)
-    from context_agent.synth_data.links import LinkTaskSettings
-
-    settings = LinkTaskSettings(
-        count=count,
-        types=tuple(name.strip() for name in types.split(",") if name.strip()),
-        hops=hops or DEFAULT_HOPS,
-        seed=seed,
-        distractors=distractors,
-        name=name,
-        domain=domain.name,
-    )
-    settings.check()
-    with options.open_corpus(index, opening) as corpus:
-        tally = _link_tasks(corpus, settings, out)
-    if report is not None:
-        report.parent.mkdir(parents=True, exist_ok=True)
-        report.write_text(json.dumps(tally, indent=2) + "\n", encoding="utf-8")
-    output.result({"out": str(out), **tally}, _tally_text(tally, out), as_json=as_json)
-    if not tally["tasks"] and not as_json:
-        output.note("no draft passed the checks; the reasons are above")
-    return 0 if tally["tasks"] else 1
+    stage = StageOptions(writer, language_model, opening, index, out, None, seed, as_json)
+    if language_model.model is None:
+        return _link_tasks(stage, links, count, hops or DEFAULT_HOPS, distractors)
+    if links.report is not None:
+        raise ConfigError("--report counts drafts from links and excludes --model: use --json, which counts stages")
+    return _model_tasks(stage, count or DEFAULT_SEEDS, hops, distractors)
 
 
-def _model_tasks(stage: StageOptions, count: int, hops: Hops, distractors: int) -> int:
+def _model_tasks(stage: StageOptions, count: int, hops: Hops | None, distractors: int) -> int:
+    from context_agent.synth_data.domains import load_domain
     from context_agent.synth_data.llm_stages.checking import DistractorSettings
     from context_agent.synth_data.llm_stages.pipeline import PipelinePlan
 
+    longest = min(DEFAULT_HOPS[1], load_domain(stage.writer.domain).max_hops)
+    hops = hops or (min(DEFAULT_HOPS[0], longest), longest)
     settings = DistractorSettings(distractors, min(1, distractors))
     plan = PipelinePlan(count, hops, settings, stage.writer.concurrency)
     with options.open_corpus(stage.index, stage.opening) as corpus:
         return make_with_model(corpus, plan, stage)
 
 
-def _link_tasks(corpus: Corpus, settings: LinkTaskSettings, out: Path) -> dict[str, Any]:
+def _link_tasks(stage: StageOptions, links: LinkOptions, count: int | None, hops: Hops, distractors: int) -> int:
+    from context_agent.synth_data.domains import load_domain
+    from context_agent.synth_data.links import LinkTaskSettings
+
+    settings = LinkTaskSettings(
+        count=count,
+        types=tuple(name.strip() for name in links.types.split(",") if name.strip()),
+        hops=hops,
+        seed=stage.seed,
+        distractors=distractors,
+        name=links.name,
+        domain=load_domain(stage.writer.domain).name,
+    )
+    settings.check()
+    with options.open_corpus(stage.index, stage.opening) as corpus:
+        tally = _write_link_tasks(corpus, settings, stage.out)
+    if links.report is not None:
+        links.report.parent.mkdir(parents=True, exist_ok=True)
+        links.report.write_text(json.dumps(tally, indent=2) + "\n", encoding="utf-8")
+    output.result({"out": str(stage.out), **tally}, _tally_text(tally, stage.out), as_json=stage.as_json)
+    if not tally["tasks"] and not stage.as_json:
+        output.note("no draft passed the checks; the reasons are above")
+    return 0 if tally["tasks"] else 1
+
+
+def _write_link_tasks(corpus: Corpus, settings: LinkTaskSettings, out: Path) -> dict[str, Any]:
     """Writes the tasks from a corpus' links and returns the counts of kept and dropped drafts."""
     from context_agent.synth_data.links import LinkTasks
     from context_agent.synth_data.task import write_tasks
