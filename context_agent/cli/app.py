@@ -134,8 +134,11 @@ def run(arguments: Sequence[str] | None = None) -> int:
 def _print_usage_error(error: click.ClickException) -> None:
     context = getattr(error, "ctx", None)
     path = context.command_path if context else "ctx1"
+    message = error.format_message().rstrip()
+    if "unexpected extra argument" in message:
+        message += ": put text with spaces in quotes"
     hint = f" ({path} --help)" if isinstance(error, click.UsageError) else ""
-    output.echo(f"{path}: {error.format_message().rstrip()}{hint}", err=True)
+    output.echo(f"{path}: {message}{hint}", err=True)
 
 
 def _print_error(error: Exception, arguments: Sequence[str] | None) -> int:

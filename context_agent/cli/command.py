@@ -45,11 +45,25 @@ EXISTING_FILE = click.Path(path_type=Path, dir_okay=False, exists=True)
 EXISTING_FOLDER = click.Path(path_type=Path, file_okay=False, exists=True)
 INPUT = click.Path(path_type=Path, allow_dash=True)
 """A file to read; `-` is standard input."""
-COUNT = click.IntRange(1)
-COUNT_OR_ZERO = click.IntRange(0)
-SHARE = click.FloatRange(0, 1)
-POSITIVE_SHARE = click.FloatRange(0, 1, min_open=True)
-SECONDS = click.FloatRange(0, min_open=True)
+
+
+class IntegerRange(click.IntRange):
+    """An integer in a range; in an error, a value of another type "is not a valid integer"."""
+
+    name = "integer"
+
+
+class NumberRange(click.FloatRange):
+    """A number in a range; in an error, a value of another type "is not a valid number"."""
+
+    name = "number"
+
+
+COUNT = IntegerRange(1)
+COUNT_OR_ZERO = IntegerRange(0)
+SHARE = NumberRange(0, 1)
+POSITIVE_SHARE = NumberRange(0, 1, min_open=True)
+SECONDS = NumberRange(0, min_open=True)
 METAVARS = {"file": "FILE", "directory": "FOLDER", "path": "FILE"}
 """Placeholders by the names of click's types."""
 

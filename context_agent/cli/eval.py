@@ -300,10 +300,11 @@ def _names(values: tuple[str, ...]) -> list[str]:
 
 def _integers(option: str, values: tuple[str, ...]) -> tuple[int, ...]:
     """The items as integers. Raises `ConfigError`."""
-    try:
-        return tuple(int(name) for name in _names(values))
-    except ValueError as error:
-        raise ConfigError(f"{option} takes integers separated by commas: {error}") from None
+    names = _names(values)
+    for name in names:
+        if not name.removeprefix("-").isdecimal():
+            raise ConfigError(f"{option}: {name!r} is not an integer; separate several by commas, as in 1,2")
+    return tuple(map(int, names))
 
 
 def _print_report(folder: Path, reference: str | None, as_json: bool) -> int:

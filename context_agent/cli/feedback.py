@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import click
 
 from context_agent.cli import output
-from context_agent.cli.command import EXISTING_FOLDER, INPUT, Argument, Json, Option, command
+from context_agent.cli.command import EXISTING_FOLDER, INPUT, Argument, IntegerRange, Json, Option, command
 from context_agent.errors import DataError
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ def feedback(
         tuple[str, ...], Option("Document or passage that answers the question; repeatable.", metavar="ID")
     ] = (),
     irrelevant: Annotated[tuple[str, ...], Option("Document or passage that does not; repeatable.", metavar="ID")] = (),
-    rating: Annotated[int | None, Option("Quality of the answer, 5 is best.", click.IntRange(1, 5))] = None,
+    rating: Annotated[int | None, Option("Quality of the answer, 5 is best.", IntegerRange(1, 5))] = None,
     comment: Annotated[str, Option("Comment in your own words.")] = "",
     user: Annotated[str, Option("Name of the judge.", metavar="NAME")] = "",
     identifier: Annotated[

@@ -144,6 +144,6 @@ def _summary(read: LoadReport, indexed: IndexReport, index: options.IndexOptions
     changes = output.counts({name: number for name, number in numbers.items() if number})
     location = index.url or index.path
     return (
-        f"{read.documents:,} documents read: {changes}. "
-        f"{indexed.chunks:,} chunks in {location}, {indexed.seconds:.1f} s."
+        f"{output.count(read.documents, 'document')} read: {changes}. "
+        f"{output.count(indexed.chunks, 'chunk')} in {location}, {indexed.seconds:.1f} s."
     )

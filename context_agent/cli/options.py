@@ -9,7 +9,17 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 import click
 
-from context_agent.cli.command import COUNT, FILE, FOLDER, OWN, POSITIVE_SHARE, SECONDS, Option
+from context_agent.cli.command import (
+    COUNT,
+    FILE,
+    FOLDER,
+    OWN,
+    POSITIVE_SHARE,
+    SECONDS,
+    IntegerRange,
+    NumberRange,
+    Option,
+)
 from context_agent.errors import CorpusNotFoundError
 from context_agent.harness.profile import NAMES as PROFILES
 from context_agent.pruning.budget import WINDOW
@@ -64,9 +74,10 @@ class IndexOptions:
 
     @property
     def remedy(self) -> str:
-        """The command line that makes this index."""
+        """What helps if there is no such index."""
         location = f"--url {self.url}" if self.url else f"--path {self.path}"
-        return f"To make one: ctx1 index SOURCE {location} --collection {self.collection}"
+        check = "Check that the server runs. " if self.url else ""
+        return f"{check}To make this index: ctx1 index SOURCE {location} --collection {self.collection}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,9 +147,7 @@ class ModelOptions(ServerOptions):
         Literal["native", "text"] | None,
         Option("How a chat model calls tools; text is for models without tool calls.", default="native"),
     ] = None
-    temperature: Annotated[
-        float | None, Option("Sampling temperature.", click.FloatRange(0), default="the model's")
-    ] = None
+    temperature: Annotated[float | None, Option("Sampling temperature.", NumberRange(0), default="the model's")] = None
     top_p: Annotated[
         float | None, Option("Probability mass for nucleus sampling.", POSITIVE_SHARE, default="the model's")
     ] = None
@@ -201,7 +210,7 @@ class AgentOptions:
     swarm: Annotated[
         int | None,
         Option(
-            "Let the policy start up to N sub-agents at a time, each with a context of its own.", click.IntRange(1, 64)
+            "Let the policy start up to N sub-agents at a time, each with a context of its own.", IntegerRange(1, 64)
         ),
     ] = None
     save: SaveOption = None
@@ -227,7 +236,7 @@ def open_corpus(index: IndexOptions, opening: OpenOptions | None = None, *, cach
             cache=cache,
         )
     except CorpusNotFoundError as error:
-        raise CorpusNotFoundError(f"{error}. {index.remedy}") from error
+        raise CorpusNotFoundError(f"{str(error).rstrip('.?')}. {index.remedy}") from error
 
 
 def open_agent(chosen: AgentOptions, corpus: Corpus, observers: Sequence[Observer] = ()) -> SearchAgent:

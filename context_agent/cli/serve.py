@@ -12,10 +12,18 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
-import click
-
 from context_agent.cli import options, output
-from context_agent.cli.command import COUNT, COUNT_OR_ZERO, FOLDER, SECONDS, Json, Option, command
+from context_agent.cli.command import (
+    COUNT,
+    COUNT_OR_ZERO,
+    FOLDER,
+    SECONDS,
+    IntegerRange,
+    Json,
+    NumberRange,
+    Option,
+    command,
+)
 from context_agent.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -26,7 +34,7 @@ INTERRUPTED = 130
 LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
 """Names that only this machine's programs can mean. A page in a browser whose own name resolves to this machine is
 recognized by the Host header it sends."""
-PORT = click.IntRange(0, 65_535)
+PORT = IntegerRange(0, 65_535)
 
 HostOption = Annotated[str, Option("Address to listen on.", metavar="ADDRESS", section="Network")]
 LogLevel = Annotated[
@@ -93,12 +101,12 @@ class CapacityOptions:
         int, Option("Maximum number of HTTP connections; beyond it, the one idle for longest is closed.", COUNT)
     ] = 512
     deadline: Annotated[float, Option("Maximum time of a search, waiting included.", SECONDS)] = 120.0
-    grace: Annotated[
-        float, Option("On shutdown, time for running searches to finish.", click.FloatRange(0), "SECONDS")
-    ] = 30.0
+    grace: Annotated[float, Option("On shutdown, time for running searches to finish.", NumberRange(0), "SECONDS")] = (
+        30.0
+    )
     check: Annotated[
         float,
-        Option("Interval of checks whether the index has changed; 0 for never.", click.FloatRange(0), "SECONDS"),
+        Option("Interval of checks whether the index has changed; 0 for never.", NumberRange(0), "SECONDS"),
     ] = 10.0
 
 

@@ -21,6 +21,7 @@ from context_agent.cli.command import (
     SHARE,
     Argument,
     Json,
+    NumberRange,
     Option,
     command,
 )
@@ -60,7 +61,7 @@ class ExpertOptions:
         float, Option("Fill level, as a share of the soft threshold, from which the oracle prunes.", SHARE)
     ] = 0.5
     noise: Annotated[
-        float, Option("Probability that the oracle prunes a chunk wrongly.", click.FloatRange(0, 1, max_open=True))
+        float, Option("Probability that the oracle prunes a chunk wrongly.", NumberRange(0, 1, max_open=True))
     ] = 0.0
     hedge: Annotated[
         int, Option("Number of other candidates that end the oracle's ranking if gold is missing.", COUNT_OR_ZERO)
@@ -293,7 +294,7 @@ class SelectionOptions:
         Path | None, Option("Copy well-rated trajectories to FOLDER/kept, for `ctx1 train sft`.", FOLDER)
     ] = None
     min_rating: Annotated[
-        float, Option("Minimum mean rating of a trajectory, if it has ratings.", click.FloatRange(1, 5))
+        float, Option("Minimum mean rating of a trajectory, if it has ratings.", NumberRange(1, 5))
     ] = 4.0
     max_bad: Annotated[int, Option("Maximum number of irrelevant documents in its ranking.", COUNT_OR_ZERO)] = 0
     per_question: Annotated[

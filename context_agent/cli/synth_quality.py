@@ -83,6 +83,7 @@ def filter_tasks(
 
     problems: list[str] = []
     task_list = load_tasks(str(tasks), problems=problems)
+    output.note_problems(problems)
     with ExitStack() as stack:
         corpus = stack.enter_context(options.open_corpus(index, opening))
         measure = _pass_at_n(agent, corpus, attempts) if attempts.passes else None
@@ -100,7 +101,6 @@ def filter_tasks(
                 advance=advance,
             )
         )
-    output.note_problems(problems)
     unreadable = f", {len(problems):,} unreadable rows" if problems else ""
     output.result(
         {**report.to_json(), "unreadable": len(problems), "out": str(out)},

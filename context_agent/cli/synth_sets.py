@@ -83,6 +83,7 @@ def split(
 
     details = card.details()
     task_list, problems = _load_tasks(tasks)
+    output.note_problems(problems)
     share_by_split = parse_shares(shares)
     documents = _documents(corpus)
     usable, absent = tasks_in_corpus(task_list, documents) if corpus else (task_list, [])
@@ -96,7 +97,6 @@ def split(
     settings = {"set": set_name, "shares": share_by_split, "seed": seed, "giants": giants}
     report = write_folder(out, all_parts, settings, documents=documents)
     write_card(out, details)
-    output.note_problems(problems)
     data = {**report, "unreadable": len(problems), "out": str(out)}
     output.result(data, _split_text(report, out), as_json=as_json)
     return 1 if problems else 0

@@ -12,8 +12,6 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
-import click
-
 from context_agent.cli import options, output
 from context_agent.cli.command import (
     COUNT,
@@ -24,6 +22,7 @@ from context_agent.cli.command import (
     OWN,
     Argument,
     Json,
+    NumberRange,
     Option,
     command,
 )
@@ -55,11 +54,11 @@ class WriterOptions:
             "Folder with prompt files (explore.md, write.md, ...) that replace those of the package.", EXISTING_FOLDER
         ),
     ] = None
-    price_in: Annotated[float, Option("Price of a million input tokens.", click.FloatRange(0))] = 0.0
-    price_out: Annotated[float, Option("Price of a million output tokens.", click.FloatRange(0))] = 0.0
+    price_in: Annotated[float, Option("Price of a million input tokens.", NumberRange(0))] = 0.0
+    price_out: Annotated[float, Option("Price of a million output tokens.", NumberRange(0))] = 0.0
     max_cost: Annotated[
         float | None,
-        Option("Maximum cost of all calls, in the currency of the prices.", click.FloatRange(0, min_open=True)),
+        Option("Maximum cost of all calls, in the currency of the prices.", NumberRange(0, min_open=True)),
     ] = None
     max_tokens_total: Annotated[int | None, Option("Maximum number of tokens of all calls.", COUNT)] = None
     concurrency: Annotated[int, Option("Number of rows at the same time.", COUNT)] = 8

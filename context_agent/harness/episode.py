@@ -250,7 +250,7 @@ class Episode:
 
     def _prompt(self, question: str, instructions: str | Instructions) -> tuple[Text, ...]:
         if not question.strip():
-            raise ConfigError("the question is empty")
+            raise ConfigError("the question is empty: pass its text")
         count = self.renderer.counter.count
         text = self.profile.question.format(question=escape_markers(question))
         tokens = count(text)

@@ -40,9 +40,9 @@ def test_a_swarm_answers_like_one_agent_and_tells_what_waited(ctx1, index):
     assert 0 < found["critical_steps"] <= 4
     assert found["documents"]
     text = ctx1("search", QUESTION, "--path", index, "--swarm", 3)
-    assert "(3 searchers, 4 critical steps)" in " ".join(text.stdout.split())
+    assert "(3 sub-agents, 4 critical steps)" in " ".join(text.stdout.split())
     shown = ctx1("view", "runs", "--text").stdout
-    assert "spawn   3 searchers" in shown
+    assert "spawn   3 sub-agents" in shown
     assert "└ ━ " in shown
 
 

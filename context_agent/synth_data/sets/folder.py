@@ -57,7 +57,7 @@ def load_splits(folder: Path) -> dict[str, list[Task]]:
     """
     paths = {path.name.split(".")[1]: path for path in sorted(folder.glob("queries.*.jsonl"))}
     if not paths:
-        raise DataError(f"{folder} has no queries.<split>.jsonl")
+        raise DataError(f"{folder} has no queries.<split>.jsonl: pass a folder that `ctx1 synth split` wrote")
     usual = [name for name in ("train", "dev", "test") if name in paths]
     return {name: load_tasks(paths[name]) for name in [*usual, *sorted(set(paths) - set(usual))]}
 
