@@ -295,7 +295,7 @@ def test_a_collection_that_he_holds_open_stays_his(owner: Owner) -> None:
     assert (owner.path / "ctx1" / str(collection.id)).is_dir(), "BM25 stands beside a local collection"
     with ChromaCorpus.open(owner.path, collection="notes", embedder=OWNERS) as corpus_by_name:
         assert corpus_by_name.count() == 81
-    with pytest.raises(ConfigError, match="either by a folder"):
+    with pytest.raises(ConfigError, match="either by its folder"):
         ChromaCorpus.open(owner.path, collection=collection)
 
 
