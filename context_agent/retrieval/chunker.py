@@ -83,7 +83,7 @@ def chunk_document(document: Document, *, size: int = SIZE, counter: TokenCounte
 
     `document.text[c.start:c.end] == c.text` holds for each; a chunk's text has no white space around it, and every
     other character of the document is in some chunk. `overlap` repeats as many whole units (sentences) from the end
-    of the chunk before as fit in that many tokens; where they are longer than that, none. Raises `ConfigError` for a
+    of the previous chunk as fit into that many tokens, none if they are longer. Raises `ConfigError` for a
     `size` below 16 or an `overlap` outside [0, size).
     """
     if size < SMALLEST_SIZE:
@@ -116,7 +116,7 @@ def _chunk(document: Document, index: int, start: int, end: int, tokens: int) ->
 
 
 def _strip(text: str, start: int, end: int) -> tuple[int, int]:
-    """[start, end) without the white space at either end; empty (end, end) where there is nothing else."""
+    """[start, end) without the white space at either end; empty (end, end) if there is nothing else."""
     piece = text[start:end]
     length = len(piece.rstrip())
     return (start + len(piece) - len(piece.lstrip()), start + length) if length else (end, end)
@@ -209,7 +209,7 @@ def _gap_tokens(gap: str, size: int, counter: TokenCounter) -> int:
 def _fitting(
     text: str, segment: _Segment, width: int, size: int, counter: TokenCounter
 ) -> Iterator[tuple[int, int, Break, int]]:
-    """The segment and its tokens, or where it is above `size` tokens its word groups and theirs."""
+    """The segment and its tokens; a segment of more than `size` tokens as word groups with their tokens."""
     start, end, _ = segment
     if end - start <= 2 * size and (tokens := counter.count(text[start:end])) <= size:
         yield *segment, tokens

@@ -67,9 +67,9 @@ class Retriever(Protocol):
 class QueryVectors:
     """An embedder's query vectors, the latest of them cached. Thread-safe."""
 
-    def __init__(self, embedder: Embedder, size: int = QUERY_VECTORS) -> None:
+    def __init__(self, embedder: Embedder) -> None:
         self.embedder = embedder
-        self._vector = lru_cache(size)(lambda query: np.asarray(embedder.embed_query(query), dtype=np.float32))
+        self._vector = lru_cache(QUERY_VECTORS)(lambda query: np.asarray(embedder.embed_query(query), dtype=np.float32))
 
     def __call__(self, query: str) -> NDArray[np.float32]:
         """The vector of a query, shape (d,)."""
@@ -270,16 +270,14 @@ class Calibration:
     weights: Mapping[str, float]
 
 
-def sample_rows(count: int, *, probes: int = PROBES, seed: int = SEED) -> list[int]:
+def sample_rows(count: int) -> list[int]:
     """Positions of the chunks to probe, ascending; none for a corpus too small for calibration."""
-    if count < SMALLEST_CORPUS:
-        return []
-    return sorted(random.Random(seed).sample(range(count), min(probes, count)))
+    return [] if count < SMALLEST_CORPUS else sorted(random.Random(SEED).sample(range(count), PROBES))
 
 
-def probes_of(chunks: Sequence[Chunk], *, seed: int = SEED) -> list[Probe]:
+def probes_of(chunks: Sequence[Chunk]) -> list[Probe]:
     """For each chunk its title and 16 consecutive words from a random position in its text."""
-    generator = random.Random(seed)
+    generator = random.Random(SEED)
     return [Probe(_probe_query(chunk, generator), chunk.id) for chunk in chunks]
 
 

@@ -60,7 +60,7 @@ class TextTable:
         return self.raw(row).decode()
 
     def row_at(self, offset: int) -> int:
-        """The row whose text, or the separator after it, lies at this offset in the buffer."""
+        """The row whose text, or the separator after it, is at this offset in the buffer."""
         return int(np.searchsorted(self.starts, offset, side="right")) - 1
 
 
@@ -75,7 +75,7 @@ class Pattern:
     def __init__(self, source: str) -> None:
         """Raises `PatternError` for an empty, overlong or malformed pattern, look-around and back-references."""
         if not source:
-            raise PatternError("the pattern is empty: give at least one character to look for")
+            raise PatternError("the pattern is empty: pass at least one character")
         if len(source) > LONGEST_PATTERN:
             raise PatternError(f"the pattern has {len(source):,} characters; at most {LONGEST_PATTERN:,} are allowed")
         self.source = source
@@ -83,7 +83,7 @@ class Pattern:
         self.finders = self._finders()
 
     def matches(self, text: bytes) -> bool:
-        """Whether the pattern occurs in a text given in UTF-8."""
+        """Whether the pattern occurs in a UTF-8 text."""
         return self._exact.search(text) is not None
 
     def _finders(self) -> list[Any]:

@@ -223,7 +223,7 @@ def test_a_link_in_a_folder_is_never_read(tmp_path: Path) -> None:
     (folder / "twice.txt").symlink_to(folder / "inside.txt")
     documents, reasons = read(folder)
     assert [document.text for document in documents] == ["inside"]
-    assert reasons == ["a link in a folder is not followed: name the file it leads to as a source of its own"] * 2
+    assert reasons == ["a link in a folder is not followed: name its target as a source"] * 2
 
 
 def test_a_link_that_the_user_names_is_read(tmp_path: Path) -> None:

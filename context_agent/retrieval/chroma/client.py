@@ -260,7 +260,6 @@ def hybrid_request(
     *,
     limit: int,
     depth: int,
-    weights: Sequence[float] = (1.0, 1.0),
     where: Where | None = None,
 ) -> Search:
     """One request for the best `limit` records of a dense and a sparse ranking of `depth` each, fused on the server."""
@@ -268,7 +267,7 @@ def hybrid_request(
 
     dense = Knn(query=vector, limit=depth, return_rank=True, default=float(depth))
     sparse = Knn(query=index.embed(query), key=index.key, limit=depth, return_rank=True, default=float(depth))
-    ranked = Search().rank(Rrf([dense, sparse], k=RRF_K, weights=list(weights)))
+    ranked = Search().rank(Rrf([dense, sparse], k=RRF_K, weights=[1.0, 1.0]))
     limited = ranked.limit(limit).select(K.DOCUMENT, K.METADATA, K.SCORE)
     return limited.where(where) if where is not None else limited
 

@@ -159,7 +159,7 @@ def open_database(folder: Path, timeout: float) -> Iterator[sqlite3.Connection]:
     except OSError as error:
         raise CorpusError(f"{file} cannot be read ({error}): allow this user to read it") from error
     if header[18:20] == b"\2\2":
-        # Chroma does not use this mode. Opening such a database makes files beside it, even read-only.
+        # Chroma does not use this mode. Opening such a database creates files next to it, even read-only.
         raise UnreadableError(f"{file} has a write-ahead log")
     try:
         # Never `immutable=1`: it would ignore a writer's locks and its journal.
@@ -175,7 +175,7 @@ def open_database(folder: Path, timeout: float) -> Iterator[sqlite3.Connection]:
 
 
 def vector_files(folder: Path, segment: str) -> Path | None:
-    """The files of a vector index; None where there are none."""
-    # The name comes from a file; it must not lead elsewhere.
+    """The folder of a vector index; None without one."""
+    # The name comes from a file and must not lead outside the folder.
     valid = bool(segment) and segment == Path(segment).name and segment not in (".", "..")
     return folder / segment if valid and (folder / segment).is_dir() else None

@@ -92,7 +92,7 @@ def snapshot_entry(stored: StoredChunk) -> SnapshotEntry:
 class Keys:
     """The metadata keys of a foreign collection.
 
-    Without `text` the record's document is the text; without `document` each record is a document of its own;
+    Without `text` the record's document is the text; without `document` each record is a separate document;
     without `index` the chunks of a document are in the order of the store; without `tokens` they are counted.
     """
 

@@ -42,11 +42,11 @@ class Embedder(Protocol):
 
     @property
     def name(self) -> str:
-        """Stable identity, written in an index's manifest: two embedders of one name give the same vectors."""
+        """Stable identity, written to an index's manifest: embedders with the same name return the same vectors."""
 
     @property
     def dimension(self) -> int:
-        """Length of each vector. May ask the model, and so raise `EmbedderError`."""
+        """Length of each vector. May call the model and raise `EmbedderError`."""
 
     def embed_documents(self, texts: Sequence[str]) -> Vectors:
         """Vectors of texts to be found, shape (n, d), L2-normalised. Raises `EmbedderError`."""

@@ -54,7 +54,7 @@ class ChromaEmbedder:
         """
         from chromadb.api.types import DefaultEmbeddingFunction
 
-        function = collection._embedding_function  # noqa: SLF001 - Chroma has no public way to ask
+        function = collection._embedding_function  # noqa: SLF001 - Chroma has no public accessor
         # Chroma sets its default if the caller passed nothing.
         if function is None or isinstance(function, DefaultEmbeddingFunction):
             return None
@@ -71,7 +71,7 @@ class ChromaEmbedder:
 
     @cached_property
     def dimension(self) -> int:
-        """Length of each vector; asks the function once."""
+        """Length of each vector; calls the function once."""
         return int(self._call(["dimension"], query=False).shape[1])
 
     def embed_documents(self, texts: Sequence[str]) -> Vectors:

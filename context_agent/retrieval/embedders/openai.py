@@ -15,7 +15,7 @@ from context_agent.retrieval.embedders import Vectors, embed_filled, unit_rows
 
 DEFAULT_BASE_URL = "https://api.openai.com/v1"
 LONGEST_RETRY_AFTER = 60.0
-"""Seconds that a server may ask to wait."""
+"""Seconds. A server that requests a longer wait counts as down."""
 
 
 class OpenAIEmbedder:

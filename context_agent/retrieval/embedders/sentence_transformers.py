@@ -59,7 +59,7 @@ class SentenceTransformerEmbedder:
         return self._embed(texts, "encode_document", self._prompts[1])
 
     def embed_query(self, text: str) -> Vectors:
-        """Vector of the query, shape (d,), with the model's prompt for queries where it has one."""
+        """Vector of the query, shape (d,), with the model's prompt for queries if it has one."""
         vector: Vectors = self._embed([text], "encode_query", self._prompts[0])[0]
         return vector
 

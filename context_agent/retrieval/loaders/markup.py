@@ -57,7 +57,7 @@ class Tag:
     inside: str = ""
 
     def get(self, attribute: str) -> str:
-        """The attribute's value, "" where it has none."""
+        """The attribute's value; "" without one."""
         matched = re.search(
             rf"""(?:^|[\s"'/]){re.escape(attribute)}\s*=\s*(?:"([^"]*)"|'([^']*)'|([^\s"'>]+))""", self.attributes, re.I
         )

@@ -26,10 +26,10 @@ Readable = str | os.PathLike[str] | IO[bytes] | IO[str]
 Extensions = Collection[str]
 """Extensions of the files to read, in lower case; "" means any other extension."""
 
-LINK = "a link in a folder is not followed: name the file it leads to as a source of its own"
+LINK = "a link in a folder is not followed: name its target as a source"
 SPECIAL = "is neither a file nor a folder"
 IN_MEMORY = 16 * 2**20
-"""Bytes of a pipe held in memory before it goes to a temporary file."""
+"""Bytes of a pipe in memory before it goes to a temporary file."""
 _UNSAFE = re.compile(r"[^\w./@+~,=-]")
 
 
