@@ -4,7 +4,7 @@ r"""Writes the budget curve of a finished `ctx1 eval` run into docs: the plots a
         --windows 1024,2048,4096,8192,16384,32768 --out runs/budget
     python benchmarks/budget_curve.py runs/budget [--page docs/budget-curve.md]
 
-The page keeps its prose: what stands between `<!-- figures -->` and `<!-- end of figures -->` is written anew.
+The page keeps its prose: only the part between `<!-- figures -->` and `<!-- end of figures -->` is replaced.
 """
 
 from __future__ import annotations
@@ -25,47 +25,49 @@ AGENT, UNPRUNED = "agent", "agent-unpruned"
 
 
 def main() -> int:
-    """Writes the plot beside the page, and the table into it."""
+    """Writes the plot next to the page, and the tables into the page."""
     options = _options()
-    made = summarise_run(options.run, reference=UNPRUNED)
-    if made.missing or made.failures:
-        print(f"{options.run}: {len(made.failures)} failures, {len(made.missing)} incomplete runs", file=sys.stderr)
-    written(options.page, f"{drawn(made, METRICS[0], options.page)}\n\n{tables(made)}")
+    summary = summarise_run(options.run, reference=UNPRUNED)
+    if summary.missing or summary.failures:
+        print(
+            f"{options.run}: {len(summary.failures)} failures, {len(summary.missing)} incomplete runs", file=sys.stderr
+        )
+    write_figures(options.page, f"{draw_plot(summary, METRICS[0], options.page)}\n\n{tables(summary)}")
     return 0
 
 
-def drawn(made: EvalSummary, metric: str, page: Path) -> str:
-    """Draws the metric against the window beside the page; returns the line that shows it there."""
+def draw_plot(summary: EvalSummary, metric: str, page: Path) -> str:
+    """Draws the metric against the window, next to the page; returns the line of the page that shows it."""
     plot = page.with_suffix(".svg")
-    plot.write_text(plots.budget_curve(made, metric), encoding="utf-8")
+    plot.write_text(plots.budget_curve(summary, metric), encoding="utf-8")
     return f"![{metric.capitalize()} against the window]({plot.name})"
 
 
-def written(page: Path, figures: str) -> None:
-    """Puts the figures between the page's marks."""
+def write_figures(page: Path, figures: str) -> None:
+    """Replaces the figures between the marks of the page."""
     text = page.read_text(encoding="utf-8")
     marked = f"{START}\n\n{figures}\n{END}"
     page.write_text(re.sub(f"{START}.*{END}", lambda _: marked, text, flags=re.S), encoding="utf-8")
 
 
-def tables(made: EvalSummary) -> str:
-    """A table a benchmark: a line a window, with and without pruning, and the difference of the two."""
-    return "\n".join(f"**{name}**\n\n" + "\n".join(_rows(made, name)) + "\n" for name in made.benchmarks)
+def tables(summary: EvalSummary) -> str:
+    """A table per benchmark: each window with and without pruning, and the difference."""
+    return "\n".join(f"**{name}**\n\n" + "\n".join(_rows(summary, name)) + "\n" for name in summary.benchmarks)
 
 
-def _rows(made: EvalSummary, benchmark: str) -> Iterable[str]:
-    cells = {(one.system, one.window): one for one in made.cells if one.benchmark == benchmark}
-    level = [(system, one) for (system, window), one in cells.items() if not window]
+def _rows(summary: EvalSummary, benchmark: str) -> Iterable[str]:
+    cells = {(cell.system, cell.window): cell for cell in summary.cells if cell.benchmark == benchmark}
+    without_window = [(system, cell) for (system, window), cell in cells.items() if not window]
     names = [metric.replace("_", " ") for metric in METRICS]
     yield f"| window | system | {' | '.join(names)} | gain by pruning | failed |"
     yield "|---:|---|" + "---:|" * (len(METRICS) + 2)
     for window in sorted({window for _, window in cells if window}):
         for system in (AGENT, UNPRUNED):
-            one = cells[system, window]
-            less = one.differences.get(METRICS[0]) if system == AGENT else None
-            yield f"| {window:,} | {system} | {_line(one.metrics)} | {gain(less)} | {one.failed} |"
-    for system, one in level:
-        yield f"| – | {system} | {_line(one.metrics)} |  | {one.failed} |"
+            cell = cells[system, window]
+            difference = cell.differences.get(METRICS[0]) if system == AGENT else None
+            yield f"| {window:,} | {system} | {_line(cell.metrics)} | {gain(difference)} | {cell.failed} |"
+    for system, cell in without_window:
+        yield f"| – | {system} | {_line(cell.metrics)} |  | {cell.failed} |"
 
 
 def _line(values: dict[str, MetricValue]) -> str:
@@ -82,7 +84,7 @@ def _figure(name: str, value: MetricValue | None) -> str:
 
 
 def gain(value: MetricValue | None) -> str:
-    """A paired difference with its interval; nothing where there is none."""
+    """A paired difference with its interval; empty for None."""
     return "" if value is None else f"{value.mean:+.3f} [{value.low:+.3f}, {value.high:+.3f}]"
 
 

@@ -15,7 +15,7 @@ import sys
 from collections.abc import Iterable
 from pathlib import Path
 
-from budget_curve import drawn, gain, written
+from budget_curve import draw_plot, gain, write_figures
 
 from context_agent.eval.evaluation import summarise_run
 from context_agent.eval.summary import EvalSummary, MetricValue
@@ -34,51 +34,53 @@ LABELS = {
 
 
 def main() -> int:
-    """Writes the plot beside the page, and the tables into it."""
+    """Writes the plot next to the page, and the tables into the page."""
     options = _options()
-    made = summarise_run(options.run, reference=REFERENCE)
-    if made.missing or made.failures:
-        print(f"{options.run}: {len(made.failures)} failures, {len(made.missing)} incomplete runs", file=sys.stderr)
-    figures = f"{drawn(made, METRIC, options.page)}\n\n{best(made)}\n\n{tables(made)}"
-    written(options.page, figures)
+    summary = summarise_run(options.run, reference=REFERENCE)
+    if summary.missing or summary.failures:
+        print(
+            f"{options.run}: {len(summary.failures)} failures, {len(summary.missing)} incomplete runs", file=sys.stderr
+        )
+    figures = f"{draw_plot(summary, METRIC, options.page)}\n\n{best_by_window(summary)}\n\n{tables(summary)}"
+    write_figures(options.page, figures)
     return 0
 
 
-def best(made: EvalSummary) -> str:
-    """The winner of each window: the highest mean recall over the benchmarks, each counted alike."""
+def best_by_window(summary: EvalSummary) -> str:
+    """The recall of each edit by window, averaged over the benchmarks with equal weights; the highest is bold."""
     lines = ["| window | " + " | ".join(LABELS.values()) + " |", "|---:|" + "---:|" * len(LABELS)]
-    for window in _windows(made):
-        means = {name: _mean(made, name, window) for name in LABELS}
+    for window in _windows(summary):
+        means = {name: _mean(summary, name, window) for name in LABELS}
         highest = max(round(value, 3) for value in means.values())
-        shown = (f"**{value:.3f}**" if round(value, 3) == highest else f"{value:.3f}" for value in means.values())
-        lines.append(f"| {window:,} | {' | '.join(shown)} |")
+        texts = (f"**{value:.3f}**" if round(value, 3) == highest else f"{value:.3f}" for value in means.values())
+        lines.append(f"| {window:,} | {' | '.join(texts)} |")
     return "Recall@5, the mean of the benchmarks; bold: the highest of a window.\n\n" + "\n".join(lines)
 
 
-def tables(made: EvalSummary) -> str:
-    """A table a benchmark: a line for each window and edit."""
-    return "\n".join(f"**{name}**\n\n" + "\n".join(_rows(made, name)) + "\n" for name in made.benchmarks)
+def tables(summary: EvalSummary) -> str:
+    """A table per benchmark: a line for each window and edit."""
+    return "\n".join(f"**{name}**\n\n" + "\n".join(_rows(summary, name)) + "\n" for name in summary.benchmarks)
 
 
-def _rows(made: EvalSummary, benchmark: str) -> Iterable[str]:
-    cells = {(one.system, one.window): one for one in made.cells if one.benchmark == benchmark}
+def _rows(summary: EvalSummary, benchmark: str) -> Iterable[str]:
+    cells = {(cell.system, cell.window): cell for cell in summary.cells if cell.benchmark == benchmark}
     yield "| window | edits | recall@5 | less none | tokens | critical steps | lost prefix | failed |"
     yield "|---:|---|---:|---:|---:|---:|---:|---:|"
-    for window in _windows(made):
+    for window in _windows(summary):
         for name, label in LABELS.items():
-            one = cells[name, window]
-            costs = " | ".join(_cost(one.metrics.get(cost)) for cost in COSTS)
-            less = gain(None if name == REFERENCE else one.differences.get(METRIC))
-            yield f"| {window:,} | {label} | {one.metrics[METRIC].mean:.3f} | {less} | {costs} | {one.failed} |"
+            cell = cells[name, window]
+            costs = " | ".join(_cost(cell.metrics.get(cost)) for cost in COSTS)
+            difference = gain(None if name == REFERENCE else cell.differences.get(METRIC))
+            yield f"| {window:,} | {label} | {cell.metrics[METRIC].mean:.3f} | {difference} | {costs} | {cell.failed} |"
 
 
-def _mean(made: EvalSummary, system: str, window: int) -> float:
-    found = [one.metrics[METRIC].mean for one in made.cells if (one.system, one.window) == (system, window)]
-    return sum(found) / len(found)
+def _mean(summary: EvalSummary, system: str, window: int) -> float:
+    recalls = [cell.metrics[METRIC].mean for cell in summary.cells if (cell.system, cell.window) == (system, window)]
+    return sum(recalls) / len(recalls)
 
 
-def _windows(made: EvalSummary) -> list[int]:
-    return sorted({one.window for one in made.cells if one.window})
+def _windows(summary: EvalSummary) -> list[int]:
+    return sorted({cell.window for cell in summary.cells if cell.window})
 
 
 def _cost(value: MetricValue | None) -> str:

@@ -41,20 +41,20 @@ class Timed:
 
 
 def main() -> int:
-    """Prints a table; returns 1 where figures differ."""
+    """Prints a table; returns 1 if figures differ."""
     options = _options()
     os.sched_setaffinity(0, set(sorted(os.sched_getaffinity(0))[: options.cores]))
     ctx1 = shutil.which("ctx1", path=f"{Path(sys.executable).parent}:{os.environ.get('PATH', '')}")
     if ctx1 is None:
-        print("ctx1 is not installed beside this python", file=sys.stderr)
+        print("ctx1 is not installed in the environment of this Python", file=sys.stderr)
         return 2
     command = [ctx1, "eval", "--benchmarks", options.sets, "--data", str(options.data), "--cache", str(options.cache)]
     command += ["--split", "dev"] + (["--limit", str(options.limit)] if options.limit else [])
     subprocess.run([*command, "--check-only"], check=True, stdout=subprocess.DEVNULL)
     command += ["--systems", SYSTEMS]
-    with tempfile.TemporaryDirectory() as place:
+    with tempfile.TemporaryDirectory() as scratch:
         runs = {
-            name: run(command, Path(place) / name, extra)
+            name: run(command, Path(scratch) / name, extra)
             for name, extra in (
                 ("the command", []),
                 ("again", []),
@@ -62,7 +62,7 @@ def main() -> int:
                 ("8 at once", ["--concurrency", "8"]),
             )
         }
-        prints = {name: fingerprint(one.folder) for name, one in runs.items()}
+        prints = {name: fingerprint(timed.folder) for name, timed in runs.items()}
         questions = len({record.key for record in read_records(runs["the command"].folder) if record.system == "agent"})
     return show(runs, prints, questions, options)
 
@@ -75,27 +75,27 @@ def run(command: list[str], folder: Path, extra: list[str]) -> Timed:
 
 
 def fingerprint(folder: Path) -> str:
-    """All records and the whole summary as text, wall time aside."""
-    records = [replace(one, seconds=0.0).to_json() for one in read_records(folder)]
-    made = summarise_run(folder).to_json()
-    for cell in (*made["cells"], *made["pools"]):
+    """All records and the summary as text, without wall times."""
+    records = [replace(timed, seconds=0.0).to_json() for timed in read_records(folder)]
+    summary = summarise_run(folder).to_json()
+    for cell in (*summary["cells"], *summary["pools"]):
         for values in (cell["metrics"], cell["differences"]):
             values.pop("seconds", None)
-    return json.dumps([records, made])
+    return json.dumps([records, summary])
 
 
 def show(runs: dict[str, Timed], prints: dict[str, str], questions: int, options: argparse.Namespace) -> int:
-    """Prints the figures; 1 where a run's differ from the first one's."""
+    """Prints the figures; returns 1 if those of a run differ from the first run's."""
     first = next(iter(prints.values()))
-    same = {name: one == first for name, one in prints.items()}
+    same = {name: timed == first for name, timed in prints.items()}
     if options.json:
-        rows = {name: {"wall_s": one.wall, "cpu_s": one.cpu, "same": same[name]} for name, one in runs.items()}
+        rows = {name: {"wall_s": timed.wall, "cpu_s": timed.cpu, "same": same[name]} for name, timed in runs.items()}
         print(json.dumps({"questions": questions, "cores": options.cores, "load": os.getloadavg()[1], "runs": rows}))
     else:
         print(f"{questions} questions, {options.cores} cores, load of the last 5 minutes {os.getloadavg()[1]:.1f}")
-        for name, one in runs.items():
-            said = "identical figures" if same[name] else "OTHER FIGURES"
-            print(f"{name:12} {one.wall:6.1f} s wall {one.cpu:6.1f} s computing  {said}")
+        for name, timed in runs.items():
+            verdict = "identical figures" if same[name] else "OTHER FIGURES"
+            print(f"{name:12} {timed.wall:6.1f} s wall {timed.cpu:6.1f} s computing  {verdict}")
     return 0 if all(same.values()) else 1
 
 
@@ -106,11 +106,11 @@ def _cpu() -> float:
 
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--data", type=Path, required=True, help="folder with a folder a set")
+    parser.add_argument("--data", type=Path, required=True, help="folder that contains the sets")
     parser.add_argument("--sets", default=SETS)
     parser.add_argument("--cache", type=Path, default=Path(".cache/evaluation"), help="keeps indexed corpora")
     parser.add_argument("--cores", type=int, default=2)
-    parser.add_argument("--limit", type=int, help="questions a set at most")
+    parser.add_argument("--limit", type=int, help="maximum number of questions per set")
     parser.add_argument("--json", action="store_true")
     return parser.parse_args()
 

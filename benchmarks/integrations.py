@@ -1,15 +1,15 @@
-"""What an integration costs beside the search itself, and what pruning alone keeps and spares.
+"""The overhead of each integration, and the gold and tokens that pruning alone keeps.
 
     python benchmarks/integrations.py [--calls N] [--data FOLDER] [--questions N]
 
-Overhead: the median over N calls of each integration, less the median of `SearchAgent.search` on the same agent; the
-calls take turns. In CPU time of all threads, as nothing in them waits and other programs should not count. A scripted
-policy (one search, then the ranking) on 200 invented documents in memory. Bound: 3 ms. MCP is the SDK's client,
-which checks every answer against the tool's schema, and the server in one event loop, in both forms of the protocol;
-traced is the same search with spans that are recorded.
+Overhead: the median over N calls of each integration, minus the median of `SearchAgent.search` on the same agent, with
+alternating calls. It is measured in CPU time of all threads, because the calls do not wait and other programs should
+not count. A scripted policy (one search, then the ranking) runs on 200 random documents in memory. Bound: 3 ms. MCP is
+the SDK's client, which validates every answer, and the server in one event loop, with both versions of the protocol.
+"Traced" is the same search with recorded spans.
 
-Pruning: with FOLDER (2wiki, hotpotqa, musique: corpus.jsonl.gz and queries.dev.jsonl), the first N dev questions of
-each set: of 20 hits of a plain hybrid search, what pruning keeps of the gold documents among them, and of the tokens.
+Pruning: with FOLDER (2wiki, hotpotqa, musique: corpus.jsonl.gz and queries.dev.jsonl), the share of gold documents and
+of tokens that pruning keeps, among 20 hits of a hybrid search for each of the first N dev questions of each set.
 """
 
 from __future__ import annotations
@@ -50,49 +50,51 @@ BOUND = 3.0
 
 
 def words(draw: random.Random, count: int) -> str:
-    """Invented words."""
+    """Random words."""
     return " ".join("".join(draw.choices(SYLLABLES, k=draw.randint(1, 4))) for _ in range(count))
 
 
-def invented() -> MemoryCorpus:
+def random_corpus() -> MemoryCorpus:
     """200 documents of 60 words."""
     draw = random.Random(3)
     return MemoryCorpus([Document(f"d{n}", words(draw, 60), words(draw, 3), {"n": n}) for n in range(200)])
 
 
 def overhead(calls: int) -> None:
-    """Prints each integration's median over the direct call's."""
+    """Prints the median of each integration and of the direct call."""
     search = Action(calls=(ToolCall("search_corpus", {"query": "bacodu feha", "limit": 10}),))
-    corpus, policy = invented(), ScriptedPolicy([search])
+    corpus, policy = random_corpus(), ScriptedPolicy([search])
     with (
         SearchAgent(corpus, policy) as agent,
         SearchAgent(corpus, policy, observers=[Tracing(provider=TracerProvider())]) as traced,
     ):
-        ways = faces(agent) | {"SearchAgent.search, traced": lambda: len(traced.search("bacodu?").documents)}
-        taken: dict[str, list[float]] = {name: [] for name in ways}
-        for name, call in ways.items():
+        calls_by_name = framework_calls(agent) | {
+            "SearchAgent.search, traced": lambda: len(traced.search("bacodu?").documents)
+        }
+        times: dict[str, list[float]] = {name: [] for name in calls_by_name}
+        for name, call in calls_by_name.items():
             assert call() == 10, name
         for _ in range(calls):
-            for name, call in ways.items():
+            for name, call in calls_by_name.items():
                 started = time.process_time()
                 call()
-                taken[name].append((time.process_time() - started) * 1e3)
-        report("SearchAgent.search", taken)
+                times[name].append((time.process_time() - started) * 1e3)
+        report("SearchAgent.search", times)
         report("SearchAgent.asearch", asyncio.run(over_mcp(agent, calls)))
 
 
-def report(direct: str, taken: dict[str, list[float]]) -> None:
-    """Prints the medians, over that of the direct call."""
-    least = statistics.median(taken.pop(direct))
-    print(f"{direct:<29} median {least:6.2f} ms")
-    for name, times in taken.items():
-        over = statistics.median(times) - least
-        print(f"{name:<29} median {least + over:6.2f} ms, over it {over:6.2f} ms   (bound {BOUND:g})")
+def report(direct: str, times_by_call: dict[str, list[float]]) -> None:
+    """Prints the medians, and their differences from that of the direct call."""
+    direct_median = statistics.median(times_by_call.pop(direct))
+    print(f"{direct:<29} median {direct_median:6.2f} ms")
+    for name, times in times_by_call.items():
+        over = statistics.median(times) - direct_median
+        print(f"{name:<29} median {direct_median + over:6.2f} ms, overhead {over:6.2f} ms   (bound {BOUND:g})")
 
 
 async def over_mcp(agent: SearchAgent, calls: int) -> dict[str, list[float]]:
-    """Times of MCP's calls and of direct ones, which take turns in one event loop."""
-    async with Client(make_server(agent)) as client, Client(make_server(agent), mode="legacy") as older:
+    """Times of MCP's calls and of direct ones, which alternate in one event loop."""
+    async with Client(make_server(agent)) as client, Client(make_server(agent), mode="legacy") as legacy:
 
         async def retrieve(client: Client) -> int:
             answer = await client.call_tool("retrieve", {"question": "bacodu?", "k": 10})
@@ -101,24 +103,24 @@ async def over_mcp(agent: SearchAgent, calls: int) -> dict[str, list[float]]:
         async def direct() -> int:
             return len((await agent.asearch("bacodu?")).documents)
 
-        ways = {
+        calls_by_name = {
             "SearchAgent.asearch": direct,
             "MCP retrieve": lambda: retrieve(client),
-            "MCP retrieve, with handshake": lambda: retrieve(older),
+            "MCP retrieve, with handshake": lambda: retrieve(legacy),
         }
-        taken: dict[str, list[float]] = {name: [] for name in ways}
-        for name, call in ways.items():
+        times: dict[str, list[float]] = {name: [] for name in calls_by_name}
+        for name, call in calls_by_name.items():
             assert await call() == 10, name
         for _ in range(calls):
-            for name, call in ways.items():
+            for name, call in calls_by_name.items():
                 started = time.process_time()
                 await call()
-                taken[name].append((time.process_time() - started) * 1e3)
-        return taken
+                times[name].append((time.process_time() - started) * 1e3)
+        return times
 
 
-def faces(agent: SearchAgent) -> dict[str, Callable[[], int]]:
-    """Each way to ask, as a call that returns the number of documents it got."""
+def framework_calls(agent: SearchAgent) -> dict[str, Callable[[], int]]:
+    """A call per framework, which returns the number of documents that it got."""
     langchain, llamaindex = LangChainRetriever(agent=agent), LlamaIndexRetriever(agent)
     haystack, dspy, tool = HaystackRetriever.of(agent), DspyRetriever(agent), SearchTool(agent, k=10)
     return {
@@ -133,13 +135,13 @@ def faces(agent: SearchAgent) -> dict[str, Callable[[], int]]:
 
 
 def pruning(folder: Path, count: int) -> None:
-    """Prints, a set and a threshold, the gold kept of that found, and the tokens and passages left."""
+    """Prints the shares of gold, passages and tokens that pruning keeps, per set and threshold."""
     for name in SETS:
         corpus = MemoryCorpus(load([folder / name / "corpus.jsonl.gz"]))
         gold_found = 0
         totals = {threshold: [0, 0, 0] for threshold in THRESHOLDS}
         tokens = passages = 0
-        taken = []
+        times = []
         for question in load_questions(folder / name / "queries.dev.jsonl")[:count]:
             hits = corpus.search(question.question, limit=HITS)
             gold = [hit.chunk.document_id in question.gold for hit in hits]
@@ -148,13 +150,13 @@ def pruning(folder: Path, count: int) -> None:
             tokens += sum(hit.chunk.tokens for hit in hits)
             started = time.perf_counter()
             scored = prune(question.question, [(hit.chunk.title, hit.chunk.text) for hit in hits], threshold=0)
-            taken.append((time.perf_counter() - started) * 1e3)
+            times.append((time.perf_counter() - started) * 1e3)
             for threshold, sums in totals.items():
-                kept = [place for place, score in scored if score >= threshold]
-                sums[0] += sum(gold[place] for place in kept)
-                sums[1] += sum(hits[place].chunk.tokens for place in kept)
-                sums[2] += len(kept)
-        print(f"\n{name}: {count} dev questions, {HITS} hits each; median {statistics.median(taken):.0f} ms a pruning")
+                kept_indices = [index for index, score in scored if score >= threshold]
+                sums[0] += sum(gold[index] for index in kept_indices)
+                sums[1] += sum(hits[index].chunk.tokens for index in kept_indices)
+                sums[2] += len(kept_indices)
+        print(f"\n{name}: {count} dev questions, {HITS} hits each; median {statistics.median(times):.0f} ms a pruning")
         for threshold, (kept_gold, kept_tokens, kept_passages) in totals.items():
             print(
                 f"  threshold {threshold:<6g} keeps {kept_gold / gold_found:.3f} of the gold found, "

@@ -55,19 +55,19 @@ const drawn = () => new Promise((go) => requestAnimationFrame(() => setTimeout(g
 
 
 def main() -> None:
-    """Makes the trajectories where they are not kept, and prints the figures."""
+    """Records the trajectories unless they exist, and prints the figures."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, required=True, help="folder of the sets")
     parser.add_argument("--count", type=int, default=500, help="trajectories")
     parser.add_argument("--repeats", type=int, default=5, help="times that the page is opened")
     parser.add_argument("--keep", type=Path, help="folder for the trajectories and the page")
-    given = parser.parse_args()
+    options = parser.parse_args()
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as temporary:
-        folder = given.keep or Path(temporary)
-        page = make(given.data, folder, given.count)
+        folder = options.keep or Path(temporary)
+        page = make(options.data, folder, options.count)
         print(f"machine      {platform.machine()}, {platform.python_version()}")
         print(f"size         {page.stat().st_size / 1e6:.1f} MB (bound 20)")
-        opened(page, given.repeats)
+        opened(page, options.repeats)
 
 
 def make(data: Path, folder: Path, count: int) -> Path:
@@ -75,13 +75,13 @@ def make(data: Path, folder: Path, count: int) -> Path:
     record(data, folder / "trajectories", count)
     questions = [question for name in sets(data) for question in load_questions(data / name / "queries.dev.jsonl")]
     started = time.perf_counter()
-    shown = view_data(load([folder / "trajectories"]), GoldQuestions(questions))
-    text = build_page(shown)
+    view = view_data(load([folder / "trajectories"]), GoldQuestions(questions))
+    text = build_page(view)
     seconds = time.perf_counter() - started
     read = sum(path.stat().st_size for path in folder.rglob("*.jsonl"))
-    turns = [row.turns for row in shown.rows]
+    turns = [row.turns for row in view.rows]
     print(
-        f"trajectories {len(shown.rows)}, {read / 1e6:.0f} MB, at most {max(turns)} turns; page made in {seconds:.1f} s"
+        f"trajectories {len(view.rows)}, {read / 1e6:.0f} MB, at most {max(turns)} turns; page made in {seconds:.1f} s"
     )
     page = folder / "view.html"
     page.write_text(text, encoding="utf-8")
@@ -89,15 +89,15 @@ def make(data: Path, folder: Path, count: int) -> Path:
 
 
 def record(data: Path, folder: Path, count: int) -> None:
-    """Writes what is missing to that many trajectories."""
-    left = count - len(list(folder.rglob("*.jsonl")))
+    """Writes the missing ones of that many trajectories."""
+    missing = count - len(list(folder.rglob("*.jsonl")))
     for name in sets(data):
-        if left <= 0:
+        if missing <= 0:
             return
         corpus = MemoryCorpus(list(documents(data / name)))
         questions = load_questions(data / name / "queries.dev.jsonl")
         for window in WINDOWS:
-            left -= answer(corpus, questions[:left], window, folder / f"{name}-{window}")
+            missing -= answer(corpus, questions[:missing], window, folder / f"{name}-{window}")
 
 
 def answer(corpus: MemoryCorpus, questions: list[Question], window: int, folder: Path) -> int:
