@@ -382,16 +382,16 @@ def _within(record: EvalRecord, tokens: int) -> tuple[TurnState, bool]:
 def _point(at: int, records: Sequence[EvalRecord], state: Callable[[EvalRecord], tuple[TurnState, bool]]) -> CurvePoint:
     """The mean state of the records; the seeds of a question share its weight."""
     runs = Counter(record.question for record in records)
-    seen = held = running = 0.0
+    seen = in_view = running = 0.0
     pruned = gold = 0
     for record in records:
         turn, is_running = state(record)
         weight = 1 / (runs[record.question] * len(runs))
         if record.error is None:
             seen += turn.seen * weight
-            held += turn.held * weight
+            in_view += turn.held * weight
         running += is_running * weight
         pruned += turn.pruned
         gold += turn.pruned_gold
     accuracy = rounded(1 - gold / pruned) if pruned else None
-    return CurvePoint(at, rounded(seen), rounded(held), rounded(running), accuracy)
+    return CurvePoint(at, rounded(seen), rounded(in_view), rounded(running), accuracy)

@@ -252,7 +252,6 @@ class EpisodeCosts:
     repeats the previous prompt and reply, up to the first block that an edit changed; a prefix cache saves that part.
     """
 
-    actions: int = 0
     turns: int = 0
     calls: int = 0
     placed: int = 0
@@ -269,16 +268,16 @@ class EpisodeCosts:
 
 @dataclass(frozen=True, slots=True)
 class ReplayState:
-    """After a turn: what was found so far, what is held in view, and which chunks were pruned so far.
+    """After a turn: what was found so far, what is in view, and which chunks were pruned so far.
 
-    `seen` and `held` are the numbers of the evidence (`Gold.needs`); `pruned` are chunk ids, `pruned_gold` those of
+    `seen` and `in_view` are the numbers of the evidence (`Gold.needs`); `pruned` are chunk ids, `pruned_gold` those of
     them that are gold.
     """
 
     placed: int
     view: int
     seen: frozenset[int]
-    held: frozenset[int]
+    in_view: frozenset[int]
     pruned: frozenset[str]
     pruned_gold: frozenset[str]
 
@@ -327,7 +326,6 @@ class Replay:
 
     def _act(self, event: ActionTaken, before: View | None, after: View) -> None:
         prompt = before.tokens if before is not None else 0
-        self.spent.actions += 1
         self.spent.prompt += prompt
         self.spent.cached += self._prefix
         self.spent.sampled += event.tokens
@@ -353,8 +351,8 @@ class Replay:
 
     def _note(self, view: View) -> None:
         pruned = frozenset(self.pruned)
-        held = self._evidence(view.citable_blocks)
-        state = ReplayState(self.spent.placed, view.tokens, self.seen, held, pruned, pruned & self.gold)
+        in_view = self._evidence(view.citable_blocks)
+        state = ReplayState(self.spent.placed, view.tokens, self.seen, in_view, pruned, pruned & self.gold)
         self.states.append(state)
 
     def _evidence(self, blocks: Sequence[Block]) -> frozenset[int]:
@@ -378,7 +376,7 @@ def _turn_state(number: int, replays: Sequence[Replay], needs: int) -> TurnState
         tokens=sum(state.placed for state in states),
         view=sum(state.view for state in states),
         seen=len(frozenset().union(*(state.seen for state in states))) / needs,
-        held=len(frozenset().union(*(state.held for state in states))) / needs,
+        held=len(frozenset().union(*(state.in_view for state in states))) / needs,
         pruned=sum(len(state.pruned) for state in states),
         pruned_gold=sum(len(state.pruned_gold) for state in states),
     )

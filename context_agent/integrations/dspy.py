@@ -27,7 +27,7 @@ class ContextAgentRetriever:
     ) -> None:
         """`where` applies to every question; `per_document=None` returns all passages that remained in view."""
         self._retriever = PassageRetriever(agent, k, where, per_document)
-        self._opened: OpenAgent | None = None
+        self._handle: OpenAgent | None = None
 
     @classmethod
     def from_chroma(cls, collection: Any = COLLECTION, **options: Any) -> Self:
@@ -36,9 +36,9 @@ class ContextAgentRetriever:
         `corpus` holds options of `ChromaCorpus.open`; other options are the retriever's or `SearchAgent`'s.
         """
         fields = {name: options.pop(name) for name in ("k", "where", "per_document") if name in options}
-        with open_agent(collection, **options) as opened:
-            retriever = cls(opened.agent, **fields)
-            retriever._opened = opened
+        with open_agent(collection, **options) as handle:
+            retriever = cls(handle.agent, **fields)
+            retriever._handle = handle
             return retriever
 
     def __call__(self, query: str, k: int | None = None, where: Where | None = None) -> dspy.Prediction:
@@ -62,8 +62,8 @@ class ContextAgentRetriever:
 
     def close(self) -> None:
         """Closes what `from_chroma` opened. An agent or a collection that the caller passed stays open."""
-        if self._opened is not None:
-            self._opened.close()
+        if self._handle is not None:
+            self._handle.close()
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Self:
         return self

@@ -150,9 +150,9 @@ class FeedbackLog:
             )
         self.header(judgement.trajectory)
         with self._locked():
-            logged = self._logged(judgement.id)
-            if logged is not None:
-                if replace(logged, time="") == replace(judgement, time=""):
+            existing = self._logged(judgement.id)
+            if existing is not None:
+                if replace(existing, time="") == replace(judgement, time=""):
                     return False
                 raise DataError(f"judgement {judgement.id!r} has other content in the log: give it another id")
             if len(self._judgements) >= MAX_JUDGEMENTS:
@@ -275,8 +275,8 @@ def _judgement(row: object, number: int, location: str) -> Judgement:
         and (rating is None or rating in RATINGS)
     ):
         raise DataError(f'{location}: not a judgement like {{"trajectory": "…", "relevant": ["…"], "rating": 4}}')
-    judged = Judgement(**texts, relevant=tuple(ids["relevant"]), irrelevant=tuple(ids["irrelevant"]), rating=rating)
-    return replace(judged, id=judged.id or _digest(judged))
+    entry = Judgement(**texts, relevant=tuple(ids["relevant"]), irrelevant=tuple(ids["irrelevant"]), rating=rating)
+    return replace(entry, id=entry.id or _digest(entry))
 
 
 def _digest(judgement: Judgement) -> str:

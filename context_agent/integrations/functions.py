@@ -182,9 +182,9 @@ class Conversation:
 
     def _numbered(self, passages: list[RetrievedPassage]) -> ToolAnswer:
         with self._lock:
-            numbered = {self._numbers.setdefault(passage.id, len(self._numbers) + 1): passage for passage in passages}
-            self._passages |= numbered
-        return ToolAnswer("\n\n".join(passage_text(*item) for item in numbered.items()) or NO_PASSAGES, numbered)
+            by_number = {self._numbers.setdefault(passage.id, len(self._numbers) + 1): passage for passage in passages}
+            self._passages |= by_number
+        return ToolAnswer("\n\n".join(passage_text(*item) for item in by_number.items()) or NO_PASSAGES, by_number)
 
 
 def passage_text(number: int, passage: RetrievedPassage) -> str:

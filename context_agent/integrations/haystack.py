@@ -51,7 +51,7 @@ class ContextAgentRetriever:
             "top_k": top_k, "per_document": per_document,
         }  # fmt: skip
         self._lock = threading.Lock()
-        self._opened: OpenAgent | None = None
+        self._handle: OpenAgent | None = None
         self._is_live = False
         self._where = from_haystack(filters)
 
@@ -59,7 +59,7 @@ class ContextAgentRetriever:
     def of(cls, agent: SearchAgent, **options: Any) -> Self:
         """On an open agent, which the caller closes. A pipeline with this retriever runs but cannot be saved."""
         retriever = cls(**options)
-        retriever._opened, retriever._is_live = OpenAgent(agent, lambda: None), True
+        retriever._handle, retriever._is_live = OpenAgent(agent, lambda: None), True
         return retriever
 
     def to_dict(self) -> dict[str, Any]:
@@ -76,20 +76,20 @@ class ContextAgentRetriever:
     def warm_up(self) -> None:
         """Opens the collection, once."""
         with self._lock:
-            if self._opened is None:
+            if self._handle is None:
                 options = dict(self._options)
                 del options["filters"], options["top_k"], options["per_document"]
                 agent_options, secret = options.pop("agent") or {}, options.pop("token")
                 token = None if secret is None else secret.resolve_value()
-                with open_agent(options.pop("collection"), token=token, **options, **agent_options) as opened:
-                    self._opened = opened
+                with open_agent(options.pop("collection"), token=token, **options, **agent_options) as handle:
+                    self._handle = handle
 
     def close(self) -> None:
         """Closes what was opened; the next run opens it again."""
         with self._lock:
-            if self._opened is not None and not self._is_live:
-                self._opened.close()
-                self._opened = None
+            if self._handle is not None and not self._is_live:
+                self._handle.close()
+                self._handle = None
 
     @component.output_types(documents=list[Document])
     def run(
@@ -110,8 +110,8 @@ class ContextAgentRetriever:
 
     def _retriever(self) -> PassageRetriever:
         self.warm_up()
-        assert self._opened is not None
-        return PassageRetriever(self._opened.agent, self._options["top_k"], self._where, self._options["per_document"])
+        assert self._handle is not None
+        return PassageRetriever(self._handle.agent, self._options["top_k"], self._where, self._options["per_document"])
 
 
 def _document(passage: RetrievedPassage) -> Document:

@@ -43,7 +43,7 @@ class ContextAgentRetriever(BaseRetriever):
     """A filter in Chroma's syntax that applies to every question, together with the filter of the call."""
     per_document: int | None = Field(default=1, ge=1)
     """Passages per document, each returned as a `Document`; None for all that remained in view."""
-    _opened: OpenAgent | None = PrivateAttr(default=None)
+    _handle: OpenAgent | None = PrivateAttr(default=None)
 
     @classmethod
     def from_chroma(cls, store: Any, *, corpus: dict[str, Any] | None = None, **options: Any) -> Self:
@@ -59,15 +59,15 @@ class ContextAgentRetriever(BaseRetriever):
         if model is not None:
             opening.setdefault("embedder", FrameworkEmbedder.of(collection, model, "embed_documents", "embed_query"))
         fields = {name: options.pop(name) for name in cls.model_fields if name in options}
-        with open_agent(collection, corpus=opening, **options) as opened:
-            retriever = cls(agent=opened.agent, **fields)
-            retriever._opened = opened
+        with open_agent(collection, corpus=opening, **options) as handle:
+            retriever = cls(agent=handle.agent, **fields)
+            retriever._handle = handle
             return retriever
 
     def close(self) -> None:
         """Closes what `from_chroma` opened. An agent or a store that the caller passed stays open."""
-        if self._opened is not None:
-            self._opened.close()
+        if self._handle is not None:
+            self._handle.close()
 
     @property
     def _retriever(self) -> PassageRetriever:

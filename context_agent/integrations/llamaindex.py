@@ -49,7 +49,7 @@ class ContextAgentRetriever(BaseRetriever):
         super().__init__(callback_manager)
         self.agent, self.similarity_top_k = agent, similarity_top_k
         self.filters, self.per_document = filters, per_document
-        self._opened: OpenAgent | None = None
+        self._handle: OpenAgent | None = None
 
     @classmethod
     def from_chroma(
@@ -64,15 +64,15 @@ class ContextAgentRetriever(BaseRetriever):
         collection = getattr(getattr(store, "vector_store", store), "client", store)
         opening = {**llamaindex_options(collection, model), **(corpus or {})}
         fields = {name: options.pop(name) for name in OPTIONS if name in options}
-        with open_agent(collection, corpus=opening, **options) as opened:
-            retriever = cls(opened.agent, **fields)
-            retriever._opened = opened
+        with open_agent(collection, corpus=opening, **options) as handle:
+            retriever = cls(handle.agent, **fields)
+            retriever._handle = handle
             return retriever
 
     def close(self) -> None:
         """Closes what `from_chroma` opened. An agent or a store that the caller passed stays open."""
-        if self._opened is not None:
-            self._opened.close()
+        if self._handle is not None:
+            self._handle.close()
 
     def _retriever(self) -> PassageRetriever:
         return PassageRetriever(self.agent, self.similarity_top_k, from_llamaindex(self.filters), self.per_document)
@@ -110,8 +110,8 @@ def _node(passage: RetrievedPassage) -> NodeWithScore:
     else:
         node = TextNode(id_=passage.id, text=passage.text, metadata=dict(passage.metadata))
         node.relationships[schema.NodeRelationship.SOURCE] = schema.RelatedNodeInfo(node_id=passage.document_id)
-    added = passage.added_metadata()
-    node.metadata |= added
-    node.excluded_llm_metadata_keys += list(added)
-    node.excluded_embed_metadata_keys += list(added)
+    extra_metadata = passage.added_metadata()
+    node.metadata |= extra_metadata
+    node.excluded_llm_metadata_keys += list(extra_metadata)
+    node.excluded_embed_metadata_keys += list(extra_metadata)
     return NodeWithScore(node=node, score=passage.score)

@@ -204,8 +204,8 @@ class _Episode:
         span.end()
         self._turn_start = time.time_ns()
         # Results have the numbers of the unwrapped calls, so ids are known only if no call is a wrapper.
-        wrapped = any(call.name == "multi_tool_use" for call in event.action.calls)
-        self._calls = () if wrapped else event.action.calls
+        has_wrapper = any(call.name == "multi_tool_use" for call in event.action.calls)
+        self._calls = () if has_wrapper else event.action.calls
 
     def _reported(self, action: Action) -> dict[str, Any]:
         """What the model server reported, under the conventions' names; adds to the episode's usage."""
@@ -235,7 +235,7 @@ class _Episode:
 
     def _add_call(self, event: ToolResult) -> None:
         """Adds the span of one call. The calls of a turn run at the same time, so each starts with the turn."""
-        ended = self._turn_start + int(event.seconds * 1e9)
+        end_time = self._turn_start + int(event.seconds * 1e9)
         span = self._tracer.start_span(
             f"execute_tool {event.name}",
             kind=SpanKind.INTERNAL,
@@ -258,10 +258,10 @@ class _Episode:
             span.set_attribute("error.type", event.mistake)
             span.set_status(StatusCode.ERROR)
         elif event.name in SEARCHES:
-            self._add_retrieval(event, span, ended)
-        span.end(ended)
+            self._add_retrieval(event, span, end_time)
+        span.end(end_time)
 
-    def _add_retrieval(self, event: ToolResult, tool: Span, ended: int) -> None:
+    def _add_retrieval(self, event: ToolResult, tool: Span, end_time: int) -> None:
         corpus = self._header.corpus
         span = self._tracer.start_span(
             f"retrieval {corpus}",
@@ -277,18 +277,18 @@ class _Episode:
             documents = as_json([{"id": block.id, "score": block.hit.score} for block in blocks])
             query = event.arguments.get("query") or event.arguments.get("pattern", "")
             span.set_attributes({"gen_ai.retrieval.query.text": query, "gen_ai.retrieval.documents": documents})
-        span.end(ended)
+        span.end(end_time)
 
     def _end_episode(self, event: EpisodeEnded) -> None:
         # The agent ends an episode inside the `except` block that caught its failure.
         error = sys.exception()
-        failed = error is not None and event.stop_reason in (
+        is_failure = error is not None and event.stop_reason in (
             StopReason.POLICY_ERROR,
             StopReason.CORPUS_ERROR,
             StopReason.CANCELLED,
         )
         if self._deciding:
-            self._end_unanswered(event, error if failed else None)
+            self._end_unanswered(event, error if is_failure else None)
         if not self._open:
             return
         span = self._leave()
@@ -307,7 +307,7 @@ class _Episode:
             ranking = as_json([{"id": document.id, "score": document.score} for document in event.documents])
             message = {"role": "assistant", "parts": [text_part(ranking)], "finish_reason": "stop"}
             span.set_attribute("gen_ai.output.messages", as_json([message]))
-        if failed:
+        if is_failure:
             _fail(span, error)
         span.end()
 

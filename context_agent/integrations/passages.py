@@ -92,12 +92,12 @@ class PassageRetriever:
         return {"k": self.k if k is None else k, "where": all_of(self.where, where)}
 
     def _passages(self, result: SearchResult) -> list[RetrievedPassage]:
-        ranked = [
+        ranked_chunks = [
             (rank, document, chunk.id)
             for rank, document in enumerate(result.documents, start=1)
             for chunk in document.chunks[: self.per_document]
         ]
-        chunks = {chunk.id: chunk for chunk in self.agent.corpus.get([chunk_id for _, _, chunk_id in ranked])}
+        chunks = {chunk.id: chunk for chunk in self.agent.corpus.get([chunk_id for _, _, chunk_id in ranked_chunks])}
         trajectory = None if result.trajectory is None else str(result.trajectory)
         return [
             RetrievedPassage(
@@ -111,7 +111,7 @@ class PassageRetriever:
                 trajectory,
                 chunk.metadata,
             )
-            for rank, document, chunk_id in ranked
+            for rank, document, chunk_id in ranked_chunks
             if (chunk := chunks.get(chunk_id)) is not None
         ]
 

@@ -43,13 +43,13 @@ def prune(
         return []
     chunks = _chunks(passages, counted=tokens is not None)
     scores = _scores(question, chunks, policy or _default_policy())
-    remaining = float("inf") if tokens is None else tokens
+    tokens_left = float("inf") if tokens is None else tokens
     kept_indices: list[int] = []
     for index in np.argsort(-scores, kind="stable")[:k]:
         if scores[index] < threshold:
             break
-        if chunks[index].tokens <= remaining:
-            remaining -= chunks[index].tokens
+        if chunks[index].tokens <= tokens_left:
+            tokens_left -= chunks[index].tokens
             kept_indices.append(int(index))
     return [(index, float(scores[index])) for index in sorted(kept_indices)]
 

@@ -98,12 +98,12 @@ def serve_stdio(service: Service) -> bool:
     """
     failures: list[BaseException] = []
     loop = asyncio.new_event_loop()
-    serving = loop.create_task(_stdio(service))
+    serving_task = loop.create_task(_stdio(service))
 
     def run() -> None:
         asyncio.set_event_loop(loop)
         try:
-            loop.run_until_complete(serving)
+            loop.run_until_complete(serving_task)
         except BaseException as error:  # noqa: BLE001 (the caller's thread raises it again)
             failures.append(error)
 
@@ -112,7 +112,7 @@ def serve_stdio(service: Service) -> bool:
     try:
         thread.join()
     except KeyboardInterrupt:
-        loop.call_soon_threadsafe(serving.cancel)
+        loop.call_soon_threadsafe(serving_task.cancel)
         thread.join(INTERRUPT_GRACE)
         return True
     loop.close()

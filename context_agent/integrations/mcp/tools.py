@@ -301,7 +301,7 @@ def read_result(chunks: Sequence[Chunk], first: int) -> CallToolResult:
         if sum(earlier.tokens for earlier in part) + chunk.tokens > MAX_TOKENS:
             break
         part.append(chunk)
-    following = first + len(part)
+    next_chunk = first + len(part)
     data = ReadResult(
         id=chunks[0].document_id,
         title=chunks[0].title,
@@ -309,11 +309,11 @@ def read_result(chunks: Sequence[Chunk], first: int) -> CallToolResult:
         text=joined_text(part),
         first_chunk=first,
         chunks=len(chunks),
-        next_chunk=following if following < len(chunks) else None,
+        next_chunk=next_chunk if next_chunk < len(chunks) else None,
     )
     text = f"{one_line(data.title)} (id: {one_line(data.id)})\n{escape_markers(data.text)}".lstrip()
     if data.next_chunk is not None:
-        text += f"\n\n(Chunks {first} to {following - 1} of {len(chunks)}; continue with first_chunk={following}.)"
+        text += f"\n\n(Chunks {first} to {next_chunk - 1} of {len(chunks)}; continue with first_chunk={next_chunk}.)"
     return _result(text, data)
 
 

@@ -259,7 +259,7 @@ class Routes:
         try:
             # One at a time: the log has one writer, and waiting judgements must not block the threads of searches.
             async with self._judging:
-                judged, created = await asyncio.to_thread(_judge, feedback, body)
+                entry, created = await asyncio.to_thread(_judge, feedback, body)
         except FeedbackLimitError as error:
             raise Problem(413, "feedback_limit", str(error)) from None
         except TrajectoryError as error:
@@ -268,7 +268,7 @@ class Routes:
             raise Problem(422, "invalid_request", str(error)) from None
         except DataError as error:
             raise Problem(409, "conflict", str(error), "id") from None
-        return Json({"id": judged.id, "trajectory": judged.trajectory, "created": created}, 201 if created else 200)
+        return Json({"id": entry.id, "trajectory": entry.trajectory, "created": created}, 201 if created else 200)
 
     async def models(self, request: Request) -> Response:
         """`GET /v1/models`."""
@@ -374,8 +374,8 @@ class Routes:
 def _judge(feedback: FeedbackLog, body: FeedbackRequest) -> tuple[Judgement, bool]:
     """The judgement, and whether it is new to the log."""
     trajectory = feedback.trajectory_of(body.request_id) if body.request_id is not None else body.trajectory or ""
-    judged = judgement(trajectory=trajectory, **body.model_dump(exclude={"trajectory", "request_id"}))
-    return judged, feedback.add(judged)
+    entry = judgement(trajectory=trajectory, **body.model_dump(exclude={"trajectory", "request_id"}))
+    return entry, feedback.add(entry)
 
 
 def _leave(search: AdmittedSearch, record: RequestRecord) -> Callable[[bool], None]:

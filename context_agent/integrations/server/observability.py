@@ -136,24 +136,13 @@ class Metrics:
         self.seconds = Histogram(
             "ctx1_request_seconds", "Seconds from a request's first byte to the last byte of its answer.", "path"
         )
-        self.waited = Histogram("ctx1_queue_seconds", "Seconds that searches waited in the queue.", "path")
+        self.queue_seconds = Histogram("ctx1_queue_seconds", "Seconds that searches waited in the queue.", "path")
         self.searches = Counter("ctx1_searches_total", "Searches that ended, by stop reason.", ("stop_reason",))
         self.turns = Counter("ctx1_turns_total", "Turns of all searches.")
         self.tokens = Counter("ctx1_tokens_total", "Tokens ever placed in a context.")
         self.reloads = Counter("ctx1_index_reloads_total", "Reloads of a changed index, by outcome.", ("outcome",))
         self.refusals = Counter("ctx1_connections_refused_total", "Connections that a limit ended, by code.", ("code",))
         self.gauges: list[Gauge] = []
-        self._families: tuple[Counter | Histogram, ...] = (
-            self.requests,
-            self.errors,
-            self.seconds,
-            self.waited,
-            self.searches,
-            self.turns,
-            self.tokens,
-            self.reloads,
-            self.refusals,
-        )
 
     def gauge(self, name: str, help: str, read: Callable[[], float | str], label: str = "") -> None:
         """Adds a gauge: `read` returns its number, or the value of its label."""
@@ -162,8 +151,8 @@ class Metrics:
     def text(self) -> str:
         """All metrics in Prometheus's format."""
         lines = []
-        families: list[Counter | Histogram | Gauge] = [*self._families, *self.gauges]
-        for family in families:
+        families = (metric for metric in vars(self).values() if isinstance(metric, Counter | Histogram))
+        for family in (*families, *self.gauges):
             lines += [f"# HELP {family.name} {family.help}", f"# TYPE {family.name} {family.kind}", *family.lines()]
         return "\n".join(lines) + "\n"
 

@@ -309,16 +309,16 @@ class EventResponse(StreamingResponse):
 
 async def unless_gone(request: Request, work: Coroutine[Any, Any, T]) -> T:
     """The result of the work. If the client disconnects first, cancels the work and raises `ClientGone`."""
-    working, watching = asyncio.create_task(work), asyncio.create_task(_disconnect(request.receive))
+    work_task, disconnect_task = asyncio.create_task(work), asyncio.create_task(_disconnect(request.receive))
     try:
-        await asyncio.wait({working, watching}, return_when=asyncio.FIRST_COMPLETED)
-        if not working.done():
+        await asyncio.wait({work_task, disconnect_task}, return_when=asyncio.FIRST_COMPLETED)
+        if not work_task.done():
             raise ClientGone
-        return working.result()
+        return work_task.result()
     finally:
-        for task in (working, watching):
+        for task in (work_task, disconnect_task):
             task.cancel()
-        await asyncio.gather(working, watching, return_exceptions=True)
+        await asyncio.gather(work_task, disconnect_task, return_exceptions=True)
 
 
 async def _disconnect(receive: Callable[[], Awaitable[Any]]) -> None:
@@ -339,8 +339,8 @@ async def with_heartbeat(source: AsyncIterator[T], every: float) -> AsyncGenerat
             await room.acquire()
             queue.put_nowait((item,))
 
-    pumping = asyncio.create_task(pump())
-    pumping.add_done_callback(lambda _: queue.put_nowait(()))
+    pump_task = asyncio.create_task(pump())
+    pump_task.add_done_callback(lambda _: queue.put_nowait(()))
     try:
         while True:
             try:
@@ -353,10 +353,10 @@ async def with_heartbeat(source: AsyncIterator[T], every: float) -> AsyncGenerat
                 break
             room.release()
             yield entry[0]
-        pumping.result()
+        pump_task.result()
     finally:
-        pumping.cancel()
-        await asyncio.gather(pumping, return_exceptions=True)
+        pump_task.cancel()
+        await asyncio.gather(pump_task, return_exceptions=True)
 
 
 def search_events(item: Progress | ServedAnswer) -> Iterator[bytes]:

@@ -194,17 +194,17 @@ class Service:
         """The answer. Raises `Problem`. Cancelling it ends the search and frees its slot."""
         request = search.request
         async with self._running(search) as agent:
-            waited = time.perf_counter() - search.arrival
+            queued_seconds = time.perf_counter() - search.arrival
             result = await agent.asearch(
                 request.question, k=request.k, where=request.where, question_id=request.id, deadline=search.deadline
             )
-        return await self._answered(search, result, waited)
+        return await self._answered(search, result, queued_seconds)
 
     async def stream(self, search: AdmittedSearch) -> AsyncGenerator[Progress | ServedAnswer]:
         """The progress as it happens, and then the answer. Raises `Problem`."""
         request, result = search.request, None
         async with self._running(search) as agent:
-            waited = time.perf_counter() - search.arrival
+            queued_seconds = time.perf_counter() - search.arrival
             stream = agent.stream(
                 request.question, k=request.k, where=request.where, question_id=request.id, deadline=search.deadline
             )
@@ -215,7 +215,7 @@ class Service:
                     else:
                         yield item
         assert result is not None
-        yield await self._answered(search, result, waited)
+        yield await self._answered(search, result, queued_seconds)
 
     @asynccontextmanager
     async def step(self, path: str, where: Where | None = None) -> AsyncIterator[Corpus]:
@@ -242,9 +242,9 @@ class Service:
     async def _follow(self) -> None:
         while self.settings.check:
             await asyncio.sleep(self.settings.check)
-            reloaded = await self.index.follow()
-            if reloaded is not False:
-                self.metrics.reloads.add("failed" if reloaded is None else "done")
+            is_reloaded = await self.index.follow()
+            if is_reloaded is not False:
+                self.metrics.reloads.add("failed" if is_reloaded is None else "done")
 
     async def drain(self) -> None:
         """Refuses new questions, and returns when the admitted ones are answered. After the grace, cuts them short."""
@@ -289,15 +289,15 @@ class Service:
             message = "the deadline passed while the search was waiting in the queue"
             raise Problem(503, "queue_timeout", message, headers={"Retry-After": "1"}) from None
         finally:
-            self.metrics.waited.add(search.request.path, time.perf_counter() - search.arrival)
+            self.metrics.queue_seconds.add(search.request.path, time.perf_counter() - search.arrival)
 
-    async def _answered(self, search: AdmittedSearch, result: SearchResult, waited: float) -> ServedAnswer:
+    async def _answered(self, search: AdmittedSearch, result: SearchResult, queued_seconds: float) -> ServedAnswer:
         seconds = time.perf_counter() - search.arrival
-        self._typical_seconds += 0.1 * (seconds - waited - self._typical_seconds)
+        self._typical_seconds += 0.1 * (seconds - queued_seconds - self._typical_seconds)
         self.metrics.searches.add(result.stop_reason)
         self.metrics.turns.add(by=result.turns)
         self.metrics.tokens.add(by=result.tokens)
-        answer = ServedAnswer(REQUEST_ID.get() or "", result, seconds, waited)
+        answer = ServedAnswer(REQUEST_ID.get() or "", result, seconds, queued_seconds)
         if result.error is not None:
             log("failed", logging.WARNING, code=result.stop_reason, reason=result.error)
         if self.feedback is not None and result.paths:

@@ -241,12 +241,12 @@ def available_connections(limit: int) -> int:
     except ImportError:  # Windows has no such limit.
         return limit
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    needed = limit + SPARE_DESCRIPTORS
-    if soft == resource.RLIM_INFINITY or soft >= needed:
+    required = limit + SPARE_DESCRIPTORS
+    if soft == resource.RLIM_INFINITY or soft >= required:
         return limit
-    raised = needed if hard == resource.RLIM_INFINITY else min(needed, hard)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (raised, hard))
-    return min(limit, max(1, raised - SPARE_DESCRIPTORS))
+    new_limit = required if hard == resource.RLIM_INFINITY else min(required, hard)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (new_limit, hard))
+    return min(limit, max(1, new_limit - SPARE_DESCRIPTORS))
 
 
 class ServerProcess(uvicorn.Server):
