@@ -5,7 +5,7 @@ r"""Writes the comparison of context edits of a finished `ctx1 eval` run into do
         --windows 1024,2048,4096,8192,32768 --out runs/edits
     python benchmarks/context_edits.py runs/edits [--page docs/context-edits.md]
 
-Every system answers the same questions; differences are paired, against the policy whose context nobody edits.
+Every system answers the same questions. Differences are paired, with the policy without edits as the reference.
 """
 
 from __future__ import annotations

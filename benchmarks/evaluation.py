@@ -1,13 +1,12 @@
-"""How long an evaluation of the embedded policy takes, and whether its figures are the same however it is run.
+"""The duration of an evaluation of the embedded policy, and whether its figures depend on concurrency.
 
     python benchmarks/evaluation.py --data FOLDER [--sets musique,2wiki,hotpotqa] [--cache FOLDER] [--cores 2]
         [--limit QUESTIONS] [--json]
 
-A set is a folder with `corpus.jsonl.gz` and `queries.dev.jsonl`. The first line is the wall time of one command,
-`ctx1 eval` with the systems `hybrid` and `agent` on the dev questions of all sets, with the corpora indexed already and
-the processes held to `--cores`; beside it the computing time and the machine's load, because a busy machine stretches
-the one and not the other. Then the same run again, and with one and with eight questions at once: their records and
-summaries are compared, wall time aside.
+A set is a folder with `corpus.jsonl.gz` and `queries.dev.jsonl`. The program runs `ctx1 eval` with the systems
+`hybrid` and `agent` on the dev questions of all sets, with indexed corpora and the processes limited to `--cores`. It
+prints wall time, CPU time and the machine's load, because a busy machine increases only the wall time. It then repeats
+the run, also with one and with eight questions at a time, and compares records and summaries without wall times.
 """
 
 from __future__ import annotations

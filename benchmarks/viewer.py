@@ -1,15 +1,15 @@
-"""How large the viewer's page of many trajectories is, and how soon it shows them. Prints each figure beside its bound.
+"""The size of a viewer page with many trajectories, and the time to open it. Prints each figure with its bound.
 
     python benchmarks/viewer.py --data FOLDER [--count 500] [--repeats 5] [--keep FOLDER]
 
 `--data` is a folder of sets, each with `corpus.jsonl.gz` and `queries.dev.jsonl`, as `multihop.py` reads them. The
 embedded policy answers the dev questions of every set in windows of 32,768 and 4,096 tokens until there are `--count`
-trajectories with gold; `--keep` writes them and the page there, and uses those that are there already.
+trajectories with gold. `--keep` stores them and the page in a folder, and reuses existing ones.
 
-- `size`: of the page (bound 20 MB).
-- `opens`: from the start of the navigation until the list is there and the first trajectory is drawn, in a headless
+- `size`: the size of the page (bound 20 MB).
+- `opens`: the time from the start of the navigation until the list and the first trajectory are drawn, in a headless
   Chromium with an empty cache, from a file; median and worst (bound 2 s).
-- `moves`: from one trajectory to the next and from one turn to the next, until the page is laid out again; medians.
+- `moves`: the time to the next trajectory and to the next turn, until the page is laid out again; medians.
 """
 
 from __future__ import annotations
