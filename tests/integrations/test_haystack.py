@@ -118,7 +118,7 @@ def test_a_token_is_never_saved_and_goes_to_the_server(monkeypatch: pytest.Monke
 def test_what_cannot_work_is_refused(tmp_path: Path) -> None:
     with pytest.raises(CorpusNotFoundError, match="does not exist"):
         ContextAgentRetriever(path=str(tmp_path / "none")).run(QUESTION)
-    with pytest.raises(ConfigError, match="by a folder"):
+    with pytest.raises(ConfigError, match="by its folder"):
         ContextAgentRetriever().run(QUESTION)
     with pytest.raises(ConfigError, match="field, operator and value"):
         ContextAgentRetriever(path="x", filters={"year": 1})

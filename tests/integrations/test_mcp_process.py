@@ -243,7 +243,7 @@ def hanging() -> Iterator[str]:
 @pytest.mark.parametrize(
     ("options", "code", "told"),
     [
-        (("--http", "--host", "0.0.0.0"), 2, "others can reach 0.0.0.0: name a token by --token-env"),
+        (("--http", "--host", "0.0.0.0"), 2, "other machines can reach 0.0.0.0: pass --token-env VARIABLE"),
         (("--http", "--token-env", "CTX1_NO_SUCH"), 2, "the environment variable CTX1_NO_SUCH"),
         (("--http", "--port", "99999"), 2, "99999"),
         (("--path", "nowhere"), 1, "To make one: ctx1 index SOURCE --path nowhere"),
