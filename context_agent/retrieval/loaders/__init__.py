@@ -54,11 +54,11 @@ READERS: Mapping[str, Reader] = {
     ".txt": read_text,
 }
 """The reader of each extension."""
-_MAGIC: dict[bytes, Reader] = {b"%PDF-": read_pdf, b"PAR1": read_parquet, b"\x1f\x8b": read_zipped_jsonl}
-LONGEST_TRIED = MAX_MB * 2**20
-"""Longest line, in characters, that is tried."""
-TRIED = 5
-"""First lines of a stream; if one of them is a JSON object, the stream is read as JSONL."""
+_BY_MAGIC: dict[bytes, Reader] = {b"%PDF-": read_pdf, b"PAR1": read_parquet, b"\x1f\x8b": read_zipped_jsonl}
+LONGEST_SNIFFED_LINE = MAX_MB * 2**20
+"""Characters of the longest line that is sniffed."""
+SNIFFED_LINES = 5
+"""First lines of a stream that are sniffed; if one of them is a JSON object, the stream is read as JSONL."""
 
 
 def load(
@@ -165,14 +165,14 @@ def reader_for(extension: str, stream: BinaryIO, readers: Mapping[str, Reader] =
         return readers[extension]
     head = stream.read(8)
     stream.seek(0)
-    by_magic = next((reader for magic, reader in _MAGIC.items() if head.startswith(magic)), None)
+    by_magic = next((reader for magic, reader in _BY_MAGIC.items() if head.startswith(magic)), None)
     return by_magic or (read_jsonl if _holds_rows(stream) else read_text)
 
 
 def _holds_rows(stream: BinaryIO) -> bool:
     try:
-        with closing(lines(stream, None, LONGEST_TRIED)) as numbered:
-            first = list(islice((line for _, line in numbered if line is None or line.strip()), TRIED))
+        with closing(lines(stream, None, LONGEST_SNIFFED_LINE)) as numbered:
+            first = list(islice((line for _, line in numbered if line is None or line.strip()), SNIFFED_LINES))
     except DataError:
         return False
     finally:

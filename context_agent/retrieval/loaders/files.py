@@ -32,9 +32,9 @@ MOST_PAGES = 20_000
 LARGEST_PAGE = 4 * 2**20
 """Bytes of a PDF page's content, unpacked."""
 MOST_OPERATIONS = 1_000_000
-"""Drawing operations of a PDF page, those of the forms inside it included: forms may nest."""
+"""Drawing operations of a PDF page, including those of its forms, which may nest."""
 FRONT = 16_384
-"""Characters of a Markdown file in which its title is looked for."""
+"""Characters of a Markdown file that are searched for its title."""
 BLOCK = 2**20
 _MARKS = (
     (codecs.BOM_UTF8, "utf-8-sig"),
