@@ -115,8 +115,8 @@ def test_one_process_has_a_log_open_at_a_time(tmp_path: Path) -> None:
             AppendLog(path)
         with pytest.raises(CorpusLockedError, match="in use"):
             AppendLog(path, busy=CorpusLockedError("in use"))
-        other = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
-        assert "another process holds" in other.stderr
+        process = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+        assert "another process holds" in process.stderr
     AppendLog(path).close()
 
 

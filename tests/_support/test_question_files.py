@@ -93,6 +93,6 @@ def test_gold_by_fact() -> None:
 def test_bad_rows_can_be_collected_and_the_rest_read() -> None:
     problems: list[str] = []
     rows = '{"question": "a", "id": 1}\n{broken\n{"question": "b", "id": 1}\n{"question": "c", "facts": [[]]}\n'
-    found = load_questions(io.StringIO(rows + '{"question": "d", "id": 2}\n'), problems=problems)
-    assert [one.question for one in found] == ["a", "d"]
+    questions = load_questions(io.StringIO(rows + '{"question": "d", "id": 2}\n'), problems=problems)
+    assert [question.question for question in questions] == ["a", "d"]
     assert [text.split(":")[1] for text in problems] == ["2", "3", "4"]

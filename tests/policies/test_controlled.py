@@ -65,8 +65,8 @@ def test_an_action_of_edits_alone_ends_with_a_ranking(corpus: MemoryCorpus) -> N
 
 
 def test_what_was_sampled_stays_as_long_as_it_was(corpus: MemoryCorpus) -> None:
-    said = replace(greedy(View("q", Budget(2048))), tokens=17)
-    inner = ScriptedPolicy([said, lambda view: replace(greedy(view), tokens=23)])
+    sampled = replace(greedy(View("q", Budget(2048))), tokens=17)
+    inner = ScriptedPolicy([sampled, lambda view: replace(greedy(view), tokens=23)])
     result = SearchAgent(corpus, ControlledPolicy(inner, prune_by(none), "none"), budget=Budget(2048)).search("q")
     acted = [event for event in result.trajectories[0].events if isinstance(event, ActionTaken)]
     assert [event.tokens for event in acted[:2]] == [17, 23]

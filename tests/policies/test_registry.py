@@ -19,38 +19,38 @@ def _bare_environment(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def chat(**options: Any) -> ChatPolicy:
-    made = load_policy("chat", **options)
-    assert isinstance(made, ChatPolicy)
-    return made
+    policy = load_policy("chat", **options)
+    assert isinstance(policy, ChatPolicy)
+    return policy
 
 
 def test_options_reach_the_policy() -> None:
-    made = chat(model="m", base_url="http://h:1/v1", tools="text", temperature=0.5, timeout=None, concurrency=2)
-    assert (made.model, made.endpoint.base_url, made.tool_format) == ("m", "http://h:1/v1", "text")
-    assert made.sampling.temperature == 0.5
-    assert made.endpoint.timeout == 300.0
+    policy = chat(model="m", base_url="http://h:1/v1", tools="text", temperature=0.5, timeout=None, concurrency=2)
+    assert (policy.model, policy.endpoint.base_url, policy.tool_format) == ("m", "http://h:1/v1", "text")
+    assert policy.sampling.temperature == 0.5
+    assert policy.endpoint.timeout == 300.0
 
 
 def test_the_environment_fills_in_and_what_is_given_goes_before(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CTX1_BASE_URL", "http://from-environment/v1")
     monkeypatch.setenv("CTX1_MODEL", "env-model")
     monkeypatch.setenv("CTX1_API_KEY_ENV", "OTHER_KEY")
-    made = chat(base_url=None)
-    assert (made.model, made.endpoint.base_url) == ("env-model", "http://from-environment/v1")
-    assert made.endpoint.api_key_env == "OTHER_KEY"
+    policy = chat(base_url=None)
+    assert (policy.model, policy.endpoint.base_url) == ("env-model", "http://from-environment/v1")
+    assert policy.endpoint.api_key_env == "OTHER_KEY"
     assert chat(model="given").model == "given"
 
 
 def test_tokens_share_the_options_of_a_server(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CTX1_MODEL", "chromadb/context-1")
-    made = load_policy("tokens", temperature=0.7, timeout=9)
-    assert isinstance(made, TokenPolicy)
-    assert "chromadb/context-1" in made.name
-    assert made.temperature == 0.7
+    policy = load_policy("tokens", temperature=0.7, timeout=9)
+    assert isinstance(policy, TokenPolicy)
+    assert "chromadb/context-1" in policy.name
+    assert policy.temperature == 0.7
 
 
 @pytest.mark.parametrize(
-    ("kind", "options", "said"),
+    ("kind", "options", "message"),
     [
         ("chta", {}, "did you mean 'chat'"),
         ("chat", {}, "CTX1_MODEL"),
@@ -61,8 +61,8 @@ def test_tokens_share_the_options_of_a_server(monkeypatch: pytest.MonkeyPatch) -
         ("bridge", {"base_url": "http://h/v1"}, "no option 'base_url'"),
     ],
 )
-def test_what_cannot_work_is_refused(kind: str, options: dict[str, Any], said: str) -> None:
-    with pytest.raises(ConfigError, match=said):
+def test_what_cannot_work_is_refused(kind: str, options: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
         load_policy(kind, **options)
 
 

@@ -42,10 +42,10 @@ def world(titled=True):
             draw.choice("film studio town carpenter year paper stone trade born director".split()) for _ in range(40)
         )
         documents.append((f"n{number}", f"Notes {number}", f"Notes: {text}."))
-    made = [
+    corpus_documents = [
         Document(key, text if titled else f"{title}. {text}", title if titled else "") for key, title, text in documents
     ]
-    return made, questions
+    return corpus_documents, questions
 
 
 @pytest.fixture(scope="module")
@@ -64,8 +64,8 @@ def run(corpus, question, window=None, policy=None, **options):
 
 def test_it_follows_a_name_to_the_second_hop(films):
     corpus, questions = films
-    found = [recall(run(corpus, question), gold) for question, gold in questions[::10]]
-    assert sum(found) / len(found) >= 0.9
+    recalls = [recall(run(corpus, question), gold) for question, gold in questions[::10]]
+    assert sum(recalls) / len(recalls) >= 0.9
 
 
 @pytest.mark.parametrize("window", [512, 1024, 2048, 4096, 32_768])

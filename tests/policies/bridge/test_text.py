@@ -46,8 +46,8 @@ def test_names_are_found_whole_and_in_parts(text, expected):
 
 
 def test_sentence_openers_months_and_years_are_no_names():
-    found = {mention.name for mention in mentions("The house fell. In March it stood. 1950 was dry. However she left.")}
-    assert not found & {"the", "in", "march", "1950"}
+    names = {mention.name for mention in mentions("The house fell. In March it stood. 1950 was dry. However she left.")}
+    assert not names & {"the", "in", "march", "1950"}
 
 
 def test_a_comparison_names_its_options_even_in_small_letters():

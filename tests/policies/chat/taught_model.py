@@ -105,10 +105,10 @@ def taught(folder: Path, *, most: int = 600, enough: float = 0.01) -> Path:
 
 def _prompt(tokenizer: Any, body: dict[str, Any]) -> str:
     messages = [{**message, "tool_calls": _parsed(message)} for message in body["messages"]]
-    made: str = tokenizer.apply_chat_template(
+    rendered: str = tokenizer.apply_chat_template(
         messages, tools=body.get("tools"), add_generation_prompt=True, tokenize=False
     )
-    return made
+    return rendered
 
 
 def _row(tokenizer: Any, prompt: str, reply: str, draw: random.Random) -> tuple[Any, Any]:
@@ -123,11 +123,11 @@ def _row(tokenizer: Any, prompt: str, reply: str, draw: random.Random) -> tuple[
 
 def _parsed(message: dict[str, Any]) -> list[dict[str, Any]]:
     """The calls with arguments as mappings, as the server hands them to the template."""
-    made = []
+    calls = []
     for call in message.get("tool_calls", ()):
         function = call["function"]
-        made.append({"function": {"name": function["name"], "arguments": json.loads(function["arguments"])}})
-    return made
+        calls.append({"function": {"name": function["name"], "arguments": json.loads(function["arguments"])}})
+    return calls
 
 
 def _tokenizer(texts: list[str]) -> Any:
@@ -145,14 +145,14 @@ def _tokenizer(texts: list[str]) -> Any:
         vocab_size=1200, special_tokens=specials, initial_alphabet=alphabet, show_progress=False
     )
     tokenizer.train_from_iterator(texts, trainer)
-    made = PreTrainedTokenizerFast(
+    wrapped = PreTrainedTokenizerFast(
         tokenizer_object=tokenizer,
         eos_token="<|im_end|>",
         pad_token="<|endoftext|>",
         clean_up_tokenization_spaces=False,
     )
-    made.chat_template = TEMPLATE
-    return made
+    wrapped.chat_template = TEMPLATE
+    return wrapped
 
 
 def _model(tokenizer: Any) -> Any:

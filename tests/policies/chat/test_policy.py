@@ -69,9 +69,9 @@ def test_the_declared_tools_are_the_profiles(profile: Any) -> None:
     with serving() as server:
         ask(server, profile=profile)
     sent = [tool["function"] for tool in server.chat_bodies()[0]["tools"]]
-    wanted = schemas(profile)
-    assert [(tool["name"], tool["description"]) for tool in sent] == [(t["name"], t["description"]) for t in wanted]
-    for tool, schema in zip(sent, wanted, strict=True):
+    declared = schemas(profile)
+    assert [(tool["name"], tool["description"]) for tool in sent] == [(t["name"], t["description"]) for t in declared]
+    for tool, schema in zip(sent, declared, strict=True):
         assert set(tool["parameters"]["properties"]) == set(schema["parameters"]["properties"])
         assert tool["parameters"].get("required") == schema["parameters"].get("required")
     assert "$ref" not in json.dumps(sent)
@@ -443,7 +443,7 @@ def test_the_key_is_sent_and_shown_nowhere(monkeypatch: pytest.MonkeyPatch, tmp_
     assert "MY_KEY" in str(result.error)
     assert "[key]" in str(result.error)
     assert result.trajectory is not None
-    places = [
+    texts = [
         str(result.error),
         repr(chosen),
         repr(vars(chosen)),
@@ -452,7 +452,7 @@ def test_the_key_is_sent_and_shown_nowhere(monkeypatch: pytest.MonkeyPatch, tmp_
         result.trajectory.read_text(),
         caplog.text,
     ]
-    assert not [place for place in places if key in place]
+    assert not [text for text in texts if key in text]
 
 
 def test_no_key_is_sent_unless_the_variable_is_set(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -464,7 +464,7 @@ def test_no_key_is_sent_unless_the_variable_is_set(monkeypatch: pytest.MonkeyPat
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "message"),
     [
         ({"model": " "}, "name is empty"),
         ({"base_url": "localhost:8000"}, "http://localhost:8000/v1"),
@@ -479,8 +479,8 @@ def test_no_key_is_sent_unless_the_variable_is_set(monkeypatch: pytest.MonkeyPat
         ({"concurrency": 0}, "concurrency"),
     ],
 )
-def test_options_that_cannot_work_are_refused(options: dict[str, Any], said: str) -> None:
-    with pytest.raises(ConfigError, match=said) as caught:
+def test_options_that_cannot_work_are_refused(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message) as caught:
         ChatPolicy(**{"model": "m", "base_url": "http://localhost:1/v1", **options})
     assert "secret" not in str(caught.value)
 

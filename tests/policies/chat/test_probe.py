@@ -31,12 +31,12 @@ def taking(length: int) -> Any:
 
 def test_a_good_server() -> None:
     with serving(search("bridges", reasoning="Call it."), model_length=40_960) as server:
-        found = checks(server.url)
-    assert [check.status for check in found.values()] == ["ok"] * 4
-    assert list(found) == ["server", "model", "tools", "context"]
-    assert "search_corpus" in found["tools"].detail
-    assert "'reasoning'" in found["tools"].detail
-    assert "40,960" in found["context"].detail
+        report = checks(server.url)
+    assert [check.status for check in report.values()] == ["ok"] * 4
+    assert list(report) == ["server", "model", "tools", "context"]
+    assert "search_corpus" in report["tools"].detail
+    assert "'reasoning'" in report["tools"].detail
+    assert "40,960" in report["context"].detail
 
 
 def test_without_a_model_the_servers_first_is_taken() -> None:
@@ -60,20 +60,20 @@ def test_a_wrong_key() -> None:
 
 def test_a_model_that_is_not_there() -> None:
     with serving(models=("gpt-oss-20b",)) as server:
-        found = checks(server.url, "gpt-oss-20B")
-    assert found["model"].status == "fail"
-    assert "did you mean 'gpt-oss-20b'?" in found["model"].detail
-    assert found["chat"].status == "fail"
-    assert "context" not in found
+        report = checks(server.url, "gpt-oss-20B")
+    assert report["model"].status == "fail"
+    assert "did you mean 'gpt-oss-20b'?" in report["model"].detail
+    assert report["chat"].status == "fail"
+    assert "context" not in report
 
 
 def test_a_server_that_ignores_the_models_name() -> None:
     with serving(search("bridges"), models=("real", "alias"), model_length=40_960) as server:
         listed = server.listed()
         server.listed = lambda: {**listed, "data": listed["data"][:1]}  # type: ignore[method-assign]
-        found = checks(server.url, "alias")
-    assert found["model"].status == "warn"
-    assert "answered anyway" in found["model"].detail
+        report = checks(server.url, "alias")
+    assert report["model"].status == "warn"
+    assert "answered anyway" in report["model"].detail
 
 
 @pytest.mark.parametrize(
@@ -81,23 +81,23 @@ def test_a_server_that_ignores_the_models_name() -> None:
 )
 def test_a_model_that_calls_no_tool(reply: ScriptedAnswer) -> None:
     with serving(reply, model_length=40_960) as server:
-        found = checks(server.url)
-    assert found["tools"].status == "warn"
-    assert "--tools text" in found["tools"].fix
+        report = checks(server.url)
+    assert report["tools"].status == "warn"
+    assert "--tools text" in report["tools"].fix
 
 
 def test_a_server_that_refuses_tools_but_answers() -> None:
     with serving(fails(400, "does not support tools"), says("hello"), model_length=40_960) as server:
-        found = checks(server.url)
-    assert found["tools"].status == "warn"
-    assert "does not support tools" in found["tools"].detail
+        report = checks(server.url)
+    assert report["tools"].status == "warn"
+    assert "does not support tools" in report["tools"].detail
 
 
 def test_a_context_shorter_than_the_window() -> None:
     with serving(search("bridges"), model_length=8192) as server:
-        found = checks(server.url)
-    assert found["context"].status == "fail"
-    assert found["context"].fix.startswith("--window 8192")
+        report = checks(server.url)
+    assert report["context"].status == "fail"
+    assert report["context"].fix.startswith("--window 8192")
     with serving(search("bridges"), model_length=8192) as server:
         assert checks(server.url, window=8192)["context"].status == "ok"
 
@@ -132,9 +132,9 @@ def test_token_ids() -> None:
     ]
     for completions, status, seen in cases:
         with serving(search("bridges"), model_length=40_960, completions=completions) as server:
-            found = checks(server.url, tokens=True)
-        assert found["token ids"].status == status
-        assert seen in found["token ids"].detail
+            report = checks(server.url, tokens=True)
+        assert report["token ids"].status == status
+        assert seen in report["token ids"].detail
 
 
 def test_a_wrong_address_is_a_mistake_of_the_caller() -> None:

@@ -186,10 +186,10 @@ def test_a_wrong_model_ends_with_words(served: Served) -> None:
 
 
 def test_the_doctor_looks_at_it(served: Served) -> None:
-    found = {check.name: check for check in inspect_server(served.url, served.model, window=2048, probe=True)}
-    assert found["server"].status == "ok"
-    assert found["tools"].status == "ok" if served.able else found["tools"].status in ("ok", "warn")
-    assert found["context"].status == "ok"
+    checks = {check.name: check for check in inspect_server(served.url, served.model, window=2048, probe=True)}
+    assert checks["server"].status == "ok"
+    assert checks["tools"].status == "ok" if served.able else checks["tools"].status in ("ok", "warn")
+    assert checks["context"].status == "ok"
 
 
 def test_many_at_once(served: Served) -> None:

@@ -88,25 +88,25 @@ MARKS = ["<tool_call>", "</tool_call>", "```", "\\", '"', "\\ud800", "\x00", "\n
 RUNS = ["<tool_call>", "```json\n", '"name": "', "<think>", " \n", "`", "{", "[", '{"a":']
 
 
-def corrupted(text: str, place: int, byte: int) -> str:
+def corrupted(text: str, start: int, byte: int) -> str:
     """One byte changed, which may leave bad UTF-8."""
     data = bytearray(text.encode("utf-8", "surrogatepass"))
-    data[place] = byte
+    data[start] = byte
     return data.decode("utf-8", "surrogateescape")
 
 
 def mutated(text: str, draw: random.Random) -> str:
     """Cut, doubled, shuffled, corrupted, or nested out of all bounds."""
-    place, other = sorted((draw.randrange(len(text)), draw.randrange(len(text))))
+    start, end = sorted((draw.randrange(len(text)), draw.randrange(len(text))))
     run = draw.choice(RUNS) * draw.choice([3, 1000, 20_000])
     return draw.choice(
         [
-            lambda: text[:place],
-            lambda: text[:other] + text[place:],
+            lambda: text[:start],
+            lambda: text[:end] + text[start:],
             lambda: text * draw.randint(2, 200),
-            lambda: corrupted(text, place, draw.randrange(256)),
-            lambda: text[:place] + run + text[place:],
-            lambda: text[:place] + draw.choice(MARKS) + text[other:],
+            lambda: corrupted(text, start, draw.randrange(256)),
+            lambda: text[:start] + run + text[start:],
+            lambda: text[:start] + draw.choice(MARKS) + text[end:],
             lambda: "".join(draw.sample(text, len(text))),
         ]
     )()

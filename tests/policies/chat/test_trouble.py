@@ -253,8 +253,8 @@ def test_a_context_below_the_budget_says_how_to_lower_the_window(name: str) -> N
 )
 def test_a_field_that_the_server_refuses_is_left_out(message: str, field: str) -> None:
     def refuses(body: Mapping[str, Any]) -> ScriptedAnswer:
-        there = field in body or any(field in item for item in body["messages"])
-        return fails(400, message) if there else DONE
+        refused = field in body or any(field in item for item in body["messages"])
+        return fails(400, message) if refused else DONE
 
     first = search("comets", reasoning="hm", reasoning_field="reasoning_content")
     steps = [first] if field == "reasoning_content" else []

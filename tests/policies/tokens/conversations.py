@@ -102,13 +102,13 @@ def rendered_by_oss_harmony(view: View, profile: Profile, effort: str = "high") 
 def _assistant(action: Action) -> list[Message]:
     (call,) = action.calls
     arguments = call.arguments if isinstance(call.arguments, str) else compact(call.arguments)
-    made = []
+    messages = []
     if action.reasoning:
-        made.append(Message.from_role_and_content(Role.ASSISTANT, action.reasoning).with_channel("analysis"))
+        messages.append(Message.from_role_and_content(Role.ASSISTANT, action.reasoning).with_channel("analysis"))
     if action.text:
-        made.append(Message.from_role_and_content(Role.ASSISTANT, action.text).with_channel("commentary"))
+        messages.append(Message.from_role_and_content(Role.ASSISTANT, action.text).with_channel("commentary"))
     message = Message.from_role_and_content(Role.ASSISTANT, arguments).with_channel("commentary")
-    return [*made, message.with_recipient(f"functions.{call.name}").with_content_type("<|constrain|>json")]
+    return [*messages, message.with_recipient(f"functions.{call.name}").with_content_type("<|constrain|>json")]
 
 
 def _tool(name: str, text: str) -> Message:

@@ -106,8 +106,8 @@ def worst_difference(model: Any, rows: Iterable[TrainingRow]) -> float:
         ids = torch.tensor([row.input_ids])
         with torch.inference_mode():
             scores = torch.log_softmax(model(ids).logits[0, :-1].float(), dim=-1)
-        found = scores.gather(1, ids[0, 1:, None])[:, 0]
+        expected = scores.gather(1, ids[0, 1:, None])[:, 0]
         mask = torch.tensor(row.loss_mask[1:], dtype=torch.bool)
-        told = torch.tensor(row.logprobs[1:])
-        worst = max(worst, float((found - told)[mask].abs().max()))
+        recorded = torch.tensor(row.logprobs[1:])
+        worst = max(worst, float((expected - recorded)[mask].abs().max()))
     return worst

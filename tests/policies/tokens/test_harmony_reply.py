@@ -43,8 +43,8 @@ def test_a_call_is_read_in_every_spelling(text: str) -> None:
 
 
 def test_several_calls_of_one_reply() -> None:
-    one = f"<|channel|>commentary to=functions.search_corpus <|constrain|>json<|message|>{ARGUMENTS}<|call|>"
-    calls = read(f"{one}<|start|>assistant{one}<|start|>assistant{one}")
+    call = f"<|channel|>commentary to=functions.search_corpus <|constrain|>json<|message|>{ARGUMENTS}<|call|>"
+    calls = read(f"{call}<|start|>assistant{call}<|start|>assistant{call}")
     assert [call.name for call in calls] == ["search_corpus"] * 3
     assert len({call.id for call in calls}) == 3
 

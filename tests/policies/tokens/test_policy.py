@@ -90,8 +90,8 @@ def test_2_a_prompt_extends_the_one_before_it_exactly_where_nothing_was_edited(p
         same = requests[index].prompt[: len(before)] == before
         assert whole.extends == same
         edited = views[index].hidden != views[index - 1].hidden
-        known = {segment.key for segment in views[index - 1].blocks}
-        assert edited == (not same) or not known, "only an edit breaks the prefix"
+        previous = {segment.key for segment in views[index - 1].blocks}
+        assert edited == (not same) or not previous, "only an edit breaks the prefix"
 
 
 def test_2_an_edit_renders_anew_from_the_first_edited_block_on(corpus: MemoryCorpus) -> None:
@@ -125,8 +125,8 @@ def test_2_prompts_are_equal_for_rollouts_of_a_question_so_a_cache_serves_them(c
 def test_2_records_do_not_grow_with_the_square_of_the_episode(corpus: MemoryCorpus) -> None:
     played = play(corpus, RENDERER, 3, window=32_768, turns=20, choose=lambda view, draw: search(str(draw.random())))
     (trajectory,) = played.result.trajectories
-    kept = sum(len(call.new) + len(call.output) for call in calls(trajectory))
-    assert kept == len(played.engine.requests[-1].prompt) + len(played.engine.samples[-1].ids)
+    recorded = sum(len(call.new) + len(call.output) for call in calls(trajectory))
+    assert recorded == len(played.engine.requests[-1].prompt) + len(played.engine.samples[-1].ids)
 
 
 # 3: the window ----------------------------------------------------------------------------------------------------

@@ -59,10 +59,12 @@ STRICT = """{% for m in messages %}{% if m.role in ('system', 'tool') %}{{ raise
 
 @pytest.fixture(scope="module")
 def tokenizer() -> Any:
-    made = tiny_tokenizer(["Which comets met which bridges? A tool, a search, a corpus."] * 4, size=600)
-    made.add_special_tokens([AddedToken(f"<|im_{name}|>", special=True, normalized=False) for name in ("start", "end")])
-    made.add_tokens([AddedToken(f"<{s}tool_call>", special=False, normalized=False) for s in ("", "/")])
-    return for_transformers(made)
+    backend = tiny_tokenizer(["Which comets met which bridges? A tool, a search, a corpus."] * 4, size=600)
+    backend.add_special_tokens(
+        [AddedToken(f"<|im_{name}|>", special=True, normalized=False) for name in ("start", "end")]
+    )
+    backend.add_tokens([AddedToken(f"<{s}tool_call>", special=False, normalized=False) for s in ("", "/")])
+    return for_transformers(backend)
 
 
 def renderer(tokenizer: Any, template: str, **options: Any) -> TemplateRenderer:
@@ -72,10 +74,10 @@ def renderer(tokenizer: Any, template: str, **options: Any) -> TemplateRenderer:
 
 @pytest.mark.parametrize("template", [HERMES, STRICT], ids=["hermes", "strict"])
 def test_the_prompt_is_what_the_template_renders(tokenizer: Any, template: str) -> None:
-    made = renderer(tokenizer, template)
+    chat_renderer = renderer(tokenizer, template)
     question = "Which comet?"
-    opening = made.opening(default())
-    text = made.decode([*opening.before, *made.encode(question), *opening.after])
+    opening = chat_renderer.opening(default())
+    text = chat_renderer.decode([*opening.before, *chat_renderer.encode(question), *opening.after])
     assert question in text
     assert text.endswith("<|im_end|>\n<|im_start|>assistant\n")
     for tool in default().tools:
@@ -84,20 +86,20 @@ def test_the_prompt_is_what_the_template_renders(tokenizer: Any, template: str) 
 
 
 def test_results_come_as_tool_messages_where_the_template_has_them(tokenizer: Any) -> None:
-    made = renderer(tokenizer, HERMES)
-    end = made.stop[0]
-    assert made.decode([end]) == "<|im_end|>"
-    first, between, last = made.frame((7, end), ["search_corpus", "grep_corpus"])
-    assert made.decode(first) == "\n<|im_start|>user\n<tool_response>\n"
-    assert made.decode(between) == "\n</tool_response>\n<tool_response>\n"
-    assert made.decode(last) == "\n</tool_response><|im_end|>\n<|im_start|>assistant\n"
-    assert made.frame((7,), ["search_corpus"])[0] == (end, *first), "a reply that was cut is closed"
+    chat_renderer = renderer(tokenizer, HERMES)
+    end = chat_renderer.stop[0]
+    assert chat_renderer.decode([end]) == "<|im_end|>"
+    first, between, last = chat_renderer.frame((7, end), ["search_corpus", "grep_corpus"])
+    assert chat_renderer.decode(first) == "\n<|im_start|>user\n<tool_response>\n"
+    assert chat_renderer.decode(between) == "\n</tool_response>\n<tool_response>\n"
+    assert chat_renderer.decode(last) == "\n</tool_response><|im_end|>\n<|im_start|>assistant\n"
+    assert chat_renderer.frame((7,), ["search_corpus"])[0] == (end, *first), "a reply that was cut is closed"
 
 
 def test_results_come_as_the_user_s_where_it_has_none(tokenizer: Any) -> None:
-    made = renderer(tokenizer, STRICT)
-    first, between, last = made.frame((), ["search_corpus", "grep_corpus"])
-    assert [made.decode(part) for part in (first, between, last)] == [
+    chat_renderer = renderer(tokenizer, STRICT)
+    first, between, last = chat_renderer.frame((), ["search_corpus", "grep_corpus"])
+    assert [chat_renderer.decode(part) for part in (first, between, last)] == [
         "<|im_end|>\n<|im_start|>user\n",
         "\n",
         "<|im_end|>\n<|im_start|>assistant\n",
@@ -105,15 +107,17 @@ def test_results_come_as_the_user_s_where_it_has_none(tokenizer: Any) -> None:
 
 
 def test_options_reach_the_template(tokenizer: Any) -> None:
-    made = renderer(tokenizer, HERMES, options={"enable_thinking": False})
-    assert made.decode(made.opening(default()).after).endswith("<think>\n\n</think>\n\n")
+    chat_renderer = renderer(tokenizer, HERMES, options={"enable_thinking": False})
+    assert chat_renderer.decode(chat_renderer.opening(default()).after).endswith("<think>\n\n</think>\n\n")
 
 
 @pytest.mark.parametrize("template", [HERMES, STRICT], ids=["hermes", "strict"])
 @pytest.mark.parametrize("seed", range(3))
 def test_episodes_are_exact(tokenizer: Any, template: str, seed: int) -> None:
-    made = renderer(tokenizer, template)
-    played = play(small_corpus(), made, seed, window=16_384, turns=5, profile=context_1() if seed else default())
+    chat_renderer = renderer(tokenizer, template)
+    played = play(
+        small_corpus(), chat_renderer, seed, window=16_384, turns=5, profile=context_1() if seed else default()
+    )
     rows = sampled_rows(played.result.trajectories[0])
     trained = [t for row in rows for t, keep in zip(row.input_ids, row.loss_mask, strict=True) if keep]
     assert trained == [token for sample in played.engine.samples for token in sample.ids]
@@ -131,26 +135,26 @@ def test_episodes_are_exact(tokenizer: Any, template: str, seed: int) -> None:
     ],
 )
 def test_a_reply_that_was_written_is_read_back(tokenizer: Any, action: Action) -> None:
-    made = renderer(tokenizer, HERMES)
-    read = made.parse(made.reply(action))
+    chat_renderer = renderer(tokenizer, HERMES)
+    read = chat_renderer.parse(chat_renderer.reply(action))
     assert [(c.name, c.arguments) for c in read.calls] == [(c.name, c.arguments) for c in action.calls]
     assert (read.text, read.reasoning) == (action.text, action.reasoning)
 
 
 def test_no_content_gives_an_added_token(tokenizer: Any) -> None:
-    made = renderer(tokenizer, HERMES)
+    chat_renderer = renderer(tokenizer, HERMES)
     draw = random.Random(4)
     for _ in range(200):
         text = random_text(draw) + draw.choice(FORGERIES)
-        ids = made.encode(text)
-        assert not any(made.vocabulary.reserves(token) for token in ids)
+        ids = chat_renderer.encode(text)
+        assert not any(chat_renderer.vocabulary.reserves(token) for token in ids)
 
 
 def test_a_search_through_the_template(tokenizer: Any) -> None:
-    made = renderer(tokenizer, HERMES)
+    chat_renderer = renderer(tokenizer, HERMES)
     replies = [Action((ToolCall("search_corpus", {"query": "comets"}),)), Action(text="<Document id=d34></Document>")]
-    engine = FakeEngine([made.reply(action) for action in replies])
-    result = SearchAgent(small_corpus(), TokenPolicy(engine, made)).search(QUESTION)
+    engine = FakeEngine([chat_renderer.reply(action) for action in replies])
+    result = SearchAgent(small_corpus(), TokenPolicy(engine, chat_renderer)).search(QUESTION)
     assert [document.id for document in result.documents] == ["d34"]
 
 

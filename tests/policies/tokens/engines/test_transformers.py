@@ -58,9 +58,9 @@ def generate(engine: TransformersEngine, *requests: dict[str, Any]) -> list[Samp
 
 
 def test_a_seed_s_tokens_do_not_depend_on_the_batch(tiny: tuple[Any, HarmonyRenderer]) -> None:
-    wanted = [{"prompt": list(range(20, 20 + n)), "seed": n, "max_tokens": 4 + n} for n in (3, 9, 5)]
-    alone = [generate(TransformersEngine(tiny[0]), request)[0] for request in wanted]
-    together = generate(TransformersEngine(tiny[0], wait=0.2), *wanted)
+    requests = [{"prompt": list(range(20, 20 + n)), "seed": n, "max_tokens": 4 + n} for n in (3, 9, 5)]
+    alone = [generate(TransformersEngine(tiny[0]), request)[0] for request in requests]
+    together = generate(TransformersEngine(tiny[0], wait=0.2), *requests)
     assert [sample.ids for sample in together] == [sample.ids for sample in alone]
     assert [len(sample.ids) for sample in together] == [7, 13, 9]
     for one, other in zip(together, alone, strict=True):
@@ -119,9 +119,9 @@ def test_sampled_logprobs_are_those_of_a_forward_pass_on_the_row(
 
     model, renderer = tiny
     results = forced_episodes(model, renderer, corpus, monkeypatch, seed=2, rollouts=3)
-    found = [row for result in results for row in sampled_rows(result.trajectories[0])]
-    assert len(found) > len(results), "some episode pruned"
-    assert worst_difference(model, found) <= 1e-5
+    rows = [row for result in results for row in sampled_rows(result.trajectories[0])]
+    assert len(rows) > len(results), "some episode pruned"
+    assert worst_difference(model, rows) <= 1e-5
 
 
 def test_rollouts_of_an_untrained_model_end_with_a_stated_reason(
