@@ -92,7 +92,7 @@ def measure(chosen: argparse.Namespace) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as folder:
         demonstrations = config.parse_run(_run(chosen, Path(folder) / "sft"))
         sft.train(demonstrations, note=lambda _: None)
-        clock.around(engine, "sample", "generation")
+        clock.around(engine, "sample_batch", "generation")
         clock.around(MemoryCorpus, "search", "retrieval")
         clock.around(RowTrainer, "compute_loss", "forward")
         _backward(clock)

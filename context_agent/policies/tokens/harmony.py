@@ -24,7 +24,7 @@ from context_agent.harness.profile import Profile, compact, ranking_text
 from context_agent.harness.tools import bounded, schemas
 from context_agent.policies.chat.replies import read_arguments, tool_name
 from context_agent.policies.tokens.prompt import Ids, Opening
-from context_agent.policies.tokens.vocabulary import HarmonyVocabulary, Vocabulary, harmony_encoding
+from context_agent.policies.tokens.vocabulary import HarmonyVocabulary, Vocabulary, VocabularyRenderer, harmony_encoding
 from context_agent.types import Action, ToolCall
 
 MOST_MESSAGES = 1_024
@@ -149,7 +149,7 @@ LONGEST_NAME = 64
 """Characters of a tool's name in the header of its result; a model may have invented a long one."""
 
 
-class HarmonyRenderer:
+class HarmonyRenderer(VocabularyRenderer):
     """Prompts and replies in harmony.
 
     `parallel=False` stops a reply at `<|call|>`, as stock sampling does; a model then calls several tools at once with
@@ -173,7 +173,7 @@ class HarmonyRenderer:
         """
         if effort not in EFFORTS:
             raise ConfigError(f"the reasoning effort must be one of {', '.join(EFFORTS)}; got {effort!r}")
-        self.vocabulary = vocabulary or HarmonyVocabulary()
+        super().__init__(vocabulary or HarmonyVocabulary())
         self.parallel = parallel
         self._effort = effort
         self._identity = identity
@@ -182,22 +182,9 @@ class HarmonyRenderer:
         self._headers: dict[str, Ids] = {}
 
     @property
-    def counter_name(self) -> str:
-        """The vocabulary's."""
-        return self.vocabulary.name
-
-    @property
     def stop(self) -> Ids:
         """`<|return|>`, and `<|call|>` unless calls may be parallel."""
         return (self._marks.ret,) if self.parallel else (self._marks.ret, self._marks.call)
-
-    def encode(self, text: str) -> Ids:
-        """Ordinary ids only."""
-        return tuple(self.vocabulary.encode(text))
-
-    def decode(self, ids: Sequence[int]) -> str:
-        """Special tokens are spelled out."""
-        return self.vocabulary.decode(ids)
 
     def opening(self, profile: Profile) -> Opening:
         """System message, developer message, and the user message around the question."""

@@ -21,7 +21,7 @@ from context_agent.harness.tools import schemas
 from context_agent.policies.chat.replies import split_thoughts
 from context_agent.policies.chat.text_tools import HOW, parse_calls, written
 from context_agent.policies.tokens.prompt import Ids, Opening
-from context_agent.policies.tokens.vocabulary import TokenizerVocabulary
+from context_agent.policies.tokens.vocabulary import TokenizerVocabulary, VocabularyRenderer
 from context_agent.types import Action
 
 Message = dict[str, str]
@@ -31,7 +31,7 @@ _PLACEHOLDERS = re.compile(r"Zq7content\d+7qZ")
 _CALL = ("<tool_call>", "</tool_call>")
 
 
-class TemplateRenderer:
+class TemplateRenderer(VocabularyRenderer):
     """Prompts by a transformers tokenizer's chat template.
 
     `options` are passed to the template, e.g. `{"enable_thinking": False}`. `stop` adds to the stop tokens, which are
@@ -47,7 +47,8 @@ class TemplateRenderer:
         """Raises `ConfigError` for a tokenizer without a chat template, or a template that drops content."""
         if not getattr(tokenizer, "chat_template", None):
             raise ConfigError("the tokenizer has no chat template: set one, or use HarmonyRenderer for gpt-oss")
-        self.vocabulary = TokenizerVocabulary(tokenizer, name or getattr(tokenizer, "name_or_path", ""))
+        self._tokens = TokenizerVocabulary(tokenizer, name or getattr(tokenizer, "name_or_path", ""))
+        super().__init__(self._tokens)
         self._tokenizer = tokenizer
         self._options = dict(options or {})
         self._extra_stop = tuple(stop)
@@ -58,29 +59,16 @@ class TemplateRenderer:
         if not self._accepts(self._conversation(2), 4):
             raise ConfigError("the chat template omits or reorders messages, so it cannot render an episode")
 
-    @property
-    def counter_name(self) -> str:
-        """The vocabulary's."""
-        return self.vocabulary.name
-
     @cached_property
     def stop(self) -> Ids:
         """The tokens that end a reply; the first one is the template's own."""
         closing = self._parts(self._conversation(1))[2][:1]
         eos = self._tokenizer.eos_token_id
-        stop = [token for token in closing if self.vocabulary.reserves(token)]
+        stop = [token for token in closing if self._tokens.reserves(token)]
         stop += [*([] if eos is None else [eos]), *self._extra_stop]
         if not stop:
             raise ConfigError("the tokenizer has no token that ends a reply: pass one with stop=")
         return tuple(dict.fromkeys(stop))
-
-    def encode(self, text: str) -> Ids:
-        """Ordinary ids only."""
-        return tuple(self.vocabulary.encode(text))
-
-    def decode(self, ids: Sequence[int]) -> str:
-        """Special tokens are spelled out."""
-        return self.vocabulary.decode(ids)
 
     def opening(self, profile: Profile) -> Opening:
         """The template around the first question."""
@@ -166,7 +154,7 @@ class TemplateRenderer:
         return tuple(tuple(self._spelled(part)) for part in _PLACEHOLDERS.split(text))
 
     def _spelled(self, text: str) -> list[int]:
-        return self.vocabulary.spelled(text) if text else []
+        return self._tokens.spelled(text) if text else []
 
 
 def _message(role: str, number: int) -> Message:

@@ -141,6 +141,22 @@ class TokenizerVocabulary:
         yield text[start:]
 
 
+class VocabularyRenderer:
+    """What a renderer's vocabulary determines: how content is encoded, decoded and counted."""
+
+    def __init__(self, vocabulary: Vocabulary) -> None:
+        self.vocabulary = vocabulary
+        self.counter_name = vocabulary.name
+
+    def encode(self, text: str) -> tuple[int, ...]:
+        """Ordinary ids only."""
+        return tuple(self.vocabulary.encode(text))
+
+    def decode(self, ids: Iterable[int]) -> str:
+        """Special tokens are spelled out."""
+        return self.vocabulary.decode(ids)
+
+
 def _pieces(text: str) -> Iterator[str]:
     """The text with its overlong runs cut."""
     start = 0
