@@ -229,7 +229,8 @@ class _Converter:
         hit = block.hit
         scores = {name: _finite(getattr(hit, name)) for name in ("score", "dense", "sparse")}
         return {
-            **{name: getattr(block, name) for name in ("key", "tokens", "turn", "call", "whole")},
+            **{name: getattr(block, name) for name in ("key", "tokens", "turn", "call")},
+            "whole": block.complete,
             **scores,
             "rank": hit.rank,
             "source": block.source.value,
