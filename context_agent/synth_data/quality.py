@@ -20,7 +20,6 @@ a probability.
 
 from __future__ import annotations
 
-import asyncio
 import math
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
@@ -35,7 +34,7 @@ from context_agent.eval.gold import missing_gold
 from context_agent.retrieval.corpus import Corpus
 from context_agent.synth_data.pass_at_n import ATTEMPTS_LABEL as PASSES
 from context_agent.synth_data.pass_at_n import PassAtN
-from context_agent.synth_data.stages import DroppedRow, KeptRows, ProgressCallback, StageReport, run_stage
+from context_agent.synth_data.stages import DroppedRow, KeptRows, ProgressCallback, StageReport, off_loop, run_stage
 from context_agent.synth_data.task import Task, question_key
 
 LIKENESS = 0.7
@@ -269,7 +268,7 @@ class _TaskFilter:
         task = self._tasks[row["id"]]
         if not task.gold and not task.facts:
             return DroppedRow(NO_GOLD)
-        if missing := await self._aside(missing_gold, self._corpus, [task.as_question]):
+        if missing := await off_loop(self._corpus, lambda: missing_gold(self._corpus, [task.as_question])):
             return DroppedRow(MISSING, ", ".join(missing.ids))
         if task.id in self._repeated:
             return DroppedRow(REPEATED, self._repeated[task.id].reason)
@@ -278,8 +277,5 @@ class _TaskFilter:
             if kind := self._pass_at_n.extreme(passes):
                 return DroppedRow(f"{kind} solved", self._pass_at_n.describe(passes))
             task = self._pass_at_n.label(task, passes)
-        return KeptRows(((await self._aside(label_difficulty, task, self._corpus)).to_json(),))
-
-    async def _aside(self, work: Any, *arguments: Any) -> Any:
-        """In a thread where the corpus waits for disk or network, so that other rows go on."""
-        return await asyncio.to_thread(work, *arguments) if self._corpus.blocking else work(*arguments)
+        labelled = await off_loop(self._corpus, lambda: label_difficulty(task, self._corpus))
+        return KeptRows((labelled.to_json(),))

@@ -13,7 +13,7 @@ import json
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any, TypeVar
@@ -80,15 +80,7 @@ class StageReport:
 
     def to_json(self) -> dict[str, Any]:
         """The report as plain data."""
-        return {
-            "stage": self.stage,
-            "inputs": self.inputs,
-            "kept": self.kept,
-            "dropped": dict(self.dropped),
-            "resumed": self.resumed,
-            "halted": self.halted,
-            "cost": dict(self.cost),
-        }
+        return asdict(self)
 
 
 async def run_stage(

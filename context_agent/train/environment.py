@@ -315,7 +315,7 @@ class NoisyExpert:
         self,
         questions: Sequence[Question],
         titles: Mapping[str, str],
-        carelessness: ExpertNoise | None = None,
+        noise: ExpertNoise | None = None,
         counter: TokenCounter | None = None,
     ) -> None:
         self._branches = {question.question: tuple(split_branches(question)) for question in questions}
@@ -323,37 +323,37 @@ class NoisyExpert:
             branch: ((branch, gold),) for branch_list in self._branches.values() for branch, gold in branch_list
         }
         self._titles = titles
-        self._careless = carelessness or ExpertNoise()
+        self._noise = noise or ExpertNoise()
         self.counter = counter
 
     def instructions(self, profile: Profile) -> str:
         """None: it needs none."""
         return ""
 
-    def open(self, question: str, corpus: Corpus, *, profile: Profile, seed: int = 0) -> ExpertEpisode:
+    def open(self, question: str, corpus: Corpus, *, profile: Profile, seed: int = 0) -> NoisyExpertActor:
         """An actor that follows the question's chain, or that of one branch of a question."""
-        return ExpertEpisode(
-            self._branches[question], self._titles, self._careless, random.Random(f"{seed}:{question}")
+        return NoisyExpertActor(
+            self._branches[question], self._titles, self._noise, random.Random(f"{seed}:{question}")
         )
 
 
-class ExpertEpisode:
-    """One episode of the expert."""
+class NoisyExpertActor:
+    """The expert in one episode."""
 
     def __init__(
         self,
         branches: Sequence[tuple[str, Sequence[str]]],
         titles: Mapping[str, str],
-        careless: ExpertNoise,
+        noise: ExpertNoise,
         rng: random.Random,
     ) -> None:
         self._branches = branches
         self._chain = [document for _, chain in branches for document in chain]
         self._titles = titles
-        self._careless = careless
+        self._noise = noise
         self._rng = rng
-        self._leads = len(branches) > 1 and rng.random() < careless.leads
-        self._trusts = self._leads and rng.random() < careless.trust
+        self._leads = len(branches) > 1 and rng.random() < noise.leads
+        self._trusts = self._leads and rng.random() < noise.trust
 
     async def act(self, view: View) -> Action:
         """Prunes and searches on, or ranks what of the chain is in view; one that leads starts sub-agents first."""
@@ -363,7 +363,7 @@ class ExpertEpisode:
         visible = list(dict.fromkeys(block.document_id for block in view.blocks))
         visible_gold = [document for document in self._chain if document in visible]
         has_results = bool(visible)
-        stops = has_results and (self._trusts or self._rng.random() < self._careless.stop)
+        stops = has_results and (self._trusts or self._rng.random() < self._noise.stop)
         if len(visible_gold) == len(self._chain) or stops:
             ranked = (
                 visible_gold
@@ -373,10 +373,10 @@ class ExpertEpisode:
             return Action(ranking=tuple(RankedId(document) for document in ranked or visible[:1]))
         target = next(document for document in self._chain if document not in visible)
         thought = self._thought(target)
-        if has_results and self._rng.random() < self._careless.stray:
+        if has_results and self._rng.random() < self._noise.stray:
             target = self._rng.choice(visible)
         search = ToolCall("search_corpus", {"query": self._titles[target].lower()})
-        tidy = visible_gold and len(visible_gold) < len(visible) and self._rng.random() >= self._careless.untidy
+        tidy = visible_gold and len(visible_gold) < len(visible) and self._rng.random() >= self._noise.untidy
         prune = (ToolCall("prune_chunks", {"all_but": [f"{document}_0" for document in visible_gold]}),) if tidy else ()
         return Action((*prune, search), text=thought)
 

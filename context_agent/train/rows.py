@@ -14,16 +14,18 @@ import json
 import os
 import random
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass, field, fields
-from itertools import pairwise
+from dataclasses import asdict, dataclass, field
+from itertools import islice, pairwise
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 from context_agent._support.files import open_private, private_folder
 from context_agent.errors import ConfigError, DataError, MissingExtraError
 from context_agent.harness.trajectory import Trajectory
 from context_agent.policies.tokens.prompt import Prompt, TokenCall, TokenRenderer, WholeCall, calls, expand
 from context_agent.pruning.view import ActionTaken
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,48 +157,6 @@ def to_line(row: TrainingRow) -> str:
     return json.dumps(asdict(row), ensure_ascii=True, separators=(",", ":")) + "\n"
 
 
-def write_rows(rows: Iterable[TrainingRow], path: str | Path) -> int:
-    """Writes rows as JSONL, one a line, and returns how many. The file appears whole or not at all."""
-    path = Path(path)
-    private_folder(path.parent)
-    partial = path.with_name(f"{path.name}.partial")
-    count = 0
-    with open_private(partial, "w", encoding="utf-8", newline="\n") as file:
-        for row in rows:
-            file.write(to_line(row))
-            count += 1
-        file.flush()
-        os.fsync(file.fileno())
-    partial.replace(path)
-    return count
-
-
-def read_rows(path: str | Path) -> Iterator[TrainingRow]:
-    """The rows of a JSONL file, one at a time. Raises `DataError` with the line that is no row."""
-    path = Path(path)
-    try:
-        with path.open(encoding="utf-8") as file:
-            for number, line in enumerate(file, start=1):
-                yield _row(line, f"{path}, line {number}")
-    except (OSError, UnicodeDecodeError) as error:
-        raise DataError(f"cannot read the rows {path}: {error}") from error
-
-
-def _row(line: str, where: str) -> TrainingRow:
-    names = {field.name for field in fields(TrainingRow)}
-    try:
-        data = json.loads(line)
-        row = TrainingRow(**{key: value for key, value in data.items() if key in names})
-    except (ValueError, TypeError, AttributeError) as error:
-        raise DataError(f"{where}: not a training row ({error})") from None
-    if not len(row.input_ids) == len(row.loss_mask) == len(row.logprobs):
-        raise DataError(
-            f"{where}: {len(row.input_ids)} ids, {len(row.loss_mask)} mask values and {len(row.logprobs)} "
-            "log-probabilities; the three must be as many"
-        )
-    return row
-
-
 JSONL, PARQUET, ABOUT = "rows.jsonl", "rows.parquet", "rows.json"
 CHUNK = 256
 """Rows that are in memory at a time."""
@@ -235,7 +195,7 @@ def write_row_folder(rows: Iterable[TrainingRow], folder: str | Path, *, tokeniz
     count = tokens = trained = longest = 0
     rows_file = open_private(folder / JSONL, "w", encoding="utf-8", newline="\n")
     with rows_file as lines, _Parquet(folder / PARQUET) as table:
-        for some in _chunks(rows):
+        for some in chunked(rows, CHUNK):
             lines.writelines(to_line(row) for row in some)
             table.add(some)
             lengths = [len(row.input_ids) for row in some]
@@ -300,15 +260,11 @@ class _Parquet:
         self._writer.close()
 
 
-def _chunks(rows: Iterable[TrainingRow]) -> Iterator[list[TrainingRow]]:
-    some: list[TrainingRow] = []
-    for row in rows:
-        some.append(row)
-        if len(some) == CHUNK:
-            yield some
-            some = []
-    if some:
-        yield some
+def chunked(items: Iterable[T], size: int) -> Iterator[list[T]]:
+    """The items in lists of `size`; the last one may be shorter."""
+    iterator = iter(items)
+    while chunk := list(islice(iterator, size)):
+        yield chunk
 
 
 def _pyarrow(module: str) -> Any:

@@ -6,17 +6,17 @@ all but the first of several calls; the rows hold what the harness shows and wha
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from context_agent.errors import ConfigError, DataError, MissingExtraError
+from context_agent.errors import DataError, MissingExtraError
 from context_agent.policies.tokens.prompt import TokenRenderer
 from context_agent.train.config import Notify, OnUpdate, RunConfig
 from context_agent.train.data import demonstration_rows, environment_of
 from context_agent.train.environment import ToyEnvironment
 from context_agent.train.models import load_model
-from context_agent.train.rows import ABOUT, RowFolder, TrainingRow, open_folder, order_by_length, write_row_folder
+from context_agent.train.rows import ABOUT, RowFolder, open_folder, order_by_length, write_row_folder
 from context_agent.train.training_run import TrainerMixin, TrainingResult, TrainingRun
 
 try:
@@ -24,18 +24,6 @@ try:
     from trl import SFTConfig, SFTTrainer
 except ImportError as error:
     raise MissingExtraError(error.name or "trl", "train") from None
-
-
-def row_dataset(rows: Iterable[TrainingRow], *, longest: int | None = None, vocabulary: int | None = None) -> Dataset:
-    """The rows as `input_ids` and `completion_mask`. Raises `DataError` for a row that the model cannot read."""
-    checked = list(rows)
-    if not checked:
-        raise DataError("there is no row to train on")
-    for row in checked:
-        _check_row(row, longest, vocabulary)
-    return Dataset.from_dict(
-        {"input_ids": [row.input_ids for row in checked], "completion_mask": [row.completion_mask for row in checked]}
-    )
 
 
 def folder_dataset(folder: RowFolder, *, longest: int | None = None, vocabulary: int | None = None) -> Dataset:
@@ -101,50 +89,6 @@ def sft_arguments(*, output_dir: str, **settings: Any) -> SFTConfig:
     )
 
 
-def sft_trainer(
-    model: Any,
-    rows: Sequence[TrainingRow] | Dataset,
-    *,
-    args: SFTConfig,
-    tokenizer: Any,
-    peft_config: Any = None,
-    callbacks: Sequence[Any] = (),
-    evaluation: Sequence[TrainingRow] = (),
-) -> RowSftTrainer:
-    """A trainer on the rows, or on `stored` ones; call its `train`.
-
-    Raises `DataError` and `ConfigError` before anything is trained.
-    """
-    if not args.completion_only_loss or args.max_length is not None or args.packing:
-        raise ConfigError("rows are trained whole, on their sampled ids: make the settings by `sft.arguments`")
-    config = model.config
-    limits = {"longest": getattr(config, "max_position_embeddings", None), "vocabulary": config.vocab_size}
-    return RowSftTrainer(
-        model=model,
-        args=args,
-        train_dataset=rows if isinstance(rows, Dataset) else row_dataset(rows, **limits),
-        eval_dataset=row_dataset(evaluation, **limits) if evaluation else None,
-        processing_class=tokenizer,
-        peft_config=peft_config,
-        callbacks=list(callbacks),
-    )
-
-
-def _check_row(row: TrainingRow, longest: int | None, vocabulary: int | None) -> None:
-    if not row.trained:
-        raise DataError(f"a row of episode {row.episode_id} has no sampled id to learn")
-    if longest is not None and len(row.input_ids) > longest:
-        raise DataError(
-            f"a row of episode {row.episode_id} has {len(row.input_ids)} ids; the model takes {longest}: "
-            "make trajectories with a smaller window"
-        )
-    if vocabulary is not None and max(row.input_ids) >= vocabulary:
-        raise DataError(
-            f"a row of episode {row.episode_id} holds id {max(row.input_ids)}, the model's vocabulary ends at "
-            f"{vocabulary - 1}: the rows were made by another tokenizer"
-        )
-
-
 def train(
     run: RunConfig, *, resume: bool = False, note: Notify = print, advance: OnUpdate | None = None
 ) -> TrainingResult:
@@ -166,9 +110,14 @@ def train(
         gradient_accumulation_steps=run.sft.rows // (run.sft.rows_per_pass * session.ranks) or 1,
         **session.trainer_settings(),
     )
-    return session.train(
-        sft_trainer(loaded.model, dataset, args=args, tokenizer=loaded.tokenizer, peft_config=loaded.adapter)
+    trainer = RowSftTrainer(
+        model=loaded.model,
+        args=args,
+        train_dataset=dataset,
+        processing_class=loaded.tokenizer,
+        peft_config=loaded.adapter,
     )
+    return session.train(trainer)
 
 
 def prepare_rows(

@@ -201,7 +201,7 @@ class TrainingRun:
         self.checkpoints = Checkpoints(
             self.out / "checkpoints", kind=kind, settings=run.plain(), keep=run.checkpoints.keep
         )
-        self.newest = self._found(resume)
+        self.newest = self._checkpoint_to_resume(resume)
         transformers_logging.disable_progress_bar()  # type: ignore[no-untyped-call, unused-ignore]
         datasets.disable_progress_bars()
         for name in run.logging.to:
@@ -249,7 +249,7 @@ class TrainingRun:
         for printer in (PrinterCallback, ProgressCallback):
             trainer.remove_callback(printer)
         metrics = MetricsLog(self.out / "metrics.jsonl", first=self.first_update + 1) if self.main else None
-        record = RunRecord(metrics, self.checkpoints, self.note, more, self._told(trainer))
+        record = RunRecord(metrics, self.checkpoints, self.note, more, self._progress(trainer))
         trainer.record = record
         if self.main:
             about = {"kind": self.kind, "digest": settings_digest(self.run.plain()), **self.run.plain()}
@@ -258,11 +258,11 @@ class TrainingRun:
         try:
             trainer.train(resume_from_checkpoint=resume_folder)
         except ContextAgentError as error:
-            raise self._stopped(trainer, record, error) from error
+            raise self._with_advice(trainer, record, error) from error
         finally:
             if metrics is not None:
                 metrics.close()
-        model = self._leave(trainer)
+        model = self._save_model(trainer)
         # A rank that ends while the group's threads still run is aborted now and then.
         trainer.accelerator.end_training()
         last = next((dict(line) for line in reversed(trainer.state.log_history) if "loss" in line), {})
@@ -270,7 +270,7 @@ class TrainingRun:
             str(self.out), str(model), trainer.state.global_step, self.first_update, last, record.failed
         )
 
-    def _found(self, resume: bool) -> Checkpoint | None:
+    def _checkpoint_to_resume(self, resume: bool) -> Checkpoint | None:
         newest = self.checkpoints.newest() if resume else None
         if not resume and (existing := self.checkpoints.all()):
             raise ConfigError(
@@ -286,13 +286,11 @@ class TrainingRun:
                 self.note(f"resuming from update {newest.step} ({newest.path})")
         return newest
 
-    def _told(self, trainer: Any) -> Callable[[int], None] | None:
-        if self._advance is None:
-            return None
+    def _progress(self, trainer: Any) -> Callable[[int], None] | None:
         advance = self._advance
-        return lambda step: advance(step, trainer.state.max_steps)
+        return None if advance is None else lambda step: advance(step, trainer.state.max_steps)
 
-    def _stopped(self, trainer: Any, record: RunRecord, error: ContextAgentError) -> ContextAgentError:
+    def _with_advice(self, trainer: Any, record: RunRecord, error: ContextAgentError) -> ContextAgentError:
         """The error with what to do about it; the state before the update that failed is saved."""
         step = trainer.state.global_step
         existing = self.checkpoints.all()
@@ -304,7 +302,7 @@ class TrainingRun:
         how = "add --resume to go on from there" if existing else "start again"
         return type(error)(f"{error}. {saved[0].upper()}{saved[1:]}; when this is mended, {how}")
 
-    def _leave(self, trainer: Any) -> Path:
+    def _save_model(self, trainer: Any) -> Path:
         """Writes the model, whole or not at all. Raises `DataError` where it cannot be written."""
         final, partial = self.out / "final", self.out / ".final.partial"
         try:

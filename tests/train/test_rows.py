@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import itertools
-import json
 import random
-from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from context_agent import Action, MemoryCorpus, ScriptedPolicy, SearchAgent, View
-from context_agent.errors import DataError, TrajectoryError
+from context_agent.errors import TrajectoryError
 from context_agent.harness.profile import context_1, default, summary
 from context_agent.policies.tokens.harmony import HarmonyRenderer
 from context_agent.policies.tokens.prompt import TokenCall, expand
-from context_agent.train.rows import TrainingRow, demonstrated_rows, read_rows, rows_of_calls, sampled_rows, write_rows
+from context_agent.train.rows import TrainingRow, demonstrated_rows, rows_of_calls, sampled_rows
 from tests.actions import prune, search, summarize
 from tests.policies.tokens.sampling import QUESTION, Played, play, rank_view, small_corpus
 
@@ -101,13 +99,6 @@ def test_logprobs_are_zero_where_nothing_is_trained(played: Played) -> None:
         assert row.episode_id == played.result.trajectories[0].header.id
 
 
-def test_rows_survive_the_file(played: Played, tmp_path: Path) -> None:
-    path = tmp_path / "deep" / "rows.jsonl"
-    assert write_rows(made(played), path) == len(made(played))
-    assert list(read_rows(path)) == made(played)
-    assert [item.name for item in path.parent.iterdir()] == ["rows.jsonl"], "no partial file is left"
-
-
 calls_drawn = st.lists(
     st.tuples(
         st.floats(0, 1), st.lists(st.integers(0, 9), max_size=5), st.lists(st.integers(10, 19), min_size=1, max_size=5)
@@ -186,39 +177,6 @@ def test_a_broken_record_is_named(extra: dict[str, object], words: str) -> None:
 def test_a_record_that_keeps_more_than_there_was_is_refused() -> None:
     with pytest.raises(TrajectoryError, match="reuses 3 ids of 0"):
         list(rows_of_calls([TokenCall(3, (1,), (2,), (-0.1,))], episode_id="e", group_id="g"))
-
-
-@pytest.mark.parametrize(
-    ("line", "words"),
-    [
-        ("{", "line 2: not a training row"),
-        ("[]", "line 2: not a training row"),
-        ('{"input_ids":[1]}', "line 2: not a training row"),
-        ('{"input_ids":[1],"loss_mask":[],"logprobs":[],"episode_id":"e","group_id":"g"}', "must be as many"),
-    ],
-)
-def test_a_file_that_holds_something_else_names_the_line(tmp_path: Path, line: str, words: str) -> None:
-    good = json.dumps(
-        {"input_ids": [1], "loss_mask": [1], "logprobs": [-0.5], "episode_id": "e", "group_id": "g", "new": 1}
-    )
-    (tmp_path / "rows.jsonl").write_text(f"{good}\n{line}\n")
-    with pytest.raises(DataError, match=words):
-        list(read_rows(tmp_path / "rows.jsonl"))
-    with pytest.raises(DataError, match="cannot read"):
-        list(read_rows(tmp_path / "missing.jsonl"))
-
-
-def test_writing_fails_whole(tmp_path: Path) -> None:
-    draw = random.Random(1)
-
-    def failing() -> object:
-        yield TrainingRow([draw.randint(0, 9)], [1], [-0.5], "e", "g")
-        raise OSError("disk full")
-
-    write_rows([TrainingRow([1], [1], [-0.5], "old", "g")], tmp_path / "rows.jsonl")
-    with pytest.raises(OSError, match="disk full"):
-        write_rows(failing(), tmp_path / "rows.jsonl")  # type: ignore[arg-type]
-    assert [row.episode_id for row in read_rows(tmp_path / "rows.jsonl")] == ["old"]
 
 
 @pytest.mark.parametrize(

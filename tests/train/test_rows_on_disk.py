@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 import random
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,7 +20,6 @@ from context_agent.train.rows import (
     read_parquet,
     write_row_folder,
 )
-from context_agent.train.rows import read_rows as read_lines
 
 pytest.importorskip("pyarrow")
 
@@ -36,7 +36,8 @@ def made(count: int) -> Iterator[TrainingRow]:
 def test_rows_are_the_same_in_both_forms_to_the_last_bit(tmp_path: Path) -> None:
     rows = list(made(CHUNK * 2 + 3))
     about = write_row_folder(iter(rows), tmp_path, tokenizer="words:9")
-    assert list(read_lines(tmp_path / JSONL)) == rows
+    lines = (tmp_path / JSONL).read_text().splitlines()
+    assert [TrainingRow(**json.loads(line)) for line in lines] == rows
     assert list(read_parquet(about.parquet)) == rows
     assert about == open_folder(tmp_path)
     assert (about.rows, about.trained) == (len(rows), sum(row.trained for row in rows))

@@ -8,7 +8,6 @@ which of the chunks matter, and when it has seen all of them.
 
 from __future__ import annotations
 
-import asyncio
 import random
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -21,6 +20,7 @@ from context_agent.harness.tools import EDITS
 from context_agent.pruning.budget import Tier
 from context_agent.pruning.view import Block, View
 from context_agent.retrieval.corpus import Corpus
+from context_agent.synth_data.stages import off_loop
 from context_agent.tokens import TokenCounter
 from context_agent.types import Action, RankedId, ToolCall
 
@@ -224,7 +224,7 @@ class OracleActor:
         if not self._settings.search_titles:
             return []
         if self._titles is None:
-            self._titles = await asyncio.to_thread(self._look_up) if self._corpus.blocking else self._look_up()
+            self._titles = await off_loop(self._corpus, self._look_up)
         met = self._met((*view.blocks, *view.pruned))
         read = "\n".join((self._question, *(block.text for block in view.blocks))).casefold()
         titles = [title for title, needs in self._titles.items() if not needs <= met and title in read]

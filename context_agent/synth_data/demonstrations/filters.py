@@ -223,7 +223,7 @@ class EpisodeMeans:
         prunes = sum(episode.prunes for episode in episodes)
         return EpisodeMeans(
             episodes=len(episodes),
-            **{name: _mean(episodes, _field_of(name)) for name in _MEANS},
+            **{name: _mean(getattr(episode, name) for episode in episodes) for name in _MEANS},
             chunks_per_prune=sum(episode.pruned for episode in episodes) / prunes if prunes else None,
             hops={str(hops): count for hops, count in sorted(Counter(episode.hops for episode in episodes).items())},
         )
@@ -302,17 +302,9 @@ def _counts_by_name(names: Iterable[str], values: Iterable[str]) -> dict[str, in
     return {name: counts[name] for name in names}
 
 
-def _field_of(name: str) -> Callable[[ExpertEpisode], float | None]:
-    def value(episode: ExpertEpisode) -> float | None:
-        number: float | None = getattr(episode, name)
-        return number
-
-    return value
-
-
-def _mean(episodes: Iterable[ExpertEpisode], value: Callable[[ExpertEpisode], float | None]) -> float | None:
-    values = [number for episode in episodes if (number := value(episode)) is not None]
-    return statistics.fmean(values) if values else None
+def _mean(values: Iterable[float | None]) -> float | None:
+    measured = [value for value in values if value is not None]
+    return statistics.fmean(measured) if measured else None
 
 
 def _cell(value: float | Mapping[str, int] | None) -> str:

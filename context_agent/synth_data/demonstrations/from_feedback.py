@@ -21,7 +21,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from hashlib import blake2b
 from pathlib import Path
 from statistics import fmean
@@ -291,8 +291,7 @@ class FeedbackScores:
 
     def to_json(self) -> dict[str, Any]:
         """The row of an index, without the file."""
-        names = ("trajectory", "question", "helpful", "bad", "missed", "rating", "mistakes", "tokens")
-        return {name: getattr(self, name) for name in names}
+        return asdict(self)
 
 
 @dataclass(slots=True)

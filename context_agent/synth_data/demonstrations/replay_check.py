@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -192,21 +194,8 @@ def write_selection(
 
 def _indexed_names(index: Path) -> set[str]:
     """The file names in an earlier list: only those files were copied by an earlier call."""
-    from context_agent._support.question_files import load_rows
-
-    if not index.exists():
-        return set()
-    return {file.name for file in load_rows(index, _indexed_file, problems=[])}
-
-
-@dataclass(frozen=True, slots=True)
-class _IndexedFile:
-    id: str
-    name: str
-
-
-def _indexed_file(row: object, number: int, location: str) -> _IndexedFile:
-    name = row.get("file") if isinstance(row, dict) else None
-    if not isinstance(name, str) or Path(name).name != name:
-        raise DataError(f"{location}: the row names no file")
-    return _IndexedFile(str(number), name)
+    names = set()
+    for line in index.read_text(encoding="utf-8").splitlines() if index.exists() else ():
+        with suppress(ValueError, TypeError, KeyError):
+            names.add(str(json.loads(line)["file"]))
+    return {name for name in names if Path(name).name == name}

@@ -13,7 +13,6 @@ other filters plays no episode again.
 
 from __future__ import annotations
 
-import asyncio
 import json
 import re
 from collections import Counter
@@ -56,25 +55,9 @@ LONGEST_NAME = 80
 class EpisodePlayer:
     """Plays tasks for a stage: `work` takes a row of `episode_rows`."""
 
-    def __init__(
-        self,
-        corpus: Corpus,
-        expert: Expert,
-        folder: Path,
-        *,
-        profile: Profile,
-        budget: Budget,
-        limits: Limits,
-        seed: int = 0,
-    ) -> None:
+    def __init__(self, corpus: Corpus, expert: Expert, folder: Path, settings: DemonstrationSettings) -> None:
         """`folder` receives the trajectory files."""
-        self._corpus = corpus
-        self._expert = expert
-        self._folder = folder
-        self._profile = profile
-        self._budget = budget
-        self._limits = limits
-        self._seed = seed
+        self._corpus, self._expert, self._folder, self._settings = corpus, expert, folder, settings
 
     async def work(self, row: Mapping[str, Any]) -> KeptRows:
         """Plays the row's task. Raises `DropRow` for what no rerun would change, else the error of policy or corpus."""
@@ -94,8 +77,7 @@ class EpisodePlayer:
         if not question.gold and not question.facts:
             raise DropRow("no gold", "the task has neither gold documents nor facts")
         lookup = cast("CorpusLookup", self._corpus)
-        blocking = self._corpus.blocking
-        gold = await asyncio.to_thread(gold_of, question, lookup) if blocking else gold_of(question, lookup)
+        gold = await stages.off_loop(self._corpus, lambda: gold_of(question, lookup))
         reachable = frozenset().union(*gold.documents.values(), *gold.chunks.values())
         if len(reachable) < gold.needs:
             raise DropRow("gold not in the index", f"missing: {', '.join(gold.missing[:5])}")
@@ -105,13 +87,13 @@ class EpisodePlayer:
         with SearchAgent(
             self._corpus,
             self._expert(gold),
-            profile=self._profile,
-            budget=self._budget,
-            limits=self._limits,
-            seed=self._seed + rollout,
+            profile=self._settings.profile,
+            budget=self._settings.budget,
+            limits=self._settings.limits,
+            seed=self._settings.seed + rollout,
         ) as agent:
             try:
-                return await agent.asearch(task.question, k=self._profile.max_ranking, question_id=task.id)
+                return await agent.asearch(task.question, k=self._settings.profile.max_ranking, question_id=task.id)
             except (BudgetError, ConfigError) as error:
                 raise DropRow("question does not fit", str(error)) from None
 
@@ -217,15 +199,7 @@ async def make_demonstrations(
     """
     if not tasks:
         raise DataError("there are no tasks to play")
-    player = EpisodePlayer(
-        corpus,
-        expert,
-        folder / NEW,
-        profile=settings.profile,
-        budget=settings.budget,
-        limits=settings.limits,
-        seed=settings.seed,
-    )
+    player = EpisodePlayer(corpus, expert, folder / NEW, settings)
     out, inputs = folder / EPISODES, episode_rows(tasks, settings.rollouts)
     resumed, again = None, 0
     for _ in range(MOST_ROUNDS):
@@ -288,7 +262,8 @@ def _episode_path(folder: Path, episode: ExpertEpisode) -> Path | None:
 
 def _sort_files(folder: Path, verdicts: Iterable[FilterVerdict], *, keep_dropped: bool) -> None:
     """Moves each file to the folder of its verdict and writes the two lists. Repeating it changes nothing."""
-    selected, rest = _sorted(verdicts)
+    judged = list(verdicts)
+    selected, rest = ([verdict for verdict in judged if verdict.keep is keep] for keep in (True, False))
     for name in (KEPT, REJECTED):
         (folder / name).mkdir(parents=True, exist_ok=True)
     for verdict in (*selected, *rest):
@@ -301,14 +276,6 @@ def _sort_files(folder: Path, verdicts: Iterable[FilterVerdict], *, keep_dropped
     _move_unlisted(folder, {verdict.episode.file for verdict in selected})
     write_rows(folder / INDEX, ({"kept_as": verdict.reason, **verdict.episode.to_json()} for verdict in selected))
     write_rows(folder / DROPPED, ({"reason": verdict.reason, **verdict.episode.to_json()} for verdict in rest))
-
-
-def _sorted(verdicts: Iterable[FilterVerdict]) -> tuple[list[FilterVerdict], list[FilterVerdict]]:
-    selected: list[FilterVerdict] = []
-    rest: list[FilterVerdict] = []
-    for verdict in verdicts:
-        (selected if verdict.keep else rest).append(verdict)
-    return selected, rest
 
 
 def _move_unlisted(folder: Path, selected: set[str]) -> None:

@@ -9,13 +9,13 @@ an entry point in its `pyproject.toml`, which names a `Domain` or a function wit
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
 from typing import Literal, Protocol
 
+from context_agent._support.suggest import suggestion
 from context_agent.errors import ConfigError
 from context_agent.retrieval.loaders import LoadOptions, LoadReport, Readable, load
 from context_agent.types import Document
@@ -102,9 +102,7 @@ def load_domain(name: str) -> Domain:
         return shipped
     registered = _entry_points()
     if name not in registered:
-        close = difflib.get_close_matches(name, domain_names(), n=1)
-        hint = f"did you mean {close[0]!r}?" if close else f"choose one of {', '.join(domain_names())}"
-        raise ConfigError(f"no domain {name!r}: {hint}")
+        raise ConfigError(f"no domain {name!r}: {suggestion(name, domain_names())}")
     return _load_entry_point(registered[name])
 
 

@@ -124,17 +124,11 @@ def duplicate_documents(documents: Iterable[Document]) -> dict[str, str]:
     return twins
 
 
-def tasks_in_corpus(tasks: Iterable[Task], documents: Iterable[Document]) -> tuple[list[Task], list[tuple[Task, str]]]:
+def tasks_in_corpus(tasks: Sequence[Task], documents: Iterable[Document]) -> tuple[list[Task], list[tuple[Task, str]]]:
     """The tasks whose gold, supporting and bridging documents are all in the corpus, and the others with the reason."""
     document_ids = {document.id for document in documents}
-    present: list[Task] = []
-    absent: list[tuple[Task, str]] = []
-    for task in tasks:
-        if task.named_documents <= document_ids:
-            present.append(task)
-        else:
-            absent.append((task, GOLD_ABSENT))
-    return present, absent
+    present = [task for task in tasks if task.named_documents <= document_ids]
+    return present, [(task, GOLD_ABSENT) for task in tasks if not task.named_documents <= document_ids]
 
 
 def _report(parts: TaskSplits, settings: Mapping[str, Any], documents: int) -> dict[str, Any]:

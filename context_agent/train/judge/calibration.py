@@ -21,6 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from context_agent._support.question_files import Question
+from context_agent._support.suggest import differing_settings
 from context_agent.errors import ConfigError, ContextAgentError, DataError
 from context_agent.eval import metrics
 from context_agent.eval.gold import Gold, gold_of, normalised
@@ -171,11 +172,8 @@ def check_calibration(path: str | Path, identity: Mapping[str, Any]) -> list[str
         was, problems, warnings = dict(result["identity"]), list(result["problems"]), list(result["warnings"])
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise ConfigError(f"{path} is no calibration of `ctx1 train judge-check` ({error})") from None
-    second = [
-        f"{key} was {was.get(key)!r} and is {identity[key]!r}" for key in identity if was.get(key) != identity[key]
-    ]
-    if second:
-        raise ConfigError(f"{path} is of another judge: {', '.join(second)}. Run `ctx1 train judge-check` again")
+    if differences := differing_settings({key: was.get(key) for key in identity}, identity):
+        raise ConfigError(f"{path} is of another judge: {', '.join(differences)}. Run `ctx1 train judge-check` again")
     if problems:
         raise ConfigError(
             f"{path} says not to trust this judge: {'; '.join(map(str, problems))}. Take another model or rubric, or "

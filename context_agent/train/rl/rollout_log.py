@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from context_agent._support.journal import AppendLog, JsonObject, encode_line, read_log
+from context_agent._support.suggest import differing_settings
 from context_agent.errors import ConfigError, DataError
 from context_agent.harness.trajectory import Trajectory
 from context_agent.harness.trajectory_file import decode, decode_header, encode, encode_header
@@ -175,9 +176,7 @@ class RolloutLog:
                 "Delete it, or train into another folder (--out)"
             )
         differences = binding_differences(head["settings"], self._settings)
-        differences += [
-            f"{name} was {head[name]} and is {now}" for name, now in self._ranks.items() if head[name] != now
-        ]
+        differences += differing_settings({name: head[name] for name in self._ranks}, self._ranks)
         if differences:
             raise ConfigError(
                 f"{self.path} belongs to another run: {'; '.join(differences[:4])}. Resume with those settings, or "

@@ -39,6 +39,16 @@ class WeightSync(Protocol):
         """Makes the weights after `step` updates those that sample. Raises `PolicyError` where that fails."""
 
 
+class SeparateWeights:
+    """A sampler with weights of its own: it may sample while the trainer updates."""
+
+    def before_update(self) -> None:
+        """Nothing to wait for."""
+
+    def after_update(self) -> None:
+        """Nothing to release."""
+
+
 class SharedModelSync:
     """The engine runs the trainer's own model: nothing is copied; it waits while weights change."""
 
@@ -62,7 +72,7 @@ class SharedModelSync:
         self._engine.version = str(step)
 
 
-class AdapterSync:
+class AdapterSync(SeparateWeights):
     """A vLLM server loads each version's LoRA adapter from a folder that it shares with the trainer.
 
     Each version has a name of its own, so what a request samples with, and what the server's prefix cache holds, are
@@ -81,12 +91,6 @@ class AdapterSync:
         """Raises `ConfigError` for a model without adapters."""
         if not hasattr(trainer.accelerator.unwrap_model(trainer.model), "peft_config"):
             raise ConfigError("engine.sync = 'adapter' needs [model.lora]; all weights go to a server by 'nccl'")
-
-    def before_update(self) -> None:
-        """Nothing: the server has a copy."""
-
-    def after_update(self) -> None:
-        """Nothing."""
 
     def push(self, trainer: Any, step: int) -> None:
         """Writes the adapter, has the server load it, and takes the last one off."""
@@ -116,7 +120,7 @@ class AdapterSync:
             raise PolicyError(f"the server at {server} did not run {command} of {body['lora_name']}: {error}") from None
 
 
-class NcclSync:
+class NcclSync(SeparateWeights):
     """All weights to a vLLM server by TRL's client over NCCL, which gathers shards and merges adapters first.
 
     The server needs `VLLM_SERVER_DEV_MODE=1` and `--weight-transfer-config '{"backend": "nccl"}'`.
@@ -127,13 +131,7 @@ class NcclSync:
         self._sent = -1
 
     def attach(self, trainer: Any) -> None:
-        """The trainer was made with `use_vllm`; its client stands."""
-
-    def before_update(self) -> None:
-        """Nothing: the server has a copy."""
-
-    def after_update(self) -> None:
-        """Nothing."""
+        """Nothing to do: a trainer made with `use_vllm` has its client."""
 
     def push(self, trainer: Any, step: int) -> None:
         """Sends them, once for each update; the server drops its cached prefixes."""
@@ -156,7 +154,7 @@ class ModelHolder(Protocol):
         """The weights that this model has now sample from the next batch on. Does not wait for the batch at hand."""
 
 
-class CopySync:
+class CopySync(SeparateWeights):
     """What samples has a copy of the trainer's model, so that neither waits for the other.
 
     Weights that are not trained (a base model under adapters) are shared, not copied. A batch is sampled by one
@@ -177,12 +175,6 @@ class CopySync:
         self._sampler.hold(
             copied, [index for index, parameter in enumerate(model.parameters()) if parameter.requires_grad]
         )
-
-    def before_update(self) -> None:
-        """Nothing: the engine has a copy."""
-
-    def after_update(self) -> None:
-        """Nothing."""
 
     def push(self, trainer: Any, step: int) -> None:
         """Hands over what is trained, once for each update."""

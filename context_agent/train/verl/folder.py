@@ -30,6 +30,7 @@ from context_agent.train.advantages import Baseline
 from context_agent.train.config import Loss, Notify, RunConfig
 from context_agent.train.data import environment_of, open_data
 from context_agent.train.rl.rollouts import step_questions
+from context_agent.train.rows import chunked
 
 AGENT = "context_agent"
 """The agent loop's name in verl's table."""
@@ -344,7 +345,7 @@ def _write(path: Path, rows: Iterable[Mapping[str, Any]]) -> int:
     path.unlink(missing_ok=True)
     count, writer = 0, None
     try:
-        for some in _chunks(rows):
+        for some in chunked(rows, CHUNK):
             table = pa.Table.from_pylist(some) if writer is None else pa.Table.from_pylist(some, writer.schema)
             writer = writer or parquet.ParquetWriter(partial, table.schema)
             writer.write_table(table)
@@ -355,14 +356,3 @@ def _write(path: Path, rows: Iterable[Mapping[str, Any]]) -> int:
     if count:
         partial.replace(path)
     return count
-
-
-def _chunks(rows: Iterable[Mapping[str, Any]]) -> Iterator[list[Mapping[str, Any]]]:
-    some: list[Mapping[str, Any]] = []
-    for row in rows:
-        some.append(row)
-        if len(some) == CHUNK:
-            yield some
-            some = []
-    if some:
-        yield some
