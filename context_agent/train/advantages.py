@@ -44,7 +44,7 @@ class EpisodeAdvantages:
     """The advantage of each episode that is trained on, and the groups and episodes that are not.
 
     `equal` are the groups whose rewards are all the same: they say nothing of what is better. `dropped` are the
-    episodes that negative-sample control left out.
+    episodes that negative-sample control dropped.
     """
 
     by_episode: Mapping[str, float]
@@ -90,7 +90,7 @@ def _groups(episodes: Sequence[EpisodeReward]) -> dict[str, list[EpisodeReward]]
     seen: set[str] = set()
     for episode in sorted(episodes, key=lambda item: item.episode):
         if not np.isfinite(episode.reward):
-            raise DataError(f"the reward of episode {episode.episode} is {episode.reward}, no number to learn from")
+            raise DataError(f"the reward of episode {episode.episode} is {episode.reward}, which is not finite")
         if episode.episode in seen:
             raise DataError(f"episode {episode.episode} occurs twice among the rewards of one step")
         seen.add(episode.episode)

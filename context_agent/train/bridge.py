@@ -147,8 +147,8 @@ def fit(
 ) -> Network:
     """The mean of `recipe.members` networks. `optional` numbers the inputs that may all be missing at once.
 
-    Groups without a right row, or without a wrong one, teach nothing and are left out. Deterministic for a seed.
-    Raises `DataError` where no group is left.
+    Groups without a right or without a wrong row teach nothing and are dropped. Deterministic for a seed.
+    Raises `DataError` if no group is left.
     """
     informative = [group for group in groups if 0 < group.labels.sum() < len(group.labels)]
     if not informative:

@@ -51,12 +51,12 @@ CHANGEABLE = (
         )
     ),
 )
-"""What may change between a checkpoint and the run that goes on from it; all else decides what is learned."""
+"""Settings that may change between a checkpoint and the run that resumes from it; all others decide what is learned."""
 
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """A complete one. `settings` are those of its run (`Run.plain`)."""
+    """A complete checkpoint. `settings` are those of its run (`RunConfig.plain`)."""
 
     path: Path
     step: int
@@ -64,7 +64,7 @@ class Checkpoint:
     settings: Mapping[str, Any]
 
     def check(self, kind: str, settings: Mapping[str, Any]) -> None:
-        """Raises `ConfigError`, naming what differs, where a run with other settings would go on from it."""
+        """Raises `ConfigError` with the differences for a run with other settings."""
         if self.kind != kind:
             raise ConfigError(f"{self.path} is a checkpoint of `ctx1 train {self.kind}`, not of `ctx1 train {kind}`")
         differences = binding_differences(self.settings, settings)
@@ -82,7 +82,7 @@ class Checkpoints:
     def __init__(self, folder: Path, *, kind: str, settings: Mapping[str, Any], keep: int = 2) -> None:
         """`kind` is the command, `sft` or `rl`. Raises `ConfigError` where fewer than two would be kept."""
         if keep < 2:
-            raise ConfigError(f"at least two checkpoints are kept, since the newest may turn out bad; got {keep}")
+            raise ConfigError(f"keep must be at least 2, since the newest checkpoint may be damaged; got {keep}")
         self.folder = folder
         self._kind = kind
         self._settings = dict(settings)
@@ -94,7 +94,7 @@ class Checkpoints:
         return [checkpoint for checkpoint in checkpoints if checkpoint is not None]
 
     def newest(self) -> Checkpoint | None:
-        """The one to go on from. Raises `ConfigError` where it is another run's."""
+        """The newest checkpoint. Raises `ConfigError` if it belongs to another run."""
         every = self.all()
         if not every:
             return None
@@ -113,7 +113,7 @@ class Checkpoints:
         return self.folder / f".{_name(step)}.partial"
 
     def commit(self, step: int) -> Path:
-        """Makes what was written whole and durable, and drops the oldest beyond `keep`. Raises `OSError`."""
+        """Makes the written checkpoint durable and visible, and drops the oldest beyond `keep`. Raises `OSError`."""
         partial, final = self.place(step), self.folder / _name(step)
         files = sorted(path for path in partial.rglob("*") if path.is_file())
         sizes = {path.relative_to(partial).as_posix(): path.stat().st_size for path in files}
@@ -132,17 +132,17 @@ class Checkpoints:
         return final
 
     def discard(self, step: int) -> None:
-        """Takes away what was written for a checkpoint that failed, so that its space is free again."""
+        """Deletes the files of a failed checkpoint."""
         shutil.rmtree(self.place(step), ignore_errors=True)
 
     def sweep(self) -> None:
-        """Takes away what a killed process left half-written, or half-deleted."""
+        """Deletes what a killed process left half-written or half-deleted."""
         for pattern in (".step-*.partial", ".step-*.old"):
             for path in self.folder.glob(pattern):
                 shutil.rmtree(path, ignore_errors=True)
 
     def _drop(self, path: Path) -> None:
-        """Out of sight first, so that a kill leaves no folder that looks like a checkpoint and is none."""
+        """Renames first, so that a kill leaves no folder that looks like a complete checkpoint."""
         aside = self.folder / f".{path.name}.old"
         shutil.rmtree(aside, ignore_errors=True)
         path.rename(aside)
@@ -153,7 +153,7 @@ def load_checkpoint(path: str | Path) -> Checkpoint:
     """The checkpoint in a folder. Raises `DataError` for one that is not whole."""
     checkpoint = _read(Path(path))
     if checkpoint is None:
-        raise DataError(f"{path} is no complete checkpoint: its {MANIFEST} is missing, or a file is not as it says")
+        raise DataError(f"{path} is not a complete checkpoint: its {MANIFEST} is missing, or a file has another size")
     return checkpoint
 
 
@@ -164,18 +164,18 @@ def settings_digest(settings: Mapping[str, Any]) -> str:
 
 
 def binding_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """The values by dotted key that must not change while a run goes on. A run without a judge binds none of its."""
+    """The values by dotted key that a resumed run must share. A run without a judge binds none of the judge's."""
     unused = () if settings.get("judge", {}).get("model") else ("judge.", "rewards.judge")
     return {key: value for key, value in flat_settings(settings) if not key.startswith((*CHANGEABLE, *unused))}
 
 
 def binding_differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
-    """What was and what is, for each binding value that two runs' settings do not share."""
+    """The differences in the binding values of two runs."""
     return differing_settings(binding_settings(before), binding_settings(now))
 
 
 def _read(path: Path) -> Checkpoint | None:
-    """None for a folder that is not whole: a file is missing or of another size."""
+    """None for an incomplete folder: a file is missing or has another size."""
     try:
         data = json.loads((path / MANIFEST).read_text(encoding="utf-8"))
         complete = all((path / name).stat().st_size == size for name, size in data["files"].items())
@@ -215,7 +215,7 @@ class MetricsLog:
 
 
 def read_metrics(path: str | Path) -> Iterator[dict[str, Any]]:
-    """The lines of a metrics file; a last one that a kill cut short is left out. Raises `DataError`."""
+    """The lines of a metrics file, without an incomplete last one. Raises `DataError`."""
     path = Path(path)
     try:
         lines = path.read_text(encoding="utf-8").splitlines()

@@ -402,7 +402,7 @@ class RunConfig:
                 f"rollouts.substeps = {self.rollouts.substeps} set it to at least {needed}"
             )
         if self.episodes.searchers and self.engine.kind != "transformers":
-            raise ConfigError('episodes.searchers is loaded beside the trainer: it needs engine.kind = "transformers"')
+            raise ConfigError('episodes.searchers is loaded next to the trainer: it needs engine.kind = "transformers"')
         if self.parl.on and not self.episodes.swarm:
             raise ConfigError(
                 "parl rewards sub-agents, and episodes.swarm = 0 allows none: set it, or leave out [parl]"

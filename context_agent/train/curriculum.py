@@ -109,18 +109,20 @@ class Curriculum:
             raise ConfigError(f"beta must be positive; got {self.beta}")
 
     def admitted(self, questions: Sequence[Question], progress: float) -> list[Question]:
-        """The questions that may be asked when `progress`, a share in [0, 1), of training is done.
+        """The questions that may be drawn after a share `progress`, in [0, 1), of training.
 
-        A question that does not say its hops counts as of one. Raises `ConfigError` where none is left.
+        A question without a number of hops counts as one hop. Raises `ConfigError` if none is left.
         """
         most = next((stage.hops for stage in self.stages if progress < stage.until), None)
         admitted = [question for question in questions if most is None or (question.hops or 1) <= most]
         if not admitted:
-            raise ConfigError(f"no question has at most {most} hops, as the curriculum asks for at {progress:.0%}")
+            raise ConfigError(
+                f"no question has at most {most} hops, which the curriculum requires at {progress:.0%} of training"
+            )
         return admitted
 
     def rewards(self, settings: RewardConfig, progress: float) -> RewardConfig:
-        """The reward's settings at that point of training."""
+        """The reward settings at that point of training."""
         return replace(settings, beta=annealed(*self.beta, progress))
 
 

@@ -1,4 +1,4 @@
-"""What a run's episodes use: the corpus, the questions, the demonstrations, and the agent that plays. No torch."""
+"""The data of a run: corpus, questions, demonstrations, and the agent that plays episodes. No torch."""
 
 from __future__ import annotations
 
@@ -38,13 +38,13 @@ from context_agent.train.environment import (
 from context_agent.train.rows import TrainingRow, demonstrated_rows
 
 KEPT_FOLDER = "kept"
-"""Where `ctx1 synth trajectories` puts what is worth imitating."""
+"""The folder in which `ctx1 synth trajectories` keeps its demonstrations."""
 EPISODES_AT_ONCE = 16
 
 
 @dataclass(frozen=True, slots=True)
 class TrainingData:
-    """What episodes are run on. `world` is where both came from, if they were made on the spot."""
+    """Corpus and questions of the episodes. `world` is the toy environment that they come from, if any."""
 
     corpus: Corpus
     questions: Sequence[Question]
@@ -53,12 +53,12 @@ class TrainingData:
 
 
 def environment_of(data: DataConfig) -> ToyEnvironment | None:
-    """The closed world, where the file asks for one."""
+    """The toy environment of the run file; None if it has none."""
     return None if data.world is None else make_environment(data.world)
 
 
 def environment_texts(world: ToyEnvironment, *, swarm: bool = False) -> Iterator[str]:
-    """All that a vocabulary of whole words has to cover, with what is said to and of sub-agents or without."""
+    """The texts that a vocabulary of whole words must cover; with `swarm` also those about sub-agents."""
     if swarm:
         yield SWARM_WORDS
     for item in (world, *world.others):
@@ -73,8 +73,8 @@ def environment_texts(world: ToyEnvironment, *, swarm: bool = False) -> Iterator
 def open_data(data: DataConfig, note: Notify, world: ToyEnvironment | None = None) -> Iterator[TrainingData]:
     """Corpus and questions, checked against each other.
 
-    Raises `ConfigError` for a file that names none, and `DataError` for gold that is not in the index, unless
-    questions without theirs are to be dropped.
+    Raises `ConfigError` if the run file names no questions, and `DataError` for gold that is not in the index, unless
+    such questions are to be dropped.
     """
     if world is not None:
         yield TrainingData(world.corpus, world.questions["train"], world.questions["dev"], world)
@@ -91,7 +91,7 @@ def open_data(data: DataConfig, note: Notify, world: ToyEnvironment | None = Non
 
 @contextmanager
 def open_corpus(data: DataConfig) -> Iterator[Corpus]:
-    """The index alone, its questions unread. Raises `ConfigError` for a file that names none."""
+    """The index alone. Raises `ConfigError` if the run file names none."""
     from context_agent.retrieval.chroma.corpus import ChromaCorpus
     from context_agent.retrieval.rerankers import load_reranker
 
@@ -112,7 +112,7 @@ def demonstration_rows(
 ) -> Iterator[TrainingRow]:
     """The rows of stored trajectories, or of the expert in a toy environment; one episode is in memory at a time.
 
-    An episode that cannot be read is told and left out; raises `DataError` where no file is there.
+    An episode that cannot be read is reported and skipped. Raises `DataError` if there is no file.
     """
     skipped = 0
     for trajectory in _expert_trajectories(run, renderer, world) if world is not None else _stored_trajectories(run):
@@ -121,7 +121,7 @@ def demonstration_rows(
             yield from demonstrated_rows(episode, renderer)
         except ContextAgentError as error:
             skipped += 1
-            note(f"left out: {error}")
+            note(f"skipped: {error}")
     if skipped:
         note(f"{skipped} trajectories could not be made into rows")
 
@@ -180,12 +180,12 @@ def _questions(files: Sequence[str], note: Notify) -> list[Question]:
     problems: list[str] = []
     questions = [question for file in files for question in load_questions(file, problems=problems)]
     for problem in problems:
-        note(f"left out: {problem}")
+        note(f"skipped: {problem}")
     return questions
 
 
 def _with_indexed_gold(corpus: Corpus, questions: Sequence[Question], data: DataConfig, note: Notify) -> list[Question]:
-    """The questions whose gold can be found. Raises `DataError` unless the others are to be dropped."""
+    """The questions whose gold is in the index. Raises `DataError` unless the others are to be dropped."""
     lost: MissingGold = missing_gold(corpus, questions)
     if lost and data.missing_gold == "refuse":
         raise DataError(

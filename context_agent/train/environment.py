@@ -52,7 +52,7 @@ SPAWN_WORD = "spawn"
 SWARM_WORDS = (
     f"{SPAWN_WORD} searchers document documents nothing failed out time no were started tasks not given before empty"
 )
-"""More words for a world with a swarm: the call, and what is told of sub-agents."""
+"""More words for a swarm: the call, and the words of its results."""
 _COMMON = (THOUGHT, "no", "results", "found", "error", *VERBS, *"0123456789", *".,:;?[]/")
 _WORD = re.compile(r"[a-z]+|\d|[.,:;?\[\]/]")
 _INDEX = re.compile(r"_\d+")
@@ -62,7 +62,7 @@ _EDITS = {"keep": ("prune_chunks", "all_but"), "prune": ("prune_chunks", "chunk_
 
 
 def words_profile() -> Profile:
-    """The harness as it looks to such a model: no instructions, a name for a header, short refusals."""
+    """The harness profile for such a model: no instructions, a name as header, short refusals."""
     return Profile(
         name="words",
         tools=("search_corpus", "prune_chunks", "restore_chunks"),
@@ -107,7 +107,7 @@ class WordRenderer:
         return result(tokenizer_object=inner, pad_token=PAD, unk_token=UNKNOWN, bos_token=GO, eos_token=END)
 
     def encode(self, text: str) -> Ids:
-        """The text's words; what marks a chunk in an id is left out."""
+        """The text's words, without the chunk marks of ids."""
         return tuple(self._ids.get(word, self._ids[UNKNOWN]) for word in _split_words(text))
 
     def decode(self, ids: Sequence[int]) -> str:
@@ -134,7 +134,7 @@ class WordRenderer:
         return (*self.encode(" ; ".join(text)), *self.stop)
 
     def parse(self, ids: Sequence[int]) -> Action:
-        """The calls of a reply; a ranking only where no call stands beside it. Thoughts stay in its text."""
+        """The calls of a reply; its ranking only if there is no call. Thoughts stay in the text."""
         end = next((index for index, item in enumerate(ids) if item in self.stop), len(ids))
         text = self.decode(ids[:end])
         parts = [part.split() for part in text.split(";") if part.strip()]
@@ -288,9 +288,9 @@ def _branch(question: Question) -> str:
 
 @dataclass(frozen=True, slots=True)
 class ExpertNoise:
-    """Probabilities a turn: to end before the chain is found, to search beside the point, to leave everything.
+    """Probabilities in a turn: to end before the chain is complete, to search for something else, to skip a prune.
 
-    `leads` is the probability of an episode with sub-agents, and `trust` of then ranking what they bring as it is.
+    `leads` is the probability of an episode with sub-agents, `trust` that of ranking their results as they are.
     """
 
     stop: float = 0.5
@@ -301,9 +301,9 @@ class ExpertNoise:
 
 
 LEADING_NOISE = ExpertNoise(stop=0.1, stray=0.0, untidy=1.0, trust=0.7, leads=0.5)
-"""Of who shows how to lead, and how to do without: either way about as much is found."""
+"""For an expert that demonstrates episodes with and without sub-agents; both find about as much."""
 SUBAGENT_NOISE = ExpertNoise(stop=0.5, stray=0.0, untidy=1.0)
-"""Of its sub-agents, which rank half of their chains too soon."""
+"""For its sub-agents, which rank half of their chains too soon."""
 
 
 class NoisyExpert:

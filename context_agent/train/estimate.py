@@ -1,7 +1,7 @@
 """Estimates the GPU memory and the cost of a training step from the model's shape. No torch, no download.
 
-The formulas leave out what only a measurement can tell (allocator fragmentation, kernel workspaces); `SLACK` stands for
-that. Gigabytes are 10^9 bytes, as GPU makers count.
+The formulas omit what only a measurement can show (allocator fragmentation, kernel workspaces); `SLACK` covers it.
+Gigabytes are 10^9 bytes, as GPU makers count.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
 
 @dataclass(frozen=True, slots=True)
 class ModelShape:
-    """What of a model's configuration decides its size. `experts` of 1 is a dense model."""
+    """The part of a model's configuration that decides its size. One expert means a dense model."""
 
     hidden: int
     layers: int
@@ -133,7 +133,7 @@ class RunEstimate:
     """Bytes of a GPU, where the file says."""
 
     def lines(self) -> list[str]:
-        """For people to read."""
+        """The estimate in lines of text."""
         cost = self.cost
         parts = ", ".join(f"{name} {size / GB:.1f}" for name, size in self.memory.parts.items() if size >= GB / 20)
         server = ", ".join(f"{name} {size / GB:.1f}" for name, size in self.memory.server.items())
@@ -184,7 +184,7 @@ def estimate_run(run: RunConfig, config: str | Path | None = None) -> RunEstimat
 def shape_of(run: RunConfig, config: str | Path | None = None) -> ModelShape:
     """The shape of the run's model: from a `config.json`, a tiny model's settings, a local folder, or `KNOWN`.
 
-    Raises `ConfigError` for a model of which none of these is at hand.
+    Raises `ConfigError` if none of these exists.
     """
     if config is None and run.model.tiny is not None:
         return _tiny(run)
@@ -193,8 +193,8 @@ def shape_of(run: RunConfig, config: str | Path | None = None) -> ModelShape:
         return _read(Path(config) if config is not None else folder)
     if run.model.name not in KNOWN:
         raise ConfigError(
-            f"the shape of {run.model.name!r} is not known here: give its config.json (--model-config), or a folder; "
-            f"known are {', '.join(KNOWN)}"
+            f"the shape of {run.model.name!r} is unknown: pass its config.json with --model-config, or use a "
+            f"local folder; known models are {', '.join(KNOWN)}"
         )
     return KNOWN[run.model.name]
 
@@ -235,7 +235,7 @@ def memory_needs(run: RunConfig, shape: ModelShape, *, ranks: int = 1, sharded: 
 
 
 def longest_row(run: RunConfig) -> int:
-    """Ids of the longest row that is expected: the whole window, unless the file says less."""
+    """Tokens of the longest expected row: the whole window, unless the run file sets fewer."""
     return run.expected.longest_row or run.episodes.window
 
 
@@ -344,4 +344,6 @@ def _read(path: Path) -> ModelShape:
     except OSError as error:
         raise ConfigError(f"cannot read the model's configuration {path}: {error.strerror}") from error
     except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise ConfigError(f"{path} is no language model's config.json: {type(error).__name__} {error}") from error
+        raise ConfigError(
+            f"{path} is not the config.json of a language model: {type(error).__name__} {error}"
+        ) from error

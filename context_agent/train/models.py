@@ -31,10 +31,10 @@ _mxfp4: Any = getattr(transformers, "Mxfp4Config", None)
 
 @dataclass(frozen=True, slots=True)
 class LoadedModel:
-    """A model and how it is spoken to. `tokenizer` saves and pads; `renderer` is what prompts are made by.
+    """A model with its tokenizer, which saves and pads, and its renderer, which spells prompts.
 
     `adapter` is the description of LoRA adapters to train, None where all weights are trained, or where the model came
-    with adapters that go on being trained.
+    with adapters that are trained further.
     """
 
     model: Any
@@ -137,7 +137,7 @@ def _load_named(chosen: ModelConfig) -> Any:
 
 
 def _check_words(folder: str, tokenizer: Any) -> None:
-    """A word's id is its place in the vocabulary of one world; in another world it is another word."""
+    """A word's id is its index in the vocabulary of one environment; in another one it is another word."""
     saved = transformers.AutoTokenizer.from_pretrained(folder)
     if saved.get_vocab() != tokenizer.get_vocab():
         raise ConfigError(f"{folder} was trained on another world than data.world describes: their vocabularies differ")
@@ -155,17 +155,18 @@ def _with_adapter(model: Any, folder: str) -> Any:
 
 
 BATCH_WAIT = 0.05
-"""Seconds in which the sub-agents of a batch of orchestrators ask."""
+"""Seconds within which the sub-agents of a batch of orchestrators send their calls."""
 
 
 @contextmanager
 def subagent_engine(run: RunConfig, tokenizer: Any) -> Iterator[Engine | None]:
-    """The engine that samples in sub-agents, by weights that stay; None where they have the policy's own."""
+    """The engine of sub-agents with frozen weights; None if they use the policy's own."""
     folder = run.episodes.searchers
     if folder is None:
         yield None
         return
-    # It is not told how many are at work: each turn of all sub-agents begins when the orchestrators' batch is done.
+    # The number of running episodes is unknown: each turn of all sub-agents begins when the orchestrators' batch is
+    # done.
     model = load_frozen(run.model, folder, tokenizer)
     engine = TransformersEngine(model, name=folder, max_batch=run.engine.batch, version="0", wait=BATCH_WAIT)
     try:

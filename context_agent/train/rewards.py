@@ -36,22 +36,23 @@ class Ending(StrEnum):
     """How an episode ended, as far as a reward cares."""
 
     FINISHED = "finished"
-    """The policy gave a ranking that stands."""
+    """The policy gave a valid ranking."""
     MALFORMED = "malformed"
-    """The policy ended without a ranking that stands."""
+    """The policy ended without a valid ranking."""
     CUT = "cut"
     """A limit ended it: turns, tokens, time or window."""
 
 
 @dataclass(frozen=True, slots=True)
 class EpisodeOutcome:
-    """What an episode came to. Precision and recall are those of the ranking; `seen` is recall over all encountered.
+    """The measures of an episode. Precision and recall are of the ranking; `seen` is recall over everything
+    encountered.
 
-    All three are 0 where the question has no gold (`golden` is then False). `judged` is a judge's verdict on the
-    ranking, from 0 to 1, None where there is none.
+    All three are 0 if the question has no gold (`golden` is then False). `judged` is a judge's verdict on the ranking,
+    from 0 to 1, or None.
 
     `calls` counts the tool calls of each turn, `prunes` those of each turn that did nothing but prune (0 for any other
-    turn). `answered` is whether a chunk that holds the answer was retrieved, None where no answer is known.
+    turn). `answered` is whether a chunk that holds the answer was retrieved, None if no answer is known.
     """
 
     ending: Ending
@@ -156,12 +157,12 @@ def trajectory_recall(outcome: EpisodeOutcome, settings: RewardConfig) -> float:
 
 
 def answer_found(outcome: EpisodeOutcome, settings: RewardConfig) -> float:
-    """1 where a retrieved chunk holds the answer. Without it topical documents suffice."""
+    """1 if a retrieved chunk contains the answer. Without it topical documents suffice."""
     return float(bool(outcome.answered))
 
 
 def accurate_pruning(outcome: EpisodeOutcome, settings: RewardConfig) -> float:
-    """Share of the pruned chunks that are not gold; 0 where nothing was pruned, or no gold is known."""
+    """Share of the pruned chunks that are not gold; 0 if nothing was pruned or no gold is known."""
     return 1 - outcome.pruned_gold / outcome.pruned if outcome.pruned and outcome.golden else 0.0
 
 
@@ -183,7 +184,7 @@ def parallel_calls(outcome: EpisodeOutcome, settings: RewardConfig) -> float:
 
 
 def judged_ranking(outcome: EpisodeOutcome, settings: RewardConfig) -> float:
-    """The judge's verdict; 0 where there is none, which then holds for all episodes of the question."""
+    """The judge's verdict; 0 if absent, which then holds for all episodes of the question."""
     return outcome.judged or 0.0
 
 
@@ -226,11 +227,11 @@ PENALTIES: Mapping[str, Term] = {
     "many_turns": many_turns,
     "mistakes": mistaken_calls,
 }
-"""Terms that are taken off; their settings are their scale."""
+"""Penalties; their settings are their scale."""
 
 
 def compute_reward(outcome: EpisodeOutcome, settings: RewardConfig | None = None) -> EpisodeRewardTerms:
-    """The episode's reward. Raises `DataError` where a measure is not finite."""
+    """The episode's reward. Raises `DataError` if a measure is not finite."""
     settings = settings or RewardConfig()
     gains = {name: getattr(settings, name) * term(outcome, settings) for name, term in GAINS.items()}
     penalties = {name: -term(outcome, settings) for name, term in PENALTIES.items()}
@@ -264,11 +265,11 @@ ENDINGS = {
     StopReason.TOKENS: Ending.CUT,
     StopReason.WINDOW: Ending.CUT,
 }
-"""How the harness's reasons to stop read here. The others are the world's doing, and earn nothing, good or bad."""
+"""The endings of the harness's stop reasons. Other stop reasons are not the policy's doing, and earn nothing."""
 
 
 def is_aborted(trajectory: Trajectory) -> bool:
-    """Whether a server, the corpus or the caller ended the episode: there is nothing in it to reward."""
+    """Whether a server, the corpus or the caller ended the episode, which is then not rewarded."""
     return trajectory.end is None or StopReason(trajectory.end.stop_reason) not in ENDINGS
 
 
@@ -277,13 +278,13 @@ def measure_outcome(
 ) -> EpisodeOutcome:
     """The measures of a whole episode. `gold` is the question's in its corpus (`gold_of`), `judged` a judge's verdict.
 
-    Raises `DataError` for a spoiled episode and for a question with neither gold nor a verdict, `TrajectoryError` for a
-    record that does not replay.
+    Raises `DataError` for an aborted episode and for a question with neither gold nor a verdict, `TrajectoryError` for
+    a record that does not replay.
     """
     gold = gold or gold_of(question)
     if is_aborted(trajectory) or not (gold or judged is not None):
-        what = "was ended by something other than its policy" if is_aborted(trajectory) else "has no gold"
-        raise DataError(f"episode {trajectory.header.id}, question {question.id}: it {what}, so it has no reward")
+        what = "was aborted" if is_aborted(trajectory) else "has no gold"
+        raise DataError(f"episode {trajectory.header.id}, question {question.id}: it {what}, so it cannot be rewarded")
     assert trajectory.end is not None
     replay = Replay(trajectory, gold)
     returned = [event for event in trajectory.events if isinstance(event, ToolResult)]
@@ -375,7 +376,7 @@ class ParlConfig:
         return bool(self.parallel or self.finish) or self.form is ParlForm.MIXED
 
     def at(self, progress: float) -> ParlConfig:
-        """The weights when `progress`, a share in [0, 1], of training is done."""
+        """The weights after a share `progress`, in [0, 1], of training."""
         share = progress / self.until
         return replace(self, parallel=annealed(self.parallel, 0.0, share), finish=annealed(self.finish, 0.0, share))
 

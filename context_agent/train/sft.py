@@ -1,7 +1,7 @@
 """Supervised fine-tuning on demonstrations: TRL's SFTTrainer on rows of token ids; `ctx1 train sft`.
 
-Nothing is tokenised here and no chat template is used. gpt-oss's template would drop the reasoning of earlier turns and
-all but the first of several calls; the rows hold what the harness shows and what a model would reply.
+Nothing is tokenised here, and no chat template is used. gpt-oss's template would drop the reasoning of earlier turns
+and all but the first of several calls; the rows hold what the harness shows and what a model would reply.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def folder_dataset(folder: RowFolder, *, longest: int | None = None, vocabulary:
 
 
 class LengthSampler:
-    """The order of an epoch, from seed and epoch alone, so that a run that resumes goes on in the same one."""
+    """The order of an epoch, a function of seed and epoch, so that a resumed run continues in the same order."""
 
     def __init__(self, lengths: Sequence[int], size: int, seed: int) -> None:
         self._lengths, self._size, self._seed, self._epoch = lengths, size, seed, 0
@@ -92,7 +92,7 @@ def sft_arguments(*, output_dir: str, **settings: Any) -> SFTConfig:
 def train(
     run: RunConfig, *, resume: bool = False, note: Notify = print, advance: OnUpdate | None = None
 ) -> TrainingResult:
-    """Trains on the kept trajectories, from the beginning or from the newest checkpoint.
+    """Trains on demonstrations, from the start or from the newest checkpoint.
 
     Raises `ConfigError` for settings that cannot work and `DataError` for trajectories that nothing can be learned
     from: none, or rows that the model cannot read.
@@ -129,9 +129,9 @@ def prepare_rows(
     again: bool = True,
     main: bool = True,
 ) -> RowFolder:
-    """The rows of the run, in OUT/rows: made where `again`, or where they are not there; else those that are.
+    """The rows of the run in OUT/rows: made with `again` or if they do not exist, else read.
 
-    Raises `DataError` where they were made by another tokenizer, or there is none.
+    Raises `DataError` if another tokenizer made them, or if there is none.
     """
     from accelerate import PartialState
 
@@ -142,5 +142,5 @@ def prepare_rows(
     folder = open_folder(rows_folder)
     folder.check(renderer.counter_name)
     if not folder.rows:
-        raise DataError("no row could be made of the trajectories: see what was left out")
+        raise DataError("no trajectory could be made into rows: see the skipped ones above")
     return folder

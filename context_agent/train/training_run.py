@@ -1,4 +1,4 @@
-"""What every training run shares, whatever trains: its folder, its metrics, its checkpoints, and how it ends.
+"""What supervised and reinforcement learning share: the run's folder, metrics, checkpoints, and how a run ends.
 
 OUT/run.json          the run's settings, defaults included
 OUT/metrics.jsonl     a line for each update
@@ -30,17 +30,17 @@ from context_agent.train.config import Notify, OnUpdate, RunConfig
 TRAINER_FOLDER = "trainer"
 """The folder in a checkpoint that the Trainer reads and writes."""
 SUMMARY_KEY = "train_runtime"
-"""Marks the last thing that a Trainer logs, which is about the process and not about a step."""
+"""Marks the Trainer's last log entry, which describes the process and not a step."""
 
 IGNORED_METRIC = "num_tokens"
-"""What TRL counts from the start of the process; after a resume it would say something else."""
+"""TRL counts this from the start of the process, so a resumed run would report another value."""
 
 
 @dataclass
 class RunRecord:
-    """Where a run's metrics and checkpoints go. `more` writes what else a checkpoint holds, on each rank.
+    """Where a run's metrics and checkpoints go. `more` writes further files into a checkpoint, on each rank.
 
-    `pending` are metrics that the next line takes along. `failed` counts checkpoints that could not be written.
+    `pending` are metrics for the next line. `failed` counts checkpoints that could not be written.
     """
 
     metrics: MetricsLog | None
@@ -53,13 +53,13 @@ class RunRecord:
 
 
 class TrainerMixin:
-    """A Trainer's other half. Set `record` before it trains; without one it behaves as any Trainer."""
+    """Adds metrics and atomic checkpoints to a Trainer. Set `record` before training; without it nothing changes."""
 
     record: RunRecord | None = None
     _writing: Path | None = None
 
     def log(self: Any, logs: dict[str, Any], start_time: float | None = None) -> None:
-        """As the Trainer's; what was measured since the last step goes along, and a line to the metrics."""
+        """As the Trainer's, with the pending metrics; also writes a line of metrics."""
         record: RunRecord | None = self.record
         parent: Any = super()
         if record is None or SUMMARY_KEY in logs:
@@ -79,14 +79,15 @@ class TrainerMixin:
             self.record.pending |= metrics
 
     def create_model_card(self, *_: Any, **__: Any) -> None:
-        """None: a checkpoint is no publication."""
+        """Does nothing: checkpoints need no model card."""
 
     def _get_output_dir(self: Any, trial: Any) -> str:
         parent: Any = super()
         return str(self._writing) if self._writing is not None else str(parent._get_output_dir(trial))  # noqa: SLF001 - the Trainer's hooks are private
 
     def _save_checkpoint(self: Any, model: Any, trial: Any) -> None:
-        """Writes a checkpoint, or says why it could not, and training goes on with the earlier ones in place."""
+        """Writes a checkpoint. If that fails, the reason is reported, earlier checkpoints stay, and training
+        continues."""
         record: RunRecord | None = self.record
         parent: Any = super()
         if record is None:
@@ -125,7 +126,7 @@ class TrainerMixin:
 
 
 def _error_of(phase: Callable[[], None]) -> Exception | None:
-    """What went wrong, if anything. torch tells a full disk as a RuntimeError, safetensors as an error of its own."""
+    """The error of a phase, if any. torch reports a full disk as a RuntimeError, safetensors as its own error."""
     try:
         phase()
     except Exception as error:  # noqa: BLE001
@@ -144,13 +145,17 @@ def _all_ranks_ok(accelerator: Any, well: bool) -> bool:
 
 def _report_failure(record: RunRecord, step: int, problem: Exception | None) -> None:
     checkpoints = record.checkpoints.all()
-    last = f"the last whole one is of step {checkpoints[-1].step}" if checkpoints else "there is none yet"
+    last = (
+        f"the newest complete checkpoint is of step {checkpoints[-1].step}"
+        if checkpoints
+        else "there is no checkpoint yet"
+    )
     why = f"{type(problem).__name__}: {problem}" if problem is not None else "another rank failed"
-    record.note(f"the checkpoint of step {step} could not be written ({why}); {last}. Training goes on")
+    record.note(f"the checkpoint of step {step} could not be written ({why}); {last}. Training continues")
 
 
 def _finite_metrics(logs: Mapping[str, Any]) -> dict[str, Any]:
-    """The metrics as JSON has them: what is no finite number is null."""
+    """The metrics for JSON: null for numbers that are not finite."""
     metrics = {key: value for key, value in logs.items() if key != IGNORED_METRIC}
     return {key: None if isinstance(v, float) and not math.isfinite(v) else v for key, v in metrics.items()}
 
@@ -171,7 +176,7 @@ RANK_TIMEOUT = 4 * 3600
 
 @dataclass(frozen=True, slots=True)
 class TrainingResult:
-    """What a run came to. `first_update` is the update that it went on from; `metrics` are the last update's."""
+    """The result of a run. `first_update` is the update that it resumed from; `metrics` are the last update's."""
 
     out: str
     model: str
@@ -186,7 +191,7 @@ class TrainingResult:
 
 
 class TrainingRun:
-    """One command's hold on a run's folder."""
+    """A command's run in its folder."""
 
     def __init__(
         self, run: RunConfig, kind: str, *, resume: bool, note: Notify, advance: OnUpdate | None = None
@@ -194,7 +199,7 @@ class TrainingRun:
         """`kind` is `sft` or `rl`. Raises `ConfigError` for a folder with another run, or one that is not resumed."""
         self.run, self.kind, self.note, self._advance = run, kind, note, advance
         self.out = Path(run.out)
-        # Here a process joins the others, and by nothing later: without a GPU that has to be said.
+        # The process joins the others here, which needs `cpu` without a GPU.
         state = PartialState(cpu=not torch.cuda.is_available(), timeout=timedelta(seconds=RANK_TIMEOUT))
         self.rank, self.ranks = int(state.process_index), int(state.num_processes)
         self.main = bool(state.is_main_process)
@@ -214,7 +219,7 @@ class TrainingRun:
         return self.newest.step if self.newest is not None else 0
 
     def trainer_settings(self) -> dict[str, Any]:
-        """What TRL's configurations are told, whichever trainer it is."""
+        """The settings of TRL's configuration for either trainer."""
         run, chosen = self.run, self.run.optimiser
         return {
             "output_dir": str(self.out / TRAINER_FOLDER),
@@ -244,7 +249,7 @@ class TrainingRun:
     def train(self, trainer: Any, more: Callable[[Path], None] | None = None) -> TrainingResult:
         """Trains to the end and saves the model. `more` writes what else a checkpoint holds.
 
-        Where the world or the data stop it, the state is saved first, and the error says how to go on.
+        If a server or the data stop it, the state is saved first, and the error says how to continue.
         """
         for printer in (PrinterCallback, ProgressCallback):
             trainer.remove_callback(printer)
@@ -263,7 +268,7 @@ class TrainingRun:
             if metrics is not None:
                 metrics.close()
         model = self._save_model(trainer)
-        # A rank that ends while the group's threads still run is aborted now and then.
+        # A rank that exits while the group's threads still run is sometimes aborted.
         trainer.accelerator.end_training()
         last = next((dict(line) for line in reversed(trainer.state.log_history) if "loss" in line), {})
         return TrainingResult(
@@ -299,11 +304,11 @@ class TrainingRun:
             trainer._save_checkpoint(trainer.model, None)  # noqa: SLF001 - the Trainer has no public way
             existing = self.checkpoints.all()
         saved = f"the state of update {existing[-1].step} is saved" if existing else "no update was made yet"
-        how = "add --resume to go on from there" if existing else "start again"
-        return type(error)(f"{error}. {saved[0].upper()}{saved[1:]}; when this is mended, {how}")
+        how = "add --resume to continue" if existing else "start again"
+        return type(error)(f"{error}. {saved[0].upper()}{saved[1:]}; fix the cause, then {how}")
 
     def _save_model(self, trainer: Any) -> Path:
-        """Writes the model, whole or not at all. Raises `DataError` where it cannot be written."""
+        """Writes the model, all or nothing. Raises `DataError` if it cannot be written."""
         final, partial = self.out / "final", self.out / ".final.partial"
         try:
             if self.main:
@@ -316,8 +321,8 @@ class TrainingRun:
         # torch and safetensors have errors of their own for a disk that is full.
         except Exception as error:
             raise DataError(
-                f"the model could not be written to {final}: {error}. The last checkpoint is whole: make room, and "
-                "go on with --resume"
+                f"the model could not be written to {final}: {error}. The newest checkpoint is complete: "
+                "free disk space and continue with --resume"
             ) from error
         return final
 

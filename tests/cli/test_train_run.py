@@ -57,7 +57,7 @@ def test_a_dry_run_needs_no_torch(monkeypatch: pytest.MonkeyPatch) -> None:
         (
             "[model]\nname = 'x'\n[data]\n",
             2,
-            "the shape of 'x' is not known here: give its config.json (--model-config)",
+            "the shape of 'x' is unknown: pass its config.json with --model-config",
         ),
     ],
 )

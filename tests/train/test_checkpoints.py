@@ -64,7 +64,7 @@ def test_one_that_lost_something_does_not_count(damage: str, tmp_path: Path) -> 
     newest = made.newest()
     assert newest is not None
     assert newest.step == 4
-    with pytest.raises(DataError, match="no complete checkpoint"):
+    with pytest.raises(DataError, match="not a complete checkpoint"):
         load_checkpoint(last)
 
 

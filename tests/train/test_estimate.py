@@ -91,10 +91,10 @@ def test_a_shape_comes_from_a_config_too(tmp_path: Path) -> None:
     path.write_text(json.dumps(data))
     other = run(model={"name": "some/one"})
     assert estimate_run(other, path).shape == OSS
-    with pytest.raises(ConfigError, match="the shape of 'some/one' is not known here"):
+    with pytest.raises(ConfigError, match="the shape of 'some/one' is unknown"):
         estimate_run(other)
     path.write_text("{}")
-    with pytest.raises(ConfigError, match=r"no language model's config\.json"):
+    with pytest.raises(ConfigError, match=r"not the config\.json of a language model"):
         estimate_run(other, path)
 
 

@@ -5,8 +5,7 @@ OUT/evaluations/      a score for each held-out question, by model, window and t
 OUT/trajectories/     some of the episodes, and OUT/questions.jsonl with their gold, for `ctx1 view`
 OUT/report.json, report.html, plot.svg, plot.png
 
-An interrupted demo resumes in the phase where it stopped. This module stands beside `train.demo` and not in it, because
-it runs the trainers, which themselves use the toy environment of `train.demo`.
+An interrupted demo resumes in the phase in which it stopped.
 """
 
 from __future__ import annotations
@@ -59,7 +58,7 @@ SAVED_EPISODES = 24
 
 @dataclass(frozen=True, slots=True)
 class DemoEvaluation:
-    """One evaluation: whose model, in which harness, and whether its prunes are carried out."""
+    """One evaluation: the model, the harness, and whether prunes are carried out."""
 
     name: str
     model: Path
@@ -79,78 +78,76 @@ def temperature_name(temperature: float) -> str:
 
 
 class DemoEvaluator:
-    """Asks the same questions with the same seeds each time. What was asked before is read again, not asked."""
+    """Plays the same questions with the same seeds each time. Stored scores are read instead."""
 
     def __init__(self, plan: DemoPlan, world: ToyEnvironment, note: Notify) -> None:
         self._plan, self._world, self._note = plan, world, note
         self._questions = plan.asked(world)
 
-    def read(self, sitting: DemoEvaluation) -> DemoScores | None:
+    def read(self, evaluation: DemoEvaluation) -> DemoScores | None:
         """The scores of every temperature, None where one was not asked yet."""
-        scores = self._known(sitting)
+        scores = self._known(evaluation)
         return scores if len(scores) == len(TEMPERATURES) else None
 
-    def examine(self, sitting: DemoEvaluation, advance: OnUpdate) -> DemoScores:
+    def evaluate(self, evaluation: DemoEvaluation, advance: OnUpdate) -> DemoScores:
         """The scores of every temperature. Raises `DataError` where an episode could not be run to an end."""
-        scores = self._known(sitting)
+        scores = self._known(evaluation)
         missing = [temperature for temperature in TEMPERATURES if temperature_name(temperature) not in scores]
         if missing:
-            with self._agents(sitting, missing) as agents:
+            with self._agents(evaluation, missing) as agents:
                 for index, (temperature, agent) in enumerate(zip(missing, agents, strict=True)):
                     advance(index, len(missing))
-                    scores[temperature_name(temperature)] = self._ask(sitting, temperature, agent)
+                    scores[temperature_name(temperature)] = self._ask(evaluation, temperature, agent)
         return scores
 
-    def _known(self, sitting: DemoEvaluation) -> DemoScores:
+    def _known(self, evaluation: DemoEvaluation) -> DemoScores:
         read = {
             temperature_name(temperature): load_scores(
-                self._file(sitting, temperature), self._about(sitting, temperature)
+                self._file(evaluation, temperature), self._about(evaluation, temperature)
             )
             for temperature in TEMPERATURES
         }
         return {name: scores for name, scores in read.items() if scores is not None}
 
-    def _ask(self, sitting: DemoEvaluation, temperature: float, agent: SearchAgent) -> list[DemoScore]:
-        name = f"{sitting.name}-{temperature_name(temperature)}"
+    def _ask(self, evaluation: DemoEvaluation, temperature: float, agent: SearchAgent) -> list[DemoScore]:
+        name = f"{evaluation.name}-{temperature_name(temperature)}"
         seed = self._plan.rl.seed * len(self._questions)
         asks = [RolloutRequest(item, seed + index, f"{name}-{item.id}") for index, item in enumerate(self._questions)]
         ended = asyncio.run(play_episodes(agent, asks, self._plan.rl.rollouts.concurrency))
         done = [item for item in ended if is_complete(item)]
         if len(done) < len(asks):
             why = next(str(item) for item in ended if not is_complete(item))[:200]
-            raise DataError(
-                f"{len(asks) - len(done)} of {len(asks)} episodes of {name} came to no end of their own: {why}"
-            )
+            raise DataError(f"{len(asks) - len(done)} of {len(asks)} episodes of {name} were aborted: {why}")
         pairs = zip(done, self._questions, strict=True)
         scores = [score_episode(item, questions, agent.corpus, self._plan.judged) for item, questions in pairs]
         self._keep(name, done)
-        save_scores(self._file(sitting, temperature), scores, self._about(sitting, temperature))
+        save_scores(self._file(evaluation, temperature), scores, self._about(evaluation, temperature))
         return scores
 
     def _keep(self, name: str, episodes: Sequence[Trajectory]) -> None:
         for episode in episodes[:SAVED_EPISODES]:
             write(episode, self._plan.out / "trajectories" / name / f"{episode.header.id.replace('/', '_')}.jsonl")
 
-    def _file(self, sitting: DemoEvaluation, temperature: float) -> Path:
-        return self._plan.out / "evaluations" / f"{sitting.name}-{temperature_name(temperature)}.jsonl"
+    def _file(self, evaluation: DemoEvaluation, temperature: float) -> Path:
+        return self._plan.out / "evaluations" / f"{evaluation.name}-{temperature_name(temperature)}.jsonl"
 
-    def _about(self, sitting: DemoEvaluation, temperature: float) -> dict[str, object]:
-        """What decides the scores beside the code."""
+    def _about(self, evaluation: DemoEvaluation, temperature: float) -> dict[str, object]:
+        """The settings that decide the scores."""
         return {
-            "trained": sitting.trained,
+            "trained": evaluation.trained,
             "questions": len(self._questions),
             "temperature": temperature,
-            "episodes": asdict(sitting.episodes),
-            "prunes": sitting.prunes,
+            "episodes": asdict(evaluation.episodes),
+            "prunes": evaluation.prunes,
             "seed": self._plan.rl.seed,
         }
 
     @contextmanager
-    def _agents(self, sitting: DemoEvaluation, temperatures: Sequence[float]) -> Iterator[list[SearchAgent]]:
+    def _agents(self, evaluation: DemoEvaluation, temperatures: Sequence[float]) -> Iterator[list[SearchAgent]]:
         """An agent for each temperature on one model."""
         rl = self._plan.rl
-        chosen = replace(rl.model, name=str(sitting.model))
-        run = replace(rl, model=chosen, episodes=sitting.episodes)
+        chosen = replace(rl.model, name=str(evaluation.model))
+        run = replace(rl, model=chosen, episodes=evaluation.episodes)
         transformers_logging.disable_progress_bar()  # type: ignore[no-untyped-call, unused-ignore]
         loaded = load_model(run, self._world)
         with ExitStack() as stack:
@@ -158,7 +155,7 @@ class DemoEvaluator:
             engine, _ = stack.enter_context(open_sampler(run, loaded))
             agents = (
                 build_agent(
-                    run, material.corpus, engine, loaded.renderer, temperature=temperature, prunes=sitting.prunes
+                    run, material.corpus, engine, loaded.renderer, temperature=temperature, prunes=evaluation.prunes
                 )
                 for temperature in temperatures
             )
@@ -166,7 +163,7 @@ class DemoEvaluator:
 
 
 ProgressBar = Callable[[str, str], AbstractContextManager[OnUpdate]]
-"""(title, unit) -> a progress bar that is told how many of how many are done."""
+"""(title, unit) -> a progress bar, called with the finished and the total number."""
 
 
 class DemoCourse:
@@ -177,7 +174,7 @@ class DemoCourse:
         self._seconds = plan.out / "seconds.json"
 
     def run(self) -> DemoReport:
-        """Goes through all phases, or those that are left, and writes the report.
+        """Runs all remaining phases and writes the report.
 
         Raises `ConfigError` for a folder with another demo or one that is not resumed, and what the phases raise.
         """
@@ -185,15 +182,17 @@ class DemoCourse:
         world = environment_of(plan.sft.data)
         assert world is not None
         self._learn(DEMONSTRATIONS, plan.sft, sft.train)
-        examiner = DemoEvaluator(plan, world, self._note)
+        evaluator = DemoEvaluator(plan, world, self._note)
         _write_questions(plan.out / "questions.jsonl", plan.asked(world))
-        before = self._sit(examiner, self._sitting("before", plan.sft))
+        before = self._evaluate(evaluator, self._evaluation("before", plan.sft))
         self._learn(f"rewards{plan.suffix}", plan.rl, loop.train)
-        full = self._sitting(f"after{plan.suffix}", plan.rl)
-        after = self._sit(examiner, full)
+        full = self._evaluation(f"after{plan.suffix}", plan.rl)
+        after = self._evaluate(evaluator, full)
         half = half_window(after[temperature_name(TEMPERATURES[0])], plan.rl.episodes)
         pruning, unpruned = (
-            self._sit(examiner, DemoEvaluation(f"half-{name}{plan.suffix}", full.model, full.trained, half, prunes))
+            self._evaluate(
+                evaluator, DemoEvaluation(f"half-{name}{plan.suffix}", full.model, full.trained, half, prunes)
+            )
             for name, prunes in (("pruning", True), ("unpruned", False))
         )
         scores = {"before": before, "after": after, "half": pruning, "half_unpruned": unpruned}
@@ -201,7 +200,7 @@ class DemoCourse:
         return write_report(plan, scores, half, mine)
 
     def _learn(self, name: str, run: RunConfig, train: Callable[..., TrainingResult]) -> None:
-        """Trains, unless the model is there already."""
+        """Trains, unless the model exists."""
         if self._resume and is_trained(run):
             self._note(f"{name}: trained earlier ({run.out})")
             return
@@ -211,19 +210,19 @@ class DemoCourse:
             result = train(run, resume=resumes, note=lambda text: self._note(f"{name}: {text}"), advance=advance)
         self._note(f"{name}: {result.updates:,} updates, {self._spent()[name]['seconds']:,.0f} s")
 
-    def _sit(self, examiner: DemoEvaluator, sitting: DemoEvaluation) -> DemoScores:
-        name = f"asking {sitting.name}"
-        if (scores := examiner.read(sitting)) is not None:
+    def _evaluate(self, evaluator: DemoEvaluator, evaluation: DemoEvaluation) -> DemoScores:
+        name = f"asking {evaluation.name}"
+        if (scores := evaluator.read(evaluation)) is not None:
             return scores
         with self._timed(name), self._bar(name, "evaluations") as advance:
-            measured = examiner.examine(sitting, advance)
+            measured = evaluator.evaluate(evaluation, advance)
         recalls = "; ".join(
             f"{key} {sum(s.recall for s in scores) / len(scores):.3f}" for key, scores in measured.items()
         )
         self._note(f"{name}: output recall {recalls}, {self._spent()[name]['seconds']:,.0f} s")
         return measured
 
-    def _sitting(self, name: str, run: RunConfig) -> DemoEvaluation:
+    def _evaluation(self, name: str, run: RunConfig) -> DemoEvaluation:
         return DemoEvaluation(name, Path(run.out) / "final", settings_digest(run.plain()), self._plan.rl.episodes)
 
     @contextmanager

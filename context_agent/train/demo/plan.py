@@ -1,6 +1,6 @@
 """The plan of the demo: its two runs, what each evaluation measures, and how scores are stored. No torch.
 
-The settings are two run files beside this module (`sft.toml`, `rl.toml`), and what the command changes in them.
+The settings are the two run files `sft.toml` and `rl.toml` in this folder, with the changes of the command.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from context_agent.train.environment import ToyEnvironment
 from context_agent.train.rewards import RewardConfig, compute_reward, measure_outcome
 
 TEMPERATURES = (1.0, 0.0)
-"""How the policy is asked: as it is sampled in training, which the targets are about, and greedily."""
+"""Sampling temperatures of the evaluations: 1, as in training and in the targets, and 0, greedy."""
 ABLATION = "-without-trajectory-reward"
 DEMONSTRATIONS, BEFORE = "demonstrations", "asking before"
 """The phases that do not depend on the rewards."""
@@ -49,7 +49,7 @@ QUICK: Mapping[str, Mapping[str, Any]] = {
 
 @dataclass(frozen=True, slots=True)
 class DemoOptions:
-    """What the command line says; None leaves it to the run files. `questions` are those asked of the test split."""
+    """The options of the command; None takes the run files' values. `questions` are those asked of the test split."""
 
     out: Path
     seed: int = 0
@@ -71,7 +71,7 @@ class DemoPlan:
     sft: RunConfig
     rl: RunConfig
     judged: RewardConfig
-    """By which every evaluation is rewarded, whatever training went by, so that figures compare."""
+    """Rewards of every evaluation, whatever training used, so that figures are comparable."""
     questions: int | None
     ablation: bool
 
@@ -90,7 +90,7 @@ class DemoPlan:
         return path.with_name(f"{path.stem}{self.suffix}{path.suffix}")
 
     def asked(self, world: ToyEnvironment) -> list[Question]:
-        """The questions that nothing is chosen by. Raises `ConfigError` for a world without any."""
+        """The test questions, which select nothing. Raises `ConfigError` if there is none."""
         questions = world.questions["test"][: self.questions]
         if not questions:
             raise ConfigError(
@@ -240,7 +240,7 @@ def half_window(scores: Sequence[DemoScore], episodes: EpisodeConfig) -> Episode
 
 
 def save_scores(path: Path, scores: Sequence[DemoScore], about: Mapping[str, Any]) -> None:
-    """Writes an evaluation, whole or not at all; `about` says what was asked how."""
+    """Writes an evaluation, all or nothing; `about` has its settings."""
     path.parent.mkdir(parents=True, exist_ok=True)
     lines = [{"about": about}, *(asdict(score) for score in scores)]
     replace_file(path, "".join(json.dumps(line) + "\n" for line in lines))
@@ -256,4 +256,4 @@ def load_scores(path: Path, about: Mapping[str, Any] | None = None) -> list[Demo
             return None
         return [DemoScore(**row) for row in rest]
     except (ValueError, TypeError, KeyError) as error:
-        raise DataError(f"{path} is no evaluation ({error}): delete it, and it is made again") from None
+        raise DataError(f"{path} is not an evaluation ({error}): delete it, and it is repeated") from None

@@ -84,7 +84,7 @@ def plot(groups: Sequence[PlottedRuns], panels: Mapping[str, str], png: Path | N
 
 
 def metric_series(lines: Sequence[MetricsLine], metric: str) -> tuple[Floats, Floats]:
-    """Updates and values of the lines that have the metric; a null is left out."""
+    """Updates and values of the lines that have the metric; nulls are skipped."""
     points = [(line["step"], line[metric]) for line in lines if line.get(metric) is not None]
     return np.array([item for item, _ in points], dtype=float), np.array([item for _, item in points], dtype=float)
 
@@ -168,7 +168,7 @@ ScoresByTemperature = Mapping[str, Sequence[DemoScore]]
 
 @dataclass(frozen=True, slots=True)
 class DemoTarget:
-    """A figure beside what it should be."""
+    """A figure with its target."""
 
     name: str
     found: str

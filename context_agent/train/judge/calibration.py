@@ -1,4 +1,4 @@
-"""How far a judge can be trusted: its scores against gold, and the gate that admits it to training.
+"""Calibration of a judge: its scores against gold, and the gate that admits it to training.
 
 Confidence intervals are over questions: the rankings of a question are resampled together. Sources: J. Cohen (1960) for
 kappa; J. Hanley and B. McNeil (1982) for the area under the curve, the probability that a good ranking scores above a
@@ -171,12 +171,12 @@ def check_calibration(path: str | Path, identity: Mapping[str, Any]) -> list[str
             raise ConfigError(f"{path} has schema {result['schema']}; this version reads up to {SCHEMA}")
         was, problems, warnings = dict(result["identity"]), list(result["problems"]), list(result["warnings"])
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise ConfigError(f"{path} is no calibration of `ctx1 train judge-check` ({error})") from None
+        raise ConfigError(f"{path} is not a report of `ctx1 train judge-check` ({error})") from None
     if differences := differing_settings({key: was.get(key) for key in identity}, identity):
         raise ConfigError(f"{path} is of another judge: {', '.join(differences)}. Run `ctx1 train judge-check` again")
     if problems:
         raise ConfigError(
-            f"{path} says not to trust this judge: {'; '.join(map(str, problems))}. Take another model or rubric, or "
+            f"{path} says not to trust this judge: {'; '.join(map(str, problems))}. Use another model or rubric, or "
             "set judge.uncalibrated = true"
         )
     return [str(warning) for warning in warnings]
@@ -300,7 +300,7 @@ def recorded_rankings(
         try:
             trajectory = read(path)
         except ContextAgentError as error:
-            note(f"left out: {error}")
+            note(f"skipped: {error}")
             continue
         header = trajectory.header
         question = by_id.get(header.question_id or "") or by_text.get(normalised(header.question))
@@ -403,7 +403,7 @@ def _gate_warnings(judge: RankingJudge) -> list[str]:
         return ["it was never compared with gold (judge.uncalibrated)"]
     if settings.calibration is None:
         raise ConfigError(
-            "this judge is not calibrated: run `ctx1 train judge-check` and name its report in judge.calibration, or "
+            "this judge is not calibrated: run `ctx1 train judge-check` and set judge.calibration to its report, or "
             "set judge.uncalibrated = true"
         )
     return check_calibration(settings.calibration, judge.identity)

@@ -136,7 +136,7 @@ def _criterion(row: Mapping[str, Any]) -> Criterion:
 
 
 CALIBRATED_SETTINGS = ("model", "reference", "passages", "characters", "temperature", "max_tokens", "reasoning_effort")
-"""What a calibration must have in common with the judge that it vouches for, beside the rubric."""
+"""Settings that a calibration and its judge must share, besides the rubric."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,7 +219,7 @@ class JudgeConfig:
 PROMPT = "judge"
 PROMPTS = {PROMPT: frozenset({"criteria", "example"})}
 CAPPED, FAILED = "cap reached", "judge failed"
-"""Reasons for an absent verdict, beside those for a reply that could not be read."""
+"""Reasons for an absent verdict, besides those for an invalid reply."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -239,7 +239,7 @@ class JudgeVerdict:
 
 @dataclass(frozen=True, slots=True)
 class JudgedRanking:
-    """What is judged: a question, what was handed back for it, and the reference answer where one is known."""
+    """The judge's input: a question, the ranked documents, and the reference answer if there is one."""
 
     question: str
     documents: tuple[RankedDocument, ...]
@@ -259,7 +259,7 @@ class JudgeProtocol(Protocol):
 
 
 class JudgeReply(BaseModel):
-    """A judge's reply. The scores may stand in `scores` or at the top."""
+    """A judge's reply. The scores may be in `scores` or at the top level."""
 
     scores: dict[str, float]
     why: str = Field(default="", max_length=20_000)
@@ -422,7 +422,7 @@ class JudgeTerms:
 
 @dataclass(slots=True)
 class JudgePool:
-    """The judge of a run, with what it has failed at. `note` is told of absent verdicts, once a step."""
+    """The judge of a run, with its failed steps. `note` receives a message about absent verdicts, once a step."""
 
     judge: JudgeProtocol
     note: Callable[[str], None] = print
@@ -434,15 +434,15 @@ class JudgePool:
 
         Raises `PolicyError` if the judge gave no verdict in `max_failed_steps` steps in a row.
         """
-        is_wanted = [is_judged(self.judge.settings, question) for question, _ in episodes]
-        rankings = [final_ranking(*episode) for episode, wants in zip(episodes, is_wanted, strict=True) if wants]
+        needs_verdict = [is_judged(self.judge.settings, question) for question, _ in episodes]
+        rankings = [final_ranking(*episode) for episode, needed in zip(episodes, needs_verdict, strict=True) if needed]
         replies = iter(self.judge.verdicts(rankings) if rankings else [])
-        verdicts = [next(replies) if wants else None for wants in is_wanted]
-        why = self._told([verdict for verdict in verdicts if verdict is not None])
+        verdicts = [next(replies) if needed else None for needed in needs_verdict]
+        why = self._report_absent([verdict for verdict in verdicts if verdict is not None])
         scores = scores_by_group([question.id for question, _ in episodes], verdicts)
         return JudgeTerms(tuple(scores), self._metrics([verdict for verdict in verdicts if verdict is not None]), why)
 
-    def _told(self, verdicts: Sequence[JudgeVerdict]) -> str:
+    def _report_absent(self, verdicts: Sequence[JudgeVerdict]) -> str:
         absent = [verdict for verdict in verdicts if verdict.score is None]
         answered = any(verdict.score is not None and verdict.asked for verdict in verdicts)
         if not absent:

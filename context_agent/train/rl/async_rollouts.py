@@ -64,7 +64,7 @@ class BackgroundRollouts:
         self._concurrency, self._note = concurrency, note
         self._waiting: deque[RolloutRequest] = deque()
         self._running: dict[str, RunningEpisode] = {}
-        self._trequests: set[asyncio.Task[None]] = set()
+        self._tasks: set[asyncio.Task[None]] = set()
         self._ended: dict[str, tuple[EpisodeResult, int | None]] = {}
         self._changed = threading.Condition()
         self._failure: BaseException | None = None
@@ -157,9 +157,9 @@ class BackgroundRollouts:
         self._stop = asyncio.Event()
         self._ready.set()
         await self._stop.wait()
-        for task in self._trequests:
+        for task in self._tasks:
             task.cancel()
-        await asyncio.gather(*self._trequests, return_exceptions=True)
+        await asyncio.gather(*self._tasks, return_exceptions=True)
         self._worker.resume()
         self._log_unfinished()
         if self._writing is not None:
@@ -180,8 +180,8 @@ class BackgroundRollouts:
             request = self._waiting.popleft()
             self._running[request.episode] = RunningEpisode(self._log.paused.pop(request.episode, ()))
             task = self._loop.create_task(self._work(request))
-            self._trequests.add(task)
-            task.add_done_callback(self._trequests.discard)
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
         self._idle.set(idle=not self._running)
 
     async def _work(self, request: RolloutRequest) -> None:
@@ -300,7 +300,7 @@ class AsyncRollouts:
     """A `RolloutSource` whose episodes are played in the background, while earlier steps are trained.
 
     While step n is trained, the episodes of up to `ahead` later steps are sampled. A step trains on the groups that it
-    asked for. With a `quota` below 1 it does not wait for the last of them: those go on under newer weights, and a
+    asked for. With a `quota` below 1 it does not wait for the last of them: those continue under newer weights, and a
     later step trains on them. No group is left so long that its rows would be older than `staleness`.
     """
 

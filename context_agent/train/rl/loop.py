@@ -149,7 +149,7 @@ class ReinforcementLoop:
         return {**metrics, "evaluation_seconds": time.perf_counter() - started}
 
     def save(self, folder: Path, update: int) -> None:
-        """Writes the rollouts at hand that updates from `update` on still need; none between two steps."""
+        """Writes the collected rows that updates from `update` on still need; none between two steps."""
         step, substep = divmod(update, self.config.substeps)
         if substep and self._pending.step == step:
             self._pending.save(folder, self.rank)

@@ -34,22 +34,22 @@ except ImportError:
     raise MissingExtraError("torch", "train") from None
 
 POLL_SECONDS = 1.0
-"""Seconds after which who waits for the other process looks whether it is alive."""
+"""Seconds between two checks that the other process is alive."""
 CLOSE_TIMEOUT = 10.0
-"""Seconds that a closed process has for its last batch."""
+"""Seconds for the last batch of a process that is closed."""
 VERSION_BYTES = 64
 
 
 class RolloutProcess:
-    """A `Player` whose episodes are played by another process, when it holds a model.
+    """A `RolloutWorker` whose episodes are played by another process, once it has a model.
 
-    Close it, or let it end with this process, however that ends.
+    The process also ends with this one.
     """
 
     def __init__(self, run: RunConfig, *, version: str = "0") -> None:
-        """Plays as the run says, on its corpus; `version` names the weights that it begins with."""
+        """Plays with the run's settings and corpus; `version` names the initial weights."""
         self._run, self._version = run, version
-        # A forked process would have the locks of threads that it does not have.
+        # A forked process would inherit locks of threads that it lacks.
         self._context = processes.get_context("spawn")
         self._staged: StagedWeights | None = None
         self._process: Any = None
@@ -63,27 +63,25 @@ class RolloutProcess:
     def hold(self, model: Any, trained: Sequence[int] = ()) -> None:
         """Samples with this model, whose tensors move to shared memory. `put` brings new values of those `trained`.
 
-        Returns when the process is there. Raises `ConfigError` for a model that cannot be sent to it, and
-        `PolicyError` where it ends at once.
+        Returns when the process is ready. Raises `ConfigError` for a model that cannot be sent to it, and `PolicyError`
+        if it ends at once.
         """
         version_name = self._context.Array("c", VERSION_BYTES, lock=False)
         version_name.value = self._version.encode()
         self._staged = StagedWeights(model, trained, lock=self._context.Lock(), version=version_name)
         self._staged.share()
         self._connection, remote = self._context.Pipe()
-        # What accelerate wraps forward in for half precision cannot be sent to a process.
+        # Accelerate's half-precision wrapper of `forward` cannot be pickled.
         plain = extract_model_from_parallel(model, keep_fp32_wrapper=False)
         arguments = (self._run, plain.share_memory(), self._staged, remote, torch.get_num_threads())
         self._process = self._context.Process(target=_serve, args=arguments, name="ctx1-sample", daemon=True)
         try:
             self._process.start()
-        # Pickle says what it cannot do with whatever error the object at hand raises.
+        # Pickle raises whatever the object raises.
         except Exception as error:
             self._process = None
             raise ConfigError(
-                f"the model cannot sample in a process of its own: {error}. A thread of this one can: "
-                f"async_rollouts.sampler "
-                '= "thread"'
+                f'the model cannot sample in its own process: {error}. Use a thread: async_rollouts.sampler = "thread"'
             ) from error
         remote.close()
         try:
@@ -92,13 +90,13 @@ class RolloutProcess:
             raise self._gone() from None
 
     def put(self, model: Any, version: str) -> None:
-        """The weights that this model has now sample from the next batch on. Does not wait for the batch at hand.
+        """The model's current weights sample from the next batch on. Does not wait for the current batch.
 
-        Raises `PolicyError` where the process has ended.
+        Raises `PolicyError` if the process has ended.
         """
         if self._staged is None or self._process is None or not self._process.is_alive():
             raise self._gone()
-        # It may have died with the lock.
+        # The process may have died while it held the lock.
         while not self._staged.lock.acquire(timeout=POLL_SECONDS):
             if not self._process.is_alive():
                 raise self._gone()
@@ -108,7 +106,7 @@ class RolloutProcess:
             self._staged.lock.release()
 
     async def play(self, request: RolloutRequest, running: RunningEpisode) -> EpisodeResult:
-        """As `Player` says. Raises `ConfigError`, and `PolicyError` where the process has ended."""
+        """As `RolloutWorker.play`. Raises `ConfigError`, and `PolicyError` if the process has ended."""
         number = next(self._numbers)
         ended: asyncio.Future[EpisodeResult] = self._listening().create_future()
         self._playing[number] = running, ended
@@ -119,19 +117,19 @@ class RolloutProcess:
             del self._playing[number]
 
     async def pause(self) -> None:
-        """As `Player` says."""
+        """As `RolloutWorker.pause`."""
         number, done = next(self._numbers), self._listening().create_future()
         self._pausing[number] = done
         self._send(("pause", number))
         await done
 
     def resume(self) -> None:
-        """As `Player` says. A process that has ended is told to those who wait for it."""
+        """As `RolloutWorker.resume`. Waiting episodes learn of a process that has ended."""
         with suppress(PolicyError):
             self._send(("resume",))
 
     def close(self) -> None:
-        """Ends the process after the batch at hand. Safe to call twice."""
+        """Ends the process after the current batch. Safe to call twice."""
         process, self._process = self._process, None
         if process is None:
             return
@@ -151,21 +149,21 @@ class RolloutProcess:
             raise self._gone() from None
 
     def _listening(self) -> asyncio.AbstractEventLoop:
-        """The loop that plays. From the first time on, a thread brings it what the process says."""
+        """The event loop of the episodes; the first call starts the thread that delivers messages to it."""
         if self._loop is None:
             self._loop = asyncio.get_running_loop()
             threading.Thread(target=self._hear, args=(self._loop,), name="ctx1-hear", daemon=True).start()
         return self._loop
 
     def _hear(self, loop: asyncio.AbstractEventLoop) -> None:
-        # A loop that is closed has nobody who waits.
+        # Nothing waits in a closed loop.
         with suppress(RuntimeError):
             with suppress(EOFError, OSError):
                 while True:
-                    loop.call_soon_threadsafe(self._told, *self._connection.recv())
+                    loop.call_soon_threadsafe(self._handle, *self._connection.recv())
             loop.call_soon_threadsafe(self._ended)
 
-    def _told(self, what: str, number: int, *payload: Any) -> None:
+    def _handle(self, what: str, number: int, *payload: Any) -> None:
         if what == "pause":
             self._pausing.pop(number).set_result(None)
             return
@@ -189,14 +187,14 @@ class RolloutProcess:
 
     def _gone(self) -> PolicyError:
         if self._process is None:
-            return PolicyError("the process that samples holds no model, or is closed")
+            return PolicyError("the rollout process has no model, or is closed")
         self._process.join(POLL_SECONDS)
         code = self._process.exitcode
-        return PolicyError("the process that samples has ended" + (f" (exit code {code})" if code else ""))
+        return PolicyError("the rollout process has ended" + (f" (exit code {code})" if code else ""))
 
 
 class _ReportedEpisode(RunningEpisode):
-    """An episode of which each new call is told."""
+    """An episode that reports each new call."""
 
     def __init__(self, recorded: Sequence[RecordedCall], remote: Any, number: int) -> None:
         super().__init__(recorded)
@@ -208,7 +206,7 @@ class _ReportedEpisode(RunningEpisode):
 
 
 def _serve(run: RunConfig, model: Any, staged: StagedWeights, remote: Any, threads: int) -> None:
-    """Plays until it is told to stop, or there is nobody any more."""
+    """Plays until the trainer closes it or ends."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     torch.set_num_threads(threads)
     with ExitStack() as stack:
@@ -244,7 +242,7 @@ def _next_message(remote: Any) -> Any:
     try:
         return remote.recv()
     except (EOFError, OSError):
-        # The trainer is gone, perhaps with the lock of the weights, for which a batch would wait for ever.
+        # The trainer has ended, possibly while it held the lock of the weights, for which a batch would wait for ever.
         os._exit(1)
 
 
@@ -256,9 +254,9 @@ async def _play(
         ended = await worker.play(request, running)
     except Exception as error:  # noqa: BLE001
         kind = ConfigError if isinstance(error, ConfigError) else PolicyError
-        remote.send(("failed", number, kind(f"{type(error).__name__} in the process that samples: {error}")))
+        remote.send(("failed", number, kind(f"{type(error).__name__} in the rollout process: {error}")))
         return
-    # Not every error can be sent as it is.
+    # Not every error can be pickled.
     message = ended if isinstance(ended, Trajectory) else PolicyError(str(ended))
     remote.send(("ended", number, message, running.diverged))
 

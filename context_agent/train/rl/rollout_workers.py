@@ -23,53 +23,53 @@ from context_agent.train.rl.rollouts import EpisodeResult, RolloutRequest, play_
 
 
 class RunningEpisode:
-    """An episode at work: its calls so far, and the recorded ones that it begins with."""
+    """A running episode: its calls so far, and the recorded ones that it starts with."""
 
     def __init__(self, recorded: Sequence[RecordedCall] = ()) -> None:
-        """`recorded` are its calls in an earlier process; they are on disk."""
+        """`recorded` are its calls in an earlier process, which are on disk."""
         self.calls: list[RecordedCall] = list(recorded)
         self.logged = len(self.calls)
         """How many of the calls are on disk."""
         self.ended = False
         self.diverged = False
-        """Whether the harness did not come to the recorded prompts again."""
+        """Whether the harness did not reproduce the recorded prompts."""
         self._played = 0
         self._recorded = self.logged
 
     def replay(self, prompt: str) -> Sample | None:
-        """The recorded reply of the next call, None where the record has ended.
+        """The recorded reply of the next call; None after the last one.
 
-        Raises `PolicyError` where it was sampled on another prompt.
+        Raises `PolicyError` if it was sampled on another prompt.
         """
         if self._played >= self._recorded:
             return None
         call = self.calls[self._played]
         if call.prompt != prompt:
             self.diverged = True
-            raise PolicyError(f"call {self._played} of a parked episode has another prompt than it was sampled on")
+            raise PolicyError(f"call {self._played} of a paused episode has another prompt than the recorded one")
         self._played += 1
         return call.sample
 
     def add(self, call: RecordedCall) -> None:
-        """A call that was sampled just now."""
+        """Adds a call that was just sampled."""
         self.calls.append(call)
 
     @property
     def oldest_version(self) -> int | None:
-        """The oldest version that sampled any of it; None where none has a number."""
-        versions = [made for call in self.calls if (made := update_number(call.sample.version)) is not None]
-        return min(versions, default=None)
+        """The oldest version of its calls; None if no version is a number."""
+        versions = (update_number(call.sample.version) for call in self.calls)
+        return min((version for version in versions if version is not None), default=None)
 
 
 CURRENT_EPISODE: ContextVar[RunningEpisode | None] = ContextVar("running episode", default=None)
-"""The episode that a task plays."""
+"""The episode of the current task."""
 
 
 class PausableEngine:
-    """An engine whose calls can be held back. For one event loop, whose thread alone shuts and opens it.
+    """An engine whose calls can be held back. For one event loop, whose thread alone pauses and resumes it.
 
-    It begins shut: before the first weights have come there is nothing to sample with. An engine that waits for the
-    episodes that it expects must not be shut later on: those at the engine would be waited for in vain.
+    It starts paused, since there is nothing to sample with before the first weights arrive. Do not pause an engine that
+    waits for the episodes that it expects: it would wait for the held-back ones.
     """
 
     def __init__(self, engine: Engine) -> None:
@@ -85,9 +85,9 @@ class PausableEngine:
         return self.engine.name
 
     async def generate(self, request: SampleRequest) -> Sample:
-        """The recorded reply, or the engine's. Raises `PolicyError` where the record does not fit."""
-        running, spelled = CURRENT_EPISODE.get(), prompt_digest(request.prompt)
-        if running is not None and (recorded := running.replay(spelled)) is not None:
+        """The recorded reply, or the engine's. Raises `PolicyError` if the record does not fit."""
+        running, digest = CURRENT_EPISODE.get(), prompt_digest(request.prompt)
+        if running is not None and (recorded := running.replay(digest)) is not None:
             return recorded
         await self._enter()
         try:
@@ -95,16 +95,16 @@ class PausableEngine:
         finally:
             self._leave()
         if running is not None:
-            running.add(RecordedCall(spelled, sample))
+            running.add(RecordedCall(digest, sample))
         return sample
 
     def expect(self, episodes: int) -> None:
-        """Tells an engine that batches how many more episodes are at work."""
+        """Reports to a batching engine how many more episodes are running."""
         if isinstance(self.engine, BatchingEngine):
             self.engine.expect(episodes)
 
     async def pause(self) -> None:
-        """Lets no new call through, and returns when none is at work any more."""
+        """Holds back new calls, and returns when no call is in progress."""
         self._open.clear()
         await self._idle.wait()
 
@@ -125,18 +125,18 @@ class PausableEngine:
 
 
 def prompt_digest(prompt: Sequence[int]) -> str:
-    """Names a prompt by its ids."""
+    """The digest of a prompt's ids."""
     return hashlib.sha256(array("q", prompt).tobytes()).hexdigest()[:16]
 
 
 class RolloutWorker(Protocol):
-    """Plays episodes for one event loop. It begins shut: no call of a policy goes through before `open`."""
+    """Plays episodes for one event loop. It starts paused: no policy call goes through before `resume`."""
 
     async def play(self, request: RolloutRequest, running: RunningEpisode) -> EpisodeResult:
-        """How an episode ends. Its recorded calls are played again; each new one is added to `running` at once."""
+        """The result of an episode. Its recorded calls are replayed; each new one is added to `running` at once."""
 
     async def pause(self) -> None:
-        """Lets no new call through, and returns when none is at work any more."""
+        """Holds back new calls, and returns when no call is in progress."""
 
     def resume(self) -> None:
         """Lets calls through again."""
@@ -150,7 +150,7 @@ class LocalWorker:
         self._agent, self._engine = agent, engine
 
     async def play(self, request: RolloutRequest, running: RunningEpisode) -> EpisodeResult:
-        """As `Player` says. Raises `ConfigError` alone."""
+        """As `RolloutWorker.play`. Raises only `ConfigError`."""
         CURRENT_EPISODE.set(running)
         self._engine.expect(1)
         try:

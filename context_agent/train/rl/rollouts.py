@@ -282,7 +282,7 @@ class EpisodeScorer:
     def score(self, step: int, played: PlayedEpisodes, progress: float) -> ScoredEpisodes:
         """Rewards the episodes of a step; `progress` is the share of training that is done.
 
-        Aborted episodes are left out. Raises `PolicyError` if none of the step's episodes can be rewarded.
+        Aborted episodes are dropped. Raises `PolicyError` if none of the step's episodes can be rewarded.
         """
         pairs = zip(played.requests, played.results, strict=True)
         complete = [(request.question, result) for request, result in pairs if is_complete(result)]
@@ -374,7 +374,7 @@ def step_metrics(
 
 @dataclass(frozen=True, slots=True)
 class StepRows:
-    """The rows of each update of a step, by substep; step -1 stands for none.
+    """The rows of each update of a step, by substep; step -1 means none.
 
     A checkpoint that falls between two updates of a step holds them, so that the step is not sampled again.
     """

@@ -1,8 +1,8 @@
 """Fits the training loop (`train.rl.loop`) to TRL's GRPO trainer, which keeps loss, optimiser, accelerate and
 checkpoints.
 
-TRL drives training itself and knows one completion a prompt. This project's loop is written the other way round, and an
-episode whose context was edited is several rows. Three things are done to fit the two together:
+TRL drives training itself and expects one completion for a prompt. Here the loop drives training, and an episode whose
+context was edited has several rows. Three things are done to fit the two together:
 
 - `LoopDriver` runs the loop, a generator, inside TRL's training: TRL resumes it when it needs the rows of an update and
   again when the update is done.
@@ -156,7 +156,7 @@ def grpo_config(config: RunConfig, run: TrainingRun) -> GRPOConfig:
         try:
             import vllm  # noqa: F401 - reported here rather than by TRL
         except ImportError:
-            raise ConfigError('engine.sync = "nccl" needs vllm beside the trainer: pip install vllm') from None
+            raise ConfigError('engine.sync = "nccl" needs vllm next to the trainer: pip install vllm') from None
     return grpo_arguments(config.loss.kind, cap=config.loss.cap, clip=config.loss.clip, **settings)
 
 
@@ -239,16 +239,16 @@ class RowTrainer(TrainerMixin, GRPOTrainer):  # type: ignore[misc]  # TRL has no
         if not torch.isfinite(total):
             raise DataError(
                 f"the loss of update {self.state.global_step} is {float(total)}: a log-probability, an advantage or a "
-                "weight is no number; nothing was learned from it"
+                "weight is not finite; the weights were not updated"
             )
         return total
 
     def floating_point_ops(self, inputs: Any) -> int:
-        """Not counted here: what the trainer is handed are placeholders."""
+        """Not counted: the trainer receives placeholders."""
         return 0
 
     def _check(self, items: Sequence[WeightedRow]) -> None:
-        """Refuses rows that the model cannot read, before a kernel fails on them without a word."""
+        """Refuses rows that the model cannot read, before a kernel fails on them without a message."""
         longest = getattr(self.accelerator.unwrap_model(self.model).config, "max_position_embeddings", None)
         for item in items:
             if longest is not None and item.length > longest:
@@ -317,12 +317,12 @@ class RowTrainer(TrainerMixin, GRPOTrainer):  # type: ignore[misc]  # TRL has no
 
 
 def _placeholders(args: GRPOConfig) -> Dataset:
-    """Something to iterate over: what is trained on comes from the source."""
+    """A dataset of the right length; the rows come from the source."""
     return Dataset.from_dict({"prompt": [""] * (args.generation_batch_size // args.num_generations)})
 
 
 def _no_reward(**_: Any) -> list[float]:
-    raise AssertionError("rewards are given to episodes, before their rows are made")
+    raise AssertionError("rewards are computed before rows are made")
 
 
 def _filler_row(pad: int) -> WeightedRow:

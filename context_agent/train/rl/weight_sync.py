@@ -1,4 +1,4 @@
-"""Weight sync: brings the trainer's weights to whatever samples, after each update.
+"""Weight sync: brings the trainer's weights to the sampler after updates.
 
 The sampler uses the trainer's own model, a copy of it, or a vLLM server, which receives LoRA adapters or all weights.
 The vLLM paths are written against vLLM 0.31 and TRL 1.16; `docs/training.md` states which of them have been run.
@@ -60,15 +60,15 @@ class SharedModelSync:
         self._engine.model = trainer.accelerator.unwrap_model(trainer.model)
 
     def before_update(self) -> None:
-        """Waits until no batch is being sampled."""
+        """Waits until no batch is sampled."""
         self._engine.lock.acquire()
 
     def after_update(self) -> None:
-        """Sampling may go on."""
+        """Sampling continues."""
         self._engine.lock.release()
 
     def push(self, trainer: Any, step: int) -> None:
-        """The weights are there already; they get their name."""
+        """Names the shared weights by the update."""
         self._engine.version = str(step)
 
 
@@ -81,7 +81,7 @@ class AdapterSync(SeparateWeights):
 
     def __init__(self, engine: VllmEngine, base_url: str, folder: Path, name: str, *, timeout: float = 600.0) -> None:
         self._engine, self._folder, self._name = engine, folder, name
-        # A retry of a command that was carried out would be refused.
+        # A server refuses to repeat a command that succeeded.
         self._endpoint = Endpoint(
             policy_address(base_url), api_key_env=engine.endpoint.api_key_env, timeout=timeout, retries=0
         )
@@ -93,7 +93,7 @@ class AdapterSync(SeparateWeights):
             raise ConfigError("engine.sync = 'adapter' needs [model.lora]; all weights go to a server by 'nccl'")
 
     def push(self, trainer: Any, step: int) -> None:
-        """Writes the adapter, has the server load it, and takes the last one off."""
+        """Writes the adapter, has the server load it, and unloads the previous one."""
         name = f"{self._name}-{step}"
         if trainer.accelerator.is_main_process and name != self._loaded:
             folder = self._folder / name
@@ -145,20 +145,20 @@ class NcclSync(SeparateWeights):
 
 
 class ModelHolder(Protocol):
-    """What samples with a model that it is given, in this process or another."""
+    """Samples with a model, in this process or another."""
 
     def hold(self, model: Any, trained: Sequence[int] = ()) -> None:
-        """Samples with this model from now on. `put` brings new values of its `trained` parameters, by place."""
+        """Samples with this model from now on. `put` brings new values of its `trained` parameters, by index."""
 
     def put(self, model: Any, version: str) -> None:
-        """The weights that this model has now sample from the next batch on. Does not wait for the batch at hand."""
+        """The model's current weights sample from the next batch on. Does not wait for the current batch."""
 
 
 class CopySync(SeparateWeights):
-    """What samples has a copy of the trainer's model, so that neither waits for the other.
+    """The sampler has a copy of the trainer's model, so that neither waits for the other.
 
     Weights that are not trained (a base model under adapters) are shared, not copied. A batch is sampled by one
-    version: new weights are taken up between two.
+    version: the sampler adopts new weights between two.
     """
 
     def __init__(self, sampler: ModelHolder) -> None:
@@ -177,7 +177,7 @@ class CopySync(SeparateWeights):
         )
 
     def push(self, trainer: Any, step: int) -> None:
-        """Hands over what is trained, once for each update."""
+        """Sends the trained weights, once for each update."""
         if step != self._pushed:
             self._sampler.put(trainer.accelerator.unwrap_model(trainer.model), str(step))
             self._pushed = step
@@ -191,14 +191,14 @@ class PausableRollouts(Protocol):
 
 
 class PausingSync:
-    """Weights that come while episodes are played in the background: those are parked between two turns meanwhile."""
+    """A weight sync during background rollouts, which pause between two turns."""
 
     def __init__(self, weights: WeightSync, rollouts: PausableRollouts, *, drain: bool) -> None:
-        """`drain`: no call may be at work when weights change, as with a server that takes the last ones off."""
+        """With `drain` no call is in progress when weights change, as a server that unloads the last adapter needs."""
         self._weights, self._rollouts, self._drain = weights, rollouts, drain
         self._pushed = -1
         self.seconds = 0.0
-        """Seconds that handing over has taken, waiting included."""
+        """Seconds that weight syncs have taken, waiting included."""
 
     def attach(self, trainer: Any) -> None:
         """As the weights do."""
@@ -213,7 +213,7 @@ class PausingSync:
         self._weights.after_update()
 
     def push(self, trainer: Any, step: int) -> None:
-        """Parks the episodes, hands the weights over, and lets the episodes go on with them."""
+        """Pauses the episodes, sends the weights, and lets the episodes continue."""
         if step == self._pushed:
             return
         started = time.perf_counter()
@@ -224,35 +224,35 @@ class PausingSync:
 
 
 class CombinedSync:
-    """Several places that weights go to."""
+    """Several weight syncs as one."""
 
     def __init__(self, every: Sequence[WeightSync]) -> None:
         self._every = every
 
     def attach(self, trainer: Any) -> None:
-        """Each begins."""
+        """As each does."""
         for sync in self._every:
             sync.attach(trainer)
 
     def before_update(self) -> None:
-        """Each is told."""
+        """As each does."""
         for sync in self._every:
             sync.before_update()
 
     def after_update(self) -> None:
-        """Each is told."""
+        """As each does."""
         for sync in self._every:
             sync.after_update()
 
     def push(self, trainer: Any, step: int) -> None:
-        """To each."""
+        """As each does."""
         for sync in self._every:
             sync.push(trainer, step)
 
 
 @contextmanager
 def open_sampler(config: RunConfig, loaded: LoadedModel) -> Iterator[tuple[Engine, WeightSync]]:
-    """The engine that samples, and what brings new weights to it."""
+    """The engine that samples, and its weight sync."""
     chosen = config.engine
     if chosen.kind == "transformers":
         shared = TransformersEngine(loaded.model, name=config.model.name or "tiny", max_batch=chosen.batch, version="0")

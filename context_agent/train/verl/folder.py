@@ -37,21 +37,21 @@ AGENT = "context_agent"
 TRAIN_FILE, DEV_FILE, LOOP_FILE, SETTINGS_FILE = "train.parquet", "dev.parquet", "agent_loop.yaml", "settings.yaml"
 ROLLOUT, ACTOR = "actor_rollout_ref.rollout", "actor_rollout_ref.actor"
 UNCLIPPED = 1e9
-"""For a run that bounds no gradient; 0 would make every one of them nothing in verl."""
+"""For a run without gradient clipping; in verl 0 would clip every gradient to nothing."""
 MEGATRON_LAYERS = {"q_proj": "linear_qkv", "k_proj": "linear_qkv", "v_proj": "linear_qkv", "o_proj": "linear_proj"}
 EXPERTS = ("linear_fc1", "linear_fc2")
 
 
 class VerlTrainer(StrEnum):
-    """What trains in verl; the two have other names for the schedule and for adapters."""
+    """What trains in verl; schedule and adapters have different names in the two."""
 
     FSDP = "fsdp"
     MEGATRON = "megatron"
-    """Also the one of the two that replays routing."""
+    """Also replays routing."""
 
 
 def refuse_unsupported(run: RunConfig) -> None:
-    """Raises `ConfigError` for what verl has no way to do as this project does it."""
+    """Raises `ConfigError` for settings that verl cannot carry out in the same way."""
     lacking = [
         (run.loss.kind is not Loss.CISPO, f'loss.kind = "{run.loss.kind}": only cispo is the same loss in both'),
         (
@@ -72,11 +72,11 @@ def refuse_unsupported(run: RunConfig) -> None:
     ]
     unsupported = [what for wrong, what in lacking if wrong]
     if unsupported:
-        raise ConfigError("this run cannot be verl's: " + "; ".join(unsupported))
+        raise ConfigError("verl cannot run this: " + "; ".join(unsupported))
 
 
 def binding_verl_settings(run: RunConfig) -> dict[str, Any]:
-    """What decides what is learned, by verl's dotted names. `disagreements` holds verl's configuration against it."""
+    """The settings that decide what is learned, by verl's dotted names; `disagreements` compares them with verl's."""
     return {
         "algorithm.adv_estimator": "grpo",
         "algorithm.norm_adv_by_std_in_grpo": False,
@@ -102,10 +102,10 @@ def binding_verl_settings(run: RunConfig) -> dict[str, Any]:
 
 
 def verl_settings(run: RunConfig, folder: Path, *, dev: int, trainer: VerlTrainer = VerlTrainer.FSDP) -> dict[str, Any]:
-    """All that verl is told of the run, nested as its configuration is. `dev` counts questions to evaluate by.
+    """All of verl's settings for the run, nested like its configuration. `dev` is the number of dev questions.
 
-    The number of machines, how weights are spread and how servers run is not the run's business: configs/verl/ has
-    files for that. Raises `ConfigError`.
+    The number of machines, the sharding of weights and the servers are not part of a run: configs/verl/ has files for
+    them. Raises `ConfigError`.
     """
     refuse_unsupported(run)
     learned = binding_verl_settings(run) | _sizes(run) | _optimiser(run, trainer) | _model(run, trainer)
@@ -113,13 +113,13 @@ def verl_settings(run: RunConfig, folder: Path, *, dev: int, trainer: VerlTraine
 
 
 def disagreements(run: RunConfig, config: Mapping[str, Any]) -> list[str]:
-    """What verl's configuration says otherwise than the run does, as far as it decides what is learned."""
+    """The differences of verl's configuration from the run in what decides what is learned."""
     differences = []
     for key, expected in binding_verl_settings(run).items():
         actual = _lookup(config, key)
         same = isclose(actual, expected) if _is_number(actual) and _is_number(expected) else actual == expected
         if not same:
-            differences.append(f"{key} is {actual!r}, the run wants {expected!r}")
+            differences.append(f"{key} is {actual!r}, and the run requires {expected!r}")
     return differences
 
 
@@ -243,7 +243,7 @@ CHUNK = 4_096
 
 @dataclass(frozen=True, slots=True)
 class VerlQuestion:
-    """A question as a row of the file tells it. `index` is its place in the file, `dev` whether it evaluates."""
+    """A question as a row of the file. `index` is its position in the file, `dev` whether it is for evaluation."""
 
     question: Question
     index: int
@@ -266,7 +266,7 @@ class VerlQuestion:
 
 @dataclass(frozen=True, slots=True)
 class PreparedFolder:
-    """What was written. `questions` are those that can be asked, `rows` the lines over all steps."""
+    """What was written: `questions` available, `rows` over all steps, and `dev` questions."""
 
     folder: str
     questions: int
@@ -281,7 +281,7 @@ class PreparedFolder:
 def prepare(
     run: RunConfig, folder: str | Path, *, trainer: VerlTrainer = VerlTrainer.FSDP, note: Notify = print
 ) -> PreparedFolder:
-    """Writes the folder. Raises `ConfigError` for a run that cannot be verl's, `DataError` for gold that is lost."""
+    """Writes the folder. Raises `ConfigError` for a run that verl cannot carry out, `DataError` for missing gold."""
     location, run = Path(folder), with_absolute_paths(run)
     verl_settings(run, location, dev=0, trainer=trainer)
     location.mkdir(parents=True, exist_ok=True)
@@ -305,7 +305,7 @@ def prepare(
 
 
 def with_absolute_paths(run: RunConfig) -> RunConfig:
-    """The run with whole paths: Ray's workers are started in folders of their own."""
+    """The run with absolute paths: Ray starts its workers in other folders."""
     data, model = run.data, run.model
     if data.path is not None:
         data = replace(data, path=str(Path(data.path).resolve()))

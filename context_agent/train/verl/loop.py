@@ -4,8 +4,8 @@ verl makes a loop for every rollout of a question and calls `run`. The episode s
 rewarded as in `ctx1 train rl`, and every row of it carries that reward; verl's V1 trainer takes the last row's for the
 episode's and compares episodes (`settings` says why that is this project's advantage).
 
-A row's prompt is what stands before its first sampled id, and its response all that follows, ids of tools masked.
-Written against verl 0.9.1; docs/verl.md says what of it has been run.
+A row's prompt is what precedes its first sampled token; its response is the rest, with the tokens of tools masked.
+Written against verl 0.9.1; docs/verl.md lists what has been run.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class SearchLoop(AgentLoopBase):  # type: ignore[misc, unused-ignore]  # Any whe
     def __init__(self, *arguments: Any, run: DictConfig, **options: Any) -> None:
         """`run` is the run's settings, as `ctx1 train verl` wrote them into `agent_loop.yaml`.
 
-        Raises `ConfigError` where verl's configuration would have something else learned than the run says.
+        Raises `ConfigError` if verl's configuration would learn something else than the run file states.
         """
         super().__init__(*arguments, **options)
         plain = OmegaConf.to_container(run, resolve=True)
@@ -54,7 +54,7 @@ class SearchLoop(AgentLoopBase):  # type: ignore[misc, unused-ignore]  # Any whe
         self.stage: WorkerContext = worker_context({str(key): value for key, value in plain.items()})
         wrong = disagreements(self.stage.run, self.config)
         if wrong:
-            raise ConfigError(f"verl is configured otherwise than the run: {'; '.join(wrong)}")
+            raise ConfigError(f"verl's configuration differs from the run: {'; '.join(wrong)}")
 
     async def run(  # type: ignore[override, unused-ignore]  # the V1 trainer takes a list as well
         self, sampling_params: dict[str, Any], **row: Any
@@ -82,9 +82,7 @@ class SearchLoop(AgentLoopBase):  # type: ignore[misc, unused-ignore]  # Any whe
         started = time.perf_counter()
         ended = await self._play(engine, ask, sampling_params)
         if not is_complete(ended):
-            raise PolicyError(
-                f"episode {ask.episode} was ended by something other than its policy{_error_suffix(ended)}"
-            )
+            raise PolicyError(f"episode {ask.episode} was aborted{_error_suffix(ended)}")
         episode = self._rewarded(question_row, ended, step)
         self._save(question_row, episode, step)
         timing = AgentLoopMetrics(
@@ -118,7 +116,7 @@ class SearchLoop(AgentLoopBase):  # type: ignore[misc, unused-ignore]  # Any whe
             return (await play_episodes(agent, [ask], 1))[0]
 
     def _rewarded(self, question_row: VerlQuestion, trajectory: Trajectory, step: int) -> ScoredEpisode:
-        """By the point of training that the step is at; what is evaluated, always by the last one's reward."""
+        """With the reward of this point of training; dev questions always with the reward at its end."""
         run = self.stage.run
         progress = 1.0 if question_row.dev else min(1.0, max(0, step - 1) / run.rollouts.steps)
         measured = measure_outcome(trajectory, question_row.question, self.stage.gold(question_row.question))
@@ -138,7 +136,7 @@ class SearchLoop(AgentLoopBase):  # type: ignore[misc, unused-ignore]  # Any whe
 def outputs(
     episode: ScoredEpisode, engine: VerlEngine, timing: AgentLoopMetrics, extra: Mapping[str, Any]
 ) -> list[AgentLoopOutput]:
-    """An output for each of the episode's rows. All carry the reward, the timing, and what is told of the episode."""
+    """An output for each of the episode's rows. All carry the reward, the timing, and the extra fields."""
     rows = sampled_rows(episode.trajectory, group_id=episode.question.id)
     return [_output(row, episode, engine.experts(row.input_ids), timing, extra) for row in rows]
 

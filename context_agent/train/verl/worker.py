@@ -1,4 +1,4 @@
-"""What an agent loop of verl needs: an engine over verl's servers, and what the episodes of a worker share. No verl.
+"""The engine over verl's servers, and what the episodes of a worker share. Does not import verl.
 
 One engine serves the calls of one episode: token ids in, ids and log-probabilities out. All calls go to one server
 under one request id, so that its prefix cache serves them. Routed experts are stored for the row that ends with the
@@ -41,7 +41,7 @@ class VerlEngine:
     def __init__(
         self, client: VerlClient, settings: Mapping[str, Any], *, request: str, name: str, seeded: bool = False
     ) -> None:
-        """`settings` are the sampling parameters that verl gives an agent loop; what a call asks for goes before them.
+        """`settings` are the sampling parameters that verl gives an agent loop; those of a call override them.
 
         `seeded` sends each call's seed. Without seeds verl's deterministic mode would give all rollouts of a question
         the same one; with them a server samples more slowly.
@@ -75,29 +75,29 @@ class VerlEngine:
                 self._request, prompt_ids=list(request.prompt), sampling_params=sampling
             )
         except Exception as error:  # Ray wraps whatever a server raises in types of its own
-            raise PolicyError(f"a server of verl's failed: {type(error).__name__}: {error}") from error
+            raise PolicyError(f"a verl server failed: {type(error).__name__}: {error}") from error
         self.seconds += time.perf_counter() - started
         return self._sample(tuple(request.prompt), output, frozenset(request.stop))
 
     def experts(self, row: Sequence[int]) -> Any:
-        """What was routed where for the ids of a row, by token, layer and place; None where servers don't say."""
+        """The routed experts of a row's tokens, by token, layer and slot; None if the servers do not report them."""
         return self._experts.get(tuple(row))
 
     def _sample(self, prompt: Ids, output: Any, stop: frozenset[int]) -> Sample:
         ids = tuple(output.token_ids)
         if output.stop_reason in {"aborted", "abort"} or not ids:
             raise PolicyError(
-                f"a server of verl's gave a call up after {len(ids)} tokens ({output.stop_reason}): trainers that "
-                "change weights while episodes run need a client that takes calls up again, as the asynchronous ones do"
+                f"a verl server aborted a call after {len(ids)} tokens ({output.stop_reason}): trainers that "
+                "change weights while episodes run need a client that resumes calls, as the asynchronous ones do"
             )
         if output.log_probs is None or len(output.log_probs) != len(ids):
             raise PolicyError(
-                "a server of verl's sent no log-probability for each token: "
+                "a verl server sent no log-probability for each token: "
                 "set actor_rollout_ref.rollout.calculate_log_probs=True"
             )
         self._remember(prompt, ids, output.routed_experts)
         extra = output.extra_fields
-        versions = [int(one) for key in ("min_global_steps", "max_global_steps") if (one := extra.get(key)) is not None]
+        versions = [int(extra[key]) for key in ("min_global_steps", "max_global_steps") if extra.get(key) is not None]
         self.versions += versions
         return Sample(
             ids,
@@ -108,7 +108,8 @@ class VerlEngine:
         )
 
     def _remember(self, prompt: Ids, ids: Ids, experts: Any) -> None:
-        """A call that goes on from the one before it takes its place: they are one row, whose experts the later has."""
+        """A call that extends the one before replaces it: both are one row, and the later call has all of its
+        experts."""
         if experts is None:
             return
         if prompt[: len(self._ended)] == self._ended:
@@ -134,7 +135,7 @@ class WorkerContext:
 
 
 def worker_context(plain: Mapping[str, Any]) -> WorkerContext:
-    """The stage of a run given as plain data (`Run.plain`): opened once a process, closed when that ends."""
+    """The context of a run in plain data (`RunConfig.plain`); opened once in a process, closed when it exits."""
     return _open_context(json.dumps(plain, sort_keys=True))
 
 

@@ -108,9 +108,9 @@ def test_too_few_rankings_prove_nothing(labelled: list[LabelledRanking], tmp_pat
 @pytest.mark.parametrize("text", ["", "[]", '{"schema": 9}', '{"schema": 1}'])
 def test_what_is_no_calibration(tmp_path: Path, text: str) -> None:
     (tmp_path / "judge.json").write_text(text)
-    with pytest.raises(ConfigError, match=r"no calibration|has schema 9"):
+    with pytest.raises(ConfigError, match=r"not a report|has schema 9"):
         check_calibration(tmp_path / "judge.json", {})
-    with pytest.raises(ConfigError, match="no calibration"):
+    with pytest.raises(ConfigError, match="not a report"):
         check_calibration(tmp_path / "absent.json", {})
 
 

@@ -167,7 +167,7 @@ def test_a_disk_that_is_full_costs_a_checkpoint_and_not_the_run(
     assert done.checkpoints_failed == 1
     told = next(note for note in notes if "could not be written" in note)
     assert "the checkpoint of step 9" in told
-    assert "the last whole one is of step 6. Training goes on" in told
+    assert "the newest complete checkpoint is of step 6. Training continues" in told
     assert runs.weights(tmp_path) == runs.weights(straight)
     assert {path.name for path in (tmp_path / "checkpoints").iterdir()} == {"step-00000018", "step-00000020"}
     assert [line["step"] for line in runs.timeless(tmp_path) if "checkpoints_failed" in line] == [10]

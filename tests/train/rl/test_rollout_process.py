@@ -131,7 +131,7 @@ async def played_shut(player: RolloutWorker, ask: RolloutRequest) -> tuple[Episo
 
 def test_who_waits_for_a_process_that_dies_is_told(run: RunConfig, asks: list[RolloutRequest]) -> None:
     player, model = RolloutProcess(run), load_model(run, environment_of(run.data)).model
-    with pytest.raises(PolicyError, match="holds no model"):
+    with pytest.raises(PolicyError, match="has no model"):
         player.put(model, "1")
     player.hold(model, [0])
 
@@ -158,7 +158,7 @@ def test_who_waits_for_a_process_that_dies_is_told(run: RunConfig, asks: list[Ro
 def test_a_model_that_cannot_be_sent_is_refused(run: RunConfig) -> None:
     model = load_model(run, environment_of(run.data)).model
     model.forward = lambda *given, **more: None
-    with pytest.raises(ConfigError, match="A thread of this one can"):
+    with pytest.raises(ConfigError, match="Use a thread"):
         RolloutProcess(run).hold(model)
 
 

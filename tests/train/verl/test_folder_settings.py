@@ -93,8 +93,8 @@ def test_a_configuration_that_was_changed_behind_the_run_s_back_is_told() -> Non
     config["actor_rollout_ref"]["rollout"]["n"] = 16
     del config["trainer"]["use_v1"]
     assert disagreements(made, config) == [
-        "algorithm.norm_adv_by_std_in_grpo is True, the run wants False",
-        "actor_rollout_ref.rollout.n is 16, the run wants 4",
-        "trainer.use_v1 is None, the run wants True",
+        "algorithm.norm_adv_by_std_in_grpo is True, and the run requires False",
+        "actor_rollout_ref.rollout.n is 16, and the run requires 4",
+        "trainer.use_v1 is None, and the run requires True",
     ]
     assert disagreements(made, {})

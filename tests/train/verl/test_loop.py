@@ -206,6 +206,8 @@ def test_a_configuration_that_learns_something_else_is_refused(place: Path, run:
     from hydra.errors import InstantiationException
 
     config = parts.composed(place / "verl", "algorithm.norm_adv_by_std_in_grpo=True")
-    with pytest.raises(InstantiationException, match="norm_adv_by_std_in_grpo is True, the run wants False") as raised:
+    with pytest.raises(
+        InstantiationException, match="norm_adv_by_std_in_grpo is True, and the run requires False"
+    ) as raised:
         loop(config, parts.Client(run))
     assert isinstance(raised.value.__cause__, ConfigError)

@@ -91,8 +91,8 @@ async def test_weights_that_are_not_named_have_no_version() -> None:
     [
         (output([5, 6], log_probs=None), "calculate_log_probs=True"),
         (output([5, 6], log_probs=[-1.0]), "calculate_log_probs=True"),
-        (output([5, 6], stop_reason="aborted"), "gave a call up after 2 tokens"),
-        (output([]), "gave a call up after 0 tokens"),
+        (output([5, 6], stop_reason="aborted"), "aborted a call after 2 tokens"),
+        (output([]), "aborted a call after 0 tokens"),
         (RuntimeError("No available servers"), "RuntimeError: No available servers"),
     ],
 )
