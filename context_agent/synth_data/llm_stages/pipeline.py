@@ -150,7 +150,7 @@ async def run_llm_stage(
 
 
 def load_stage_rows(path: Path, *, problems: list[str] | None = None) -> list[dict[str, Any]]:
-    """The rows of a stage's output file; see `questions.load_rows` for invalid lines and `problems`."""
+    """The rows of a stage's output file; see `question_files.load_rows` for invalid lines and `problems`."""
     return [dict(row.fields) for row in load_rows(path, _stage_row, problems=problems)]
 
 
