@@ -142,12 +142,12 @@ def test_an_unknown_strategy_names_the_known_ones() -> None:
 
 
 def test_the_reserve_decides_how_small_a_window_may_be() -> None:
-    with pytest.raises(ConfigError, match="the least is 512"):
+    with pytest.raises(ConfigError, match="at least 512"):
         Budget(511)
     small = Budget(100, per_call=40, reserve=8)
     assert (small.hard, View("", small, tokens=80).result_room) == (75, 14)
     assert View("", small, tokens=80).max_output == 12
-    with pytest.raises(ConfigError, match="the least is 64"):
+    with pytest.raises(ConfigError, match="at least 64"):
         Budget(63, reserve=8)
     with pytest.raises(ConfigError, match="at least 1 token"):
         Budget(512, reserve=0)

@@ -32,7 +32,7 @@ def test_what_is_trained_is_copied_at_a_push_and_the_rest_is_shared() -> None:
     with engine.lock:
         copied.push(trainer(model), 5)
     assert engine.version == "0", "the batch at hand is not waited for, and goes on with the weights that it began with"
-    assert engine._renewed() == engine.version == "5"
+    assert engine._current_version() == engine.version == "5"
     assert torch.equal(engine.model[1].weight, model[1].weight)
     assert not engine.model.training
 
