@@ -195,9 +195,9 @@ class EpisodeFactory:
 class SearchResult:
     """The answer to one question. With several rollouts `documents` is fused and the counts are sums over them.
 
-    `tokens` counts what was ever placed in the context, pruned or not. `error` tells what went wrong where a policy
-    or a corpus failed in the middle; `documents` is then the best ranking that could be defended. `searchers` are the
-    trajectories of sub-agents, whose header names its `parent`; the counts are with theirs, `paths` too.
+    `tokens` counts what was ever placed in the context, pruned or not. `error` says what went wrong if a policy or a
+    corpus failed during the search; `documents` is then the best ranking that the view supports. `searchers` are the
+    trajectories of sub-agents, whose header names its `parent`; the counts and `paths` include them.
     """
 
     question: str
@@ -219,7 +219,7 @@ class SearchResult:
 
     @property
     def trajectory(self) -> Path | None:
-        """Where the (first) trajectory was written; None where none was."""
+        """The file of the first trajectory; None if none was written."""
         return self.paths[0] if self.paths else None
 
     def to_json(self) -> dict[str, Any]:
@@ -266,9 +266,9 @@ class SearchAgent:
     ) -> None:
         """`policy` defaults to the embedded `BridgePolicy`; a `budget` given as a number is the window in tokens.
 
-        `trajectories` is a folder that gets one JSONL file a rollout; `observers` are told of every rollout. With a
-        `swarm` the policy may start sub-agents, whose episodes are kept and told of alike.
-        Raises `ConfigError` for what cannot work.
+        `trajectories` is a folder that gets one JSONL file per rollout; `observers` receive the events of each rollout.
+        With a `swarm` the policy may start sub-agents, whose episodes are written and observed as well.
+        Raises `ConfigError` for settings that cannot work.
         """
         if rollouts < 1 or workers < 1:
             raise ConfigError(f"rollouts and workers must be at least 1; got {rollouts} and {workers}")
@@ -342,7 +342,7 @@ class SearchAgent:
     ) -> SearchResult:
         """The ranked documents for a question. Rollouts run concurrently and are fused by rank.
 
-        At the `deadline` the result is the best ranking that can be defended, with the stop reason `time`.
+        At the `deadline` the result is the best ranking that the view supports, with the stop reason `time`.
         """
         first_seed = self.seed if seed is None else seed
         requests = [EpisodeRequest(question, where, first_seed + n, question_id) for n in range(self.rollouts)]

@@ -6,7 +6,7 @@
     ├── DataError              a source, a question file or a trajectory that cannot be read
     │   ├── TrajectoryError    a trajectory that is cut, of a newer schema, or does not replay
     │   └── FeedbackLimitError a judgement that is too large, or a log of judgements that is full
-    ├── CorpusError            a corpus or index that cannot be used as it stands
+    ├── CorpusError            a corpus or index that cannot be used
     │   ├── CorpusNotFoundError    no such folder, collection or document
     │   ├── CorpusEmptyError       nothing to search in
     │   ├── CorpusCorruptError     the index on disk is damaged or half-written
@@ -15,7 +15,7 @@
     │   └── PatternError           a regular expression that the engine refuses
     ├── EmbedderError          an embedding model or endpoint failed
     ├── RerankerError          a reranking model or endpoint failed
-    ├── PolicyError            a policy that cannot go on (a server down, weights missing)
+    ├── PolicyError            a policy that cannot continue (a server down, weights missing)
     ├── BudgetError            a question or an edit that the token budget cannot hold
     └── EpisodeError           an episode used in a way it does not allow (stepped after its end)
 
@@ -58,7 +58,7 @@ class FeedbackLimitError(DataError):
 
 
 class CorpusError(ContextAgentError):
-    """A corpus that cannot be used as it stands."""
+    """A corpus that cannot be used."""
 
 
 class CorpusNotFoundError(CorpusError):
@@ -94,7 +94,7 @@ class RerankerError(ContextAgentError):
 
 
 class PolicyError(ContextAgentError):
-    """A policy that cannot go on."""
+    """A policy that cannot continue."""
 
 
 class BudgetError(ContextAgentError):

@@ -37,7 +37,7 @@ MODEL_TURNS = 8
 NOT_STARTED = "not_started"
 """Replaces the stop reason of a sub-agent whose episode could not begin."""
 REASON_LENGTH = 120
-"""Characters that the policy is told about a sub-agent's failure."""
+"""Characters of a sub-agent's error that the policy reads."""
 
 
 class Fresh(StrEnum):
@@ -133,7 +133,7 @@ def _prompt() -> str:
 
 @dataclass(frozen=True, slots=True)
 class TaskPlan:
-    """The tasks to start, in order; a message about the others, and the mistake's name where there is one."""
+    """The tasks to start, in order; a message about the others, and the mistake's name if there is one."""
 
     tasks: tuple[str, ...]
     message: str = ""
@@ -227,7 +227,7 @@ class OrderedActor:
 
 @dataclass(slots=True)
 class _SubAgent:
-    """One sub-agent: its task, its episode where that could begin, and its error."""
+    """One sub-agent: its task, its episode if it could begin, and its error."""
 
     task: str
     run: EpisodeRun | None = None
@@ -263,7 +263,7 @@ class _SubAgent:
         )
 
     def report(self) -> str:
-        """What the policy is told of it."""
+        """The text that the policy reads about it."""
         count = len(self.run.episode.ranking.documents) if self.run is not None else 0
         documents = "nothing found" if not count else f"{count} document{'' if count == 1 else 's'}"
         if self.error is not None:
@@ -314,7 +314,7 @@ class SwarmSubAgents:
 
     @property
     def _budget(self) -> Budget:
-        """A sub-agent's budget where its share of tokens is as large."""
+        """A sub-agent's budget if its share of tokens covers it."""
         return self.swarm.budget if isinstance(self.swarm.budget, Budget) else self.factory.budget
 
     @property
@@ -325,7 +325,7 @@ class SwarmSubAgents:
     def _share(self, count: int, tokens_left: int | None) -> int | None:
         """Tokens that each of `count` sub-agents may have; None for no bound.
 
-        Of what is left to the agent itself, it keeps an equal share for what they return.
+        The agent itself keeps an equal share of its tokens for what they return.
         """
         bounds = []
         if self.swarm.tokens is not None:
