@@ -157,7 +157,7 @@ def test_a_port_that_is_taken_and_a_collection_that_is_not_there(ctx1, index):
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         done = ctx1("serve", "--path", index, "--port", taken.getsockname()[1])
-    assert (done.returncode, "choose another with --port" in done.stderr) == (2, True)
+    assert (done.returncode, "Choose another --port" in done.stderr) == (2, True)
     done = ctx1("serve", "--path", index, "--collection", "absent")
     assert done.returncode == 1
     assert "no collection 'absent'" in done.stderr
