@@ -22,7 +22,7 @@ from context_agent.pruning.budget import WINDOW
 
 DISTRIBUTION = "context-agent"
 LEAST_FREE = 1 << 30
-"""Bytes that should be free where an index lies."""
+"""Bytes that should be free on the disk of an index."""
 WORDS = 12
 """Words of a chunk that the index is searched for."""
 MARKS = {"ok": ("✓", "green"), "note": ("·", "dim"), "problem": ("✗", "red")}

@@ -102,13 +102,13 @@ class OpenOptions:
         ),
     ] = None
     text_key: Annotated[
-        str | None, Option("Metadata entry with the text, in a collection that ctx1 did not make.", metavar="KEY")
+        str | None, Option("For a collection of another program: metadata entry with the text.", metavar="KEY")
     ] = None
-    title_key: Annotated[str | None, Option("Metadata entry with the title, in such a collection.", metavar="KEY")] = (
-        None
-    )
+    title_key: Annotated[
+        str | None, Option("For a collection of another program: metadata entry with the title.", metavar="KEY")
+    ] = None
     document_key: Annotated[
-        str | None, Option("Metadata entry with the document's id, in such a collection.", metavar="KEY")
+        str | None, Option("For a collection of another program: metadata entry with the document id.", metavar="KEY")
     ] = None
 
 

@@ -22,9 +22,9 @@ if TYPE_CHECKING:
 UNSEEN = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
 """Categories of characters that show nothing of their own: controls, formats (bidirectional marks), separators."""
 PASSAGE = 320
-"""Characters shown of a passage."""
+"""Maximum length of a passage in the ranking, in characters."""
 MAX_WIDTH = 110
-"""Columns that a passage takes at most."""
+"""Maximum width of a passage, in columns."""
 LISTED = 20
 """Problems that are listed one by one."""
 _BEYOND_ASCII = re.compile(r"[^\x20-\x7e]")

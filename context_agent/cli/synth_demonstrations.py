@@ -268,7 +268,7 @@ def _write_equal(out: Path, results: Sequence[ReplayResult], report: dict[str, A
 
 def _show_replays(results: Sequence[ReplayResult], report: dict[str, Any], *, err: bool = False) -> None:
     """Prints the number of equal episodes, the causes with their counts, and the first differences."""
-    lines = [f"{report['same']:,} of {report['checked']:,} episodes are shown as they were recorded"]
+    lines = [f"{report['same']:,} of {report['checked']:,} episodes replay as recorded"]
     lines += [f"  {number:6,}  {cause}" for cause, number in report["causes"].items()]
     differing = [(result.path.name, result.difference) for result in results if result.difference is not None]
     for name, difference in differing[:LISTED_DIFFERENCES]:

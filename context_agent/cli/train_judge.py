@@ -77,7 +77,7 @@ def judge_check(
 def _rankings(
     trajectories: tuple[Path, ...], material: TrainingData, run: RunConfig, *, count: int, seed: int
 ) -> list[LabelledRanking]:
-    """The rankings to ask about, without the answers where the judge is not shown them."""
+    """The rankings to judge, without the answers if the judge does not get them."""
     from context_agent.synth_data.demonstrations.replay_check import trajectory_files
     from context_agent.train.judge.calibration import recorded_rankings, synthetic_rankings
 

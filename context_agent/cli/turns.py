@@ -48,7 +48,7 @@ LIVE_CELLS, CELLS = 24, 48
 HEAD = 10
 """Width of the first column."""
 LIVE_TEXT, MAX_TEXT = 48, 72
-"""Characters shown of an argument: live, and in recorded trajectories."""
+"""Maximum length of an argument: live, and in recorded trajectories."""
 MAX_TITLES = 4
 """Titles listed after a call."""
 NOTHING = "nothing new"

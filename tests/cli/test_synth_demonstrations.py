@@ -132,7 +132,7 @@ def test_the_same_index_shows_the_same(inside, index, found):
     report = json.loads(done.stdout)
     assert (done.returncode, report["checked"], report["same"], report["causes"]) == (0, 1, 1, {})
     again = inside("synth", "replay-check", "lessons/kept", "--path", index)
-    assert (again.returncode, "1 of 1 episodes are shown as they were recorded" in again.stdout) == (0, True)
+    assert (again.returncode, "1 of 1 episodes replay as recorded" in again.stdout) == (0, True)
 
 
 def test_what_changed_is_said_and_left_out(inside, found, amended, tmp_path):
