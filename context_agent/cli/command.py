@@ -190,8 +190,8 @@ def command(function: Callable[..., int]) -> SectionedCommand:
         parameters += _field_options(kind)
 
     def run(**values: Any) -> int:
-        gathered = {name: _gathered(kind, values) for name, kind in groups.items()}
-        return function(**values, **gathered)
+        collected = {name: _collect(kind, values) for name, kind in groups.items()}
+        return function(**values, **collected)
 
     parameters += _common()
     return SectionedCommand(function.__name__, callback=run, params=parameters, help=_help(function.__doc__ or ""))
@@ -214,12 +214,12 @@ def _field_options(kind: Any) -> Iterator[click.Parameter]:
             yield _parameter(field.name, hints[field.name], default, kind.SECTION)
 
 
-def _gathered(kind: Any, values: dict[str, Any]) -> Any:
+def _collect(kind: Any, values: dict[str, Any]) -> Any:
     """The dataclass's value; its fields are removed from `values`."""
     hints = get_type_hints(kind)
     return kind(
         **{
-            name: _gathered(hints[name], values) if is_dataclass(hints[name]) else values.pop(name)
+            name: _collect(hints[name], values) if is_dataclass(hints[name]) else values.pop(name)
             for name in (field.name for field in fields(kind))
         }
     )
@@ -227,25 +227,25 @@ def _gathered(kind: Any, values: dict[str, Any]) -> Any:
 
 def _parameter(name: str, annotation: Any, default: Any, section: str) -> click.Parameter:
     """The option or argument that the annotation declares."""
-    kind, declared = get_args(annotation)[:2]
+    kind, spec = get_args(annotation)[:2]
     optional = NoneType in get_args(kind)
     kind = next(part for part in get_args(kind) if part is not NoneType) if optional else kind
     multiple = get_origin(kind) is tuple and Ellipsis in get_args(kind)
     kind = get_args(kind)[0] if multiple else kind
-    value_type = declared.type or (click.Choice(get_args(kind)) if get_origin(kind) is Literal else kind)
+    value_type = spec.type or (click.Choice(get_args(kind)) if get_origin(kind) is Literal else kind)
     missing = default is inspect.Parameter.empty
-    settings = {"metavar": declared.metavar, "required": missing and not optional and kind is not bool}
-    if isinstance(declared, Argument):
+    settings = {"metavar": spec.metavar, "required": missing and not optional and kind is not bool}
+    if isinstance(spec, Argument):
         return click.Argument([name], type=value_type, nargs=-1 if multiple else 1, **settings)
     if kind is bool:
         settings |= {"is_flag": True, "default": default is True, "show_default": default is True}
     else:
         settings |= {"type": value_type, "multiple": multiple, "show_default": default not in ("", ())}
-        settings |= {"metavar": declared.metavar or _metavar(kind, value_type)}
+        settings |= {"metavar": spec.metavar or _metavar(kind, value_type)}
         settings |= {} if missing else {"default": default}
-    flags = (declared.flag or f"--{name.replace('_', '-')}").split()
-    option = SectionedOption([name, *flags], help=declared.help, envvar=declared.envvar, **settings)
-    option.section, option.default_text = declared.section or section, declared.default
+    flags = (spec.flag or f"--{name.replace('_', '-')}").split()
+    option = SectionedOption([name, *flags], help=spec.help, envvar=spec.envvar, **settings)
+    option.section, option.default_text = spec.section or section, spec.default
     return option
 
 

@@ -98,13 +98,13 @@ def _demo(folder: Path, as_json: bool) -> int:
     from context_agent.agent import SearchAgent
     from context_agent.cli.index import add_documents
 
-    chosen = options.IndexOptions(folder, None, "demo")
+    chosen = options.CorpusOptions(folder, None, "demo")
     out = output.stderr() if as_json else output.stdout()
     started = time.perf_counter()
     add_documents(chosen, documents())
     seconds = time.perf_counter() - started
     out.print(f"Indexed {len(documents())} passages in {seconds:.1f} s. The context holds {WINDOW:,} tokens.")
-    with options.open_corpus(chosen) as corpus, SearchAgent(corpus, budget=WINDOW) as agent:
+    with chosen.open() as corpus, SearchAgent(corpus, budget=WINDOW) as agent:
         outcomes = [_compare(agent, corpus, question, out) for question in questions()]
     if as_json:
         output.print_json({"k": K, "window": WINDOW, "questions": [_to_json(outcome) for outcome in outcomes]})

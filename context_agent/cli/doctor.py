@@ -50,16 +50,14 @@ class ServerCheckOptions(options.ServerOptions):
 
 
 @command
-def doctor(
-    *, index: options.IndexOptions, opening: options.OpenOptions, server: ServerCheckOptions, as_json: Json
-) -> int:
+def doctor(*, index: options.CorpusOptions, server: ServerCheckOptions, as_json: Json) -> int:
     """Check the installation, an index and a model server.
 
     A server is checked if --base-url, --model, CTX1_BASE_URL or CTX1_MODEL names one. The exit code is 1 if there is a
     problem.
     """
     checks = []
-    for check in itertools.chain(_checks(index, opening), _served(server)):
+    for check in itertools.chain(_checks(index), _served(server)):
         checks.append(check)
         if not as_json:
             _show(check)
@@ -79,7 +77,7 @@ def _show(check: InstallationCheck) -> None:
     output.stdout().print(line, soft_wrap=True)
 
 
-def _checks(index: options.IndexOptions, opening: options.OpenOptions) -> Iterator[InstallationCheck]:
+def _checks(index: options.CorpusOptions) -> Iterator[InstallationCheck]:
     yield _python()
     yield from _packages()
     yield from _extras()
@@ -92,7 +90,7 @@ def _checks(index: options.IndexOptions, opening: options.OpenOptions) -> Iterat
     if index.path is not None and index.path.exists():
         yield _disk(index.path)
         yield _guarded("lock", functools.partial(_lock, index.path))
-    yield _guarded("index", lambda: _index(index, opening))
+    yield _guarded("index", lambda: _index(index))
 
 
 def _served(server: ServerCheckOptions) -> Iterator[InstallationCheck]:
@@ -226,10 +224,10 @@ def _lock(folder: Path) -> InstallationCheck:
         )
 
 
-def _index(index: options.IndexOptions, opening: options.OpenOptions) -> InstallationCheck:
+def _index(index: options.CorpusOptions) -> InstallationCheck:
     """Opens the index, and searches it for words of one of its own chunks."""
     started = time.perf_counter()
-    with options.open_corpus(index, opening) as corpus:
+    with index.open() as corpus:
         row = corpus.snapshot.rows[corpus.count() // 2]
         (chunk,) = corpus.get([row.chunk])
         words = " ".join(chunk.indexed_text.split()[:WORDS])

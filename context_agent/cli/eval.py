@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
@@ -21,7 +20,6 @@ if TYPE_CHECKING:
     from context_agent.eval.records import EvalRecord
     from context_agent.eval.scoring import Price
     from context_agent.eval.systems import System
-    from context_agent.retrieval.corpus import Corpus
 
 MODEL_CONCURRENCY = 8
 """Questions at a time for a policy on a model server; the embedded policy gets one per core."""
@@ -126,8 +124,7 @@ def evaluate(
     policy: options.PolicyOptions,
     limits: options.LimitOptions,
     save: options.SaveOption = None,
-    opening: options.OpenOptions,
-    index: options.IndexOptions,
+    index: options.CorpusOptions,
     as_json: Json,
 ) -> int:
     """Measure systems on questions with known documents.
@@ -144,10 +141,10 @@ def evaluate(
     if out is None and not check_only:
         raise click.UsageError("no folder for the run: pass --out FOLDER")
     # Before indexing, which takes minutes, so that a misspelt name fails at once.
-    systems = _systems(run, opening)
+    systems = _systems(run, index)
     agent = options.AgentOptions(policy, limits, save=save)
-    eval_options = _eval_options(run, agent, opening, data)
-    benchmarks = _prepare(data, index if _is_set("path", "url") or not data.benchmarks else None, opening)
+    eval_options = _eval_options(run, agent, index, data)
+    benchmarks = _prepare(data, index, own_index=_is_set("path", "url") or not data.benchmarks)
     if check_only:
         return _print_checks(benchmarks, as_json)
     require_sound_data(benchmarks, allow_missing_gold=data.allow_missing_gold, allow_leaks=data.allow_leaks)
@@ -156,19 +153,17 @@ def evaluate(
     return _print_report(folder, run.reference, as_json)
 
 
-def _prepare(
-    data: DataOptions, index: options.IndexOptions | None, opening: options.OpenOptions
-) -> list[PreparedBenchmark]:
-    """The benchmarks, indexed and checked. `index` replaces the corpus of the benchmark."""
+def _prepare(data: DataOptions, index: options.CorpusOptions, *, own_index: bool) -> list[PreparedBenchmark]:
+    """The benchmarks, indexed and checked. With `own_index`, `index` replaces the corpus of the benchmark."""
     from context_agent.eval.benchmarks.corpus_cache import default_cache_folder
     from context_agent.eval.evaluation import prepare
 
     benchmarks = [_limited(benchmark, data.limit) for benchmark in _benchmarks(data)]
-    if index is not None and not data.corpus and len(benchmarks) > 1:
+    open_corpus = index.open if own_index and not data.corpus else None
+    if open_corpus is not None and len(benchmarks) > 1:
         raise ConfigError(
             f"--path or --url opens the index of one benchmark, not of {len(benchmarks)}: pass a single --benchmarks"
         )
-    open_corpus = None if index is None or data.corpus else functools.partial(_open_index, index, opening)
     prepared = []
     for benchmark in benchmarks:
         with output.progress(f"Indexing {benchmark.name}", "chunks") as advance:
@@ -177,20 +172,20 @@ def _prepare(
                     benchmark,
                     open_corpus,
                     cache=data.cache or default_cache_folder(),
-                    embedder=opening.embedder or "static",
-                    reranker=opening.reranker,
+                    embedder=index.opening.embedder or "static",
+                    reranker=index.opening.reranker,
                     progress=advance,
                 )
             )
     return prepared
 
 
-def _systems(run: SystemOptions, opening: options.OpenOptions) -> tuple[System, ...]:
+def _systems(run: SystemOptions, index: options.CorpusOptions) -> tuple[System, ...]:
     """The selected systems, including the reference."""
     from context_agent.eval.systems import find_systems
 
     names = [*_names(run.systems), *([run.reference] if run.reference else [])]
-    return find_systems(names, reranker=opening.reranker is not None)
+    return find_systems(names, reranker=index.opening.reranker is not None)
 
 
 def _run(
@@ -240,7 +235,7 @@ def _benchmarks(data: DataOptions) -> list[Benchmark]:
 
 
 def _eval_options(
-    run: SystemOptions, agent: options.AgentOptions, opening: options.OpenOptions, data: DataOptions
+    run: SystemOptions, agent: options.AgentOptions, index: options.CorpusOptions, data: DataOptions
 ) -> EvalOptions:
     from context_agent.eval.evaluation import EvalOptions
 
@@ -258,8 +253,8 @@ def _eval_options(
         save=agent.save,
         extra_settings={
             "language_model": model_settings or None,
-            "embedder": opening.embedder,
-            "reranker": opening.reranker,
+            "embedder": index.opening.embedder,
+            "reranker": index.opening.reranker,
             "limit": data.limit,
         },
     )
@@ -276,11 +271,6 @@ def _price(path: Path | None, policy: options.PolicyOptions) -> Price | None:
     if price is None:
         raise ConfigError(f'{path} has no price for {model!r}: add [models.{model}], or [models."*"] for all models')
     return price
-
-
-def _open_index(index: options.IndexOptions, opening: options.OpenOptions) -> Corpus:
-    """At module level, so that it can be sent to another process."""
-    return options.open_corpus(index, opening)
 
 
 def _limited(benchmark: Benchmark, limit: int | None) -> Benchmark:

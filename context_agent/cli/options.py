@@ -27,6 +27,7 @@ from context_agent.retrieval.chroma import COLLECTION
 
 if TYPE_CHECKING:
     from context_agent.agent import Observer, SearchAgent
+    from context_agent.harness.episode import Limits
     from context_agent.harness.policy import Policy
     from context_agent.retrieval.chroma.corpus import ChromaCorpus
     from context_agent.retrieval.corpus import Corpus
@@ -113,6 +114,34 @@ class OpenOptions:
 
 
 @dataclass(frozen=True, slots=True)
+class CorpusOptions(IndexOptions):
+    """An index to read, and how it is read."""
+
+    opening: OpenOptions = field(default_factory=OpenOptions)
+
+    def open(self, *, cache: Path | None = None) -> ChromaCorpus:
+        """The corpus; the caller closes it. `cache` holds what a server's collection lacks."""
+        from context_agent.retrieval.chroma.corpus import ChromaCorpus
+        from context_agent.retrieval.embedders import load_embedder
+        from context_agent.retrieval.rerankers import load_reranker
+
+        try:
+            return ChromaCorpus.open(
+                self.path,
+                url=self.url,
+                collection=self.collection,
+                embedder=None if self.opening.embedder is None else load_embedder(self.opening.embedder),
+                reranker=load_reranker(self.opening.reranker),
+                text_key=self.opening.text_key,
+                title_key=self.opening.title_key,
+                document_key=self.opening.document_key,
+                cache=cache,
+            )
+        except CorpusNotFoundError as error:
+            raise CorpusNotFoundError(f"{str(error).rstrip('.?')}. {self.remedy}") from error
+
+
+@dataclass(frozen=True, slots=True)
 class ServerOptions:
     """A model on a server."""
 
@@ -196,6 +225,12 @@ class LimitOptions:
     max_turns: Annotated[int, Option("Maximum number of turns of an episode.", COUNT)] = 64
     time_limit: Annotated[float | None, Option("Time limit of an episode.", SECONDS)] = None
 
+    def load(self) -> Limits:
+        """The limits as an episode takes them."""
+        from context_agent.harness.episode import Limits
+
+        return Limits(turns=self.max_turns, seconds=self.time_limit)
+
 
 @dataclass(frozen=True, slots=True)
 class AgentOptions:
@@ -215,44 +250,19 @@ class AgentOptions:
     ] = None
     save: SaveOption = None
 
+    def open(self, corpus: Corpus, observers: Sequence[Observer] = ()) -> SearchAgent:
+        """An agent on the corpus; the caller closes it."""
+        from context_agent.agent import SearchAgent
+        from context_agent.swarm import Swarm
 
-def open_corpus(index: IndexOptions, opening: OpenOptions | None = None, *, cache: Path | None = None) -> ChromaCorpus:
-    """The corpus that the options name; the caller closes it. `cache` holds what a server's collection lacks."""
-    from context_agent.retrieval.chroma.corpus import ChromaCorpus
-    from context_agent.retrieval.embedders import load_embedder
-    from context_agent.retrieval.rerankers import load_reranker
-
-    opening = opening or OpenOptions()
-    try:
-        return ChromaCorpus.open(
-            index.path,
-            url=index.url,
-            collection=index.collection,
-            embedder=None if opening.embedder is None else load_embedder(opening.embedder),
-            reranker=load_reranker(opening.reranker),
-            text_key=opening.text_key,
-            title_key=opening.title_key,
-            document_key=opening.document_key,
-            cache=cache,
+        return SearchAgent(
+            corpus,
+            self.policy.load(),
+            profile=self.policy.profile,
+            budget=self.window,
+            limits=self.limits.load(),
+            rollouts=self.rollouts,
+            trajectories=self.save,
+            observers=observers,
+            swarm=None if self.swarm is None else Swarm(breadth=self.swarm),
         )
-    except CorpusNotFoundError as error:
-        raise CorpusNotFoundError(f"{str(error).rstrip('.?')}. {index.remedy}") from error
-
-
-def open_agent(chosen: AgentOptions, corpus: Corpus, observers: Sequence[Observer] = ()) -> SearchAgent:
-    """An agent on the corpus; the caller closes it."""
-    from context_agent.agent import SearchAgent
-    from context_agent.harness.episode import Limits
-    from context_agent.swarm import Swarm
-
-    return SearchAgent(
-        corpus,
-        chosen.policy.load(),
-        profile=chosen.policy.profile,
-        budget=chosen.window,
-        limits=Limits(turns=chosen.limits.max_turns, seconds=chosen.limits.time_limit),
-        rollouts=chosen.rollouts,
-        trajectories=chosen.save,
-        observers=observers,
-        swarm=None if chosen.swarm is None else Swarm(breadth=chosen.swarm),
-    )

@@ -45,8 +45,7 @@ def search(
     k: Annotated[int, Option("Number of documents to return.", COUNT)] = 10,
     batch: BatchOptions,
     agent: options.AgentOptions,
-    opening: options.OpenOptions,
-    index: options.IndexOptions,
+    index: options.CorpusOptions,
     as_json: Json,
 ) -> int:
     """Search an index in several steps and rank its documents.
@@ -55,7 +54,7 @@ def search(
     """
     if (question is None) == (batch.questions is None):
         raise click.UsageError("give one QUESTION in quotes, or a file of questions with --questions")
-    with options.open_corpus(index, opening) as corpus, options.open_agent(agent, corpus) as searcher:
+    with index.open() as corpus, agent.open(corpus) as searcher:
         if batch.questions is not None:
             return search_many(searcher, batch, k=k, as_json=as_json)
         text = sys.stdin.read() if question == "-" else question or ""

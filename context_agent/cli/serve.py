@@ -128,8 +128,7 @@ def serve(
     log_level: LogLevel = "info",
     otel: OtelOption,
     agent: options.AgentOptions,
-    opening: options.OpenOptions,
-    index: options.IndexOptions,
+    index: options.CorpusOptions,
     as_json: Json,
 ) -> int:
     """Serve the agent over HTTP.
@@ -157,11 +156,9 @@ def serve(
         **asdict(capacity),
     )
     with _observers(otel=otel, log_level=log_level) as observers:
-        corpus = options.open_corpus(index, opening, cache=cache)
-        searcher = options.open_agent(replace(agent, save=trajectories or agent.save), corpus, observers)
-        live_index = LiveIndex(
-            searcher, lambda: options.open_corpus(index, opening, cache=cache), concurrent=index.url is not None
-        )
+        corpus = index.open(cache=cache)
+        searcher = replace(agent, save=trajectories or agent.save).open(corpus, observers)
+        live_index = LiveIndex(searcher, lambda: index.open(cache=cache), concurrent=index.url is not None)
 
         def ready(url: str) -> None:
             _announce(corpus, url, as_json=as_json, model=served_as)
@@ -192,8 +189,7 @@ def mcp(
     log_level: LogLevel = "warning",
     otel: OtelOption,
     agent: options.AgentOptions,
-    opening: options.OpenOptions,
-    index: options.IndexOptions,
+    index: options.CorpusOptions,
     as_json: Json,
 ) -> int:
     """Serve the agent to MCP clients, over stdio or HTTP.
@@ -215,9 +211,9 @@ def mcp(
     settings = Settings(token=access.token(host) if http else None, **asdict(capacity))
     with _observers(otel=otel, log_level=log_level) as observers:
         with redirect_stdout(sys.stderr):
-            corpus = options.open_corpus(index, opening)
-            searcher = options.open_agent(agent, corpus, observers)
-        live_index = LiveIndex(searcher, lambda: options.open_corpus(index, opening), concurrent=index.url is not None)
+            corpus = index.open()
+            searcher = agent.open(corpus, observers)
+        live_index = LiveIndex(searcher, index.open, concurrent=index.url is not None)
         service = Service.of(searcher, settings, live_index)
 
         def ready(url: str) -> None:

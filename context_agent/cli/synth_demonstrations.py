@@ -123,8 +123,7 @@ def trajectories(
     ] = True,
     expert: ExpertOptions,
     filters: FilterOptions,
-    opening: options.OpenOptions,
-    index: options.IndexOptions,
+    index: options.CorpusOptions,
     as_json: Json,
 ) -> int:
     """Let an expert play tasks, and keep the good episodes.
@@ -139,7 +138,7 @@ def trajectories(
     questions = load_tasks(str(tasks), problems=problems)
     output.note_problems(problems)
     with (
-        options.open_corpus(index, opening) as corpus,
+        index.open() as corpus,
         output.progress("Playing", "episodes") as advance,
     ):
         player, settings = _settings(expert, filters, keep_dropped=keep_dropped)
@@ -154,7 +153,6 @@ def trajectories(
 def _settings(
     options: ExpertOptions, filters: FilterOptions, *, keep_dropped: bool
 ) -> tuple[Expert, DemonstrationSettings]:
-    from context_agent.harness.episode import Limits
     from context_agent.harness.profile import profile
     from context_agent.pruning.budget import Budget
     from context_agent.synth_data.demonstrations.filters import DemonstrationFilters
@@ -166,7 +164,7 @@ def _settings(
         rollouts=options.rollouts,
         profile=wire_format,
         budget=Budget(options.window),
-        limits=Limits(turns=options.limits.max_turns, seconds=options.limits.time_limit),
+        limits=options.limits.load(),
         seed=options.seed,
         concurrency=options.concurrency,
         filters=DemonstrationFilters(**asdict(filters), seed=options.seed),
@@ -228,8 +226,7 @@ def replay_check(
         Path | None, Option("Copy the episodes without differences to FOLDER/kept, for `ctx1 train sft`.", FOLDER)
     ] = None,
     replay: ReplayOptions,
-    opening: options.OpenOptions,
-    index: options.IndexOptions,
+    index: options.CorpusOptions,
     as_json: Json,
 ) -> int:
     """Replay recorded episodes on the current index.
@@ -241,7 +238,7 @@ def replay_check(
 
     files = trajectory_files(paths)
     settings = replay.settings()
-    with options.open_corpus(index, opening) as corpus, output.progress("Replaying", "episodes") as advance:
+    with index.open() as corpus, output.progress("Replaying", "episodes") as advance:
         results = asyncio.run(check_files(files, corpus, settings, advance=advance))
     summary = ReplaySummary.of(results)
     if out is not None:
@@ -313,8 +310,7 @@ def from_feedback(
     out: Annotated[Path, Option("File for the tasks.", FILE, "FILE.jsonl")],
     selection: SelectionOptions,
     replay: ReplayOptions,
-    opening: options.OpenOptions,
-    index: options.IndexOptions,
+    index: options.CorpusOptions,
     as_json: Json,
 ) -> int:
     """Make tasks from people's judgements on searches.
@@ -331,7 +327,7 @@ def from_feedback(
     problems: list[str] = []
     judgements = load_judgements(str(log), problems=problems)
     feedback_log = FeedbackLog(trajectories)
-    with options.open_corpus(index, opening) as corpus:
+    with index.open() as corpus:
         tasks, report = tasks_from_feedback(judgements, feedback_log, corpus)
         summary = {**report.to_json(), "unreadable": len(problems), "out": str(out)}
         if selection.sft is not None:

@@ -66,8 +66,7 @@ def filter_tasks(
     concurrency: Annotated[int, Option("Number of tasks at the same time.", COUNT)] = 8,
     attempts: AttemptOptions,
     agent: options.AgentOptions,
-    opening: options.OpenOptions,
-    index: options.IndexOptions,
+    index: options.CorpusOptions,
     as_json: Json,
 ) -> int:
     """Keep the tasks that are worth training on.
@@ -85,7 +84,7 @@ def filter_tasks(
     task_list = load_tasks(str(tasks), problems=problems)
     output.note_problems(problems)
     with ExitStack() as stack:
-        corpus = stack.enter_context(options.open_corpus(index, opening))
+        corpus = stack.enter_context(index.open())
         measure = _pass_at_n(agent, corpus, attempts) if attempts.passes else None
         if measure is not None:
             stack.callback(measure.close)
@@ -113,7 +112,6 @@ def filter_tasks(
 
 
 def _pass_at_n(agent: options.AgentOptions, corpus: Corpus, chosen: AttemptOptions) -> PassAtN:
-    from context_agent.harness.episode import Limits
     from context_agent.synth_data.pass_at_n import PassAtN, build_attempts, default_vary
 
     policy = agent.policy.load()
@@ -125,7 +123,7 @@ def _pass_at_n(agent: options.AgentOptions, corpus: Corpus, chosen: AttemptOptio
         vary,
         window=agent.window,
         profile=agent.policy.profile,
-        limits=Limits(turns=agent.limits.max_turns, seconds=agent.limits.time_limit),
+        limits=agent.limits.load(),
         rollouts=agent.rollouts,
         trajectories=agent.save,
     )
@@ -179,8 +177,7 @@ def review(
     *,
     out: Annotated[Path, Option("File for the page or, with --judgements, for the tasks that stay.", FILE)],
     seed: options.SeedOption = 0,
-    opening: options.OpenOptions,
-    index: options.IndexOptions,
+    index: options.CorpusOptions,
     page: PageOptions,
     verdicts: JudgementOptions,
     as_json: Json,
@@ -214,7 +211,7 @@ def review(
 
         drawn = [*draw_sample(task_list, page.sample, seed), *draw_sample(dropped_tasks, page.dropped_sample, seed)]
         drawn = draw_sample(drawn, None, seed)
-        with options.open_corpus(index, opening) as corpus:
+        with index.open() as corpus:
             html = review_page(drawn, corpus, f"Review of {tasks.name}")
         out.parent.mkdir(parents=True, exist_ok=True)
         out.write_text(html, encoding="utf-8")

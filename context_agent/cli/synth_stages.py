@@ -74,8 +74,7 @@ class StageOptions:
 
     writer: WriterOptions
     language_model: options.ModelOptions
-    opening: options.OpenOptions
-    index: options.IndexOptions
+    index: options.CorpusOptions
     out: Annotated[
         Path,
         Option(
@@ -195,7 +194,7 @@ def _run(
     from context_agent.synth_data.llm_stages.pipeline import REPLIES_FILE, run_llm_stage
 
     with (
-        options.open_corpus(stage.index, stage.opening) as corpus,
+        stage.index.open() as corpus,
         _model(stage, stage.replies or stage.out.with_name(REPLIES_FILE)) as model,
         output.progress(name, "rows") as advance,
     ):
@@ -220,7 +219,7 @@ def _distract_by_words(source: Path, settings: DistractorSettings, stage: StageO
     from context_agent.synth_data.stages import run_stage
 
     with (
-        options.open_corpus(stage.index, stage.opening) as corpus,
+        stage.index.open() as corpus,
         output.progress("distract", "rows") as advance,
     ):
         run = run_stage(

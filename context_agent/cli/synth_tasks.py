@@ -82,8 +82,7 @@ def tasks(
     links: LinkOptions,
     writer: WriterOptions,
     language_model: options.ModelOptions,
-    opening: options.OpenOptions,
-    index: options.IndexOptions,
+    index: options.CorpusOptions,
     as_json: Json,
 ) -> int:
     """Make multi-hop tasks from an index.
@@ -97,7 +96,7 @@ def tasks(
         raise ConfigError(
             "--base-url needs --model, the model that writes the tasks; omit both to make tasks from links"
         )
-    stage = StageOptions(writer, language_model, opening, index, out, None, seed, as_json)
+    stage = StageOptions(writer, language_model, index, out, None, seed, as_json)
     if language_model.model is None:
         return _link_tasks(stage, links, count, hops or DEFAULT_HOPS, distractors)
     if links.report is not None:
@@ -114,7 +113,7 @@ def _model_tasks(stage: StageOptions, count: int, hops: Hops | None, distractors
     hops = hops or (min(DEFAULT_HOPS[0], longest), longest)
     settings = DistractorSettings(distractors, min(1, distractors))
     plan = PipelinePlan(count, hops, settings, stage.writer.concurrency)
-    with options.open_corpus(stage.index, stage.opening) as corpus:
+    with stage.index.open() as corpus:
         return make_with_model(corpus, plan, stage)
 
 
@@ -132,7 +131,7 @@ def _link_tasks(stage: StageOptions, links: LinkOptions, count: int | None, hops
         domain=load_domain(stage.writer.domain).name,
     )
     settings.check()
-    with options.open_corpus(stage.index, stage.opening) as corpus:
+    with stage.index.open() as corpus:
         tally = _write_link_tasks(corpus, settings, stage.out)
     if links.report is not None:
         links.report.parent.mkdir(parents=True, exist_ok=True)

@@ -88,7 +88,7 @@ def _corpus(name: str, embedder: str, collection: str, stack: ExitStack) -> Corp
     from context_agent.retrieval.memory import MemoryCorpus
 
     if (Path(name) / DATABASE).exists():
-        return stack.enter_context(options.open_corpus(options.IndexOptions(Path(name), None, collection)))
+        return stack.enter_context(options.CorpusOptions(Path(name), None, collection).open())
     output.note(f"reading {name}")
     return MemoryCorpus(load(name), embedder=load_embedder(embedder))
 
