@@ -152,7 +152,7 @@ def test_wrong_calls_are_told_in_a_line(evaluate, world):
         "pass either --benchmarks": ("--out", "run"),
         "did you mean 'musique'": ("--benchmark", "musiqe", "--out", "run"),
         "did you mean 'agent'": ("--benchmark", world, "--systems", "agnet", "--out", "run"),
-        "takes integers": ("--benchmark", world, "--windows", "1k", "--out", "run"),
+        "is not an integer": ("--benchmark", world, "--windows", "1k", "--out", "run"),
         "too small": ("--benchmark", world, "--windows", "100", "--out", "run"),
     }
     for said, arguments in cases.items():

@@ -243,10 +243,10 @@ def hanging() -> Iterator[str]:
 @pytest.mark.parametrize(
     ("options", "code", "told"),
     [
-        (("--http", "--host", "0.0.0.0"), 2, "other machines can reach 0.0.0.0: pass --token-env VARIABLE"),
+        (("--http", "--host", "0.0.0.0"), 2, "other machines can reach 0.0.0.0: pass --token-env"),
         (("--http", "--token-env", "CTX1_NO_SUCH"), 2, "the environment variable CTX1_NO_SUCH"),
         (("--http", "--port", "99999"), 2, "99999"),
-        (("--path", "nowhere"), 1, "To make one: ctx1 index SOURCE --path nowhere"),
+        (("--path", "nowhere"), 1, "To make this index: ctx1 index SOURCE --path nowhere"),
     ],
 )
 def test_a_wrong_command_line_is_told_in_one_line(
