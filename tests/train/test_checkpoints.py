@@ -80,7 +80,7 @@ def test_another_run_s_is_refused_by_what_differs(tmp_path: Path) -> None:
 
 
 def test_fewer_than_two_are_not_enough(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="at least two"):
+    with pytest.raises(ConfigError, match="keep must be at least 2"):
         Checkpoints(tmp_path, kind="rl", settings={}, keep=1)
 
 
