@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 
 from context_agent._support import journal as journal_module
 from context_agent.errors import ConfigError, DataError
+from context_agent.harness.profile import default
 from context_agent.harness.trajectory import Header, Trajectory
 from context_agent.policies.tokens.engines import Finish, Sample
 from context_agent.pruning.budget import Budget
@@ -28,7 +29,7 @@ CALL = RecordedCall("abc", Sample((4, 5), (-0.1, float("-inf")), Finish.STOP, No
 
 
 def done(episode: str) -> Trajectory:
-    header = Header(episode, "who?", {"tools": []}, Budget())
+    header = Header(episode, "who?", default(), Budget())
     return Trajectory(header, (EpisodeEnded("finished", (), 1, 20, "0" * 64),))
 
 
