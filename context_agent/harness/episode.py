@@ -151,19 +151,10 @@ class Episode:
         self.renderer = renderer or Renderer(self.profile, counter or HarmonyCounter())
         self.stop_reason: StopReason | None = None
         self.ranking = Ranking()
-        self._executor = ToolExecutor(
-            ReadContext(
-                corpus,
-                self.profile,
-                self.renderer,
-                self.budget,
-                question,
-                where,
-                excluded_ids,
-                sub_agents=sub_agents,
-            ),
-            executor,
+        context = ReadContext(
+            corpus, self.profile, self.renderer, self.budget, question, where, excluded_ids, sub_agents=sub_agents
         )
+        self._executor = ToolExecutor(context, executor)
         self._listeners = listeners
         self._partial = partial
         self._events: list[Event] = []

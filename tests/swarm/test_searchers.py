@@ -6,17 +6,19 @@ import asyncio
 import time
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from context_agent import Action, Limits, MemoryCorpus, ScriptedPolicy, SearchAgent, SearchResult, ToolCall
 from context_agent.agent import Deadline, fuse
-from context_agent.errors import ConfigError
+from context_agent.errors import ConfigError, CorpusError
 from context_agent.harness.trajectory import Header, Trajectory
 from context_agent.harness.trajectory_file import read
 from context_agent.pruning.budget import Tier
 from context_agent.pruning.view import Block, PromptShown, Source, SubAgentRecord, Text, ToolResult, View
 from context_agent.swarm import Fresh, Swarm, TurnOrder
+from context_agent.types import Hit
 from tests.actions import prune, rank, rank_all, restore, search
 from tests.conftest import made_documents
 from tests.swarm.acting import QUESTION, Searching, run, spawn
@@ -277,6 +279,29 @@ async def test_a_deadline_ends_the_sub_agents_with_the_orchestrator(corpus: Memo
     hanging, other = (one.end.stop_reason for one in result.searchers if one.end)
     assert hanging == "cancelled"
     assert other in {"finished", "cancelled"}, "whichever came first on a busy machine"
+
+
+class FailingCorpus(MemoryCorpus):
+    """Cannot search for "broken"."""
+
+    def search(self, query: str, **options: Any) -> list[Hit]:
+        if query == "broken":
+            raise CorpusError("the index is gone")
+        return super().search(query, **options)
+
+
+def test_a_corpus_that_fails_beside_sub_agents_ends_the_episode_after_they_have_ended() -> None:
+    calls = (*search("broken").calls, *spawn("comets", "operas").calls)
+    ended: list[str] = []
+
+    def last(view: View) -> Action:
+        ended.append(view.question)
+        return rank_all(view)
+
+    sub_agents = ScriptedPolicy([search("comets", limit=2), last], delay=0.2)
+    with pytest.raises(CorpusError, match="the index is gone"):
+        run(FailingCorpus(made_documents()), Action(calls=calls), swarm=Swarm(policy=sub_agents))
+    assert len(ended) == 2
 
 
 @pytest.mark.parametrize("wrong", [{"breadth": 0}, {"breadth": 65}, {"tokens": 0}, {"turns": -1}, {"seconds": 0}])

@@ -20,7 +20,7 @@ from concurrent.futures import Executor
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import partial
-from typing import Annotated, Any, Protocol
+from typing import Annotated, Any, Protocol, TypeVar
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
@@ -44,6 +44,7 @@ LISTED_IDS = 5
 LISTED_ID_LENGTH = 80
 """Characters of an id that a message quotes."""
 _REPORTED_PROBLEMS = 3
+_Outcome = TypeVar("_Outcome")
 
 
 def _strings(value: object) -> object:
@@ -387,7 +388,10 @@ class ToolExecutor:
         reads, delegations = _of_kind(calls, ToolKind.READ), _of_kind(calls, ToolKind.DELEGATE)
         if not delegations:
             return await self._read(reads)
-        outputs, delegated = await asyncio.gather(self._read(reads), self._delegate(delegations, tokens_left))
+        ended = await asyncio.gather(
+            self._read(reads), self._delegate(delegations, tokens_left), return_exceptions=True
+        )
+        outputs, delegated = (_raised(outcome) for outcome in ended)
         return outputs | delegated
 
     async def _read(self, calls: Sequence[CheckedCall]) -> dict[int, ToolOutput]:
@@ -502,10 +506,10 @@ def _repeated(view: View, repeated_ids: Sequence[str]) -> list[tuple[str, list[s
     return [(label, ids) for label, ids in by_label.items() if ids]
 
 
-def _raised(output: ToolOutput | BaseException) -> ToolOutput:
-    if isinstance(output, BaseException):
-        raise output
-    return output
+def _raised(outcome: _Outcome | BaseException) -> _Outcome:
+    if isinstance(outcome, BaseException):
+        raise outcome
+    return outcome
 
 
 def _timed(call: CheckedCall, context: ReadContext, earlier: int) -> ToolOutput:
