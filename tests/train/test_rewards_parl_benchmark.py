@@ -11,7 +11,7 @@ import pytest
 
 from context_agent.train.rewards import ParlConfig, RewardConfig
 
-PROGRAM = Path(__file__).parents[3] / "benchmarks" / "parl.py"
+PROGRAM = Path(__file__).parents[2] / "benchmarks" / "parl.py"
 if not PROGRAM.is_file():
     pytest.skip("benchmarks live in the repository alone", allow_module_level=True)
 
