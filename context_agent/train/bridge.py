@@ -1,12 +1,10 @@
 """Trains the embedded policy's networks on a corpus and questions with gold documents. Needs only numpy, no GPU.
 
-1. Episodes are played on every question, in the harness that serves. The given policy plays the first round (rules of
-  thumb
-   if it has no weights); in later rounds, networks that were trained without a question play it.
+1. Episodes are played on every question in the production harness. The given policy plays the first round (rules of
+   thumb if it has no weights); in later rounds, a question is played by networks that were not trained on it.
 2. Five-fold cross-validation trains on four parts and ranks the candidates of the fifth; its recall is reported.
-3. The networks that are saved learn from all parts. The second network learns from scores that the first gave to
-  questions
-   it was not trained on, as it will have to.
+3. The saved networks are trained on all parts. The second network learns from scores that the first gave to questions
+   it was not trained on, as in production.
 
 The networks are small and trained by hand-written backward passes (`fit`). The loss of a group is, for every right row,
 the negative log of its softmax share against the wrong rows, averaged over the right rows, plus a share of binary cross

@@ -297,7 +297,7 @@ def step_cost(run: RunConfig, shape: ModelShape) -> StepCost:
 
 
 def _tiny(run: RunConfig) -> ModelShape:
-    """As `train.tiny.tiny_config` makes it. A vocabulary of words is some hundreds."""
+    """The shape of `train.tiny_model.tiny_config`. A vocabulary of words has a few hundred entries."""
     tiny = run.model.tiny
     assert tiny is not None
     vocabulary = 320 if run.data.world is not None else 2_048

@@ -430,7 +430,7 @@ def finish_term(delegation: Delegation, settings: ParlConfig) -> float:
 def with_parl(
     performance: EpisodeRewardTerms, outcome: EpisodeOutcome, delegation: Delegation, settings: ParlConfig
 ) -> EpisodeRewardTerms:
-    """The performance's reward with PARL's terms, `settings` being those at this point of training (`Parl.at`).
+    """The performance's reward with PARL's terms, `settings` being those at this point of training (`ParlConfig.at`).
 
     An episode that did not finish keeps its performance and earns nothing for delegating: else starting sub-agents and
     never answering would pay. `terms` gains what each of the two terms added; with `mixed` also what the weight took

@@ -97,7 +97,7 @@ def rows_of_calls(token_calls: Iterable[TokenCall], *, episode_id: str, group_id
 def sampled_rows(trajectory: Trajectory, *, group_id: str | None = None) -> list[TrainingRow]:
     """The rows of an episode that a token policy played. The group defaults to the question's id, else the question.
 
-    Raises `TrajectoryError` for an episode of another policy: `taught` makes rows of those.
+    Raises `TrajectoryError` for an episode of another policy; use `demonstrated_rows` for those.
     """
     return list(
         rows_of_calls(calls(trajectory), episode_id=trajectory.header.id, group_id=_group_id(trajectory, group_id))
@@ -195,12 +195,12 @@ def write_row_folder(rows: Iterable[TrainingRow], folder: str | Path, *, tokeniz
     count = tokens = trained = longest = 0
     rows_file = open_private(folder / JSONL, "w", encoding="utf-8", newline="\n")
     with rows_file as lines, _Parquet(folder / PARQUET) as table:
-        for some in chunked(rows, CHUNK):
-            lines.writelines(to_line(row) for row in some)
-            table.add(some)
-            lengths = [len(row.input_ids) for row in some]
-            count, tokens, longest = count + len(some), tokens + sum(lengths), max(longest, *lengths)
-            trained += sum(row.trained for row in some)
+        for chunk in chunked(rows, CHUNK):
+            lines.writelines(to_line(row) for row in chunk)
+            table.add(chunk)
+            lengths = [len(row.input_ids) for row in chunk]
+            count, tokens, longest = count + len(chunk), tokens + sum(lengths), max(longest, *lengths)
+            trained += sum(row.trained for row in chunk)
         lines.flush()
         os.fsync(lines.fileno())
     about = RowFolder(folder, tokenizer, count, tokens, trained, longest)
@@ -212,7 +212,7 @@ def write_row_folder(rows: Iterable[TrainingRow], folder: str | Path, *, tokeniz
 
 
 def open_folder(folder: str | Path) -> RowFolder:
-    """A folder that `write` made. Raises `DataError` for one that is not whole."""
+    """A folder of `write_row_folder`. Raises `DataError` if it is incomplete."""
     folder = Path(folder)
     try:
         return RowFolder(folder, **json.loads((folder / ABOUT).read_text(encoding="utf-8")))
@@ -342,8 +342,8 @@ def forward_passes(items: Iterable[WeightedRow], most_tokens: int = 0) -> list[l
 def order_by_length(lengths: Sequence[int], size: int, *, seed: int, epoch: int) -> list[int]:
     """An order of rows for an epoch in which each `size` in a row are of like length; a function of seed and epoch.
 
-    Rows are shuffled, sorted within stretches of `STRETCH` batches, and the batches shuffled. The one with the longest
-    row comes first: what does not fit in memory shows at once.
+    Rows are shuffled, sorted within stretches of `SORTED_BATCHES` batches, and the batches shuffled. The one with the longest
+    row comes first, so that a row that does not fit in memory fails at once.
     """
     rng = random.Random(f"{seed}:{epoch}")
     order = rng.sample(range(len(lengths)), len(lengths))
@@ -354,7 +354,8 @@ def order_by_length(lengths: Sequence[int], size: int, *, seed: int, epoch: int)
     short = [batch for batch in batches if len(batch) < size]
     full = [batch for batch in batches if len(batch) == size]
     rng.shuffle(full)
-    full.sort(key=lambda batch: lengths[batch[0]] < max(lengths))
+    longest = max(lengths, default=0)
+    full.sort(key=lambda batch: lengths[batch[0]] < longest)
     return [index for batch in (*full, *short) for index in batch]
 
 

@@ -189,8 +189,8 @@ def _units(
     units: dict[str, list[JudgedPair]] = defaultdict(list)
     for item, verdict in zip(labelled, verdicts, strict=True):
         if verdict.score is not None:
-            text = JudgedPair(item.recall, item.f1, verdict.score, item.recall >= good, verdict.score >= yes)
-            units[item.question_id].append(text)
+            pair = JudgedPair(item.recall, item.f1, verdict.score, item.recall >= good, verdict.score >= yes)
+            units[item.question_id].append(pair)
     return [units[name] for name in sorted(units)]
 
 
@@ -214,17 +214,18 @@ def _auc(pairs: Sequence[JudgedPair]) -> float | None:
 
 def _correlation(of: Callable[[JudgedPair], float]) -> Callable[[Sequence[JudgedPair]], float | None]:
     def spearman(pairs: Sequence[JudgedPair]) -> float | None:
-        item, second = (_ranks(np.array([value(pair) for pair in pairs])) for value in (of, lambda pair: pair.score))
-        spread = float(item.std() * second.std())
-        return float(((item - item.mean()) * (second - second.mean())).mean()) / spread if spread else None
+        labels, scores = (_ranks(np.array([value(pair) for pair in pairs])) for value in (of, lambda pair: pair.score))
+        spread = float(labels.std() * scores.std())
+        covariance = float(((labels - labels.mean()) * (scores - scores.mean())).mean())
+        return covariance / spread if spread else None
 
     return spearman
 
 
 def _share_of_yes(good: bool) -> Callable[[Sequence[JudgedPair]], float | None]:
     def share(pairs: Sequence[JudgedPair]) -> float | None:
-        text = [float(pair.yes) for pair in pairs if pair.good is good]
-        return fmean(text) if text else None
+        answers = [float(pair.yes) for pair in pairs if pair.good is good]
+        return fmean(answers) if answers else None
 
     return share
 
@@ -286,7 +287,7 @@ def _warnings(figures: Mapping[str, IntervalEstimate], questions: int, absent: i
 
 
 RANKING_LENGTH = 5
-"""Documents of a ranking that is made up."""
+"""Documents in a synthetic ranking."""
 
 
 def recorded_rankings(
@@ -313,28 +314,29 @@ def recorded_rankings(
 
 
 def synthetic_rankings(corpus: Corpus, questions: Iterable[Question], *, seed: int = 0) -> Iterator[LabelledRanking]:
-    """Three rankings a question, of `PLACES` documents each: with all its gold, with half of it, and with none.
+    """Three rankings of `RANKING_LENGTH` documents for each question: with all of its gold, half of it, and none.
 
-    The other places have what a search for the question brings up and is not gold; the order is drawn. Questions whose
-    gold is not in the corpus are passed over.
+    The rest are documents that a search for the question finds and that are not gold, in random order. Questions whose
+    gold is not in the corpus are skipped.
     """
     for question in questions:
         gold = gold_of(question, corpus) if has_gold(question) else Gold(0)
-        result = _gold_documents(gold, corpus)
-        if not result or gold.missing:
+        gold_documents = _gold_documents(gold, corpus)
+        if not gold_documents or gold.missing:
             continue
         rest = _distractors(question, gold, corpus)
         for share in (1.0, 0.5, 0.0):
-            remaining = result[: round(len(result) * share)] if share else []
-            documents = [*remaining, *rest[: max(1, RANKING_LENGTH - len(remaining))]]
+            included = gold_documents[: round(len(gold_documents) * share)]
+            documents = [*included, *rest[: max(1, RANKING_LENGTH - len(included))]]
             random.Random(f"{seed}:{question.id}:{share}").shuffle(documents)
-            visible = JudgedRanking(question.question, tuple(documents), question.answer)
-            yield _label_ranking(question, visible, gold)
+            ranking = JudgedRanking(question.question, tuple(documents), question.answer)
+            yield _label_ranking(question, ranking, gold)
 
 
-def _label_ranking(question: Question, visible: JudgedRanking, gold: Gold) -> LabelledRanking:
-    results = [gold.found_by(document.id, (chunk.id for chunk in document.chunks)) for document in visible.documents]
-    return LabelledRanking(question.id, visible, metrics.recall_of(results, gold.needs), metrics.precision_of(results))
+def _label_ranking(question: Question, ranking: JudgedRanking, gold: Gold) -> LabelledRanking:
+    relevance = [gold.found_by(document.id, (chunk.id for chunk in document.chunks)) for document in ranking.documents]
+    recall, precision = metrics.recall_of(relevance, gold.needs), metrics.precision_of(relevance)
+    return LabelledRanking(question.id, ranking, recall, precision)
 
 
 def _gold_documents(gold: Gold, corpus: Corpus) -> list[RankedDocument]:

@@ -71,7 +71,7 @@ class Rubric:
             raise ConfigError(f"a rubric has criteria of different names; got {', '.join(names) or 'none'}")
 
     def score(self, scores: Mapping[str, float]) -> float:
-        """From 0 to 1. `scores` has a number in its range for each criterion (`problem` says where it has not)."""
+        """From 0 to 1. `scores` has a number in its range for each criterion; check with `problem`."""
         shares = [
             criterion.weight * (scores[criterion.name] - criterion.low) / (criterion.high - criterion.low)
             for criterion in self.criteria
@@ -79,7 +79,7 @@ class Rubric:
         return sum(shares) / sum(criterion.weight for criterion in self.criteria)
 
     def problem(self, scores: Mapping[str, float]) -> tuple[str, str] | None:
-        """What is wrong with a judge's scores: a short reason, and words for the judge. None where nothing is."""
+        """What is wrong with a judge's scores: a short reason and a message to the judge. None if they are valid."""
         for criterion in self.criteria:
             score = scores.get(criterion.name)
             if score is None:
@@ -266,7 +266,7 @@ class JudgeReply(BaseModel):
 
     @model_validator(mode="before")
     @classmethod
-    def _gathered(cls, data: Any) -> Any:
+    def _gather_scores(cls, data: Any) -> Any:
         if not isinstance(data, dict):
             return data
         scores = data["scores"] if "scores" in data else {key: value for key, value in data.items() if key != "why"}
@@ -378,7 +378,7 @@ class RankingJudge:
         }
 
     def _parts(self, ranking: JudgedRanking) -> list[PromptPart] | None:
-        """What the judge reads; None where nothing was handed back."""
+        """What the judge reads; None for an empty ranking."""
         chosen = self.settings
         chunks = [(document.title, chunk) for document in ranking.documents for chunk in document.chunks]
         if not chunks:
@@ -427,7 +427,7 @@ class JudgePool:
     judge: JudgeProtocol
     note: Callable[[str], None] = print
     barren: int = 0
-    """Steps in a row in which verdicts were asked for, and not one came."""
+    """Consecutive steps in which the judge was asked and gave no verdict."""
 
     def judged(self, episodes: Sequence[tuple[Question, Trajectory]]) -> JudgeTerms:
         """The term of each whole episode.
@@ -451,7 +451,7 @@ class JudgePool:
         counts = ", ".join(f"{count} {reason}" for reason, count in absence_reasons(absent).items())
         why = f"{len(absent)} of {len(verdicts)} episodes have no verdict of the judge: {counts} ({absent[0].detail})"
         self.note(f"{why}. They keep their other terms")
-        # Past the cap no judge is missed: that is as it was ordered.
+        # Reaching the cap is expected and does not count as a failure of the judge.
         capped = all(verdict.absent == CAPPED for verdict in absent)
         self.barren = 0 if answered or capped else self.barren + 1
         if self.barren >= self.judge.settings.max_failed_steps:
@@ -478,14 +478,14 @@ def has_gold(question: Question) -> bool:
 
 
 def final_ranking(question: Question, trajectory: Trajectory) -> JudgedRanking:
-    """What the judge is shown of an episode: nothing, where it did not end by a ranking of its own."""
+    """The ranking that an episode ended with; empty if a limit or an invalid ranking ended it."""
     end = trajectory.end
-    is_ranked = end is not None and end.stop_reason == "finished"
-    return JudgedRanking(question.question, end.documents if is_ranked and end is not None else (), question.answer)
+    documents = end.documents if end is not None and end.stop_reason == "finished" else ()
+    return JudgedRanking(question.question, documents, question.answer)
 
 
 def scores_by_group(groups: Sequence[str], verdicts: Sequence[JudgeVerdict | None]) -> list[float | None]:
-    """The scores, but for groups in which one is absent: there, none counts."""
+    """The scores; None for every episode of a group in which one is absent."""
     lacking = {
         group for group, verdict in zip(groups, verdicts, strict=True) if verdict is not None and verdict.score is None
     }
@@ -496,11 +496,11 @@ def scores_by_group(groups: Sequence[str], verdicts: Sequence[JudgeVerdict | Non
 
 
 def refuse_judge_alone(settings: JudgeConfig, questions: Iterable[Question]) -> None:
-    """Raises `ConfigError` where nothing but the judge could reward any of the questions, unless that is allowed."""
-    question = list(questions)
-    if settings.alone or any(has_gold(question) or judgeable(question.answer) for question in question):
+    """Raises `ConfigError` if only the judge could reward the questions, unless `judge.alone` allows it."""
+    questions = list(questions)
+    if settings.alone or any(has_gold(question) or judgeable(question.answer) for question in questions):
         return
     raise ConfigError(
-        f"none of {len(question)} questions has gold or an answer, so the judge would be all that is learned from: add "
+        f"none of {len(questions)} questions has gold or an answer, so the judge would be all that is learned from: add "
         "questions with gold, or set judge.alone = true"
     )

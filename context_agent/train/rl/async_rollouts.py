@@ -470,8 +470,10 @@ def _open_worker(
     engine: Engine,
     weights: WeightSync,
 ) -> Iterator[tuple[RolloutWorker, WeightSync]]:
-    """The worker with its weight sync: this process with a server, else a copy of the model in a process or a "
-    "thread."""
+    """The worker with its weight sync: this process with a server, else a copy of the model.
+
+    The copy is in a process of its own or in a thread.
+    """
     assert config.async_rollouts is not None
     location = config.async_rollouts.sampler or _default_location()
     if config.engine.kind == "transformers" and location is RolloutLocation.PROCESS:

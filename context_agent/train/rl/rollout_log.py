@@ -77,7 +77,7 @@ class RolloutLog:
         ranks: int = 1,
         note: Callable[[str], None] = lambda _: None,
     ) -> None:
-        """Opens the log of a run that resumes from `update`, or creates one. `settings` are `TrainingConfig.plain`.
+        """Opens the log of a run that resumes from `update`, or creates one. `settings` are `RunConfig.plain`.
 
         An incomplete last line is dropped and reported. Raises `ConfigError` for the log of another run and for one
         that another process has open, `DataError` for a damaged log and for one that does not reach back to `update`.

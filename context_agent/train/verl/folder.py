@@ -29,6 +29,7 @@ from context_agent.errors import ConfigError, DataError, MissingExtraError
 from context_agent.train.advantages import Baseline
 from context_agent.train.config import Loss, Notify, RunConfig
 from context_agent.train.data import environment_of, open_data
+from context_agent.train.judge.judge import has_gold
 from context_agent.train.rl.rollouts import step_questions
 from context_agent.train.rows import chunked
 
@@ -109,7 +110,7 @@ def verl_settings(run: RunConfig, folder: Path, *, dev: int, trainer: VerlTraine
     """
     refuse_unsupported(run)
     learned = binding_verl_settings(run) | _sizes(run) | _optimiser(run, trainer) | _model(run, trainer)
-    return nest_dotted(learned | _course(run, dev) | _files(folder, dev))
+    return nest_dotted(learned | _schedule(run, dev) | _files(folder, dev))
 
 
 def disagreements(run: RunConfig, config: Mapping[str, Any]) -> list[str]:
@@ -190,7 +191,7 @@ def _model(run: RunConfig, trainer: VerlTrainer) -> dict[str, Any]:
     }
 
 
-def _course(run: RunConfig, dev: int) -> dict[str, Any]:
+def _schedule(run: RunConfig, dev: int) -> dict[str, Any]:
     """Steps, evaluation, checkpoints. verl counts steps, this project's file counts updates in some places."""
     every = run.evaluation.every if dev else 0
     return {
@@ -286,14 +287,15 @@ def prepare(
     verl_settings(run, location, dev=0, trainer=trainer)
     location.mkdir(parents=True, exist_ok=True)
     with open_data(run.data, note, environment_of(run.data)) as material:
-        lacking = [question.id for question in material.questions if not (question.gold or question.facts)]
+        lacking = [question.id for question in material.questions if not has_gold(question)]
         if lacking or not material.questions:
             raise ConfigError(
-                f"{len(lacking)} of {len(material.questions)} questions have no gold, {lacking[:3]} among them"
+                f"{len(lacking)} of {len(material.questions)} questions have no gold, for example {lacking[:3]}: add gold to "
+                "data.questions"
             )
         rows = _write(location / TRAIN_FILE, _training(run, material.questions))
         chosen = material.dev[: run.evaluation.questions] if run.evaluation.every else ()
-        dev = _write(location / DEV_FILE, (_row(item, location, dev=True) for location, item in enumerate(chosen)))
+        dev = _write(location / DEV_FILE, (_row(question, index, dev=True) for index, question in enumerate(chosen)))
         settings = verl_settings(run, location, dev=dev, trainer=trainer)
         loop = [{"name": AGENT, "_target_": LOOP_CLASS, "run": run.plain()}]
         # JSON is YAML.
@@ -345,11 +347,11 @@ def _write(path: Path, rows: Iterable[Mapping[str, Any]]) -> int:
     path.unlink(missing_ok=True)
     count, writer = 0, None
     try:
-        for some in chunked(rows, CHUNK):
-            table = pa.Table.from_pylist(some) if writer is None else pa.Table.from_pylist(some, writer.schema)
+        for chunk in chunked(rows, CHUNK):
+            table = pa.Table.from_pylist(chunk, writer.schema if writer is not None else None)
             writer = writer or parquet.ParquetWriter(partial, table.schema)
             writer.write_table(table)
-            count += len(some)
+            count += len(chunk)
     finally:
         if writer is not None:
             writer.close()
