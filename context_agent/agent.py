@@ -43,24 +43,24 @@ Observer = Callable[[Header], Listener]
 
 
 class Deadline:
-    """When searches end with what they have, beside the limit of their agent. Counts from when it is made.
+    """When searches end with what they have, in addition to their agent's own limit. Counts from its creation.
 
-    It may be shared by searches and be brought forward to now while they run, in the event loop that runs them.
+    Several searches may share it. While they run, `expire` ends them, called in the event loop that runs them.
     """
 
     def __init__(self, seconds: float | None = None) -> None:
-        """None: not before it is brought forward."""
+        """`seconds` from now; None: only when `expire` is called."""
         self._clock = asyncio.get_running_loop().time
         self._ends = math.inf if seconds is None else self._clock() + seconds
         self._running: set[asyncio.Timeout] = set()
 
     @property
     def left(self) -> float:
-        """Seconds until then, never negative; infinite where there is no such moment."""
+        """Seconds until the deadline, never negative; infinite if it has no time."""
         return max(0.0, self._ends - self._clock())
 
     def expire(self) -> None:
-        """Ends what runs, now, and whatever begins later before its first turn."""
+        """Ends running searches now, and later ones before their first turn."""
         self._ends = min(self._ends, self._clock())
         for timeout in self._running:
             if not timeout.expired():
@@ -68,7 +68,7 @@ class Deadline:
 
     @asynccontextmanager
     async def within(self, limit: float | None) -> AsyncIterator[None]:
-        """Raises `TimeoutError` in its block at the deadline, or after `limit` seconds where that comes first."""
+        """Raises `TimeoutError` in its block at the deadline, or after `limit` seconds if that comes first."""
         ends = min(self._ends, math.inf if limit is None else self._clock() + limit)
         async with asyncio.timeout_at(ends if math.isfinite(ends) else None) as timeout:
             self._running.add(timeout)
@@ -80,9 +80,9 @@ class Deadline:
 
 @dataclass(frozen=True, slots=True)
 class EpisodeRun:
-    """An episode with who decides in it; `path` is where its trajectory is written, None where it is not.
+    """An episode with its actor; `path` is the file of its trajectory, None if it is not written.
 
-    `delegated` are the runs of its sub-agents, as far as they have begun.
+    `delegated` are the runs of those of its sub-agents that have begun.
     """
 
     episode: Episode
@@ -91,9 +91,9 @@ class EpisodeRun:
     delegated: Sequence[EpisodeRun] = ()
 
     async def drive(self, deadline: Deadline | None = None) -> ContextAgentError | None:
-        """Runs the episode to its end; gives back the error of a policy or corpus that failed on the way.
+        """Runs the episode to its end; returns the error of a policy or corpus that failed on the way.
 
-        The episode's own limit on seconds holds beside the `deadline`.
+        The episode's own limit on seconds applies in addition to the `deadline`.
         """
         episode = self.episode
         try:
@@ -324,7 +324,7 @@ class SearchAgent:
     ) -> SearchResult:
         """The ranked documents for a question; blocks. Works inside a running event loop too (in a thread of its own).
 
-        `seed` takes the place of the agent's own for this question; rollout n samples with seed + n.
+        `seed` replaces the agent's own for this question; rollout n samples with seed + n.
         Raises `ConfigError` for an empty question, `BudgetError` for one that the budget cannot hold, and the error
         of a policy or corpus that failed before anything was found.
         """
@@ -454,7 +454,7 @@ def _document(document: RankedDocument) -> dict[str, Any]:
 
 
 def _run(work: Coroutine[Any, Any, T]) -> T:
-    """Runs a coroutine to its end, also where the calling thread already runs an event loop (a notebook)."""
+    """Runs a coroutine to its end, even if the calling thread already runs an event loop (a notebook)."""
     try:
         asyncio.get_running_loop()
     except RuntimeError:

@@ -63,7 +63,7 @@ class CharCounter:
 
 
 def counter_named(name: str) -> TokenCounter | None:
-    """The counter of that name, None where it is a model's own: that comes with its tokenizer."""
+    """The counter of that name, None if it is a model's own: that comes with its tokenizer."""
     return next(
         (counter_class() for counter_class in (HarmonyCounter, CharCounter) if counter_class.name == name), None
     )

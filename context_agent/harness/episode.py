@@ -60,7 +60,7 @@ class StopReason(StrEnum):
     FINISHED = "finished"
     """The policy gave its ranking."""
     NO_RANKING = "no_ranking"
-    """The policy ended without a ranking that stands; the documents in view were ranked for it."""
+    """The policy ended without a valid ranking; the documents in view were ranked instead."""
     TURNS = "turns"
     """The limit on turns was reached."""
     TIME = "time"
@@ -103,7 +103,7 @@ class Ranking:
 
 
 Partial = Callable[[View], tuple[RankedId, ...]]
-"""Gives the ranking to end with when a limit strikes."""
+"""Returns the ranking to end with when a limit is reached."""
 
 Listener = Callable[[Event, View], None]
 """Called with each event and the view after it."""
@@ -139,7 +139,7 @@ class Episode:
         for a filter beyond the limits of `check_where`.
 
         `instructions` replaces the profile's prompt (an empty string: none). `renderer` may be shared by the episodes
-        of one profile and counter. `sub_agents` starts sub-agents where the profile has the tool for it. For the
+        of one profile and counter. `sub_agents` starts sub-agents if the profile has the tool for it. For the
         episode of a sub-agent, `parent` is the id of the episode that started it, and `excluded_ids` are the chunks
         that other episodes show: no search of this one returns them.
         """
@@ -185,7 +185,7 @@ class Episode:
         self.view = View(question, self.budget, tools=self.profile.tools)
 
     def open(self) -> View:
-        """Records the prompt and returns the first view. `step` does it where the caller has not."""
+        """Records the prompt and returns the first view. `step` does it if the caller has not."""
         if not self._events:
             self._record(PromptShown(self._opening))
             self.spent += self.view.tokens
@@ -204,7 +204,7 @@ class Episode:
 
     @property
     def tokens_left(self) -> int | None:
-        """Tokens that the limit still allows, its sub-agents' counted; None where there is no limit."""
+        """Tokens that the limit still allows, after those of sub-agents too; None without a limit."""
         limit = self.limits.tokens
         return None if limit is None else max(0, limit - self.spent - self._delegated)
 
@@ -233,7 +233,7 @@ class Episode:
         return self.view
 
     def stop(self, reason: StopReason, *, error: str | None = None) -> None:
-        """Ends the episode with the policy's partial ranking where it has one, else the best the view can defend."""
+        """Ends the episode with the policy's partial ranking if it has one, else with the best one that the view supports."""
         if self.stop_reason is not None:
             return
         self.open()
@@ -356,7 +356,7 @@ def resolve(ranked_ids: Iterable[RankedId], view: View, limit: int) -> Ranking:
 
 
 def fallback_ranking(view: View, failed: Ranking, limit: int) -> Ranking:
-    """The best ranking a view defends without its policy: each document by the summed reciprocal ranks of its hits."""
+    """The best ranking that a view supports without its policy: each document by the summed reciprocal ranks of its hits."""
     blocks_by_document = _citable(view)
     scores = {
         document: sum(1.0 / (RRF_K + block.hit.rank) for block in blocks)

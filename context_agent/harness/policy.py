@@ -14,7 +14,7 @@ from context_agent.types import Action, RankedId
 
 @dataclass(frozen=True, slots=True)
 class Instructions:
-    """What stands ahead of the question in a view. `tokens` is its size where it is more than that of its text.
+    """What precedes the question in a view. `tokens` is its size if that is more than the size of its text.
 
     A chat template frames instructions and tool schemas in special tokens, which no text counts as.
     """
@@ -50,10 +50,10 @@ class Policy(Protocol):
         """Counts tokens as the policy's model does; None for the default, o200k_harmony."""
 
     def instructions(self, profile: Profile) -> str | Instructions:
-        """What stands ahead of the question in the view and counts against the budget; empty for none."""
+        """What precedes the question in the view and counts against the budget; empty for none."""
 
     def open(self, question: str, corpus: Corpus, *, profile: Profile, seed: int = 0) -> Actor:
         """A new actor for one episode played in this profile.
 
-        Equal seeds give equal decisions where the policy is deterministic.
+        Equal seeds give equal decisions if the policy is deterministic.
         """

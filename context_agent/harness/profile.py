@@ -22,11 +22,11 @@ from pathlib import Path
 from typing import Any
 
 from context_agent.errors import ConfigError
-from context_agent.tokens import TokenCounter, escape_markers
+from context_agent.tokens import HarmonyCounter, TokenCounter, escape_markers
 from context_agent.types import Action, Chunk, RankedId
 
 SUMMARIZE = "summarize_context"
-"""The tool that replaces chunks by a summary; off where a profile does not have it."""
+"""The tool that replaces chunks by a summary; only in profiles that list it."""
 SUMMARY_HEADER = "# SUMMARY ID: {id} ({tokens} tokens), stands for {ids}\n"
 NAMES = ("default", "context-1", "summary")
 LONGEST_RANKING = 1_000_000
@@ -87,8 +87,8 @@ class Profile:
             raise ConfigError(f"cannot read the prompt file {path}: {error}") from error
 
     def with_summaries(self) -> Profile:
-        """The same profile with `summarize_context`, under another name. Where it gives advice past the soft
-        threshold, the advice is to summarise: the harness asks for a summary there."""
+        """The same profile with `summarize_context`, under another name. If it gives advice past the soft
+        threshold, the advice is to summarise."""
         if SUMMARIZE in self.tools:
             return self
         advice = " Over half full: summarise or prune what you no longer need in full, or finish."
@@ -202,7 +202,7 @@ class Renderer:
         if (cached := self._cache.get(chunk.id)) is not None:
             return cached
         body = escape_markers(chunk.text)
-        counted = chunk.tokens if body == chunk.text and self.counter.name == "o200k_harmony" else 0
+        counted = chunk.tokens if body == chunk.text and self.counter.name == HarmonyCounter.name else 0
         tokens = counted or self.counter.count(body)
         header = self.profile.header.format(id=one_line(chunk.id), tokens=tokens)
         if self.profile.title and chunk.title and (title := one_line(chunk.title)):

@@ -74,14 +74,14 @@ class Trajectory:
         return tuple(dict.fromkeys(block.document_id for block in blocks))
 
     def replay(self) -> Iterator[tuple[Event, View]]:
-        """Each event and the view after it. Raises `TrajectoryError` where the record is not sound."""
+        """Each event and the view after it. Raises `TrajectoryError` if the record is not sound."""
         view = self._opening()
         for event in self.events:
             view = _checked(view, event)
             yield event, view
 
     def views(self) -> Iterator[View]:
-        """The view before each action, then the final one. Raises `TrajectoryError` where the record is not sound."""
+        """The view before each action, then the final one. Raises `TrajectoryError` if the record is not sound."""
         view = self._opening()
         for event, after in self.replay():
             if isinstance(event, ActionTaken):
@@ -139,8 +139,8 @@ def _timeless(event: Event) -> Event:
 def critical_steps(stages: Iterable[tuple[int, Sequence[int]]]) -> int:
     """The steps that had to wait for each other: the sum over stages of S_main + max_i S_sub,i (Kimi K2.5).
 
-    A stage is the steps of the main agent and those of each agent that ran beside the others. One agent alone is one
-    stage without others; n rollouts in parallel are one stage without a main agent.
+    A stage is the steps of the main agent and those of each agent that ran in parallel. One agent alone is one stage
+    without others; n rollouts in parallel are one stage without a main agent.
     """
     return sum(main + max(parallel, default=0) for main, parallel in stages)
 

@@ -177,10 +177,10 @@ def decode(data: dict[str, Any]) -> Event:
 
 
 def _edit(edit: Edit) -> dict[str, Any]:
-    """Prunes and restores; the fields of summaries only where they are not empty, as in files of schema 1."""
-    fields = asdict(edit)
-    fields["kept"] = fields.pop("protected")
-    return {name: value for name, value in fields.items() if value or name in ("pruned", "restored")}
+    """Prunes and restores; the fields of summaries only if they are not empty, as in files of schema 1."""
+    entries = asdict(edit)
+    entries["kept"] = entries.pop("protected")
+    return {name: value for name, value in entries.items() if value or name in ("pruned", "restored")}
 
 
 def _to_edit(data: dict[str, Any]) -> Edit:

@@ -3,9 +3,8 @@
 A view is the record of an episode minus the blocks that edits removed. `fold` is the one function that turns an event
 into the next view, in the live episode and in replay. Values and pure functions only, no I/O.
 
-Nothing is ever deleted from the record. An edit changes what it names and nothing else: where a block comes back that a
-summary stands for, the summary stays beside it until it is pruned; where a summary is pruned, what it stands for stays
-hidden. An edit breaks a server's cached prefix from the first edited block on, so every edit has a cost.
+Nothing is ever deleted from the record. An edit changes only what it names: if a block returns that a summary stands
+for, the summary stays until it is pruned; if a summary is pruned, what it stands for stays hidden. An edit breaks a server's cached prefix from the first edited block on, so every edit has a cost.
 """
 
 from __future__ import annotations
@@ -41,7 +40,7 @@ class Source(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Text:
-    """A segment that no edit removes. `call` is the index of the call in its turn, -1 where there is none."""
+    """A segment that no edit removes. `call` is the index of the call in its turn, -1 without one."""
 
     role: Role
     text: str
@@ -81,15 +80,15 @@ class Block:
 
     @property
     def text(self) -> str:
-        """The block as it stands in the view."""
+        """The block as it appears in the view."""
         return f"{self.header}{self.body}\n"
 
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """What a policy wrote in place of segments: addressable by an id of its own, and prunable.
+    """What a policy wrote to replace segments: addressable by an id of its own, and prunable.
 
-    `key` numbers it among the blocks. `of` are the keys of what it took the place of, ascending: blocks, and earlier
+    `key` numbers it among the blocks. `of` are the keys of what it replaced, ascending: blocks, and earlier
     summaries. It is no chunk: it was not retrieved, and finds no gold and no answer.
     """
 
@@ -104,7 +103,7 @@ class Summary:
 
     @property
     def text(self) -> str:
-        """The summary as it stands in the view."""
+        """The summary as it appears in the view."""
         return f"{self.header}{self.body}\n"
 
 
@@ -184,7 +183,7 @@ class View:
 
     @property
     def pruned(self) -> tuple[Block, ...]:
-        """The blocks that edits removed, oldest first, those that a summary stands for among them."""
+        """The blocks that edits removed, oldest first, including those that a summary stands for."""
         return tuple(s for s in self.segments if isinstance(s, Block) and s.key in self.hidden)
 
     @property
@@ -203,7 +202,7 @@ class View:
     def citable_blocks(self) -> tuple[Block, ...]:
         """What a ranking may cite: the blocks in view, and the hidden ones that a summary in view stands for.
 
-        Oldest first. Of a chunk that is in view itself no other block is given, of a summarised one the latest.
+        Oldest first. A chunk in view has only its blocks in view; a summarised chunk has its latest block.
         """
         editable = self.editable
         blocks = [block for block in editable if isinstance(block, Block)]
@@ -216,8 +215,8 @@ class View:
         return tuple(sorted([*blocks, *latest.values()], key=lambda block: block.key))
 
     def stands_for(self, summary: Summary) -> tuple[Block, ...]:
-        """The blocks that a summary stands for, oldest first: those it took the place of, and those that the
-        summaries among them stood for."""
+        """The blocks that a summary stands for, oldest first: those it replaced, and those that the summaries it
+        replaced stood for."""
         by_key = self.by_key()
         blocks: dict[int, Block] = {}
         pending = list(summary.of)
@@ -259,7 +258,7 @@ class View:
     def call_room(self, calls: int = 1) -> int:
         """Tokens that one more call may emit: at most `per_call`, never past the hard cutoff.
 
-        A call that stands for several, `calls`, may emit as much as they together.
+        A call that stands for several, `calls`, may emit as much as all of them together.
         """
         return max(0, min(self.budget.per_call * calls, self.budget.hard - self.tokens))
 
@@ -293,8 +292,8 @@ class View:
     ) -> tuple[Selection, tuple[Editable, ...]]:
         """(what leaves the view, what the call names to stay): named one by one, or as all but some.
 
-        Ids that are hidden already are `unchanged`, so pruning is idempotent. In an `all_but`, an id that nobody knows
-        is unknown.
+        Ids that are hidden already are `unchanged`, so pruning is idempotent. In an `all_but`, only an id that was
+        never shown is unknown.
         """
         if all_but is None:
             return self._select_visible(chunk_ids or ()), ()
@@ -325,8 +324,7 @@ class View:
 
     def apply(self, edit: Edit) -> View:
         """The view after a net edit. Raises `KeyError` for a key that the record lacks: the trace is not sound."""
-        segments = self.segments + edit.summaries
-        by_key = {segment.key: segment for segment in segments if not isinstance(segment, Text)}
+        by_key = self.by_key() | {summary.key: summary for summary in edit.summaries}
         for summary in edit.summaries:
             if unknown := [key for key in summary.of if key not in by_key or key >= summary.key]:
                 raise KeyError(unknown[0])
@@ -336,7 +334,7 @@ class View:
         tokens += sum(by_key[key].tokens for key in restored)
         return replace(
             self,
-            segments=segments,
+            segments=self.segments + edit.summaries,
             hidden=(self.hidden | hidden) - restored,
             tokens=tokens,
             protected=(self.protected - hidden) | {by_key[key].key for key in edit.protected},
@@ -473,7 +471,7 @@ class TurnClosed:
 
 @dataclass(frozen=True, slots=True)
 class EpisodeEnded:
-    """How it ended. `digest` is the SHA-256 of the final view; `dropped` counts ids the ranking could not stand on."""
+    """How it ended. `digest` is the SHA-256 of the final view; `dropped` counts the ids that were not citable, by reason."""
 
     stop_reason: str
     documents: tuple[RankedDocument, ...]

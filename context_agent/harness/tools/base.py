@@ -34,7 +34,7 @@ from context_agent.types import Hit, ToolCall
 LONGEST_ARGUMENTS = 100_000
 """Characters of raw arguments that are parsed; longer arguments are refused."""
 MOST_CALLS = 64
-"""Tool calls read from one reply; where it has more, the last call says how many were not read."""
+"""Tool calls read from one reply; if it has more, the last call says how many were not read."""
 UNREAD = "unread_calls"
 """Name of the call that stands for those that were not read."""
 MAX_IDS = 500
@@ -48,7 +48,7 @@ _Outcome = TypeVar("_Outcome")
 
 
 def _strings(value: object) -> object:
-    """Accepts one string, or a JSON list in a string, where a list of strings is meant: models write both."""
+    """Accepts one string, or a JSON list in a string, for a list of strings: models write both."""
     if isinstance(value, str):
         text = value.strip()
         if text.startswith("["):
@@ -78,7 +78,7 @@ class ToolKind(StrEnum):
     EDIT = "edit"
     """Removes, replaces or restores chunks. Runs before all reads of the turn, past the hard cutoff too."""
     DELEGATE = "delegate"
-    """Hands tasks to sub-agents: all calls of a turn run as one, beside the reads."""
+    """Hands tasks to sub-agents: all calls of a turn run as one, at the same time as the reads."""
     BATCH = "batch"
     """Wraps several calls; it is replaced by them and never runs."""
 
@@ -120,7 +120,7 @@ class ToolOutput:
     """What a call returned, before it is decided how much of it fits the view.
 
     `limit` is how many hits may be shown, best first. `repeated_ids` are chunks that match but were shown before.
-    `calls` is how many calls' room the output may fill, `room` its own bound in tokens where it has one. `delegated`
+    `calls` is how many calls' room the output may fill, `room` its own bound in tokens if it has one. `delegated`
     are the sub-agents behind it; room for the `message` about them is kept free of chunks.
     """
 
@@ -176,7 +176,7 @@ class Tool:
     arguments: type[ToolArguments]
     run: Callable[..., Any]
     published: type[ToolArguments] | None = None
-    """The arguments as the published format declares them, where they are fewer."""
+    """The arguments as the published format declares them, if those are fewer."""
 
     def schema(self, *, extended: bool = True) -> dict[str, Any]:
         """`{"name", "description", "parameters"}`, parameters in plain JSON Schema: see `_plain_schema`."""

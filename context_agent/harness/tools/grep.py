@@ -16,7 +16,7 @@ class GrepArguments(ToolArguments):
 
 
 def run(arguments: GrepArguments, context: ReadContext, earlier: int) -> ToolOutput:
-    """New matches; where there are none, the ids of matches that were shown before."""
+    """New matches; if there are none, the ids of matches that were shown before."""
     corpus, limit = context.corpus, context.profile.grep_limit
     try:
         hits = corpus.grep(arguments.pattern, limit=limit, exclude=context.shown_ids, where=context.where)

@@ -50,7 +50,7 @@ def _unknown(document_id: str, context: ReadContext) -> str:
 
 
 def _by_relevance(document_id: str, chunks: list[Chunk], context: ReadContext) -> tuple[Hit, ...]:
-    """The chunks as hits; reranked against the query that first surfaced the document where not all will fit."""
+    """The chunks as hits; reranked against the query that first surfaced the document if not all fit."""
     if sum(context.renderer.chunk(chunk).tokens for chunk in chunks) <= context.budget.per_call:
         return tuple(Hit(chunk, 1.0 / rank, rank) for rank, chunk in enumerate(chunks, start=1))
     scores = context.corpus.rerank(context.surfacing_queries.get(document_id, context.question), chunks)

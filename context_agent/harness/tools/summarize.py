@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Self
 
 from pydantic import Field, model_validator
@@ -78,12 +79,12 @@ def run(arguments: SummarizeArguments, context: EditContext) -> EditReply:
 
 
 def _summary(context: EditContext, replaced: Sequence[Editable], text: str) -> Summary:
-    """The summary as it will stand in the view, naming every chunk that it stands for."""
+    """The summary as it will appear in the view, naming every chunk that it stands for."""
     view, keys = context.view, tuple(block.key for block in replaced)
     draft = Summary(view.next_key, _free_name(view), "", "", 0, view.turn, context.call, keys)
     ids = tuple(dict.fromkeys(block.id for block in view.stands_for(draft)))
     rendered = context.renderer.summary(draft.id, ids, text)
-    return Summary(draft.key, draft.id, rendered.header, rendered.body, rendered.tokens, view.turn, context.call, keys)
+    return replace(draft, header=rendered.header, body=rendered.body, tokens=rendered.tokens)
 
 
 def _too_long(tokens: int, size: int) -> EditReply:

@@ -201,7 +201,7 @@ class ClientReader:
 class ChromaDense:
     """Approximate nearest neighbours by Chroma's index, ids only.
 
-    Scores are cosines where the collection's distance gives them: for `cosine`, and for `l2` and `ip` if the vectors
+    Scores are cosines if the collection's distance gives them: for `cosine`, and for `l2` and `ip` if the vectors
     have length 1 (three are checked). Otherwise they are negative distances, which have the same order.
     """
 
@@ -299,7 +299,7 @@ def _last_snapshot(layout: Layout, root: Path, lexical: bool) -> Snapshot | None
 
 
 def _cosine_of_distance(collection: Collection) -> tuple[float, float]:
-    """(a, b) such that a - b * distance is the cosine; (0, 1) where the distance does not give one."""
+    """(a, b) such that a - b * distance is the cosine; (0, 1) if the distance does not give one."""
     space = space_of(collection)
     if space == "cosine":
         return 1.0, 1.0

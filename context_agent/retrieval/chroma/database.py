@@ -32,7 +32,7 @@ class UnreadableError(CorpusError):
 class StoredCollection:
     """What Chroma says about a collection. `configuration` and `schema` are JSON.
 
-    `sequence` is the number of the last change and grows with each; -1 where it is unknown, as on a server.
+    `sequence` is the number of the last change and grows with each; -1 if it is unknown, as on a server.
     """
 
     id: str

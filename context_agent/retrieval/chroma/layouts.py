@@ -109,7 +109,7 @@ class ForeignLayout:
     revision = snapshot = ""
 
     def __init__(self, keys: Keys, sequence: int = -1, counter: TokenCounter | None = None) -> None:
-        """`sequence` is the number of the collection's last change, -1 where it is unknown."""
+        """`sequence` is the number of the collection's last change, -1 if it is unknown."""
         self.keys = keys
         self.state = json.dumps({"keys": asdict(keys), "sequence": sequence}, sort_keys=True)
         self._count = lru_cache(maxsize=65_536)((counter or HarmonyCounter()).count)

@@ -274,9 +274,9 @@ def remove_copies(scratch: Path) -> None:
 
 
 @contextmanager
-def database_copy(folder: Path, scratch: Path | None = None) -> Iterator[Path]:
-    """A copy of the database alone, if it cannot be read in place. Raises `UnreadableError`."""
-    with tempfile.TemporaryDirectory(prefix=_COPY, dir=scratch, ignore_cleanup_errors=True) as target:
+def database_copy(folder: Path) -> Iterator[Path]:
+    """A copy of the database alone, in a temporary folder. Raises `UnreadableError` if it changes all the time."""
+    with tempfile.TemporaryDirectory(prefix=_COPY, ignore_cleanup_errors=True) as target:
         _copy_files(folder, Path(target))
         yield Path(target)
 

@@ -109,7 +109,7 @@ class Snapshot:
 
     @cached_property
     def rows_of_document(self) -> Mapping[str, list[int]]:
-        """Document id to its rows, in document order."""
+        """Document id to its rows, ascending. A foreign collection can hold a document's chunks in another order."""
         documents: dict[str, list[int]] = {}
         for position, row in enumerate(self.rows):
             documents.setdefault(row.document, []).append(position)
@@ -364,7 +364,7 @@ def _link_files(source: Path, target: Path) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Publication:
-    """A snapshot's name, the state that it shows (see `Layout.state`), and the collection if it is a local one."""
+    """A snapshot's name, the state that it shows (see `OwnLayout`), and the collection if it is a local one."""
 
     snapshot: str
     state: str

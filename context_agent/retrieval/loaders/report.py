@@ -85,9 +85,9 @@ class LoadReport:
         self.skipped += 1
         self._list(Notice(source, reason, line))
 
-    def note(self, source: str, reason: str, line: int | None = None) -> None:
+    def note(self, source: str, reason: str) -> None:
         """Records a notice about something that lost no text."""
-        self._list(Notice(source, reason, line, lost=False))
+        self._list(Notice(source, reason, lost=False))
 
     def lost(self) -> Iterator[Notice]:
         """The listed notices about files and rows that were left out."""
