@@ -112,7 +112,7 @@ def run(arguments: Sequence[str] | None = None) -> int:
     for stream in (sys.stdout, sys.stderr):
         stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
     logging.basicConfig(level=logging.ERROR, format="%(message)s", stream=sys.stderr)
-    # What asyncio logs about tasks that an interrupt ended is of no use to whoever pressed Ctrl-C.
+    # After Ctrl-C, asyncio would log every task that the interrupt ended.
     logging.getLogger("asyncio").setLevel(logging.CRITICAL)
     try:
         code = cli.main(arguments, prog_name="ctx1", standalone_mode=False)
@@ -123,7 +123,7 @@ def run(arguments: Sequence[str] | None = None) -> int:
         output.note("interrupted")
         return INTERRUPTED
     except BrokenPipeError:
-        # The reader went away (`ctx1 search ... | head`); python would complain once more while it shuts down.
+        # The reader closed the pipe (`ctx1 search ... | head`); Python would report that again when it flushes stdout.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return FAILED
     except Exception as error:  # noqa: BLE001 (a user gets a line, not a stack trace)

@@ -210,9 +210,9 @@ def _lock(folder: Path) -> InstallationCheck:
     """Whether another process is indexing into the folder."""
     from filelock import FileLock, Timeout
 
-    from context_agent.retrieval.chroma.store import OWN_FOLDER
+    from context_agent.retrieval.chroma.store import OWN_FOLDER, WRITER_LOCK
 
-    file = folder / OWN_FOLDER / "writer.lock"
+    file = folder / OWN_FOLDER / WRITER_LOCK
     if not file.exists():
         return InstallationCheck("lock", "ok", "free")
     try:

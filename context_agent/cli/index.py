@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 from itertools import chain
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
@@ -125,10 +125,7 @@ def add_documents(
 
 
 def _to_json(read: LoadReport, indexed: IndexReport) -> dict[str, Any]:
-    counts = {field.name: getattr(read, field.name) for field in fields(read) if field.name != "notices"}
-    names = ("source", "line", "reason", "lost")
-    notices = [{name: getattr(notice, name) for name in names} for notice in read.notices]
-    return {**counts, **asdict(indexed), "notices": notices}
+    return {**asdict(read), **asdict(indexed)}
 
 
 def _summary(read: LoadReport, indexed: IndexReport, index: options.IndexOptions) -> str:

@@ -151,23 +151,23 @@ def trajectories(
 
 
 def _settings(
-    options: ExpertOptions, filters: FilterOptions, *, keep_dropped: bool
+    expert_options: ExpertOptions, filters: FilterOptions, *, keep_dropped: bool
 ) -> tuple[Expert, DemonstrationSettings]:
     from context_agent.harness.profile import profile
     from context_agent.pruning.budget import Budget
     from context_agent.synth_data.demonstrations.filters import DemonstrationFilters
     from context_agent.synth_data.demonstrations.runs import DemonstrationSettings
 
-    wire_format = profile(options.profile)
-    expert, description = options.load(wire_format)
+    wire_format = profile(expert_options.profile)
+    expert, description = expert_options.load(wire_format)
     return expert, DemonstrationSettings(
-        rollouts=options.rollouts,
+        rollouts=expert_options.rollouts,
         profile=wire_format,
-        budget=Budget(options.window),
-        limits=options.limits.load(),
-        seed=options.seed,
-        concurrency=options.concurrency,
-        filters=DemonstrationFilters(**asdict(filters), seed=options.seed),
+        budget=Budget(expert_options.window),
+        limits=expert_options.limits.load(),
+        seed=expert_options.seed,
+        concurrency=expert_options.concurrency,
+        filters=DemonstrationFilters(**asdict(filters), seed=expert_options.seed),
         keep_dropped=keep_dropped,
         expert=description,
     )

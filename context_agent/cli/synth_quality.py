@@ -229,7 +229,7 @@ def _dropped_tasks(files: tuple[Path, ...], known_ids: set[str], problems: list[
 
     tasks: dict[str, Task] = {}
     for file in files:
-        # Not `splitlines`, which also ends lines at separators that stand inside of texts.
+        # Not `splitlines`, which also splits at separators that texts may contain.
         for number, line in enumerate(file.read_text(encoding="utf-8").split("\n"), start=1):
             if not line:
                 continue

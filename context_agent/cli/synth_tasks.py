@@ -143,7 +143,7 @@ def _link_tasks(stage: StageOptions, links: LinkOptions, count: int | None, hops
 
 
 def _write_link_tasks(corpus: Corpus, settings: LinkTaskSettings, out: Path) -> dict[str, Any]:
-    """Writes the tasks from a corpus' links and returns the counts of kept and dropped drafts."""
+    """Writes the tasks from the links of a corpus and returns the counts of kept and dropped drafts."""
     from context_agent.synth_data.links import LinkTasks
     from context_agent.synth_data.task import write_tasks
 

@@ -184,14 +184,15 @@ class Conversation:
         with self._lock:
             by_number = {self._numbers.setdefault(passage.id, len(self._numbers) + 1): passage for passage in passages}
             self._passages |= by_number
-        return ToolAnswer("\n\n".join(passage_text(*item) for item in by_number.items()) or NO_PASSAGES, by_number)
+        texts = [passage_text(number, item.id, item.title, item.text) for number, item in by_number.items()]
+        return ToolAnswer("\n\n".join(texts) or NO_PASSAGES, by_number)
 
 
-def passage_text(number: int, passage: RetrievedPassage) -> str:
+def passage_text(number: int, id: str, title: str, text: str) -> str:
     """A passage as a model reads it: number, title and id on a line, then the text, all with their markers escaped."""
-    title = one_line(passage.title)
-    text = _FORGED.sub(r"[\\", escape_markers(passage.text))
-    return f"[{number}] {title + ' ' if title else ''}(id: {one_line(passage.id)})\n{text}"
+    heading = f"{one_line(title)} (id: {one_line(id)})".lstrip()
+    escaped = _FORGED.sub(r"[\\", escape_markers(text))
+    return f"[{number}] {heading}\n{escaped}"
 
 
 class _MistakeError(Exception):

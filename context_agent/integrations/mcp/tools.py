@@ -21,7 +21,6 @@ from context_agent.agent import DEFAULT_K, Progress
 from context_agent.errors import ConfigError, ContextAgentError, PatternError
 from context_agent.harness.profile import one_line
 from context_agent.integrations.functions import NO_PASSAGES, passage_text
-from context_agent.integrations.passages import RetrievedPassage
 from context_agent.integrations.server.schema import ScoredPassage
 from context_agent.pruning.view import Text, TurnClosed
 from context_agent.retrieval.corpus import Corpus, Where
@@ -288,8 +287,7 @@ def passages_result(hits: Sequence[Hit]) -> CallToolResult:
         for hit in hits
     ]
     texts = [
-        passage_text(rank, RetrievedPassage(hit.id, hit.document_id, hit.title, hit.text, hit.score, rank))
-        for rank, hit in enumerate(passages, start=1)
+        passage_text(rank, passage.id, passage.title, passage.text) for rank, passage in enumerate(passages, start=1)
     ]
     return _result("\n\n".join(texts) or NO_PASSAGES, PassagesResult(passages=passages))
 

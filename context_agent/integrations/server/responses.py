@@ -22,7 +22,6 @@ from context_agent.agent import Progress, SearchResult
 from context_agent.errors import BudgetError, ConfigError, CorpusError, EmbedderError, PolicyError, RerankerError
 from context_agent.harness.episode import StopReason
 from context_agent.integrations.functions import NO_PASSAGES, passage_text
-from context_agent.integrations.passages import RetrievedPassage
 from context_agent.integrations.server.schema import MAX_QUESTION, ChatRequest
 from context_agent.pruning.view import ActionTaken, Block, EditApplied, ToolResult
 from context_agent.retrieval.corpus import Where
@@ -196,12 +195,8 @@ class ServedAnswer:
 
     def passages(self) -> list[str]:
         """The best passage of each document, numbered from 1, with its id."""
-        texts = []
-        for rank, document in enumerate(self.result.documents, start=1):
-            best = document.chunks[0]
-            passage = RetrievedPassage(best.id, document.id, document.title, best.text, document.score, rank)
-            texts.append(passage_text(rank, passage))
-        return texts
+        ranked = enumerate(self.result.documents, start=1)
+        return [passage_text(rank, row.chunks[0].id, row.title, row.chunks[0].text) for rank, row in ranked]
 
 
 def question_of(request: ChatRequest) -> str:

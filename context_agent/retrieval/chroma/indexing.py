@@ -65,6 +65,7 @@ from context_agent.retrieval.chroma.snapshot import (
 )
 from context_agent.retrieval.chroma.store import (
     OWN_FOLDER,
+    WRITER_LOCK,
     Location,
     all_ids,
     cache_folder,
@@ -406,7 +407,7 @@ def _full_disk_explained(location: Location) -> Iterator[None]:
 def _one_writer(location: Location, collection: str, cache: str | Path | None) -> Iterator[None]:
     """Holds the lock of a folder, or of a server's collection on this machine. It ends with the process."""
     if location.path is not None:
-        file = location.path / OWN_FOLDER / "writer.lock"
+        file = location.path / OWN_FOLDER / WRITER_LOCK
     else:
         name = blake2b(f"{location}/{collection}".encode(), digest_size=8).hexdigest()
         file = cache_folder(cache) / f"{name}.lock"

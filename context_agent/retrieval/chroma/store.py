@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 
 OWN_FOLDER = "ctx1"
 """The folder of this package's files inside a Chroma folder."""
+WRITER_LOCK = "writer.lock"
+"""The file in `OWN_FOLDER` that the process that indexes into the folder locks."""
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _LEAST_SPACE = 8_000_000
 _FULL_TEXT = re.compile("disk is full|no space left|quota exceeded|file too large", re.IGNORECASE)
