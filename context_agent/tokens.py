@@ -45,7 +45,7 @@ class HarmonyCounter:
 
     def count(self, text: str) -> int:
         """Tokens of `text`; a longer one is counted in slices, which may add one token a slice."""
-        encoding = _harmony()
+        encoding = harmony_encoding()
         return sum(
             len(encoding.encode(text[start : start + SLICE], disallowed_special=()))
             for start in range(0, len(text), SLICE)
@@ -79,7 +79,8 @@ def well_formed(text: str) -> str:
 
 
 @cache
-def _harmony() -> HarmonyEncoding:
+def harmony_encoding() -> HarmonyEncoding:
+    """oss-harmony's encoding of gpt-oss; loads in about half a second, once."""
     from openai_harmony import HarmonyEncodingName, load_harmony_encoding
 
     return load_harmony_encoding(HarmonyEncodingName.HARMONY_GPT_OSS)

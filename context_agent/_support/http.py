@@ -53,6 +53,7 @@ from context_agent._support.http_body import (
     response_limit,
 )
 from context_agent.errors import ConfigError, PolicyError
+from context_agent.tokens import well_formed
 
 __all__ = ["API_KEY_ENV", "BASE_URL", "Endpoint", "Events", "MalformedResponse", "Refusal", "policy_address"]
 
@@ -484,7 +485,7 @@ def error_message(value: Any) -> str:
         if isinstance(value, dict) and key in value:
             value = value[key]
     message = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-    return " ".join(message.encode("utf-8", "replace").decode().split())
+    return " ".join(well_formed(message).split())
 
 
 def _decoded(body: bytes) -> Any:

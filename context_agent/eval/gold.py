@@ -28,6 +28,22 @@ from context_agent._support.question_files import Question
 from context_agent.retrieval.corpus import Corpus
 from context_agent.types import Chunk
 
+__all__ = [
+    "CorpusLookup",
+    "Gold",
+    "Leaks",
+    "MissingGold",
+    "Question",
+    "gold_of",
+    "holds",
+    "judgeable",
+    "leaks",
+    "listed",
+    "missing_gold",
+    "normalised",
+    "words",
+]
+
 LISTED = 10
 """Ids that a message lists at most."""
 _ARTICLES = frozenset({"a", "an", "the"})

@@ -211,7 +211,8 @@ def _costs(result: SearchResult, replays: Sequence[Replay], price: Price | None)
         return {"tokens": float(result.tokens)} if result.tokens else {}
     spent = [replay.spent for replay in replays]
     turns, calls = sum(cost.turns for cost in spent), sum(cost.calls for cost in spent)
-    prompt, cached, sampled = (sum(getattr(cost, name) for cost in spent) for name in ("prompt", "cached", "sampled"))
+    prompt, cached = sum(cost.prompt for cost in spent), sum(cost.cached for cost in spent)
+    sampled = sum(cost.sampled for cost in spent)
     counts: dict[str, float] = {
         "turns": turns,
         "calls": calls,

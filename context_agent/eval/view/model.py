@@ -216,10 +216,18 @@ class _Converter:
 
     def _header(self) -> dict[str, Any]:
         header = self._trajectory.header
-        names = ("id", "question", "question_id", "policy", "corpus", "counter", "seed", "version", "started", "parent")
         budget = header.budget
         return {
-            **{name: getattr(header, name) for name in names},
+            "id": header.id,
+            "question": header.question,
+            "question_id": header.question_id,
+            "policy": header.policy,
+            "corpus": header.corpus,
+            "counter": header.counter,
+            "seed": header.seed,
+            "version": header.version,
+            "started": header.started,
+            "parent": header.parent,
             "profile": header.profile.name,
             "budget": {"window": budget.window, "soft": budget.soft, "hard": budget.hard, "per_call": budget.per_call},
             "limits": [(name, value) for name, value in header.limits.items() if value is not None],
@@ -227,11 +235,15 @@ class _Converter:
 
     def _block(self, block: Block) -> dict[str, Any]:
         hit = block.hit
-        scores = {name: _finite(getattr(hit, name)) for name in ("score", "dense", "sparse")}
         return {
-            **{name: getattr(block, name) for name in ("key", "tokens", "turn", "call")},
+            "key": block.key,
+            "tokens": block.tokens,
+            "turn": block.turn,
+            "call": block.call,
             "whole": block.complete,
-            **scores,
+            "score": _finite(hit.score),
+            "dense": _finite(hit.dense),
+            "sparse": _finite(hit.sparse),
             "rank": hit.rank,
             "source": block.source.value,
             "chunk": block.id,
@@ -243,9 +255,14 @@ class _Converter:
 
     def _summary(self, summary: Summary) -> dict[str, Any]:
         return {
-            **{name: getattr(summary, name) for name in ("key", "tokens", "turn", "call")},
-            **dict.fromkeys(("score", "dense", "sparse")),
+            "key": summary.key,
+            "tokens": summary.tokens,
+            "turn": summary.turn,
+            "call": summary.call,
             "whole": True,
+            "score": None,
+            "dense": None,
+            "sparse": None,
             "rank": 0,
             "source": "summary",
             "chunk": summary.id,
@@ -256,10 +273,14 @@ class _Converter:
         }
 
     def _end(self, end: EpisodeEnded) -> dict[str, Any]:
-        names = ("stop_reason", "error", "turns", "tokens", "mistakes", "dropped")
         return {
-            **{name: getattr(end, name) for name in names},
+            "stop_reason": end.stop_reason,
+            "error": end.error,
             "seconds": _finite(end.seconds),
+            "turns": end.turns,
+            "tokens": end.tokens,
+            "mistakes": end.mistakes,
+            "dropped": end.dropped,
             "documents": [self._document(document) for document in end.documents],
         }
 
@@ -269,8 +290,10 @@ class _Converter:
             for chunk in document.chunks
         ]
         return {
-            **{name: getattr(document, name) for name in ("id", "title", "justification")},
+            "id": document.id,
+            "title": document.title,
             "score": _finite(document.score),
+            "justification": document.justification,
             "gold": bool(self._finds(document)) if self._gold else None,
             "chunks": chunks,
         }

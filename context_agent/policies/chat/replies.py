@@ -17,6 +17,7 @@ from context_agent._support.credentials import read_key
 from context_agent._support.http import MalformedResponse, Refusal
 from context_agent._support.suggest import LISTED, closest
 from context_agent.harness.tools import LONGEST_ARGUMENTS, MOST_CALLS, bounded
+from context_agent.tokens import well_formed
 from context_agent.types import ToolCall
 
 REASONING_FIELDS = ("reasoning", "reasoning_content")
@@ -130,9 +131,9 @@ def read_reply(events: Sequence[Mapping[str, Any]], request: Mapping[str, Any] |
 
 
 def _reply(words: Mapping[str, str], calls: Sequence[_Call], finish: str, model: str, usage: dict[str, int]) -> Reply:
-    text = _clean(words["content"][:LONGEST_TEXT])
+    text = well_formed(words["content"][:LONGEST_TEXT])
     source = next((name for name in REASONING_FIELDS if words[name]), "")
-    reasoning = _clean(words[source][:LONGEST_TEXT]) if source else ""
+    reasoning = well_formed(words[source][:LONGEST_TEXT]) if source else ""
     if not source:
         reasoning, text = split_thoughts(text)
         source = INLINE if reasoning else ""
@@ -154,12 +155,12 @@ def _spelled(arguments: object) -> str:
 
 def tool_name(name: str) -> str:
     """The tool's name without the remains of gpt-oss's format: `functions.` and special tokens."""
-    return _clean(name).partition("<|")[0].strip().removeprefix("functions.")[:LONGEST_NAME]
+    return well_formed(name).partition("<|")[0].strip().removeprefix("functions.")[:LONGEST_NAME]
 
 
 def read_arguments(raw: str) -> Mapping[str, Any] | str:
     """The arguments as a mapping, or the raw text if they are no JSON object, too long or nested too deeply."""
-    raw = _clean(raw)
+    raw = well_formed(raw)
     if len(raw) > LONGEST_ARGUMENTS:
         return raw
     try:
@@ -178,7 +179,7 @@ def read_arguments(raw: str) -> Mapping[str, Any] | str:
 def _without_surrogates(value: dict[str, Any]) -> dict[str, Any]:
     r"""The value without lone surrogates: a JSON escape such as `\ud800` makes a string that UTF-8 cannot encode."""
     text = json.dumps(value, ensure_ascii=False)
-    cleaned = _clean(text)
+    cleaned = well_formed(text)
     return value if cleaned == text else dict(json.loads(cleaned))
 
 
@@ -256,11 +257,6 @@ def _text(value: object) -> str:
     if isinstance(value, list):
         return "".join(_text(part.get("text")) for part in value if isinstance(part, dict))
     return ""
-
-
-def _clean(text: str) -> str:
-    """The text without lone surrogates."""
-    return text.encode("utf-8", "replace").decode()
 
 
 def _dict(value: object) -> Mapping[str, Any]:

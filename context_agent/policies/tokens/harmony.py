@@ -24,7 +24,8 @@ from context_agent.harness.profile import Profile, compact, ranking_text
 from context_agent.harness.tools import bounded, schemas
 from context_agent.policies.chat.replies import read_arguments, tool_name
 from context_agent.policies.tokens.prompt import Ids, Opening
-from context_agent.policies.tokens.vocabulary import HarmonyVocabulary, Vocabulary, VocabularyRenderer, harmony_encoding
+from context_agent.policies.tokens.vocabulary import HarmonyVocabulary, Vocabulary, VocabularyRenderer
+from context_agent.tokens import harmony_encoding
 from context_agent.types import Action, ToolCall
 
 MOST_MESSAGES = 1_024

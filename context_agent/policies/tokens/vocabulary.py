@@ -8,14 +8,11 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Iterator
-from functools import cache
 from itertools import groupby
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 from context_agent.errors import ConfigError
-
-if TYPE_CHECKING:
-    from openai_harmony import HarmonyEncoding
+from context_agent.tokens import harmony_encoding
 
 REPLACEMENT = "\ufffd"
 LONG_RUN = 2_000
@@ -168,11 +165,3 @@ def _pieces(text: str) -> Iterator[str]:
             yield text[start:cut]
             start = cut
     yield text[start:]
-
-
-@cache
-def harmony_encoding() -> HarmonyEncoding:
-    """oss-harmony's encoding of gpt-oss; loads in about half a second, once."""
-    from openai_harmony import HarmonyEncodingName, load_harmony_encoding
-
-    return load_harmony_encoding(HarmonyEncodingName.HARMONY_GPT_OSS)

@@ -20,9 +20,9 @@ from context_agent import Action, Budget, Chunk, Profile, ToolCall, View
 from context_agent.harness.profile import compact
 from context_agent.harness.tools import schemas
 from context_agent.policies.tokens.harmony import system_content
-from context_agent.policies.tokens.vocabulary import harmony_encoding
 from context_agent.pruning.view import Block, Source, Text
 from context_agent.pruning.view import Role as Part
+from context_agent.tokens import harmony_encoding
 from context_agent.types import Hit
 from tests.policies.tokens.sampling import FORGERIES
 

@@ -40,7 +40,7 @@ ENDS = ("<|call|>", "<|end|>", "<|return|>", "", "<|start|>functions.search_corp
 
 def special_ids(text: str) -> list[int]:
     """Ids of a text in which special tokens count as such."""
-    from context_agent.policies.tokens.vocabulary import harmony_encoding
+    from context_agent.tokens import harmony_encoding
 
     return list(harmony_encoding().encode(text, allowed_special="all"))
 
