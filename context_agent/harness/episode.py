@@ -233,7 +233,7 @@ class Episode:
         return self.view
 
     def stop(self, reason: StopReason, *, error: str | None = None) -> None:
-        """Ends the episode with the policy's partial ranking if it has one, else with the best one that the view supports."""
+        """Ends the episode with the policy's partial ranking if it has one, else with the best one from the view."""
         if self.stop_reason is not None:
             return
         self.open()
@@ -356,7 +356,7 @@ def resolve(ranked_ids: Iterable[RankedId], view: View, limit: int) -> Ranking:
 
 
 def fallback_ranking(view: View, failed: Ranking, limit: int) -> Ranking:
-    """The best ranking that a view supports without its policy: each document by the summed reciprocal ranks of its hits."""
+    """The best ranking without the policy: each document in view by the summed reciprocal ranks of its hits."""
     blocks_by_document = _citable(view)
     scores = {
         document: sum(1.0 / (RRF_K + block.hit.rank) for block in blocks)

@@ -4,7 +4,8 @@ A view is the record of an episode minus the blocks that edits removed. `fold` i
 into the next view, in the live episode and in replay. Values and pure functions only, no I/O.
 
 Nothing is ever deleted from the record. An edit changes only what it names: if a block returns that a summary stands
-for, the summary stays until it is pruned; if a summary is pruned, what it stands for stays hidden. An edit breaks a server's cached prefix from the first edited block on, so every edit has a cost.
+for, the summary stays until it is pruned; if a summary is pruned, what it stands for stays hidden. An edit breaks a
+server's cached prefix from the first edited block on, so every edit has a cost.
 """
 
 from __future__ import annotations
@@ -471,7 +472,7 @@ class TurnClosed:
 
 @dataclass(frozen=True, slots=True)
 class EpisodeEnded:
-    """How it ended. `digest` is the SHA-256 of the final view; `dropped` counts the ids that were not citable, by reason."""
+    """How it ended. `digest` is the SHA-256 of the final view; `dropped` counts the ids that were not citable."""
 
     stop_reason: str
     documents: tuple[RankedDocument, ...]

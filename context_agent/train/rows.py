@@ -342,8 +342,8 @@ def forward_passes(items: Iterable[WeightedRow], most_tokens: int = 0) -> list[l
 def order_by_length(lengths: Sequence[int], size: int, *, seed: int, epoch: int) -> list[int]:
     """An order of rows for an epoch in which each `size` in a row are of like length; a function of seed and epoch.
 
-    Rows are shuffled, sorted within stretches of `SORTED_BATCHES` batches, and the batches shuffled. The one with the longest
-    row comes first, so that a row that does not fit in memory fails at once.
+    Rows are shuffled, sorted within stretches of `SORTED_BATCHES` batches, and the batches shuffled. The one with the
+    longest row comes first, so that a row that does not fit in memory fails at once.
     """
     rng = random.Random(f"{seed}:{epoch}")
     order = rng.sample(range(len(lengths)), len(lengths))

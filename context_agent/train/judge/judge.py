@@ -501,6 +501,6 @@ def refuse_judge_alone(settings: JudgeConfig, questions: Iterable[Question]) -> 
     if settings.alone or any(has_gold(question) or judgeable(question.answer) for question in questions):
         return
     raise ConfigError(
-        f"none of {len(questions)} questions has gold or an answer, so the judge would be all that is learned from: add "
+        f"none of {len(questions)} questions has gold or an answer, so the judge would be the only reward: add "
         "questions with gold, or set judge.alone = true"
     )

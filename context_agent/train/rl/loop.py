@@ -133,8 +133,7 @@ class ReinforcementLoop:
         return fresh
 
     def sync_weights(self, trainer: RowTrainer, update: int) -> None:
-        """Sends the new weights to the sampler: after each update, or to a server before new episodes.
-        """
+        """Sends the new weights to the sampler: after each update, or to a server before new episodes."""
         step, substep = divmod(update, self.config.substeps)
         if not self.sync_every or self._evaluates_at(update) or (substep == 0 and step % self.sync_every == 0):
             self.weights.push(trainer, update)

@@ -290,8 +290,8 @@ def prepare(
         lacking = [question.id for question in material.questions if not has_gold(question)]
         if lacking or not material.questions:
             raise ConfigError(
-                f"{len(lacking)} of {len(material.questions)} questions have no gold, for example {lacking[:3]}: add gold to "
-                "data.questions"
+                f"{len(lacking)} of {len(material.questions)} questions have no gold, for example {lacking[:3]}: "
+                "add gold to data.questions"
             )
         rows = _write(location / TRAIN_FILE, _training(run, material.questions))
         chosen = material.dev[: run.evaluation.questions] if run.evaluation.every else ()
