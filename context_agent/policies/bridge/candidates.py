@@ -22,10 +22,11 @@ from context_agent.policies.bridge.text import (
     words,
 )
 from context_agent.retrieval.corpus import Corpus
+from context_agent.retrieval.languages import unspaced
 
 Floats = NDArray[np.float32]
 
-_SENTENCE = re.compile(r"(?<=[.!?;])\s+(?=[A-Z\"'(])")
+_SENTENCE = re.compile(r"(?<=[.!?;])\s+(?=[A-Z\"'(])|(?<=[。！？])(?=.)")
 _COMPARES = re.compile(r"\b(both|same|or|older|younger|first|earlier|later|more|in common)\b")
 _CUES = (
     re.compile(r"\bwho(se|m)?\b"),
@@ -79,9 +80,12 @@ class AnalyzedPassage:
 
 
 def _short_titles(title: str) -> tuple[str, ...]:
-    """A longer name by its first and last word, and by its last two, between blanks; none for a name with digits."""
+    """A longer name by its first and last word, and by its last two, between blanks.
+
+    None for a name with digits, or in a script without spaces, whose terms overlap.
+    """
     parts = title.split()
-    if len(parts) < 3 or any(map(str.isdigit, parts)):
+    if len(parts) < 3 or any(map(str.isdigit, parts)) or unspaced(title):
         return ()
     return f" {parts[0]} {parts[-1]} ", f" {parts[-2]} {parts[-1]} "
 
@@ -182,7 +186,10 @@ class ChunkCandidate:
 
 
 class WordWeights:
-    """Inverse document frequency in one corpus, ln(1 + (N - df + 0.5) / (df + 0.5)) as in BM25; cached."""
+    """Inverse document frequency in one corpus, ln(1 + (N - df + 0.5) / (df + 0.5)) as in BM25; cached.
+
+    A term of a script without spaces that no text holds has weight 0.
+    """
 
     def __init__(self, corpus: Corpus) -> None:
         self._corpus = corpus
@@ -199,6 +206,8 @@ class WordWeights:
         if fresh := [word for word in dict.fromkeys(words) if word not in self._weights]:
             frequency = np.minimum(self._corpus.document_frequency(fresh), self._count)
             weight = np.log1p((self._count - frequency + 0.5) / (frequency + 0.5))
+            # Most pairs of characters that no text holds cross the border between two words.
+            weight[[count == 0 and unspaced(word) for word, count in zip(fresh, frequency, strict=True)]] = 0
             self._weights.update(zip(fresh, weight.tolist(), strict=True))
         return self._weights
 

@@ -101,7 +101,7 @@ class Expansion:
             sum(capitals) / max(len(capitals), 1),
             mention.start < 0,
             any(map(str.isdigit, mention.name)),
-            mention.start > 0 and passage.text[mention.start - 1] in '"“',
+            mention.start > 0 and passage.text[mention.start - 1] in '"“「『《〈',
             uncovered,
             *(compares, who, role, kin),
             bool(passage.padded_title) and passage.padded_title in question.padded,

@@ -1,7 +1,8 @@
 """Words and names in text, as the embedded policy compares them. English heuristics, no model, no list of names.
 
 Words are lower case and without accents; common inflections and related words count as the same. Names are capitalized
-runs and quotations, whole and in parts.
+runs and quotations, whole and in parts. In scripts without spaces the words are the terms of `retrieval.languages`, and
+the names are quotations, runs of katakana, and what is written in Latin letters.
 """
 
 from __future__ import annotations
@@ -12,7 +13,11 @@ from collections.abc import Iterator
 from functools import lru_cache
 from typing import NamedTuple
 
+from context_agent.retrieval.languages import SPACED, UNSPACED, segmented, unspaced
+
 _WORD = re.compile(r"[^\W_]+")
+_UNSPACED_WORD = re.compile(r"(?:[^\W_]|[\u0e31-\u0e3a])+")
+"""Also the vowel signs of Thai, which are not alphanumeric."""
 _POSSESSIVE = re.compile(r"['’]s\b")
 _BRACKETED = re.compile(r"\s*[(\[].*?[)\]]")
 
@@ -55,8 +60,11 @@ def fold(text: str) -> str:
 
 
 def words(text: str) -> list[str]:
-    """The runs of letters and digits of the folded text."""
-    return _WORD.findall(fold(text))
+    """The runs of letters and digits of the folded text, or its terms where the script has no spaces."""
+    if not unspaced(text):
+        return _WORD.findall(fold(text))
+    # The marks of these scripts are no accents: only what is between them is folded.
+    return _UNSPACED_WORD.findall(SPACED.sub(lambda part: fold(part[0]), segmented(text)))
 
 
 def key(word: str) -> str:
@@ -76,6 +84,8 @@ def without_brackets(title: str) -> str:
 
 
 _TOKEN = re.compile(r"\b[A-Z]\.(?=\s?\w)|\b(?:St|Jr|Sr|Dr|Mt|Mr|Mrs|No|vs)\.(?=\s)|[\w’'\-&!]+(?:\.(?=\w))?|[^\w\s]")
+_UNSPACED_NAME = re.compile(r"(?<=[「『《〈])[^」』》〉]{2,40}(?=[」』》〉])|[\u30a1-\u30fe\uff66-\uff9f]{3,}")
+"""Quotations, and katakana with middle dots."""
 _QUOTED = re.compile(r"[\"“«`]{1,2}\s*([^\"”»`]{2,80}?)\s*(?:[\"”»]|'')")
 _CONNECTORS = frozenset(
     """of the de du des la le les von van der den del della di da dos das y e and & in on for at to a an al el bin ibn
@@ -153,6 +163,10 @@ def _add(names: dict[str, Mention], start: int, surface: str, *, dates: bool = T
 
 def _names(text: str, *, quoted_first: bool = False) -> Iterator[tuple[int, str]]:
     quoted = [(match.start(1), match[1]) for match in _QUOTED.finditer(text)]
+    if unspaced(text):
+        quoted += [(match.start(), match[0]) for match in _UNSPACED_NAME.finditer(text)]
+        # Latin words beside such a script are words of their own.
+        text = UNSPACED.sub("·", text)
     runs = list(_runs(text))
     yield from (*quoted, *runs) if quoted_first else (*runs, *quoted)
 

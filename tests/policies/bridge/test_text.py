@@ -21,6 +21,31 @@ def test_words_lose_case_accents_and_possessives():
     assert fold("plain ascii’s") == "plain ascii"
 
 
+def test_words_of_scripts_without_spaces_are_their_terms_and_keep_their_marks():
+    assert words("東京とGábor’s ｶﾞﾗｽ") == ["東", "東京", "京", "と", "gabor", "ガラ", "ラス"]
+    assert words("ครูโรงเรียน") == ["ครู", "รูโร", "โรง", "งเรี", "เรีย", "ยน"]
+    assert words("서울에서") == ["서울", "울에", "에서"]
+
+
+def test_names_without_capitals_are_quotations_katakana_and_latin_words():
+    text = "会社はGoogle Cloudで「ユリカゴ」を作り、ヘンリー・ブラントンが『夜の海』と呼ぶ。"
+    surfaces = {mention.surface: mention.start for mention in mentions(text)}
+    assert surfaces.keys() == {"Google Cloud", "ユリカゴ", "ヘンリー・ブラントン", "夜の海"}
+    assert all(text[start:].startswith(surface) for surface, start in surfaces.items())
+    assert question_entities("《桥与河》的作者是谁？") == ["桥与河"]
+
+
+def test_a_title_without_spaces_links_where_the_text_holds_it():
+    question = analyze_question("誰が設計しましたか", flat)
+    bridge = AnalyzedPassage("柳溪铁路桥", "柳溪铁路桥由工程师罗文清主持设计。")
+    assert link(question, bridge, AnalyzedPassage("罗文清", "罗文清早年留学比利时。"))[0] == 1.0
+    assert link(question, bridge, AnalyzedPassage("邵文清", "邵文清是船长。")) == NO_LINK
+
+
+def test_sentences_end_at_the_full_stops_of_chinese():
+    assert len(AnalyzedPassage("", "第一句。第二句！第三句").sentences) == 3
+
+
 def test_inflections_share_a_key_and_kin_answer_each_other():
     assert key("director") == key("directed")
     assert key("born") in kin("birth")
