@@ -119,10 +119,10 @@ def read_rows(source: Source) -> Iterator[JsonRow]:
 def question_of(row: object, number: int, location: str) -> Question:
     """The question of the `number`th row of its source. Raises `DataError` naming the `location`."""
     if not isinstance(row, dict):
-        raise DataError(f"{location}: {_kind(row)}, not an object with fields")
+        raise DataError(f"{location}: {json_type(row)}, not an object with fields")
     text = question_text(row)
     if not isinstance(text, str):
-        reason = "no field question" if text is None else f"field question is {_kind(text)}, not a string"
+        reason = "no field question" if text is None else f"field question is {json_type(text)}, not a string"
         raise DataError(f"{location}: {reason}")
     return Question(
         id=_identifier(question_id(row), number, location),
@@ -164,7 +164,7 @@ def _identifier(value: object, number: int, location: str) -> str:
     if value is None or value == "":
         return str(number)
     if isinstance(value, bool) or not isinstance(value, str | int):
-        raise DataError(f"{location}: field id is {_kind(value)}, not a string or a whole number")
+        raise DataError(f"{location}: field id is {json_type(value)}, not a string or a whole number")
     return str(value)
 
 
@@ -195,12 +195,13 @@ def _field(row: Mapping[str, Any], key: str, default: _T, location: str) -> _T:
     if value is None:
         return default
     if type(value) is not type(default):
-        raise DataError(f"{location}: field {key} is {_kind(value)}, not {_NAMES[type(default)]}")
+        raise DataError(f"{location}: field {key} is {json_type(value)}, not {_NAMES[type(default)]}")
     return value
 
 
-def _kind(value: object) -> str:
-    return _NAMES.get(type(value), "null")
+def json_type(value: object) -> str:
+    """The type of a value in JSON's words, such as `a string`; Python's name of a type that JSON lacks."""
+    return "null" if value is None else _NAMES.get(type(value), f"a {type(value).__name__}")
 
 
 @contextmanager

@@ -72,8 +72,8 @@ def index(
     """Index files and folders, or update an index.
 
     SOURCE is a file, a folder, or - for standard input. Reads .txt .md .html .pdf .jsonl .jsonl.gz .csv .tsv .parquet,
-    and the formats of --domain. Unchanged documents are skipped. What cannot be read is reported, and the rest is
-    indexed. To resume an interrupted run, run the same command again.
+    and the formats of --domain. Unchanged documents are skipped. What cannot be read is reported (all of it with
+    --json), and the rest is indexed. To resume an interrupted run, run the same command again.
     """
     from context_agent.retrieval.loaders import LoadOptions, LoadReport
 

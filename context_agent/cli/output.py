@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 import sys
-import textwrap
 import unicodedata
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -69,12 +68,21 @@ def note(text: str) -> None:
 
 
 def note_problems(problems: Sequence[object], unlisted: int = 0) -> None:
-    """Notes on input that could not be read, the first of them one by one. `unlisted` problems are only counted."""
-    for problem in problems[:LISTED]:
-        note(str(problem))
-    more = max(0, len(problems) - LISTED) + unlisted
+    """Notes on input that could not be read, the first of them one by one. `unlisted` problems are only counted.
+
+    If there are too many, only the first of those with the same reason is listed.
+    """
+    listed = problems if len(problems) <= LISTED else _distinct(problems)
+    for problem in listed[:LISTED]:
+        note(one_line(str(problem)))
+    more = len(problems) - min(len(listed), LISTED) + unlisted
     if more:
         note(f"and {more:,} more")
+
+
+def _distinct(problems: Sequence[object]) -> list[object]:
+    """The first problem of each reason; a problem without the attribute `reason` is its own."""
+    return list({getattr(problem, "reason", problem): problem for problem in reversed(problems)}.values())[::-1]
 
 
 def result(data: Mapping[str, Any], text: str, *, as_json: bool) -> None:
@@ -160,8 +168,16 @@ def _show_document(console: Console, rank: int, document: RankedDocument, questi
     line.append(f"  {document.score:.3f}", style="dim")
     console.print(line)
     if document.chunks:
-        passage = excerpt(document.chunks[0].text, question)
-        console.print(Text(textwrap.indent(textwrap.fill(passage, min(console.width, MAX_WIDTH) - 6), "    ")))
+        for row in wrapped(excerpt(document.chunks[0].text, question), min(console.width, MAX_WIDTH) - 6):
+            console.print(Text(f"    {row}"))
+
+
+def wrapped(text: str, width: int) -> list[str]:
+    """The text in rows of at most `width` columns, of which a wide character (Chinese, Japanese, Korean) takes two."""
+    from rich.console import Console
+    from rich.text import Text
+
+    return [row.plain.rstrip() for row in Text(text).wrap(Console(width=width), width)]
 
 
 def excerpt(text: str, question: str) -> str:

@@ -1,6 +1,9 @@
-"""What a person sees of a passage."""
+"""What a person sees of a passage, and of input that could not be read."""
 
-from context_agent.cli.output import PASSAGE, excerpt, printable
+from rich.cells import cell_len
+
+from context_agent.cli.output import LISTED, PASSAGE, excerpt, note_problems, printable, wrapped
+from context_agent.retrieval.loaders import Notice
 
 
 def test_a_short_passage_is_shown_whole_on_one_line():
@@ -22,3 +25,29 @@ def test_a_passage_without_any_break_is_cut():
 
 def test_control_characters_are_left_out():
     assert printable("a\x1b[2Jb\u202ec\x07\n\td") == "a[2Jbc\n\td"
+
+
+def test_a_passage_of_wide_characters_is_wrapped_by_its_columns():
+    text = "東京は日本の首都です。人口は約千四百万人。" * 12
+    rows = wrapped(text, 60)
+    assert "".join(rows) == text
+    assert max(map(cell_len, rows)) == 60
+    assert wrapped("two short words", 9) == ["two short", "words"]
+
+
+def test_a_notice_about_a_file_cannot_forge_another_line(capsys):
+    note_problems([Notice("notes/a\nctx1: all is well.txt", "empty")])
+    assert capsys.readouterr().err == "ctx1: notes/a ctx1: all is well.txt: empty\n"
+
+
+def test_few_problems_are_listed_and_of_many_the_first_with_each_reason(capsys):
+    binary = [Notice(f"{n}.gz", "unknown extension") for n in range(LISTED - 1)]
+    damaged = Notice("z.pdf", "damaged")
+    note_problems([*binary, damaged])
+    assert len(capsys.readouterr().err.splitlines()) == LISTED
+    note_problems([*binary, Notice("y.gz", "unknown extension"), damaged], unlisted=3)
+    assert capsys.readouterr().err.splitlines() == [
+        "ctx1: 0.gz: unknown extension",
+        "ctx1: z.pdf: damaged",
+        f"ctx1: and {LISTED + 2} more",
+    ]

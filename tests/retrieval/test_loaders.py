@@ -229,7 +229,7 @@ def test_documents_without_text_are_reported(tmp_path: Path, content: str) -> No
         (tmp_path / name).write_text(content, "utf-8")
     documents, report = drawn(tmp_path)
     assert documents == []
-    assert [reason for _, _, reason in said(report)] == ["empty: holds no text"] * 3
+    assert [reason for _, _, reason in said(report)] == ["empty: contains no text"] * 3
 
 
 # Rows.
@@ -288,7 +288,7 @@ def test_bad_rows_are_reported_with_line_and_reason_and_the_rest_is_kept(tmp_pat
     documents, report = drawn(tmp_path)
     assert [d.id for d in documents] == ["1", "8"]
     assert [(line, reason.partition(":")[0]) for _, line, reason in said(report)] == [
-        (3, "not valid JSON"),
+        (3, "not valid JSON at character 20"),
         (4, "a list, not an object with fields"),
         (5, "no field text, content, body or contents; there are 'id', 'title'"),
         (6, "field 'text' is empty"),
@@ -297,6 +297,7 @@ def test_bad_rows_are_reported_with_line_and_reason_and_the_rest_is_kept(tmp_pat
         (9, "not valid UTF-8"),
         (10, "not readable JSON"),
     ]
+    assert said(report)[-1][2] == "not readable JSON: nested too deeply"
     assert str(report.notices[0]).startswith(f"{tmp_path / 'a.jsonl'}:3: not valid JSON")
     assert (report.files, report.skipped) == (1, 8)
 
@@ -394,7 +395,7 @@ def test_parquet_rows(tmp_path: Path) -> None:
     assert documents[0] == Document("0", "text 0", "", {"day": "2020-01-02", "tags": '["a", "b"]', "score": 0.5})
     assert "score" not in documents[1].metadata
     assert [(line, reason[:20]) for _, line, reason in said(report)] == [
-        (None, "field 'blob' holds b"),
+        (None, "field 'blob' contain"),
         (6, "field 'text' is empt"),
     ]
     with (tmp_path / "a.parquet").open("rb") as stream:
@@ -415,10 +416,10 @@ def test_tables_without_a_text_column_or_damaged_are_reported_once(tmp_path: Pat
     documents, report = drawn(tmp_path)
     assert documents == []
     reasons = [reason for _, _, reason in said(report)]
-    assert reasons[0] == "no column text, content, body or contents; there are 'key', 'words': name one as the text"
+    assert reasons[0] == "no column text, content, body or contents; there are 'key', 'words': pass --text-key"
     assert reasons[1].startswith("no column text")
     assert reasons[2].startswith("damaged parquet after 0 rows")
-    assert reasons[3:] == ["holds no rows", "not text: holds NUL bytes"]
+    assert reasons[3:] == ["contains no rows", "not text: contains NUL bytes"]
     assert [d.id for d in drawn(tmp_path / "a.csv", text_key="words", id_key="key")[0]] == ["1", "2"]
     assert said(drawn(tmp_path / "a.csv", text_key="word")[1])[0][2] == "no column 'word'; there are 'key', 'words'"
 

@@ -157,7 +157,8 @@ def open_database(folder: Path, timeout: float) -> Iterator[sqlite3.Connection]:
         message = f"{folder} {state}: index documents there first, or name another folder"
         raise CorpusNotFoundError(message) from None
     except OSError as error:
-        raise CorpusError(f"{file} cannot be read ({error}): allow this user to read it") from error
+        remedy = "allow this user to read it" if isinstance(error, PermissionError) else "name the folder of an index"
+        raise CorpusError(f"{file} cannot be read ({error.strerror}): {remedy}") from error
     if header[18:20] == b"\2\2":
         # Chroma does not use this mode. Opening such a database creates files next to it, even read-only.
         raise UnreadableError(f"{file} has a write-ahead log")

@@ -143,7 +143,9 @@ def parse_manifest(collection: str, entry: object) -> Manifest | None:
     except (TypeError, ValueError, KeyError, AttributeError) as error:
         raise _damaged(collection, str(error)) from error
     raise CorpusCorruptError(
-        f"collection {collection!a} was indexed by another version (schema {ascii(schema)[:50]}). Index it again"
+        f"collection {collection!a} was indexed by another version of context-agent (schema {ascii(schema)[:50]}; this "
+        f"version reads {SCHEMA}). Delete the index, or name another one with --path or --collection, and index the "
+        "documents there"
     )
 
 

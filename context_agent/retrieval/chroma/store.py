@@ -132,6 +132,9 @@ def chroma_errors(location: Location) -> Iterator[None]:
     try:
         yield
     except (InternalError, OSError) as error:
+        if "readonly database" in str(error):
+            message = f"{location} is read-only ({error}): allow this user to write to the folder and its files"
+            raise CorpusError(message) from error
         hint = "restore it from a backup, or delete it and index again" if location.path else "see the server's log"
         raise CorpusCorruptError(f"Chroma cannot read {location} ({error}): {hint}") from error
     except httpx.HTTPError as error:

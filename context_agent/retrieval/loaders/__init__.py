@@ -108,7 +108,7 @@ def _read(
     else:
         report.files += 1
         if not count and before == len(report.notices) + report.unlisted:
-            report.skip(source.name, "holds no rows")
+            report.skip(source.name, "contains no rows")
         return
     report.files += count > 0
 

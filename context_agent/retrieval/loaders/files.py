@@ -106,7 +106,7 @@ def document(
     """The file's document, with its path in the source folder as metadata. Raises `DataError` if the text is empty."""
     text = storable(unix_lines(text))
     if not text.strip():
-        raise DataError("empty: holds no text")
+        raise DataError("empty: contains no text")
     title = " ".join(title.split()) or PurePath(reading.path).stem
     return Document(
         identifier(reading.path), text, storable(title), {"path": storable(reading.path), **(metadata or {})}
@@ -198,7 +198,7 @@ def decode(data: bytes, encoding: str | None = None, declared: str | None = None
         except (UnicodeError, ValueError) as error:
             raise DataError(f"not text: no valid {encoding} ({error})") from error
     if b"\0" in data:
-        raise DataError("not text: holds NUL bytes")
+        raise DataError("not text: contains NUL bytes")
     try:
         decoded = Decoded(data.decode("utf-8"), "utf-8")
     except UnicodeDecodeError:
@@ -233,10 +233,10 @@ def _western(data: bytes) -> Decoded:
     high = len(data) - len(data.translate(None, _HIGH))
     try:
         if high > 0.3 * len(data):
-            raise DataError("not text: neither UTF-8 nor UTF-16, and too far from Windows-1252; name its encoding")
+            raise DataError("not text: neither UTF-8, UTF-16 nor Windows-1252; pass --encoding")
         return Decoded(data.decode("cp1252"), "cp1252", "read as Windows-1252, since it is not UTF-8")
     except UnicodeDecodeError as error:
-        raise DataError("not text: neither UTF-8, UTF-16 nor Windows-1252; name its encoding") from error
+        raise DataError("not text: neither UTF-8, UTF-16 nor Windows-1252; pass --encoding") from error
 
 
 def stream_encoding(stream: BinaryIO, encoding: str | None) -> tuple[str, str]:
@@ -247,7 +247,7 @@ def stream_encoding(stream: BinaryIO, encoding: str | None) -> tuple[str, str]:
             if encoding or (encoding := marked(block) if stream.tell() == len(block) else None):
                 return encoding, ""
             if b"\0" in block:
-                raise DataError("not text: holds NUL bytes")
+                raise DataError("not text: contains NUL bytes")
             try:
                 decoder.decode(block)
             except UnicodeDecodeError:

@@ -20,6 +20,7 @@ from datetime import date, time
 from itertools import count, islice
 from typing import TYPE_CHECKING, Any, BinaryIO, Self, cast
 
+from context_agent._support.question_files import json_type
 from context_agent.errors import DataError, MissingExtraError
 from context_agent.retrieval.chroma.records import MOST_ENTRIES
 from context_agent.retrieval.loaders.files import BLOCK, marked, storable, stream_encoding
@@ -185,7 +186,7 @@ class _RowLines:
 def _encoding_of(head: bytes) -> str:
     encoding = marked(head)
     if encoding is None and b"\0" in head:
-        raise DataError("not text: holds NUL bytes")
+        raise DataError("not text: contains NUL bytes")
     return encoding or "utf-8"
 
 
@@ -213,8 +214,10 @@ def _from_line(reading: Reading, number: int, line: str) -> Iterator[Document]:
     try:
         row = json.loads(line)
     except json.JSONDecodeError as error:
-        reading.skip(f"not valid JSON: {error.msg} at character {error.pos + 1}", number)
-    except (ValueError, RecursionError) as error:
+        reading.skip(f"not valid JSON at character {error.pos + 1}: {error.msg.removesuffix(' at')}", number)
+    except RecursionError:
+        reading.skip("not readable JSON: nested too deeply", number)
+    except ValueError as error:
         reading.skip(f"not readable JSON: {error}", number)
     else:
         yield from _from_row(reading, number, row)
@@ -273,18 +276,20 @@ def _check_columns(names: Iterable[str], options: LoadOptions) -> None:
         if key is not None and key not in present:
             raise DataError(f"no column {key!r}; there are {_listed(present)}")
     if options.text_key is None and not present.intersection(TEXT_KEYS):
-        raise DataError(f"no column {_alternatives(TEXT_KEYS)}; there are {_listed(present)}: name one as the text")
+        raise DataError(f"no column {_alternatives(TEXT_KEYS)}; there are {_listed(present)}: pass --text-key")
 
 
 def _from_row(reading: Reading, number: int, row: object) -> Iterator[Document]:
     """The row's document, or a notice about what it lacks."""
     if not isinstance(row, dict):
-        reading.skip(f"a {type(row).__name__}, not an object with fields", number)
+        reading.skip(f"{json_type(row)}, not an object with fields", number)
         return
     try:
         document = _document(reading, row)
-    except (DataError, RecursionError) as error:
+    except DataError as error:
         reading.skip(str(error), number)
+    except RecursionError:
+        reading.skip("a field is nested too deeply", number)
     else:
         yield document
 
@@ -316,7 +321,7 @@ def _text(row: Mapping[str, Any], keys: Iterable[str]) -> tuple[str, str]:
         if isinstance(value, str) and value.strip():
             return key, value
         if key in row:
-            kind = "empty" if value is None or isinstance(value, str) else f"a {type(value).__name__}, not a string"
+            kind = "empty" if value is None or isinstance(value, str) else f"{json_type(value)}, not a string"
             reason = f"field {key!r} is {kind}"
     raise DataError(reason)
 
@@ -328,7 +333,7 @@ def _identifier(row: Mapping[str, Any], keys: Iterable[str]) -> tuple[str, str]:
         if value is None or value != value:  # noqa: PLR0124 - NaN, an empty cell of a table
             continue
         if isinstance(value, bool) or not isinstance(value, str | int | float):
-            raise DataError(f"field {key!r} is a {type(value).__name__}, not a string or a number")
+            raise DataError(f"field {key!r} is {json_type(value)}, not a string or a number")
         text = storable(str(value))
         name = _BREAKING.sub("_", text).strip()
         if len(name) > LONGEST_ID:
@@ -354,7 +359,7 @@ def _metadata(reading: Reading, key: str, value: object) -> MetadataValue | None
     if (isinstance(value, int) and -(2**63) <= value < 2**63) or (isinstance(value, float) and math.isfinite(value)):
         return value
     if isinstance(value, bytes):
-        reading.note_once(f"field {key[:50]!r} holds bytes: left out of the metadata")
+        reading.note_once(f"field {key[:50]!r} contains bytes: left out of the metadata")
         return None
     text = storable(_as_text(value))
     if len(text) <= LARGEST_FIELD:

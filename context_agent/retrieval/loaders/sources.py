@@ -125,7 +125,10 @@ def extension_of(name: str, extensions: Extensions) -> str | None:
 
 
 def _unknown(name: str, extensions: Extensions) -> str:
-    return f"unknown extension {Path(name).suffix!r}: known are {' '.join(sorted(extensions))}"
+    return (
+        f"unknown extension {Path(name).suffix!r}: known are {' '.join(sorted(extensions))}. Rename the file if it has "
+        "one of these formats, or pipe it into `ctx1 index -`"
+    )
 
 
 def identifier(path: str) -> str:

@@ -10,6 +10,7 @@ from pathlib import Path
 import chromadb
 import numpy as np
 import pytest
+from chromadb.errors import InternalError
 
 from context_agent.errors import (
     ConfigError,
@@ -23,6 +24,8 @@ from context_agent.errors import (
 )
 from context_agent.retrieval.chroma.corpus import ChromaCorpus
 from context_agent.retrieval.chroma.indexing import IndexProgress, IndexReport, index_documents
+from context_agent.retrieval.chroma.records import SCHEMA
+from context_agent.retrieval.chroma.store import Location, chroma_errors
 from context_agent.retrieval.corpus import Corpus
 from context_agent.retrieval.memory import MemoryCorpus
 from context_agent.tokens import CharCounter
@@ -270,6 +273,30 @@ def test_what_cannot_be_opened(tmp_path: Path, folder: Path) -> None:
     with pytest.raises(DimensionError, match=r"64 numbers.*32"):
         reopen(folder, embedder=HashEmbedder(32))
     assert not (tmp_path / "nowhere").exists()
+    (tmp_path / "file").write_text("mine")
+    with pytest.raises(CorpusError, match=r"Not a directory.*: name the folder of an index"):
+        reopen(tmp_path / "file")
+
+
+def test_an_index_of_another_version_names_it_and_how_to_replace_the_index(tmp_path: Path) -> None:
+    index(tmp_path / "i", people(3))
+    database = sqlite3.connect(tmp_path / "i" / "chroma.sqlite3")
+    newer = "replace(str_value, '\"schema\": ', '\"schema\": 9')"
+    database.execute(f"UPDATE collection_metadata SET str_value = {newer} WHERE key = 'ctx1'")
+    database.commit()
+    database.close()
+    for command in (reopen, lambda path: index(path, people(4))):
+        with pytest.raises(
+            CorpusCorruptError, match=rf"schema 9\d+; this version reads {SCHEMA}.*Delete the index, or"
+        ):
+            command(tmp_path / "i")
+
+
+def test_a_folder_that_may_not_be_written_is_not_called_damaged(tmp_path: Path) -> None:
+    refused = pytest.raises(CorpusError, match=r"read-only.*allow this user to write")
+    with refused as caught, chroma_errors(Location(tmp_path)):
+        raise InternalError("error returned from database: (code: 8) attempt to write a readonly database")
+    assert not isinstance(caught.value, CorpusCorruptError)
 
 
 def test_damaged_databases_are_named(tmp_path: Path) -> None:
