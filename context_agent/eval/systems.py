@@ -28,8 +28,9 @@ from context_agent.policies.bridge import BridgePolicy
 from context_agent.policies.bridge.text import question_entities
 from context_agent.policies.controlled import ControlledPolicy, prune_by, summarize_oldest, summarize_prunes
 from context_agent.pruning.strategies import strategy
+from context_agent.retrieval.calibration import Calibration
 from context_agent.retrieval.corpus import CANDIDATES, Corpus
-from context_agent.retrieval.fusion import DENSE, SPARSE, Calibration, Retriever, gather, reciprocal_rank_fusion
+from context_agent.retrieval.fusion import DENSE, SPARSE, Retriever, gather, reciprocal_rank_fusion
 from context_agent.swarm import MAX_BREADTH, Swarm
 from context_agent.types import Chunk, RankedChunk, RankedDocument
 
@@ -92,7 +93,7 @@ def dense(corpus: RetrieverCorpus, question: str, depth: int) -> list[str]:
 
 
 def hybrid(corpus: RetrieverCorpus, question: str, depth: int) -> list[str]:
-    """BM25 and dense search, fused by reciprocal rank, without the reranker."""
+    """BM25 and dense search, fused by score, without the reranker."""
     return [chunk.id for chunk in gather(corpus.retrievers, corpus.calibration.weights, question, limit=depth)]
 
 
@@ -115,7 +116,7 @@ def subqueries(corpus: RetrieverCorpus, question: str, depth: int) -> list[str]:
 SYSTEMS = (
     System("bm25", "BM25, once", search=bm25),
     System("dense", "dense search, once", search=dense),
-    System("hybrid", "BM25 and dense search fused by rank, once", search=hybrid),
+    System("hybrid", "BM25 and dense search fused by score, once", search=hybrid),
     System("hybrid+reranker", "hybrid, reranked", search=reranked, reranked=True),
     System("subqueries", "hybrid for the question and each name in it, fused by rank", search=subqueries),
     System("agent", "the policy with its own pruning"),

@@ -1,14 +1,15 @@
-"""Hybrid search: BM25 and dense retrievers, fused by reciprocal rank, with weights found by calibration.
+"""Hybrid search: BM25 and dense retrievers, fused by a weighted sum of their scores.
 
-Calibration finds out which retrievers of a corpus work, by known-item search. It searches for a sample of chunks by a
-few of their own words. A working retriever returns most of them near the top. A retriever whose vectors belong to
-another model, or whose ranking is shuffled, does not, and fusing it would only push good hits down. Such a retriever
-gets weight 0, every other weight 1: the test is too coarse to compare working retrievers.
+Each retriever's scores for a query are scaled to 0..1, and the sum is weighted by how good the retriever is in this
+corpus (`calibration`). Unlike ranks, scores keep what a retriever says about this query: one that tells its first hit
+clearly from the rest decides the order, one whose hits score alike has little influence (Bruch, Gai and Ingber, "An
+Analysis of Fusion Functions for Hybrid Retrieval", ACM TOIS 2023). Rankings without comparable scores, such as those of
+several queries, are fused by reciprocal rank.
 """
 
 from __future__ import annotations
 
-import random
+import math
 from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
@@ -36,20 +37,6 @@ QUERY_VECTORS = 512
 _SMALL_SET = 1_000
 _UNIT_SAMPLE = 3
 """Vectors checked to decide whether all have length 1."""
-PROBES = 32
-"""Chunks that calibration searches for."""
-DEPTH = 25
-"""A chunk below this rank counts as not found."""
-USELESS = 0.35
-"""A retriever whose mean reciprocal rank is below this share of the best one's gets weight 0.
-
-Measured over the 2wiki, hotpotqa and musique sets: BM25 reaches 1.0 and a static embedding .92 to 1.0; a list of 25
-in shuffled order gets about .15, a random list next to 0.
-"""
-SMALLEST_CORPUS = 64
-"""With fewer chunks even a random ranking finds many: all retrievers keep weight 1."""
-WORDS = 16
-SEED = 0
 
 
 @runtime_checkable
@@ -198,6 +185,36 @@ def reciprocal_rank_fusion(
     return sorted(scores.items(), key=lambda pair: (-pair[1], pair[0]))
 
 
+def score_fusion(
+    hits_by_retriever: Mapping[str, Sequence[tuple[str, float]]], weights: Mapping[str, float]
+) -> list[tuple[str, float]]:
+    """Ids with their scores in 0..1, the mean over retrievers of the scaled scores, weighted; best first, ties by id.
+
+    An id that a retriever did not return scores 0 there, like the last one that it returned. A retriever without a
+    weight counts fully, one of weight 0 not at all.
+    """
+    active = {name: weights.get(name, 1.0) for name in hits_by_retriever if weights.get(name, 1.0) > 0}
+    total = sum(active.values())
+    scores: dict[str, float] = {}
+    for name, weight in active.items():
+        for item, score in scaled_scores(hits_by_retriever[name]).items():
+            scores[item] = scores.get(item, 0.0) + weight / total * score
+    return sorted(scores.items(), key=lambda pair: (-pair[1], pair[0]))
+
+
+def scaled_scores(hits: Sequence[tuple[str, float]]) -> dict[str, float]:
+    """Each id's score, scaled so that the lowest becomes 0 and the highest 1; equal scores all become 1.
+
+    A score that is not finite, as a damaged vector gives, becomes 0.
+    """
+    finite = [score for _, score in hits if math.isfinite(score)]
+    low, high = min(finite, default=0.0), max(finite, default=0.0)
+    spread = high - low
+    return {
+        item: ((score - low) / spread if spread > 0 else 1.0) if math.isfinite(score) else 0.0 for item, score in hits
+    }
+
+
 @dataclass(frozen=True, slots=True)
 class FusedCandidate:
     """A fused id, with the score of each retriever."""
@@ -227,14 +244,12 @@ def gather(
         return []
     active = [retriever for retriever in retrievers if weights.get(retriever.name, 1.0) > 0]
     depth = max(per_retriever, -(-limit // max(1, len(active))))
-    scores: dict[str, dict[str, float]] = {}
+    hits: dict[str, list[tuple[str, float]]] = {}
     for retriever in active:
-        hits = retriever.search(query, depth + len(exclude), where)
-        scores[retriever.name] = dict([hit for hit in hits if hit[0] not in exclude][:depth])
-    fused = reciprocal_rank_fusion(
-        [list(ranking) for ranking in scores.values()], weights=[weights.get(name, 1.0) for name in scores]
-    )
-    dense, sparse = scores.get(DENSE, {}), scores.get(SPARSE, {})
+        ranking = retriever.search(query, depth + len(exclude), where)
+        hits[retriever.name] = [hit for hit in ranking if hit[0] not in exclude][:depth]
+    fused = score_fusion(hits, weights)
+    dense, sparse = dict(hits.get(DENSE, ())), dict(hits.get(SPARSE, ()))
     return [FusedCandidate(item, score, dense.get(item), sparse.get(item)) for item, score in fused[:limit]]
 
 
@@ -252,52 +267,3 @@ def hits_of(
         Hit(chunks[candidate.id], score, rank, candidate.dense, candidate.sparse)
         for rank, (score, candidate) in enumerate(ordered, start=1)
     ]
-
-
-@dataclass(frozen=True, slots=True)
-class Probe:
-    """A query made of a chunk's own words, and the chunk."""
-
-    query: str
-    chunk_id: str
-
-
-@dataclass(frozen=True, slots=True)
-class Calibration:
-    """Mean reciprocal rank and the weight that follows from it, by retriever name."""
-
-    mrr: Mapping[str, float]
-    weights: Mapping[str, float]
-
-
-def sample_rows(count: int) -> list[int]:
-    """Positions of the chunks to probe, ascending; none for a corpus too small for calibration."""
-    return [] if count < SMALLEST_CORPUS else sorted(random.Random(SEED).sample(range(count), PROBES))
-
-
-def probes_of(chunks: Sequence[Chunk]) -> list[Probe]:
-    """For each chunk its title and 16 consecutive words from a random position in its text."""
-    generator = random.Random(SEED)
-    return [Probe(_probe_query(chunk, generator), chunk.id) for chunk in chunks]
-
-
-def calibrate(retrievers: Sequence[Retriever], probes: Sequence[Probe]) -> Calibration:
-    """Searches every probe with every retriever; without probes all weights are 1."""
-    mrr = {retriever.name: _mean_reciprocal_rank(retriever, probes) for retriever in retrievers}
-    best = max(mrr.values(), default=0.0)
-    return Calibration(mrr, {name: float(value >= USELESS * best) for name, value in mrr.items()})
-
-
-def _mean_reciprocal_rank(retriever: Retriever, probes: Sequence[Probe]) -> float:
-    total = 0.0
-    for probe in probes:
-        ids = [chunk_id for chunk_id, _ in retriever.search(probe.query, DEPTH)]
-        total += 1 / (ids.index(probe.chunk_id) + 1) if probe.chunk_id in ids else 0.0
-    return total / len(probes) if probes else 0.0
-
-
-def _probe_query(chunk: Chunk, generator: random.Random) -> str:
-    words = chunk.text.split()
-    start = generator.randrange(max(1, len(words) - WORDS + 1))
-    # A script without spaces makes one endless word: a piece of it is enough.
-    return f"{chunk.title} {' '.join(words[start : start + WORDS])[: 12 * WORDS]}".strip()

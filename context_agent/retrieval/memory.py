@@ -18,21 +18,18 @@ from numpy.typing import NDArray
 
 from context_agent.errors import CorpusEmptyError, CorpusError, DimensionError
 from context_agent.retrieval.bm25 import Bm25Entry, Bm25Index
+from context_agent.retrieval.calibration import Calibration, Probes, calibrate, probes_of, sample_rows
 from context_agent.retrieval.chunker import SIZE, chunk_document
 from context_agent.retrieval.corpus import CANDIDATES, GREP_LIMIT, Where, cached_by_filter, compile_where
 from context_agent.retrieval.embedders import STATIC, Embedder, load_embedder
 from context_agent.retrieval.fusion import (
     Bm25Retriever,
-    Calibration,
     DenseRetriever,
     QueryVectors,
     Retriever,
     VectorTable,
-    calibrate,
     gather,
     hits_of,
-    probes_of,
-    sample_rows,
 )
 from context_agent.retrieval.grep import Pattern, TextTable, scan
 from context_agent.tokens import HarmonyCounter
@@ -85,8 +82,7 @@ class MemoryCorpus:
             Bm25Retriever(self._bm25, self.matching),
         ]
         self.retrievers = [wrap(retriever) for retriever in shipped] if wrap else shipped
-        rows = sample_rows(len(self._chunks)) if calibration else []
-        self.calibration: Calibration = calibrate(self.retrievers, probes_of([self._chunks[row] for row in rows]))
+        self.calibration: Calibration = calibrate(self.retrievers, self._probes() if calibration else Probes())
 
     @property
     def embedder(self) -> Embedder:
@@ -162,6 +158,10 @@ class MemoryCorpus:
     def document_frequency(self, terms: Sequence[str]) -> NDArray[np.int64]:
         """See `Corpus.document_frequency`."""
         return self._bm25.document_frequency(terms)
+
+    def _probes(self) -> Probes:
+        sample = [self._chunks[row].id for row in sample_rows(len(self._chunks))]
+        return probes_of(sample, self._bm25, lambda ids: {chunk.id: chunk for chunk in self.get(ids)})
 
     def _matching(self, where: Where) -> frozenset[str]:
         test = compile_where(where)

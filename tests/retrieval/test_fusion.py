@@ -1,4 +1,6 @@
-"""Reciprocal rank fusion, and the calibration that keeps useless retrievers out of it."""
+"""Fusion by score and by reciprocal rank."""
+
+import math
 
 import pytest
 from hypothesis import given
@@ -7,16 +9,12 @@ from hypothesis import strategies as st
 from context_agent.errors import ConfigError
 from context_agent.retrieval.corpus import Where
 from context_agent.retrieval.fusion import (
-    PROBES,
     RRF_K,
-    Probe,
-    calibrate,
     gather,
-    probes_of,
     reciprocal_rank_fusion,
-    sample_rows,
+    scaled_scores,
+    score_fusion,
 )
-from context_agent.types import Chunk
 
 RANKINGS = st.lists(st.lists(st.sampled_from("abcdefgh"), unique=True), max_size=4)
 
@@ -77,24 +75,45 @@ def test_a_retriever_of_weight_zero_is_not_asked() -> None:
     assert bad.asked == 0
 
 
-def test_calibration_separates_working_from_useless() -> None:
-    probes = [Probe("x", "a"), Probe("y", "b")]
-    result = calibrate([Fixed("good", ["a", "b"]), Fixed("weak", ["z", "a", "b"]), Fixed("dead", ["z"])], probes)
-    assert result.mrr == pytest.approx({"good": 0.75, "weak": 5 / 12, "dead": 0.0})
-    assert result.weights == {"good": 1.0, "weak": 1.0, "dead": 0.0}
-    assert calibrate([Fixed("dead", ["z"])], probes).weights == {"dead": 1.0}
-    assert calibrate([Fixed("any", [])], []).weights == {"any": 1.0}
+SCORED = st.lists(st.tuples(st.sampled_from("abcdefgh"), st.floats(-9, 9)), unique_by=lambda hit: hit[0], max_size=8)
 
 
-def test_probes_are_the_same_every_time() -> None:
-    assert sample_rows(10_000) == sample_rows(10_000)
-    assert len(sample_rows(10_000)) == PROBES
-    assert sample_rows(20) == []
-    chunks = [
-        Chunk("a_0", "a", 0, "word " * 100, 0, 500, 100, title="Title"),
-        Chunk("b_0", "b", 0, "字" * 999, 0, 999, 9),
-    ]
-    first, second = probes_of(chunks)
-    assert first.query.startswith("Title word word")
-    assert len(second.query) < 300
-    assert probes_of(chunks) == [first, second]
+@given(SCORED, st.floats(0.1, 9), st.floats(-9, 9))
+def test_scaled_scores_lie_in_0_to_1_whatever_the_retriever_s_scale(
+    hits: list[tuple[str, float]], factor: float, offset: float
+) -> None:
+    scaled = scaled_scores(hits)
+    assert all(0 <= score <= 1 for score in scaled.values())
+    assert max(scaled.values(), default=1.0) == 1.0
+    if hits and max(score for _, score in hits) - min(score for _, score in hits) > 1e-3:
+        other = scaled_scores([(item, factor * score + offset) for item, score in hits])
+        assert other == pytest.approx(scaled, abs=1e-6)
+
+
+def test_a_score_that_is_not_a_number_spoils_only_its_own_hit() -> None:
+    hits = [("a", 3.0), ("b", 2.0), ("c", 1.0), ("nan", math.nan), ("inf", math.inf)]
+    assert scaled_scores(hits) == {"a": 1.0, "b": 0.5, "c": 0.0, "nan": 0.0, "inf": 0.0}
+    assert scaled_scores([("a", math.nan)]) == {"a": 0.0}
+
+
+def test_fusion_is_a_weighted_mean_of_scaled_scores() -> None:
+    hits = {"dense": [("a", 0.9), ("b", 0.8), ("c", 0.7)], "bm25": [("c", 30.0), ("d", 10.0)]}
+    assert dict(score_fusion(hits, {"dense": 1.0, "bm25": 3.0})) == pytest.approx(
+        {"a": 0.25, "b": 0.125, "c": 0.75, "d": 0.0}
+    )
+    assert score_fusion(hits, {"dense": 0.0}) == [("c", 1.0), ("d", 0.0)]
+    assert score_fusion({"dense": [], "bm25": []}, {}) == []
+
+
+def test_a_retriever_that_is_sure_decides_the_order() -> None:
+    hits = {"dense": [("a", 0.51), ("b", 0.5), ("z", 0.0)], "bm25": [("b", 30.0), ("a", 10.0), ("y", 9.0)]}
+    assert [item for item, _ in score_fusion(hits, {})] == ["b", "a", "y", "z"]
+
+
+@given(SCORED, SCORED)
+def test_fused_ids_come_once_best_first_ties_by_id(
+    dense: list[tuple[str, float]], sparse: list[tuple[str, float]]
+) -> None:
+    fused = score_fusion({"dense": dense, "bm25": sparse}, {"dense": 0.5})
+    assert {item for item, _ in fused} == {item for item, _ in [*dense, *sparse]}
+    assert fused == sorted(fused, key=lambda pair: (-pair[1], pair[0]))

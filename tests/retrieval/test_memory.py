@@ -159,7 +159,7 @@ def test_a_shuffled_retriever_is_found_out_and_does_no_harm() -> None:
 
     healthy = corpus_of(documents)
     ids = [chunk.id for chunk in healthy.chunks]
-    assert healthy.calibration.weights == {"dense": 1.0, "bm25": 1.0}
+    assert min(healthy.calibration.weights.values()) > 0
     for broken in ("dense", "bm25"):
 
         def break_one(retriever: Retriever, broken: str = broken) -> Retriever:

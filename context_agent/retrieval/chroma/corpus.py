@@ -24,6 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from context_agent.errors import ConfigError, CorpusEmptyError, DimensionError
+from context_agent.retrieval.calibration import Calibration, Probes, calibrate, probes_of, sample_rows
 from context_agent.retrieval.chroma import COLLECTION
 from context_agent.retrieval.chroma.client import ClientSource
 from context_agent.retrieval.chroma.database import StoredCollection
@@ -33,17 +34,7 @@ from context_agent.retrieval.chroma.records import KEY, Manifest, parse_manifest
 from context_agent.retrieval.chroma.store import PAGE, Location
 from context_agent.retrieval.corpus import CANDIDATES, GREP_LIMIT, Where
 from context_agent.retrieval.embedders import Embedder, load_embedder
-from context_agent.retrieval.fusion import (
-    Bm25Retriever,
-    Calibration,
-    QueryVectors,
-    Retriever,
-    calibrate,
-    gather,
-    hits_of,
-    probes_of,
-    sample_rows,
-)
+from context_agent.retrieval.fusion import Bm25Retriever, QueryVectors, Retriever, gather, hits_of
 from context_agent.retrieval.grep import Pattern, scan
 from context_agent.types import Chunk, Hit
 
@@ -307,12 +298,12 @@ class ChromaCorpus:
 
     def _calibrated(self, manifest: Manifest | None) -> Calibration:
         if not self._calibrate:
-            return calibrate(self.retrievers, [])
-        if manifest and manifest.weights and self._wrap is None:
-            return Calibration(manifest.mrr, manifest.weights)
-        rows = sample_rows(self.count())
-        chunks = self._by_id([self.snapshot.rows[row].chunk for row in rows])
-        return calibrate(self.retrievers, probes_of(list(chunks.values())))
+            return calibrate(self.retrievers, Probes())
+        if manifest and self._wrap is None and (stored := manifest.stored_calibration()):
+            return stored
+        sample = [self.snapshot.rows[row].chunk for row in sample_rows(self.count())]
+        snapshot = self.snapshot
+        return calibrate(self.retrievers, probes_of(sample, snapshot.bm25, self._by_id, snapshot.chunk_of_record))
 
     def _check_filled(self, stored: StoredCollection, manifest: Manifest | None) -> None:
         collection = f"collection {self._collection_name!r} in {self._location}"

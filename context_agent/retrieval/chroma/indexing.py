@@ -28,6 +28,7 @@ from context_agent.errors import (
     CorpusLockedError,
     DimensionError,
 )
+from context_agent.retrieval.calibration import Calibration, calibrate, probes_of, sample_rows
 from context_agent.retrieval.chroma import COLLECTION
 from context_agent.retrieval.chroma.client import ClientReader
 from context_agent.retrieval.chroma.database import StoredCollection
@@ -81,7 +82,7 @@ from context_agent.retrieval.chroma.store import (
 from context_agent.retrieval.chroma.stored_embedder import check_writable
 from context_agent.retrieval.chunker import SIZE
 from context_agent.retrieval.embedders import STATIC, load_embedder
-from context_agent.retrieval.fusion import Bm25Retriever, Calibration, QueryVectors, calibrate, probes_of, sample_rows
+from context_agent.retrieval.fusion import Bm25Retriever, QueryVectors
 from context_agent.tokens import HarmonyCounter, TokenCounter
 from context_agent.types import Document
 
@@ -326,8 +327,7 @@ class _IndexingRun:
         reader = SnapshotReader(snapshot, layout) if self.local else ClientReader(self.collection, snapshot, layout)
         sparse = Bm25Retriever(snapshot.bm25, reader.matching, snapshot.chunk_of_record)
         sample = [snapshot.rows[row].chunk for row in sample_rows(len(snapshot.rows))]
-        chunks = reader.chunks(sample)
-        probes = probes_of([chunks[chunk_id] for chunk_id in sample if chunk_id in chunks])
+        probes = probes_of(sample, snapshot.bm25, reader.chunks, snapshot.chunk_of_record)
         return calibrate([reader.dense(QueryVectors(self.embedder)), sparse], probes)
 
     def _resumable_records(self) -> set[str]:

@@ -37,8 +37,8 @@ from annotated_types import Interval, Len
 from numpy.typing import NDArray
 
 from context_agent.errors import CorpusCorruptError, CorpusError, DimensionError
+from context_agent.retrieval.calibration import CALIBRATION_VERSION, Calibration
 from context_agent.retrieval.chunker import chunk_document
-from context_agent.retrieval.fusion import Calibration
 from context_agent.tokens import TokenCounter, well_formed
 from context_agent.types import Chunk, Document
 
@@ -88,7 +88,8 @@ class Manifest:
     """The state of an index. Revision 0: no run has been completed yet.
 
     `embedder` is the embedder's name, `spec` its spec for `load_embedder`, empty if unknown. `snapshot` names the
-    folder that holds this state of a local index.
+    folder that holds this state of a local index. `calibration` is the version of the measurement of `mrr` and
+    `weights`; 0 for the first one and for none.
     """
 
     __pydantic_config__: ClassVar[dict[str, Any]] = _STRICT
@@ -101,6 +102,7 @@ class Manifest:
     mrr: _Scores = field(default_factory=dict)
     weights: _Scores = field(default_factory=dict)
     snapshot: Annotated[str, Len(0, 100)] = ""
+    calibration: _Count = 0
 
     def next(self, chunking: Chunking, chunks: int, calibration: Calibration, snapshot: str) -> Manifest:
         """The manifest of the next complete state."""
@@ -112,7 +114,12 @@ class Manifest:
             mrr=dict(calibration.mrr),
             weights=dict(calibration.weights),
             snapshot=snapshot,
+            calibration=CALIBRATION_VERSION if calibration.weights else 0,
         )
+
+    def stored_calibration(self) -> Calibration | None:
+        """The calibration; None without one, and if another version of this package measured it in another way."""
+        return Calibration(self.mrr, self.weights) if self.calibration == CALIBRATION_VERSION else None
 
 
 def read_manifest(collection: Collection) -> Manifest | None:

@@ -92,7 +92,7 @@ def test_his_function_embeds_and_his_ids_stay(owner: Owner) -> None:
         assert corpus.get(["uuid-person-42"])[0].tokens > 10
         assert corpus.document_frequency(["engraver"]).tolist() == [25]
         assert corpus.similarity(before["documents"][7], ["uuid-person-7"]) == pytest.approx([1.0], abs=1e-5)  # type: ignore[index]
-        assert corpus.calibration.weights == {"dense": 1.0, "bm25": 1.0}
+        assert min(corpus.calibration.weights.values()) > 0
         assert corpus.name == "chroma:notes@s1"
         where = {"trade": "engraver"}
         assert {hit.chunk.metadata["trade"] for hit in corpus.search("guild", where=where)} == {"engraver"}

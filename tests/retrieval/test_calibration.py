@@ -1,0 +1,194 @@
+"""Weights follow from how well each retriever finds related passages; only a broken one is silenced."""
+
+import random
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from context_agent.retrieval.bm25 import Bm25Entry, Bm25Index
+from context_agent.retrieval.calibration import (
+    CALIBRATION_VERSION,
+    KNOWN_ITEMS,
+    RELATED,
+    SAMPLE,
+    Calibration,
+    Probe,
+    Probes,
+    calibrate,
+    probes_of,
+    sample_rows,
+    success_odds,
+)
+from context_agent.retrieval.chroma.records import Chunking, Manifest
+from context_agent.retrieval.corpus import Where
+from context_agent.retrieval.memory import MemoryCorpus
+from context_agent.tokens import CharCounter
+from context_agent.types import Chunk, Document
+from tests.retrieval.fakes import HashEmbedder, people
+
+COUNT = 200
+IDS = [f"chunk-{number:03}" for number in range(COUNT)]
+
+
+def _probe(query: str, source: int, relevant: int) -> Probe:
+    return Probe(query, IDS[source], frozenset({IDS[relevant]}))
+
+
+PROBES = Probes(
+    [_probe(f"own {number}", number, number) for number in range(32)],
+    [_probe(f"naming {number}", number, number + 50) for number in range(48)],
+    [_probe(f"describing {number}", number, number + 50) for number in range(48)],
+)
+RELEVANT = {probe.query: probe for kind in (PROBES.known_items, PROBES.naming, PROBES.describing) for probe in kind}
+
+
+class Skilled:
+    """Finds what it should for this share of the queries, else unrelated chunks in a random order."""
+
+    def __init__(self, name: str, share: float, ids: Sequence[str] = IDS) -> None:
+        self.name, self.share, self.ids = name, share, ids
+
+    def search(self, query: str, k: int, where: Where | None = None) -> list[tuple[str, float]]:
+        generator = random.Random(f"{self.name} {query}")
+        ranking = generator.sample(self.ids, len(self.ids))
+        if generator.random() < self.share:
+            ranking = [*sorted(RELEVANT[query].relevant), *ranking]
+        return [(chunk_id, 1 / rank) for rank, chunk_id in enumerate(dict.fromkeys(ranking), start=1)][:k]
+
+
+class Constant(Skilled):
+    """Returns the same ranking for every query."""
+
+    def search(self, query: str, k: int, where: Where | None = None) -> list[tuple[str, float]]:
+        return [(chunk_id, 1.0) for chunk_id in IDS[:k]]
+
+
+def weights_of(*retrievers: Skilled, probes: Probes = PROBES) -> dict[str, float]:
+    return dict(calibrate(retrievers, probes).weights)
+
+
+def test_weights_follow_from_worth_and_only_broken_retrievers_are_silenced() -> None:
+    weights = weights_of(
+        Skilled("good", 0.9), Skilled("fair", 0.6), Skilled("weak", 0.3), Skilled("shuffled", 0.0), Constant("same", 1)
+    )
+    assert weights["good"] == 1.0 > weights["fair"] > weights["weak"] > 0
+    assert weights["shuffled"] == weights["same"] == 0.0
+
+
+def test_a_retriever_that_is_far_from_the_best_still_counts() -> None:
+    assert 0 < weights_of(Skilled("perfect", 1.0), Skilled("weak", 0.3))["weak"] < 0.1
+
+
+def test_equal_retrievers_weigh_the_same() -> None:
+    first, second = Skilled("same", 0.7), Skilled("same", 0.7)
+    second.name, first.name = "second", "first"
+    ranks = {retriever.name: retriever for retriever in (first, second)}
+    assert weights_of(*ranks.values())["first"] == pytest.approx(weights_of(*ranks.values())["second"], rel=0.6)
+    assert weights_of(Constant("a", 1), Constant("b", 1)) == {"a": 1.0, "b": 1.0}
+
+
+def test_without_probes_or_without_a_working_retriever_all_weights_are_1() -> None:
+    assert weights_of(Skilled("any", 0.5), probes=Probes()) == {"any": 1.0}
+    assert weights_of(Skilled("dead", 0.0)) == {"dead": 1.0}
+    assert weights_of(probes=PROBES) == {}
+    known_only = Probes(PROBES.known_items)
+    assert weights_of(Skilled("good", 0.9), Skilled("dead", 0), probes=known_only) == {"good": 1.0, "dead": 0.0}
+
+
+def test_odds_stay_finite() -> None:
+    assert success_odds(np.array([1.0, 0.5, 0.0, 0.0])) == 1.0
+    assert success_odds(np.ones(3)) == 1 / success_odds(np.zeros(3)) == 7.0
+    assert success_odds(np.zeros(0)) == 1.0
+
+
+def test_the_sample_is_the_same_every_time() -> None:
+    assert sample_rows(10_000) == sample_rows(10_000)
+    assert len(set(sample_rows(10_000))) == SAMPLE
+    assert len(sample_rows(100)) == 100
+    assert sample_rows(20) == []
+
+
+TEXTS = [
+    "Zanzibar exports cloves to many countries. The weather was fine.",
+    "Traders from Zanzibar sold spices and cloves.",
+    "Copied: Zanzibar exports cloves to many countries.",
+    "Nothing here is shared except spices.",
+]
+
+
+def probes_of_texts(texts: Sequence[str]) -> Probes:
+    chunks = {f"{n}_0": Chunk(f"{n}_0", str(n), 0, text, 0, len(text), 9, title="T") for n, text in enumerate(texts)}
+    index = Bm25Index.of(Bm25Entry(f"record {chunk.id}", chunk.title, chunk.text) for chunk in chunks.values())
+    chunk_of = {f"record {chunk_id}": chunk_id for chunk_id in chunks}
+    return probes_of(list(chunks), index, lambda ids: {item: chunks[item] for item in ids if item in chunks}, chunk_of)
+
+
+def test_related_probes_hide_the_word_that_relates_the_chunks() -> None:
+    probes = probes_of_texts(TEXTS)
+    assert [probe.source for probe in probes.naming] == [probe.source for probe in probes.describing]
+    for naming, describing in zip(probes.naming, probes.describing, strict=True):
+        assert naming.relevant == describing.relevant
+        assert naming.source not in naming.relevant
+        hidden = set(naming.query.split()) - set(describing.query.split())
+        assert len(hidden) == 1
+        assert len(describing.query.split()) < len(naming.query.split())
+    assert all("2_0" not in probe.relevant for probe in probes.naming if probe.source == "0_0"), "a copy tells nothing"
+    assert probes == probes_of_texts(TEXTS)
+
+
+def test_a_word_is_hidden_in_a_script_without_spaces() -> None:
+    texts = [f"東京の店 {'あいうえおかきくけこ'[n]}{'さしすせそたちつてと'[n]}" for n in range(4)]
+    for probe in probes_of_texts(texts).describing:
+        assert probe.query
+
+
+def test_identical_empty_and_single_documents_have_no_related_probes() -> None:
+    assert probes_of_texts(["the same words in all"] * 30).naming == []
+    assert probes_of_texts(["just one document"]).naming == []
+    assert probes_of_texts([]) == Probes([], [], [])
+    assert probes_of_texts(["?!", "...", "字" * 2_000]).naming == []
+
+
+@pytest.mark.parametrize("documents", [people(1), [Document(f"d{n}", "the same words") for n in range(100)]])
+def test_a_corpus_that_tells_nothing_gives_equal_weights(documents: list[Document]) -> None:
+    corpus = MemoryCorpus(documents, embedder=HashEmbedder(), counter=CharCounter())
+    assert corpus.calibration.weights == {"dense": 1.0, "bm25": 1.0}
+    assert corpus.search("the same words")
+
+
+class Foreign(HashEmbedder):
+    """Queries are embedded by another model than the documents."""
+
+    def embed_query(self, text: str) -> NDArray[np.float32]:
+        return self._embed(text)[::-1].copy()
+
+
+def test_vectors_of_another_model_are_found_out() -> None:
+    healthy = MemoryCorpus(people(300), embedder=HashEmbedder(), counter=CharCounter())
+    assert min(healthy.calibration.weights.values()) > 0
+    broken = MemoryCorpus(people(300), embedder=Foreign(), counter=CharCounter())
+    assert broken.calibration.weights == {"dense": 0.0, "bm25": 1.0}
+
+
+def test_calibration_searches_a_bounded_number_of_times() -> None:
+    calls: list[str] = []
+
+    class Counting(HashEmbedder):
+        def embed_query(self, text: str) -> NDArray[np.float32]:
+            calls.append(text)
+            return self._embed(text)
+
+    MemoryCorpus(people(400), embedder=Counting(), counter=CharCounter())
+    assert 0 < len(calls) <= KNOWN_ITEMS + 2 * RELATED
+
+
+def test_a_stored_calibration_counts_only_if_it_was_measured_in_the_same_way() -> None:
+    manifest = Manifest("e", 3, Chunking(1, 0, "c"), mrr={"dense": 0.9}, weights={"dense": 0.0})
+    assert manifest.stored_calibration() is None
+    calibration = Calibration({"dense": 0.5, "bm25": 0.6}, {"dense": 0.4, "bm25": 1.0})
+    following = manifest.next(manifest.chunking, 7, calibration, "")
+    assert following.calibration == CALIBRATION_VERSION
+    assert following.stored_calibration() == calibration
+    assert manifest.next(manifest.chunking, 7, Calibration({}, {}), "").stored_calibration() is None
