@@ -3,9 +3,12 @@
     python benchmarks/multihop.py --data FOLDER [--sets 2wiki,hotpotqa,musique] [--split dev] [--embedder static]
         [--window TOKENS] [--no-prune] [--shuffle dense|bm25] [--only dense|bm25] [--cache FOLDER] [--weights FILE]
     python benchmarks/multihop.py --data FOLDER --train weights.safetensors --embedder static,minilm
+    python benchmarks/multihop.py --data FOLDER --data TECHNICAL --sets musique,linux,rfc [--train weights.safetensors]
 
-A set is a folder with `corpus.jsonl.gz` (`id`, `title`, `text`) and `queries.train.jsonl` and `queries.dev.jsonl`
-(`id`, `question`, `gold`: document ids). For each set it prints recall@5 of BM25, dense and hybrid search with the
+`--data` may be repeated: a set is looked for in each of these folders, in order. So weights can be trained on the sets
+of some domains (`--train` with their names) and tested on those of another (`--weights`). A set is a folder with
+`corpus.jsonl.gz` (`id`, `title`, `text`) and `queries.train.jsonl` and `queries.dev.jsonl` (`id`, `question`, `gold`:
+document ids). For each set it prints recall@5 of BM25, dense and hybrid search with the
 question alone, of the agent, and the agent's gain over hybrid with its bootstrap 95 % interval over questions.
 
 `--embedder` takes any spec that the package knows; `minilm` is all-MiniLM-L6-v2 (from the folder `--model` names, else
@@ -134,6 +137,15 @@ class Row:
         return {"set": self.name, "questions": len(self.seen), **plain}
 
 
+def set_folder(data: Sequence[Path], name: str) -> Path:
+    """The folder of a set in the first folder of `data` that has it. Raises `FileNotFoundError` if none has."""
+    for folder in data:
+        if (folder / name / "corpus.jsonl.gz").is_file():
+            return folder / name
+    tried = ", ".join(str(folder / name) for folder in data)
+    raise FileNotFoundError(f"no set {name}: {tried} has no corpus.jsonl.gz; name the folder that holds it with --data")
+
+
 def load_chunks(folder: Path) -> list[Chunk]:
     """The set's documents, chunked as an index would chunk them."""
     counter = HarmonyCounter()
@@ -198,8 +210,9 @@ def train_weights(options: argparse.Namespace, names: Sequence[str]) -> None:
     sources = []
     for position, embedder in enumerate(embedders(options.embedder, options.model, options.cache)):
         for name in names:
-            questions = load_questions(options.data / name / "queries.train.jsonl")[: options.limit]
-            chunks = load_chunks(options.data / name)
+            folder = set_folder(options.data, name)
+            questions = load_questions(folder / "queries.train.jsonl")[: options.limit]
+            chunks = load_chunks(folder)
             for only in (None, "bm25", "dense") if position == 0 else (None,):
                 corpus = build(chunks, embedder, shuffle=None, only=only)
                 label = f"{name}/{embedder.name}{f'/{only}' if only else ''}"
@@ -216,17 +229,18 @@ def main() -> int:
     """Prints a table, or trains."""
     options = _options()
     names = options.sets.split(",")
-    missing = [str(options.data / name) for name in names if not (options.data / name / "corpus.jsonl.gz").is_file()]
-    if missing:
-        print(f"no data: {', '.join(missing)} hold no corpus.jsonl.gz; name the folder with --data", file=sys.stderr)
+    try:
+        folders = [set_folder(options.data, name) for name in names]
+    except FileNotFoundError as error:
+        print(error, file=sys.stderr)
         return 2
     if options.train:
         train_weights(options, names)
         return 0
     (embedder,) = embedders(options.embedder, options.model, options.cache)
-    for position, name in enumerate(names):
-        corpus = build(load_chunks(options.data / name), embedder, shuffle=options.shuffle, only=options.only)
-        questions = load_questions(options.data / name / f"queries.{options.split}.jsonl")[: options.limit]
+    for position, (name, folder) in enumerate(zip(names, folders, strict=True)):
+        corpus = build(load_chunks(folder), embedder, shuffle=options.shuffle, only=options.only)
+        questions = load_questions(folder / f"queries.{options.split}.jsonl")[: options.limit]
         agent = SearchAgent(corpus, _policy(options), budget=options.window)
         figures = measure(name, corpus, questions, agent).figures()
         embedder.save()
@@ -270,7 +284,9 @@ def _progress() -> Callable[[str, float], None]:
 
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--data", type=Path, required=True, help="folder with a folder a set")
+    parser.add_argument(
+        "--data", type=Path, action="append", required=True, help="folder with a folder for each set; may be repeated"
+    )
     parser.add_argument("--sets", default=",".join(SETS))
     parser.add_argument("--split", default="dev", choices=("train", "dev"))
     parser.add_argument("--embedder", default="static", help="static, minilm, or another spec; a list with --train")

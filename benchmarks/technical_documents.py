@@ -1,0 +1,464 @@
+"""Documents of technical manuals, with their cross-references: manual pages, HTML manuals and RFCs.
+
+A parser turns the source of a page into `Page` values: text as a reader sees it, and the other documents that its
+sentences name. References are resolved by `resolve` when all pages of a set are known.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from context_agent.retrieval.loaders.markup import Tag, page_text, tags, unescaped
+
+LEAST_WORDS = 40
+"""A section with fewer words is part of the section around it, or before it."""
+LONG_PAGE = 1000
+"""A manual page with more words is divided at its headings."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reference:
+    """A sentence, the words in it that name another document, and that document's id."""
+
+    sentence: str
+    words: str
+    target: str
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """A document. `summary` is the line that says what it is about, "" without one.
+
+    `anchors` are the names under which others refer to it. The targets of `references` are anchors until `resolve`.
+    """
+
+    id: str
+    title: str
+    text: str
+    summary: str = ""
+    anchors: tuple[str, ...] = ()
+    references: tuple[Reference, ...] = ()
+
+
+def resolve(pages: Sequence[Page]) -> list[Page]:
+    """The pages, with the targets of references as ids; references to nothing or to the page itself are left out."""
+    ids: dict[str, str] = {}
+    for page in pages:
+        for anchor in page.anchors:
+            ids.setdefault(anchor, page.id)
+    return [replace(page, references=tuple(_resolved(page, ids))) for page in pages]
+
+
+def _resolved(page: Page, ids: Mapping[str, str]) -> Iterator[Reference]:
+    for reference in dict.fromkeys(page.references):
+        target = ids.get(reference.target, page.id)
+        if target != page.id:
+            yield replace(reference, target=target)
+
+
+def sentences(text: str) -> list[str]:
+    """The sentences of a text, each on one line. A blank line ends a sentence."""
+    blocks = re.split(r"\n\s*\n|\n(?=\S{1,30}  )", text)
+    flat = (" ".join(block.split()) for block in blocks)
+    return [part for block in flat for part in re.split(r"(?<=[.!?:])\s+(?=[A-Z(\"“])", block) if part]
+
+
+# Manual pages: the macros of man(7)
+
+_NAMED_CHARACTERS = {
+    "aq": "'", "dq": '"', "co": "©", "bu": "•", "em": "—", "en": "–", "lq": "“", "rq": "”", "oq": "‘", "cq": "’",
+    "ti": "~", "ha": "^", "rs": "\\", "mu": "×", "<=": "≤", ">=": "≥", "!=": "≠", "+-": "±", "->": "→", "<-": "←",
+    "lB": "[", "rB": "]", "sl": "/", "de": "°", "mc": "µ", "pl": "+", "eq": "=", "hy": "-", "ss": "ß", "at": "@",
+    "+=": "≡", "*m": "μ", "if": "∞", "Fo": "«", "Fc": "»", "ul": "_", "ba": "|", "bv": "|", "sh": "#", "Do": "$",
+}  # fmt: skip
+_FONT = re.compile(r"\\f(?:\[[^]]*\]|\(..|.)|\\s[-+]?\d|\\[hvwlL]'[^']*'|\\[&|^%:/,c)!]|\\\*\(?..?")
+_CHARACTER = re.compile(r"\\\[([^]]+)\]|\\\((..)")
+_ALTERNATING = frozenset(["BR", "RB", "IR", "RI", "BI", "IB"])
+_CONTROL = frozenset("de ds nr if ie el rm ad hy in ti ta na nh ll rs so ft TH RS RE UE ME HP PD ig am ne".split())
+_PAGE_NAME = re.compile(r"(?<![\w.])([A-Za-z_][\w.:+-]*)\((\d[a-z]*)\)")
+
+
+def manual_page(source: str, *, collection: str, name: str) -> list[Page]:
+    """The documents of a file `name` (`open.2`) in the macros of man(7), all titled `open(2)`.
+
+    A page of more than `LONG_PAGE` words has one for each part under a heading, any other is one document. A file that
+    only includes another one has none. Anchors of the first document are `open(2)` and what the NAME line adds;
+    references are the names of pages in running text.
+    """
+    if re.search(r"^\.so ", source, re.M) or not re.search(r"^\.TH ", source, re.M):
+        return []
+    text = manual_text(source)
+    stem, _, section = name.rpartition(".")
+    parts = _manual_parts(text) if len(text.split()) > LONG_PAGE else {"": text}
+    names, _, summary = " ".join(_part(text, "NAME").split()).partition(" - ")
+    anchors = dict.fromkeys(f"{item.strip()}({section})" for item in [stem, *names.split(",")])
+    return [
+        Page(
+            id=f"{collection}:{name}{heading and '#'}{heading}",
+            title=f"{stem}({section})",
+            text=part,
+            summary="" if position else summary,
+            anchors=() if position else tuple(anchors),
+            references=tuple(_named_pages(part)),
+        )
+        for position, (heading, part) in enumerate(parts.items())
+    ]
+
+
+def _named_pages(text: str) -> Iterator[Reference]:
+    for sentence in sentences(text.replace(_part(text, "SEE ALSO") or "\0", "")):
+        for match in _PAGE_NAME.finditer(sentence):
+            yield Reference(sentence, match[0], match[0])
+
+
+def _manual_parts(text: str) -> dict[str, str]:
+    """The text under each heading, with the heading; a short part is part of the one before it."""
+    parts: dict[str, str] = {}
+    for block in re.split(r"^(?=[A-Z][A-Z /-]+\n\n)", text, flags=re.M):
+        heading = block.partition("\n")[0].strip()
+        if parts and (len(block.split()) < LEAST_WORDS or heading in parts):
+            parts[next(reversed(parts))] += block
+        elif block:
+            parts[heading] = block
+    return parts
+
+
+def manual_text(source: str) -> str:
+    """The text of a page in the macros of man(7), without fonts and indentation.
+
+    Headings stand alone on a line; the term of a list stands two spaces before its text.
+    """
+    page = _ManualText()
+    lines = iter(source.splitlines())
+    for line in lines:
+        if line.startswith((".TS", "'\\\" t")):
+            page.table(lines if line.startswith(".TS") else iter(()))
+        elif line.startswith((".", "'")):
+            page.macro(line)
+        else:
+            page.words(line)
+    return re.sub(r"\n{3,}", "\n\n", "".join(page.parts)).strip() + "\n"
+
+
+class _ManualText:
+    """The text so far, and what must come between it and the next words."""
+
+    def __init__(self) -> None:
+        self.parts: list[str] = []
+        self._verbatim = False
+        self._before = ""
+        self._term = False
+
+    def words(self, line: str) -> None:
+        """Running text, or a line of an example."""
+        text = plain_roff(line)
+        if self._verbatim:
+            self.parts.append(f"{self._before}{text}")
+            self._before = "\n"
+        elif text.strip():
+            self.parts.append(f"{self._before}{text.strip()}")
+            self._before = "  " if self._term else " "
+            self._term = False
+        else:
+            self._before = "\n\n"
+
+    def macro(self, line: str) -> None:
+        """A line that begins with a control character."""
+        name, *rest = line[1:].strip().split(None, 1) or ['\\"']
+        arguments = _arguments(rest[0]) if rest else []
+        if name in {"SH", "SS"}:
+            self._heading(arguments)
+        elif name in {"TP", "TQ"}:
+            self._before, self._term = "\n\n" if name == "TP" else "\n", True
+        elif name in {"PP", "P", "LP", "sp", "IP"}:
+            self._before = "\n\n"
+            if name == "IP" and arguments:
+                self._term = True
+                self.words(arguments[0])
+        elif name in {"nf", "EX", "fi", "EE"}:
+            self._verbatim, self._before = name in {"nf", "EX"}, "\n"
+        elif name == "br":
+            self._before = "\n"
+        elif not name.startswith('\\"') and name not in _CONTROL:
+            self.words(("" if name in _ALTERNATING else " ").join(arguments))
+
+    def _heading(self, arguments: Sequence[str]) -> None:
+        self._verbatim, self._term, self._before = False, False, "\n\n"
+        self.words(" ".join(arguments))
+        self._before = "\n\n"
+
+    def table(self, lines: Iterator[str]) -> None:
+        """The rows of a table, cells two spaces apart, without its layout."""
+        self._before, in_block, layout = "\n", False, True
+        for line in lines:
+            if line.startswith(".TE"):
+                break
+            if layout:
+                layout = not line.rstrip().endswith(".")
+            elif not line.startswith((".", "'", "_", "=")):
+                in_block = "T{" in line or (in_block and "T}" not in line)
+                text = plain_roff(re.sub(r"T[{}]", "", line).replace("\t", "  ")).strip()
+                self.parts.append(f"{self._before}{text}")
+                self._before = " " if in_block else "\n"
+        self._before = "\n\n"
+
+
+def plain_roff(line: str) -> str:
+    """A line without the escapes of roff."""
+    text = re.sub(r'\\".*', "", line)
+    text = _FONT.sub("", text.replace("\\\\", "\\e"))
+    text = _CHARACTER.sub(lambda match: _NAMED_CHARACTERS.get(match[1] or match[2], ""), text)
+    return re.sub(r"\\(.)", lambda match: {"e": "\\", "~": " ", "0": " ", "t": " "}.get(match[1], match[1]), text)
+
+
+def _arguments(text: str) -> list[str]:
+    return [
+        (quoted or bare).replace('""', '"') for quoted, bare in re.findall(r'"((?:[^"]|"")*)"?|((?:\\ |\S)+)', text)
+    ]
+
+
+def _part(text: str, heading: str) -> str:
+    matched = re.search(rf"^{heading}\n(.*?)(?=^[A-Z][A-Z /-]+\n\n|\Z)", text, re.M | re.S)
+    return matched[1] if matched else ""
+
+
+# Manuals in HTML: Sphinx and DocBook
+
+_SECTIONS = frozenset(["chapter", "preface", "appendix", "sect1", "sect2", "sect3", "refentry", "refsect1"])
+_LEFT_OUT = frozenset(["toc", "navheader", "navfooter", "titlepage-toc", "footnotes"])
+_OPENED, _CLOSED = "\ue000", "\ue001"
+_LINK = re.compile(f"{_OPENED}([^{_OPENED}{_CLOSED}]*){_CLOSED}([^{_OPENED}{_CLOSED}]*){_OPENED}{_CLOSED}")
+
+
+@dataclass(slots=True)
+class _Element:
+    """An open element that becomes a document, as HTML; `name` and `depth` tell its end tag."""
+
+    anchor: str
+    name: str
+    depth: int
+    prefix: str = ""
+    html: list[str] = field(default_factory=list)
+    anchors: list[str] = field(default_factory=list)
+
+    def words(self) -> int:
+        """Number of words in the element."""
+        return sum(len(part.split()) for part in self.html if not part.startswith(("<", _OPENED)))
+
+    def absorb(self, inner: _Element) -> None:
+        """Adds an inner element that is too short for a document."""
+        self.html += ["<p>", *inner.html, "</p>"]
+        self.anchors += [inner.anchor, *inner.anchors]
+
+
+def manual_sections(html: str, *, collection: str, name: str) -> list[Page]:
+    """A document for each section, and for each described object of at least `LEAST_WORDS` words, of an HTML page.
+
+    `name` is the page's path without its suffix. The title is the section's heading or the object's name; a part of a
+    reference page has the page's title before it. Text inside an inner section is the inner section's alone.
+    """
+    return [_page_of(element, collection, name) for element in _elements(html)]
+
+
+def _elements(html: str) -> Iterator[_Element]:
+    """The elements that become documents, in the order of their end."""
+    stack: list[_Element] = []
+    depths: dict[str, int] = {}
+    skipped, title = 0, ""
+    for tag in tags(html):
+        depth = depths[tag.name] = depths.get(tag.name, 0) + (-1 if tag.closing else 1)
+        if skipped:
+            skipped = 0 if tag.closing and (tag.name, depth) == ("div", skipped - 1) else skipped
+            continue
+        if stack:
+            stack[-1].html.append(tag.before)
+        classes = set(tag.get("class").split()) if not tag.closing else set()
+        if tag.name == "title":
+            title = f"{tag.inside.strip()}: "
+        elif tag.name == "div" and classes & _LEFT_OUT:
+            skipped = depth
+        elif _begins(tag, classes):
+            stack.append(_Element(tag.get("id"), tag.name, depth, title if "refsect1" in classes else ""))
+        elif stack and tag.closing and (tag.name, depth) == (stack[-1].name, stack[-1].depth - 1):
+            yield from _ended(stack)
+        elif stack:
+            _collect(tag, classes, stack)
+
+
+def _ended(stack: list[_Element]) -> Iterator[_Element]:
+    """The innermost element, if it is long enough for a document."""
+    element = stack.pop()
+    if not stack:
+        element.anchors.append("")
+    if element.anchor and element.words() >= LEAST_WORDS:
+        yield element
+    elif stack:
+        stack[-1].absorb(element)
+
+
+def _begins(tag: Tag, classes: set[str]) -> bool:
+    """Whether the tag opens a section, or the description of an object."""
+    if tag.closing:
+        return False
+    return (
+        tag.name == "section"
+        or (tag.name == "div" and bool(classes & _SECTIONS))
+        or (tag.name == "dl" and "py" in classes)
+    )
+
+
+def _collect(tag: Tag, classes: set[str], stack: Sequence[_Element]) -> None:
+    """Adds the tag to the innermost element: anchors by name, links as marks, all else as it stands."""
+    element = stack[-1]
+    if not tag.closing and (anchor := tag.get("id")):
+        element.anchors.append(anchor)
+        if tag.name == "dt" and not element.anchor:
+            element.anchor = anchor
+    if tag.name == "a" and not tag.closing and tag.get("href") and "headerlink" not in classes:
+        element.html.append(f"{_OPENED}{tag.get('href')}{_CLOSED}")
+    elif tag.name == "a":
+        element.html.append(f"{_OPENED}{_CLOSED}" if tag.closing else "")
+    else:
+        element.html.append("" if not tag.name else f"<{'/' * tag.closing}{tag.name}>")
+
+
+def _page_of(element: _Element, collection: str, name: str) -> Page:
+    _, marked = page_text("".join(element.html))
+    text = _unmarked(marked).replace("¶", "")
+    heading = re.match(r"#+ (.*)", text)
+    anchor = element.anchor
+    title = element.prefix + heading[1].strip() if heading and element.name != "dl" else anchor
+    return Page(
+        id=f"{collection}:{name}#{anchor}",
+        title=title,
+        text=text,
+        summary=next((line for line in sentences(text.partition("\n\n")[2]) if 5 <= len(line.split()) <= 25), ""),
+        anchors=tuple(f"{name}#{item}" for item in dict.fromkeys([anchor, *element.anchors])),
+        references=tuple(_links(marked, name)),
+    )
+
+
+def _unmarked(text: str) -> str:
+    return re.sub(f"{_OPENED}[^{_OPENED}{_CLOSED}]*{_CLOSED}", "", _LINK.sub(r"\2", text))
+
+
+def _links(marked: str, name: str) -> Iterator[Reference]:
+    for sentence in sentences(marked):
+        for match in _LINK.finditer(sentence):
+            if target := _target(match[1], name):
+                yield Reference(_unmarked(sentence).replace("¶", ""), match[2], target)
+
+
+def _target(href: str, name: str) -> str:
+    """The anchor that a link from page `name` names: `library/os#os.open`; "" for another site."""
+    path, _, fragment = href.partition("#")
+    if ":" in path:
+        return ""
+    folders = name.split("/")[:-1] if path else name.split("/")
+    for part in filter(None, path.removesuffix(".html").split("/")):
+        folders = folders[:-1] if part == ".." else [*folders, part]
+    return f"{'/'.join(folders)}#{unescaped(fragment)}"
+
+
+# RFCs as text
+
+_PAGE_BREAK = re.compile(r"\n*\n[^\n]*\[Page +[\divx]+\][ \t]*\n+\f?\n*(?:RFC [^\n]*\d{4}[ \t]*\n+)?")
+_NUMBERED = re.compile(r" *(?:Appendix +(?=[A-Z])|(?=\d|[A-Z]\.))((?:\d+|[A-Z])(?:\.\d+)*)[.:]? +(\S.{0,75})")
+_UNNUMBERED = re.compile(r"[A-Z][\w']*(?: [\w'/&-]+){0,5}")
+_CONTENTS = re.compile(r"\.{3,}|(?: \.){3,}|\s{3,}\d+\s*$")
+_TAG = re.compile(r"^ *\[([\w.-]+)\]\s[^\[]{0,400}?\bRFC ?(\d+)\b", re.M)
+_NUMBER = r"(?:\d+|[A-Z])(?:\.\d+)*"
+_CITED = re.compile(
+    rf"(?:[Ss]ections?|Appendix) ({_NUMBER})\b(?:,? (?:of|in) (?:\[([\w.-]+)\]|RFC ?(\d+)))?"
+    rf"|\[([\w.-]+)\](?:, (?:Section|Appendix) ({_NUMBER}))?|\bRFC ?(\d+)\b"
+)
+
+
+def rfc_sections(source: str, *, collection: str, name: str, subject: str) -> list[Page]:
+    """A document for each section of an RFC; `name` is the file's (`rfc791.txt`) and the title of all of them.
+
+    `subject` is the RFC's title. References are citations of sections and of other RFCs. The table of contents is left
+    out.
+    """
+    text = _PAGE_BREAK.sub(_joined, source.lstrip("\ufeff").replace("\r", ""))
+    number = name.removesuffix(".txt")
+    cited_rfcs = {tag: f"rfc{cited}" for tag, cited in _TAG.findall(text)}
+    return [
+        Page(
+            id=f"{collection}:{number}#{section}",
+            title=name,
+            text=body,
+            summary=f"{heading} in {subject}" if heading else subject,
+            anchors=(f"{number}#{section}", *([f"{number}#"] if position == 0 else [])),
+            references=tuple(_citations(body, number, cited_rfcs)),
+        )
+        for position, (section, heading, body) in enumerate(_rfc_parts(text))
+    ]
+
+
+def _joined(match: re.Match[str]) -> str:
+    """What stands for a page break: nothing, if the next line goes on with a sentence, else a blank line."""
+    return "\n" if match.string[match.end() : match.end() + 80].lstrip()[:1].islower() else "\n\n"
+
+
+def _rfc_parts(text: str) -> list[tuple[str, str, str]]:
+    """Number (or heading), heading and text of each section; a short one is part of the section before it."""
+    bodies: dict[str, tuple[str, str]] = {}
+    for section, heading, lines in _headed(text.split("\n")):
+        body = re.sub(r"\n{3,}", "\n\n", "\n".join(lines)).strip() + "\n"
+        if heading.lower() in {"table of contents", "contents"}:
+            continue
+        if bodies and (len(body.split()) < LEAST_WORDS or section in bodies):
+            previous = next(reversed(bodies))
+            bodies[previous] = (bodies[previous][0], f"{bodies[previous][1]}\n{body}")
+        else:
+            bodies[section] = (heading, body)
+    return [(section, heading, body) for section, (heading, body) in bodies.items()]
+
+
+def _headed(lines: Sequence[str]) -> list[tuple[str, str, list[str]]]:
+    """Number (or heading), heading and lines of each section, with what is before the first heading as `front`."""
+    parts: list[tuple[str, str, list[str]]] = [("front", "", [])]
+    numbers: set[str] = set()
+    for before, line, after in zip(["", *lines], lines, [*lines[1:], ""], strict=False):
+        section, heading = _heading(before, line, after, numbers)
+        if heading:
+            numbers.add(section)
+            parts.append((section, heading, []))
+        parts[-1][2].append(line.rstrip())
+    return parts
+
+
+def _heading(before: str, line: str, after: str, numbers: Collection[str]) -> tuple[str, str]:
+    """Number and words of a section's heading, twice the words without a number; empty strings if there is none.
+
+    `numbers` are those of the sections before: a number whose predecessor is not among them is no section's.
+    """
+    if before.strip() or _CONTENTS.search(line):
+        return "", ""
+    if (match := _NUMBERED.fullmatch(line.rstrip())) and _predecessor(match[1]) in {"", *numbers}:
+        is_list_item = line.startswith("   ") and "." not in match[1] and not match[2].isupper()
+        return ("", "") if is_list_item else (match[1], match[2])
+    if not after.strip() and _UNNUMBERED.fullmatch(line.rstrip()):
+        return line.strip(), line.strip()
+    return "", ""
+
+
+def _predecessor(number: str) -> str:
+    """The section that comes before this one on its level, else the one around it, else ""."""
+    outer, _, end = number.rpartition(".")
+    if end in {"0", "1", "A"}:
+        return outer
+    previous = str(int(end) - 1) if end.isdigit() else chr(ord(end) - 1)
+    return f"{outer}.{previous}" if outer else previous
+
+
+def _citations(body: str, number: str, cited_rfcs: Mapping[str, str]) -> Iterator[Reference]:
+    for sentence in sentences(body):
+        for match in _CITED.finditer(sentence):
+            section, tag, rfc, alone, part, plain = match.groups()
+            of = cited_rfcs.get(tag or alone or "", "") or (f"rfc{rfc or plain}" if rfc or plain else "")
+            if section or of:
+                yield Reference(sentence, match[0], f"{of or number}#{section or part or ''}")

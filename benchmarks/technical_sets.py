@@ -1,0 +1,206 @@
+"""Makes question sets from technical manuals that Debian packages carry, in the format that `multihop.py` reads.
+
+    apt-get download manpages manpages-dev python3.11-doc postgresql-doc-15 doc-rfc-std
+    python benchmarks/technical_sets.py --out FOLDER --packages FOLDER_OF_DEB_FILES [--sets linux,python,postgresql,rfc]
+
+Without `--packages` it reads the installed packages. `doc-rfc-std` is in Debian's non-free section, because RFCs may be
+copied but not changed. A set is a folder with `corpus.jsonl.gz`, `queries.train.jsonl`, `queries.dev.jsonl` and a
+`README.md` that names versions and licences. The same versions of the packages give the same files, byte for byte.
+Questions are those of `technical_questions.jsonl` and, for training, templates over cross-references.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gzip
+import json
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from technical_documents import Page, manual_page, manual_sections, resolve, rfc_sections
+from technical_questions import Wording, copied_share, template_questions, written_questions
+
+QUESTIONS = Path(__file__).with_name("technical_questions.jsonl")
+TEMPLATES = 80
+"""Questions from templates in a training file at most."""
+
+
+@dataclass(frozen=True, slots=True)
+class TechnicalSet:
+    """A set: its packages, how their files become documents, and its templates' words."""
+
+    name: str
+    packages: tuple[str, ...]
+    read: Callable[[Path], Iterator[Page]]
+    wording: Wording
+    licence: str
+
+
+def manual_pages(root: Path) -> Iterator[Page]:
+    """Linux manual pages. A link to a page is another name, which the page's NAME line has."""
+    for file in sorted(root.glob("usr/share/man/man[1-8]/*.gz"), key=lambda file: file.name):
+        if not file.is_symlink():
+            yield from manual_page(_text(file), collection="linux", name=file.name.removesuffix(".gz"))
+
+
+def python_manual(root: Path) -> Iterator[Page]:
+    """Sections and objects of the library and language references, tutorial, guides and questions."""
+    for folder in ("c-api", "extending", "faq", "howto", "library", "reference", "tutorial", "using"):
+        yield from _manual(root / "usr/share/doc/python3.11/html", folder, "python")
+
+
+def postgresql_manual(root: Path) -> Iterator[Page]:
+    """Sections of the PostgreSQL manual."""
+    return _manual(root / "usr/share/doc/postgresql-doc-15/html", "", "postgresql")
+
+
+def internet_standards(root: Path) -> Iterator[Page]:
+    """Sections of the RFCs that are Internet Standards."""
+    for file in sorted((root / "usr/share/doc/RFC/standard").glob("rfc*.txt*")):
+        name = file.name.removesuffix(".gz")
+        subject = json.loads(file.with_name(name).with_suffix(".json").read_text(encoding="utf-8"))["title"]
+        yield from rfc_sections(_text(file), collection="rfc", name=name, subject=" ".join(subject.split()))
+
+
+SETS = (
+    TechnicalSet(
+        "linux",
+        ("manpages", "manpages-dev"),
+        manual_pages,
+        Wording("manual page", "the call to"),
+        "free licences stated in each page, mostly GPL-2.0-or-later, BSD and the verbatim licence of Linux man-pages",
+    ),
+    TechnicalSet(
+        "python",
+        ("python3.11-doc",),
+        python_manual,
+        Wording("part of the Python manual", "the call to"),
+        "Python Software Foundation License Version 2; examples also Zero-Clause BSD",
+    ),
+    TechnicalSet(
+        "postgresql",
+        ("postgresql-doc-15",),
+        postgresql_manual,
+        Wording("part of the PostgreSQL manual", "the command to"),
+        "PostgreSQL License",
+    ),
+    TechnicalSet(
+        "rfc",
+        ("doc-rfc-std",),
+        internet_standards,
+        Wording("section of a standard", "the text to", "the text on"),
+        "IETF Trust Legal Provisions and earlier RFC copyright notices: copies allowed, changed versions not",
+    ),
+)
+
+
+def _manual(html: Path, folder: str, collection: str) -> Iterator[Page]:
+    for file in sorted((html / folder).rglob("*.html")):
+        name = file.relative_to(html).with_suffix("").as_posix()
+        yield from manual_sections(_text(file), collection=collection, name=name)
+
+
+def _text(file: Path) -> str:
+    data = file.read_bytes()
+    return (gzip.decompress(data) if file.suffix == ".gz" else data).decode("utf-8", errors="replace")
+
+
+@dataclass(frozen=True, slots=True)
+class Package:
+    """A Debian package's version, and the folder that its files are under."""
+
+    name: str
+    version: str
+    root: Path
+
+
+def find_package(name: str, debs: Path | None, scratch: Path) -> Package:
+    """The package, unpacked from its `.deb` file in `debs`, or as installed. Raises `FileNotFoundError` without it."""
+    if debs is None:
+        query = subprocess.run(["dpkg-query", "-W", "-f=${Version}", name], capture_output=True, text=True, check=False)
+        if not query.stdout:
+            raise FileNotFoundError(f"package {name} is not installed: apt-get install {name}, or pass --packages")
+        return Package(name, query.stdout, Path("/"))
+    files = sorted(debs.glob(f"{name}_*.deb"))
+    if not files:
+        raise FileNotFoundError(f"{debs} holds no {name}_*.deb: run apt-get download {name} in it")
+    root = scratch / name
+    subprocess.run(["dpkg-deb", "-x", files[-1], root], check=True)
+    version = subprocess.run(["dpkg-deb", "-f", files[-1], "Version"], capture_output=True, text=True, check=True)
+    return Package(name, version.stdout.strip(), root)
+
+
+def make(technical: TechnicalSet, packages: Sequence[Package], out: Path) -> str:
+    """Writes a set, and returns a line about it. Raises `FileNotFoundError` if the packages hold no documents."""
+    roots = dict.fromkeys(package.root for package in packages)
+    pages = resolve([page for root in roots for page in technical.read(root)])
+    if not pages:
+        raise FileNotFoundError(
+            f"no documents of set {technical.name} in {', '.join(map(str, roots))}: the system may have been told to"
+            " leave documentation out; fetch the packages with apt-get download and pass --packages"
+        )
+    by_id = {page.id: page for page in pages}
+    dev, dev_problems = written_questions(QUESTIONS, technical.name, "dev", by_id)
+    train, train_problems = written_questions(QUESTIONS, technical.name, "train", by_id)
+    used = {gold for item in [*dev, *train] for gold in item.gold}
+    train += template_questions(pages, technical.wording, limit=TEMPLATES, without=used, seed=technical.name)
+    for problem in [*dev_problems, *train_problems]:
+        print(f"{technical.name}: left out: {problem}", file=sys.stderr)
+    folder = out / technical.name
+    folder.mkdir(parents=True, exist_ok=True)
+    _write_corpus(folder / "corpus.jsonl.gz", pages)
+    for split, items in (("train", train), ("dev", dev)):
+        rows = [item.row(f"{technical.name}-{split}-{number}") for number, item in enumerate(items, 1)]
+        (folder / f"queries.{split}.jsonl").write_text(_lines(rows), encoding="utf-8")
+    versions = ", ".join(f"{package.name} {package.version}" for package in packages)
+    (folder / "README.md").write_text(
+        f"# {technical.name}\n\nFrom Debian packages: {versions}. Licence of the text: {technical.licence}.\n\n"
+        f"{len(pages):,} documents, {len(train)} train and {len(dev)} dev questions. Made by"
+        " `benchmarks/technical_sets.py`.\n",
+        encoding="utf-8",
+    )
+    copied = [copied_share(item.question, [by_id[gold].text for gold in item.gold]) for item in dev or train]
+    return (
+        f"{technical.name:12} {len(pages):6,} documents {len(train):4} train {len(dev):4} dev"
+        f"  words of the question in its gold {sum(copied) / max(1, len(copied)):.2f}"
+    )
+
+
+def _write_corpus(file: Path, pages: Sequence[Page]) -> None:
+    rows = [{"id": page.id, "title": page.title, "text": page.text} for page in pages]
+    with file.open("wb") as raw, gzip.GzipFile("", "wb", fileobj=raw, mtime=0) as stream:
+        stream.write(_lines(rows).encode())
+
+
+def _lines(rows: Sequence[dict[str, object]] | Sequence[dict[str, str]]) -> str:
+    return "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
+
+
+def main() -> int:
+    """Makes the sets, and prints a line about each."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--out", type=Path, required=True, help="folder to write a folder for each set into")
+    parser.add_argument("--packages", type=Path, help="folder of .deb files, instead of the installed packages")
+    parser.add_argument("--sets", default=",".join(technical.name for technical in SETS), help="comma-separated names")
+    options = parser.parse_args()
+    names = options.sets.split(",")
+    if unknown := set(names) - {technical.name for technical in SETS}:
+        parser.error(f"unknown set {min(unknown)}; choose from {', '.join(technical.name for technical in SETS)}")
+    for technical in SETS:
+        if technical.name in names:
+            with tempfile.TemporaryDirectory() as scratch:
+                try:
+                    packages = [find_package(name, options.packages, Path(scratch)) for name in technical.packages]
+                    print(make(technical, packages, options.out), flush=True)
+                except FileNotFoundError as error:
+                    print(error, file=sys.stderr)
+                    return 2
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
