@@ -10,18 +10,21 @@ import asyncio
 import contextvars
 import math
 import threading
+from collections import Counter
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Sequence
 from collections.abc import Set as AbstractSet
 from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from pathlib import Path
+from statistics import fmean
 from types import TracebackType
 from typing import Any, Protocol, Self, TypeVar
 
 from context_agent.errors import ConfigError, ContextAgentError, CorpusError, PolicyError
 from context_agent.harness.episode import Episode, Limits, Listener, StopReason
-from context_agent.harness.policy import Actor, PartialRanker, Policy
+from context_agent.harness.policy import Actor, EvidenceAssessor, PartialRanker, Policy
 from context_agent.harness.profile import Profile, Renderer, default
 from context_agent.harness.profile import profile as named_profile
 from context_agent.harness.tools.base import SubAgents
@@ -37,6 +40,8 @@ from context_agent.types import RankedDocument
 T = TypeVar("T")
 DEFAULT_K = 10
 """Documents returned by default."""
+SUFFICIENT = 0.5
+"""Least confidence at which the evidence suffices: an answer is then more likely than none."""
 
 Observer = Callable[[Header], Listener]
 """Makes the listener of an episode that begins. The listener runs in the episode's own task, in its context."""
@@ -175,6 +180,7 @@ class EpisodeFactory:
             executor=self.executor,
             listeners=listeners,
             partial=actor.partial if isinstance(actor, PartialRanker) else None,
+            assess=actor.assess if isinstance(actor, EvidenceAssessor) else None,
             sub_agents=request.sub_agents,
             excluded_ids=request.excluded_ids,
             policy=self.policy.name,
@@ -198,6 +204,10 @@ class SearchResult:
     `tokens` counts what was ever placed in the context, pruned or not. `error` says what went wrong if a policy or a
     corpus failed during the search; `documents` is then the best ranking that the view supports. `searchers` are the
     trajectories of sub-agents, whose header names its `parent`; the counts and `paths` include them.
+
+    `confidence` is the probability that the corpus answers the question, as far as the evidence shows; None if the
+    policy gives none. With it, the score of a document or passage is the probability that it belongs to the evidence.
+    Without it, scores only order the documents. A document has the score of its best passage.
     """
 
     question: str
@@ -211,6 +221,17 @@ class SearchResult:
     error: str | None = None
     id: str | None = None
     searchers: tuple[Trajectory, ...] = field(default=(), repr=False)
+    confidence: float | None = None
+
+    @property
+    def sufficient(self) -> bool | None:
+        """Whether the evidence suffices: `confidence` is at least `SUFFICIENT`. If not, `documents` are the nearest.
+
+        False without documents, else None without a confidence.
+        """
+        if not self.documents:
+            return False
+        return None if self.confidence is None else self.confidence >= SUFFICIENT
 
     @property
     def critical_steps(self) -> int:
@@ -228,6 +249,8 @@ class SearchResult:
             "id": self.id,
             "question": self.question,
             "documents": [_document(document) for document in self.documents],
+            "sufficient": self.sufficient,
+            "confidence": self.confidence,
             "stop_reason": self.stop_reason,
             "turns": self.turns,
             "tokens": self.tokens,
@@ -399,8 +422,11 @@ def _progress_listener(queue: asyncio.Queue[Progress | None], rollout: int) -> L
 def _result(runs: Sequence[EpisodeRun], failures: Sequence[ContextAgentError | None], k: int) -> SearchResult:
     episodes = [run.episode for run in runs]
     every = [*runs, *(sub_run for run in runs for sub_run in run.delegated)]
+    confidences = [episode.confidence for episode in episodes if episode.confidence is not None]
+    confidence = fmean(confidences) if confidences else None
     rankings = [episode.ranking.documents for episode in episodes]
-    documents = rankings[0] if len(rankings) == 1 else fuse(rankings)
+    merge = pool if len(confidences) == len(rankings) else fuse
+    documents = rankings[0] if len(rankings) == 1 else merge(rankings)
     failed = next((error for error in failures if error is not None), None)
     if failed is not None and not documents:
         raise failed
@@ -415,17 +441,44 @@ def _result(runs: Sequence[EpisodeRun], failures: Sequence[ContextAgentError | N
         error=None if failed is None else str(failed),
         id=episodes[0].header.question_id,
         searchers=tuple(run.episode.trajectory for run in every[len(runs) :]),
+        confidence=confidence,
     )
 
 
 def fuse(rankings: Sequence[Sequence[RankedDocument]]) -> tuple[RankedDocument, ...]:
     """Several rankings fused by reciprocal rank, ties by id; a document has the passages of all rankings."""
+    merged = _merged(rankings)
+    fused = reciprocal_rank_fusion([[document.id for document in ranking] for ranking in rankings])
+    return tuple(_with_score(merged[document_id], score) for document_id, score in fused)
+
+
+def pool(rankings: Sequence[Sequence[RankedDocument]]) -> tuple[RankedDocument, ...]:
+    """Several rankings whose scores are probabilities, ranked by their mean, ties by id.
+
+    A passage has the probability 0 in a ranking that lacks it, and a document has that of its best passage.
+    """
+    means: Counter[str] = Counter()
+    for document in chain.from_iterable(rankings):
+        for chunk in document.chunks:
+            means[chunk.id] += chunk.score / len(rankings)
+    pooled = []
+    for document in _merged(rankings).values():
+        chunks = sorted((replace(chunk, score=means[chunk.id]) for chunk in document.chunks), key=lambda c: -c.score)
+        pooled.append(replace(document, score=chunks[0].score, chunks=tuple(chunks)))
+    return tuple(sorted(pooled, key=lambda document: (-document.score, document.id)))
+
+
+def _merged(rankings: Sequence[Sequence[RankedDocument]]) -> dict[str, RankedDocument]:
+    """The documents by id, each with the passages of all rankings."""
     merged: dict[str, RankedDocument] = {}
-    for document in (document for ranking in rankings for document in ranking):
+    for document in chain.from_iterable(rankings):
         first_ranked = merged.get(document.id)
         merged[document.id] = document if first_ranked is None else _with_passages(first_ranked, document)
-    fused = reciprocal_rank_fusion([[document.id for document in ranking] for ranking in rankings])
-    return tuple(replace(merged[document_id], score=score) for document_id, score in fused)
+    return merged
+
+
+def _with_score(document: RankedDocument, score: float) -> RankedDocument:
+    return replace(document, score=score, chunks=tuple(replace(chunk, score=score) for chunk in document.chunks))
 
 
 def _with_passages(first_ranked: RankedDocument, later_ranked: RankedDocument) -> RankedDocument:

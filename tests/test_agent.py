@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -21,14 +22,16 @@ from context_agent import (
     SearchResult,
     View,
 )
-from context_agent.agent import Deadline
+from context_agent.agent import Deadline, pool
 from context_agent.errors import BudgetError, ConfigError, CorpusError, PolicyError
 from context_agent.harness.episode import Listener
+from context_agent.harness.policy import Actor, Assessment
 from context_agent.harness.profile import Profile
 from context_agent.harness.trajectory import Header
 from context_agent.harness.trajectory_file import read
 from context_agent.pruning.view import ActionTaken, Block, EpisodeEnded, ToolResult
-from context_agent.types import Hit
+from context_agent.retrieval.corpus import Corpus
+from context_agent.types import Hit, RankedChunk, RankedDocument
 from tests.actions import prune, rank, rank_all, search
 
 
@@ -47,6 +50,8 @@ def test_a_search_gives_ranked_documents_with_their_passages(corpus: MemoryCorpu
         "id",
         "question",
         "documents",
+        "sufficient",
+        "confidence",
         "stop_reason",
         "turns",
         "tokens",
@@ -55,6 +60,7 @@ def test_a_search_gives_ranked_documents_with_their_passages(corpus: MemoryCorpu
         "error",
     ]
     assert data["id"] == "q7"
+    assert (data["sufficient"], data["confidence"]) == (None, None), "the policy gives no probability"
     assert set(data["documents"][0]) == {"id", "title", "score", "chunks"}
     assert set(data["documents"][0]["chunks"][0]) == {"id", "text", "score"}
 
@@ -78,10 +84,70 @@ def test_a_policy_that_ends_without_a_ranking_gets_the_best_its_view_defends(cor
     assert result.documents
 
 
+class Assessing(ScriptedPolicy):
+    """A policy whose actors give every chunk of their view a probability, and the confidences in turn."""
+
+    def __init__(self, confidences: Sequence[float | None]) -> None:
+        super().__init__([search("comets and operas", limit=4), rank_all])
+        self._confidences = iter(confidences)
+
+    def open(self, question: str, corpus: Corpus, *, profile: Profile, seed: int = 0) -> Actor:
+        actor, confidence = super().open(question, corpus, profile=profile, seed=seed), next(self._confidences)
+
+        class Assessor:
+            ids: tuple[str, ...] = ()
+
+            async def act(self, view: View) -> Action:
+                self.ids = tuple(block.id for block in view.blocks)
+                return await actor.act(view)
+
+            def assess(self) -> Assessment:
+                return Assessment(confidence, {chunk_id: 0.9 - 0.1 * n for n, chunk_id in enumerate(self.ids)})
+
+        return Assessor()
+
+
+@pytest.mark.parametrize(("confidence", "sufficient"), [(0.5, True), (0.49, False), (0.0, False), (None, None)])
+def test_the_evidence_suffices_if_it_probably_does(
+    corpus: MemoryCorpus, tmp_path: Path, confidence: float | None, sufficient: bool | None
+) -> None:
+    result = SearchAgent(corpus, Assessing([confidence]), trajectories=tmp_path).search("comets?")
+    assert (result.confidence, result.sufficient) == (confidence, sufficient)
+    assert result.to_json()["sufficient"] is sufficient
+    assert [chunk.score for document in result.documents for chunk in document.chunks][:2] == [0.9, 0.8]
+    assert result.trajectory is not None
+    recorded = read(result.trajectory)
+    assert recorded == result.trajectories[0]
+    assert recorded.end is not None
+    assert recorded.end.confidence == confidence
+
+
+def test_rollouts_with_probabilities_are_pooled_by_their_mean(corpus: MemoryCorpus) -> None:
+    result = SearchAgent(corpus, Assessing([0.9, 0.2]), rollouts=2).search("comets?")
+    assert result.confidence == pytest.approx(0.55)
+    assert [document.score for document in result.documents] == pytest.approx([0.9, 0.8, 0.7, 0.6])
+    mixed = SearchAgent(corpus, Assessing([0.9, None]), rollouts=2).search("comets?")
+    assert mixed.confidence == 0.9
+    assert mixed.documents[0].score == mixed.documents[0].chunks[0].score == pytest.approx(2 / 61)
+
+
+def test_a_passage_missing_from_a_ranking_has_probability_0_in_it() -> None:
+    def ranking(*scores: tuple[str, float]) -> list[RankedDocument]:
+        return [RankedDocument(item, item, score, (RankedChunk(f"{item}_0", "", score),)) for item, score in scores]
+
+    pooled = pool([ranking(("a", 0.9), ("b", 0.6)), ranking(("b", 0.4), ("c", 0.2))])
+    assert [(document.id, document.score) for document in pooled] == [
+        ("b", pytest.approx(0.5)),
+        ("a", pytest.approx(0.45)),
+        ("c", pytest.approx(0.1)),
+    ]
+
+
 def test_an_empty_ranking_is_an_answer(corpus: MemoryCorpus) -> None:
     result = SearchAgent(corpus, ScriptedPolicy([search("comets"), rank()])).search("comets?")
     assert result.stop_reason == "finished"
     assert result.documents == ()
+    assert result.sufficient is False
 
 
 def test_rollouts_are_fused_by_rank(corpus: MemoryCorpus) -> None:

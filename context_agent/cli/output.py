@@ -26,6 +26,8 @@ MAX_WIDTH = 110
 """Maximum width of a passage, in columns."""
 LISTED = 20
 """Problems that are listed one by one."""
+NOTHING_RELEVANT = "Nothing relevant found."
+"""Printed above the nearest documents if the evidence does not suffice."""
 _BEYOND_ASCII = re.compile(r"[^\x20-\x7e]")
 
 
@@ -138,8 +140,8 @@ def show_ranking(console: Console, result: SearchResult, seconds: float | None =
     """Prints the ranked documents, each with its best passage, and a line on how the search ended."""
     from rich.text import Text
 
-    if not result.documents:
-        console.print(Text("No documents found.", style="yellow"))
+    if result.sufficient is False:
+        console.print(Text(NOTHING_RELEVANT + (" The nearest:" if result.documents else ""), style="yellow"))
     for rank, document in enumerate(result.documents, start=1):
         _show_document(console, rank, document, result.question)
     console.print(Text(summary(result, seconds), style="dim"))
@@ -151,12 +153,16 @@ def show_ranking(console: Console, result: SearchResult, seconds: float | None =
 
 
 def summary(result: SearchResult, seconds: float | None = None) -> str:
-    """One line: why the search ended, and after how many turns and tokens; for a swarm also its critical steps."""
+    """One line: why the search ended, after how many turns and tokens, and the confidence, if it is known.
+
+    For a swarm also its critical steps.
+    """
     turns = count(result.turns, "turn")
     if result.searchers:
         turns += f" ({len(result.searchers)} sub-agents, {result.critical_steps} critical steps)"
     duration = "" if seconds is None else f", {seconds:.2f} s"
-    return f"{result.stop_reason.replace('_', ' ')} after {turns}, {result.tokens:,} tokens{duration}"
+    confidence = "" if result.confidence is None else f", confidence {result.confidence:.2f}"
+    return f"{result.stop_reason.replace('_', ' ')} after {turns}, {result.tokens:,} tokens{duration}{confidence}"
 
 
 def _show_document(console: Console, rank: int, document: RankedDocument, question: str) -> None:

@@ -50,7 +50,8 @@ def search(
 ) -> int:
     """Search an index in several steps and rank its documents.
 
-    QUESTION is the question, or - to read it from standard input. The exit code is 1 if a question failed.
+    QUESTION is the question, or - to read it from standard input. If the evidence does not suffice, "Nothing relevant
+    found" comes first, then the nearest documents. The exit code is 1 if a question failed, which this is not.
     """
     if (question is None) == (batch.questions is None):
         raise click.UsageError("give one QUESTION in quotes, or a file of questions with --questions")
@@ -123,11 +124,14 @@ class BatchAnswer:
         return _failure(self.row.question, self.error or "unknown error", self.row.id)
 
     def to_line(self) -> str:
-        """The id, or the question, and the first titles."""
+        """The id, or the question, and the first titles; says so if the evidence does not suffice."""
         name = self.row.id if self.row.id is not None else self.row.question
         if self.result is None:
             return f"{name}\terror: {self.error}"
-        return f"{name}\t{'; '.join(document.title or document.id for document in self.result.documents[:5])}"
+        titles = "; ".join(document.title or document.id for document in self.result.documents[:5])
+        if self.result.sufficient is not False:
+            return f"{name}\t{titles}"
+        return f"{name}\t{output.NOTHING_RELEVANT}{f' The nearest: {titles}' if titles else ''}"
 
 
 def search_many(agent: SearchAgent, batch: BatchOptions, *, k: int, as_json: bool) -> int:
@@ -217,6 +221,8 @@ def _failure(question: str, error: str, question_id: Any = None) -> dict[str, An
         "id": question_id,
         "question": question,
         "documents": [],
+        "sufficient": None,
+        "confidence": None,
         "stop_reason": "error",
         "turns": 0,
         "tokens": 0,

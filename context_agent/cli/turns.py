@@ -315,6 +315,8 @@ def _ranking(detail: TrajectoryDetail) -> list[Text]:
         if document["justification"]:
             line.append(f"  {one_line(document['justification'])}", style="dim")
         lines.append(line)
+    if end["confidence"] is not None:
+        lines.append(Text(f"confidence {end['confidence']:.2f}", style="dim"))
     dropped = ", ".join(f"{number} {one_line(why)}" for why, number in end["dropped"].items())
     return [*lines, Text(f"ids dropped: {dropped}", style="yellow")] if dropped else lines
 

@@ -16,7 +16,7 @@ from __future__ import annotations
 import time
 import uuid
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from concurrent.futures import Executor
 from dataclasses import asdict, dataclass
@@ -24,7 +24,7 @@ from datetime import UTC, datetime
 from enum import StrEnum
 
 from context_agent.errors import BudgetError, ConfigError, EpisodeError
-from context_agent.harness.policy import Instructions
+from context_agent.harness.policy import Assessment, Instructions
 from context_agent.harness.profile import Profile, Renderer, action_text, default, parse_ranking
 from context_agent.harness.tools.base import ReadContext, SubAgents, ToolExecutor
 from context_agent.harness.trajectory import Header, Trajectory
@@ -105,6 +105,9 @@ class Ranking:
 Partial = Callable[[View], tuple[RankedId, ...]]
 """Returns the ranking to end with when a limit is reached."""
 
+Assess = Callable[[], Assessment | None]
+"""Returns how good the evidence is when the episode ends; None if that is not known."""
+
 Listener = Callable[[Event, View], None]
 """Called with each event and the view after it."""
 
@@ -127,6 +130,7 @@ class Episode:
         executor: Executor | None = None,
         listeners: Sequence[Listener] = (),
         partial: Partial | None = None,
+        assess: Assess | None = None,
         sub_agents: SubAgents | None = None,
         excluded_ids: AbstractSet[str] = frozenset(),
         policy: str = "",
@@ -139,9 +143,10 @@ class Episode:
         for a filter beyond the limits of `check_where`.
 
         `instructions` replaces the profile's prompt (an empty string: none). `renderer` may be shared by the episodes
-        of one profile and counter. `sub_agents` starts sub-agents if the profile has the tool for it. For the
-        episode of a sub-agent, `parent` is the id of the episode that started it, and `excluded_ids` are the chunks
-        that other episodes show: no search of this one returns them.
+        of one profile and counter. `partial` ranks if a limit ends the episode; `assess` says how good the evidence is.
+        `sub_agents` starts sub-agents if the profile has the tool for it. For the episode of a sub-agent, `parent` is
+        the id of the episode that started it, and `excluded_ids` are the chunks that other episodes show: no search of
+        this one returns them.
         """
         if where is not None:
             check_where(where)
@@ -151,12 +156,15 @@ class Episode:
         self.renderer = renderer or Renderer(self.profile, counter or HarmonyCounter())
         self.stop_reason: StopReason | None = None
         self.ranking = Ranking()
+        self.confidence: float | None = None
+        """The probability that the corpus answers the question, once the episode has ended; None if not known."""
         context = ReadContext(
             corpus, self.profile, self.renderer, self.budget, question, where, excluded_ids, sub_agents=sub_agents
         )
         self._executor = ToolExecutor(context, executor)
         self._listeners = listeners
         self._partial = partial
+        self._assess = assess
         self._events: list[Event] = []
         self._started = time.perf_counter()
         self._acted_at = self._started
@@ -180,6 +188,7 @@ class Episode:
             started=datetime.now(UTC).isoformat(timespec="seconds"),
             where=where,
             parent=parent,
+            assessed=assess is not None,
         )
         self._opening = self._prompt(question, self.profile.instructions() if instructions is None else instructions)
         self.view = View(question, self.budget, tools=self.profile.tools)
@@ -295,12 +304,15 @@ class Episode:
         error: str | None = None,
     ) -> None:
         """Ends the episode with the policy's ranking, or with one by the view if no document of it may be cited."""
-        ranking = resolve(ranked_ids, self.view, self.profile.max_ranking)
+        assessment = None if self._assess is None else self._assess()
+        relevance = {} if assessment is None else assessment.relevance
+        ranking = resolve(ranked_ids, self.view, self.profile.max_ranking, relevance)
         if not ranking.documents and not empty_is_final:
             ranking = fallback_ranking(self.view, ranking, self.profile.max_ranking)
             reason = StopReason.NO_RANKING if reason is StopReason.FINISHED else reason
         self.stop_reason = reason
         self.ranking = ranking
+        self.confidence = None if assessment is None else assessment.confidence
         self._record(
             EpisodeEnded(
                 stop_reason=reason.value,
@@ -312,6 +324,7 @@ class Episode:
                 mistakes=self._mistakes,
                 error=error,
                 seconds=time.perf_counter() - self._started,
+                confidence=self.confidence,
             )
         )
 
@@ -331,12 +344,14 @@ class Episode:
             listen(event, self.view)
 
 
-def resolve(ranked_ids: Iterable[RankedId], view: View, limit: int) -> Ranking:
+def resolve(
+    ranked_ids: Iterable[RankedId], view: View, limit: int, relevance: Mapping[str, float] | None = None
+) -> Ranking:
     """The documents of a policy's ranking, in its order; later mentions of a document only add passages.
 
     A ranking may cite documents in the final view, with a block of theirs or through a summary that stands for one, by
     document id or by chunk id. An id that was pruned, or never seen, is dropped; so is the id of a summary, which is no
-    document's.
+    document's. `relevance` maps chunk ids to scores of passages; a passage without one has its document's score.
     """
     blocks_by_document = _citable(view)
     owner = {block.hit.chunk.id: document for document, blocks in blocks_by_document.items() for block in blocks}
@@ -349,7 +364,7 @@ def resolve(ranked_ids: Iterable[RankedId], view: View, limit: int) -> Ranking:
         else:
             order.setdefault(document, (item, []))[1].append(item.id)
     documents = tuple(
-        _document(blocks_by_document[document], item, ids, rank)
+        _document(blocks_by_document[document], item, ids, rank, relevance or {})
         for rank, (document, (item, ids)) in enumerate(list(order.items())[:limit], start=1)
     )
     return Ranking(documents, tuple(dropped))
@@ -364,7 +379,7 @@ def fallback_ranking(view: View, failed: Ranking, limit: int) -> Ranking:
     }
     best = sorted(scores, key=lambda document: (-scores[document], document))[:limit]
     ranked = [
-        _document(blocks_by_document[d], RankedId(d, scores[d]), [], rank) for rank, d in enumerate(best, start=1)
+        _document(blocks_by_document[d], RankedId(d, scores[d]), [], rank, {}) for rank, d in enumerate(best, start=1)
     ]
     return Ranking(tuple(ranked), failed.dropped)
 
@@ -383,18 +398,24 @@ def _dropped_because(ranked_id: str, view: View) -> str:
     return "pruned" if any(ranked_id in (block.id, block.document_id) for block in view.pruned) else "unseen"
 
 
-def _document(blocks: list[Block], item: RankedId, cited_ids: list[str], rank: int) -> RankedDocument:
+def _document(
+    blocks: list[Block], item: RankedId, cited_ids: list[str], rank: int, relevance: Mapping[str, float]
+) -> RankedDocument:
     """A document of the ranking; cited passages come first, in that order, then the others by score."""
-    position = {chunk_id: index for index, chunk_id in enumerate(cited_ids)}
-    ordered = sorted(
-        blocks, key=lambda b: (position.get(b.hit.chunk.id, len(cited_ids)), -b.hit.score, b.hit.chunk.index)
-    )
+    place = {chunk_id: index for index, chunk_id in enumerate(cited_ids)}
+
+    def order(block: Block) -> tuple[float, ...]:
+        last = len(cited_ids)
+        return place.get(block.id, last), -relevance.get(block.id, 0.0), -block.hit.score, block.hit.chunk.index
+
+    ordered = sorted(blocks, key=order)
+    document_score = item.score if item.score is not None else 1.0 / rank
     first = ordered[0].hit.chunk
     return RankedDocument(
         id=first.document_id,
         title=first.title,
-        score=item.score if item.score is not None else 1.0 / rank,
-        chunks=tuple(RankedChunk(b.hit.chunk.id, b.hit.chunk.text, b.hit.score) for b in ordered),
+        score=document_score,
+        chunks=tuple(RankedChunk(b.id, b.hit.chunk.text, relevance.get(b.id, document_score)) for b in ordered),
         justification=item.justification,
         metadata=first.metadata,
     )

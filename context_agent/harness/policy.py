@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
@@ -36,6 +37,26 @@ class PartialRanker(Protocol):
 
     def partial(self, view: View) -> tuple[RankedId, ...]:
         """The ranking it would give for this view."""
+
+
+@dataclass(frozen=True, slots=True)
+class Assessment:
+    """How good the evidence is, as probabilities.
+
+    `confidence`: that the corpus answers the question, judged by the evidence; None if that is not known. `relevance`:
+    that a chunk belongs to the evidence, by chunk id.
+    """
+
+    confidence: float | None
+    relevance: Mapping[str, float]
+
+
+@runtime_checkable
+class EvidenceAssessor(Protocol):
+    """An actor that can say how good its evidence is; asked when the episode ends, after its ranking."""
+
+    def assess(self) -> Assessment | None:
+        """The assessment of what it has seen; None if it cannot tell."""
 
 
 class Policy(Protocol):

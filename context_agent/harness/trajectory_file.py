@@ -14,7 +14,7 @@ from typing import Any
 from context_agent._support.files import open_private, private_folder
 from context_agent.errors import TrajectoryError
 from context_agent.harness.profile import SUMMARIZE, Profile
-from context_agent.harness.trajectory import SCHEMA, WITHOUT_SUMMARIES, Header, Trajectory
+from context_agent.harness.trajectory import SCHEMA, WITHOUT_CONFIDENCE, WITHOUT_SUMMARIES, Header, Trajectory
 from context_agent.pruning.budget import Budget
 from context_agent.pruning.view import (
     ActionTaken,
@@ -101,8 +101,13 @@ def _decode(path: str | Path, rows: Sequence[str]) -> Trajectory:
 
 def encode_header(header: Header) -> dict[str, Any]:
     """The first line of a file. Its schema is the oldest that has all that the episode can hold."""
-    schema = SCHEMA if SUMMARIZE in header.profile.tools else WITHOUT_SUMMARIES
-    return {"kind": "header", "schema": schema, **asdict(header), "profile": header.profile.to_json()}
+    schema = WITHOUT_CONFIDENCE if SUMMARIZE in header.profile.tools else WITHOUT_SUMMARIES
+    entries = asdict(header)
+    if header.assessed:
+        schema = SCHEMA
+    else:
+        del entries["assessed"]
+    return {"kind": "header", "schema": schema, **entries, "profile": header.profile.to_json()}
 
 
 def decode_header(data: dict[str, Any]) -> Header:
@@ -150,7 +155,10 @@ def encode(event: Event) -> dict[str, Any]:
         case TurnClosed():
             return {"kind": "usage", "turn": event.turn, "segment": _text(event.segment), "total": event.total}
         case EpisodeEnded():
-            return {"kind": "end", **asdict(event)}
+            entries = asdict(event)
+            if event.confidence is None:
+                del entries["confidence"]
+            return {"kind": "end", **entries}
 
 
 def decode(data: dict[str, Any]) -> Event:

@@ -39,6 +39,8 @@ MAX_K = 20
 MAX_ARGUMENTS = 100_000
 """Characters of raw arguments that are parsed."""
 NO_PASSAGES = "Nothing was found."
+ONLY_NEAREST = "Nothing relevant was found. The nearest passages:"
+"""The first paragraph of an answer whose evidence does not suffice."""
 _FORGED = re.compile(r"^\[(?=\d{1,6}\] [^\n]*\(id: )", re.MULTILINE)
 """What looks like the first line of a passage inside the text of another passage."""
 _CITATION = re.compile(r"\[(\d{1,6}(?:\s*,\s*\d{1,6})*)\]")
@@ -185,6 +187,8 @@ class Conversation:
             by_number = {self._numbers.setdefault(passage.id, len(self._numbers) + 1): passage for passage in passages}
             self._passages |= by_number
         texts = [passage_text(number, item.id, item.title, item.text) for number, item in by_number.items()]
+        if any(passage.sufficient is False for passage in passages):
+            texts.insert(0, ONLY_NEAREST)
         return ToolAnswer("\n\n".join(texts) or NO_PASSAGES, by_number)
 
 

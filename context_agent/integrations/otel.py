@@ -303,6 +303,8 @@ class _Episode:
                 **{f"ctx1.{name}": count for name, count in self._counts.items()},
             }
         )
+        if event.confidence is not None:
+            span.set_attribute("ctx1.confidence", event.confidence)
         if self._content:
             ranking = as_json([{"id": document.id, "score": document.score} for document in event.documents])
             message = {"role": "assistant", "parts": [text_part(ranking)], "finish_reason": "stop"}

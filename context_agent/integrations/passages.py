@@ -33,7 +33,10 @@ PREFIX = "ctx1_"
 
 @dataclass(frozen=True, slots=True)
 class RetrievedPassage:
-    """A chunk of a ranked document. `rank` counts documents from 1, `score` is the document's."""
+    """A chunk of a ranked document; `rank` counts documents from 1.
+
+    `sufficient` is that of the `SearchResult`: with False, the passages are only the nearest in the corpus.
+    """
 
     id: str
     document_id: str
@@ -45,6 +48,7 @@ class RetrievedPassage:
     trajectory: str | None = None
     """The path of the trajectory file, if the agent writes trajectories."""
     metadata: Metadata = field(default_factory=dict)
+    sufficient: bool | None = None
 
     def added_metadata(self) -> dict[str, Any]:
         """What a framework's document gets besides its own metadata and the score; names begin with `PREFIX`."""
@@ -54,6 +58,7 @@ class RetrievedPassage:
             "rank": self.rank,
             "justification": self.justification or None,
             "trajectory": self.trajectory,
+            "sufficient": self.sufficient,
         }
         return {PREFIX + name: value for name, value in entries.items() if value is not None}
 
@@ -93,11 +98,11 @@ class PassageRetriever:
 
     def _passages(self, result: SearchResult) -> list[RetrievedPassage]:
         ranked_chunks = [
-            (rank, document, chunk.id)
+            (rank, document, ranked_chunk)
             for rank, document in enumerate(result.documents, start=1)
-            for chunk in document.chunks[: self.per_document]
+            for ranked_chunk in document.chunks[: self.per_document]
         ]
-        chunks = {chunk.id: chunk for chunk in self.agent.corpus.get([chunk_id for _, _, chunk_id in ranked_chunks])}
+        chunks = {chunk.id: chunk for chunk in self.agent.corpus.get([ranked.id for _, _, ranked in ranked_chunks])}
         trajectory = None if result.trajectory is None else str(result.trajectory)
         return [
             RetrievedPassage(
@@ -105,14 +110,15 @@ class PassageRetriever:
                 chunk.document_id,
                 chunk.title,
                 chunk.text,
-                document.score,
+                ranked_chunk.score,
                 rank,
                 document.justification,
                 trajectory,
                 chunk.metadata,
+                result.sufficient,
             )
-            for rank, document, chunk_id in ranked_chunks
-            if (chunk := chunks.get(chunk_id)) is not None
+            for rank, document, ranked_chunk in ranked_chunks
+            if (chunk := chunks.get(ranked_chunk.id)) is not None
         ]
 
 

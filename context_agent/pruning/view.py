@@ -472,7 +472,10 @@ class TurnClosed:
 
 @dataclass(frozen=True, slots=True)
 class EpisodeEnded:
-    """How it ended. `digest` is the SHA-256 of the final view; `dropped` counts the ids that were not citable."""
+    """How it ended. `digest` is the SHA-256 of the final view; `dropped` counts the ids that were not citable.
+
+    `confidence` is the probability that the corpus answers the question, None if the policy gives none.
+    """
 
     stop_reason: str
     documents: tuple[RankedDocument, ...]
@@ -483,6 +486,7 @@ class EpisodeEnded:
     mistakes: int = 0
     error: str | None = None
     seconds: float = 0.0
+    confidence: float | None = None
 
 
 Event = PromptShown | ActionTaken | EditApplied | ToolResult | TurnClosed | EpisodeEnded

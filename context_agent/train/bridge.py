@@ -302,11 +302,15 @@ class BridgeEpisode:
 
 @dataclass(frozen=True)
 class TrainedBridge:
-    """The networks, and by source the recall@5 of cross-validation and the share of gold that was ever seen."""
+    """The networks, and by source the recall@5 of cross-validation and the share of gold that was ever seen.
+
+    `folds` has for each fold a policy that learned nothing from its questions.
+    """
 
     scorer: Scorer
     recall: Mapping[str, Figure]
     seen: Mapping[str, Figure]
+    folds: Mapping[int, BridgePolicy] = field(default_factory=dict)
 
     def notes(self) -> dict[str, str]:
         """What the weights' file says of its making."""
@@ -341,7 +345,7 @@ def train(
         }
     recall = _by_source(experiences, lambda e: e.recall(folds[e.fold]["second"](e.second())))
     seen = _by_source(experiences, lambda e: e.recall(e.labels, len(e.labels)))
-    return TrainedBridge(Scorer.of(learn.final()), recall, seen)
+    return TrainedBridge(Scorer.of(learn.final()), recall, seen, explorers)
 
 
 def collect(
@@ -379,11 +383,7 @@ async def _play_episode(
     source: BridgeSource, question: Question, policy: BridgePolicy, budget: Budget, renderer: Renderer
 ) -> BridgeEpisode | None:
     """Runs an episode to its end; None where it saw nothing."""
-    actor = policy.open(question.question, source.corpus, profile=renderer.profile)
-    episode = Episode(question.question, source.corpus, budget=budget, renderer=renderer, instructions="")
-    view = episode.open()
-    while not episode.done:
-        view = await episode.step(await actor.act(view))
+    actor = await play(question.question, source.corpus, policy, budget, renderer)
     if not len(actor.notes):
         return None
     gold = set(question.gold)
@@ -399,6 +399,16 @@ async def _play_episode(
         lookups=np.array([row for _, row in actor.lookups], dtype=np.float32).reshape(-1, len(INPUTS["expansion"])),
         found=_lookup_labels(actor, gold),
     )
+
+
+async def play(question: str, corpus: Corpus, policy: BridgePolicy, budget: Budget, renderer: Renderer) -> BridgeActor:
+    """The actor of an episode after its end."""
+    actor = policy.open(question, corpus, profile=renderer.profile)
+    episode = Episode(question, corpus, budget=budget, renderer=renderer, instructions="")
+    view = episode.open()
+    while not episode.done:
+        view = await episode.step(await actor.act(view))
+    return actor
 
 
 def _lookup_labels(actor: BridgeActor, gold: set[str]) -> Floats:

@@ -1,9 +1,14 @@
 """What a person sees of a passage, and of input that could not be read."""
 
-from rich.cells import cell_len
+from io import StringIO
 
-from context_agent.cli.output import LISTED, PASSAGE, excerpt, note_problems, printable, wrapped
+from rich.cells import cell_len
+from rich.console import Console
+
+from context_agent import SearchResult
+from context_agent.cli.output import LISTED, PASSAGE, excerpt, note_problems, printable, show_ranking, wrapped
 from context_agent.retrieval.loaders import Notice
+from context_agent.types import RankedChunk, RankedDocument
 
 
 def test_a_short_passage_is_shown_whole_on_one_line():
@@ -51,3 +56,27 @@ def test_few_problems_are_listed_and_of_many_the_first_with_each_reason(capsys):
         "ctx1: z.pdf: damaged",
         f"ctx1: and {LISTED + 2} more",
     ]
+
+
+def ranking_text(confidence: float | None, *titles: str) -> str:
+    documents = tuple(RankedDocument(title, title, 0.25, (RankedChunk(title, "Text.", 0.25),)) for title in titles)
+    console = Console(file=StringIO(), width=100)
+    show_ranking(console, SearchResult("Q?", documents, "finished", 1, 10, (), confidence=confidence))
+    return console.file.getvalue()
+
+
+def test_evidence_that_does_not_suffice_is_announced_as_the_nearest():
+    text = ranking_text(0.2, "Alpha")
+    assert text.startswith("Nothing relevant found. The nearest:\n 1. Alpha")
+    assert "confidence 0.20" in text
+
+
+def test_evidence_that_may_suffice_comes_first():
+    assert ranking_text(0.8, "Alpha").startswith(" 1. Alpha")
+    unknown = ranking_text(None, "Alpha")
+    assert unknown.startswith(" 1. Alpha")
+    assert "confidence" not in unknown
+
+
+def test_no_documents_are_nothing_relevant():
+    assert ranking_text(None).startswith("Nothing relevant found.\n")

@@ -10,7 +10,10 @@ import pytest
 from tests.cli.process import CTX1, on_terminal
 
 QUESTION = "Which river flows past the birthplace of the engineer who designed Orm Skerry Light?"
-KEYS = ["id", "question", "documents", "stop_reason", "turns", "tokens", "critical_steps", "trajectory", "error"]
+KEYS = [
+    *("id", "question", "documents", "sufficient", "confidence"),
+    *("stop_reason", "turns", "tokens", "critical_steps", "trajectory", "error"),
+]
 
 
 def objects(done):

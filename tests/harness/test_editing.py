@@ -11,7 +11,7 @@ import pytest
 from context_agent import Action, Budget, Document, Episode, MemoryCorpus, Profile, View
 from context_agent.errors import TrajectoryError
 from context_agent.harness.profile import context_1, default, profile, summary
-from context_agent.harness.trajectory import SCHEMA, Trajectory
+from context_agent.harness.trajectory import WITHOUT_CONFIDENCE, Trajectory
 from context_agent.harness.trajectory_file import encode_header, read, write
 from context_agent.pruning.view import Edit, EditApplied, ToolResult
 from tests.actions import call, prune, restore, search, summarize
@@ -273,7 +273,7 @@ async def test_the_file_has_a_schema_of_its_own_and_replays(play: Play, tmp_path
     write(play.episode.trajectory, tmp_path / "t.jsonl")
     found = read(tmp_path / "t.jsonl")
     assert found == play.episode.trajectory
-    assert encode_header(found.header)["schema"] == SCHEMA == 2
+    assert encode_header(found.header)["schema"] == WITHOUT_CONFIDENCE == 2
     found.verify()
     *_, final = found.views()
     assert final == play.view

@@ -64,3 +64,17 @@ def test_fusion_does_not_depend_on_the_order_of_rollouts(orders: list[list[str]]
     forward = fuse([ranked(*order) for order in orders])
     backward = fuse([ranked(*order) for order in reversed(orders)])
     assert [(d.id, pytest.approx(d.score)) for d in forward] == [(d.id, d.score) for d in backward]
+
+
+def test_passages_have_their_own_scores_or_that_of_their_document() -> None:
+    view = shown(("a_0", 1), ("a_1", 3), ("a_2", 2), ("b_0", 2))
+    relevance = {"a_0": 0.2, "a_1": 0.7, "a_2": 0.4}
+    found = resolve([RankedId("a_1", 0.7), RankedId("b", 0.3)], view, 30, relevance)
+    assert [(chunk.id, chunk.score) for chunk in found.documents[0].chunks] == [
+        ("a_1", 0.7),
+        ("a_2", 0.4),
+        ("a_0", 0.2),
+    ]
+    assert [chunk.score for chunk in found.documents[1].chunks] == [0.3]
+    unscored = resolve([RankedId("b"), RankedId("a")], view, 30)
+    assert [{chunk.score for chunk in document.chunks} for document in unscored.documents] == [{1.0}, {0.5}]

@@ -37,6 +37,22 @@ def test_the_first_line_is_a_header_with_its_schema(path: Path) -> None:
     assert header["budget"]["window"] == 32_768
 
 
+def test_the_schema_is_the_oldest_that_holds_the_episode(trajectory: Trajectory, tmp_path: Path) -> None:
+    assert trajectory.end is not None
+    assessed = replace(
+        trajectory,
+        header=replace(trajectory.header, assessed=True),
+        events=(*trajectory.events[:-1], replace(trajectory.end, confidence=0.25)),
+    )
+    write(assessed, tmp_path / "assessed.jsonl")
+    write(trajectory, tmp_path / "plain.jsonl")
+    assert json.loads((tmp_path / "assessed.jsonl").read_text().splitlines()[0])["schema"] == SCHEMA == 3
+    assert read(tmp_path / "assessed.jsonl") == assessed
+    plain = (tmp_path / "plain.jsonl").read_text()
+    assert "confidence" not in plain
+    assert "assessed" not in plain
+
+
 def test_a_file_cut_anywhere_gives_the_events_before_the_cut(path: Path, trajectory: Trajectory) -> None:
     whole = path.read_bytes()
     for size in range(len(whole.splitlines()[0]) + 1, len(whole), 97):

@@ -275,6 +275,7 @@ class _Converter:
     def _end(self, end: EpisodeEnded) -> dict[str, Any]:
         return {
             "stop_reason": end.stop_reason,
+            "confidence": _finite(end.confidence),
             "error": end.error,
             "seconds": _finite(end.seconds),
             "turns": end.turns,

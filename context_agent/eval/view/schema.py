@@ -159,6 +159,7 @@ class EndData(TypedDict):
     """How the episode ended; `dropped` counts the ids that were dropped from the ranking, by reason."""
 
     stop_reason: str
+    confidence: float | None
     error: str | None
     seconds: float | None
     turns: int

@@ -47,7 +47,7 @@ function facts(row, detail) {
   const pairs = [
     ["ended", row.stop.replaceAll("_", " ")], ["turns", number(row.turns)], ["calls", number(row.calls)],
     ["tokens placed", number(row.tokens)], ["critical steps", number(row.critical_steps)], ["time", seconds(row.seconds)], ["mistakes", row.mistakes ? number(row.mistakes) : ""],
-    ["ids dropped", end ? droppedOf(end) : ""], ["run", row.run], ["policy", header.policy], ["profile", header.profile],
+    ["confidence", end && end.confidence !== null ? end.confidence.toFixed(2) : ""], ["ids dropped", end ? droppedOf(end) : ""], ["run", row.run], ["policy", header.policy], ["profile", header.profile],
     ["window", number(row.window)], ["seed", String(header.seed)], ["question id", header.question_id], ["corpus", header.corpus],
     ["limits", header.limits.map(([name, value]) => `${name} ${value}`).join(", ")], ["counter", header.counter],
     ["started", header.started], ["version", header.version], ["file", row.file],

@@ -68,6 +68,8 @@ class RetrieveResult(BaseModel):
     """The result of a search in several steps, best document first."""
 
     documents: list[RetrievedDocument]
+    sufficient: bool | None = Field(description="false if nothing relevant was found: the documents are the nearest")
+    confidence: float | None = Field(description="probability that the corpus answers the question, if known")
     complete: bool = Field(description="false if a limit or a failure cut the search short")
     stop_reason: str
     error: str | None = Field(description="what kind of failure cut the search short, if one did")
@@ -258,6 +260,8 @@ def retrieve_result(answer: ServedAnswer) -> CallToolResult:
     ]
     data = RetrieveResult(
         documents=documents,
+        sufficient=result.sufficient,
+        confidence=result.confidence,
         complete=answer.complete,
         stop_reason=result.stop_reason,
         error=answer.error,

@@ -21,7 +21,7 @@ from context_agent._support.extras import extra
 from context_agent.agent import Progress, SearchResult
 from context_agent.errors import BudgetError, ConfigError, CorpusError, EmbedderError, PolicyError, RerankerError
 from context_agent.harness.episode import StopReason
-from context_agent.integrations.functions import NO_PASSAGES, passage_text
+from context_agent.integrations.functions import NO_PASSAGES, ONLY_NEAREST, passage_text
 from context_agent.integrations.server.schema import MAX_QUESTION, ChatRequest
 from context_agent.pruning.view import ActionTaken, Block, EditApplied, ToolResult
 from context_agent.retrieval.corpus import Where
@@ -191,7 +191,14 @@ class ServedAnswer:
 
     def text(self) -> str:
         """The numbered best passage of each document with its id, as a model reads it."""
-        return "\n\n".join(self.passages()) or NO_PASSAGES
+        return "\n\n".join(self.paragraphs())
+
+    def paragraphs(self) -> list[str]:
+        """The passages, after a sentence that says so if they are only the nearest; a sentence alone without them."""
+        passages = self.passages()
+        if not passages:
+            return [NO_PASSAGES]
+        return [ONLY_NEAREST, *passages] if self.result.sufficient is False else passages
 
     def passages(self) -> list[str]:
         """The best passage of each document, numbered from 1, with its id."""
@@ -237,8 +244,8 @@ class Completion:
         """The chunks after the first: one per passage, one with the documents, on request the usage."""
         if isinstance(answer, Progress):
             return
-        for number, passage in enumerate(answer.passages() or [NO_PASSAGES]):
-            yield self._chunk({"content": f"\n\n{passage}" if number else passage})
+        for number, paragraph in enumerate(answer.paragraphs()):
+            yield self._chunk({"content": f"\n\n{paragraph}" if number else paragraph})
         yield self._chunk({}, _finish_reason(answer), _search_fields(answer))
         if with_usage:
             yield _data({**self._head("chat.completion.chunk"), "choices": [], "usage": _usage(answer)})
@@ -269,6 +276,8 @@ def _usage(answer: ServedAnswer) -> dict[str, int]:
 def _search_fields(answer: ServedAnswer) -> dict[str, Any]:
     return {
         "documents": answer.documents(),
+        "sufficient": answer.result.sufficient,
+        "confidence": answer.result.confidence,
         "request_id": answer.request_id,
         "trajectory": answer.trajectory,
         "stop_reason": answer.result.stop_reason,

@@ -162,12 +162,18 @@ class Usage(BaseModel):
 
 
 class RetrieveAnswer(BaseModel):
-    """Ranked documents, best first. `error` tells that the search failed and these documents are a partial result."""
+    """Ranked documents, best first. `error` tells that the search failed and these documents are a partial result.
+
+    `confidence` is the probability that the corpus answers the question, null if the policy gives none. With
+    `sufficient` false, the documents are only the nearest in the corpus; null if that is not known.
+    """
 
     request_id: str
     id: str | None
     question: str
     documents: list[AnswerDocument]
+    sufficient: bool | None
+    confidence: float | None
     stop_reason: str
     turns: int
     tokens: int

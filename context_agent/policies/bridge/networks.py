@@ -15,6 +15,7 @@ from pathlib import Path
 import numpy as np
 
 from context_agent.errors import ConfigError
+from context_agent.policies.bridge.calibration import EVIDENCE, Calibration, evidence_features
 from context_agent.policies.bridge.candidates import Floats, Notes
 from context_agent.policies.bridge.expansion import EXPANSION
 from context_agent.policies.bridge.features import DIRECT, TextFeatures, direct_features, relevance_guess
@@ -91,15 +92,19 @@ def forward(layers: Layers, inputs: Floats) -> Floats:
 
 @dataclass(frozen=True)
 class Scorer:
-    """The networks by name (see `INPUTS`), and a digest of their weights."""
+    """The networks by name (see `INPUTS`), a digest of their weights, and what makes probabilities of their scores.
+
+    Weights of earlier versions have no `calibration`: their scores stay as they are, and no confidence is known.
+    """
 
     networks: Mapping[str, Network]
     digest: str
+    calibration: Calibration | None = None
 
     @classmethod
-    def of(cls, networks: Mapping[str, Network]) -> Scorer:
+    def of(cls, networks: Mapping[str, Network], calibration: Calibration | None = None) -> Scorer:
         """The scorer of newly trained networks."""
-        return cls(networks, _digest(_tensors(networks)))
+        return cls(networks, _digest(_tensors(networks, calibration)), calibration)
 
     @classmethod
     def shipped(cls) -> Scorer | None:
@@ -130,7 +135,8 @@ class Scorer:
         if notes.get("format") != str(FORMAT) or json.loads(notes.get("inputs", "{}")) != expected:
             raise ConfigError(f"{origin} was trained on other features: train it again with `ctx1 train bridge`")
         tensors = {name: np.asarray(tensor, dtype=np.float32) for name, tensor in tensors.items()}
-        return cls({name: _network(tensors, name) for name in INPUTS}, _digest(tensors))
+        networks = {name: _network(tensors, name) for name in INPUTS}
+        return cls(networks, _digest(tensors), _calibration(tensors, json.loads(notes.get("evidence", "[]"))))
 
     def save(self, path: str | Path, notes: Mapping[str, str] | None = None) -> None:
         """Writes the weights in half precision, with `notes` as metadata. The file is replaced atomically."""
@@ -138,7 +144,9 @@ class Scorer:
 
         target = Path(path)
         metadata = {**(notes or {}), "format": str(FORMAT), "inputs": json.dumps(INPUTS)}
-        half = {name: tensor.astype(np.float16) for name, tensor in _tensors(self.networks).items()}
+        if self.calibration is not None:
+            metadata["evidence"] = json.dumps(EVIDENCE)
+        half = {name: tensor.astype(np.float16) for name, tensor in _tensors(self.networks, self.calibration).items()}
         part = target.with_name(target.name + ".part")
         target.parent.mkdir(parents=True, exist_ok=True)
         part.write_bytes(save(half, metadata))
@@ -151,8 +159,17 @@ def _metadata(data: bytes) -> dict[str, str]:
     return dict(metadata) if isinstance(metadata, dict) else {}
 
 
-def _tensors(networks: Mapping[str, Network]) -> dict[str, Floats]:
+def _calibration(tensors: Mapping[str, Floats], features: Sequence[str]) -> Calibration | None:
+    """The calibration in the tensors; None if there is none for these features of the evidence."""
+    if tuple(features) != EVIDENCE:
+        return None
+    return Calibration(tensors["calibration.evidence"], tensors["calibration.relevance"])
+
+
+def _tensors(networks: Mapping[str, Network], calibration: Calibration | None = None) -> dict[str, Floats]:
     tensors: dict[str, Floats] = {}
+    if calibration is not None:
+        tensors |= {"calibration.evidence": calibration.evidence, "calibration.relevance": calibration.relevance}
     for name, network in networks.items():
         scaling = network.scaling
         tensors |= {
@@ -232,6 +249,10 @@ class RelevanceJudgement:
         first_inputs = self.first_inputs()
         self.rows = self.second_inputs(first_inputs, networks["first"](first_inputs))
         return networks["second"](self.rows)
+
+    def evidence(self, scores: Floats) -> Floats:
+        """The features of the evidence that the candidates with these scores are; there must be a candidate."""
+        return evidence_features(self._notes, scores, self._text.rows()[1])
 
     def _guess(self) -> Floats:
         """A rule of thumb: a candidate is as good as its words, or nearly as good as the candidates that link to it."""

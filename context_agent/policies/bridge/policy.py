@@ -18,6 +18,7 @@ from pathlib import Path
 import numpy as np
 
 from context_agent.errors import ConfigError, CorpusError
+from context_agent.harness.policy import Assessment
 from context_agent.harness.profile import Profile
 from context_agent.policies.bridge.candidates import AnalyzedPassage, ChunkCandidate, Floats, Notes, WordWeights
 from context_agent.policies.bridge.expansion import Expansion, Lookup, promise_guess
@@ -148,6 +149,11 @@ class BridgeActor:
         self._ending = False
         self._deciding = threading.Lock()
 
+    @property
+    def scores(self) -> Floats:
+        """The latest scores of the candidates in `notes`, shape (n,)."""
+        return self._scores
+
     def add_background(self, candidates: Iterable[ChunkCandidate]) -> None:
         """Adds another actor's candidates before the first turn: they count as context and are never ranked."""
         for candidate in candidates:
@@ -171,6 +177,24 @@ class BridgeActor:
             return self._ranking(view)
         finally:
             self._deciding.release()
+
+    def assess(self) -> Assessment | None:
+        """How good the candidates are by the latest scores; None while an interrupted decision continues."""
+        if not self._deciding.acquire(blocking=False):
+            return None
+        try:
+            return self._assessment()
+        finally:
+            self._deciding.release()
+
+    def _assessment(self) -> Assessment:
+        """Calibrated probabilities; for weights without a calibration the scores as they are, and no confidence."""
+        calibration = self._policy.scorer.calibration if self._policy.scorer else None
+        confidence, scores = None, self._scores
+        if calibration is not None:
+            confidence = calibration.confidence(self.judgement.evidence(scores)) if len(self.notes) else 0.0
+            scores = calibration.probabilities(scores, confidence)
+        return Assessment(confidence, {chunk_id: float(scores[row]) for chunk_id, row in self.notes.rows.items()})
 
     def _decide(self, view: View) -> Action:
         with self._deciding:
@@ -351,10 +375,11 @@ class BridgeActor:
         """The citable documents by score, as many as the output has room for, at least one."""
         citable = {block.id for block in view.citable_blocks}
         room = (view.max_output - TURN_TOKENS) // (self._id_tokens() + LINE_TOKENS)
+        relevance = self._assessment().relevance
         ranking: dict[str, RankedId] = {}
         for candidate in self._by_score():
             if candidate.id in citable:
-                ranking.setdefault(candidate.document_id, RankedId(candidate.id, self._score_of(candidate.id)))
+                ranking.setdefault(candidate.document_id, RankedId(candidate.id, relevance[candidate.id]))
         return tuple(ranking.values())[: min(self._effort.ranking, max(1, room))]
 
 

@@ -125,7 +125,7 @@ class SearchingActor(BridgeActor):
 
     def _ranking(self, view: View) -> tuple[RankedId, ...]:
         ranking = super()._ranking(view)
-        return ranking[:1] + tuple(ranked for ranked in ranking[1:] if (ranked.score or 0.0) >= LEAST_SCORE)
+        return ranking[:1] + tuple(ranked for ranked in ranking[1:] if self._score_of(ranked.id) >= LEAST_SCORE)
 
     def _expected_size(self, view: View, call: ToolCall) -> tuple[int, int]:
         tokens, chunks = super()._expected_size(view, call)

@@ -1,0 +1,238 @@
+"""Fits the calibration of the embedded policy: what its scores, and its evidence, say about unseen questions.
+
+Each question is played on its corpus by a policy that did not learn from it, and then a question without an answer: in
+turns the same one with its gold documents withheld, and one of another source whose gold the corpus lacks. One logistic
+model learns from the evidence which of the questions have an answer. A second one learns, given the first, which of the
+ranked documents are gold.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, replace
+from itertools import cycle
+
+import numpy as np
+from numpy.typing import NDArray
+
+from context_agent._support.question_files import Question
+from context_agent.errors import DataError
+from context_agent.harness.profile import Renderer, default
+from context_agent.policies.bridge import BridgePolicy, Scorer
+from context_agent.policies.bridge.calibration import Calibration, document_rows, log_odds
+from context_agent.policies.bridge.candidates import Floats
+from context_agent.pruning.budget import Budget
+from context_agent.retrieval.bm25 import Bm25Entry, Bm25Index
+from context_agent.retrieval.corpus import CANDIDATES, GREP_LIMIT, Corpus, Where
+from context_agent.tokens import HarmonyCounter
+from context_agent.train.bridge import BridgeSource, OnBridgeProgress, TrainedBridge, fold_of, play
+from context_agent.types import Chunk, Hit
+
+QUESTIONS = 120
+"""Questions of a source that are played at most."""
+RANKED = 10
+"""Documents of an episode that the relevance is fitted to: those of a ranking."""
+RIDGE = 1.0
+NEWTON_STEPS = 25
+
+
+class WithheldCorpus:
+    """A corpus without some of its documents, as if it had never had them."""
+
+    def __init__(self, corpus: Corpus, document_ids: Iterable[str]) -> None:
+        self._corpus = corpus
+        withheld = [chunk for document_id in document_ids for chunk in corpus.read(document_id)]
+        self._ids = frozenset(chunk.id for chunk in withheld)
+        self._words = Bm25Index.of(Bm25Entry(chunk.id, chunk.title, chunk.text) for chunk in withheld)
+
+    @property
+    def name(self) -> str:
+        """The corpus's name."""
+        return self._corpus.name
+
+    @property
+    def blocking(self) -> bool:
+        """Whether the corpus's calls wait."""
+        return self._corpus.blocking
+
+    @property
+    def calibration(self) -> object:
+        """The corpus's weights of its retrievers; None without any."""
+        return getattr(self._corpus, "calibration", None)
+
+    def count(self) -> int:
+        """See `Corpus.count`."""
+        return self._corpus.count() - len(self._ids)
+
+    def search(
+        self,
+        query: str,
+        *,
+        limit: int = CANDIDATES,
+        exclude: AbstractSet[str] = frozenset(),
+        where: Where | None = None,
+    ) -> list[Hit]:
+        """See `Corpus.search`."""
+        return self._corpus.search(query, limit=limit, exclude=exclude | self._ids, where=where)
+
+    def grep(
+        self,
+        pattern: str,
+        *,
+        limit: int = GREP_LIMIT,
+        exclude: AbstractSet[str] = frozenset(),
+        where: Where | None = None,
+    ) -> list[Hit]:
+        """See `Corpus.grep`."""
+        return self._corpus.grep(pattern, limit=limit, exclude=exclude | self._ids, where=where)
+
+    def walk(self) -> Iterator[Chunk]:
+        """See `Corpus.walk`."""
+        return (chunk for chunk in self._corpus.walk() if chunk.id not in self._ids)
+
+    def read(self, document_id: str) -> list[Chunk]:
+        """See `Corpus.read`."""
+        return [chunk for chunk in self._corpus.read(document_id) if chunk.id not in self._ids]
+
+    def get(self, chunk_ids: Sequence[str]) -> list[Chunk]:
+        """See `Corpus.get`."""
+        return self._corpus.get([chunk_id for chunk_id in chunk_ids if chunk_id not in self._ids])
+
+    def similarity(self, query: str, chunk_ids: Sequence[str]) -> NDArray[np.float32]:
+        """See `Corpus.similarity`."""
+        return self._corpus.similarity(query, chunk_ids)
+
+    def rerank(self, query: str, chunks: Sequence[Chunk]) -> NDArray[np.float32]:
+        """See `Corpus.rerank`."""
+        return self._corpus.rerank(query, chunks)
+
+    def document_frequency(self, terms: Sequence[str]) -> NDArray[np.int64]:
+        """See `Corpus.document_frequency`."""
+        return np.maximum(self._corpus.document_frequency(terms) - self._words.document_frequency(terms), 0)
+
+
+@dataclass(frozen=True, slots=True)
+class AssessedEpisode:
+    """An episode: the features of its evidence, the scores of its best documents and which of them are gold.
+
+    `weight` is the same for all episodes of a source with an answer, and for all without one.
+    """
+
+    answerable: bool
+    features: Floats
+    scores: Floats
+    labels: Floats
+    weight: float = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class CalibrationTask:
+    """A question to play on a corpus; `gold` is what the corpus has of its gold documents."""
+
+    question: Question
+    corpus: Corpus
+    gold: AbstractSet[str] = frozenset()
+
+
+def calibrate(trained: TrainedBridge, sources: Sequence[BridgeSource], report: OnBridgeProgress) -> TrainedBridge:
+    """The trained networks with a calibration, fitted on the sources that they were trained on.
+
+    Raises `DataError` if no episode saw anything.
+    """
+    calibration = fit_calibration(assessed_episodes(sources, trained.folds, report))
+    return replace(trained, scorer=Scorer.of(trained.scorer.networks, calibration))
+
+
+def assessed_episodes(
+    sources: Sequence[BridgeSource], policies: Mapping[int, BridgePolicy], report: OnBridgeProgress
+) -> list[AssessedEpisode]:
+    """Episodes on the sources' questions; `policies` has for each fold one that did not learn from its questions."""
+    episodes: list[AssessedEpisode] = []
+    for number, source in enumerate(sources):
+        tasks = list(calibration_tasks(source, sources))
+        played = []
+        for done, task in enumerate(tasks, start=1):
+            played.append(_assessed(task, policies[fold_of(task.question.id)]))
+            report("calibration: episodes", (number + done / len(tasks)) / len(sources))
+        episodes += _weighted([episode for episode in played if episode is not None], source.weight)
+    return episodes
+
+
+def calibration_tasks(source: BridgeSource, sources: Sequence[BridgeSource]) -> Iterator[CalibrationTask]:
+    """Every question of the source (`QUESTIONS` at most), and one without an answer in the corpus for each."""
+    questions = [question for question in source.questions if question.gold][:QUESTIONS]
+    foreign = cycle(
+        [
+            question
+            for other in sources
+            for question in other.questions
+            if question.gold and not any(source.corpus.read(document) for document in question.gold)
+        ]
+        or [None]
+    )
+    for number, question in enumerate(questions):
+        yield CalibrationTask(question, source.corpus, frozenset(question.gold))
+        stranger = next(foreign) if number % 2 else None
+        if stranger is not None:
+            yield CalibrationTask(stranger, source.corpus)
+        else:
+            yield CalibrationTask(question, WithheldCorpus(source.corpus, question.gold))
+
+
+def fit_calibration(episodes: Sequence[AssessedEpisode]) -> Calibration:
+    """Both models. Raises `DataError` without episodes of both kinds."""
+    answerable = np.array([episode.answerable for episode in episodes])
+    if not len(episodes) or answerable.all() or not answerable.any():
+        raise DataError("nothing to calibrate with: no episode found anything; give questions that the corpus answers")
+    weights = np.array([episode.weight for episode in episodes])
+    features = np.stack([episode.features for episode in episodes])
+    evidence = logistic_regression(features, answerable, weights)
+    calibration = Calibration(evidence, np.array([0, 0, 1], dtype=np.float32))
+    rows, labels, row_weights = [], [], []
+    for episode in episodes:
+        trust = log_odds(np.array([calibration.confidence(episode.features)]))[0]
+        rows += [[trust, score] for score in log_odds(episode.scores)]
+        labels += episode.labels.tolist()
+        row_weights += [episode.weight] * len(episode.scores)
+    relevance = logistic_regression(np.array(rows), np.array(labels), np.array(row_weights))
+    return replace(calibration, relevance=relevance)
+
+
+def logistic_regression(rows: Floats, labels: NDArray[np.generic], weights: Floats, ridge: float = RIDGE) -> Floats:
+    """The constant and the coefficients of the most likely logistic model, shape (1 + F,), by Newton's method.
+
+    `rows` has shape (m, F), labels and weights (m,). `ridge` is the penalty on squared coefficients of inputs scaled to
+    unit spread. The constant has none, so the mean of the predictions equals that of the labels.
+    """
+    mean, spread = rows.mean(axis=0), rows.std(axis=0) + 1e-6
+    inputs = np.concatenate([np.ones((len(rows), 1)), (rows - mean) / spread], axis=1)
+    penalty = np.diag([1e-6, *[ridge] * rows.shape[1]])
+    target, beta = np.asarray(labels, dtype=np.float64), np.zeros(inputs.shape[1])
+    for _ in range(NEWTON_STEPS):
+        share = 1 / (1 + np.exp(-np.clip(inputs @ beta, -30, 30)))
+        slope = inputs.T @ (weights * (target - share)) - penalty @ beta
+        curvature = (inputs * (weights * share * (1 - share))[:, None]).T @ inputs + penalty
+        beta += np.linalg.solve(curvature, slope)
+    factors = beta[1:] / spread
+    return np.array([beta[0] - factors @ mean, *factors], dtype=np.float32)
+
+
+def _assessed(task: CalibrationTask, policy: BridgePolicy) -> AssessedEpisode | None:
+    """The episode of a task; None if it saw nothing."""
+    renderer = Renderer(default(), HarmonyCounter())
+    actor = asyncio.run(play(task.question.question, task.corpus, policy, Budget(), renderer))
+    if not len(actor.notes):
+        return None
+    scores = actor.scores
+    rows = document_rows(actor.notes, scores)[:RANKED]
+    documents = [actor.notes.candidates[row].document_id for row in rows]
+    labels = np.array([document in task.gold for document in documents], dtype=np.float32)
+    return AssessedEpisode(bool(task.gold), actor.judgement.evidence(scores), scores[rows], labels)
+
+
+def _weighted(episodes: Sequence[AssessedEpisode], weight: float) -> list[AssessedEpisode]:
+    """The episodes with equal weight for those with and those without an answer, a mean of `weight` together."""
+    counts = {kind: sum(episode.answerable is kind for episode in episodes) for kind in (True, False)}
+    return [replace(e, weight=weight * len(episodes) / (2 * counts[e.answerable])) for e in episodes]

@@ -1,0 +1,76 @@
+"""Measures of probabilities, against values computed by hand."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from context_agent.errors import DataError
+from context_agent.eval.reliability import (
+    ReliabilityBin,
+    expected_calibration_error,
+    interval,
+    reliability_curve,
+    roc_auc,
+)
+
+
+def test_the_area_under_the_curve_counts_pairs_in_the_right_order() -> None:
+    # Of the pairs (.35, .1), (.35, .4), (.8, .1), (.8, .4), three have the positive above: scikit-learn's own example.
+    assert roc_auc([0.1, 0.4, 0.35, 0.8], [0, 0, 1, 1]) == pytest.approx(0.75)
+    assert roc_auc([0.2, 0.2, 0.2], [1, 0, 1]) == pytest.approx(0.5)
+    assert roc_auc([3, 1, 2, 1], [1, 0, 0, 1]) == pytest.approx((1 + 1 + 0 + 0.5) / 4)
+
+
+@given(st.lists(st.tuples(st.integers(0, 5), st.booleans()), min_size=2, max_size=30))
+def test_the_area_equals_the_share_of_pairs(pairs: list[tuple[int, bool]]) -> None:
+    positive = [value for value, outcome in pairs if outcome]
+    negative = [value for value, outcome in pairs if not outcome]
+    if not positive or not negative:
+        return
+    share = np.mean([(a > b) + 0.5 * (a == b) for a in positive for b in negative])
+    assert roc_auc(*zip(*pairs, strict=True)) == pytest.approx(float(share))
+
+
+def test_a_curve_has_a_point_for_each_bin_with_predictions() -> None:
+    curve = reliability_curve([0.1, 0.15, 0.95, 1.0, 0.5], [0, 1, 1, 1, 0], bins=10)
+    assert curve[0] == ReliabilityBin(2, pytest.approx(0.125), 0.5)
+    assert curve[1] == ReliabilityBin(1, 0.5, 0.0)
+    assert curve[2] == ReliabilityBin(2, pytest.approx(0.975), 1.0)
+
+
+def test_the_calibration_error_is_the_mean_distance_by_count() -> None:
+    error = expected_calibration_error([0.1, 0.15, 0.95, 1.0, 0.5], [0, 1, 1, 1, 0])
+    assert error == pytest.approx((2 * 0.375 + 1 * 0.5 + 2 * 0.025) / 5)
+    assert expected_calibration_error([0.0, 1.0, 1.0], [0, 1, 1]) == 0.0
+
+
+def test_an_interval_contains_its_mean_and_resamples_whole_groups() -> None:
+    draw = np.random.default_rng(1)
+    probabilities = draw.random(100)
+    outcomes = draw.random(100) < probabilities
+    groups = [str(number // 4) for number in range(100)]
+    figure = interval(expected_calibration_error, probabilities, outcomes, groups)
+    assert figure.low <= figure.mean < figure.high < 0.3
+    assert interval(roc_auc, [0.1, 0.9] * 20, [0, 1] * 20, [str(n // 2) for n in range(40)]).low == 1.0
+
+
+@pytest.mark.parametrize(
+    ("probabilities", "outcomes", "message"),
+    [
+        ([], [], "0 probabilities and 0 outcomes"),
+        ([0.5], [1, 0], "1 probabilities and 2 outcomes"),
+        ([1.5], [1], "from 0 to 1"),
+        ([float("nan")], [1], "from 0 to 1"),
+    ],
+)
+def test_what_are_no_probabilities_is_refused(probabilities: list[float], outcomes: list[int], message: str) -> None:
+    with pytest.raises(DataError, match=message):
+        expected_calibration_error(probabilities, outcomes)
+
+
+def test_one_outcome_alone_has_no_area() -> None:
+    with pytest.raises(DataError, match="both outcomes; got 2 of 2 positive"):
+        roc_auc([0.1, 0.2], [1, 1])
