@@ -10,7 +10,7 @@ import asyncio
 import contextvars
 import math
 import threading
-from collections import Counter
+from collections import defaultdict
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Sequence
 from collections.abc import Set as AbstractSet
 from concurrent.futures import Executor, ThreadPoolExecutor
@@ -457,7 +457,7 @@ def pool(rankings: Sequence[Sequence[RankedDocument]]) -> tuple[RankedDocument, 
 
     A passage has the probability 0 in a ranking that lacks it, and a document has that of its best passage.
     """
-    means: Counter[str] = Counter()
+    means: defaultdict[str, float] = defaultdict(float)
     for document in chain.from_iterable(rankings):
         for chunk in document.chunks:
             means[chunk.id] += chunk.score / len(rankings)

@@ -110,7 +110,8 @@ class WithheldCorpus:
 
     def document_frequency(self, terms: Sequence[str]) -> NDArray[np.int64]:
         """See `Corpus.document_frequency`."""
-        return np.maximum(self._corpus.document_frequency(terms) - self._words.document_frequency(terms), 0)
+        rest = self._corpus.document_frequency(terms) - self._words.document_frequency(terms)
+        return np.asarray(np.maximum(rest, 0), dtype=np.int64)
 
 
 @dataclass(frozen=True, slots=True)
