@@ -47,6 +47,7 @@ from context_agent.retrieval.fusion import Retriever
 from context_agent.retrieval.memory import MemoryCorpus
 from context_agent.tokens import HarmonyCounter
 from context_agent.train.bridge import BridgeSource, train
+from context_agent.train.bridge_calibration import calibrate
 from context_agent.types import Chunk, Document
 
 SETS = ("2wiki", "hotpotqa", "musique")
@@ -220,6 +221,7 @@ def train_weights(options: argparse.Namespace, names: Sequence[str]) -> None:
                 sources.append(BridgeSource(label, corpus, questions, share))
     windows = [int(size) for size in options.windows.split(",")]
     trained = train(sources, policy=_policy(options), windows=windows, rounds=options.rounds, report=_progress())
+    trained = calibrate(trained, sources, _progress())
     trained.scorer.save(options.train, trained.notes())
     for label, figure in trained.recall.items():
         print(f"{label:40} recall@5 {figure}   gold seen {trained.seen[label]}")

@@ -49,7 +49,7 @@ def bridge(
 
     CORPUS is an index (`ctx1 index`), or a file or folder of documents. Each line of QUESTIONS.jsonl is
     {"id": ..., "question": ..., "gold": [document ids]}; at least twenty are needed. Give any number of pairs. Prints
-    recall from five-fold cross-validation. Needs only numpy, no GPU.
+    recall from five-fold cross-validation. Also fits the policy's confidence. Needs only numpy, no GPU.
     """
     from context_agent.policies.bridge import BridgePolicy
     from context_agent.train.bridge import FitRecipe
@@ -95,6 +95,7 @@ def _corpus(name: str, embedder: str, collection: str, stack: ExitStack) -> Corp
 
 def _train(sources: list[BridgeSource], **settings: Any) -> TrainedBridge:
     from context_agent.train.bridge import train
+    from context_agent.train.bridge_calibration import calibrate
 
     phases: set[str] = set()
     with output.progress("Training", "%") as advance:
@@ -105,7 +106,7 @@ def _train(sources: list[BridgeSource], **settings: Any) -> TrainedBridge:
                 output.note(phase)
             advance(int(share * PERCENT), PERCENT)
 
-        return train(sources, report=report, **settings)
+        return calibrate(train(sources, report=report, **settings), sources, report)
 
 
 def _text(trained: TrainedBridge, out: Path) -> str:

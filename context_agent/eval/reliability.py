@@ -5,13 +5,14 @@ m is the number of predictions. Outcomes are 0 or 1.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from context_agent.errors import DataError
+from context_agent.eval.page import INK, MARKS, PALETTE, canvas, svg
 from context_agent.eval.statistics import LEVEL, Figure
 
 BINS = 10
@@ -76,6 +77,25 @@ def interval(measure: Measure, probabilities: ArrayLike, outcomes: ArrayLike, gr
         values.append(measure(predicted[rows], happened[rows]))
     low, high = np.quantile(values, ((1 - LEVEL) / 2, (1 + LEVEL) / 2))
     return Figure(measure(predicted, happened), float(low), float(high))
+
+
+def reliability_plot(curves: Mapping[str, Sequence[ReliabilityBin]]) -> str:
+    """The curves by name as SVG text: the share of positive outcomes against the mean probability.
+
+    The area of a point grows with its predictions. Needs matplotlib (extra `plots`), else raises `MissingExtraError`.
+    """
+    with canvas() as figure_type:
+        figure = figure_type(figsize=(4.6, 4.2))
+        panel = figure.add_subplot()
+        panel.plot([0, 1], [0, 1], color=INK, lw=1, ls=":", label="perfectly calibrated")
+        for (name, curve), color, mark in zip(curves.items(), PALETTE, MARKS, strict=False):
+            x, y = [part.probability for part in curve], [part.share for part in curve]
+            most = max(part.count for part in curve)
+            panel.plot(x, y, color=color, label=name)
+            panel.scatter(x, y, s=[15 + 60 * part.count / most for part in curve], color=color, marker=mark)
+        panel.set(xlim=(0, 1), ylim=(0, 1), xlabel="probability", ylabel="share that is true")
+        panel.legend(loc="upper left")
+        return svg(figure, "reliability", "Reliability curves")
 
 
 def _checked(probabilities: ArrayLike, outcomes: ArrayLike) -> tuple[Floats, Floats]:

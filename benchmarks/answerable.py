@@ -1,0 +1,156 @@
+"""Does the agent know whether it found the answer? AUC and calibration error of its confidence and its scores.
+
+    python benchmarks/answerable.py --data FOLDER [--sets musique,2wiki,hotpotqa,newsfacts] [--split dev]
+        [--questions 50] [--embedder static] [--weights FILE] [--cache FOLDER] [--plot FILE.svg]
+
+The sets are those of `multihop.py`. Each question is put to its corpus, which answers it, and so is a question without
+an answer: in turns the same one with its gold documents withheld, and one of another set. Printed for each set and for
+all: the area under the ROC curve of the confidence, also for each kind of unanswerable question alone; the expected
+calibration error of the confidence, and of the scores of the ranked documents (gold or not); each with its bootstrap
+95 % interval over questions, beside what it should reach. `--plot` draws the reliability curves of all sets together.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from multihop import build, embedders, load_chunks
+
+from context_agent._support.question_files import load_questions
+from context_agent.agent import SearchAgent
+from context_agent.eval.reliability import (
+    Measure,
+    expected_calibration_error,
+    interval,
+    reliability_curve,
+    reliability_plot,
+    roc_auc,
+)
+from context_agent.policies.bridge import BridgePolicy, Scorer
+from context_agent.train.bridge import BridgeSource
+from context_agent.train.bridge_calibration import CalibrationTask, WithheldCorpus, calibration_tasks
+
+SETS = "musique,2wiki,hotpotqa,newsfacts"
+LEAST_AUC, MOST_ERROR = 0.90, 0.05
+
+
+@dataclass
+class Predictions:
+    """Probabilities, what happened, and the question that each belongs to."""
+
+    probabilities: list[float] = field(default_factory=list)
+    outcomes: list[float] = field(default_factory=list)
+    questions: list[str] = field(default_factory=list)
+
+    def add(self, probability: float, outcome: bool, question: str) -> None:
+        """Adds one prediction."""
+        self.probabilities.append(probability)
+        self.outcomes.append(float(outcome))
+        self.questions.append(question)
+
+    def extend(self, other: Predictions) -> None:
+        """Adds those of another set."""
+        self.probabilities += other.probabilities
+        self.outcomes += other.outcomes
+        self.questions += other.questions
+
+    def figure(self, measure: Measure) -> str:
+        """The measure with its interval over questions."""
+        return str(interval(measure, self.probabilities, self.outcomes, self.questions))
+
+
+@dataclass
+class Results:
+    """What the episodes of a set predicted: of the question, by kind of unanswerable question, and of documents."""
+
+    confidence: Predictions = field(default_factory=Predictions)
+    withheld: Predictions = field(default_factory=Predictions)
+    foreign: Predictions = field(default_factory=Predictions)
+    documents: Predictions = field(default_factory=Predictions)
+
+    def add(self, task: CalibrationTask, policy: BridgePolicy) -> None:
+        """Plays a task."""
+        with SearchAgent(task.corpus, policy) as agent:
+            result = agent.search(task.question.question)
+        if result.confidence is None:
+            raise SystemExit("the weights have no calibration: train them with `ctx1 train bridge`")
+        answerable, kinds = bool(task.gold), [self.confidence]
+        if answerable or isinstance(task.corpus, WithheldCorpus):
+            kinds.append(self.withheld)
+        if answerable or not isinstance(task.corpus, WithheldCorpus):
+            kinds.append(self.foreign)
+        for kind in kinds:
+            kind.add(result.confidence, answerable, task.question.id)
+        for document in result.documents:
+            self.documents.add(document.score, document.id in task.gold, task.question.id)
+
+    def extend(self, other: Results) -> None:
+        """Adds those of another set."""
+        for mine, its in zip(vars(self).values(), vars(other).values(), strict=True):
+            mine.extend(its)
+
+    def row(self, name: str) -> str:
+        """A line of the table."""
+        cells = [
+            self.confidence.figure(roc_auc),
+            *(part.figure(roc_auc) if 0 in part.outcomes else "-" for part in (self.withheld, self.foreign)),
+            self.confidence.figure(expected_calibration_error),
+            self.documents.figure(expected_calibration_error),
+        ]
+        return f"{name:12}{len(self.confidence.outcomes):5}" + "".join(f"  {cell:22}" for cell in cells)
+
+
+def main() -> int:
+    """Prints the table, and draws the curves."""
+    options = _options()
+    (embedder,) = embedders(options.embedder, None, options.cache)
+    policy = BridgePolicy(Scorer.load(options.weights) if options.weights else None)
+    sources = []
+    for name in options.sets.split(","):
+        questions = load_questions(options.data / name / f"queries.{options.split}.jsonl")[: options.questions]
+        corpus = build(load_chunks(options.data / name), embedder, shuffle=None, only=None)
+        sources.append(BridgeSource(name, corpus, questions))
+    heads = ("AUC", "AUC, gold withheld", "AUC, other set", "ECE of confidence", "ECE of documents")
+    print(f"{'set':12}{'n':>5}" + "".join(f"  {head:22}" for head in heads))
+    together = Results()
+    for source in sources:
+        results = Results()
+        for task in calibration_tasks(source, sources):
+            results.add(task, policy)
+        print(results.row(source.name), flush=True)
+        together.extend(results)
+    embedder.save()
+    print(together.row("all"))
+    print(f"{'reach':17}  >= {LEAST_AUC:<66.2f}    <= {MOST_ERROR:<18.2f}  <= {MOST_ERROR:.2f}")
+    if options.plot:
+        options.plot.write_text(_plot(together), encoding="utf-8")
+    return 0
+
+
+def _plot(results: Results) -> str:
+    parts: Sequence[tuple[str, Predictions]] = (
+        ("the corpus answers the question", results.confidence),
+        ("a ranked document is gold", results.documents),
+    )
+    return reliability_plot({name: reliability_curve(part.probabilities, part.outcomes) for name, part in parts})
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--data", type=Path, required=True, help="folder with a folder a set")
+    parser.add_argument("--sets", default=SETS)
+    parser.add_argument("--split", default="dev", choices=("train", "dev"))
+    parser.add_argument("--questions", type=int, default=50, help="answerable questions of a set; as many unanswerable")
+    parser.add_argument("--embedder", default="static")
+    parser.add_argument("--weights", help="file of the bridge policy's weights instead of those that ship")
+    parser.add_argument("--cache", type=Path, default=Path(".cache/multihop"), help="keeps vectors")
+    parser.add_argument("--plot", type=Path, metavar="FILE.svg", help="draw the reliability curves")
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    sys.exit(main())
