@@ -226,6 +226,8 @@ def _lock(folder: Path) -> InstallationCheck:
 
 def _index(index: options.CorpusOptions) -> InstallationCheck:
     """Opens the index, and searches it for words of one of its own chunks."""
+    from context_agent.retrieval.languages import misfit
+
     started = time.perf_counter()
     with index.open() as corpus:
         row = corpus.snapshot.rows[corpus.count() // 2]
@@ -236,6 +238,7 @@ def _index(index: options.CorpusOptions) -> InstallationCheck:
         idle = [name for name, weight in weights.items() if not weight]
         seconds = time.perf_counter() - started
         detail = f"{corpus.name}: {corpus.count():,} chunks by {corpus.embedder.name}, searched in {seconds:.1f} s"
+        warning = misfit(corpus.embedder.name, corpus.snapshot.sample())
     if chunk.id not in hits:
         return InstallationCheck(
             "index", "problem", f"{detail}; a search missed a chunk by its own words", "run ctx1 index again"
@@ -245,6 +248,8 @@ def _index(index: options.CorpusOptions) -> InstallationCheck:
             "index",
             "problem",
             f"{detail}; switched off because they find nothing: {', '.join(idle)}",
-            "pass the right --embedder",
+            warning or "pass the right --embedder",
         )
+    if warning:
+        return InstallationCheck("index", "note", detail, warning)
     return InstallationCheck("index", "ok", detail)

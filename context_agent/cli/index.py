@@ -50,6 +50,10 @@ class ChunkOptions:
     ] = None
     chunk_size: Annotated[int | None, Option("Maximum number of tokens in a chunk.", COUNT, default="512")] = None
     overlap: Annotated[int, Option("Number of tokens that neighbouring chunks share.", COUNT_OR_ZERO)] = 0
+    language: Annotated[
+        str | None,
+        Option("Language of the documents, such as de, or none for no stemming.", metavar="CODE", default="identified"),
+    ] = None
 
 
 @command
@@ -86,6 +90,8 @@ def index(
         indexed = add_documents(index, chain([first], documents), remove_missing=remove_missing, **asdict(chunks))
     finally:
         output.note_problems(read.notices, read.unlisted)
+    if indexed.warning:
+        output.note(indexed.warning)
     output.result(_to_json(read, indexed), _summary(read, indexed, index), as_json=as_json)
     return 1 if strict and read.skipped else 0
 
@@ -129,6 +135,8 @@ def _to_json(read: LoadReport, indexed: IndexReport) -> dict[str, Any]:
 
 
 def _summary(read: LoadReport, indexed: IndexReport, index: options.IndexOptions) -> str:
+    from context_agent.retrieval.languages import LANGUAGES
+
     numbers = {
         "added": indexed.added,
         "replaced": indexed.replaced,
@@ -140,7 +148,8 @@ def _summary(read: LoadReport, indexed: IndexReport, index: options.IndexOptions
     }
     changes = output.counts({name: number for name, number in numbers.items() if number})
     location = index.url or index.path
+    language = f" (language: {LANGUAGES[indexed.language]})" if indexed.language else ""
     return (
         f"{output.count(read.documents, 'document')} read: {changes}. "
-        f"{output.count(indexed.chunks, 'chunk')} in {location}, {indexed.seconds:.1f} s."
+        f"{output.count(indexed.chunks, 'chunk')} in {location}{language}, {indexed.seconds:.1f} s."
     )

@@ -1,9 +1,9 @@
 """BM25 on tantivy: in memory or in a folder, with incremental adds and deletes.
 
-The analyser lower-cases, folds accents, drops English stop words and stems English; the title counts twice (recall@5
-on the train queries of 2wiki, hotpotqa, musique: .668/.745/.469 with the title once, .682/.752/.508 twice). Words are
-runs of letters and digits, so text in a script without spaces is found only by whole runs: such text depends on the
-dense retriever. Scores use tantivy's fixed k1 = 1.2 and b = 0.75.
+The analyser lower-cases, folds accents, and drops the stop words and endings of the index's language; the title counts
+twice (recall@5 on the train queries of 2wiki, hotpotqa, musique: .668/.745/.469 with the title once, .682/.752/.508
+twice). Words are runs of letters and digits; `languages` cuts scripts without spaces into terms. Scores use tantivy's
+fixed k1 = 1.2 and b = 0.75.
 
 A query is never parsed: its analysed words become a disjunction of terms, so any character is allowed.
 """
@@ -20,6 +20,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from context_agent.errors import CorpusCorruptError
+from context_agent.retrieval.languages import (
+    ENGLISH,
+    STEMMED,
+    WITHOUT_STOP_WORDS,
+    identify,
+    require_language,
+    segmented,
+)
 from context_agent.tokens import well_formed
 
 if TYPE_CHECKING:
@@ -34,6 +42,8 @@ MAX_QUERY_CHARACTERS = 100_000
 LONGEST_WORD = 80
 """Bytes; longer words (encoded blobs) are not indexed."""
 TITLE_WEIGHT = 2
+BEFORE_LANGUAGES = ""
+"""The language of an index from before languages were stored: English, and runs of any script are words."""
 _HEAP = 32_000_000
 _TIE_MARGIN = 8
 
@@ -49,13 +59,15 @@ class Bm25Entry(NamedTuple):
 class Bm25Index:
     """A set of texts by id, searchable by words. Reads are thread-safe; writes need one thread and a `commit`."""
 
-    def __init__(self, path: Path | None = None, *, create: bool = True) -> None:
+    def __init__(self, path: Path | None = None, *, create: bool = True, language: str = ENGLISH) -> None:
         """An index in memory, or in the folder `path`; `create` makes it if it does not exist.
 
-        Raises `CorpusCorruptError` if tantivy cannot open the folder.
+        `language` is a code of `LANGUAGES`, the same each time the folder is opened, or `BEFORE_LANGUAGES`. Raises
+        `ConfigError` for another language, `CorpusCorruptError` if tantivy cannot open the folder.
         """
+        self.language = language
         self._schema = _schema()
-        self._analyzer = _analyzer()
+        self._analyzer = _analyzer(language)
         self._index = _open(self._schema, path, create)
         self._index.register_tokenizer(_TOKENIZER, self._analyzer)
         self._searcher = self._index.searcher()
@@ -64,8 +76,9 @@ class Bm25Index:
 
     @classmethod
     def of(cls, entries: Iterable[Bm25Entry]) -> Self:
-        """An index in memory of these texts."""
-        index = cls()
+        """An index in memory of these texts, in the language of most of them."""
+        entries = list(entries)
+        index = cls(language=identify([entry.text for entry in entries]))
         index.add(entries)
         index.commit()
         return index
@@ -83,7 +96,7 @@ class Bm25Index:
             document = Document()
             document.add_text("id", entry.id)
             document.add_text("every", _EVERY)
-            document.add_text("text", well_formed(f"{entry.title}\n" * TITLE_WEIGHT + entry.text))
+            document.add_text("text", self._cut(f"{entry.title}\n" * TITLE_WEIGHT + entry.text))
             writer.add_document(document)
 
     def delete(self, ids: Iterable[str]) -> None:
@@ -119,7 +132,7 @@ class Bm25Index:
 
     def analyze(self, text: str) -> list[str]:
         """The distinct terms of a text, in order of appearance."""
-        return list(dict.fromkeys(self._analyzer.analyze(well_formed(text[:MAX_QUERY_CHARACTERS]))))
+        return list(dict.fromkeys(self._analyzer.analyze(self._cut(text[:MAX_QUERY_CHARACTERS]))))
 
     def document_frequency(self, terms: Sequence[str]) -> NDArray[np.int64]:
         """In how many texts each term occurs, shape (n,).
@@ -128,6 +141,10 @@ class Bm25Index:
         number of texts; for a term without a letter or digit 0.
         """
         return np.array([self._frequency(term) for term in terms], dtype=np.int64)
+
+    def _cut(self, text: str) -> str:
+        """The text as tantivy gets it: with blanks between the terms of scripts that have none."""
+        return well_formed(text) if self.language == BEFORE_LANGUAGES else segmented(well_formed(text))
 
     def _frequency(self, term: str) -> int:
         from tantivy import Occur
@@ -174,6 +191,7 @@ class Bm25Index:
 
 
 _TOKENIZER = "context_agent_english"
+"""The name of the analyser of any language: it is part of every index on disk."""
 _EVERY = "1"
 """A term of every text, which shows whether deleted texts are still counted."""
 
@@ -188,12 +206,20 @@ def _schema() -> Schema:
     return builder.build()
 
 
-def _analyzer() -> TextAnalyzer:
+def _analyzer(language: str) -> TextAnalyzer:
     from tantivy import Filter, TextAnalyzerBuilder, Tokenizer
 
-    builder = TextAnalyzerBuilder(Tokenizer.simple()).filter(Filter.remove_long(LONGEST_WORD))
-    builder = builder.filter(Filter.lowercase()).filter(Filter.ascii_fold())
-    return builder.filter(Filter.stopword("english")).filter(Filter.stemmer("english")).build()
+    if language != BEFORE_LANGUAGES:
+        require_language(language)
+    code = language or ENGLISH
+    filters = [] if code in WITHOUT_STOP_WORDS or code not in STEMMED else [Filter.stopword(STEMMED[code])]
+    filters += [Filter.stemmer(STEMMED[code])] if code in STEMMED else []
+    # Stop words and endings of other languages have accents.
+    filters.insert(0 if code == ENGLISH else len(filters), Filter.ascii_fold())
+    builder = TextAnalyzerBuilder(Tokenizer.simple())
+    for step in (Filter.remove_long(LONGEST_WORD), Filter.lowercase(), *filters):
+        builder = builder.filter(step)
+    return builder.build()
 
 
 def _open(schema: Schema, path: Path | None, create: bool) -> Index:

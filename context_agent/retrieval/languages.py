@@ -19,13 +19,16 @@ import re
 import unicodedata
 from collections import Counter
 from collections.abc import Sequence
+from functools import cache
 from itertools import islice, pairwise
 from typing import TYPE_CHECKING
 
+from context_agent.errors import ConfigError
 from context_agent.tokens import well_formed
 
 if TYPE_CHECKING:
     from tantivy import TextAnalyzer
+    from tokenizers import Tokenizer
 
 ENGLISH, UNIDENTIFIED = "en", "none"
 STEMMED = {
@@ -38,7 +41,8 @@ SEGMENTED = {"ja": "japanese", "zh": "chinese", "ko": "korean", "th": "thai"}
 """Languages that are cut into pairs of characters."""
 LANGUAGES = {**STEMMED, **SEGMENTED, UNIDENTIFIED: "not identified"}
 """Every language of an index, by code."""
-_WITHOUT_STOP_WORDS = frozenset({"ar", "el", "ro", "ta", "tr"})
+WITHOUT_STOP_WORDS = frozenset({"ar", "el", "ro", "ta", "tr"})
+"""Languages of which tantivy has a stemmer, but no stop words: a user has to name them."""
 
 _HAN = r"\u3005-\u3007\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
 _HIRAGANA = r"\u3041-\u3096\u309d\u309e"
@@ -55,8 +59,16 @@ _TONES = re.compile(r"[\u0e47-\u0e4e]+")
 """Thai tone marks and silencers, left out like accents."""
 _WIDE = re.compile(r"[\uff01-\uff5e\uff65-\uffdc]+")
 """Full-width Latin characters, half-width kana and Hangul."""
+_CHANGED = re.compile(rf"[{_UNSPACED}\uff01-\uff5e]")
 _SCRIPTS = {"ja": f"[{_HIRAGANA}{_KATAKANA}]", "ko": f"[{_HANGUL}]", "th": f"[{_THAI}]", "zh": f"[{_HAN}]"}
 
+ENGLISH_EMBEDDERS = ("static-minilm", "minilm-", "chroma-default")
+"""How the names of embedders with the vocabulary of all-MiniLM-L6-v2 start."""
+MULTILINGUAL = "sentence-transformers:paraphrase-multilingual-MiniLM-L12-v2"
+"""An embedder of 50 languages, of the same size (Apache License 2.0)."""
+LEAST_LETTERS = 3.0
+"""Mean letters of a word piece below which an embedder does not fit."""
+_UNKNOWN = "[UNK]"
 SAMPLE, SAMPLE_CHARACTERS = 64, 1_000
 """Texts that identification reads, spread evenly, and characters of each."""
 LEAST_WORDS = 100
@@ -67,6 +79,15 @@ LEAST_COVERAGE = 0.2
 In prose of the 13 languages with a list it is .3 to .5. Languages without a list reach .05 to .15 with that of a
 relative (Czech, Croatian, Ukrainian, Romanian), and Catalan .26 with the Spanish one.
 """
+
+
+def require_language(code: str) -> None:
+    """Raises `ConfigError` if the code is not one of `LANGUAGES`."""
+    if code not in LANGUAGES:
+        raise ConfigError(
+            f"no analyser for language {code!r}: pass --language with one of {', '.join(LANGUAGES)}, or leave it out: "
+            "the language of a new index is identified"
+        )
 
 
 def unspaced(text: str) -> bool:
@@ -82,8 +103,10 @@ def segmented(text: str) -> str:
     """
     if text.isascii():
         return text
-    text = _WIDE.sub(lambda run: unicodedata.normalize("NFKC", run[0]), unicodedata.normalize("NFC", text))
-    return _RUN.sub(_terms, text)
+    text = unicodedata.normalize("NFC", text)
+    if _CHANGED.search(text) is None:
+        return text
+    return _RUN.sub(_terms, _WIDE.sub(lambda run: unicodedata.normalize("NFKC", run[0]), text))
 
 
 def _terms(run: re.Match[str]) -> str:
@@ -130,11 +153,44 @@ def _by_stop_words(sample: str) -> str:
     distinct = " ".join(frequency)
     coverage = {}
     for code, name in STEMMED.items():
-        if code not in _WITHOUT_STOP_WORDS:
+        if code not in WITHOUT_STOP_WORDS:
             content_words = _stop_filter(name).analyze(distinct)
             coverage[code] = 1 - sum(frequency[word] for word in content_words) / total
     best = max(coverage, key=lambda code: coverage[code])
     return best if coverage[best] >= LEAST_COVERAGE else UNIDENTIFIED
+
+
+def misfit(embedder: str, texts: Sequence[str]) -> str:
+    """A warning if the embedder of this name was trained on another language than the texts', else empty.
+
+    Only models that share the English vocabulary of MiniLM are checked. It splits a word that it does not know into
+    pieces: those of English have 3.5 letters (code) to 4.8, of other languages in Latin script 2.0 to 2.6, of others 1.
+    """
+    if not embedder.startswith(ENGLISH_EMBEDDERS):
+        return ""
+    sample = [well_formed(text[:SAMPLE_CHARACTERS]) for text in texts]
+    encodings = _english_tokenizer().encode_batch(sample, add_special_tokens=False)
+    lengths = []
+    for text, encoding in zip(sample, encodings, strict=True):
+        for piece, (start, end) in zip(encoding.tokens, encoding.offsets, strict=True):
+            if letters := sum(map(str.isalpha, text[start:end])):
+                lengths.append(0 if piece == _UNKNOWN else letters)
+    mean = sum(lengths) / len(lengths) if lengths else LEAST_LETTERS
+    if mean >= LEAST_LETTERS:
+        return ""
+    return (
+        f"the embedder {embedder} knows English only: it splits these texts into pieces of {mean:.1f} letters, "
+        f"English into 4. Dense search will find little. Index into a new --path with --embedder {MULTILINGUAL}"
+    )
+
+
+@cache
+def _english_tokenizer() -> Tokenizer:
+    from tokenizers import Tokenizer
+
+    from context_agent.retrieval.embedders.static import SHIPPED, TOKENIZER_FILE
+
+    return Tokenizer.from_file(str(SHIPPED / TOKENIZER_FILE))
 
 
 def _splitter() -> TextAnalyzer:

@@ -82,3 +82,24 @@ def test_a_domain_brings_its_own_loader(ctx1, tmp_path):
     done = ctx1("index", "mail", "--domain", "emial")
     assert done.returncode == 2
     assert "did you mean 'email'" in done.stderr
+
+
+def test_a_corpus_of_another_language_gets_one_warning_that_names_an_embedder(inside, tmp_path):
+    rows = [{"id": f"r{n}", "text": f"第{n}号の浄水場は蛍川から原水を取っている。"} for n in range(5)]
+    (tmp_path / "notes.jsonl").write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
+    done = inside("index", "notes.jsonl", "--path", "i")
+    assert done.returncode == 0, done.stderr
+    assert "language: japanese" in done.stdout
+    assert done.stderr.count("--embedder sentence-transformers:paraphrase-multilingual-MiniLM-L12-v2") == 1
+    checked = inside("doctor", "--path", "i")
+    assert checked.returncode == 0, checked.stdout
+    assert checked.stdout.count("--embedder sentence-transformers:paraphrase-multilingual-MiniLM-L12-v2") == 1
+
+
+def test_a_named_language_is_used_and_an_unknown_one_is_refused(inside, notes):
+    done = inside("index", notes, "--path", "i", "--language", "de", "--json")
+    assert (counted(done)["language"], counted(done)["warning"]) == ("de", "")
+    refused = inside("index", notes, "--path", "j", "--language", "german")
+    assert refused.returncode != 0
+    assert "'german'" in refused.stderr
+    assert "--language" in inside("index", "--help").stdout

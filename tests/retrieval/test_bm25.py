@@ -5,8 +5,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from context_agent.errors import CorpusCorruptError
-from context_agent.retrieval.bm25 import MAX_QUERY_TERMS, Bm25Entry, Bm25Index
+from context_agent.errors import ConfigError, CorpusCorruptError
+from context_agent.retrieval.bm25 import BEFORE_LANGUAGES, MAX_QUERY_TERMS, Bm25Entry, Bm25Index
 from tests.retrieval.fakes import people, real_documents, train_queries
 
 
@@ -111,3 +111,44 @@ def test_recall_on_real_questions(name: str, least: float) -> None:
         hits = {hit for hit, _ in index.search(str(row["question"]), 5)}
         recalls.append(len(gold & hits) / len(gold))
     assert np.mean(recalls) >= least
+
+
+def index_in(language: str, *texts: str) -> Bm25Index:
+    index = Bm25Index(language=language)
+    index.add(Bm25Entry(str(number), "", text) for number, text in enumerate(texts))
+    index.commit()
+    return index
+
+
+@pytest.mark.parametrize(
+    ("language", "text", "query"),
+    [
+        ("ja", "青葉浄水場は蛍川から原水を取る。", "蛍川の水"),
+        ("zh", "青石水库建成于1971年。", "青石水库1971"),
+        ("ko", "달내강에서 물을 끌어온다.", "달내강"),
+        ("th", "โรงกรองน้ำบางสน", "บางสน"),
+        ("ja", "ガラスを磨く", "ｶﾞﾗｽ"),
+        ("none", "バックアップはPostgreSQLで行う", "postgresql"),
+        ("de", "Die Häuser wurden geöffnet.", "Haus"),
+        ("fr", "Les jardins étaient ouverts.", "jardin"),
+        ("en", "Les cafés", "cafe"),
+    ],
+)
+def test_a_query_is_analyzed_like_the_texts_of_its_language(language, text, query):
+    assert index_in(language, text, "Nothing of it.").search(query, 5)[0][0] == "0"
+
+
+def test_a_term_cut_out_of_a_text_has_a_document_frequency():
+    index = index_in("ja", "東京タワー", "京都", "奈良")
+    assert index.document_frequency(["東京", "京", "タワ", "都東"]).tolist() == [1, 2, 1, 0]
+
+
+def test_an_index_from_before_languages_reads_as_it_did():
+    index = index_in(BEFORE_LANGUAGES, "東京タワー", "The buildings burned")
+    assert index.analyze("東京タワー") == ["東京タワー"]
+    assert index.search("building burns", 1)[0][0] == "1"
+
+
+def test_an_unknown_language_is_refused_with_those_there_are():
+    with pytest.raises(ConfigError, match=r"'xx'.*--language.*de"):
+        Bm25Index(language="xx")

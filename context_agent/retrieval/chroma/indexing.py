@@ -83,6 +83,7 @@ from context_agent.retrieval.chroma.stored_embedder import check_writable
 from context_agent.retrieval.chunker import SIZE
 from context_agent.retrieval.embedders import STATIC, load_embedder
 from context_agent.retrieval.fusion import Bm25Retriever, QueryVectors
+from context_agent.retrieval.languages import misfit, require_language
 from context_agent.tokens import HarmonyCounter, TokenCounter
 from context_agent.types import Document
 
@@ -106,7 +107,10 @@ class IndexProgress:
 
 @dataclass(frozen=True, slots=True)
 class IndexReport:
-    """What a run did. `added`, `replaced`, `unchanged`, `removed` and `empty` count documents; times in seconds."""
+    """What a run did. `added`, `replaced`, `unchanged`, `removed` and `empty` count documents; times in seconds.
+
+    `language` is that of BM25 (see `languages.LANGUAGES`). `warning` is empty, or says that the embedder does not fit.
+    """
 
     collection: str
     revision: int
@@ -118,6 +122,8 @@ class IndexReport:
     empty: int
     stored: int
     resumed: int
+    language: str
+    warning: str
     seconds: float
     embedding_seconds: float
     chunking_seconds: float
@@ -135,6 +141,7 @@ def index_documents(
     counter: TokenCounter | None = None,
     remove_missing: bool = False,
     calibration: bool = True,
+    language: str | None = None,
     progress: Callable[[IndexProgress], None] | None = None,
     batch_size: int = BATCH,
     headers: dict[str, str] | None = None,
@@ -146,8 +153,9 @@ def index_documents(
 
     Unchanged documents (same id, title, text, metadata and chunking) are skipped, changed ones replaced;
     `remove_missing` removes those that are not among `documents`. `embedder` is an embedder or a spec for
-    `load_embedder`, by default the static one, and cannot change between runs. `progress` is called every 256 documents
-    and at the end. With a server, the lock holds on this machine only.
+    `load_embedder`, by default the static one, and cannot change between runs. `language` is a code of
+    `languages.LANGUAGES`, by default that of the index, and for a new one that of most documents. `progress` is called
+    every 256 documents and at the end. With a server, the lock holds on this machine only.
 
     Raises `CorpusLockedError` while another process writes, `CorpusEmptyError` if there is nothing to index,
     `CorpusError` for a document id that occurs twice with different content, a document that Chroma cannot hold (see
@@ -157,6 +165,8 @@ def index_documents(
     location = Location.of(path, url, headers=headers, tenant=tenant, database=database)
     spec = STATIC if embedder is None else embedder if isinstance(embedder, str) else ""
     embedder = load_embedder(spec) if embedder is None or isinstance(embedder, str) else embedder
+    if language is not None:
+        require_language(language)
     counter = counter if counter is not None else HarmonyCounter()
     chunking = Chunking(SIZE if chunk_size is None else chunk_size, overlap, counter.name)
     if location.path is not None:
@@ -179,6 +189,7 @@ def index_documents(
                 embedder=embedder,
                 chunking=chunking,
                 counter=counter,
+                language=language,
                 progress=progress,
                 batch_size=batch_size,
             )
@@ -199,6 +210,7 @@ class _IndexingRun:
         embedder: Embedder,
         chunking: Chunking,
         counter: TokenCounter,
+        language: str | None,
         progress: Callable[[IndexProgress], None] | None,
         batch_size: int,
     ) -> None:
@@ -210,12 +222,16 @@ class _IndexingRun:
         if local:
             (root / UNFINISHED).touch()
         self.embedder, self.chunking, self.counter, self.progress = embedder, chunking, counter, progress
-        self.revision = manifest.revision + 1
+        self.revision, self.language = manifest.revision + 1, language
         self.base = self._base()
         self.digests = {row.document: digest_in(row.record) for row in self.base.rows} if self.base else {}
         self.resumable = self._resumable_records()
         self.fresh = SnapshotWriter(
-            root, self.base, dimension=embedder.dimension if local else 0, space=space_of(collection)
+            root,
+            self.base,
+            dimension=embedder.dimension if local else 0,
+            space=space_of(collection),
+            language=language,
         )
         self.writer = RecordWriter(collection, embedder, batch_size, self.fresh.put_vectors if local else None)
         self.seen: dict[str, str] = {}
@@ -229,7 +245,7 @@ class _IndexingRun:
                 for document in documents:
                     self._index_document(document)
             outdated = self._outdated(remove_missing)
-            if not self.written and not outdated:
+            if not self.written and not outdated and not self._other_language():
                 self.fresh.discard()
                 return self._unchanged()
             return self._complete(outdated, calibration)
@@ -288,7 +304,7 @@ class _IndexingRun:
             raise CorpusEmptyError(_NOTHING_TO_INDEX)
         calibrated = self._calibrate(snapshot) if calibration else Calibration({}, {})
         name = self.fresh.publish(self.revision)
-        manifest = self.manifest.next(self.chunking, len(snapshot.rows), calibrated, name)
+        manifest = self.manifest.next(self.chunking, len(snapshot.rows), calibrated, name, snapshot.bm25.language)
         write_manifest(self.collection, manifest)
         publish(self.root, Publication(name, OwnLayout(manifest).state, self._described(manifest)))
         delete_records(self.collection, outdated)
@@ -299,14 +315,20 @@ class _IndexingRun:
                 f"{self.collection.name!r} holds {stored} records instead of {len(snapshot.rows)}: was another program "
                 "writing to it? Delete the collection and index again"
             )
-        return self._report(self.revision, len(snapshot.rows))
+        return self._report(self.revision, snapshot)
+
+    def _other_language(self) -> bool:
+        """Whether the caller names another language than the index has."""
+        return self.language is not None and self.language != self.manifest.language
 
     def _base(self) -> Snapshot | None:
-        """The last complete state; read from the collection if its snapshot is missing."""
+        """The last complete state; read from the collection if its snapshot is missing, or in another language."""
         if not self.manifest.revision:
             return None
         layout = OwnLayout(self.manifest)
         current = current_snapshot(layout, self.root, lexical=not self.local)
+        if self._other_language():
+            current, layout.language = None, self.language
         return current or build(layout, self.collection, self.root, lexical=not self.local)
 
     def _described(self, manifest: Manifest) -> StoredCollection | None:
@@ -347,16 +369,18 @@ class _IndexingRun:
         delete_records(self.collection, self.resumable)
         if self.base is None:
             raise CorpusEmptyError(_NOTHING_TO_INDEX)
-        return self._report(self.manifest.revision, len(self.base.rows))
+        return self._report(self.manifest.revision, self.base)
 
-    def _report(self, revision: int, chunks: int) -> IndexReport:
+    def _report(self, revision: int, snapshot: Snapshot) -> IndexReport:
         if self.progress is not None:
             self.progress(IndexProgress(len(self.seen), len(self.written), self.writer.stored))
         return IndexReport(
             collection=self.collection.name,
             revision=revision,
-            chunks=chunks,
+            chunks=len(snapshot.rows),
             stored=self.writer.stored,
+            language=snapshot.bm25.language,
+            warning=misfit(self.embedder.name, snapshot.sample()),
             seconds=time.monotonic() - self.began,
             embedding_seconds=self.writer.embedding_seconds,
             chunking_seconds=self.chunking_seconds,

@@ -55,12 +55,14 @@ class OwnLayout:
     """A collection made by `index_documents`, in one state.
 
     `revision` is the state for the corpus's name, `state` also identifies the options that the collection is read with,
-    `snapshot` is the name of the snapshot that the collection itself refers to.
+    `snapshot` is the name of the snapshot that the collection itself refers to, `language` is what a new one is
+    written in, None to identify it.
     """
 
     def __init__(self, manifest: Manifest) -> None:
         self.manifest = manifest
         self.revision, self.snapshot = str(manifest.revision), manifest.snapshot
+        self.language: str | None = manifest.language
         self.state = json.dumps(asdict(manifest), sort_keys=True)
 
     def chunk(self, record: str, text: str | None, metadata: Mapping[str, Any] | None) -> Chunk | None:
@@ -107,6 +109,7 @@ class ForeignLayout:
     """A collection that another program made, in one state. See `OwnLayout`."""
 
     revision = snapshot = ""
+    language: str | None = None
 
     def __init__(self, keys: Keys, sequence: int = -1, counter: TokenCounter | None = None) -> None:
         """`sequence` is the number of the collection's last change, -1 if it is unknown."""
@@ -218,7 +221,7 @@ def build(
     Raises `CorpusCorruptError` for a record without a vector.
     """
     dimension = 0 if lexical else dimension_of(collection)
-    writer = SnapshotWriter(root, base, dimension=dimension, space=space_of(collection))
+    writer = SnapshotWriter(root, base, dimension=dimension, space=space_of(collection), language=layout.language)
     try:
         layout.write(collection, writer, base, changed)
         add_stored_vectors(writer, collection)

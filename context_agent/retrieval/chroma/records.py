@@ -33,12 +33,13 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Self, cast
 
 import numpy as np
-from annotated_types import Interval, Len
+from annotated_types import Interval, Len, Predicate
 from numpy.typing import NDArray
 
 from context_agent.errors import CorpusCorruptError, CorpusError, DimensionError
 from context_agent.retrieval.calibration import CALIBRATION_VERSION, Calibration
 from context_agent.retrieval.chunker import chunk_document
+from context_agent.retrieval.languages import LANGUAGES
 from context_agent.tokens import TokenCounter, well_formed
 from context_agent.types import Chunk, Document
 
@@ -55,6 +56,7 @@ LONGEST_ENTRY = 100_000
 """Characters of a manifest that are read."""
 _STRICT: dict[str, Any] = {"extra": "forbid", "allow_inf_nan": False}
 _Name = Annotated[str, Len(1, 4_096)]
+_Language = Annotated[str, Predicate(lambda code: not code or code in LANGUAGES)]
 _Count = Annotated[int, Interval(ge=0, le=2**53)]
 _Scores = Annotated[Mapping[Annotated[str, Len(1, 100)], Annotated[float, Interval(ge=0, le=1e6)]], Len(0, 100)]
 MOST_ENTRIES = 256
@@ -89,7 +91,8 @@ class Manifest:
 
     `embedder` is the embedder's name, `spec` its spec for `load_embedder`, empty if unknown. `snapshot` names the
     folder that holds this state of a local index. `calibration` is the version of the measurement of `mrr` and
-    `weights`; 0 for the first one and for none.
+    `weights`; 0 for the first one and for none. `language` is that of BM25, see `languages.LANGUAGES`; it is empty in
+    an index from before languages were stored.
     """
 
     __pydantic_config__: ClassVar[dict[str, Any]] = _STRICT
@@ -103,8 +106,9 @@ class Manifest:
     weights: _Scores = field(default_factory=dict)
     snapshot: Annotated[str, Len(0, 100)] = ""
     calibration: _Count = 0
+    language: _Language = ""
 
-    def next(self, chunking: Chunking, chunks: int, calibration: Calibration, snapshot: str) -> Manifest:
+    def next(self, chunking: Chunking, chunks: int, calibration: Calibration, snapshot: str, language: str) -> Manifest:
         """The manifest of the next complete state."""
         return replace(
             self,
@@ -115,6 +119,7 @@ class Manifest:
             weights=dict(calibration.weights),
             snapshot=snapshot,
             calibration=CALIBRATION_VERSION if calibration.weights else 0,
+            language=language,
         )
 
     def stored_calibration(self) -> Calibration | None:

@@ -1,9 +1,9 @@
 """A complete state of an index in files of this package, which readers use without opening the store.
 
 A snapshot is a folder that never changes once it has its name: `bm25/` (tantivy), `rows.json` (which record holds which
-chunk), `texts.bin` and `metadata.bin` with the offsets `texts.npy` and `metadata.npy` (see `TextTable`), `vectors.npy`
-and `lengths.npy` (see `VectorTable`). All but the row ids are memory-mapped. A collection on a server keeps vectors and
-metadata there; its *lexical* snapshot has none.
+chunk, and the language of BM25), `texts.bin` and `metadata.bin` with the offsets `texts.npy` and `metadata.npy` (see
+`TextTable`), `vectors.npy` and `lengths.npy` (see `VectorTable`). All but the row ids are memory-mapped. A collection
+on a server keeps vectors and metadata there; its *lexical* snapshot has none.
 
 A snapshot is written under another name and renamed, and no name is used twice, so a reader sees all of it or nothing.
 An open snapshot keeps its files, even after they are deleted. The next snapshot is made from the last
@@ -38,17 +38,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from context_agent._support.journal import file_lock, sync_path
-from context_agent.errors import CorpusCorruptError
-from context_agent.retrieval.bm25 import ANALYZER_VERSION, Bm25Entry, Bm25Index
+from context_agent.errors import ConfigError, CorpusCorruptError
+from context_agent.retrieval.bm25 import ANALYZER_VERSION, BEFORE_LANGUAGES, Bm25Entry, Bm25Index
 from context_agent.retrieval.chroma.database import StoredCollection, valid_id
 from context_agent.retrieval.fusion import VectorTable
 from context_agent.retrieval.grep import SEPARATOR, TextTable, encode
+from context_agent.retrieval.languages import SAMPLE, identify
 
 VERSION = f"2.{ANALYZER_VERSION}"
 _NAME = re.compile(r"snapshot-(\d{1,18})-[0-9a-f]{8}")
 _WRITING, _REMOVED = "writing-", "removed-"
 _BLOCK = 8_192
 """Vectors copied at once."""
+IDENTIFIED_BY = 2_000
+"""Texts from which the language of a new snapshot is identified; BM25 waits for them."""
 POINTER = "current.json"
 MAKER_LOCK = "snapshot.lock"
 _LARGEST = 4_000_000
@@ -86,6 +89,10 @@ class Snapshot:
     def name(self) -> str:
         """The folder's name, unique among all states of a collection."""
         return self.folder.name
+
+    def sample(self) -> list[str]:
+        """Texts spread over the corpus, as many as identification reads."""
+        return [self.table.text(row) for row in range(0, len(self.rows), max(1, len(self.rows) // SAMPLE))][:SAMPLE]
 
     @property
     def number(self) -> int:
@@ -125,7 +132,7 @@ def load_snapshot(root: Path, name: str, *, lexical: bool = False) -> Snapshot |
         return None
     try:
         snapshot = _load(root / name)
-    except (OSError, ValueError, KeyError, TypeError, CorpusCorruptError):
+    except (OSError, ValueError, KeyError, TypeError, ConfigError, CorpusCorruptError):
         return None
     return snapshot if lexical or snapshot.vectors is not None else None
 
@@ -172,14 +179,22 @@ class SnapshotWriter:
     Added texts, metadata and vectors are written to disk at once; ids stay in memory.
     """
 
-    def __init__(self, root: Path, base: Snapshot | None, *, dimension: int = 0, space: str = "") -> None:
-        """`root` is created if missing. With dimension 0 the snapshot is lexical; otherwise `base` must not be."""
+    def __init__(
+        self, root: Path, base: Snapshot | None, *, dimension: int = 0, space: str = "", language: str | None = None
+    ) -> None:
+        """`root` is created if missing. With dimension 0 the snapshot is lexical; otherwise `base` must not be.
+
+        The language is that of `base`, else `language`, else that of the first texts. Raises `ConfigError` for an
+        unknown one.
+        """
         root.mkdir(parents=True, exist_ok=True)
         self._root, self._base, self._dimension, self._space = root, base, dimension, space
         self._folder = Path(tempfile.mkdtemp(prefix=_WRITING, dir=root))
         if base is not None:
             _link_files(base.folder / "bm25", self._folder / "bm25")
-        self._bm25 = Bm25Index(self._folder / "bm25")
+        self._language = language if base is None else base.bm25.language
+        self._index: Bm25Index | None = None
+        self._unindexed: list[Bm25Entry] = []
         self._rows: list[SnapshotRow] = []
         self._position: dict[str, int] = {}
         self._removed: set[str] = set()
@@ -194,7 +209,9 @@ class SnapshotWriter:
         self._texts.add(encode(text))
         if self._dimension:
             self._metadata.add(_json(metadata))
-        self._bm25.add([Bm25Entry(row.record, title, text)])
+        self._unindexed.append(Bm25Entry(row.record, title, text))
+        if self._index is not None or len(self._unindexed) >= IDENTIFIED_BY:
+            self._bm25()
 
     def put_vectors(self, records: Sequence[str], vectors: NDArray[np.float32]) -> None:
         """Writes the vectors of added records, shape (n, dimension)."""
@@ -209,7 +226,7 @@ class SnapshotWriter:
     def remove(self, records: AbstractSet[str]) -> None:
         """Leaves out records of the base."""
         self._removed |= records
-        self._bm25.delete(records)
+        self._bm25().delete(records)
 
     def finish(self) -> Snapshot:
         """Writes the remaining rows of the base, then the added ones. The result is not published yet."""
@@ -217,13 +234,14 @@ class SnapshotWriter:
         base = self._base
         base_rows = [n for n, row in enumerate(base.rows) if row.record not in self._removed] if base else []
         rows = [base.rows[position] for position in base_rows] + self._rows if base else self._rows
-        self._bm25.commit()
+        self._bm25().commit()
         self._texts.finish(base.table if base else None, base_rows)
         if self._dimension:
             self._metadata.finish(base.metadata if base else None, base_rows)
             self._write_vectors(base.vectors if base else None, np.array(base_rows, dtype=np.int64))
         columns = {name: [getattr(row, name) for row in rows] for name in SnapshotRow._fields}
-        stored = json.dumps({"version": VERSION, "space": self._space, **columns})
+        head = {"version": VERSION, "space": self._space, "language": self._bm25().language}
+        stored = json.dumps({**head, **columns})
         _write(self._folder / "rows.json", [stored.encode()])
         self._close()
         return _load(self._folder)
@@ -240,6 +258,17 @@ class SnapshotWriter:
         """Deletes what was written, if a run ends without a new state."""
         self._close()
         shutil.rmtree(self._folder, ignore_errors=True)
+
+    def _bm25(self) -> Bm25Index:
+        """The BM25 index of all texts so far."""
+        if self._index is None:
+            language = self._language
+            if language is None:
+                language = identify([entry.text for entry in self._unindexed])
+            self._index = Bm25Index(self._folder / "bm25", language=language)
+        self._index.add(self._unindexed)
+        self._unindexed = []
+        return self._index
 
     def _write_vectors(self, base: VectorTable | None, base_rows: NDArray[np.int64]) -> None:
         shape = (len(base_rows) + len(self._rows), self._dimension)
@@ -304,7 +333,7 @@ def _load(folder: Path) -> Snapshot:
     lexical = not (folder / "vectors.npy").exists()
     metadata = None if lexical else _load_table(folder, "metadata")
     vectors = None if lexical else _load_vectors(folder, str(stored["space"]))
-    bm25 = Bm25Index(folder / "bm25", create=False)
+    bm25 = Bm25Index(folder / "bm25", create=False, language=stored.get("language", BEFORE_LANGUAGES))
     counts = {len(table), bm25.count(), *([len(metadata), *vectors.matrix.shape[:1]] if metadata and vectors else ())}
     if counts != {len(rows)}:
         raise CorpusCorruptError(f"the files in {folder} do not belong together")

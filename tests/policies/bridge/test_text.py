@@ -7,9 +7,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from context_agent.policies.bridge.candidates import AnalyzedPassage, analyze_question
+from context_agent.policies.bridge.candidates import AnalyzedPassage, WordWeights, analyze_question
 from context_agent.policies.bridge.links import NO_LINK, link
 from context_agent.policies.bridge.text import fold, key, kin, mentions, question_entities, without_brackets, words
+from context_agent.retrieval.memory import MemoryCorpus
+from context_agent.types import Document
+from tests.retrieval.fakes import HashEmbedder
 
 
 def flat(some):
@@ -44,6 +47,12 @@ def test_a_title_without_spaces_links_where_the_text_holds_it():
 
 def test_sentences_end_at_the_full_stops_of_chinese():
     assert len(AnalyzedPassage("", "第一句。第二句！第三句").sentences) == 3
+
+
+def test_a_pair_of_characters_that_no_text_holds_has_no_weight():
+    corpus = MemoryCorpus([Document("a", "青石水库很大"), Document("b", "白沙水库很小")], embedder=HashEmbedder())
+    absent, everywhere, rare, unknown = WordWeights(corpus)(["库在", "水库", "青石", "reservoir"])
+    assert absent == 0 < everywhere < rare < unknown
 
 
 def test_inflections_share_a_key_and_kin_answer_each_other():
