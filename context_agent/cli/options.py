@@ -33,8 +33,8 @@ if TYPE_CHECKING:
     from context_agent.retrieval.corpus import Corpus
 
 EMBEDDERS = (
-    "static, sentence-transformers:NAME, openai:MODEL[@URL] or chroma-default. A URL gets an API key only if it ends "
-    "in ?api_key_env=VARIABLE."
+    "static, minilm, sentence-transformers:NAME (multilingual: paraphrase-multilingual-MiniLM-L12-v2), "
+    "openai:MODEL[@URL] or chroma-default. A URL gets an API key only if it ends in ?api_key_env=VARIABLE."
 )
 INDEX_FOLDER = Path(".ctx1")
 """Folder of an index by default."""

@@ -27,6 +27,7 @@ from context_agent.retrieval.chroma.corpus import ChromaCorpus
 from context_agent.retrieval.chroma.indexing import index_documents
 from context_agent.retrieval.chroma.records import Chunking, Manifest, parse_manifest
 from context_agent.retrieval.chroma.stored_embedder import json_value, sparse_functions, stored_embedder
+from context_agent.retrieval.embedders import load_embedder
 from context_agent.retrieval.embedders.chroma import ChromaEmbedder
 from context_agent.retrieval.embedders.static import SHIPPED
 from tests.retrieval.fakes import HashEmbedder
@@ -90,6 +91,23 @@ def test_what_the_user_names_is_used(attacker: Attacker, templates: Path, tmp_pa
         assert corpus.embedder.name == "test-hash-384"
         assert corpus.search("a ledger of tides")
     assert attacker.contacted == []
+
+
+@pytest.mark.parametrize("spec", ["minilm", "static"])
+@pytest.mark.parametrize("stated", [True, False])
+def test_an_index_selects_an_embedder_that_ships_with_the_package(spec: str, stated: bool) -> None:
+    name = load_embedder(spec).name
+    manifest = Manifest(name, 384, Chunking(1, 0, "c"), spec if stated else "")
+    assert stored_embedder("documents", manifest).name == name
+
+
+@pytest.mark.parametrize(
+    ("name", "spec"),
+    [("minilm-384@00000000", "minilm"), ("minilm-384@00000000", ""), ("minilm", "minilm:/tmp"), ("mini", "minilm")],
+)
+def test_an_index_selects_no_other_weights(name: str, spec: str) -> None:
+    with pytest.raises(ConfigError, match=f"pass --embedder {spec or name}"):
+        stored_embedder("documents", Manifest(name, 384, Chunking(1, 0, "c"), spec))
 
 
 def test_a_folder_named_in_a_manifest_is_not_read(templates: Path, tmp_path: Path) -> None:

