@@ -11,9 +11,9 @@ of some domains (`--train` with their names) and tested on those of another (`--
 document ids). For each set it prints recall@5 of BM25, dense and hybrid search with the
 question alone, of the agent, and the agent's gain over hybrid with its bootstrap 95 % interval over questions.
 
-`--embedder` takes any spec that the package knows; `minilm` is all-MiniLM-L6-v2 (from the folder `--model` names, else
-downloaded). Vectors are computed once and kept in `--cache`. `--shuffle` gives each chunk another one's vector, or lets
-BM25 name another chunk, to see whether the agent finds out; `--only` leaves the other retriever out.
+`--embedder` takes any spec that the package knows. Vectors are computed once and kept in `--cache`. `--shuffle` gives
+each chunk another one's vector, or lets BM25 name another chunk, to see whether the agent finds out; `--only` leaves
+the other retriever out.
 `--train` trains the scorer's weights on the train questions instead, with one source for each set, embedder and, for
 the first embedder, each retriever alone.
 """
@@ -51,7 +51,6 @@ from context_agent.train.bridge_calibration import calibrate
 from context_agent.types import Chunk, Document
 
 SETS = ("2wiki", "hotpotqa", "musique")
-MINILM = "sentence-transformers/all-MiniLM-L6-v2"
 CUTOFF = 5
 DEPTH = 25
 WEIGHTS = {"musique": 0.6}
@@ -200,16 +199,15 @@ def measure(name: str, corpus: MemoryCorpus, questions: Sequence[Question], agen
     return row
 
 
-def embedders(specs: str, model: str | None, cache: Path) -> list[CachedEmbedder]:
+def embedders(specs: str, cache: Path) -> list[CachedEmbedder]:
     """The embedders of a comma-separated list."""
-    shorthands = {"minilm": f"sentence-transformers:{model or MINILM}"}
-    return [CachedEmbedder(load_embedder(shorthands.get(spec, spec)), cache) for spec in specs.split(",")]
+    return [CachedEmbedder(load_embedder(spec), cache) for spec in specs.split(",")]
 
 
 def train_weights(options: argparse.Namespace, names: Sequence[str]) -> None:
     """Trains on the train questions of all sets under every embedder, and with each retriever alone."""
     sources = []
-    for position, embedder in enumerate(embedders(options.embedder, options.model, options.cache)):
+    for position, embedder in enumerate(embedders(options.embedder, options.cache)):
         for name in names:
             folder = set_folder(options.data, name)
             questions = load_questions(folder / "queries.train.jsonl")[: options.limit]
@@ -239,7 +237,7 @@ def main() -> int:
     if options.train:
         train_weights(options, names)
         return 0
-    (embedder,) = embedders(options.embedder, options.model, options.cache)
+    (embedder,) = embedders(options.embedder, options.cache)
     for position, (name, folder) in enumerate(zip(names, folders, strict=True)):
         corpus = build(load_chunks(folder), embedder, shuffle=options.shuffle, only=options.only)
         questions = load_questions(folder / f"queries.{options.split}.jsonl")[: options.limit]
@@ -291,8 +289,7 @@ def _options() -> argparse.Namespace:
     )
     parser.add_argument("--sets", default=",".join(SETS))
     parser.add_argument("--split", default="dev", choices=("train", "dev"))
-    parser.add_argument("--embedder", default="static", help="static, minilm, or another spec; a list with --train")
-    parser.add_argument("--model", help="folder of all-MiniLM-L6-v2, for --embedder minilm")
+    parser.add_argument("--embedder", default="static", help="spec of an embedder; a list of specs with --train")
     parser.add_argument("--cache", type=Path, default=Path(".cache/multihop"), help="keeps vectors")
     parser.add_argument("--window", type=int, help="tokens")
     parser.add_argument("--no-prune", action="store_true")

@@ -110,7 +110,7 @@ def _mean(values: Sequence[float]) -> float:
 def main() -> int:
     """Prints a line for each set and window."""
     options = _options()
-    (embedder,) = embedders("static", None, options.cache)
+    (embedder,) = embedders("static", options.cache)
     policy = BridgePolicy()
     swarm = Swarm(breadth=options.breadth)
     print(_HEAD if not options.json else "", end="", flush=True)
