@@ -32,6 +32,11 @@ def test_the_wheel_holds_every_file_of_the_package(built):
     }
 
 
+def test_the_wheel_with_its_models_stays_below_60_mb(built):
+    (wheel,) = built.glob("*.whl")
+    assert wheel.stat().st_size < 60e6
+
+
 def test_the_licence_and_the_notice_travel_along(built):
     (wheel,) = built.glob("*.whl")
     names = [Path(name).name for name in zipfile.ZipFile(wheel).namelist()]
