@@ -107,7 +107,7 @@ class Results:
 def main() -> int:
     """Prints the table, and draws the curves."""
     options = _options()
-    (embedder,) = embedders(options.embedder, None, options.cache)
+    (embedder,) = embedders(options.embedder, options.cache)
     policy = BridgePolicy(Scorer.load(options.weights) if options.weights else None)
     sources = []
     for name in options.sets.split(","):

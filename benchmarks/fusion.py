@@ -1,7 +1,7 @@
 """Recall@5 of BM25, dense search and their fusions, with the question alone. No language model, no GPU.
 
     python benchmarks/fusion.py --data FOLDER [--sets 2wiki,hotpotqa,musique,newsfacts] [--split dev]
-        [--embedder static,minilm] [--model FOLDER] [--cache FOLDER] [--limit N] [--documents N]
+        [--embedder static,minilm] [--cache FOLDER] [--limit N] [--documents N]
 
 A set is a folder as in `multihop.py`. For each set and embedder it prints recall@5 of documents, with its bootstrap
 95 % interval over questions, for:
@@ -105,7 +105,7 @@ def show(
 def main() -> int:
     """Prints a block for each set and embedder."""
     options = _options()
-    for embedder in embedders(options.embedder, options.model, options.cache):
+    for embedder in embedders(options.embedder, options.cache):
         for name in options.sets.split(","):
             questions = load_questions(options.data / name / f"queries.{options.split}.jsonl")[: options.limit]
             chunks = sampled(load_chunks(options.data / name), questions, options.documents)
@@ -123,8 +123,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--data", type=Path, required=True, help="folder with a folder a set")
     parser.add_argument("--sets", default=SETS)
     parser.add_argument("--split", default="dev", choices=("train", "dev"))
-    parser.add_argument("--embedder", default="static", help="static, minilm, or another spec; a list")
-    parser.add_argument("--model", help="folder of all-MiniLM-L6-v2, for --embedder minilm")
+    parser.add_argument("--embedder", default="static", help="specs of embedders, comma-separated")
     parser.add_argument("--cache", type=Path, default=Path(".cache/multihop"), help="keeps vectors")
     parser.add_argument("--limit", type=int, help="questions a set at most")
     parser.add_argument("--documents", type=int, help="documents a set at most")
