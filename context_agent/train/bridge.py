@@ -253,7 +253,7 @@ CUTOFF = 5
 """Recall is reported at this rank."""
 MIN_QUESTIONS = 20
 """Fewer questions with gold teach nothing that would hold."""
-COSINES = ("cosine_z", "cosine_gap", "rest_cosine", "rest_cosine_z")
+COSINES = ("cosine_z", "cosine_gap", "clause_cosine", "clause_cosine_gap", "rest_cosine", "rest_cosine_z")
 """Inputs that are missing where the corpus has no useful vectors."""
 EXPANSION_RECIPE = FitRecipe(hidden=(32,), members=2, epochs=15, cross_entropy=0.5, blackout=0.05)
 

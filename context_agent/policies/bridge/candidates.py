@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -18,6 +19,7 @@ from context_agent.policies.bridge.text import (
     kin,
     mentions,
     question_entities,
+    spelled_title,
     without_brackets,
     words,
 )
@@ -35,18 +37,34 @@ _CUES = (
     re.compile(r"\b(director|performer|composer)"),
     re.compile(r"\b(father|mother|wife|husband|spouse|child|son|daughter|sibling|brother|sister|grand\w+|married)\b"),
 )
+_FRONT_MATTER = re.compile(r"---[ \t]*\n(.*?)\n(?:---|\.\.\.)[ \t]*(?:\n|\Z)", re.DOTALL)
+_FIELD_NAME = re.compile(r"^[ \t]*[\w-]+:", re.MULTILINE)
+_CLAUSE_START = re.compile(
+    r"[,;:?]\s+|\s+(?=(?:and|but|compared|contrast|despite|or|than|that|whereas|which|while|who)\b)"
+)
+_CLAUSE_WORDS = 4
+"""Content words of a clause at least; a shorter one is joined to the next."""
+_COMMON = math.log(2)
+"""Weight of a word that is in half of the chunks."""
 _LEAST_TITLE = 3
 
 
 class AnalyzedPassage:
-    """A chunk's title and text, analyzed independently of any question."""
+    """A chunk's title and text, analyzed independently of any question.
+
+    The fields of YAML front matter count as words; it has no names and sentences.
+    """
 
     def __init__(self, title: str, text: str) -> None:
-        self.text = text
-        self.words = words(text)
+        title = spelled_title(title)
+        front = _FRONT_MATTER.match(text)
+        self.text = text[front.end() :] if front else text
+        """The text without front matter."""
+        self.words = words(f"{_FIELD_NAME.sub('', front[1])}\n{self.text}" if front else text)
         self.title_words = words(title)
         self.title_keys = frozenset(map(key, self.title_words))
-        self.keys = frozenset(map(key, self.words)) | self.title_keys
+        self.text_keys = frozenset(map(key, self.words))
+        self.keys = self.text_keys | self.title_keys
         self.full_title = " ".join(self.title_words)
         self.bare = without_brackets(title)
         """The title as written, without bracketed parts."""
@@ -103,6 +121,10 @@ class AnalyzedQuestion:
     in_name: NDArray[np.bool_]
     """Which terms are part of a name, shape (T,)."""
     padded: str
+    clauses: tuple[str, ...]
+    """The parts of the question, as written; at least one."""
+    in_clause: NDArray[np.bool_]
+    """Which terms are in which clause, shape (clauses, T)."""
     entities: tuple[str, ...]
     names: tuple[str, ...]
     """The entities' folded words."""
@@ -153,6 +175,8 @@ def analyze_question(text: str, idf: Callable[[Sequence[str]], Floats]) -> Analy
     weights = idf(terms) if terms else np.zeros(0, dtype=np.float32)
     in_names = {word for mention in mentions(text) for word in mention.name.split()}
     entities = tuple(question_entities(text))
+    clauses = tuple(_clauses(text))
+    clause_words = [frozenset(words(clause)) for clause in clauses]
     low = text.lower()
     compares = bool(_COMPARES.search(low)) and (" or " in low or " and " in low)
     pairs = tuple(f" {a} {b} " for a, b in pairwise(text_words) if not (a in STOP and b in STOP))
@@ -163,11 +187,25 @@ def analyze_question(text: str, idf: Callable[[Sequence[str]], Floats]) -> Analy
         weight=weights / max(float(weights.sum()), 1e-6),
         in_name=np.array([term in in_names for term in terms], dtype=bool),
         padded=f" {' '.join(text_words)} ",
+        clauses=clauses,
+        in_clause=np.array([[term in clause for term in terms] for clause in clause_words], dtype=bool),
         entities=entities,
         names=tuple(" ".join(words(entity)) for entity in entities),
         pairs=pairs,
         cues=(float(compares), *(float(bool(cue.search(low))) for cue in _CUES), len(terms) / 10, len(entities) / 4),
     )
+
+
+def _clauses(text: str) -> list[str]:
+    """The parts of a question that may each need a passage of their own; at least one."""
+    clauses: list[str] = []
+    clause = ""
+    for part in _CLAUSE_START.split(text):
+        clause = f"{clause} {part}".strip()
+        if sum(word not in STOP for word in words(clause)) >= _CLAUSE_WORDS:
+            clauses.append(clause)
+            clause = ""
+    return [*clauses[:-1], f"{clauses[-1]} {clause}".rstrip()] if clauses else [clause]
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,6 +248,15 @@ class WordWeights:
             weight[[count == 0 and unspaced(word) for word, count in zip(fresh, frequency, strict=True)]] = 0
             self._weights.update(zip(fresh, weight.tolist(), strict=True))
         return self._weights
+
+    def names_nothing(self, words: Sequence[str]) -> bool:
+        """Whether every word is in more than half of the chunks, as a heading that all files share."""
+        weights = self.learn(words)
+        return all(weights[word] < _COMMON for word in words)
+
+    def rarity(self, words: Sequence[str]) -> float:
+        """Weight of the rarest word, from 0 (in every chunk) to about 1 (in one); the words must be learned."""
+        return max((self._weights[word] for word in words), default=0.0) / math.log(2 + self._count)
 
 
 @dataclass

@@ -22,7 +22,7 @@ _LEADING = frozenset("by of in at to with".split())
 FIXED = (
     "position", "relation", "words", "weight", "in_question", "capitals", "is_title", "digits", "quoted", "left_open",
     "compares", "asks_who", "asks_role", "asks_kin", "parent_asked", "parent_coverage", "names", "first_sentence",
-    "after_preposition", "overlap", "hop",
+    "after_preposition", "overlap", "hop", "rarity",
 )  # fmt: skip
 EXPANSION = (*FIXED, "parent_score", "parent_place", "seen", "parents", "asked")
 """Names of a lookup's features, in order."""
@@ -76,7 +76,9 @@ class Expansion:
             names = [mention for mention in passage.mentions if mention.name != passage.title]
             if passage.title:
                 names.insert(0, Mention(-1, passage.bare, passage.title))
-            self._notes.weights.learn([word for mention in names for word in mention.name.split()])
+            weights = self._notes.weights
+            weights.learn([word for mention in names for word in mention.name.split()])
+            names = [mention for mention in names if not weights.names_nothing(mention.name.split())]
             lookups = [Lookup(mention.name, mention.surface, row) for mention in names]
             self._by_row[row] = lookups, [self._fixed(row, mention) for mention in names]
         return self._by_row[row]
@@ -111,6 +113,7 @@ class Expansion:
             after,
             sum(f" {word} " in question.padded for word in name) / max(len(name), 1),
             notes.candidates[row].hop,
+            notes.weights.rarity(name),
         ]
 
 

@@ -27,11 +27,12 @@ _K1, _LENGTH = 1.2, 90.0
 TEXT_FEATURES = (
     "bm25", "coverage", "coverage_names", "coverage_relations", "coverage_title", "coverage_exact", "pairs",
     "best_sentence", "title_in_question", "title_share", "title_is_entity", "title_words", "title_weight",
-    "entities_in_text", "length", "has_year", "has_date", "has_born", "has_died",
+    "entities_in_text", "length", "has_year", "has_date", "has_born", "has_died", "title_rarity",
 )  # fmt: skip
 CUES = ("compares", "asks_who", "asks_when", "asks_where", "asks_role", "asks_kin", "terms", "entities")
+CLAUSES = ("clause_coverage", "clause_gap", "clause_rank", "clause_cosine", "clause_cosine_gap")
 DIRECT = (
-    "cosine_z", "cosine_gap", "bm25_z", "coverage_z", *TEXT_FEATURES, "same_title", "entity_hits", *CUES,
+    "cosine_z", "cosine_gap", "bm25_z", "coverage_z", *TEXT_FEATURES, "same_title", "entity_hits", *CUES, *CLAUSES,
 )  # fmt: skip
 """Names of the direct features, in order."""
 
@@ -43,6 +44,7 @@ class TextFeatures:
         self._notes = notes
         self._rows: list[list[float]] = []
         self._coverage: list[Floats] = []
+        self._in_text: list[list[bool]] = []
 
     def rows(self) -> tuple[Floats, Floats]:
         """Shapes (n, len(TEXT_FEATURES)) and (n, T): features, and the coverage of each question term."""
@@ -51,12 +53,27 @@ class TextFeatures:
         for candidate in fresh:
             coverage = self._notes.question.coverage(candidate.passage)
             self._coverage.append(coverage)
+            self._in_text.append([key in candidate.passage.text_keys for key in self._notes.question.keys])
             self._rows.append(_text_features(self._notes, candidate.passage, coverage))
         return np.array(self._rows, dtype=np.float32), np.stack(self._coverage)
 
+    def clauses(self) -> Floats:
+        """Share of each clause's weight that is in the text without its title, shape (n, clauses).
 
-def direct_features(notes: Notes, text: Floats, cosines: Floats) -> Floats:
-    """The direct features, shape (n, len(DIRECT)); `cosines` to the question, shape (n,), NaN if unknown."""
+        Of the candidates that `rows` has seen.
+        """
+        question = self._notes.question
+        weights = (question.in_clause * question.weight).T
+        covered = np.array(self._in_text, dtype=np.float32) @ weights
+        return np.asarray(covered / (weights.sum(axis=0) + 1e-6), dtype=np.float32)
+
+
+def direct_features(notes: Notes, text: Floats, cosines: Floats, clauses: Floats, clause_cosines: Floats) -> Floats:
+    """The direct features, shape (n, len(DIRECT)).
+
+    `cosines` to the question have shape (n,), the coverage of its clauses and the cosines to them shape (n, clauses);
+    cosines are NaN if unknown.
+    """
     n, candidates = len(notes), notes.candidates
     titles = Counter(candidate.passage.full_title for candidate in candidates)
     columns = [
@@ -68,8 +85,29 @@ def direct_features(notes: Notes, text: Floats, cosines: Floats) -> Floats:
         np.array([titles[candidate.passage.full_title] for candidate in candidates]),
         np.full(n, (text[:, TEXT_FEATURES.index("title_is_entity")] >= 1).sum()),
         *(np.full(n, cue) for cue in notes.question.cues),
+        *_clause_columns(clauses, clause_cosines),
     ]
     return np.stack(columns, axis=1).astype(np.float32)
+
+
+def _clause_columns(coverage: Floats, cosines: Floats) -> list[Floats]:
+    """The features in `CLAUSES`: how well a candidate fits the clause that it fits best, and among the candidates.
+
+    A question that joins several facts has a passage for each; a passage that is the best for one of them counts, even
+    if it says nothing about the others.
+    """
+    columns = range(coverage.shape[1])
+    spread = [standard(cosines[:, column]) for column in columns]
+    fit = np.stack([standard(coverage[:, column]) + np.nan_to_num(spread[column]) for column in columns], axis=1)
+    rank = np.argsort(np.argsort(-fit, axis=0, kind="stable"), axis=0).min(axis=1)
+    gaps = [(cosines[:, column] - _highest(cosines[:, column])) / _spread(cosines[:, column]) for column in columns]
+    return [
+        coverage.max(axis=1),
+        (coverage - coverage.max(axis=0)).max(axis=1),
+        np.log1p(rank, dtype=np.float32),
+        np.max(spread, axis=0),
+        np.max(gaps, axis=0),
+    ]
 
 
 def standard(values: Floats) -> Floats:
@@ -103,6 +141,7 @@ def _text_features(notes: Notes, passage: AnalyzedPassage, coverage: Floats) -> 
         _entities_in(question, passage),
         math.log1p(len(passage.words)),
         *(float(bool(pattern.search(text))) for pattern in (_YEAR, _DATE, _BORN, _DIED)),
+        notes.weights.rarity(passage.title_words),
     ]
 
 

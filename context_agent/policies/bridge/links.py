@@ -89,8 +89,13 @@ class Links:
         shared = _shared(name_words, target)
         if target.full_title == source.full_title:
             return (*NO_LINK, 0.0, 0.0, shared, float(bool(source.full_title)))
-        forward, back = link(self._notes.question, source, target), link(self._notes.question, target, source)
+        forward, back = self._link(source, target), self._link(target, source)
         return (*forward, back[0], back[2], shared, 0.0)
+
+    def _link(self, parent: AnalyzedPassage, child: AnalyzedPassage) -> tuple[float, float, float, float]:
+        """The link, unless the child's title says nothing in this corpus."""
+        matched = link(self._notes.question, parent, child)
+        return NO_LINK if matched[0] and self._notes.weights.names_nothing(child.title.split()) else matched
 
     def _name_words(self, parent: int) -> dict[str, float]:
         """The weights of the words in the passage's names, except those of the question."""

@@ -22,7 +22,7 @@ from context_agent.policies.bridge.features import DIRECT, TextFeatures, direct_
 from context_agent.policies.bridge.links import LINKS, Links
 from context_agent.retrieval.corpus import Corpus
 
-FORMAT = 1
+FORMAT = 2
 """Incremented when a feature's meaning changes: weights of another format are refused."""
 SHIPPED = "weights.safetensors"
 CLIP = 4.0
@@ -264,7 +264,9 @@ class RelevanceJudgement:
     def first_inputs(self) -> Floats:
         """The first network's inputs, shape (n, len(DIRECT))."""
         text, _ = self._text.rows()
-        return direct_features(self._notes, text, self._cosines.of(self._notes.question.text))
+        question = self._notes.question
+        clause_cosines = np.stack([self._cosines.of(clause) for clause in question.clauses], axis=1)
+        return direct_features(self._notes, text, self._cosines.of(question.text), self._text.clauses(), clause_cosines)
 
     def second_inputs(self, first_inputs: Floats, scores: Floats) -> Floats:
         """The second network's inputs, given the first's scores, shape (n, len(DIRECT + LINKS))."""

@@ -15,11 +15,17 @@ from typing import NamedTuple
 
 from context_agent.retrieval.languages import SPACED, UNSPACED, segmented, unspaced
 
-_WORD = re.compile(r"[^\W_]+")
-_UNSPACED_WORD = re.compile(r"(?:[^\W_]|[\u0e31-\u0e3a])+")
+_WORD = re.compile(r"\d+(?:\.\d+)+|[^\W_]+")
+_UNSPACED_WORD = re.compile(r"\d+(?:\.\d+)+|(?:[^\W_]|[\u0e31-\u0e3a])+")
 """Also the vowel signs of Thai, which are not alphanumeric."""
 _POSSESSIVE = re.compile(r"['’]s\b")
 _BRACKETED = re.compile(r"\s*[(\[].*?[)\]]")
+_VERSION = re.compile(r"\bv(?=\d)")
+_DATE = re.compile(r"(?<!\d)(?:19|20)\d\d[-_/](0[1-9]|1[0-2])(?:[-_/]([0-3]\d))?(?!\d)")
+_EXTENSION = re.compile(
+    r"\.(?:md|markdown|txt|rst|html?|pdf|[ct]sv|jsonl?|ya?ml|docx?|tex|org|adoc|log)$", re.IGNORECASE
+)
+_HUMP = re.compile(r"(?<=[a-z\d])(?=[A-Z])")
 
 KEY_LENGTH = 6
 """Letters of a word that a comparison uses: director, directed and direction are equal."""
@@ -35,6 +41,10 @@ MONTHS = frozenset(
     """january february march april may june july august september october november december jan feb mar apr jun jul aug
     sep sept oct nov dec monday tuesday wednesday thursday friday saturday sunday""".split()
 )
+
+_MONTH_NAMES = (
+    "january february march april may june july august september october november december".split()
+)  # fmt: skip
 
 _KIN = {
     "birth": "born", "born": "birth", "birthplace": "born", "birthday": "born", "older": "born", "younger": "born",
@@ -52,19 +62,35 @@ _KIN = {
 
 
 def fold(text: str) -> str:
-    """Lower case, without accents and possessive endings."""
-    text = _POSSESSIVE.sub("", text.lower())
+    """Lower case, without accents and possessive endings; `v2.1` as 2.1, a date in digits with its month's name."""
+    text = _DATE.sub(_spelled, _VERSION.sub("", _POSSESSIVE.sub("", text.lower())))
     if text.isascii():
         return text
     return "".join(c for c in unicodedata.normalize("NFKD", text) if not unicodedata.combining(c))
 
 
+def _spelled(date: re.Match[str]) -> str:
+    day = f" {int(date[2])}" if date[2] else ""
+    return f"{date[0]} {_MONTH_NAMES[int(date[1]) - 1]}{day}"
+
+
 def words(text: str) -> list[str]:
-    """The runs of letters and digits of the folded text, or its terms where the script has no spaces."""
+    """The runs of letters and digits of the folded text, or its terms where the script has no spaces.
+
+    A number with dots is one word.
+    """
     if not unspaced(text):
         return _WORD.findall(fold(text))
     # The marks of these scripts are no accents: only what is between them is folded.
     return _UNSPACED_WORD.findall(SPACED.sub(lambda part: fold(part[0]), segmented(text)))
+
+
+def spelled_title(title: str) -> str:
+    """A file name as words: `2023-05-IncidentReport_final.md` is `2023-05-Incident Report final`; others unchanged."""
+    stem, extensions = _EXTENSION.subn("", title)
+    if " " in title or not (extensions or "_" in title):
+        return title
+    return _HUMP.sub(" ", re.split(r"[/\\]", stem)[-1]).replace("_", " ").strip() or title
 
 
 def key(word: str) -> str:

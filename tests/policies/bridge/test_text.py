@@ -9,7 +9,16 @@ from hypothesis import strategies as st
 
 from context_agent.policies.bridge.candidates import AnalyzedPassage, WordWeights, analyze_question
 from context_agent.policies.bridge.links import NO_LINK, link
-from context_agent.policies.bridge.text import fold, key, kin, mentions, question_entities, without_brackets, words
+from context_agent.policies.bridge.text import (
+    fold,
+    key,
+    kin,
+    mentions,
+    question_entities,
+    spelled_title,
+    without_brackets,
+    words,
+)
 from context_agent.retrieval.memory import MemoryCorpus
 from context_agent.types import Document
 from tests.retrieval.fakes import HashEmbedder
@@ -133,3 +142,47 @@ def test_any_text_can_be_taken_apart(text):
     assert all(mention.name for mention in passage.mentions)
     assert isinstance(passage.sentences, list)
     assert question.rest(passage) is not None
+
+
+@pytest.mark.parametrize(
+    ("title", "expected"),
+    [
+        ("2023-05-IncidentReport_final.md", "2023-05-Incident Report final"),
+        ("docs/runbooks/db_failover.rst", "db failover"),
+        ("Fort Marl", "Fort Marl"),
+        ("YouTube", "YouTube"),
+        ("Node.js", "Node.js"),
+        ("_.md", "_.md"),
+        ("", ""),
+    ],
+)
+def test_a_file_name_is_spelled_in_words(title, expected):
+    assert spelled_title(title) == expected
+
+
+def test_a_date_in_digits_names_its_month():
+    assert {"2023", "march"} <= set(words("due 2023-03"))
+    assert {"march", "5"} <= set(words("incident_2023-03-05.md"))
+    assert "march" not in words("2023-13 and 12023-03")
+
+
+def test_a_version_is_one_word_with_or_without_its_v():
+    assert words("v2.1 fixes 2.0.") == ["2.1", "fixes", "2.0"]
+
+
+def test_fields_of_front_matter_are_words_but_no_names():
+    passage = AnalyzedPassage("note", "---\ntags: [Harbour]\ndate: 2023-03-05\n---\nThe gate closed.")
+    assert {"harbour", "march", "gate"} <= set(passage.words)
+    assert "tags" not in passage.words
+    assert not passage.mentions
+    assert AnalyzedPassage("note", "---\nunclosed: yes").words == ["unclosed", "yes"]
+
+
+def test_a_question_that_joins_facts_has_a_clause_for_each():
+    question = analyze_question(
+        "Which firm, reported to have bought the quiet harbour, also closed its oldest paper mill in spring?", flat
+    )
+    assert len(question.clauses) == 2
+    assert question.in_clause.sum(axis=0).min() == 1
+    for text in ("", "?", "Who?", ",,, and and"):
+        assert len(analyze_question(text, flat).clauses) == 1
