@@ -23,6 +23,7 @@ from context_agent.harness.profile import Profile
 from context_agent.policies.bridge.candidates import AnalyzedPassage, ChunkCandidate, Floats, Notes, WordWeights
 from context_agent.policies.bridge.expansion import Expansion, Lookup, promise_guess
 from context_agent.policies.bridge.networks import RelevanceJudgement, Scorer
+from context_agent.policies.bridge.novelty import Novelty
 from context_agent.pruning.view import Block, View
 from context_agent.retrieval.corpus import Corpus
 from context_agent.tokens import TokenCounter
@@ -140,6 +141,7 @@ class BridgeActor:
         self._policy = policy
         self._effort = effort or policy.effort
         self._expansion = Expansion(self.notes)
+        self._novelty = Novelty(self.notes)
         self._blocking = corpus.blocking
         self._sources: dict[int, tuple[int, int]] = {}
         """For the last turn's calls by index: hop and number of the lookup."""
@@ -218,7 +220,7 @@ class BridgeActor:
                 hop, lookup = self._sources.get(block.call, (0, -1))
                 self.notes.add(ChunkCandidate(block.id, block.document_id, passage, block.tokens, hop, lookup))
         if len(self.notes) > before:
-            self._scores = self.judgement.scores()
+            self._scores = self._novelty.discounted(self.judgement.scores())
 
     def _opening(self, view: View) -> tuple[ToolCall, ...]:
         """The question, its names, and its content words alone."""
