@@ -15,8 +15,9 @@ An attacker who knows the questions adds five documents for each of them:
 | altered | a gold document's | that document with its numbers and some names exchanged |
 | mixed | | one of each, without the statement and the copy without a title |
 
-All questions are attacked at once. For each attack it prints recall@5 of BM25, dense and hybrid search with the question
-alone and of the agent, with bootstrap 95 % intervals over questions; the first row is the corpus without plants.
+All questions are attacked at once. For each attack it prints recall@5 of BM25, dense and hybrid search with the
+question alone and of the agent, with bootstrap 95 % intervals over questions; the first row is the corpus without
+plants.
 """
 
 from __future__ import annotations
