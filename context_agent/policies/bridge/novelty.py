@@ -16,7 +16,7 @@ import numpy as np
 from context_agent.policies.bridge.candidates import AnalyzedPassage, AnalyzedQuestion, Floats, Notes
 from context_agent.policies.bridge.text import STOP, key
 
-COMPARED = 32
+COMPARED = 24
 """Best candidates whose texts are compared."""
 REPEATED = 0.1
 """Factor on a score for each better candidate that says the same."""
@@ -50,6 +50,7 @@ class Novelty:
 
     def __init__(self, notes: Notes) -> None:
         self._notes = notes
+        self._question_shingles = _shingles(notes.question.padded.split())
         self._contents: dict[int, _Content] = {}
         self._rows: dict[Shingle, list[int]] = {}
         """The rows of the texts that contain a shingle."""
@@ -76,7 +77,7 @@ class Novelty:
     def _compare(self, row: int) -> None:
         """Finds the compared rows that say the same as this one."""
         passage = self._notes.candidates[row].passage
-        content = self._contents[row] = _content(self._notes.question, passage)
+        content = self._contents[row] = self._content(passage)
         overlaps = Counter(earlier for shingle in content.shingles for earlier in self._rows.get(shingle, ()))
         same = {earlier for earlier, shared in overlaps.items() if self._repeats(row, earlier, shared)}
         if content.is_echo:
@@ -87,6 +88,15 @@ class Novelty:
             self._same[earlier].add(row)
         for shingle in content.shingles:
             self._rows.setdefault(shingle, []).append(row)
+
+    def _content(self, passage: AnalyzedPassage) -> _Content:
+        question_keys = self._notes.question.key_set
+        in_question = passage.keys & question_keys
+        content_keys = (passage.keys - _STOP_KEYS) | in_question
+        repeated = len(in_question) / max(1, len(content_keys))
+        is_echo = repeated >= ECHO and len(in_question) >= ECHO * len(question_keys)
+        shingles = _shingles(passage.words) - self._question_shingles
+        return _Content(shingles, repeated, len(content_keys) - len(in_question), is_echo)
 
     def _repeats(self, row: int, earlier: int, shared: int) -> bool:
         """Whether two texts with `shared` common shingles say the same of what the question asks for.
@@ -100,15 +110,6 @@ class Novelty:
             return False
         keys, compared_keys = (_answering_keys(self._notes.question, text) for text in (passage, compared))
         return not (keys - compared_keys and compared_keys - keys)
-
-
-def _content(question: AnalyzedQuestion, passage: AnalyzedPassage) -> _Content:
-    in_question = passage.keys & question.key_set
-    content_keys = (passage.keys - _STOP_KEYS) | in_question
-    repeated = len(in_question) / max(1, len(content_keys))
-    shingles = _shingles(passage.words) - _shingles(question.padded.split())
-    is_echo = repeated >= ECHO and len(in_question) >= ECHO * len(question.key_set)
-    return _Content(shingles, repeated, len(content_keys) - len(in_question), is_echo)
 
 
 def _shingles(words: list[str]) -> frozenset[Shingle]:
