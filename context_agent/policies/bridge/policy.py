@@ -24,6 +24,7 @@ from context_agent.policies.bridge.candidates import AnalyzedPassage, ChunkCandi
 from context_agent.policies.bridge.expansion import Expansion, Lookup, promise_guess
 from context_agent.policies.bridge.networks import RelevanceJudgement, Scorer
 from context_agent.policies.bridge.novelty import Novelty
+from context_agent.policies.bridge.text import months_in_digits
 from context_agent.pruning.view import Block, View
 from context_agent.retrieval.corpus import Corpus
 from context_agent.tokens import TokenCounter
@@ -229,7 +230,7 @@ class BridgeActor:
         calls = [search_call(question.text, QUESTION_LIMIT)]
         calls += [search_call(name, SMALL_LIMIT if small else ENTITY_LIMIT) for name in names]
         if question.terms and not small:
-            calls.append(search_call(" ".join(question.terms), KEYWORDS_LIMIT))
+            calls.append(search_call(" ".join((*question.terms, *months_in_digits(question.text))), KEYWORDS_LIMIT))
         self._pages = 1
         return self._count(calls[: self._effort.searches], {})
 

@@ -11,6 +11,7 @@ import re
 import unicodedata
 from collections.abc import Iterator
 from functools import lru_cache
+from itertools import pairwise
 from typing import NamedTuple
 
 from context_agent.retrieval.languages import SPACED, UNSPACED, segmented, unspaced
@@ -83,6 +84,17 @@ def words(text: str) -> list[str]:
         return _WORD.findall(fold(text))
     # The marks of these scripts are no accents: only what is between them is folded.
     return _UNSPACED_WORD.findall(SPACED.sub(lambda part: fold(part[0]), segmented(text)))
+
+
+def months_in_digits(text: str) -> list[str]:
+    """The two digits of each month beside a number: `March 2023` is 2023-03 in many file names."""
+    digits = {name: f"{number:02}" for number, name in enumerate(_MONTH_NAMES, start=1)}
+    months = [
+        digits[first if first in digits else second]
+        for first, second in pairwise(words(text))
+        if (first in digits and second.isdigit()) or (first.isdigit() and second in digits)
+    ]
+    return list(dict.fromkeys(months))
 
 
 def spelled_title(title: str) -> str:

@@ -14,6 +14,7 @@ from context_agent.policies.bridge.text import (
     key,
     kin,
     mentions,
+    months_in_digits,
     question_entities,
     spelled_title,
     without_brackets,
@@ -164,6 +165,11 @@ def test_a_date_in_digits_names_its_month():
     assert {"2023", "march"} <= set(words("due 2023-03"))
     assert {"march", "5"} <= set(words("incident_2023-03-05.md"))
     assert "march" not in words("2023-13 and 12023-03")
+
+
+def test_a_month_beside_a_number_is_searched_in_digits():
+    assert months_in_digits("From March 2023 to 5 June, or in march 2023?") == ["03", "06"]
+    assert months_in_digits("What may happen in May?") == []
 
 
 def test_a_version_is_one_word_with_or_without_its_v():
