@@ -12,6 +12,7 @@ An attacker who knows the questions adds five documents for each of them:
 | grafted | a gold document's | the question, then the first half of that document |
 | stuffed | a gold document's | the question's words and the gold titles, many times in random order |
 | statement | none | the question as a statement with a made-up answer |
+| padded | none | a passage of the corpus, the question, another passage |
 | altered | a gold document's | that document with its numbers and some names exchanged |
 | mixed | | one of each, without the statement and the copy without a title |
 
@@ -52,10 +53,11 @@ _NAME = re.compile(r"\b[A-Z][a-z]{3,}\b")
 
 @dataclass(frozen=True)
 class Target:
-    """A question, the first chunk of each of its gold documents, and the attacker's random numbers."""
+    """A question, the first chunk of each of its gold documents, all chunks, and the attacker's random numbers."""
 
     question: str
     gold: Sequence[Chunk]
+    corpus: Sequence[Chunk]
     draw: random.Random
 
 
@@ -99,6 +101,11 @@ def _statement(target: Target, number: int) -> Plant:
     return "", f"{answer}: this is the answer to {question}."
 
 
+def _padded(target: Target, number: int) -> Plant:
+    before, after = (target.draw.choice(target.corpus).text for _ in range(2))
+    return "", f"{before} {target.question} {after}"
+
+
 def _altered(target: Target, number: int) -> Plant:
     gold = _gold(target, number)
     text = re.sub(r"\d", lambda _: str(target.draw.randrange(10)), gold.text)
@@ -116,7 +123,7 @@ def _gold(target: Target, number: int) -> Chunk:
 
 ATTACKS: Mapping[str, Callable[[Target, int], Plant]] = {
     "copy": _copy, "titled": _titled, "edited": _edited, "grafted": _grafted, "stuffed": _stuffed,
-    "statement": _statement, "altered": _altered, "mixed": _mixed,
+    "statement": _statement, "padded": _padded, "altered": _altered, "mixed": _mixed,
 }  # fmt: skip
 
 
@@ -125,7 +132,7 @@ def plants(attack: str, questions: Sequence[Question], chunks: Sequence[Chunk]) 
     first = {chunk.document_id: chunk for chunk in reversed(chunks)}
     planted = []
     for position, question in enumerate(questions):
-        target = Target(question.question, [first[gold] for gold in question.gold], random.Random(position))
+        target = Target(question.question, [first[gold] for gold in question.gold], chunks, random.Random(position))
         for number in range(COPIES):
             title, text = ATTACKS[attack](target, number)
             document = f"planted-{position}-{number}"

@@ -3,7 +3,7 @@
 Whoever may add documents can add passages that repeat a question: no other passage has more of its words. Copies of one
 passage take the places of the rest. So a candidate counts by what it adds, as in maximal marginal relevance (Carbonell
 and Goldstein, SIGIR 1998): each better candidate that says the same divides its score by ten. All candidates that
-mostly repeat the question say the same.
+mostly repeat the question, or restate a long one, say the same.
 """
 
 from __future__ import annotations
@@ -20,8 +20,12 @@ COMPARED = 24
 """Best candidates whose texts are compared."""
 REPEATED = 0.1
 """Factor on a score for each better candidate that says the same."""
+COVERED = 0.75
+"""Share of the question's content words that an echo has."""
 ECHO = 0.6
-"""Share of a passage's content words that are the question's, and of the question's that are in it, in an echo."""
+"""Share of an echo's content words that are the question's."""
+LONG_QUESTION = 6
+"""Content words of a question that no passage has close together by chance: any text around them is an echo."""
 SHINGLE = 3
 """Words of a shingle (Broder, "On the resemblance and containment of documents", 1997)."""
 CONTAINED = 0.8
@@ -94,9 +98,21 @@ class Novelty:
         in_question = passage.keys & question_keys
         content_keys = (passage.keys - _STOP_KEYS) | in_question
         repeated = len(in_question) / max(1, len(content_keys))
-        is_echo = repeated >= ECHO and len(in_question) >= ECHO * len(question_keys)
+        covers = bool(question_keys) and len(in_question) >= COVERED * len(question_keys)
+        is_echo = covers and (repeated >= ECHO or self._restates(passage))
         shingles = _shingles(passage.words) - self._question_shingles
         return _Content(shingles, repeated, len(content_keys) - len(in_question), is_echo)
+
+    def _restates(self, passage: AnalyzedPassage) -> bool:
+        """Whether a stretch of the text repeats a long question, whatever is around it."""
+        question = self._notes.question
+        if len(question.key_set) < LONG_QUESTION:
+            return False
+        width = len(question.padded.split()) * 3 // 2
+        text_keys = [key(word) for word in passage.words]
+        starts = range(0, max(1, len(text_keys) - width + 1), max(1, width // 4))
+        shared = (len(question.key_set.intersection(text_keys[start : start + width])) for start in starts)
+        return max(shared) >= COVERED * len(question.key_set)
 
     def _repeats(self, row: int, earlier: int, shared: int) -> bool:
         """Whether two texts with `shared` common shingles say the same of what the question asks for.
@@ -121,6 +137,6 @@ def _shingles(words: list[str]) -> frozenset[Shingle]:
 
 def _answering_keys(question: AnalyzedQuestion, passage: AnalyzedPassage) -> frozenset[str]:
     """The question's keys in the title and in the sentences that do not repeat the question."""
-    least = ECHO * len(question.key_set)
+    least = COVERED * len(question.key_set)
     sentences = (sentence for sentence in passage.sentences if len(sentence & question.key_set) < least)
     return question.key_set & passage.title_keys.union(*sentences)

@@ -29,6 +29,10 @@ def test_passages_that_say_different_things_keep_their_scores():
 
 
 OPENINGS = ("note", "tell", "so", "a", "hm")
+LONG_QUESTION = "In which town by the sea was the director of the drama film Forbidden Marsh of 1951 born?"
+FILLER = (
+    "Ships go there twice a week, and trains do not. Many of the houses are old and have small gardens behind them."
+)
 TOWNS = ("Ulm", "Rye", "Ayr", "Ely", "Bo")
 
 
@@ -39,11 +43,13 @@ TOWNS = ("Ulm", "Rye", "Ayr", "Ely", "Bo")
         [("Jo Vance", QUESTION)] * 5,
         [("", f"{word} the film Forbidden Marsh director was born where") for word in OPENINGS],
         [("Forbidden Marsh", f"marsh forbidden film director born {word}") for word in OPENINGS],
+        [("", f"{town} has a port and a market. {LONG_QUESTION} {town} {FILLER}") for town in TOWNS],
         [("", f"The director of the film Forbidden Marsh was born in {town}.") for town in TOWNS],
     ],
 )
 def test_passages_that_repeat_the_question_share_one_place(planted):
-    scores = scores_of([*planted, FILM, PERSON], [0.9] * 5 + [0.3, 0.2])
+    question = LONG_QUESTION if LONG_QUESTION in planted[0][1] else QUESTION
+    scores = scores_of([*planted, FILM, PERSON], [0.9] * 5 + [0.3, 0.2], question)
     assert scores[5:] == pytest.approx([0.3, 0.2])
     assert sum(score > 0.2 for score in scores[:5]) <= 1
 
