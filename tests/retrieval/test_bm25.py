@@ -134,21 +134,21 @@ def index_in(language: str, *texts: str) -> Bm25Index:
         ("en", "Les cafés", "cafe"),
     ],
 )
-def test_a_query_is_analyzed_like_the_texts_of_its_language(language, text, query):
+def test_a_query_is_analyzed_like_the_texts_of_its_language(language: str, text: str, query: str) -> None:
     assert index_in(language, text, "Nothing of it.").search(query, 5)[0][0] == "0"
 
 
-def test_a_term_cut_out_of_a_text_has_a_document_frequency():
+def test_a_term_cut_out_of_a_text_has_a_document_frequency() -> None:
     index = index_in("ja", "東京タワー", "京都", "奈良")
     assert index.document_frequency(["東京", "京", "タワ", "都東"]).tolist() == [1, 2, 1, 0]
 
 
-def test_an_index_from_before_languages_reads_as_it_did():
+def test_an_index_from_before_languages_reads_as_it_did() -> None:
     index = index_in(BEFORE_LANGUAGES, "東京タワー", "The buildings burned")
     assert index.analyze("東京タワー") == ["東京タワー"]
     assert index.search("building burns", 1)[0][0] == "1"
 
 
-def test_an_unknown_language_is_refused_with_those_there_are():
+def test_an_unknown_language_is_refused_with_those_there_are() -> None:
     with pytest.raises(ConfigError, match=r"'xx'.*--language.*de"):
         Bm25Index(language="xx")

@@ -23,23 +23,23 @@ from context_agent.retrieval.languages import ENGLISH, UNIDENTIFIED, identify, m
         ("ジョン・スミス", "ジョ ョン ・ スミ ミス"),
     ],
 )
-def test_a_script_without_spaces_is_cut_into_overlapping_terms(text, terms):
+def test_a_script_without_spaces_is_cut_into_overlapping_terms(text: str, terms: str) -> None:
     assert segmented(text).split() == terms.split()
 
 
-def test_other_scripts_stay_as_they_are():
+def test_other_scripts_stay_as_they_are() -> None:
     for text in ("The café’s “menu”, 1968™ x²", "Überraschung", "Привет, мир", "नमस्ते"):
         assert segmented(text) == text
         assert not unspaced(text)
     assert segmented("cafe\u0301") == "café"
 
 
-def test_thai_tone_marks_make_no_difference():
+def test_thai_tone_marks_make_no_difference() -> None:
     assert segmented("น้ำ") == segmented("นำ")
 
 
 @given(st.text(st.characters() | st.sampled_from("東京のタワーｶﾞ서울น้ำเปะa1 。"), max_size=100))
-def test_a_term_is_cut_into_itself_again(text):
+def test_a_term_is_cut_into_itself_again(text: str) -> None:
     for term in segmented(text).split() if unspaced(text) else ():
         assert term in segmented(term).split()
 
@@ -61,25 +61,25 @@ TEXTS = {
 
 
 @pytest.mark.parametrize("language", TEXTS)
-def test_the_language_of_most_texts_is_identified(language):
+def test_the_language_of_most_texts_is_identified(language: str) -> None:
     texts = [TEXTS[language]] * 10
     assert identify(texts) == language
     assert identify([*texts, TEXTS["en"]]) == language
 
 
-def test_too_few_words_count_as_english_and_words_without_a_language_as_none():
+def test_too_few_words_count_as_english_and_words_without_a_language_as_none() -> None:
     assert identify([]) == identify(["", "\ud800"]) == identify(["Alle Menschen sind frei."]) == ENGLISH
     assert identify([f"cable{number} M{number} 4711" for number in range(100)]) == UNIDENTIFIED
 
 
 @pytest.mark.parametrize("language", TEXTS)
-def test_an_english_embedder_fits_english_alone(language):
+def test_an_english_embedder_fits_english_alone(language: str) -> None:
     warning = misfit("static-minilm-256@1a2b3c4d", [TEXTS[language]])
     assert bool(warning) == (language != "en")
     assert not warning or "--embedder sentence-transformers:paraphrase-multilingual-MiniLM-L12-v2" in warning
 
 
-def test_only_known_models_and_texts_with_letters_are_judged():
+def test_only_known_models_and_texts_with_letters_are_judged() -> None:
     assert misfit("openai:bge-m3@http://localhost", [TEXTS["ja"]]) == ""
     assert misfit("minilm-384@1a2b3c4d", ["", "4711 2.5 ..."]) == ""
     assert misfit("minilm-384@1a2b3c4d", ["def load(path): return json.loads(path.read_text())"]) == ""

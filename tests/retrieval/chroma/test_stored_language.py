@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from contextlib import closing
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 
@@ -42,14 +43,14 @@ def age(path: Path) -> None:
         stored = json.loads(rows.read_text())
         assert stored.pop("language")
         rows.write_text(json.dumps(stored))
-    with closing(connect(Location.of(path, None, None))) as client:
+    with closing(cast("Any", connect(Location.of(path, None, None)))) as client:
         for collection in client.list_collections():
             entry = json.loads(collection.metadata[KEY])
             assert entry.pop("language")
             collection.modify(metadata={**collection.metadata, KEY: json.dumps(entry)})
 
 
-def test_the_language_is_identified_stored_and_used_by_later_queries_and_runs(tmp_path):
+def test_the_language_is_identified_stored_and_used_by_later_queries_and_runs(tmp_path: Path) -> None:
     assert index(tmp_path, GERMAN).language == "de"
     assert first_hit(tmp_path, "Haus")[0] == "de"
     assert first_hit(tmp_path, "Haus")[1]
@@ -58,12 +59,12 @@ def test_the_language_is_identified_stored_and_used_by_later_queries_and_runs(tm
     assert index(tmp_path, [*GERMAN, *people(40)]).language == "de"
 
 
-def test_text_without_spaces_is_found_by_a_part_of_it(tmp_path):
+def test_text_without_spaces_is_found_by_a_part_of_it(tmp_path: Path) -> None:
     assert index(tmp_path, JAPANESE).language == "ja"
     assert first_hit(tmp_path, "第7号の水は") == ("ja", "j7_0")
 
 
-def test_a_named_language_takes_the_place_of_the_stored_one_without_embedding_again(tmp_path):
+def test_a_named_language_takes_the_place_of_the_stored_one_without_embedding_again(tmp_path: Path) -> None:
     index(tmp_path, GERMAN)
     report = index(tmp_path, GERMAN, "none")
     assert (report.language, report.stored, report.unchanged, report.revision) == ("none", 0, 12, 2)
@@ -72,7 +73,7 @@ def test_a_named_language_takes_the_place_of_the_stored_one_without_embedding_ag
     assert index(tmp_path, GERMAN, "de").language == first_hit(tmp_path, "Haus")[0] == "de"
 
 
-def test_an_index_of_before_opens_and_grows_as_it_was_until_a_language_is_named(tmp_path):
+def test_an_index_of_before_opens_and_grows_as_it_was_until_a_language_is_named(tmp_path: Path) -> None:
     index(tmp_path, people(80))
     age(tmp_path)
     assert first_hit(tmp_path, "the ledgers of person 7") == ("", "person-7_0")
@@ -82,20 +83,22 @@ def test_an_index_of_before_opens_and_grows_as_it_was_until_a_language_is_named(
     assert first_hit(tmp_path, "蛍川")[1].startswith("j")
 
 
-def test_an_unknown_language_is_refused_before_anything_is_written(tmp_path):
+def test_an_unknown_language_is_refused_before_anything_is_written(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="--language"):
         index(tmp_path / "index", GERMAN, "klingon")
     assert not (tmp_path / "index").exists()
 
 
-def test_a_manifest_with_an_unknown_language_is_damaged():
+def test_a_manifest_with_an_unknown_language_is_damaged() -> None:
     fields = {"embedder": "e", "dimension": 1, "chunking": {"size": 1, "overlap": 0, "counter": "c"}, "schema": 1}
-    assert parse_manifest("c", json.dumps({**fields, "language": "ja"})).language == "ja"
+    manifest = parse_manifest("c", json.dumps({**fields, "language": "ja"}))
+    assert manifest is not None
+    assert manifest.language == "ja"
     with pytest.raises(CorpusCorruptError, match="language"):
         parse_manifest("c", json.dumps({**fields, "language": "xx"}))
 
 
-def test_an_english_embedder_gets_a_warning_for_japanese_and_none_for_english(tmp_path):
+def test_an_english_embedder_gets_a_warning_for_japanese_and_none_for_english(tmp_path: Path) -> None:
     for documents, words in ((JAPANESE, "paraphrase-multilingual"), (people(12), "")):
         report = index_documents(
             documents, tmp_path / (words or "english"), embedder=load_embedder("static"), counter=CharCounter()
