@@ -24,6 +24,7 @@ from context_agent.errors import CorpusNotFoundError
 from context_agent.harness.profile import NAMES as PROFILES
 from context_agent.pruning.budget import WINDOW
 from context_agent.retrieval.chroma import COLLECTION
+from context_agent.retrieval.languages import MULTILINGUAL
 
 if TYPE_CHECKING:
     from context_agent.agent import Observer, SearchAgent
@@ -33,8 +34,8 @@ if TYPE_CHECKING:
     from context_agent.retrieval.corpus import Corpus
 
 EMBEDDERS = (
-    "static, minilm, sentence-transformers:NAME (multilingual: paraphrase-multilingual-MiniLM-L12-v2), "
-    "openai:MODEL[@URL] or chroma-default. A URL gets an API key only if it ends in ?api_key_env=VARIABLE."
+    f"static, minilm, sentence-transformers:NAME, openai:MODEL[@URL] or chroma-default. {MULTILINGUAL} knows 50 "
+    "languages. A URL gets an API key only if it ends in ?api_key_env=VARIABLE."
 )
 INDEX_FOLDER = Path(".ctx1")
 """Folder of an index by default."""
