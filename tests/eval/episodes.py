@@ -90,10 +90,10 @@ def long(folder: Path, turns: int = 128) -> Path:
 
 def _step(number: int) -> Action:
     if number % 16 == 15:
-        sweep = ToolCall("prune_chunks", {"all_but": [f"d{one}_0" for one in range(0, 400, 5)]})
+        sweep = ToolCall("prune_chunks", {"all_but": [f"d{item}_0" for item in range(0, 400, 5)]})
         return Action(calls=(sweep, *search(f"Title {number}", limit=4).calls))
     if number % 16 == 3 and number > 16:
-        return call("restore_chunks", chunk_ids=[f"d{one}_0" for one in range(1, 12)])
+        return call("restore_chunks", chunk_ids=[f"d{item}_0" for item in range(1, 12)])
     match number % 4:
         case 0:
             return call("grep_corpus", pattern=f"SENTINEL-0{number % 40:02d}")

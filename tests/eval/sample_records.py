@@ -52,7 +52,7 @@ def _record(
         error="the server is down" if failed else None,
         seconds=0.01 + draw.random() / 10,
         curve=curve,
-        ranking=tuple(f"d{place}" for place in range(5)),
+        ranking=tuple(f"d{item}" for item in range(5)),
     )
 
 

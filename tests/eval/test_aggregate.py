@@ -81,7 +81,7 @@ def test_the_reference_is_the_first_system_without_a_context() -> None:
 
 
 def test_pools_weigh_benchmarks_alike() -> None:
-    pool = next(one for one in SUMMARY.pools if (one.system, one.window) == ("agent", 2048))
+    pool = next(item for item in SUMMARY.pools if (item.system, item.window) == ("agent", 2048))
     cells = [cell_of(SUMMARY, "agent", 2048, benchmark) for benchmark in pool.benchmarks]
     assert pool.benchmarks == ("hotpotqa", "musique")
     assert pool.metrics["recall"].mean == pytest.approx(fmean(cell.metrics["recall"].mean for cell in cells))
@@ -93,7 +93,7 @@ def test_pools_weigh_benchmarks_alike() -> None:
 
 
 def test_a_system_that_ran_on_some_benchmarks_alone_is_in_no_pool() -> None:
-    some = [one for one in RECORDS if (one.benchmark, one.system, one.window) != ("musique", "agent", 2048)]
+    some = [item for item in RECORDS if (item.benchmark, item.system, item.window) != ("musique", "agent", 2048)]
     pools = summarise(some, order=ORDER).pools
     assert ("agent", 2048) not in [(pool.system, pool.window) for pool in pools]
     assert ("agent", 8192) in [(pool.system, pool.window) for pool in pools]
@@ -229,7 +229,7 @@ def test_a_large_run_is_summarised_in_seconds() -> None:
 
 def test_a_rollout_ended_by_an_error_is_reported_and_its_question_scored() -> None:
     records = [
-        replace(one, broken=("the server is gone",) if one.question == "q003" else ()) for one in made_records(6)
+        replace(item, broken=("the server is gone",) if item.question == "q003" else ()) for item in made_records(6)
     ]
     (line, *_) = summarise(records).problems
     assert line == (
@@ -241,11 +241,11 @@ def test_a_rollout_ended_by_an_error_is_reported_and_its_question_scored() -> No
 
 def test_the_questions_that_agents_answered_worst_are_named() -> None:
     summary = summarise(made_records(12))
-    assert {one.benchmark for one in summary.worst} == {"hotpotqa", "musique"}
+    assert {item.benchmark for item in summary.worst} == {"hotpotqa", "musique"}
     for benchmark in ("hotpotqa", "musique"):
-        values = [one.value for one in summary.worst if one.benchmark == benchmark]
+        values = [item.value for item in summary.worst if item.benchmark == benchmark]
         assert values == sorted(values)
         assert len(values) == 10
-    assert {one.system for one in summary.worst} <= {"agent", "agent-unpruned"}
-    failed = {(one.benchmark, one.system, one.window, one.seed, one.question) for one in summary.failures}
-    assert not failed & {(one.benchmark, one.system, one.window, one.seed, one.question) for one in summary.worst}
+    assert {item.system for item in summary.worst} <= {"agent", "agent-unpruned"}
+    failed = {(item.benchmark, item.system, item.window, item.seed, item.question) for item in summary.failures}
+    assert not failed & {(item.benchmark, item.system, item.window, item.seed, item.question) for item in summary.worst}

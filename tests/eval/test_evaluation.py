@@ -57,20 +57,20 @@ def test_unfinished_trajectories_of_a_killed_run_are_removed_on_resume(benchmark
 
 
 def test_a_run_resumes_where_it_stopped_and_repeats_no_question(benchmarks: Benchmarks, tmp_path: Path) -> None:
-    whole = evaluate(benchmarks, SYSTEMS, OPTIONS, folder=tmp_path / "whole")
+    item = evaluate(benchmarks, SYSTEMS, OPTIONS, folder=tmp_path / "whole")
     shutil.copytree(tmp_path / "whole", tmp_path / "cut")
     file = tmp_path / "cut" / "records.jsonl"
     lines = file.read_bytes().splitlines(keepends=True)
-    kept = b"".join(lines[:10])
-    file.write_bytes(kept + lines[10][: len(lines[10]) // 2])
+    result = b"".join(lines[:10])
+    file.write_bytes(result + lines[10][: len(lines[10]) // 2])
     assert len(read_records(tmp_path / "cut")) == 10
     seen: list[int] = []
     again = evaluate(
         benchmarks, SYSTEMS, OPTIONS, folder=tmp_path / "cut", progress=lambda done, total: seen.append(done)
     )
     assert seen[0] == 10
-    assert timeless(again) == timeless(whole)
-    assert file.read_bytes().startswith(kept)
+    assert timeless(again) == timeless(item)
+    assert file.read_bytes().startswith(result)
     assert len(file.read_bytes().splitlines()) == len(lines)
     assert summary_text(tmp_path / "cut") == summary_text(tmp_path / "whole")
 
@@ -118,8 +118,8 @@ def test_a_killed_or_interrupted_run_can_be_resumed(tmp_path: Path, end: signal.
     assert subprocess.run(command, env=environment, cwd=tmp_path, timeout=120, check=False).returncode == 0
     records = read_records(out)
     assert len(records) == 16
-    assert {one.question for one in records} == {f"dev-{number}" for number in range(16)}
-    assert all(one.error is None for one in records)
+    assert {record.question for record in records} == {f"dev-{number}" for number in range(16)}
+    assert all(record.error is None for record in records)
     wait_for(lambda: not children_of(program))
 
 
@@ -132,14 +132,14 @@ def records_in(out: Path) -> list[bytes]:
 
 def children_of(program: Path) -> list[str]:
     """Processes that still run for the program: workers that their parent left behind."""
-    found = []
-    for place in Path("/proc").glob("[0-9]*/environ"):
+    results = []
+    for item in Path("/proc").glob("[0-9]*/environ"):
         try:
-            if f"PWD={program.parent}" in place.read_bytes().decode(errors="replace").split("\0"):
-                found.append(place.parent.name)
+            if f"PWD={program.parent}" in item.read_bytes().decode(errors="replace").split("\0"):
+                results.append(item.parent.name)
         except OSError:
             continue
-    return [one for one in found if int(one) != os.getpid()]
+    return [result for result in results if int(result) != os.getpid()]
 
 
 def wait_for(true, child: subprocess.Popen[bytes] | None = None) -> None:
@@ -157,9 +157,9 @@ def test_other_settings_are_refused_with_the_differences(benchmarks: Benchmarks,
     assert "windows" not in str(caught.value)
     with pytest.raises(ConfigError, match=r"systems was \[.hybrid.\]"):
         evaluate(benchmarks, SYSTEMS, OPTIONS, folder=tmp_path)
-    other = with_questions(benchmarks, "first")
+    result = with_questions(benchmarks, "first")
     with pytest.raises(ConfigError, match=r"benchmarks.one.questions was 4 and is 1"):
-        evaluate([*other, benchmarks[1]], SYSTEMS[:1], OPTIONS, folder=tmp_path)
+        evaluate([*result, benchmarks[1]], SYSTEMS[:1], OPTIONS, folder=tmp_path)
 
 
 def test_two_runs_do_not_write_to_one_folder(benchmarks: Benchmarks, tmp_path: Path) -> None:
@@ -193,8 +193,8 @@ def test_the_folder_records_licence_split_and_problems_of_the_data(tmp_path: Pat
     folder = native_folder(tmp_path, name="musique")
     with (folder / "queries.dev.jsonl").open("a") as file:
         file.write("not json\n")
-    made = prepare(load_benchmark("musique", data=tmp_path), cache=tmp_path / "cache")
-    evaluate([made], find_systems(["bm25"]), OPTIONS, folder=tmp_path / "out")
+    result = prepare(load_benchmark("musique", data=tmp_path), cache=tmp_path / "cache")
+    evaluate([result], find_systems(["bm25"]), OPTIONS, folder=tmp_path / "out")
     note = read_run(tmp_path / "out")["notes"]["benchmarks"]["musique"]
     assert (note["licence"], note["split"], note["questions"]) == ("CC BY 4.0", "dev", 4)
     (problem,) = summarise_run(tmp_path / "out").problems
@@ -202,12 +202,12 @@ def test_the_folder_records_licence_split_and_problems_of_the_data(tmp_path: Pat
 
 
 def test_missing_gold_is_refused_or_lowers_recall_and_is_reported(tmp_path: Path) -> None:
-    made = found_lacking(tmp_path)
+    result = found_lacking(tmp_path)
     with pytest.raises(DataError, match=r"1 of 8 gold items.*nowhere.*--allow-missing-gold"):
-        require_sound_data([made])
-    require_sound_data([made], allow_missing_gold=True)
-    records = evaluate([made], find_systems(["bm25"]), OPTIONS, folder=tmp_path / "out")
-    lacking = next(one for one in records if one.question == "dev-0")
+        require_sound_data([result])
+    require_sound_data([result], allow_missing_gold=True)
+    records = evaluate([result], find_systems(["bm25"]), OPTIONS, folder=tmp_path / "out")
+    lacking = next(record for record in records if record.question == "dev-0")
     assert lacking.scores["recall"] is not None
     assert lacking.scores["recall"] <= 0.5
     assert any("not in the index: nowhere" in line for line in summarise_run(tmp_path / "out").problems)
@@ -222,10 +222,10 @@ def found_lacking(tmp_path: Path) -> PreparedBenchmark:
 
 def test_shared_questions_are_refused(tmp_path: Path) -> None:
     benchmark = load_benchmark(str(native_folder(tmp_path)), data=tmp_path)
-    made = prepare(replace(benchmark, train=benchmark.questions[:1]), cache=tmp_path / "cache")
+    result = prepare(replace(benchmark, train=benchmark.questions[:1]), cache=tmp_path / "cache")
     with pytest.raises(DataError, match=r"train and test share 1 questions .dev-0. and 1 ids"):
-        require_sound_data([made])
-    require_sound_data([made], allow_leaks=True)
+        require_sound_data([result])
+    require_sound_data([result], allow_leaks=True)
 
 
 def test_trajectories_have_folders_by_benchmark_system_and_window(benchmarks: Benchmarks, tmp_path: Path) -> None:

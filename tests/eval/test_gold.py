@@ -115,27 +115,27 @@ def corpus() -> MemoryCorpus:
 
 
 def test_all_gold_in_the_index_is_no_finding() -> None:
-    found = missing_gold(corpus(), [Question("1", "?", gold=("a", "b")), Question("2", "?", facts=(("c_0", "zzz"),))])
-    assert not found
-    assert found.total == 3
+    result = missing_gold(corpus(), [Question("1", "?", gold=("a", "b")), Question("2", "?", facts=(("c_0", "zzz"),))])
+    assert not result
+    assert result.total == 3
 
 
 def test_missing_gold_lists_ids_by_question_and_counts_them() -> None:
     asked = [Question("1", "?", gold=("a", "x")), Question("2", "?", gold=("x", "y")), Question("3", "?", gold=("b",))]
-    found = missing_gold(corpus(), asked)
-    assert found.questions == {"1": ("x",), "2": ("x", "y")}
-    assert found.ids == ("x", "y")
-    assert str(found) == "3 of 5 gold items, of 2 questions, are not in the index: x, y"
+    result = missing_gold(corpus(), asked)
+    assert result.questions == {"1": ("x",), "2": ("x", "y")}
+    assert result.ids == ("x", "y")
+    assert str(result) == "3 of 5 gold items, of 2 questions, are not in the index: x, y"
 
 
 def test_a_fact_is_missing_when_none_of_its_chunks_is_there() -> None:
-    found = missing_gold(corpus(), [Question("1", "?", facts=(("c_0", "q_1"), ("q_1", "q_2")))])
-    assert found.questions == {"1": ("q_1",)}
+    result = missing_gold(corpus(), [Question("1", "?", facts=(("c_0", "q_1"), ("q_1", "q_2")))])
+    assert result.questions == {"1": ("q_1",)}
 
 
 def test_many_ids_are_named_in_part_and_counted() -> None:
-    found = missing_gold(corpus(), [Question("1", "?", gold=tuple(f"m{number}" for number in range(14)))])
-    assert "m9 and 4 more" in str(found)
+    result = missing_gold(corpus(), [Question("1", "?", gold=tuple(f"m{number}" for number in range(14)))])
+    assert "m9 and 4 more" in str(result)
 
 
 def test_splits_that_share_nothing_do_not_leak() -> None:
@@ -143,18 +143,18 @@ def test_splits_that_share_nothing_do_not_leak() -> None:
 
 
 def test_the_same_question_is_found_under_other_case_spacing_and_punctuation() -> None:
-    found = leaks(
+    result = leaks(
         [Question("t1", "Who  was Émile?")], [Question("e1", "who was émile"), Question("e2", "who is émile")]
     )
-    assert found.questions == (("t1", "e1"),)
-    assert found.ids == ()
-    assert "1 questions (e1)" in str(found)
+    assert result.questions == (("t1", "e1"),)
+    assert result.ids == ()
+    assert "1 questions (e1)" in str(result)
 
 
 def test_a_shared_id_is_a_leak_though_the_questions_differ() -> None:
-    found = leaks([Question("7", "Who?")], [Question("7", "Where?"), Question("8", "When?")])
-    assert found.ids == ("7",)
-    assert "1 ids (7)" in str(found)
+    result = leaks([Question("7", "Who?")], [Question("7", "Where?"), Question("8", "When?")])
+    assert result.ids == ("7",)
+    assert "1 ids (7)" in str(result)
 
 
 def test_compatibility_forms_are_one_text() -> None:

@@ -41,42 +41,42 @@ def elements(text, tag):
 
 
 def test_the_policy_allows_the_pages_own_scripts_and_styles_by_hash_and_nothing_else():
-    made = page("t", "<p>x</p>", data={"rows": [1]}, scripts=["let a = 1;\r\n"], styles=["p { color: red }"])
-    (policy,) = [a["content"] for a, _ in elements(made, "meta") if a.get("http-equiv") == "Content-Security-Policy"]
+    result = page("t", "<p>x</p>", data={"rows": [1]}, scripts=["let a = 1;\r\n"], styles=["p { color: red }"])
+    (policy,) = [a["content"] for a, _ in elements(result, "meta") if a.get("http-equiv") == "Content-Security-Policy"]
     allowed = {part.split()[0]: set(part.split()[1:]) for part in policy.split(";")}
     assert allowed["default-src"] == {"'none'"}
     assert "'unsafe-inline'" not in policy
     for tag, rule in (("script", "script-src"), ("style", "style-src")):
-        inner = [text for attributes, text in elements(made, tag) if "type" not in attributes]
+        inner = [text for attributes, text in elements(result, tag) if "type" not in attributes]
         hashes = {f"'sha256-{base64.b64encode(hashlib.sha256(t.encode()).digest()).decode()}'" for t in inner}
         assert len(hashes) == 2
         assert allowed[rule] == hashes
 
 
 def test_a_page_without_scripts_runs_none():
-    made = page("t", "<p>x</p>")
-    assert "script-src 'none'" in made
-    assert not elements(made, "script")
+    result = page("t", "<p>x</p>")
+    assert "script-src 'none'" in result
+    assert not elements(result, "script")
 
 
 def test_a_page_asks_for_no_address():
-    made = page("t", "<p>x</p>", data={"rows": []}, scripts=["let a;"])
-    assert not re.search(r"\b(?:src|href)\s*=|@import|https?://", made)
+    result = page("t", "<p>x</p>", data={"rows": []}, scripts=["let a;"])
+    assert not re.search(r"\b(?:src|href)\s*=|@import|https?://", result)
 
 
 def test_any_data_is_read_back_unchanged():
     value = {"text": HOSTILE.replace("\ud800", ""), "numbers": [1, 0.5, None, True]}
-    made = page("t", "", data={"rows-1": value})
-    ((attributes, inner),) = [e for e in elements(made, "script") if e[0].get("id") == "data-rows-1"]
+    result = page("t", "", data={"rows-1": value})
+    ((attributes, inner),) = [e for e in elements(result, "script") if e[0].get("id") == "data-rows-1"]
     assert json.loads(zlib.decompress(base64.b64decode(inner))) == value
     assert attributes["type"] == "application/octet-stream"
 
 
 def test_external_text_ends_no_element():
-    made = page(HOSTILE, f"<p title='{escape(HOSTILE)}'>{escape(HOSTILE)}</p>", data={"rows": HOSTILE})
-    made.encode("utf-8")
-    assert len(elements(made, "script")) == 2
-    ((attributes, inner),) = elements(made, "p")
+    result = page(HOSTILE, f"<p title='{escape(HOSTILE)}'>{escape(HOSTILE)}</p>", data={"rows": HOSTILE})
+    result.encode("utf-8")
+    assert len(elements(result, "script")) == 2
+    ((attributes, inner),) = elements(result, "p")
     assert "<script>alert(1)</script>" in inner
     assert "⟨U+202E⟩" in inner
     assert "⟨U+202E⟩" in attributes["title"]

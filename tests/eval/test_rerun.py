@@ -53,10 +53,10 @@ def everything(corpus: MemoryCorpus) -> list[Action]:
 
 
 def test_the_same_corpus_shows_the_same_views(corpus: MemoryCorpus) -> None:
-    made = recorded(corpus, everything(corpus))
-    assert made.end is not None
-    assert made.end.stop_reason == "finished"
-    assert compared(made, corpus) is None
+    result = recorded(corpus, everything(corpus))
+    assert result.end is not None
+    assert result.end.stop_reason == "finished"
+    assert compared(result, corpus) is None
 
 
 @settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -64,8 +64,8 @@ def test_the_same_corpus_shows_the_same_views(corpus: MemoryCorpus) -> None:
 def test_whatever_was_played_and_however_it_ended(corpus: MemoryCorpus, seed: int, window: int, turns: int) -> None:
     words = ("rivers", "painters", "operas", "engines and comets", "Title 7")
     steps = [search(*(words[(seed // 7**n + n) % 5] for n in range(1 + seed % 3))) for n in range(turns)]
-    made = recorded(corpus, steps, window, limits=Limits(turns=1 + seed % 5))
-    assert compared(made, corpus) is None
+    result = recorded(corpus, steps, window, limits=Limits(turns=1 + seed % 5))
+    assert compared(result, corpus) is None
 
 
 def test_the_policies_that_ship_can_be_played_again(corpus: MemoryCorpus) -> None:
@@ -77,52 +77,52 @@ def test_the_policies_that_ship_can_be_played_again(corpus: MemoryCorpus) -> Non
 def test_a_filter_is_played_again(tmp_path: Path) -> None:
     index_documents(people(60), tmp_path)
     with ChromaCorpus.open(tmp_path) as corpus:
-        made = recorded(corpus, [search("a guild's ledger")], where={"trade": "weaver"})
-        assert made.header.where == {"trade": "weaver"}
-        assert compared(made, corpus) is None
-        unfiltered = replace(made, header=replace(made.header, where=None))
-        found = compared(unfiltered, corpus)
-        assert found is not None
-        assert found.cause is Cause.NEW
+        item = recorded(corpus, [search("a guild's ledger")], where={"trade": "weaver"})
+        assert item.header.where == {"trade": "weaver"}
+        assert compared(item, corpus) is None
+        unfiltered = replace(item, header=replace(item.header, where=None))
+        result = compared(unfiltered, corpus)
+        assert result is not None
+        assert result.cause is Cause.NEW
 
 
 def changed(*, without: str = "", rewritten: str = "", more: Sequence[Document] = ()) -> MemoryCorpus:
     """The small corpus after a document was removed, another rewritten, and others added."""
-    documents = [one for one in made_documents() if one.id != without]
+    documents = [document for document in made_documents() if document.id != without]
     return MemoryCorpus(
         [replace(o, text=o.text + " Amended.") if o.id == rewritten else o for o in documents] + [*more]
     )
 
 
 def shown(made: Trajectory, turn: int) -> Block:
-    events = [one for one in made.events if isinstance(one, ToolResult) and one.turn == turn]
-    return next(one for one in events[0].segments if isinstance(one, Block))
+    events = [item for item in made.events if isinstance(item, ToolResult) and item.turn == turn]
+    return next(item for item in events[0].segments if isinstance(item, Block))
 
 
 def test_a_changed_chunk_is_reported_with_its_turn(corpus: MemoryCorpus) -> None:
-    made = recorded(corpus, [call("grep_corpus", pattern="SENTINEL-0003"), call("read_document", doc_id="d9")])
-    assert shown(made, 1).document_id == "d9"
-    gone = compared(made, changed(without="d9"))
+    result = recorded(corpus, [call("grep_corpus", pattern="SENTINEL-0003"), call("read_document", doc_id="d9")])
+    assert shown(result, 1).document_id == "d9"
+    gone = compared(result, changed(without="d9"))
     assert gone is not None
     assert (gone.cause, gone.turn) == (Cause.GONE, 1)
-    assert shown(made, 1).id in gone.detail
+    assert shown(result, 1).id in gone.detail
     assert "read_document 'd9'" in gone.detail
-    other = compared(made, changed(rewritten="d9"))
-    assert other is not None
-    assert (other.cause, other.turn) == (Cause.TEXT, 1)
-    first = compared(made, changed(rewritten="d3", without="d9"))
+    item = compared(result, changed(rewritten="d9"))
+    assert item is not None
+    assert (item.cause, item.turn) == (Cause.TEXT, 1)
+    first = compared(result, changed(rewritten="d3", without="d9"))
     assert first is not None
     assert (first.cause, first.turn) == (Cause.TEXT, 0)
-    assert compared(made, changed(rewritten="d20", without="d21")) is None
+    assert compared(result, changed(rewritten="d20", without="d21")) is None
 
 
 def test_a_new_document_is_reported(corpus: MemoryCorpus) -> None:
-    made = recorded(corpus, [search("rivers", limit=2), search("the harbour master's ledger", limit=2)])
+    item = recorded(corpus, [search("rivers", limit=2), search("the harbour master's ledger", limit=2)])
     more = [Document("d99", "The harbour master's ledger, kept by the harbour master.", "Ledger")]
-    found = compared(made, changed(more=more))
-    assert found is not None
-    assert (found.cause, found.turn) == (Cause.NEW, 1)
-    assert "d99" in found.detail
+    result = compared(item, changed(more=more))
+    assert result is not None
+    assert (result.cause, result.turn) == (Cause.NEW, 1)
+    assert "d99" in result.detail
 
 
 def test_another_order_is_reported(corpus: MemoryCorpus) -> None:
@@ -130,21 +130,21 @@ def test_another_order_is_reported(corpus: MemoryCorpus) -> None:
         def search(self, query: str, **how: object) -> list:  # type: ignore[override,type-arg]
             return super().search(query, **how)[:3][::-1]  # type: ignore[arg-type]
 
-    made = recorded(corpus, [search("rivers", limit=3)])
-    found = compared(made, Backwards(made_documents()))
-    assert found is not None
-    assert (found.cause, found.turn) == (Cause.RANKS, 0)
+    item = recorded(corpus, [search("rivers", limit=3)])
+    result = compared(item, Backwards(made_documents()))
+    assert result is not None
+    assert (result.cause, result.turn) == (Cause.RANKS, 0)
 
 
 def test_another_token_count_is_reported(corpus: MemoryCorpus) -> None:
     class Generous(CharCounter):
         name = "o200k_harmony"
 
-    made = recorded(corpus, [search("rivers", limit=2)])
-    found = compared(made, corpus, counter=Generous())
-    assert found is not None
-    assert (found.cause, found.turn) == (Cause.COUNTER, -1)
-    foreign = replace(made, header=replace(made.header, counter="someone's-own"))
+    item = recorded(corpus, [search("rivers", limit=2)])
+    result = compared(item, corpus, counter=Generous())
+    assert result is not None
+    assert (result.cause, result.turn) == (Cause.COUNTER, -1)
+    foreign = replace(item, header=replace(item.header, counter="someone's-own"))
     unknown = compared(foreign, corpus)
     assert unknown is not None
     assert unknown.cause is Cause.COUNTER
@@ -152,13 +152,13 @@ def test_another_token_count_is_reported(corpus: MemoryCorpus) -> None:
 
 
 def test_a_reworded_profile_is_reported(corpus: MemoryCorpus) -> None:
-    made = recorded(corpus, [search("rivers", limit=2)])
-    old = replace(made.header.profile, usage="[{used} of {window}]")
+    item = recorded(corpus, [search("rivers", limit=2)])
+    old = replace(item.header.profile, usage="[{used} of {window}]")
     worded = recorded(corpus, [search("rivers", limit=2)], profile=None)
-    found = compared(replace(worded, header=replace(worded.header, profile=old)), corpus)
-    assert found is not None
-    assert (found.cause, found.turn) == (Cause.PROFILE, -1)
-    assert "usage" in found.detail
+    result = compared(replace(worded, header=replace(worded.header, profile=old)), corpus)
+    assert result is not None
+    assert (result.cause, result.turn) == (Cause.PROFILE, -1)
+    assert "usage" in result.detail
     # Under the recorded wording, which the record does not follow, the harness is what differs.
     still = compared(replace(worded, header=replace(worded.header, profile=old)), corpus, recorded_profile=True)
     assert still is not None
@@ -166,12 +166,12 @@ def test_a_reworded_profile_is_reported(corpus: MemoryCorpus) -> None:
 
 
 def test_a_record_of_another_corpus_is_not_played(corpus: MemoryCorpus) -> None:
-    made = recorded(corpus, [search("rivers", limit=2)])
-    excluded_ids = replace(made, header=replace(made.header, corpus="chroma:notes@3"))
-    found = compared(excluded_ids, corpus)
-    assert found is not None
-    assert found.cause is Cause.CORPUS
-    assert "chroma:notes@3" in found.detail
+    item = recorded(corpus, [search("rivers", limit=2)])
+    excluded_ids = replace(item, header=replace(item.header, corpus="chroma:notes@3"))
+    result = compared(excluded_ids, corpus)
+    assert result is not None
+    assert result.cause is Cause.CORPUS
+    assert "chroma:notes@3" in result.detail
     assert compared(excluded_ids, corpus, any_corpus=True) is None
     assert [source_of(one) for one in ("chroma:a@b@7", "chroma:a@b@s9", "memory:12ab")] == ["chroma:a@b"] * 2 + [
         "memory"
@@ -179,12 +179,14 @@ def test_a_record_of_another_corpus_is_not_played(corpus: MemoryCorpus) -> None:
 
 
 def test_a_record_that_is_cut_or_contradicts_itself(corpus: MemoryCorpus) -> None:
-    made = recorded(corpus, [search("rivers", limit=2), search("operas", limit=2)])
-    torn = compared(Trajectory(made.header, made.events[:-2]), corpus)
+    result = recorded(corpus, [search("rivers", limit=2), search("operas", limit=2)])
+    torn = compared(Trajectory(result.header, result.events[:-2]), corpus)
     assert torn is not None
     assert (torn.cause, torn.turn) == (Cause.TORN, 1)
-    lied = tuple(replace(one, total=one.total + 1) if isinstance(one, TurnClosed) else one for one in made.events)
-    unsound = compared(Trajectory(made.header, lied), corpus)
+    lied = tuple(
+        replace(event, total=event.total + 1) if isinstance(event, TurnClosed) else event for event in result.events
+    )
+    unsound = compared(Trajectory(result.header, lied), corpus)
     assert unsound is not None
     assert unsound.cause is Cause.UNSOUND
 
@@ -195,7 +197,7 @@ def test_an_end_by_the_clock_is_compared_as_far_as_it_goes(corpus: MemoryCorpus)
         made = agent.search(QUESTION).trajectories[0]
     assert made.end is not None
     assert made.end.stop_reason == "time"
-    assert any(isinstance(one, ActionTaken) for one in made.events)
+    assert any(isinstance(event, ActionTaken) for event in made.events)
     assert compared(made, corpus) is None
 
 
@@ -203,36 +205,36 @@ def test_an_index_on_disk_that_grew_shrank_and_changed(tmp_path: Path) -> None:
     index_documents(people(60), tmp_path)
     steps = [search("the guild of the weavers", limit=3), call("read_document", doc_id="person-17")]
     with ChromaCorpus.open(tmp_path) as corpus:
-        made = recorded(corpus, steps)
-        assert compared(made, corpus) is None
+        item = recorded(corpus, steps)
+        assert compared(item, corpus) is None
     amended = [replace(one, text=f"{one.text} Amended.") if one.id == "person-17" else one for one in people(60)]
     index_documents(amended, tmp_path)
     with ChromaCorpus.open(tmp_path) as corpus:
-        found = compared(made, corpus)
-        assert found is not None
-        assert (found.cause, found.turn) == (Cause.TEXT, 1)
-    first = shown(made, 0).document_id
+        result = compared(item, corpus)
+        assert result is not None
+        assert (result.cause, result.turn) == (Cause.TEXT, 1)
+    first = shown(item, 0).document_id
     index_documents([one for one in people(60) if one.id != first], tmp_path, remove_missing=True)
     with ChromaCorpus.open(tmp_path) as corpus:
-        found = compared(made, corpus)
-        assert found is not None
-        assert (found.cause, found.turn) == (Cause.GONE, 0)
-        assert first in found.detail
+        result = compared(item, corpus)
+        assert result is not None
+        assert (result.cause, result.turn) == (Cause.GONE, 0)
+        assert first in result.detail
     more = Document(
         "guild", "The guild of the weavers. The guild of the weavers and its weavers.", "The guild of the weavers"
     )
     index_documents([*people(60), more], tmp_path)
     with ChromaCorpus.open(tmp_path) as corpus:
-        found = compared(made, corpus)
-        assert found is not None
-        assert (found.cause, found.turn) == (Cause.NEW, 0)
-        assert "guild" in found.detail
+        result = compared(item, corpus)
+        assert result is not None
+        assert (result.cause, result.turn) == (Cause.NEW, 0)
+        assert "guild" in result.detail
 
 
 @pytest.mark.parametrize("window", [512, 4096])
 def test_a_record_read_from_a_file_is_the_same(corpus: MemoryCorpus, tmp_path: Path, window: int) -> None:
     from context_agent.harness.trajectory_file import read, write
 
-    made = recorded(corpus, [search("rivers", "operas"), search("gardens")], window)
-    write(made, tmp_path / "one.jsonl")
+    result = recorded(corpus, [search("rivers", "operas"), search("gardens")], window)
+    write(result, tmp_path / "one.jsonl")
     assert compared(read(tmp_path / "one.jsonl"), corpus) is None

@@ -41,7 +41,10 @@ def test_a_system_without_a_context_runs_once_for_all_windows_and_seeds(
     benchmarks: Benchmarks,
 ) -> None:
     jobs = runner.plan_jobs(
-        [one.benchmark for one in benchmarks], find_systems(["bm25", "agent"]), windows=(1024, 2048, 1024), seeds=(3, 4)
+        [benchmark.benchmark for benchmark in benchmarks],
+        find_systems(["bm25", "agent"]),
+        windows=(1024, 2048, 1024),
+        seeds=(3, 4),
     )
     assert {(job.window, job.seed) for job in jobs if job.system.name == "bm25"} == {(0, 3)}
     assert len([job for job in jobs if job.system.name == "agent"]) == 7 * 4
@@ -73,22 +76,22 @@ def test_an_episode_that_hangs_dies_or_fails_is_a_failure_and_the_others_continu
     started = time.monotonic()
     records = evaluate(mine, find_systems(["agent"]), options, folder=tmp_path, concurrency=2, processes=1)
     assert time.monotonic() - started < 60
-    errors = {one.question: one.error for one in records}
+    errors = {item.question: item.error for item in records}
     assert "hung: no answer within 3 seconds" in str(errors[faulty.HANGS])
     assert "process died (SIGKILL, which the system sends when memory runs out), 2 times" in str(errors[faulty.DIES])
     assert "unexpected RuntimeError: a bug in the policy" in str(errors[faulty.FAILS])
     assert "unexpected SystemExit: enough" in str(errors[faulty.ENDS])
     for fine in ("first", "second", "third", "last"):
         assert errors[fine] is None
-    lost = next(one for one in records if one.question == faulty.HANGS)
+    lost = next(item for item in records if item.question == faulty.HANGS)
     assert lost.scores["recall"] == 0.0
     assert lost.scores["trajectory_recall"] == 0.0
     assert sum(cell.failed for cell in summarise_run(tmp_path).cells) == 4
     # Each question has one trajectory, the cut ones of those that were given up among them, and no remains.
     saved = sorted((tmp_path / "saved").rglob("*.jsonl"))
-    assert sorted(read(one).header.question_id for one in saved) == sorted(errors)
-    assert sorted(tmp_path / one for record in records for one in record.trajectories) == saved
-    assert {read(tmp_path / one.trajectories[0]).end is None for one in records if one.error is None} == {False}
+    assert sorted(read(item).header.question_id for item in saved) == sorted(errors)
+    assert sorted(tmp_path / item for record in records for item in record.trajectories) == saved
+    assert {read(tmp_path / item.trajectories[0]).end is None for item in records if item.error is None} == {False}
     assert not (tmp_path / "unfinished").exists()
     # The report leads to the trajectory of the episode that hung, as far as it got.
     write_report(tmp_path)

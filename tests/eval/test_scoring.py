@@ -42,7 +42,9 @@ def chunk_of(corpus: MemoryCorpus, document: str) -> str:
 
 
 def one_shot(*documents: str, text: str = "", tokens: int = 0) -> SearchResult:
-    ranked = tuple(RankedDocument(one, "", 1.0, (RankedChunk(f"{one}_0", text, 1.0),)) for one in documents)
+    ranked = tuple(
+        RankedDocument(document, "", 1.0, (RankedChunk(f"{document}_0", text, 1.0),)) for document in documents
+    )
     return SearchResult("comets?", ranked, "finished", 0, tokens, ())
 
 
@@ -105,7 +107,7 @@ def test_an_edit_loses_the_cache_behind_it(corpus: MemoryCorpus) -> None:
     result = run(corpus, grep(1), grep(2), prune(first), rank("d2"))
     scores, _ = score(asked(*GOLD), result)
     views = list(result.trajectories[0].views())
-    block = next(one for one in views[2].blocks if one.id == first)
+    block = next(item for item in views[2].blocks if item.id == first)
     assert scores["freed_tokens"] == block.tokens
     prefix = sum(s.tokens for s in views[2].visible[: views[2].visible.index(block)])
     shared = [views[n].tokens + a.tokens for n, a in enumerate(_actions(result)[:2])]
@@ -264,7 +266,7 @@ def test_depths_and_betas_are_the_callers(corpus: MemoryCorpus) -> None:
 
 def test_every_score_is_defined_and_every_definition_scored(corpus: MemoryCorpus) -> None:
     scores, _ = score(asked(*GOLD), run(corpus, grep(1), rank("d1")), depths=[3, 20], betas=[3])
-    assert {*scores, "seconds"} == {one.name for one in metric_table([3, 20], [3])}
+    assert {*scores, "seconds"} == {item.name for item in metric_table([3, 20], [3])}
     for name in scores:
         assert find_metric(name).name == name
 

@@ -28,10 +28,10 @@ def test_it_is_the_bootstrap_as_one_would_write_it() -> None:
 
 def test_blocks_of_resamples_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     values = np.random.default_rng(3).random((101, 3))
-    whole = statistics.mean_intervals(values, seed=5)
+    result = statistics.mean_intervals(values, seed=5)
     monkeypatch.setattr(statistics, "_CACHED", 0)
     monkeypatch.setattr(statistics, "_BLOCK", 1000)
-    assert statistics.mean_intervals(values, seed=5) == whole
+    assert statistics.mean_intervals(values, seed=5) == result
 
 
 @settings(deadline=None)

@@ -61,9 +61,9 @@ def test_only_the_agent_has_a_swarm_and_of_a_breadth_that_can_be(name: str) -> N
 def test_a_swarm_answers_with_its_sub_agents_and_may_have_rollouts(corpus: MemoryCorpus) -> None:
     (system,) = find_systems(["agent+swarm2@3"])
     assert (system.name, system.swarm, system.rollouts) == ("agent+swarm2@3", 2, 3)
-    found = answer(corpus, "agent+swarm2", Question("q", "Which comets met the operas of Title 7?", gold=("d7",)))
-    assert len(found.searchers) == 2
-    assert found.documents
+    result = answer(corpus, "agent+swarm2", Question("q", "Which comets met the operas of Title 7?", gold=("d7",)))
+    assert len(result.searchers) == 2
+    assert result.documents
 
 
 def test_a_reranked_system_needs_a_reranker() -> None:
@@ -72,16 +72,16 @@ def test_a_reranked_system_needs_a_reranker() -> None:
 
 
 def test_a_system_named_twice_runs_once() -> None:
-    assert [one.name for one in find_systems(["bm25", "agent@4", "bm25"])] == ["bm25", "agent@4"]
+    assert [system.name for system in find_systems(["bm25", "agent@4", "bm25"])] == ["bm25", "agent@4"]
 
 
 @pytest.mark.parametrize("name", ONE_SHOT)
 def test_one_shot_systems_rank_documents_once_each_and_keep_no_context(corpus: MemoryCorpus, name: str) -> None:
-    found = answer(corpus, name, Question("q", "SENTINEL-0007 closes Title 7", gold=("d7",)), k=5)
-    ids = [document.id for document in found.documents]
+    result = answer(corpus, name, Question("q", "SENTINEL-0007 closes Title 7", gold=("d7",)), k=5)
+    ids = [document.id for document in result.documents]
     assert 0 < len(ids) <= 5
     assert len(set(ids)) == len(ids)
-    assert (found.stop_reason, found.trajectories) == ("one_shot", ())
+    assert (result.stop_reason, result.trajectories) == ("one_shot", ())
     assert "d7" in ids or name == "dense"
 
 
@@ -97,7 +97,7 @@ def test_the_reranker_orders_its_own_system_and_leaves_hybrid_alone() -> None:
     plain, made = MemoryCorpus(documents), MemoryCorpus(documents, reranker=Reversing())
     question = Question("q", "osk river")
     shortest = answer(made, "hybrid+reranker", question, k=8)
-    assert [one.id for one in shortest.documents] == [f"d{n}" for n in range(1, 9)]
+    assert [document.id for document in shortest.documents] == [f"d{n}" for n in range(1, 9)]
     assert answer(made, "hybrid", question).documents == answer(plain, "hybrid", question).documents
 
 
@@ -106,27 +106,27 @@ def test_subqueries_find_the_documents_of_the_names_in_a_question() -> None:
     documents += [Document("a", "It is a painter's work.", "Brasko Murals"), Document("b", "A town.", "Vellmar")]
     corpus = MemoryCorpus(documents)
     question = Question("q", 'Which noise about words and questions came first, "Brasko Murals" or Vellmar?')
-    found = [one.id for one in answer(corpus, "subqueries", question, k=6).documents]
+    found = [document.id for document in answer(corpus, "subqueries", question, k=6).documents]
     assert {"a", "b"} <= set(found)
 
 
 def test_the_unpruned_agent_never_edits_and_the_pruning_controls_do(corpus: MemoryCorpus) -> None:
     question = Question("q", "comets?", gold=("d3",))
     for name in CONTROLS:
-        found = answer(corpus, name, question, greedy())
-        edits = [event for event in found.trajectories[0].events if isinstance(event, EditApplied)]
+        result = answer(corpus, name, question, greedy())
+        edits = [event for event in result.trajectories[0].events if isinstance(event, EditApplied)]
         assert bool(edits) == (name != "agent-unpruned"), name
 
 
 def test_a_summary_is_no_prune(corpus: MemoryCorpus) -> None:
     question = Question("q", "comets?", gold=tuple(f"d{n}" for n in range(60)))
-    found = answer(corpus, "agent-summary", question, greedy())
-    scores, curve = score(question, found, gold=gold_of(question, corpus))
-    assert any(event.edit.replaced for event in found.trajectories[0].events if isinstance(event, EditApplied))
+    result = answer(corpus, "agent-summary", question, greedy())
+    scores, curve = score(question, result, gold=gold_of(question, corpus))
+    assert any(event.edit.replaced for event in result.trajectories[0].events if isinstance(event, EditApplied))
     assert scores["prune_accuracy"] is None, "nothing was pruned, and gold was summarised"
     assert scores["held_recall"] == scores["trajectory_recall"] > 0
     assert [turn.pruned for turn in curve] == [0] * len(curve)
-    assert found.trajectories[0].header.profile.name == "default+summary"
+    assert result.trajectories[0].header.profile.name == "default+summary"
 
 
 def test_the_oracle_prunes_by_each_questions_own_gold(corpus: MemoryCorpus) -> None:
@@ -136,34 +136,34 @@ def test_the_oracle_prunes_by_each_questions_own_gold(corpus: MemoryCorpus) -> N
     seen = list(unpruned.trajectories[0].encountered)
     for gold in (seen[0], seen[1]):
         question = Question(gold, "comets?", gold=(gold,))
-        found = desk.answer(system, question, gold_of(question, corpus), window=WINDOW, seed=0)
-        *_, view = found.trajectories[0].views()
+        result = desk.answer(system, question, gold_of(question, corpus), window=WINDOW, seed=0)
+        *_, view = result.trajectories[0].views()
         assert gold not in {block.document_id for block in view.pruned}
         assert len(view.pruned) > 3
 
 
 def test_random_pruning_differs_by_seed_and_not_by_repetition(corpus: MemoryCorpus) -> None:
     def pruned(seed: int) -> list[tuple[str, ...]]:
-        found = answer(corpus, "agent-random", Question("q", "comets?"), greedy(), seed=seed)
-        return [event.edit.pruned for event in found.trajectories[0].events if isinstance(event, EditApplied)]
+        result = answer(corpus, "agent-random", Question("q", "comets?"), greedy(), seed=seed)
+        return [event.edit.pruned for event in result.trajectories[0].events if isinstance(event, EditApplied)]
 
     assert pruned(1) == pruned(1)
     assert pruned(1) != pruned(2)
 
 
 def test_rollouts_are_fused_and_saved(corpus: MemoryCorpus, tmp_path) -> None:
-    found = answer(corpus, "agent@3", Question("q", "comets and rivers", gold=("d5",)), trajectories=tmp_path)
-    assert len(found.trajectories) == 3
+    result = answer(corpus, "agent@3", Question("q", "comets and rivers", gold=("d5",)), trajectories=tmp_path)
+    assert len(result.trajectories) == 3
     assert len(list((tmp_path / "agent@3").rglob("*.jsonl"))) == 3
 
 
 def test_only_the_bridge_policy_has_its_pruning_switched_off() -> None:
     policy, other = BridgePolicy(), greedy()
-    told = without_pruning(policy)
-    assert isinstance(told, BridgePolicy)
-    assert not told.effort.prune
+    result = without_pruning(policy)
+    assert isinstance(result, BridgePolicy)
+    assert not result.effort.prune
     assert policy.effort.prune
-    assert told.scorer is policy.scorer
+    assert result.scorer is policy.scorer
     assert without_pruning(other) is other
 
 

@@ -16,28 +16,28 @@ def chunk(text: str, title: str = "A title", tokens: int = 0) -> Chunk:
 
 
 def test_the_published_block_is_a_header_line_and_the_text() -> None:
-    made = Renderer(context_1(), HarmonyCounter()).chunk(chunk("Some words here.", title=""))
-    assert made.header + made.body == "# DOCUMENT ID: doc_0 (4 tokens)\nSome words here."
+    result = Renderer(context_1(), HarmonyCounter()).chunk(chunk("Some words here.", title=""))
+    assert result.header + result.body == "# DOCUMENT ID: doc_0 (4 tokens)\nSome words here."
 
 
 def test_the_default_block_carries_the_title() -> None:
-    made = Renderer(default(), HarmonyCounter()).chunk(chunk("Some words here."))
-    assert made.header == "# DOCUMENT ID: doc_0 (4 tokens)\n# TITLE: A title\n"
+    result = Renderer(default(), HarmonyCounter()).chunk(chunk("Some words here."))
+    assert result.header == "# DOCUMENT ID: doc_0 (4 tokens)\n# TITLE: A title\n"
 
 
 def test_tokens_cover_header_body_and_newline() -> None:
     counter = HarmonyCounter()
-    made = Renderer(default(), counter).chunk(chunk("Some words here."))
-    assert made.tokens >= counter.count(f"{made.header}{made.body}\n")
+    result = Renderer(default(), counter).chunk(chunk("Some words here."))
+    assert result.tokens >= counter.count(f"{result.header}{result.body}\n")
 
 
 @given(room=st.integers(0, 400), words=st.integers(1, 300))
 def test_a_cut_block_never_exceeds_its_room(room: int, words: int) -> None:
     renderer = Renderer(default(), CharCounter())
-    made = renderer.fit(chunk("some words " * words), room)
-    if made is not None:
-        assert made.tokens <= room
-        assert CharCounter().count(f"{made.header}{made.body}\n") <= made.tokens
+    result = renderer.fit(chunk("some words " * words), room)
+    if result is not None:
+        assert result.tokens <= room
+        assert CharCounter().count(f"{result.header}{result.body}\n") <= result.tokens
 
 
 @pytest.mark.parametrize(

@@ -26,18 +26,18 @@ class Rag(dspy.Module):  # type: ignore[misc]
         self.answer = dspy.Predict("context, question -> answer")
 
     def forward(self, question: str) -> Any:
-        found = self.retriever(question)
-        return dspy.Prediction(answer=self.answer(context=found.passages, question=question).answer, ids=found.ids)
+        result = self.retriever(question)
+        return dspy.Prediction(answer=self.answer(context=result.passages, question=question).answer, ids=result.ids)
 
 
 def test_a_prediction_holds_passages_and_what_belongs_to_them(agent: SearchAgent) -> None:
-    found = ContextAgentRetriever(agent, k=2)(QUESTION)
-    assert isinstance(found, dspy.Prediction)
-    assert found.passages == [TEXTS["Rope"][0], TEXTS["Alfred Hitchcock"][0]]
-    assert (found.ids, found.titles) == (["d0_0", "d1_0"], ["Rope", "Alfred Hitchcock"])
-    assert found.metadata == [{"year": 1948}, {"year": 1979}]
-    assert found.scores[0] > found.scores[1] > 0
-    assert Path(found.trajectory).exists()
+    retriever = ContextAgentRetriever(agent, k=2)(QUESTION)
+    assert isinstance(retriever, dspy.Prediction)
+    assert retriever.passages == [TEXTS["Rope"][0], TEXTS["Alfred Hitchcock"][0]]
+    assert (retriever.ids, retriever.titles) == (["d0_0", "d1_0"], ["Rope", "Alfred Hitchcock"])
+    assert retriever.metadata == [{"year": 1948}, {"year": 1979}]
+    assert retriever.scores[0] > retriever.scores[1] > 0
+    assert Path(retriever.trajectory).exists()
 
 
 def test_k_and_filters_pass_through_and_loops_do_not_matter(agent: SearchAgent) -> None:
@@ -59,8 +59,8 @@ def test_a_program_and_its_copy_share_the_retriever(agent: SearchAgent) -> None:
     copy = program.deepcopy()
     assert copy.retriever is program.retriever
     with dspy.context(lm=DummyLM([{"answer": "AFI Life Achievement Award"}])):
-        said = copy(question=QUESTION)
-    assert (said.answer, said.ids) == ("AFI Life Achievement Award", ["d0_0", "d1_0"])
+        result = copy(question=QUESTION)
+    assert (result.answer, result.ids) == ("AFI Life Achievement Award", ["d0_0", "d1_0"])
 
 
 def test_react_calls_the_tool(agent: SearchAgent) -> None:
@@ -75,9 +75,9 @@ def test_react_calls_the_tool(agent: SearchAgent) -> None:
     ]
     react = dspy.ReAct("question -> answer", tools=[ContextAgentRetriever(agent, k=2).tool()])
     with dspy.context(lm=DummyLM(steps)):
-        said = react(question=QUESTION)
-    assert said.answer == "AFI Life Achievement Award"
-    observed = said.trajectory["observation_0"]
+        result = react(question=QUESTION)
+    assert result.answer == "AFI Life Achievement Award"
+    observed = result.trajectory["observation_0"]
     assert observed.startswith(f"[1] Rope (id: d0_0)\n{TEXTS['Rope'][0]}\n\n[2] Alfred Hitchcock (id: d1_0)\n")
 
 

@@ -26,15 +26,15 @@ def kept(corpus: MemoryCorpus, tmp_path: Path) -> tuple[FeedbackLog, str]:
 
 def test_a_judgement_is_appended_once(kept: tuple[FeedbackLog, str]) -> None:
     log, trajectory = kept
-    made = judgement(trajectory=trajectory, relevant=["d1"], irrelevant=["d2"], rating=4, comment="ü", user="ann")
-    assert log.add(made)
-    assert not log.add(made)
-    assert not log.add(replace(made, time="2020-01-01T00:00:00+00:00"))
-    assert load_judgements(log.folder / JUDGEMENTS) == [made]
+    result = judgement(trajectory=trajectory, relevant=["d1"], irrelevant=["d2"], rating=4, comment="ü", user="ann")
+    assert log.add(result)
+    assert not log.add(result)
+    assert not log.add(replace(result, time="2020-01-01T00:00:00+00:00"))
+    assert load_judgements(log.folder / JUDGEMENTS) == [result]
     other = judgement(trajectory=trajectory, relevant=["d1"], irrelevant=["d2"], rating=3, comment="ü", user="ann")
-    assert other.id != made.id
+    assert other.id != result.id
     assert log.add(other)
-    assert [one.id for one in load_judgements(log.folder / JUDGEMENTS)] == [made.id, other.id]
+    assert [item.id for item in load_judgements(log.folder / JUDGEMENTS)] == [result.id, other.id]
 
 
 def test_an_id_stands_for_one_judgement(kept: tuple[FeedbackLog, str]) -> None:
@@ -124,7 +124,7 @@ def test_many_writers_lose_nothing(kept: tuple[FeedbackLog, str]) -> None:
         jobs = [pool.submit(write, str(log.folder), trajectory, n) for n in range(3) for pool in (processes,)]
         jobs += [threads.submit(write, str(log.folder), trajectory, n) for n in range(3, 6)]
         assert sum(job.result() for job in jobs) == 6 * 20 + 1
-    found = load_judgements(log.folder / JUDGEMENTS)
-    assert len(found) == len({one.id for one in found}) == 6 * 20 + 1
+    judgements = load_judgements(log.folder / JUDGEMENTS)
+    assert len(judgements) == len({item.id for item in judgements}) == 6 * 20 + 1
     rows = [json.loads(line) for line in (log.folder / SERVED).read_text().splitlines()]
     assert {row["request"] for row in rows} == {f"r{n}" for n in range(6)}

@@ -143,13 +143,13 @@ def test_calls_at_the_same_time_give_each_passage_one_number(agent: SearchAgent)
     for answer in answers:
         for number, passage in answer.passages.items():
             numbers.setdefault(passage.id, set()).add(number)
-    assert all(len(found) == 1 for found in numbers.values())
-    assert sorted(min(found) for found in numbers.values()) == list(range(1, len(numbers) + 1))
+    assert all(len(result) == 1 for result in numbers.values())
+    assert sorted(min(result) for result in numbers.values()) == list(range(1, len(numbers) + 1))
 
 
 def test_a_fixed_filter_cannot_be_lifted(agent: SearchAgent) -> None:
     conversation = SearchTool(agent, where={"year": 1200}).conversation()
-    assert {one.id for one in conversation.run({"question": QUESTION}).passages.values()} <= {"d2_0"}
+    assert {passage.id for passage in conversation.run({"question": QUESTION}).passages.values()} <= {"d2_0"}
     nothing = SearchTool(agent, where={"year": 7}).conversation().run({"question": QUESTION})
     assert (nothing.text, nothing.mistake) == ("Nothing was found.", False)
 
@@ -172,13 +172,13 @@ def test_the_official_client_carries_definition_and_answer(agent: SearchAgent) -
     steps = [says(calls=[(tool.name, {"question": QUESTION})]), says("The AFI Life Achievement Award [2].")]
     with ScriptedServer(steps) as server:
         client = OpenAI(base_url=server.url, api_key="none")
-        asked: dict[str, Any] = {"model": "scripted", "tools": [tool.definition("openai")]}
-        reply = client.chat.completions.create(messages=messages, **asked).choices[0].message
+        requests: dict[str, Any] = {"model": "scripted", "tools": [tool.definition("openai")]}
+        reply = client.chat.completions.create(messages=messages, **requests).choices[0].message
         assert reply.tool_calls is not None
         messages.append(reply.model_dump(exclude_none=True))
         call: Any = reply.tool_calls[0]
         messages.append(conversation.run(call.function.arguments).message("openai", call.id))
-        text = client.chat.completions.create(messages=messages, **asked).choices[0].message.content
+        text = client.chat.completions.create(messages=messages, **requests).choices[0].message.content
         assert server.chat_bodies()[0]["tools"] == [tool.definition("openai")]
         assert server.chat_bodies()[1]["messages"][-1]["tool_call_id"] == call.id
     assert text is not None

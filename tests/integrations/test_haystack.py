@@ -28,12 +28,12 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 def pipeline(retriever: Any) -> Pipeline:
-    made = Pipeline()
-    made.add_component("retriever", retriever)
+    result = Pipeline()
+    result.add_component("retriever", retriever)
     template = "{% for d in documents %}{{ d.content }}\n{% endfor %}{{ question }}"
-    made.add_component("prompt", PromptBuilder(template, required_variables=["documents", "question"]))
-    made.connect("retriever.documents", "prompt.documents")
-    return made
+    result.add_component("prompt", PromptBuilder(template, required_variables=["documents", "question"]))
+    result.connect("retriever.documents", "prompt.documents")
+    return result
 
 
 def test_a_pipeline_dumps_loads_equal_and_runs(folder: str, tmp_path: Path) -> None:
@@ -55,22 +55,22 @@ def test_a_pipeline_dumps_loads_equal_and_runs(folder: str, tmp_path: Path) -> N
     first = loaded.run(asked, include_outputs_from={"retriever"})
     assert first["prompt"]["prompt"].startswith(f"{TEXTS['Rope'][0]}\n{TEXTS['Alfred Hitchcock'][0]}")
     found = first["retriever"]["documents"]
-    assert all(isinstance(one, Document) for one in found)
-    assert [(one.id, one.meta["ctx1_document_id"], one.meta["year"]) for one in found] == [
+    assert all(isinstance(item, Document) for item in found)
+    assert [(item.id, item.meta["ctx1_document_id"], item.meta["year"]) for item in found] == [
         ("d0_0", "d0", 1948),
         ("d1_0", "d1", 1979),
     ]
     assert found[0].score > found[1].score > 0
     assert Path(found[0].meta["ctx1_trajectory"]).parent == tmp_path
     again = asyncio.run(loaded.run_async(asked, include_outputs_from={"retriever"}))
-    assert [one.id for one in again["retriever"]["documents"]] == [one.id for one in found]
+    assert [item.id for item in again["retriever"]["documents"]] == [item.id for item in found]
     loaded.get_component("retriever").close()
 
 
 def test_filters_of_a_call_join_the_component_s(folder: str) -> None:
     retriever = ContextAgentRetriever(path=folder, filters={"field": "meta.year", "operator": ">", "value": 1900})
     call = {"operator": "NOT", "conditions": [{"field": "meta.year", "operator": "==", "value": 1948}]}
-    assert [one.meta["year"] for one in retriever.run(QUESTION, filters=call)["documents"]] == [1979]
+    assert [item.meta["year"] for item in retriever.run(QUESTION, filters=call)["documents"]] == [1979]
     assert len(retriever.run(QUESTION, top_k=1)["documents"]) == 1
     retriever.close()
     retriever.close()
@@ -83,20 +83,20 @@ def test_many_runs_at_once_open_it_once(folder: str) -> None:
 
     async def runs() -> list[list[str]]:
         done = await asyncio.gather(*(retriever.run_async(QUESTION) for _ in range(8)))
-        return [[one.id for one in found["documents"]] for found in done]
+        return [[one.id for one in item["documents"]] for item in done]
 
     assert asyncio.run(runs()) == [["d0_0", "d1_0"]] * 8
     retriever.close()
 
 
 def test_a_live_agent_runs_and_cannot_be_saved(agent: SearchAgent) -> None:
-    made = pipeline(ContextAgentRetriever.of(agent, top_k=1))
+    result = pipeline(ContextAgentRetriever.of(agent, top_k=1))
     asked = {"retriever": {"query": QUESTION}, "prompt": {"question": QUESTION}}
-    assert TEXTS["Rope"][0] in made.run(asked)["prompt"]["prompt"]
+    assert TEXTS["Rope"][0] in result.run(asked)["prompt"]["prompt"]
     with pytest.raises(ConfigError, match="cannot be saved"):
-        made.dumps()
-    made.get_component("retriever").close()
-    assert TEXTS["Rope"][0] in made.run(asked)["prompt"]["prompt"], "the agent stays open"
+        result.dumps()
+    result.get_component("retriever").close()
+    assert TEXTS["Rope"][0] in result.run(asked)["prompt"]["prompt"], "the agent stays open"
 
 
 def test_a_token_is_never_saved_and_goes_to_the_server(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -80,15 +80,15 @@ def test_a_document_carries_id_score_metadata_and_trajectory(agent: SearchAgent)
     assert [first.id, first.metadata["ctx1_document_id"], first.metadata["ctx1_rank"]] == ["d0_0", "d0", 1]
     assert 1 >= first.metadata["ctx1_score"] > second.metadata["ctx1_score"] > 0
     trajectory = read(Path(first.metadata["ctx1_trajectory"]))
-    assert [one.id for one in trajectory.end.documents][:2] == ["d0", "d1"]
+    assert [document.id for document in trajectory.end.documents][:2] == ["d0", "d1"]
 
 
 def test_filters_of_the_retriever_and_of_a_call_hold_together(agent: SearchAgent) -> None:
     retriever = ContextAgentRetriever(agent=agent, where={"year": {"$gt": 1500}})
-    years = {one.metadata["year"] for one in retriever.invoke(QUESTION, where={"year": {"$lt": 1900}})}
+    years = {item.metadata["year"] for item in retriever.invoke(QUESTION, where={"year": {"$lt": 1900}})}
     assert years
     assert years <= {1680, 1598}
-    assert 1200 not in {one.metadata["year"] for one in retriever.invoke("bread made of flour")}
+    assert 1200 not in {item.metadata["year"] for item in retriever.invoke("bread made of flour")}
 
 
 def test_all_passages_of_a_document_on_request() -> None:
@@ -97,16 +97,16 @@ def test_all_passages_of_a_document_on_request() -> None:
     text = "Ada wrote of engines in 1843. " * 40
     long = MemoryCorpus([Source("long", text, "Ada"), Source("short", "Bread.", "Bread")], chunk_size=64)
     with SearchAgent(long) as agent:
-        one = ContextAgentRetriever(agent=agent).invoke("What did Ada write of?")
+        result = ContextAgentRetriever(agent=agent).invoke("What did Ada write of?")
         every = ContextAgentRetriever(agent=agent, per_document=None).invoke("What did Ada write of?")
-    assert [document.metadata["ctx1_document_id"] for document in one].count("long") == 1
+    assert [document.metadata["ctx1_document_id"] for document in result].count("long") == 1
     assert [document.metadata["ctx1_document_id"] for document in every].count("long") > 1
     assert len({document.id for document in every}) == len(every)
 
 
 def test_inside_a_running_loop_in_a_chain_and_in_many_threads(agent: SearchAgent) -> None:
     retriever = ContextAgentRetriever(agent=agent, k=2)
-    chain = retriever | RunnableLambda(lambda found: [one.id for one in found])
+    chain = retriever | RunnableLambda(lambda found: [item.id for item in found])
     expected = chain.invoke(QUESTION)
 
     async def called() -> list[Any]:
@@ -137,11 +137,11 @@ def test_an_existing_store_is_searched_as_it_stands(kept: str, tmp_path: Path) -
     embedded = model.documents
     retriever = ContextAgentRetriever.from_chroma(store, k=2, corpus={"title_key": "title"}, seed=3)
     assert retriever.agent.seed == 3
-    found = retriever.invoke(QUESTION)
-    assert [one.id for one in found] == ["own-0", "own-1"]
-    assert found[0].page_content == TEXTS["Rope"][0]
-    assert found[0].metadata["title"] == "Rope"
-    assert [one.id for one in retriever.invoke(QUESTION, where={"year": 1979})] == ["own-1"]
+    result = retriever.invoke(QUESTION)
+    assert [item.id for item in result] == ["own-0", "own-1"]
+    assert result[0].page_content == TEXTS["Rope"][0]
+    assert result[0].metadata["title"] == "Rope"
+    assert [item.id for item in retriever.invoke(QUESTION, where={"year": 1979})] == ["own-1"]
     assert model.documents == embedded, "nothing is embedded again"
     assert model.queries > 0
     retriever.close()
@@ -171,7 +171,7 @@ def test_chroma_s_own_collection_with_a_function_in_hand(tmp_path: Path) -> None
     collection.add(ids=["a", "b"], documents=[TEXTS["Rope"][0], TEXTS["Alfred Hitchcock"][0]])
     calls = mine.calls
     retriever = ContextAgentRetriever.from_chroma(collection)
-    assert {one.id for one in retriever.invoke(QUESTION)} == {"a", "b"}
+    assert {item.id for item in retriever.invoke(QUESTION)} == {"a", "b"}
     assert mine.calls > calls
     retriever.close()
     client.close()  # type: ignore[attr-defined]
@@ -202,17 +202,19 @@ def test_a_model_that_fails_is_named(collection: Collection, monkeypatch: pytest
 
 
 def test_pruning_alone_drops_what_the_policy_would() -> None:
-    kept = PruningCompressor().compress_documents(DOCUMENTS[::-1], QUESTION)
-    assert [one.id for one in kept] == ["own-1", "own-0"], "in the order given"
-    assert all(one.metadata["ctx1_score"] >= THRESHOLD for one in kept)
+    result = PruningCompressor().compress_documents(DOCUMENTS[::-1], QUESTION)
+    assert [item.id for item in result] == ["own-1", "own-0"], "in the order given"
+    assert all(item.metadata["ctx1_score"] >= THRESHOLD for item in result)
     assert "ctx1_score" not in DOCUMENTS[0].metadata
 
 
 def test_pruning_keeps_to_its_budget() -> None:
     best = PruningCompressor(tokens=15, threshold=0).compress_documents(DOCUMENTS, QUESTION)
-    assert "own-0" in {one.id for one in best}
+    assert "own-0" in {item.id for item in best}
     assert len(best) < len(DOCUMENTS)
-    assert [one.id for one in PruningCompressor(k=1, threshold=0).compress_documents(DOCUMENTS, QUESTION)] == ["own-0"]
+    assert [item.id for item in PruningCompressor(k=1, threshold=0).compress_documents(DOCUMENTS, QUESTION)] == [
+        "own-0"
+    ]
     assert PruningCompressor(threshold=1).compress_documents(DOCUMENTS, QUESTION) == []
     assert PruningCompressor().compress_documents([], QUESTION) == []
     with pytest.raises(ConfigError, match="got 2"):
@@ -222,5 +224,5 @@ def test_pruning_keeps_to_its_budget() -> None:
 async def test_pruning_behind_another_retriever() -> None:
     found = RunnableLambda(lambda _: DOCUMENTS)
     chain = found | RunnableLambda(lambda documents: PruningCompressor().compress_documents(documents, QUESTION))
-    assert [one.id for one in await chain.ainvoke(QUESTION)] == ["own-0", "own-1"]
+    assert [item.id for item in await chain.ainvoke(QUESTION)] == ["own-0", "own-1"]
     assert len(await PruningCompressor().acompress_documents(DOCUMENTS, QUESTION)) == 2

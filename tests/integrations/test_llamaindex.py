@@ -76,11 +76,11 @@ def test_an_existing_index_is_searched_as_it_stands(index: VectorStoreIndex) -> 
     assert isinstance(model, Hashed)
     embedded = model.texts
     retriever = ContextAgentRetriever.from_chroma(index, similarity_top_k=2, corpus={"title_key": "title"})
-    found = retriever.retrieve(QUESTION)
-    assert [one.node.ref_doc_id for one in found] == ["own-0", "own-1"]
-    assert {one.node.node_id for one in found} <= set(index.vector_store.client.get()["ids"])
-    assert "_node_content" not in found[0].node.metadata
-    assert found[0].node.metadata["title"] == "Rope"
+    hits = retriever.retrieve(QUESTION)
+    assert [hit.node.ref_doc_id for hit in hits] == ["own-0", "own-1"]
+    assert {hit.node.node_id for hit in hits} <= set(index.vector_store.client.get()["ids"])
+    assert "_node_content" not in hits[0].node.metadata
+    assert hits[0].node.metadata["title"] == "Rope"
     assert model.texts == embedded, "nothing is embedded again"
     assert model.queries > 0
     retriever.similarity_top_k = 1
@@ -96,9 +96,9 @@ def test_chunks_of_one_source_are_one_document(collection: Collection) -> None:
     store = ChromaVectorStore(chroma_collection=collection)
     store.add(nodes)
     retriever = ContextAgentRetriever.from_chroma(store, embed_model=Hashed(), per_document=None)
-    found = retriever.retrieve(QUESTION)
-    assert {one.node.ref_doc_id for one in found} == {"book"}
-    assert len(found) > 1
+    hits = retriever.retrieve(QUESTION)
+    assert {hit.node.ref_doc_id for hit in hits} == {"book"}
+    assert len(hits) > 1
     retriever.close()
 
 
@@ -106,7 +106,7 @@ def test_nodes_without_a_source_stay_apart(collection: Collection) -> None:
     store = ChromaVectorStore(chroma_collection=collection)
     store.add([TextNode(id_=f"n{n}", text=t, embedding=vector(t)) for n, (t, _) in enumerate(TEXTS.values())])
     retriever = ContextAgentRetriever.from_chroma(store, embed_model=Hashed(), similarity_top_k=2)
-    assert [one.node.node_id for one in retriever.retrieve(QUESTION)] == ["n0", "n1"]
+    assert [item.node.node_id for item in retriever.retrieve(QUESTION)] == ["n0", "n1"]
     retriever.close()
 
 
@@ -115,7 +115,7 @@ def test_filters_are_passed_on(agent: SearchAgent, index: VectorStoreIndex) -> N
     rope = MetadataFilter(key="year", value=1948)
     for retriever in (ContextAgentRetriever(agent), ContextAgentRetriever.from_chroma(index)):
         retriever.filters = where(late, where(rope, condition=FilterCondition.NOT))
-        assert [one.node.metadata["year"] for one in retriever.retrieve(QUESTION)] == [1979]
+        assert [item.node.metadata["year"] for item in retriever.retrieve(QUESTION)] == [1979]
         retriever.close()
 
 
@@ -126,17 +126,17 @@ def test_inside_a_running_loop_and_in_a_query_engine(agent: SearchAgent) -> None
         blocking = retriever.retrieve(QUESTION)
         return [blocking, *await asyncio.gather(*(retriever.aretrieve(QUESTION) for _ in range(6)))]
 
-    assert [[one.node.node_id for one in found] for found in asyncio.run(called())] == [["d0_0", "d1_0"]] * 7
+    assert [[one.node.node_id for one in item] for item in asyncio.run(called())] == [["d0_0", "d1_0"]] * 7
     synthesizer = get_response_synthesizer(llm=MockLLM())
     engine = RetrieverQueryEngine(retriever, synthesizer, [PruningPostprocessor(k=1, threshold=0)])
     assert [one.node.node_id for one in engine.query(QUESTION).source_nodes] == ["d0_0"]
 
 
 def test_pruning_alone() -> None:
-    nodes = [NodeWithScore(node=one) for one in sources()]
-    kept = PruningPostprocessor().postprocess_nodes(nodes[::-1], query_str=QUESTION)
-    assert [one.node.node_id for one in kept] == ["own-1", "own-0"], "in the order given"
-    assert all(one.score is not None and one.score >= THRESHOLD for one in kept)
+    nodes = [NodeWithScore(node=item) for item in sources()]
+    result = PruningPostprocessor().postprocess_nodes(nodes[::-1], query_str=QUESTION)
+    assert [item.node.node_id for item in result] == ["own-1", "own-0"], "in the order given"
+    assert all(item.score is not None and item.score >= THRESHOLD for item in result)
     assert len(asyncio.run(PruningPostprocessor().apostprocess_nodes(nodes, query_str=QUESTION))) == 2
     with pytest.raises(ConfigError, match="query_str"):
         PruningPostprocessor().postprocess_nodes(nodes)

@@ -85,7 +85,7 @@ async def test_retrieve_answers_with_documents(agent: SearchAgent, mode: str) ->
     answer = await ask(agent, "retrieve", mode, question=QUESTION, k=2)
     data = answer.structured_content
     assert data
-    assert [one["id"] for one in data["documents"]] == ["d0", "d1"]
+    assert [item["id"] for item in data["documents"]] == ["d0", "d1"]
     first = data["documents"][0]
     assert (first["title"], first["metadata"]) == ("Rope", {"year": 1948})
     assert first["passages"][0] == {"id": "d0_0", "text": TEXTS["Rope"][0], "score": first["passages"][0]["score"]}
@@ -105,32 +105,32 @@ async def test_a_recorded_search_is_named_by_its_id_never_by_its_path(agent: Sea
 
 
 async def test_progress_comes_turn_by_turn(films: MemoryCorpus) -> None:
-    told: list[tuple[float, str | None]] = []
+    messages: list[tuple[float, str | None]] = []
 
     async def note(progress: float, total: float | None, message: str | None) -> None:
-        told.append((progress, message))
+        messages.append((progress, message))
 
     policy = ScriptedPolicy([search("Rope", limit=1), search("bread", limit=1)])
     with SearchAgent(films, policy) as agent:
         for mode in MODES:
-            told.clear()
+            messages.clear()
             async with Client(make_server(agent), mode=mode) as client:
                 await client.call_tool("retrieve", {"question": QUESTION}, progress_callback=note)
-            assert [progress for progress, _ in told] == [1, 2], mode
-            assert told[1][1]
-            assert told[1][1].startswith("turn 2: search_corpus; 2 passages in view, ")
+            assert [progress for progress, _ in messages] == [1, 2], mode
+            assert messages[1][1]
+            assert messages[1][1].startswith("turn 2: search_corpus; 2 passages in view, ")
 
 
 async def test_the_single_steps(agent: SearchAgent) -> None:
     found = (await ask(agent, "search", query="flour and salt", k=1)).structured_content
     assert found
-    assert [one["document_id"] for one in found["passages"]] == ["d2"]
+    assert [item["document_id"] for item in found["passages"]] == ["d2"]
     grepped = (await ask(agent, "grep", pattern="(?i)florence|1948")).structured_content
     assert grepped
-    assert [one["id"] for one in grepped["passages"]] == ["d0_0", "d4_0"]
+    assert [item["id"] for item in grepped["passages"]] == ["d0_0", "d4_0"]
     filtered = (await ask(agent, "grep", pattern="(?i)florence|1948", where={"year": 1948})).structured_content
     assert filtered
-    assert [one["id"] for one in filtered["passages"]] == ["d0_0"]
+    assert [item["id"] for item in filtered["passages"]] == ["d0_0"]
     nothing = await ask(agent, "grep", pattern="zebra")
     assert (text(nothing), nothing.structured_content) == ("Nothing was found.", {"passages": []})
 
@@ -152,7 +152,7 @@ async def test_a_long_document_is_read_in_parts(tmp_path: Path) -> None:
         assert joined_text(chunks).split() == source.split()
         spans = [part["first_chunk"] for part in parts]
         assert spans == sorted(set(spans))
-        assert all(sum(one.tokens for one in chunks[a:b]) <= MAX_TOKENS for a, b in itertools.pairwise(spans))
+        assert all(sum(chunk.tokens for chunk in chunks[a:b]) <= MAX_TOKENS for a, b in itertools.pairwise(spans))
 
 
 def test_chunks_without_offsets_are_joined_line_by_line() -> None:
@@ -240,7 +240,7 @@ async def test_what_was_found_before_a_failure_is_handed_back(films: MemoryCorpu
         answer = await ask(agent, "retrieve", question=QUESTION)
     data = answer.structured_content
     assert data
-    assert [one["id"] for one in data["documents"]] == ["d0"]
+    assert [item["id"] for item in data["documents"]] == ["d0"]
     assert (data["complete"], data["error"]) == (False, "the policy failed")
     assert text(answer).endswith("(The search was cut short: the policy failed.)")
     assert "secret" not in answer.model_dump_json()
@@ -285,7 +285,7 @@ async def test_a_deadline_hands_back_what_there_is(films: MemoryCorpus) -> None:
             data = (await client.call_tool("retrieve", {"question": QUESTION})).structured_content
     assert data
     assert (data["stop_reason"], data["complete"]) == ("time", False)
-    assert [one["id"] for one in data["documents"]] == ["d0"]
+    assert [item["id"] for item in data["documents"]] == ["d0"]
 
 
 async def test_many_calls_at_once_keep_to_the_slots(films: MemoryCorpus) -> None:

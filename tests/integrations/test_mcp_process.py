@@ -59,9 +59,9 @@ def serving(index: Path, *options: str, **env: str) -> Iterator[tuple[str, subpr
         try:
             assert process.stdout
             assert process.stderr
-            told = process.stdout.readline()
-            assert told, process.stderr.read()
-            yield json.loads(told)["url"], process
+            output = process.stdout.readline()
+            assert output, process.stderr.read()
+            yield json.loads(output)["url"], process
         finally:
             process.kill()
 
@@ -69,27 +69,30 @@ def serving(index: Path, *options: str, **env: str) -> Iterator[tuple[str, subpr
 async def retrieve(client: Client) -> list[str]:
     answer = await client.call_tool("retrieve", {"question": QUESTION, "k": 2}, read_timeout_seconds=PATIENCE)
     assert not answer.is_error, answer.content
-    return [one["title"] for one in (answer.structured_content or {})["documents"]]
+    return [item["title"] for item in (answer.structured_content or {})["documents"]]
 
 
 @pytest.mark.parametrize("mode", ["auto", "legacy"])
 async def test_over_stdio(index: Path, mode: str) -> None:
-    told: list[str | None] = []
+    messages: list[str | None] = []
 
     async def note(progress: float, total: float | None, message: str | None) -> None:
-        told.append(message)
+        messages.append(message)
 
     server = StdioServerParameters(command=CTX1, args=["mcp", "--path", str(index)], env=ONE_THREAD)
     async with Client(server, mode=mode, read_timeout_seconds=PATIENCE) as client:
         answer = await client.call_tool("retrieve", {"question": QUESTION, "k": 2}, progress_callback=note)
-        assert [one["title"] for one in (answer.structured_content or {})["documents"]] == ["Rope", "Alfred Hitchcock"]
-        assert told
+        assert [item["title"] for item in (answer.structured_content or {})["documents"]] == [
+            "Rope",
+            "Alfred Hitchcock",
+        ]
+        assert messages
         grepped = await client.call_tool("grep", {"pattern": "(unclosed"})
         assert grepped.is_error
 
 
 def test_stdout_carries_the_protocol_alone_and_the_end_of_stdin_ends_the_server(index: Path, tmp_path: Path) -> None:
-    asked: list[dict[str, Any]] = [
+    requests: list[dict[str, Any]] = [
         {
             "jsonrpc": "2.0",
             "id": 1,
@@ -116,7 +119,7 @@ def test_stdout_carries_the_protocol_alone_and_the_end_of_stdin_ends_the_server(
     ) as process:
         assert process.stdin
         assert process.stdout
-        for message in asked:
+        for message in requests:
             process.stdin.write(json.dumps(message) + "\n")
         process.stdin.flush()
         answers = {}
@@ -128,8 +131,8 @@ def test_stdout_carries_the_protocol_alone_and_the_end_of_stdin_ends_the_server(
         rest, log = process.communicate(timeout=PATIENCE)
     assert rest == ""
     assert process.returncode == 0
-    lines = [json.loads(one) for one in log.splitlines() if one.startswith('{"time"')]
-    assert [one["outcome"] for one in lines if one["event"] == "call"] == ["refused"]
+    lines = [json.loads(item) for item in log.splitlines() if item.startswith('{"time"')]
+    assert [item["outcome"] for item in lines if item["event"] == "call"] == ["refused"]
     assert "noise tantivy" in log
     assert "noise mcp" in log
     assert '"tools/call read"' in log, "spans go to stderr, and the last ones are sent before the end"
@@ -224,20 +227,20 @@ def hanging() -> Iterator[str]:
     import socket
     import threading
 
-    kept: list[socket.socket] = []
+    results: list[socket.socket] = []
 
     def accept() -> None:
         while True:
             try:
-                kept.append(listening.accept()[0])
+                results.append(listening.accept()[0])
             except OSError:
                 return
 
     with socket.create_server(("127.0.0.1", 0)) as listening:
         threading.Thread(target=accept, daemon=True).start()
         yield f"http://127.0.0.1:{listening.getsockname()[1]}/v1"
-    for one in kept:
-        one.close()
+    for result in results:
+        result.close()
 
 
 @pytest.mark.parametrize(

@@ -189,10 +189,10 @@ def test_texts_are_recorded_only_where_that_is_asked_for(
         assert said == {"role": "user", "parts": [{"type": "text", "content": "A telltale question?"}]}
         (message,) = json.loads(told(episode)["gen_ai.output.messages"])
         ranked = json.loads(message["parts"][0]["content"])
-        assert [one["id"] for one in ranked] == [one.id for one in result.documents]
+        assert [item["id"] for item in ranked] == [item.id for item in result.documents]
         (_, grep) = named(exporter, "retrieval")
         assert told(grep)["gen_ai.retrieval.query.text"] == "SENTINEL-0003"
-        assert [one["id"] for one in json.loads(told(grep)["gen_ai.retrieval.documents"])] == ["d3_0"]
+        assert [item["id"] for item in json.loads(told(grep)["gen_ai.retrieval.documents"])] == ["d3_0"]
 
 
 def test_the_caller_s_span_encloses_the_episode_and_the_episode_what_it_calls(
@@ -282,14 +282,14 @@ def test_two_episodes_at_once_do_not_mix(
         asyncio.run(both(agent))
     spans = exporter.get_finished_spans()
     episodes = named(exporter, "invoke_agent")
-    assert sorted(told(one)["ctx1.question.id"] for one in episodes) == ["q0", "q1", "q2", "q3"]
+    assert sorted(told(item)["ctx1.question.id"] for item in episodes) == ["q0", "q1", "q2", "q3"]
     for episode in episodes:
         assert episode.context
-        below = [one for one in spans if one.parent and one.parent.span_id == episode.context.span_id]
-        assert sorted(one.name for one in below) == sorted(
+        below = [item for item in spans if item.parent and item.parent.span_id == episode.context.span_id]
+        assert sorted(item.name for item in below) == sorted(
             ["decide"] * 4 + ["execute_tool search_corpus"] * 2 + ["execute_tool prune_chunks"]
         )
-        assert {one.context.trace_id for one in below if one.context} == {episode.context.trace_id}
+        assert {item.context.trace_id for item in below if item.context} == {episode.context.trace_id}
         assert len(episode.events) == 1
 
 
@@ -299,7 +299,7 @@ def test_rollouts_are_episodes_side_by_side(
     policy = ScriptedPolicy([search("comets")])
     with SearchAgent(corpus, policy, rollouts=3, observers=[Tracing(provider=provider)]) as agent:
         agent.search("What of comets?")
-    assert sorted(told(one)["gen_ai.request.seed"] for one in named(exporter, "invoke_agent")) == [0, 1, 2]
+    assert sorted(told(item)["gen_ai.request.seed"] for item in named(exporter, "invoke_agent")) == [0, 1, 2]
 
 
 def raises(error: Exception) -> Callable[[View], Action]:
@@ -404,7 +404,7 @@ def test_a_chat_model_s_answers_are_chat_spans_with_its_usage(
         with SearchAgent(corpus, policy, observers=[Tracing(content=True, provider=provider)]) as agent:
             agent.search("What of comets?")
     chats = named(exporter, "chat tiny")
-    assert [one.kind for one in chats] == [SpanKind.CLIENT] * 2
+    assert [chat.kind for chat in chats] == [SpanKind.CLIENT] * 2
     first = told(chats[0])
     assert first["gen_ai.operation.name"] == "chat"
     assert first["gen_ai.request.model"] == "tiny"
@@ -427,9 +427,9 @@ def test_wrapped_calls_have_no_ids_of_their_own(
     wrapped = Action(calls=(ToolCall("multi_tool_use", {"tool_calls": inner}, id="c1"),))
     with SearchAgent(corpus, ScriptedPolicy([wrapped]), observers=[Tracing(provider=provider)]) as agent:
         agent.search("What of comets?")
-    found = named(exporter, "execute_tool search_corpus")
-    assert len(found) == 2
-    assert not any("gen_ai.tool.call.id" in told(one) for one in found)
+    result = named(exporter, "execute_tool search_corpus")
+    assert len(result) == 2
+    assert not any("gen_ai.tool.call.id" in told(item) for item in result)
 
 
 def test_every_gen_ai_name_is_one_of_the_conventions(

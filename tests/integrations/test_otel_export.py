@@ -51,14 +51,14 @@ def test_none_sends_nothing() -> None:
 
 
 def test_an_exporter_that_is_not_installed() -> None:
-    told = run(OTEL_TRACES_EXPORTER="zipkin").stdout
-    assert told.startswith("refused: OTEL_TRACES_EXPORTER=zipkin: this exporter is not installed. Installed are ")
-    assert "console, none" in told
+    output = run(OTEL_TRACES_EXPORTER="zipkin").stdout
+    assert output.startswith("refused: OTEL_TRACES_EXPORTER=zipkin: this exporter is not installed. Installed are ")
+    assert "console, none" in output
 
 
 def test_a_protocol_that_is_not_installed_or_unknown() -> None:
-    told = run(OTEL_EXPORTER_OTLP_PROTOCOL="http/json").stdout
-    assert told == "refused: OTEL_EXPORTER_OTLP_PROTOCOL=http/json: choose one of grpc, http/protobuf\n"
+    output = run(OTEL_EXPORTER_OTLP_PROTOCOL="http/json").stdout
+    assert output == "refused: OTEL_EXPORTER_OTLP_PROTOCOL=http/json: choose one of grpc, http/protobuf\n"
 
 
 def test_the_http_server_goes_on_with_its_client_s_trace(tmp_path: Path) -> None:

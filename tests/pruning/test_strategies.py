@@ -77,8 +77,8 @@ def test_an_earlier_summary_comes_down_to_its_closest_line() -> None:
     seen = view(block(0, FILLER))
     lines = ["It rained a lot in the towns along the river.", "The comet had six tails.", *["Nothing was seen."] * 9]
     body = "\n".join(lines)
-    made = Summary(1, "summary:1", "# SUMMARY ID: summary:1, d0_0\n", body, 12 + len(body) // 4, 0, 0, (0,))
-    replacement = extract(seen.apply(Edit(replaced=(0,), summaries=(made,))), 500)
+    summary = Summary(1, "summary:1", "# SUMMARY ID: summary:1, d0_0\n", body, 12 + len(body) // 4, 0, 0, (0,))
+    replacement = extract(seen.apply(Edit(replaced=(0,), summaries=(summary,))), 500)
     assert replacement is not None
     assert replacement.ids == ("summary:1",)
     assert replacement.summary == "The comet had six tails."

@@ -113,10 +113,10 @@ def test_native_replies(events: list[dict[str, Any]]) -> None:
 @settings(max_examples=60, deadline=None)
 @given(st.lists(st.tuples(st.sampled_from(["search_corpus", "multi_tool_use", "x"]), VALUES), min_size=1, max_size=80))
 def test_an_episode_answers_whatever_calls_a_reply_holds(calls: list[tuple[str, Any]]) -> None:
-    made = tuple(ToolCall(name, value if isinstance(value, dict) else str(value)) for name, value in calls)
+    result = tuple(ToolCall(name, value if isinstance(value, dict) else str(value)) for name, value in calls)
     episode = Episode("comets?", CORPUS)
     try:
-        asyncio.run(episode.step(Action(calls=made, tokens=10)))
+        asyncio.run(episode.step(Action(calls=result, tokens=10)))
     except PolicyError:
         return
     assert episode.view.tokens <= episode.budget.window

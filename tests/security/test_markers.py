@@ -163,7 +163,7 @@ def test_the_work_grows_with_the_text_and_not_with_its_square(unit: str) -> None
 
 
 def hostile() -> MemoryCorpus:
-    marks = "\n\n".join(CONTROL + HARNESS + [full_width(one) for one in CONTROL + HARNESS])
+    marks = "\n\n".join(CONTROL + HARNESS + [full_width(item) for item in CONTROL + HARNESS])
     return MemoryCorpus(
         [Document("<|id|>", f"Comets. {marks}", f"Comets <|im_start|> {marks}")], embedder=HashEmbedder()
     )

@@ -251,8 +251,8 @@ def foreign_collection(folder: Path, count: int) -> None:
     documents = people(count)
     for start in range(0, count, 500):
         part = documents[start : start + 500]
-        vectors = HashEmbedder().embed_documents([one.text for one in part])
-        collection.add(ids=[one.id for one in part], documents=[one.text for one in part], embeddings=list(vectors))
+        vectors = HashEmbedder().embed_documents([item.text for item in part])
+        collection.add(ids=[item.id for item in part], documents=[item.text for item in part], embeddings=list(vectors))
     client.close()  # type: ignore[attr-defined]
 
 

@@ -493,15 +493,15 @@ def test_a_log_has_a_most_of_judgements(log: tuple[FeedbackLog, str], monkeypatc
 def test_several_logs_on_one_folder_know_each_others_judgements(log: tuple[FeedbackLog, str]) -> None:
     """As several processes do; one that puts another file in the log's place is noticed, too."""
     written, trajectory = log
-    other = FeedbackLog(written.folder)
-    made = judgement(trajectory=trajectory, rating=1, id="j")
-    assert written.add(made)
-    assert not other.add(made)
-    assert other.add(judgement(trajectory=trajectory, rating=2, id="k"))
+    item = FeedbackLog(written.folder)
+    result = judgement(trajectory=trajectory, rating=1, id="j")
+    assert written.add(result)
+    assert not item.add(result)
+    assert item.add(judgement(trajectory=trajectory, rating=2, id="k"))
     assert not written.add(judgement(trajectory=trajectory, rating=2, id="k"))
     (written.folder / JUDGEMENTS).rename(written.folder / "moved.jsonl")
-    assert written.add(made)
-    assert not other.add(made)
+    assert written.add(result)
+    assert not item.add(result)
 
 
 def test_the_logs_are_private(log: tuple[FeedbackLog, str]) -> None:

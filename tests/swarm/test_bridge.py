@@ -39,7 +39,7 @@ def test_it_searches_spawns_once_and_ranks_in_four_critical_steps(films: Films) 
     assert names[1] == ["spawn_searchers"]
     assert names[2:] == [[]]
     assert 2 <= len(result.searchers) <= 4
-    assert all(len(_acts(one)) == 1 for one in result.searchers)
+    assert all(len(_acts(searcher)) == 1 for searcher in result.searchers)
     assert result.critical_steps == 4
 
 
@@ -56,7 +56,7 @@ def test_it_finds_what_the_first_search_only_names(films: Films) -> None:
 def test_no_chunk_is_shown_by_two_sub_agents_or_by_one_and_the_orchestrator(films: Films) -> None:
     result = ask(films)
     first = [segment.id for event in _first_turn(result) for segment in event.segments if isinstance(segment, Block)]
-    every = [*first, *(one for searcher in result.searchers for one in shown(searcher))]
+    every = [*first, *(item for searcher in result.searchers for item in shown(searcher))]
     assert len(every) == len(set(every)) > len(first)
     assert set(shown(result.trajectories[0])) <= set(every)
 

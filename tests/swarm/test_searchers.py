@@ -29,7 +29,7 @@ TASKS = ("comets and rivers", "operas and painters", "engines and gardens")
 def spawned(result: SearchResult) -> ToolResult:
     """The result of the first call for sub-agents."""
     events = result.trajectories[0].events
-    return next(one for one in events if isinstance(one, ToolResult) and one.name == "spawn_searchers")
+    return next(event for event in events if isinstance(event, ToolResult) and event.name == "spawn_searchers")
 
 
 def told(event: ToolResult) -> str:
@@ -37,14 +37,14 @@ def told(event: ToolResult) -> str:
 
 
 def reasons(event: ToolResult) -> list[str]:
-    return [one.stop_reason for one in event.delegated]
+    return [item.stop_reason for item in event.delegated]
 
 
 def test_rankings_are_merged_by_rank_into_blocks_of_the_orchestrator_s_view(corpus: MemoryCorpus) -> None:
     result = run(corpus, spawn(*TASKS), rank_all)
     event = spawned(result)
     blocks = [segment for segment in event.segments if isinstance(segment, Block)]
-    rankings = [end.documents for one in result.searchers if (end := one.end) is not None]
+    rankings = [end.documents for searcher in result.searchers if (end := searcher.end) is not None]
     assert [block.document_id for block in blocks] == [document.id for document in fuse(rankings)]
     assert {block.source for block in blocks} == {Source.SPAWN}
     assert [block.hit.rank for block in blocks] == list(range(1, len(blocks) + 1))
@@ -81,7 +81,7 @@ def test_a_sub_agent_cannot_start_others(corpus: MemoryCorpus) -> None:
     nesting = ScriptedPolicy([spawn("deeper"), search("comets", limit=2), rank_all])
     result = run(corpus, spawn("comets"), rank_all, swarm=Swarm(turns=5, policy=nesting))
     assert len(result.searchers) == 1
-    first = next(one for one in result.searchers[0].events if isinstance(one, ToolResult))
+    first = next(event for event in result.searchers[0].events if isinstance(event, ToolResult))
     assert (first.mistake, first.delegated) == ("invalid_call", ())
     assert "there is no tool 'spawn_searchers'" in told(first)
 
@@ -94,15 +94,15 @@ def test_one_that_fails_hangs_breaks_or_finds_nothing_stops_no_other(corpus: Mem
     assert time.perf_counter() - began < 50, "the one that hangs would take a minute"
     ends = ["finished", "policy_error", "time", "cancelled", "finished", "not_started", "not_started"]
     assert reasons(event) == ends
-    errors = [one.error for one in event.delegated]
+    errors = [item.error for item in event.delegated]
     assert errors[0] is errors[2] is errors[4] is None
     assert (errors[1], errors[5]) == ("no reply from the\nmodel", "the server is down")
     assert errors[3] == "unexpected ZeroDivisionError: a bug"
     assert "past the soft threshold" in str(errors[6])
-    said = told(event)
-    assert "1: 3 documents; 2: failed (no reply from the model), 3 documents; 3: out of time, 2 documents" in said
-    assert "5: nothing found; 6: failed (the server is down), nothing found" in said
-    assert [one.documents for one in event.delegated] == [3, 3, 2, 0, 0, 0, 0]
+    result = told(event)
+    assert "1: 3 documents; 2: failed (no reply from the model), 3 documents; 3: out of time, 2 documents" in result
+    assert "5: nothing found; 6: failed (the server is down), nothing found" in result
+    assert [item.documents for item in event.delegated] == [3, 3, 2, 0, 0, 0, 0]
 
 
 def test_all_may_fail_and_the_orchestrator_goes_on(corpus: MemoryCorpus) -> None:
@@ -122,10 +122,10 @@ def test_a_spawn_of_a_thousand_is_cut_to_the_breadth_and_told(corpus: MemoryCorp
 def test_the_breadth_is_that_of_a_turn_and_tasks_count_once_an_episode(corpus: MemoryCorpus) -> None:
     both = Action(calls=(*spawn("comets", "rivers", "operas").calls, *spawn("engines", "gardens").calls))
     result = run(corpus, both, spawn("Comets ", "gardens"), rank_all)
-    first, second, third = (one for one in result.trajectories[0].events if isinstance(one, ToolResult))
-    assert [one.task for one in first.delegated] == ["comets", "rivers", "operas"]
-    assert ([one.task for one in second.delegated], second.mistake) == (["engines"], "too_many_tasks")
-    assert ([one.task for one in third.delegated], third.mistake) == (["gardens"], "repeated_tasks")
+    first, second, third = (item for item in result.trajectories[0].events if isinstance(item, ToolResult))
+    assert [item.task for item in first.delegated] == ["comets", "rivers", "operas"]
+    assert ([item.task for item in second.delegated], second.mistake) == (["engines"], "too_many_tasks")
+    assert ([item.task for item in third.delegated], third.mistake) == (["gardens"], "repeated_tasks")
 
 
 @pytest.mark.parametrize("tasks", [["", "  "], []])
@@ -151,28 +151,28 @@ def test_tokens_of_sub_agents_are_shared_out_and_count_against_the_agent_s_limit
 ) -> None:
     result = run(corpus, spawn(*TASKS), *[search("comets")] * 9, limits=Limits(tokens=limit), budget=4096)
     event = spawned(result)
-    before = sum(_placed(one) for one in result.trajectories[0].events[:2])
+    before = sum(_placed(item) for item in result.trajectories[0].events[:2])
     share = (limit - before) // 4
     assert len(event.delegated) == 3
-    assert [one.header.limits["tokens"] for one in result.searchers] == [share] * 3
-    assert all(one.header.budget.hard <= max(share, 384) for one in result.searchers)
+    assert [item.header.limits["tokens"] for item in result.searchers] == [share] * 3
+    assert all(item.header.budget.hard <= max(share, 384) for item in result.searchers)
     assert sum(segment.tokens for segment in event.segments) <= share
     end = result.trajectories[0].end
     assert end is not None
-    assert result.tokens == end.tokens + sum(one.tokens for one in event.delegated)
+    assert result.tokens == end.tokens + sum(item.tokens for item in event.delegated)
     assert result.stop_reason == ("tokens" if limit < 20_000 else "finished")
 
 
 def _placed(event: object) -> int:
-    return sum(one.tokens for one in event.segments) if isinstance(event, PromptShown) else event.tokens  # type: ignore[attr-defined]
+    return sum(segment.tokens for segment in event.segments) if isinstance(event, PromptShown) else event.tokens  # type: ignore[attr-defined]
 
 
 def test_a_swarm_s_own_tokens_are_what_all_its_sub_agents_may_have(corpus: MemoryCorpus) -> None:
     swarm = Swarm(tokens=3_000, policy=Searching())
     result = run(corpus, spawn("comets", "rivers"), spawn("operas", "engines"), rank_all, swarm=swarm)
-    first, second = (one for one in result.trajectories[0].events if isinstance(one, ToolResult))
-    spent = sum(one.tokens for one in first.delegated)
-    assert [one.header.limits["tokens"] for one in result.searchers] == [1500] * 2 + [(3_000 - spent) // 2] * 2
+    first, second = (item for item in result.trajectories[0].events if isinstance(item, ToolResult))
+    spent = sum(item.tokens for item in first.delegated)
+    assert [item.header.limits["tokens"] for item in result.searchers] == [1500] * 2 + [(3_000 - spent) // 2] * 2
     assert len(second.delegated) == 2
 
 
@@ -187,7 +187,7 @@ def test_what_sub_agents_are_kept_from_showing_again(corpus: MemoryCorpus, fresh
     swarm = Swarm(fresh=fresh, policy=Searching())
     result = run(corpus, search("comets", limit=3), spawn("comets", " comets!"), rank_all, swarm=swarm)
     own = {block.id for block in _blocks(result.trajectories[0], "search_corpus")}
-    first, second = ({block.id for block in _blocks(one, "search_corpus")} for one in result.searchers)
+    first, second = ({block.id for block in _blocks(searcher, "search_corpus")} for searcher in result.searchers)
     assert len(own) == len(first) == len(second) == 3
     assert (own == first == second) == (fresh is Fresh.OWN)
     assert (not own & (first | second)) == (fresh is not Fresh.OWN)
@@ -197,8 +197,8 @@ def test_what_sub_agents_are_kept_from_showing_again(corpus: MemoryCorpus, fresh
 
 
 def _blocks(trajectory: Trajectory, name: str) -> list[Block]:
-    returned = [one for one in trajectory.events if isinstance(one, ToolResult) and one.name == name]
-    return [segment for one in returned for segment in one.segments if isinstance(segment, Block)]
+    returned = [item for item in trajectory.events if isinstance(item, ToolResult) and item.name == name]
+    return [segment for item in returned for segment in item.segments if isinstance(segment, Block)]
 
 
 class Waiting(MemoryCorpus):
@@ -214,7 +214,7 @@ def test_one_worker_or_eight_and_quick_or_slow_give_the_same_trace(fresh: Fresh)
     def traces(workers: int, delay: float) -> list[Trajectory]:
         swarm = Swarm(breadth=3, fresh=fresh, policy=Searching(delay=delay))
         result = run(Waiting(documents), spawn(*TASKS), rank_all, swarm=swarm, workers=workers)
-        return [one.without_timestamps() for one in (*result.trajectories, *result.searchers)]
+        return [item.without_timestamps() for item in (*result.trajectories, *result.searchers)]
 
     assert traces(1, 0.0) == traces(8, 0.0) == traces(8, 0.01)
 
@@ -241,9 +241,9 @@ def test_trajectories_nest_on_disk_and_the_main_one_replays_alone(corpus: Memory
     assert len(result.paths) == 4
     main, *subs = (read(path) for path in result.paths)
     assert main.header.parent is None
-    assert {one.header.parent for one in subs} == {main.header.id}
-    assert [one.header.question for one in subs] == list(TASKS)
-    assert [one.id for one in spawned(result).delegated] == [one.header.id for one in subs]
+    assert {item.header.parent for item in subs} == {main.header.id}
+    assert [item.header.question for item in subs] == list(TASKS)
+    assert [item.id for item in spawned(result).delegated] == [item.header.id for item in subs]
     assert (main, tuple(subs)) == (result.trajectories[0], result.searchers)
     for path in result.paths[1:]:
         path.unlink()
@@ -254,7 +254,7 @@ def test_trajectories_nest_on_disk_and_the_main_one_replays_alone(corpus: Memory
 
 def test_critical_steps_count_the_longest_sub_agent(corpus: MemoryCorpus) -> None:
     result = run(corpus, search("comets"), spawn("comets and rivers", "nothing"), rank_all)
-    assert [one.steps for one in spawned(result).delegated] == [2, 1]
+    assert [item.steps for item in spawned(result).delegated] == [2, 1]
     assert result.critical_steps == 3 + 2
     assert result.to_json()["critical_steps"] == 5
     alone = SearchAgent(corpus, ScriptedPolicy([search("comets"), rank_all])).search(QUESTION)
@@ -269,14 +269,14 @@ def test_observers_are_told_of_sub_agents_too(corpus: MemoryCorpus) -> None:
         return lambda event, view: None
 
     run(corpus, spawn(*TASKS), rank_all, observers=[observe])
-    assert [one.parent for one in seen] == [None, *[seen[0].id] * 3]
+    assert [item.parent for item in seen] == [None, *[seen[0].id] * 3]
 
 
 async def test_a_deadline_ends_the_sub_agents_with_the_orchestrator(corpus: MemoryCorpus) -> None:
     agent = SearchAgent(corpus, ScriptedPolicy([spawn("hang", "comets"), rank_all]), swarm=Swarm(policy=Searching()))
     result = await asyncio.wait_for(agent.asearch(QUESTION, deadline=Deadline(1.0)), 30)
     assert result.stop_reason == "time"
-    hanging, other = (one.end.stop_reason for one in result.searchers if one.end)
+    hanging, other = (searcher.end.stop_reason for searcher in result.searchers if searcher.end)
     assert hanging == "cancelled"
     assert other in {"finished", "cancelled"}, "whichever came first on a busy machine"
 
@@ -324,12 +324,12 @@ def test_a_trajectory_of_the_older_format_still_reads(corpus: MemoryCorpus, tmp_
 
 
 def test_the_essence_names_no_sub_agent_by_its_random_id(corpus: MemoryCorpus) -> None:
-    made = spawned(run(corpus, spawn("comets"), rank_all))
-    one = made.delegated[0]
+    result = spawned(run(corpus, spawn("comets"), rank_all))
+    one = result.delegated[0]
     assert isinstance(one, SubAgentRecord)
     assert one.id
     trajectory = Trajectory(
-        replace(run(corpus, rank()).trajectories[0].header, parent="x"), (made,)
+        replace(run(corpus, rank()).trajectories[0].header, parent="x"), (result,)
     ).without_timestamps()
     assert trajectory.header.parent == ""
     assert trajectory.events[0].delegated[0].id == ""  # type: ignore[union-attr]

@@ -11,32 +11,32 @@ TASKS = st.lists(st.sampled_from(["", "  ", "a", "A ", "b", "b  c", "B C", "d", 
 
 
 def test_what_is_past_the_breadth_is_told_and_not_started() -> None:
-    made = plan_tasks([f"task {number}" for number in range(1000)], 4)
-    assert made.tasks == ("task 0", "task 1", "task 2", "task 3")
-    assert made.message == "Tasks not started: 996 past the limit of 4 in one turn."
-    assert made.mistake == "too_many_tasks"
+    result = plan_tasks([f"task {number}" for number in range(1000)], 4)
+    assert result.tasks == ("task 0", "task 1", "task 2", "task 3")
+    assert result.message == "Tasks not started: 996 past the limit of 4 in one turn."
+    assert result.mistake == "too_many_tasks"
 
 
 def test_repeated_and_empty_tasks_are_told_and_not_started() -> None:
-    made = plan_tasks(["Who?", " ", "who? ", "When?", "Where?"], 4, frozenset({"where?"}))
-    assert made.tasks == ("Who?", "When?")
-    assert made.message == "Tasks not started: 2 given before; 1 empty."
-    assert made.mistake == "repeated_tasks"
+    result = plan_tasks(["Who?", " ", "who? ", "When?", "Where?"], 4, frozenset({"where?"}))
+    assert result.tasks == ("Who?", "When?")
+    assert result.message == "Tasks not started: 2 given before; 1 empty."
+    assert result.mistake == "repeated_tasks"
 
 
 def test_good_tasks_are_started_in_order_without_a_word() -> None:
-    made = plan_tasks([" one", "two "], 2)
-    assert (made.tasks, made.message, made.mistake) == (("one", "two"), "", None)
+    result = plan_tasks([" one", "two "], 2)
+    assert (result.tasks, result.message, result.mistake) == (("one", "two"), "", None)
 
 
 @settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(TASKS, st.integers(0, 5))
 def test_every_task_is_started_once_or_accounted_for(named: list[str], breadth: int) -> None:
-    made = plan_tasks(named, breadth)
-    keys = [folded(task) for task in made.tasks]
+    result = plan_tasks(named, breadth)
+    keys = [folded(task) for task in result.tasks]
     assert len(keys) == len(set(keys)) <= breadth
     assert all(keys)
-    left_out = sum(int(word) for word in made.message.split() if word.isdecimal()) if made.message else 0
-    limit = breadth if "past the limit" in made.message else 0
-    assert len(made.tasks) + left_out - limit == len(named)
-    assert (made.mistake is None) == (len(made.tasks) == len(named))
+    left_out = sum(int(word) for word in result.message.split() if word.isdecimal()) if result.message else 0
+    limit = breadth if "past the limit" in result.message else 0
+    assert len(result.tasks) + left_out - limit == len(named)
+    assert (result.mistake is None) == (len(result.tasks) == len(named))

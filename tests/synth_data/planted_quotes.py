@@ -141,8 +141,8 @@ def _negated(draw: random.Random, quote: str) -> str:
 
 def _other_end(draw: random.Random, quote: str) -> str:
     words = quote.split()
-    kept = max(6, len(words) * 2 // 3)
-    return " ".join([*words[:kept], "and", *draw.sample(OTHER, 3)])
+    result = max(6, len(words) * 2 // 3)
+    return " ".join([*words[:result], "and", *draw.sample(OTHER, 3)])
 
 
 def _one_word(draw: random.Random, quote: str) -> str:

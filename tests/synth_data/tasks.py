@@ -13,7 +13,7 @@ def task(name: str, *gold: str, question: str = "", **fields: Any) -> Task:
     """A task about the gold documents, with a question of its own."""
     asked = question or f"Question {name} about {' and '.join(gold) or 'nothing'}?"
     given = {"answer": f"Answer {name}", "type": "bridge", "hops": max(1, len(gold)), "origin": "links", **fields}
-    supporting = given.pop("supporting", tuple(Support(one) for one in gold))
+    supporting = given.pop("supporting", tuple(Support(item) for item in gold))
     return Task(name, asked, gold=gold, supporting=supporting, **given)
 
 

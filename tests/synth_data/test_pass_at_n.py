@@ -34,7 +34,7 @@ def corpus():
 async def test_seeds_make_a_sampling_policy_differ(corpus):
     trial = PassAtN(build_attempts(corpus, Wavering(), 4, "seed"), "seed")
     passes = await trial.run(ENTRY)
-    assert [one >= 1 for one in passes.recalls] == [True, False, True, False]
+    assert [recall >= 1 for recall in passes.recalls] == [True, False, True, False]
     assert passes.solved(1.0) == 2
     assert trial.extreme(passes) is None
     label = trial.label(ENTRY, passes).labels["passes"]
@@ -43,15 +43,15 @@ async def test_seeds_make_a_sampling_policy_differ(corpus):
 
 
 async def test_the_embedded_policy_differs_by_effort(corpus):
-    made = build_attempts(corpus, BridgePolicy(), 3, "effort")
-    assert [one.label for one in made] == ["searches 1", "searches 5", "searches 28"]
+    attempts = build_attempts(corpus, BridgePolicy(), 3, "effort")
+    assert [attempt.label for attempt in attempts] == ["searches 1", "searches 5", "searches 28"]
     hidden = task("b", "d3", "d21", question="What does the entry that Entry 3 cites tell of?", hops=2)
-    passes = await PassAtN(made, "effort").run(hidden)
+    passes = await PassAtN(attempts, "effort").run(hidden)
     calls = []
-    for one in made:
-        found = await one.agent.asearch(hidden.question)
+    for attempt in attempts:
+        result = await attempt.agent.asearch(hidden.question)
         calls.append(
-            sum(event.name == "search_corpus" for event in found.trajectories[0].events if hasattr(event, "name"))
+            sum(event.name == "search_corpus" for event in result.trajectories[0].events if hasattr(event, "name"))
         )
     assert calls == sorted(calls)
     assert calls[0] == 1 < calls[-1]
@@ -59,9 +59,9 @@ async def test_the_embedded_policy_differs_by_effort(corpus):
 
 
 async def test_windows_are_halved(corpus):
-    made = build_attempts(corpus, BridgePolicy(), 3, "window", window=16_384)
-    assert [one.agent.budget.window for one in made] == [16_384, 8_192, 4_096]
-    assert len((await PassAtN(made, "window").run(ENTRY)).turns) == 3
+    attempts = build_attempts(corpus, BridgePolicy(), 3, "window", window=16_384)
+    assert [attempt.agent.budget.window for attempt in attempts] == [16_384, 8_192, 4_096]
+    assert len((await PassAtN(attempts, "window").run(ENTRY)).turns) == 3
 
 
 def test_attempts_that_would_be_the_same_search_are_refused(corpus):
@@ -97,16 +97,16 @@ def test_what_is_always_or_never_solved_goes_as_asked(corpus, recalls, drop, fou
 
 
 async def test_half_the_gold_is_enough_where_that_is_the_threshold(corpus):
-    one = task("c", "d7", "nowhere", question=ENTRY.question)
+    result = task("c", "d7", "nowhere", question=ENTRY.question)
     trial = PassAtN(build_attempts(corpus, Wavering(), 1, "seed"), "seed", threshold=0.5)
-    passes = await trial.run(one)
+    passes = await trial.run(result)
     assert passes.recalls == (0.5,)
     assert passes.solved(trial.threshold) == 1
 
 
 async def test_facts_are_met_by_any_of_their_chunks(corpus):
-    one = task("c", question=ENTRY.question, facts=(("nowhere_0", "d7_0"),))
-    assert (await PassAtN(build_attempts(corpus, Wavering(), 1, "seed"), "seed").run(one)).recalls == (1.0,)
+    result = task("c", question=ENTRY.question, facts=(("nowhere_0", "d7_0"),))
+    assert (await PassAtN(build_attempts(corpus, Wavering(), 1, "seed"), "seed").run(result)).recalls == (1.0,)
 
 
 async def test_an_attempt_that_broke_off_is_no_miss(corpus):

@@ -48,15 +48,15 @@ def reasons(out):
 async def test_each_dropped_task_has_its_reason(corpus, tmp_path):
     out = tmp_path / "kept.jsonl"
     report = await filter_tasks(TASKS, corpus, out)
-    assert [one.id for one in load_tasks(out)] == ["easy", "other"]
+    assert [item.id for item in load_tasks(out)] == ["easy", "other"]
     assert reasons(out) == {"again": "near-duplicate", "none": "no gold", "missing": "gold not in the index"}
     assert report.dropped == {"gold not in the index": 1, "near-duplicate": 1, "no gold": 1}
-    assert all(0 <= one.labels["difficulty"]["score"] <= 1 for one in load_tasks(out))
+    assert all(0 <= item.labels["difficulty"]["score"] <= 1 for item in load_tasks(out))
 
 
 async def test_duplicates_stay_where_asked(corpus, tmp_path):
     await filter_tasks(TASKS, corpus, tmp_path / "kept.jsonl", likeness=None)
-    assert [one.id for one in load_tasks(tmp_path / "kept.jsonl")] == ["easy", "again", "other"]
+    assert [item.id for item in load_tasks(tmp_path / "kept.jsonl")] == ["easy", "again", "other"]
 
 
 async def test_attempts_drop_the_trivial_and_the_hopeless(corpus, tmp_path):
@@ -72,13 +72,13 @@ async def test_attempts_drop_the_trivial_and_the_hopeless(corpus, tmp_path):
 
 
 async def test_a_rerun_asks_again_only_where_the_policy_failed(corpus, tmp_path):
-    asked = []
+    requests = []
 
     class Faulty(ScriptedPolicy):
         down = True
 
         def open(self, question, corpus, *, profile, seed=0):
-            asked.append(question)
+            requests.append(question)
             if self.down and question == HARD.question:
                 raise PolicyError("the server is down")
             return super().open(question, corpus, profile=profile, seed=seed)
@@ -88,11 +88,11 @@ async def test_a_rerun_asks_again_only_where_the_policy_failed(corpus, tmp_path)
     out = tmp_path / "kept.jsonl"
     report = await filter_tasks([EASY, HARD], corpus, out, pass_at_n=trial)
     assert report.dropped == {"failed: PolicyError": 1}
-    assert [one.id for one in load_tasks(out)] == ["easy"]
+    assert [item.id for item in load_tasks(out)] == ["easy"]
     policy.down = False
     report = await filter_tasks([EASY, HARD], corpus, out, pass_at_n=trial)
     assert (report.kept, report.resumed) == (2, 1)
-    assert asked == [EASY.question, HARD.question, HARD.question]
+    assert requests == [EASY.question, HARD.question, HARD.question]
 
 
 async def test_other_settings_are_not_mixed_into_a_run(corpus, tmp_path):
@@ -106,7 +106,7 @@ async def test_near_duplicates_are_those_of_the_rows_as_they_stand_now(corpus, t
     await filter_tasks(TASKS, corpus, out)
     again = [TASKS[1], *TASKS[2:], TASKS[0]]
     report = await filter_tasks(again, corpus, out)
-    assert [one.id for one in load_tasks(out)] == ["again", "other"]
+    assert [item.id for item in load_tasks(out)] == ["again", "other"]
     assert reasons(out)["easy"] == "near-duplicate"
     assert report.resumed == 3, "the two that changed places were judged anew"
     fresh = tmp_path / "fresh.jsonl"
@@ -134,7 +134,9 @@ def test_a_template_about_other_documents_is_kept():
 
 def test_word_for_word_is_a_duplicate_whatever_the_gold():
     tasks = [task("a", "d1", question="Who built it?"), task("b", "d2", question="who BUILT it")]
-    assert [(one.task.id, one.of, one.likeness) for one in find_duplicates(tasks)] == [("b", "a", 1.0)]
+    assert [(duplicate.task.id, duplicate.of, duplicate.likeness) for duplicate in find_duplicates(tasks)] == [
+        ("b", "a", 1.0)
+    ]
 
 
 def test_tasks_without_gold_are_compared_word_for_word_alone():
@@ -150,7 +152,7 @@ def test_a_dropped_task_drops_no_other():
     a, b, c = (shingles(text) for text in texts)
     assert len(a & b) / len(a | b) >= 0.6 <= len(b & c) / len(b | c)
     assert len(a & c) / len(a | c) < 0.6
-    assert [one.task.id for one in find_duplicates(tasks, likeness=0.6)] == ["b"]
+    assert [duplicate.task.id for duplicate in find_duplicates(tasks, likeness=0.6)] == ["b"]
 
 
 @pytest.mark.parametrize("likeness", [0.3, 0.5, 0.7, 0.9, 1.0])
@@ -216,20 +218,20 @@ def rivals():
 @pytest.fixture(scope="module")
 def plain(rivals):
     """The rivals without the look-alike."""
-    kept = [one for one in rivals.chunks if one.document_id != "rival"]
-    return MemoryCorpus([Document(one.document_id, one.text, one.title) for one in kept])
+    chunks = [chunk for chunk in rivals.chunks if chunk.document_id != "rival"]
+    return MemoryCorpus([Document(chunk.document_id, chunk.text, chunk.title) for chunk in chunks])
 
 
 def test_a_look_alike_makes_it_harder(rivals, plain):
-    one = task("a", "painting", "painter", question=QUESTION, hops=2)
-    assert rival_margin(one, rivals) > rival_margin(one, plain)
-    assert estimate_difficulty(one, rivals).score > estimate_difficulty(one, plain).score
+    result = task("a", "painting", "painter", question=QUESTION, hops=2)
+    assert rival_margin(result, rivals) > rival_margin(result, plain)
+    assert estimate_difficulty(result, rivals).score > estimate_difficulty(result, plain).score
 
 
 def test_a_distractor_named_by_the_task_is_a_rival_wherever_search_ranks_it(rivals):
-    one = task("a", "painting", question=QUESTION)
+    result = task("a", "painting", question=QUESTION)
     near = task("a", "painting", question=QUESTION, distractors=("painting-copy", "rival"))
-    assert rival_margin(near, rivals) >= rival_margin(one, rivals)
+    assert rival_margin(near, rivals) >= rival_margin(result, rivals)
     assert rival_margin(near, rivals) is not None
 
 
@@ -262,6 +264,6 @@ def test_what_attempts_needed_counts_where_it_was_measured(rivals):
 
 
 def test_gold_that_is_not_there_leaves_the_part_out(rivals):
-    found = estimate_difficulty(task("a", "nowhere", question=QUESTION, hops=3), rivals)
-    assert set(found.parts) == {"hops"}
-    assert found.score == pytest.approx(2 / 3)
+    result = estimate_difficulty(task("a", "nowhere", question=QUESTION, hops=3), rivals)
+    assert set(result.parts) == {"hops"}
+    assert result.score == pytest.approx(2 / 3)

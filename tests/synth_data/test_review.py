@@ -31,43 +31,43 @@ def said(name, verdict="accept", **fields):
 
 def test_the_judge_is_named_in_the_row_or_by_the_file(tmp_path):
     file = written(tmp_path / "ben.jsonl", said("a", judge="Ann"), said("b", "reject"), said("c", judge="  "))
-    found = load_judgements([file], {"a", "b", "c"})
-    assert found.verdicts == {"Ann": {"a": True}, "ben": {"b": False, "c": True}}
-    assert not found.problems
+    judgements = load_judgements([file], {"a", "b", "c"})
+    assert judgements.verdicts == {"Ann": {"a": True}, "ben": {"b": False, "c": True}}
+    assert not judgements.problems
 
 
 def test_an_unknown_task_is_told_and_passed_over(tmp_path):
     file = written(tmp_path / "ann.jsonl", said("a"), said("gone"))
-    found = load_judgements([file], {"a"})
-    assert found.counts == {"unknown": 1}
-    assert found.problems == [f"{file}:2: task 'gone' is not among those reviewed"]
+    judgements = load_judgements([file], {"a"})
+    assert judgements.counts == {"unknown": 1}
+    assert judgements.problems == [f"{file}:2: task 'gone' is not among those reviewed"]
 
 
 def test_a_judge_who_judges_twice_changed_their_mind(tmp_path):
     first = written(tmp_path / "one.jsonl", said("a", judge="ann"), said("b", judge="ann"))
     second = written(tmp_path / "two.jsonl", said("a", "reject", judge="ann"), said("a", judge="ben"))
-    found = load_judgements([first, second], {"a", "b"})
-    assert found.verdicts == {"ann": {"a": False, "b": True}, "ben": {"a": True}}
-    assert found.counts == {"changed": 1}
-    assert "ann judged 'a' twice; the later verdict counts" in found.problems[0]
+    judgements = load_judgements([first, second], {"a", "b"})
+    assert judgements.verdicts == {"ann": {"a": False, "b": True}, "ben": {"a": True}}
+    assert judgements.counts == {"changed": 1}
+    assert "ann judged 'a' twice; the later verdict counts" in judgements.problems[0]
 
 
 def test_what_is_no_judgement_is_told_with_its_line(tmp_path):
     bad = ["{broken", "[]", '{"verdict": "accept"}', '{"task": 3, "verdict": "accept"}']
     bad += ['{"task": "a", "verdict": "maybe"}', '{"task": "a", "verdict": ["accept"]}']
     file = written(tmp_path / "ann.jsonl", "", *bad, said("a"))
-    found = load_judgements([file], {"a"})
-    assert found.counts == {"bad": 6}
-    assert found.problems[0].startswith(f"{file}:2: ")
-    assert found.verdicts == {"ann": {"a": True}}
+    judgements = load_judgements([file], {"a"})
+    assert judgements.counts == {"bad": 6}
+    assert judgements.problems[0].startswith(f"{file}:2: ")
+    assert judgements.verdicts == {"ann": {"a": True}}
 
 
 def test_a_comment_alone_decides_nothing(tmp_path):
     file = written(tmp_path / "ann.jsonl", said("a", None, comment="hm"), said("b", comment="fine"))
-    found = load_judgements([file], {"a", "b"})
-    assert found.verdicts == {"ann": {"b": True}}
-    assert found.counts == {"undecided": 1}
-    (a, b), rejected = apply_judgements([task("a"), task("b")], found)
+    judgements = load_judgements([file], {"a", "b"})
+    assert judgements.verdicts == {"ann": {"b": True}}
+    assert judgements.counts == {"undecided": 1}
+    (a, b), rejected = apply_judgements([task("a"), task("b")], judgements)
     assert not rejected
     assert a.labels["review"] == {"accepted": [], "rejected": [], "comments": {"ann": "hm"}}
     assert b.labels["review"] == {"accepted": ["ann"], "rejected": [], "comments": {"ann": "fine"}}
@@ -89,9 +89,9 @@ def test_one_rejection_or_half_of_them():
     verdicts = {"ann": {"a": True, "b": False}, "ben": {"a": True, "b": True}, "cem": {"a": False}}
     tasks = [task("a"), task("b"), task("c")]
     kept, rejected = apply_judgements(tasks, Judgements(verdicts=verdicts))
-    assert ([one.id for one in kept], [one.id for one in rejected]) == (["c"], ["a", "b"])
+    assert ([item.id for item in kept], [item.id for item in rejected]) == (["c"], ["a", "b"])
     kept, rejected = apply_judgements(tasks, Judgements(verdicts=verdicts), "majority")
-    assert ([one.id for one in kept], [one.id for one in rejected]) == (["a", "c"], ["b"])
+    assert ([item.id for item in kept], [item.id for item in rejected]) == (["a", "c"], ["b"])
     assert kept[0].labels["review"]["rejected"] == ["cem"]
     assert kept[1] == task("c")
 
@@ -147,20 +147,20 @@ def test_judges_pairs_and_the_verification():
     verified = {name: at < 8 for at, name in enumerate(tasks)}
     ann = {name: at < 7 for at, name in enumerate(tasks)}
     ben = {name: at < 8 for at, name in enumerate(tasks[:9])}
-    found = measure_agreement({"ben": ben, "ann": ann}, verified)
-    assert list(found.judges) == ["ann", "ben"]
-    assert (found.judges["ann"].judged, found.judges["ann"].accepted) == (10, 7)
-    assert found.judges["ann"].verification.value == pytest.approx(0.9)
-    assert found.judges["ben"].verification.value == 1
-    assert found.judges["ben"].kappa.value == 1
-    assert found.equal["ann, ben"].value == pytest.approx(8 / 9)
-    assert found.equal["ann, ben"].n == 9
-    assert found.kappa["ann, ben"].value == pytest.approx(0.609, abs=1e-3)
-    assert found.alpha.n == 9
+    result = measure_agreement({"ben": ben, "ann": ann}, verified)
+    assert list(result.judges) == ["ann", "ben"]
+    assert (result.judges["ann"].judged, result.judges["ann"].accepted) == (10, 7)
+    assert result.judges["ann"].verification.value == pytest.approx(0.9)
+    assert result.judges["ben"].verification.value == 1
+    assert result.judges["ben"].kappa.value == 1
+    assert result.equal["ann, ben"].value == pytest.approx(8 / 9)
+    assert result.equal["ann, ben"].n == 9
+    assert result.kappa["ann, ben"].value == pytest.approx(0.609, abs=1e-3)
+    assert result.alpha.n == 9
 
 
 def test_one_judge_alone_has_no_pair():
-    found = measure_agreement({"ann": {"t": True}}, {"t": True})
-    assert found.kappa == {}
-    assert found.alpha.value is None
-    assert found.judges["ann"].accept_rate.value == 1
+    result = measure_agreement({"ann": {"t": True}}, {"t": True})
+    assert result.kappa == {}
+    assert result.alpha.value is None
+    assert result.judges["ann"].accept_rate.value == 1

@@ -68,16 +68,16 @@ def downloaded(folder, name):
 
 def test_a_task_is_shown_with_its_quotes_marked(browser, sheet):
     assert browser.texts(".question") == ["Where was the painter of Harbour at Dawn born?"]
-    assert [one.strip() for one in browser.texts("mark.quote")] == [
+    assert [text.strip() for text in browser.texts("mark.quote")] == [
         "a port in the morning",
         "was painted by Ilse Brandt",
         "came into the world in",
     ]
     assert browser.texts("article mark.truth") == ["Norden"]
-    shown = "\n".join(browser.texts("#task"))
-    assert "Quote not found in it: won a prize" in shown
-    assert "Ilse Brandt (painter), marked as stating the answer" in shown
-    assert "Harbour at Dusk (rival): states the answer" in shown
+    result = "\n".join(browser.texts("#task"))
+    assert "Quote not found in it: won a prize" in result
+    assert "Ilse Brandt (painter), marked as stating the answer" in result
+    assert "Harbour at Dusk (rival): states the answer" in result
     assert "Not in the index." in browser.run("return document.querySelector('#task').textContent")
 
 
@@ -133,9 +133,9 @@ def test_judgements_are_downloaded_and_continued_elsewhere(browser, sheet, tmp_p
         ("set/train/1", "Ann B.", "accept", ""),
         ("__proto__", "Ann B.", "reject", "not \u201cproven\u201d"),
     ]
-    found = load_judgements([tmp_path / "downloads" / "Ann-B..jsonl"], {one.id for one in TASKS})
-    assert found.verdicts == {"Ann B.": {"set/train/1": True, "__proto__": False}}
-    assert not found.problems
+    judgements = load_judgements([tmp_path / "downloads" / "Ann-B..jsonl"], {item.id for item in TASKS})
+    assert judgements.verdicts == {"Ann B.": {"set/train/1": True, "__proto__": False}}
+    assert not judgements.problems
     browser.run("localStorage.clear()")
     browser.open(sheet)
     file = tmp_path / "more.jsonl"
@@ -170,7 +170,7 @@ def test_equal_tasks_give_an_equal_page(corpus):
 def test_the_sample_is_drawn_by_seed():
     many = [task(str(at)) for at in range(50)]
     assert draw_sample(many, 10, 1) == draw_sample(many, 10, 1) != draw_sample(many, 10, 2)
-    assert sorted(one.id for one in draw_sample(many, 100, 0)) == sorted(one.id for one in many)
+    assert sorted(item.id for item in draw_sample(many, 100, 0)) == sorted(item.id for item in many)
 
 
 def test_a_text_is_put_together_from_overlapping_chunks():

@@ -42,7 +42,7 @@ async def test_outputs_come_in_the_order_of_the_inputs_whatever_the_concurrency(
     for concurrency in (1, 5, 50):
         report = await run_stage("double", ROWS, doubled, tmp_path / f"{concurrency}.jsonl", concurrency=concurrency)
         assert (report.inputs, report.kept, report.dropped, report.halted) == (12, 12, {"odd": 6}, "")
-    written = [(tmp_path / f"{one}.jsonl").read_bytes() for one in (1, 5, 50)]
+    written = [(tmp_path / f"{item}.jsonl").read_bytes() for item in (1, 5, 50)]
     assert len(set(written)) == 1
     assert [row["id"] for row in read(tmp_path / "5.jsonl")][:4] == ["0a", "0b", "2a", "2b"]
     dropped = read(dropped_path(tmp_path / "5.jsonl"))
@@ -205,11 +205,11 @@ def test_a_killed_run_resumed_gives_the_same_bytes_and_repeats_nothing_it_noted(
 
 
 async def test_progress_counts_up_to_the_inputs(tmp_path):
-    told = []
+    messages = []
     await run_stage(
-        "tell", ROWS, doubled, tmp_path / "out.jsonl", advance=lambda done, total: told.append((done, total))
+        "tell", ROWS, doubled, tmp_path / "out.jsonl", advance=lambda done, total: messages.append((done, total))
     )
-    assert told == [(number, 12) for number in range(13)]
+    assert messages == [(number, 12) for number in range(13)]
 
 
 async def test_what_is_forgotten_is_worked_on_again_and_nothing_else(tmp_path):

@@ -30,7 +30,7 @@ def test_what_is_written_is_read_back(tmp_path):
     path = tmp_path / "folder" / "tasks.jsonl"
     assert write_tasks(path, [FULL, task("b")]) == 2
     assert load_tasks(path) == [FULL, task("b")]
-    assert [one.question for one in load_questions(path)] == [FULL.question, task("b").question]
+    assert [question.question for question in load_questions(path)] == [FULL.question, task("b").question]
 
 
 def test_equal_tasks_give_equal_bytes(tmp_path):
@@ -50,7 +50,7 @@ def test_a_write_that_fails_leaves_the_file_as_it_was(tmp_path):
     with pytest.raises(RuntimeError):
         write_tasks(path, broken())
     assert load_tasks(path) == [FULL]
-    assert [one.name for one in tmp_path.iterdir()] == ["tasks.jsonl"]
+    assert [item.name for item in tmp_path.iterdir()] == ["tasks.jsonl"]
 
 
 def test_a_lone_surrogate_survives(tmp_path):
@@ -80,6 +80,6 @@ def test_a_bad_row_is_told_with_its_line(tmp_path, line):
         load_tasks(path)
     assert f"{path}:2:" in str(caught.value)
     problems: list[str] = []
-    assert [one.id for one in load_tasks(path, problems=problems)] == ["a", "last"]
+    assert [item.id for item in load_tasks(path, problems=problems)] == ["a", "last"]
     assert len(problems) == 1
     assert BAD[line] in problems[0]

@@ -92,7 +92,7 @@ def _from_path(path: Path, report: LoadReport, extensions: Extensions) -> Iterat
     elif (extension := extension_of(path.name, extensions)) is not None or not stat.S_ISREG(mode):
         yield SourceFile(str(path), path.name, extension or "", path)
     else:
-        report.skip(str(path), _unknown(path.name, extensions))
+        report.skip(str(path), _unknown(extensions))
 
 
 def _from_folder(folder: Path, report: LoadReport, extensions: Extensions) -> Iterator[SourceFile]:
@@ -108,7 +108,7 @@ def _from_folder(folder: Path, report: LoadReport, extensions: Extensions) -> It
         for name in sorted(name for name in files if not name.startswith(".")):
             path = Path(here) / name
             if (extension := extension_of(name, extensions)) is None:
-                report.skip(str(path), _unknown(name, extensions))
+                report.skip(str(path), _unknown(extensions))
             elif path.is_symlink():
                 report.skip(str(path), LINK if path.exists() else "cannot be read: No such file or directory")
             elif path.exists() and not path.is_file():
@@ -124,11 +124,10 @@ def extension_of(name: str, extensions: Extensions) -> str | None:
     return next((extension for extension in candidates if extension in extensions), None)
 
 
-def _unknown(name: str, extensions: Extensions) -> str:
-    return (
-        f"unknown extension {Path(name).suffix!r}: known are {' '.join(sorted(extensions))}. Rename the file if it has "
-        "one of these formats, or pipe it into `ctx1 index -`"
-    )
+def _unknown(extensions: Extensions) -> str:
+    """The notice about a file without a reader; it is the same for all, so that a list of notices can group them."""
+    known = " ".join(sorted(extensions))
+    return f"unknown extension: known are {known}. To index the file as text, rename it or pipe it into `ctx1 index -`"
 
 
 def identifier(path: str) -> str:

@@ -142,7 +142,7 @@ def test_paragraphs_of_one_title_stay_two_documents(tmp_path: Path) -> None:
     benchmark = load_benchmark(f"musique-ans={tmp_path}", data=NOWHERE)
     assert len({document.id for document in benchmark.documents}) == len(PEOPLE)
     assert benchmark.questions[0].gold[1] != next(
-        one.id for one in benchmark.documents if one.text == PEOPLE["Vellmar"]
+        item.id for item in benchmark.documents if item.text == PEOPLE["Vellmar"]
     )
 
 

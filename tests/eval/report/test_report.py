@@ -119,7 +119,7 @@ def test_the_page_has_every_plot_and_asks_the_network_for_nothing(page: Reader) 
     assert all((value or "").startswith("#") for value in links)
     ids = [value for name, value in page.attributes if name == "id"]
     assert len(ids) == len(set(ids)), "the plots share no id"
-    assert set(links) <= {f"#{one}" for one in ids}
+    assert set(links) <= {f"#{item}" for item in ids}
     assert not [value for name, value in page.attributes if name == "style"], "the page's policy forbids inline styles"
 
 
@@ -133,19 +133,19 @@ def test_external_text_is_escaped_everywhere() -> None:
     for drawn in PLOTS.values():
         svg = drawn(summary)
         root = ET.fromstring(svg)
-        assert not [one for one in root.iter() if one.tag.endswith("script")]
+        assert not [item for item in root.iter() if item.tag.endswith("script")]
         assert "<script" not in svg
         assert f"{(EVIL + 'agent')[:20]}" in "".join(root.itertext())
-    assert "\x1b" not in printed(summarise([replace(one, system="\x1b[31m[red]x") for one in RECORDS]), 200)
+    assert "\x1b" not in printed(summarise([replace(item, system="\x1b[31m[red]x") for item in RECORDS]), 200)
 
 
 @pytest.mark.parametrize("name", PLOTS)
 def test_plots_are_real_text_on_no_ground_and_come_out_the_same(name: str) -> None:
     svg = PLOTS[name](SUMMARY)
     root = ET.fromstring(svg)
-    words = ["".join(one.itertext()).strip("\u2060") for one in root.iter("{http://www.w3.org/2000/svg}text")]
+    words = ["".join(item.itertext()).strip("\u2060") for item in root.iter("{http://www.w3.org/2000/svg}text")]
     assert {"hotpotqa", "musique"} <= set(words)
-    assert any(one.startswith("agent") for one in words)
+    assert any(item.startswith("agent") for item in words)
     assert "prefers-color-scheme:dark" in svg
     assert "currentColor" in svg
     assert "#ffffff" not in svg
@@ -218,7 +218,7 @@ def test_the_terminal_table_fits_and_holds_the_leading_figures() -> None:
         assert max(map(len, text.splitlines()[:20])) <= width
         for cell in SUMMARY.cells:
             value = cell.metrics["recall@5"]
-            figures = " [".join(f"{one:.3f}" for one in (value.mean, value.low)) + f",{value.high:.3f}]"
+            figures = " [".join(f"{item:.3f}" for item in (value.mean, value.low)) + f",{value.high:.3f}]"
             assert re.sub(r"\b0\.", ".", figures) in text
     assert "tokens" in printed(SUMMARY, 140)
     assert "tokens" not in printed(SUMMARY, 140, columns=["turns"])
@@ -239,5 +239,5 @@ def test_a_difference_is_better_or_worse_only_where_its_interval_says_so() -> No
 
 
 def test_long_names_are_cut_in_plots() -> None:
-    long = summarise([replace(one, system=one.system + "x" * 200) for one in RECORDS])
+    long = summarise([replace(record, system=record.system + "x" * 200) for record in RECORDS])
     assert "x" * MAX_NAME not in plots.budget_curve(long)

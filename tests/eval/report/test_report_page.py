@@ -43,7 +43,7 @@ def attacked(record: EvalRecord) -> EvalRecord:
 @pytest.fixture(scope="module")
 def evil(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The report of a run in which every name is an attack."""
-    records = [attacked(one) for one in made_records(12)]
+    records = [attacked(record) for record in made_records(12)]
     summary = summarise(
         records,
         settings={attack: attack for attack in ATTACKS},
@@ -57,9 +57,9 @@ def evil(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def plain(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The report of one benchmark, whose systems have long names."""
     records = [
-        replace(one, system=SYSTEMS[one.system] + suffix)
-        for one in made_records(12)
-        if one.benchmark == "musique"
+        replace(record, system=SYSTEMS[record.system] + suffix)
+        for record in made_records(12)
+        if record.benchmark == "musique"
         for suffix in ("", "-2")
     ]
     return written(tmp_path_factory.mktemp("plain") / "report.html", render(summarise(records)))
@@ -87,8 +87,8 @@ def test_nothing_that_a_run_holds_runs_or_asks_for_anything(browser: Browser, ev
     assert browser.complaints() == []
     assert browser.run("return document.querySelectorAll('script, img, iframe, [onload], [onerror]').length") == 0
     # It is all there to be read: as text, with what cannot be seen spelled out.
-    for place in ("h1", "h2", "tbody th", "#problems li", "#failures + div td", "#settings + table td"):
-        assert any(ATTACKS[0] in text for text in browser.texts(place)), place
+    for item in ("h1", "h2", "tbody th", "#problems li", "#failures + div td", "#settings + table td"):
+        assert any(ATTACKS[0] in text for text in browser.texts(item)), item
     assert browser.run("return document.body.innerText.includes('\\u202e')") is False
 
 

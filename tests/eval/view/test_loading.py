@@ -24,15 +24,15 @@ def lines(folder):
 
 def test_folders_are_read_with_those_in_them_and_each_file_once(corpus, folder):
     episodes.edited(corpus, folder / "deep" / "er")
-    found = load([folder, folder / "good.jsonl", folder])
-    assert [one.run for one in found.loaded] == ["deep/er", "runs"]
-    assert found.problems == ()
+    result = load([folder, folder / "good.jsonl", folder])
+    assert [item.run for item in result.loaded] == ["deep/er", "runs"]
+    assert result.problems == ()
 
 
 def test_runs_are_named_by_the_part_of_their_paths_that_differs(corpus, tmp_path):
     for name in ("a/seed0", "b/seed0"):
         episodes.edited(corpus, tmp_path / name)
-    assert {one.run for one in load([tmp_path / "a", tmp_path / "b"]).loaded} == {"a/seed0", "b/seed0"}
+    assert {item.run for item in load([tmp_path / "a", tmp_path / "b"]).loaded} == {"a/seed0", "b/seed0"}
 
 
 def test_other_files_are_counted_and_no_problem(folder):
@@ -40,14 +40,14 @@ def test_other_files_are_counted_and_no_problem(folder):
     (folder / "questions.jsonl").write_text('{"question": "who?"}\n')
     (folder / "list.jsonl").write_text("[1]\n")
     (folder / "empty.jsonl").write_text("")
-    found = load([folder])
-    assert (len(found.loaded), found.ignored, found.problems) == (1, 4, ())
+    result = load([folder])
+    assert (len(result.loaded), result.ignored, result.problems) == (1, 4, ())
 
 
 def test_a_cut_file_is_read_up_to_the_cut(folder):
-    whole = "".join(lines(folder))
-    for size in (len(lines(folder)[0]), len(whole) // 2, len(whole) - 3):
-        (folder / "cut.jsonl").write_text(whole[:size])
+    result = "".join(lines(folder))
+    for size in (len(lines(folder)[0]), len(result) // 2, len(result) - 3):
+        (folder / "cut.jsonl").write_text(result[:size])
         cut, good = load([folder]).loaded
         assert cut.trajectory.end is None
         assert cut.problem is None
@@ -66,9 +66,9 @@ def test_a_cut_file_is_read_up_to_the_cut(folder):
 )
 def test_a_file_that_cannot_be_shown_is_named_with_the_reason_and_stops_nothing(folder, change, reason):
     (folder / "bad.jsonl").write_text("".join(change(lines(folder))))
-    found = load([folder])
-    assert [one.path.name for one in found.loaded] == ["good.jsonl"]
-    (problem,) = found.problems
+    result = load([folder])
+    assert [item.path.name for item in result.loaded] == ["good.jsonl"]
+    (problem,) = result.problems
     assert "bad.jsonl" in problem
     assert reason in problem
 

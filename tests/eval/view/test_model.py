@@ -53,14 +53,14 @@ def test_a_summary_is_shown_as_a_passage_of_its_own_and_counted_apart(corpus, fo
     episodes.summarized(corpus, folder)
     (loaded,) = load([folder]).loaded
     a, b = (hit.chunk for hit in corpus.search(episodes.QUESTION)[:2])
-    made = shown(folder, Question("q", episodes.QUESTION, gold=(a.document_id, b.document_id)))
-    (row,), (detail,) = made.rows, made.details
+    result = shown(folder, Question("q", episodes.QUESTION, gold=(a.document_id, b.document_id)))
+    (row,), (detail,) = result.rows, result.details
     assert loaded.problem is None
     assert (row.pruned, row.summarized, row.restored) == (0, 2, 1)
     assert row.gold_pruned == 2, "with the summary that stood for them"
     (block,) = [block for block in detail["blocks"] if block["source"] == "summary"]
     assert (block["chunk"], block["title"], block["gold"]) == ("summary:1", "Summary of 2 passages", False)
-    assert made.texts[block["text"]].endswith(f"stands for {a.id}, {b.id}\nThe rivers meet below the bridges.\n")
+    assert result.texts[block["text"]].endswith(f"stands for {a.id}, {b.id}\nThe rivers meet below the bridges.\n")
     edit = detail["turns"][1]["edit"]
     assert (edit["pruned"], edit["replaced"], edit["summaries"]) == ([], [0, 1], [3])
     assert detail["turns"][4]["edit"]["pruned"] == [3]
@@ -85,8 +85,8 @@ def test_the_row_of_a_cut_trajectory_counts_the_events_that_it_has(corpus, folde
     assert row.seconds is None
     assert row.turns == 5
     path.write_text(rows[0])
-    made = shown(folder)
-    assert (made.rows[0].turns, made.details[0]["turns"], made.details[0]["end"]) == (0, [], None)
+    result = shown(folder)
+    assert (result.rows[0].turns, result.details[0]["turns"], result.details[0]["end"]) == (0, [], None)
 
 
 def test_gold_is_found_by_the_questions_text_before_its_id(corpus, folder):
@@ -108,28 +108,28 @@ def test_gold_by_document_by_chunk_and_by_fact(corpus, folder):
     ask = episodes.QUESTION
 
     def of(**gold):
-        made = shown(folder, Question("x", ask, **gold))
-        marked = {block["chunk"] for block in made.details[0]["blocks"] if block["gold"]}
-        row = made.rows[0]
+        result = shown(folder, Question("x", ask, **gold))
+        marked = {block["chunk"] for block in result.details[0]["blocks"] if block["gold"]}
+        row = result.rows[0]
         return marked, row.seen, row.ranked, row.gold_pruned
 
     assert of(gold=(a.document_id, b.document_id)) == ({a.id, b.id}, 1.0, 0.5, 1)
     assert of(gold=(a.id, "nowhere")) == ({a.id}, 0.5, 0.0, 1)
     assert of(facts=((unseen.id, b.id), ("nowhere",))) == ({b.id}, 0.5, 0.5, 0)
-    made = shown(folder, Question("x", ask, gold=(b.document_id, "nowhere"), answer="x"))
-    assert made.details[0]["gold"] == {"needs": 2, "seen": 1, "ranked": 1, "missing": ["nowhere"], "answer": "x"}
+    result = shown(folder, Question("x", ask, gold=(b.document_id, "nowhere"), answer="x"))
+    assert result.details[0]["gold"] == {"needs": 2, "seen": 1, "ranked": 1, "missing": ["nowhere"], "answer": "x"}
 
 
 def test_a_shared_text_is_stored_once(corpus, folder):
     for _ in range(3):
         episodes.edited(corpus, folder)
-    made = shown(folder)
-    assert len(made.texts) == len(set(made.texts))
-    numbers = [[block["text"] for block in detail["blocks"]] for detail in made.details]
+    result = shown(folder)
+    assert len(result.texts) == len(set(result.texts))
+    numbers = [[block["text"] for block in detail["blocks"]] for detail in result.details]
     assert numbers[0] == numbers[1] == numbers[2]
     (loaded, *_) = load([folder]).loaded
     bodies = [block.body for view in loaded.trajectory.views() for block in view.blocks]
-    assert {made.texts[number] for number in numbers[0]} == set(bodies)
+    assert {result.texts[number] for number in numbers[0]} == set(bodies)
 
 
 @pytest.mark.parametrize(
@@ -154,11 +154,11 @@ def test_values_that_cannot_be_shown_are_a_problem_of_their_file_alone(corpus, f
     rows = [json.loads(line) for line in path.read_text().splitlines()]
     next(row for row in rows if row["kind"] == kind).update(change)
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    made = shown(folder)
-    (problem,) = made.problems
+    result = shown(folder)
+    (problem,) = result.problems
     assert path.name in problem
-    assert len(made.rows) == 1
-    assert path.name not in made.rows[0].file
+    assert len(result.rows) == 1
+    assert path.name not in result.rows[0].file
 
 
 def test_numbers_that_json_does_not_have_are_left_out(corpus, folder):
@@ -175,14 +175,14 @@ def test_numbers_that_json_does_not_have_are_left_out(corpus, folder):
 
 def test_sub_agents_have_rows_and_are_lanes_of_their_parent(corpus, folder):
     episodes.swarm(corpus, folder)
-    made = shown(folder)
-    (main,) = [row for row in made.rows if row.parent is None]
-    subs = [row for row in made.rows if row.parent is not None]
+    item = shown(folder)
+    (main,) = [row for row in item.rows if row.parent is None]
+    subs = [row for row in item.rows if row.parent is not None]
     assert {row.parent for row in subs} == {main.id}
     assert len(subs) == 2
-    detail = made.details[made.rows.index(main)]
+    detail = item.details[item.rows.index(main)]
     (lanes,) = [result["delegated"] for turn in detail["turns"] for result in turn["results"]]
-    assert [(one["task"], one["steps"], one["stop_reason"]) for one in lanes] == [
+    assert [(lane["task"], lane["steps"], lane["stop_reason"]) for lane in lanes] == [
         ("comets and operas", 2, "finished"),
         ("rivers", 2, "finished"),
         (("the task that is too long " * 60).strip(), 0, "not_started"),

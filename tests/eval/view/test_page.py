@@ -190,10 +190,10 @@ def test_nothing_in_a_document_runs_and_the_page_asks_no_network(browser, folder
         browser.run("return document.querySelectorAll('#view script, #view img, #view a, #view svg[onload]').length")
         == 0
     )
-    shown = browser.run("return document.body.textContent")
-    assert "<script>window.pwned = 'text'</script>" in shown
-    assert "⟨U+202E⟩turned" in shown
-    assert not re.search("[\u202e\x1b\x07]", shown)
+    result = browser.run("return document.body.textContent")
+    assert "<script>window.pwned = 'text'</script>" in result
+    assert "⟨U+202E⟩turned" in result
+    assert not re.search("[\u202e\x1b\x07]", result)
     assert browser.complaints() == []
     assert browser.requests() == []
 
@@ -443,12 +443,12 @@ def test_trajectories_with_the_same_id_have_addresses_of_their_own(browser, corp
     path = episodes.edited(corpus, folder / "a")
     (folder / "b").mkdir()
     shutil.copy(path, folder / "b")
-    made = page_of(folder)
-    browser.open(made)
+    result = page_of(folder)
+    browser.open(result)
     browser.press(Keys.ARROW_DOWN)
     browser.wait("document.querySelector('.item:nth-child(2) [aria-current]')")
     address = browser.run("return location.hash")
-    browser.open(made, address)
+    browser.open(result, address)
     assert browser.texts(".item [aria-current] .runname") == ["b"]
 
 
@@ -472,9 +472,9 @@ def test_many_trajectories_share_their_texts_and_only_rows_in_sight_exist(browse
     for number in range(499):
         copy = header | {"id": f"copy-{number}", "question": f"question {number}?"}
         (folder / f"{number}.jsonl").write_text(json.dumps(copy) + "\n" + "".join(lines[1:]))
-    made = page_of(folder)
-    assert made.stat().st_size < 20e6
-    browser.open(made)
+    result = page_of(folder)
+    assert result.stat().st_size < 20e6
+    browser.open(result)
     assert browser.texts(".count") == ["500 of 500 trajectories"]
     assert browser.run("return document.querySelectorAll('.item').length") < 60
     browser.run("document.querySelector('.listbox').scrollTop = 1e9")

@@ -36,7 +36,7 @@ class Running:
     def metric(self, line: str) -> float:
         """The value of a sample, by its name and labels; 0 where it is not there."""
         text = self.client.get("/metrics").text
-        return next((float(one.rpartition(" ")[2]) for one in text.splitlines() if one.startswith(f"{line} ")), 0.0)
+        return next((float(item.rpartition(" ")[2]) for item in text.splitlines() if item.startswith(f"{line} ")), 0.0)
 
     def expect(self, line: str, value: float) -> None:
         """The sample gets that value: what a request adds is counted just after its last byte is sent."""
@@ -60,13 +60,13 @@ def running(agent: SearchAgent, index: LiveIndex | None = None, **settings: Any)
     up = threading.Event()
 
     # Made in the thread, whose event loop it belongs to; the list hands it out.
-    made: list[ServerProcess] = []
+    results: list[ServerProcess] = []
     service = Service.of(agent, chosen, index)
     bound = bind_socket("127.0.0.1", 0)
 
     def target() -> None:
-        made.append(ServerProcess(service, application_of(service), lambda url: up.set()))
-        made[0].run(sockets=[bound])
+        results.append(ServerProcess(service, application_of(service), lambda url: up.set()))
+        results[0].run(sockets=[bound])
 
     thread = threading.Thread(target=target)
     thread.start()
@@ -76,7 +76,7 @@ def running(agent: SearchAgent, index: LiveIndex | None = None, **settings: Any)
         try:
             yield Running(service, str(client.base_url), client)
         finally:
-            made[0].should_exit = True
+            results[0].should_exit = True
             thread.join(20)
     assert not thread.is_alive()
 

@@ -29,51 +29,51 @@ def client(server: Running, key: str = "abc") -> openai.OpenAI:
 def test_a_completion(serve: Serve) -> None:
     with serve(token="abc") as server:
         plain = server.ask("comets?", k=3).json()
-        made = client(server).chat.completions.create(
+        result = client(server).chat.completions.create(
             model=MODEL, messages=MESSAGES, temperature=0.2, extra_body={"k": 3}
         )
-    (choice,) = made.choices
+    (choice,) = result.choices
     assert choice.finish_reason == "stop"
     content = choice.message.content or ""
     for number, document in enumerate(plain["documents"], start=1):
         best = document["chunks"][0]
         assert f"[{number}] {document['title']} (id: {best['id']})\n{best['text']}" in content
-    assert made.model_extra is not None
-    assert made.model_extra["documents"] == plain["documents"]
-    assert made.usage is not None
-    assert made.usage.total_tokens == plain["tokens"] == made.usage.prompt_tokens + made.usage.completion_tokens
+    assert result.model_extra is not None
+    assert result.model_extra["documents"] == plain["documents"]
+    assert result.usage is not None
+    assert result.usage.total_tokens == plain["tokens"] == result.usage.prompt_tokens + result.usage.completion_tokens
 
 
 def test_a_completion_in_chunks(serve: Serve) -> None:
     with serve(token="abc", heartbeat=0.05) as server:
-        whole = client(server).chat.completions.create(model=MODEL, messages=MESSAGES)
+        item = client(server).chat.completions.create(model=MODEL, messages=MESSAGES)
         stream = client(server).chat.completions.create(
             model=MODEL, messages=MESSAGES, stream=True, stream_options={"include_usage": True}
         )
         chunks = list(stream)
-    said = "".join(chunk.choices[0].delta.content or "" for chunk in chunks if chunk.choices)
-    assert said == whole.choices[0].message.content
+    result = "".join(chunk.choices[0].delta.content or "" for chunk in chunks if chunk.choices)
+    assert result == item.choices[0].message.content
     assert chunks[0].choices[0].delta.role == "assistant"
     assert [chunk.choices[0].finish_reason for chunk in chunks if chunk.choices][-1] == "stop"
-    assert chunks[-1].usage == whole.usage
-    assert whole.model_extra is not None
+    assert chunks[-1].usage == item.usage
+    assert item.model_extra is not None
     extra = chunks[-2].model_extra
     assert extra is not None
-    assert extra["documents"] == whole.model_extra["documents"]
+    assert extra["documents"] == item.model_extra["documents"]
 
 
 async def test_the_client_that_does_not_block(serve: Serve) -> None:
     with serve(token="abc") as server:
         async with openai.AsyncOpenAI(base_url=f"{server.url}/v1", api_key="abc") as asking:
-            made = await asking.chat.completions.create(model=MODEL, messages=MESSAGES)
+            result = await asking.chat.completions.create(model=MODEL, messages=MESSAGES)
             stream = await asking.chat.completions.create(model=MODEL, messages=MESSAGES, stream=True)
-            said = "".join([chunk.choices[0].delta.content or "" async for chunk in stream])
-    assert said == made.choices[0].message.content != ""
+            item = "".join([chunk.choices[0].delta.content or "" async for chunk in stream])
+    assert item == result.choices[0].message.content != ""
 
 
 def test_models(serve: Serve) -> None:
     with serve(token="abc") as server:
-        assert [one.id for one in client(server).models.list()] == [MODEL]
+        assert [item.id for item in client(server).models.list()] == [MODEL]
         assert client(server).models.retrieve(MODEL).owned_by == "context-agent"
         with pytest.raises(openai.NotFoundError, match="the only model here is 'context-agent'"):
             client(server).models.retrieve("gpt-x")
@@ -108,15 +108,15 @@ def test_errors_are_those_that_the_client_knows(serve: Serve) -> None:
 
 def test_a_search_cut_short_ends_for_length(serve: Serve) -> None:
     with serve(one_search(0.3)) as server:
-        made = client(server).chat.completions.create(model=MODEL, messages=MESSAGES, extra_body={"deadline": 0.4})
-    assert made.choices[0].finish_reason == "length"
-    assert made.choices[0].message.content != ""
+        result = client(server).chat.completions.create(model=MODEL, messages=MESSAGES, extra_body={"deadline": 0.4})
+    assert result.choices[0].finish_reason == "length"
+    assert result.choices[0].message.content != ""
 
 
 def test_nothing_found(serve: Serve) -> None:
     with serve(ScriptedPolicy([])) as server:
-        made = client(server).chat.completions.create(model=MODEL, messages=MESSAGES)
-    assert made.choices[0].message.content == "Nothing was found."
+        result = client(server).chat.completions.create(model=MODEL, messages=MESSAGES)
+    assert result.choices[0].message.content == "Nothing was found."
 
 
 def test_a_failure_in_a_stream_reaches_the_client(serve: Serve) -> None:

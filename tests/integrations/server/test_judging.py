@@ -16,8 +16,8 @@ def test_a_served_search_is_judged(serve: Serve, tmp_path: Path) -> None:
         ).json()
 
         def judge(**fields: object) -> tuple[int, dict[str, object]]:
-            given = server.client.post("/v1/feedback", json=fields)
-            return given.status_code, given.json()
+            result = server.client.post("/v1/feedback", json=fields)
+            return result.status_code, result.json()
 
         best = answer["documents"][0]["id"]
         status, first = judge(trajectory=answer["trajectory"], relevant=[best], rating=5, user="ann")
@@ -25,8 +25,8 @@ def test_a_served_search_is_judged(serve: Serve, tmp_path: Path) -> None:
         again = judge(request_id="r-1", relevant=[best], rating=5, user="ann")
         assert again == (200, {**first, "created": False})
         assert judge(request_id="r-1", comment="good", id="mine")[0] == 201
-    kept = load_judgements(tmp_path / "trajectories" / JUDGEMENTS)
-    assert [(one.relevant, one.rating, one.user, one.comment) for one in kept] == [
+    judgements = load_judgements(tmp_path / "trajectories" / JUDGEMENTS)
+    assert [(judgement.relevant, judgement.rating, judgement.user, judgement.comment) for judgement in judgements] == [
         ((best,), 5, "ann", ""),
         ((), None, "", "good"),
     ]

@@ -24,10 +24,10 @@ async def test_first_come_first_served() -> None:
     tickets = [gate.enter() for _ in range(5)]
     with pytest.raises(QueueFull):
         gate.enter()
-    assert [one.turn.is_set() for one in tickets] == [True, True, False, False, False]
+    assert [item.turn.is_set() for item in tickets] == [True, True, False, False, False]
     tickets[3].leave()
     tickets[0].leave()
-    assert [one.turn.is_set() for one in tickets] == [True, True, True, False, False]
+    assert [item.turn.is_set() for item in tickets] == [True, True, True, False, False]
     assert (gate.running, gate.waiting) == (2, 1)
     for _ in range(2):
         for ticket in tickets:
@@ -45,9 +45,9 @@ def test_a_full_queue_says_when_to_come_again(serve: Serve) -> None:
         assert server.ask(stream=True).status_code == 429
         server.expect("ctx1_searches_waiting", 1)
         server.expect("ctx1_searches_running", 1)
-        answers = [one.result() for one in asked]
-        assert [one.status_code for one in answers] == [200, 200]
-        assert max(one.json()["usage"]["queued_seconds"] for one in answers) > 0.2
+        answers = [item.result() for item in asked]
+        assert [item.status_code for item in answers] == [200, 200]
+        assert max(item.json()["usage"]["queued_seconds"] for item in answers) > 0.2
         server.expect("ctx1_searches_running", 0)
 
 
@@ -97,8 +97,8 @@ def test_an_ending_server_answers_what_runs_and_refuses_what_is_new(serve: Serve
         assert refused.headers["connection"] == "close"
         health = server.client.get("/health")
         assert (health.status_code, health.json()) == (503, {"live": True, "ready": False, "draining": True})
-        for one in asked:
-            answer = one.result()
+        for item in asked:
+            answer = item.result()
             assert (answer.status_code, answer.json()["stop_reason"]) == (200, "finished")
         ending.join(5)
         assert not ending.is_alive()

@@ -41,10 +41,10 @@ def served(corpora: list[Versioned], *, concurrent: bool) -> LiveIndex:
     later = iter(corpora[1:])
 
     def reopen() -> Versioned:
-        found = next(later, None)
-        if found is None:
+        result = next(later, None)
+        if result is None:
             raise CorpusNotFoundError("/secret/place is gone")
-        return found
+        return result
 
     return LiveIndex(agent, reopen, concurrent=concurrent)
 
@@ -57,52 +57,52 @@ async def found(one: LiveIndex) -> str:
 @pytest.mark.parametrize("concurrent", [True, False])
 async def test_searches_that_run_end_on_the_state_they_began_with(concurrent: bool) -> None:
     corpora = [version(1), version(2)]
-    one = served(corpora, concurrent=concurrent)
-    assert await one.follow() is False
-    running = [asyncio.create_task(found(one)) for _ in range(5)]
+    result = served(corpora, concurrent=concurrent)
+    assert await result.follow() is False
+    running = [asyncio.create_task(found(result)) for _ in range(5)]
     await asyncio.sleep(0.02)
     corpora[0].changed = True
-    following = asyncio.create_task(one.follow())
+    following = asyncio.create_task(result.follow())
     await asyncio.sleep(0.02)
     assert not corpora[0].closed
-    assert one.ready
-    later = [asyncio.create_task(found(one)) for _ in range(5)]
+    assert result.ready
+    later = [asyncio.create_task(found(result)) for _ in range(5)]
     assert await following is True
     assert await asyncio.gather(*running) == ["v1"] * 5
     assert await asyncio.gather(*later) == ["v2"] * 5
     await asyncio.sleep(0.05)
     assert corpora[0].closed
     assert not corpora[1].closed
-    assert not one.stale
-    await one.close()
+    assert not result.stale
+    await result.close()
     assert corpora[1].closed
 
 
 async def test_an_index_that_cannot_be_opened_beside_leaves_the_old_one() -> None:
     corpora = [version(1)]
-    one = served(corpora, concurrent=True)
+    result = served(corpora, concurrent=True)
     corpora[0].changed = True
-    assert await one.follow() is None
-    assert one.stale
-    assert await found(one) == "v1"
+    assert await result.follow() is None
+    assert result.stale
+    assert await found(result) == "v1"
     corpora[0].changed = CorpusNotFoundError("/secret/server does not answer")
-    assert await one.follow() is None
-    assert await found(one) == "v1"
+    assert await result.follow() is None
+    assert await found(result) == "v1"
 
 
 async def test_a_folder_that_is_gone_and_comes_back() -> None:
     corpora = [version(1)]
     back = version(3)
-    one = served(corpora, concurrent=False)
+    result = served(corpora, concurrent=False)
     corpora[0].changed = True
-    assert await one.follow() is None
-    assert not one.ready
+    assert await result.follow() is None
+    assert not result.ready
     with pytest.raises(Problem, match="could not be searched"):
-        await found(one)
-    one._reopen = lambda: back
-    assert await one.follow() is True
-    assert one.ready
-    assert await found(one) == "v3"
+        await found(result)
+    result._reopen = lambda: back
+    assert await result.follow() is True
+    assert result.ready
+    assert await found(result) == "v3"
 
 
 def test_a_folder_tells_that_it_has_changed(tmp_path: Path) -> None:
@@ -124,7 +124,7 @@ def test_an_index_keeps_its_last_two_states_alone(tmp_path: Path) -> None:
     (root,) = (folder / "ctx1").glob("*-*")
 
     def states() -> list[int]:
-        return sorted(int(one.name.split("-")[1]) for one in root.glob("snapshot-*"))
+        return sorted(int(item.name.split("-")[1]) for item in root.glob("snapshot-*"))
 
     assert states() == [3, 4]
     (root / "writing-x").mkdir()

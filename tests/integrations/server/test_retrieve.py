@@ -41,7 +41,7 @@ def test_the_answer_is_that_of_a_search(serve: Serve, tmp_path: Path) -> None:
         direct = server.service.index._template.search("comets?", k=3).to_json()
     assert answer.status_code == 200
     assert (body["id"], body["question"], body["stop_reason"], body["error"]) == ("q7", "comets?", "finished", None)
-    plain = [{name: one[name] for name in ("id", "title", "score", "chunks")} for one in body["documents"]]
+    plain = [{name: item[name] for name in ("id", "title", "score", "chunks")} for item in body["documents"]]
     assert plain == direct["documents"]
     assert len(plain) == 3
     assert body["usage"]["turns"] == body["turns"] == direct["turns"]
@@ -54,7 +54,7 @@ def test_filters_and_metadata_pass_through(serve: Serve) -> None:
     documents = [Document(f"d{year}", f"comets seen in {year}", "", {"year": year}) for year in (1680, 1910, 1986)]
     with serve(on=MemoryCorpus(documents)) as server:
         found = server.ask(where={"year": {"$gte": 1900}}).json()["documents"]
-    assert {one["id"]: one["metadata"] for one in found} == {"d1910": {"year": 1910}, "d1986": {"year": 1986}}
+    assert {item["id"]: item["metadata"] for item in found} == {"d1910": {"year": 1910}, "d1986": {"year": 1986}}
 
 
 def test_what_json_cannot_say(serve: Serve) -> None:
@@ -71,10 +71,10 @@ def test_what_json_cannot_say(serve: Serve) -> None:
 
 def test_a_request_id_is_taken_where_it_is_sane(serve: Serve) -> None:
     with serve() as server:
-        given = server.client.get("/health", headers={"X-Request-ID": "job-7:a"})
+        result = server.client.get("/health", headers={"X-Request-ID": "job-7:a"})
         odd = server.client.get("/health", headers={"X-Request-ID": "a b\tc"})
         long = server.client.get("/health", headers={"X-Request-ID": "a" * 200})
-    assert given.headers["x-request-id"] == "job-7:a"
+    assert result.headers["x-request-id"] == "job-7:a"
     assert len(odd.headers["x-request-id"]) == len(long.headers["x-request-id"]) == 32
 
 
@@ -202,7 +202,7 @@ def test_what_nobody_foresaw_is_no_stack_trace(serve: Serve, caplog: pytest.LogC
     with caplog.at_level(logging.INFO, LOGGER.name), serve(ScriptedPolicy([odd])) as server:
         problem(server.ask(), 500, "internal")
         assert server.client.get("/health").json()["ready"] is True
-    (told,) = [one for one in caplog.records if one.getMessage() == "unexpected"]
+    (told,) = [record for record in caplog.records if record.getMessage() == "unexpected"]
     assert told.exc_info is not None
 
 
@@ -222,7 +222,7 @@ def test_a_log_line_is_json_with_the_requests_id_and_without_the_question(
             identity = server.ask("a private question").headers["x-request-id"]
     finally:
         LOGGER.removeHandler(handler)
-    (line,) = [one for one in lines if one["event"] == "request"]
+    (line,) = [item for item in lines if item["event"] == "request"]
     assert line["request_id"] == identity
     assert (line["method"], line["path"], line["status"], line["stop_reason"]) == (
         "POST",

@@ -25,13 +25,13 @@ from tests.integrations.server.conftest import Running, Serve, one_search
 
 def events(text: str) -> list[tuple[str, Any]]:
     """The events of a stream, by name; comments are left out."""
-    found = []
+    results = []
     for block in text.split("\n\n"):
         lines = [line for line in block.splitlines() if not line.startswith(":")]
         if lines:
             fields = dict(line.split(": ", 1) for line in lines)
-            found.append((fields["event"], json.loads(fields["data"])))
-    return found
+            results.append((fields["event"], json.loads(fields["data"])))
+    return results
 
 
 def test_a_search_is_told_as_it_happens_and_ends_with_its_answer(serve: Serve) -> None:
@@ -42,16 +42,16 @@ def test_a_search_is_told_as_it_happens_and_ends_with_its_answer(serve: Serve) -
         answer = server.ask(stream=True, k=2)
         plain = server.ask(k=2).json()
     assert answer.headers["content-type"].startswith("text/event-stream")
-    told = events(answer.text)
-    names = [name for name, _ in told]
+    result = events(answer.text)
+    names = [name for name, _ in result]
     assert names == ["turn", "result", "turn", "edit", "result", "turn", "edit", "result", "turn", "end"]
-    by_name = dict(reversed(told))
+    by_name = dict(reversed(result))
     assert by_name["turn"]["calls"][0] == {"name": "search_corpus", "arguments": {"query": "comets", "limit": 3}}
     shown = by_name["result"]["chunks"]
-    assert [one["rank"] for one in shown] == [1, 2, 3]
-    edited = [data for name, data in told if name == "edit"]
+    assert [item["rank"] for item in shown] == [1, 2, 3]
+    edited = [data for name, data in result if name == "edit"]
     assert edited[0]["pruned"] == edited[1]["restored"] == [shown[0]["id"]]
-    end = told[-1][1]
+    end = result[-1][1]
     assert end["documents"] == plain["documents"]
     assert end["request_id"] == answer.headers["x-request-id"]
     assert end["usage"]["turns"] == 3

@@ -314,11 +314,20 @@ def test_damaged_databases_are_named(tmp_path: Path) -> None:
         reopen(path)
 
 
+def index_with_vector_files(path: Path, documents: list[Document]) -> None:
+    """Indexes into a collection whose vectors Chroma writes to files after 100 records, not after 1,000."""
+    client = chromadb.PersistentClient(str(path))
+    settings = {"hnsw": {"space": "cosine", "batch_size": 50, "sync_threshold": 100}}
+    client.create_collection("documents", embedding_function=None, configuration=settings)  # type: ignore[arg-type]
+    client.close()  # type: ignore[attr-defined]
+    index(path, documents)
+
+
 def test_damaged_vectors_do_not_stop_readers_and_the_next_run_mends_them(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     path = tmp_path / "a"
-    index(path, people(1_100))
+    index_with_vector_files(path, people(110))
     for name in ("data_level0.bin", "link_lists.bin", "header.bin", "index_metadata.pickle"):
         (file,) = path.glob(f"*/{name}")
         file.write_bytes(file.read_bytes()[:-7])
@@ -326,28 +335,28 @@ def test_damaged_vectors_do_not_stop_readers_and_the_next_run_mends_them(
             assert corpus.search("the ledger of Person 42")[0].chunk.id == "person-42_0"
         embedder = HashEmbedder()
         caplog.clear()
-        assert index(path, people(1_100), embedder=embedder).unchanged == 1_100
+        assert index(path, people(110), embedder=embedder).unchanged == 110
         assert embedder.embedded == 0, "the vectors come from the snapshot"
         assert [record.levelname for record in caplog.records] == ["WARNING"]
     client = chromadb.PersistentClient(str(path))
     stored = client.get_collection("documents", embedding_function=None).get(include=["embeddings", "documents"])
     client.close()  # type: ignore[attr-defined]
-    texts = {f"{document.id}_0": f"{document.title}\n{document.text}" for document in people(1_100)}
+    texts = {f"{document.id}_0": f"{document.title}\n{document.text}" for document in people(110)}
     expected = HashEmbedder().embed_documents([texts[record.partition("~")[0]] for record in stored["ids"]])
-    assert len(stored["ids"]) == 1_100
+    assert len(stored["ids"]) == 110
     assert np.allclose(stored["embeddings"], expected)  # type: ignore[arg-type]
 
 
 def test_vectors_without_a_snapshot_are_embedded_again(tmp_path: Path) -> None:
     path, embedder = tmp_path / "a", HashEmbedder()
-    index(path, people(1_100))
+    index_with_vector_files(path, people(110))
     shutil.rmtree(path / "ctx1")
     (file,) = path.glob("*/data_level0.bin")
     file.unlink()
     with pytest.raises(CorpusCorruptError, match="vector index"):
         reopen(path)
-    assert index(path, people(1_100), embedder=embedder).unchanged == 1_100
-    assert embedder.embedded == 1_100
+    assert index(path, people(110), embedder=embedder).unchanged == 110
+    assert embedder.embedded == 110
     with reopen(path) as corpus:
         assert corpus.search("the ledger of Person 42")[0].chunk.id == "person-42_0"
 

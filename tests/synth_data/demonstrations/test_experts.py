@@ -73,7 +73,7 @@ def test_no_id_is_named_that_was_not_shown(corpus, profile, noise):
     trajectory = play(corpus, profile=profile, noise=noise, prune_at=0.0)
     for view, action in zip(shown_before(trajectory), actions(trajectory), strict=True):
         seen = {segment.id for segment in view.segments if isinstance(segment, Block)}
-        named = {one.id for one in action.ranking or ()}
+        named = {item.id for item in action.ranking or ()}
         for call in action.calls:
             named |= {*call.arguments.get("chunk_ids", ()), *call.arguments.get("all_but", ())}
         assert named <= seen
@@ -118,7 +118,7 @@ def test_where_gold_cannot_be_found_it_ends_with_a_few_candidates(corpus):
     far = Question("q", "Who painted the harbour?", gold=("bridge", "designer"))
     trajectory = play(corpus, far, hedge=2, search_titles=False)
     found = [document.id for document in trajectory.end.documents]
-    assert len([one for one in found if one not in far.gold]) <= 2
+    assert len([item for item in found if item not in far.gold]) <= 2
     assert trajectory.end.stop_reason in ("finished", "no_ranking")
 
 
@@ -136,8 +136,8 @@ def test_its_episodes_make_rows_to_train_on(corpus):
     rows = demonstrated_rows(trajectory, renderer)
     edits = sum(isinstance(event, EditApplied) for event in trajectory.events)
     assert 1 <= len(rows) <= edits + 1
-    told = renderer.decode(rows[0].input_ids)
-    assert "You are a retrieval subagent" in told, "the prompt that a pupil will have is in view"
+    result = renderer.decode(rows[0].input_ids)
+    assert "You are a retrieval subagent" in result, "the prompt that a pupil will have is in view"
     trained = renderer.decode([t for t, keep in zip(rows[-1].input_ids, rows[-1].loss_mask, strict=True) if keep])
     assert "<Document id=bridge_0>" in trained
 
@@ -161,6 +161,7 @@ def test_a_slower_pace_makes_more_turns_of_fewer_searches(corpus):
 def test_pruning_begins_where_it_is_told_to(corpus):
     late, early = (play(corpus, window=4096, pace=1, prune_at=share, batch=1) for share in (1.0, 0.0))
     prunes = [
-        sum(bool(event.edit.pruned) for event in one.events if isinstance(event, EditApplied)) for one in (late, early)
+        sum(bool(event.edit.pruned) for event in item.events if isinstance(event, EditApplied))
+        for item in (late, early)
     ]
     assert prunes[0] < prunes[1]

@@ -95,10 +95,10 @@ def test_of_a_task_s_good_episodes_the_best_stays():
 def test_at_most_a_twentieth_hands_back_nothing_and_one_a_task():
     good = [episode(f"g{number}") for number in range(95)]
     empty = [episode(f"e{number}", rollout, seen=0, given=0) for number in range(20) for rollout in range(3)]
-    found = filter_episodes(good + empty, DemonstrationFilters())
-    kept = [verdict.episode for verdict in found if verdict.keep and verdict.reason == "zero"]
+    result = filter_episodes(good + empty, DemonstrationFilters())
+    kept = [verdict.episode for verdict in result if verdict.keep and verdict.reason == "zero"]
     assert len(kept) == 5, "5 of 100"
-    assert len({one.task for one in kept}) == 5
+    assert len({item.task for item in kept}) == 5
     few = filter_episodes(good[:18] + empty, DemonstrationFilters())
     assert not any(verdict.keep for verdict in few if verdict.reason == "zero"), "1 of 19 were more than 5 %"
     both = reasons([episode("e", 0, seen=0, given=0), episode("e", 1, seen=0, given=0)], max_zero_share=1)

@@ -165,23 +165,23 @@ def chosen(given: Sequence[Judgement], log: FeedbackLog, corpus: MemoryCorpus, *
 
 
 def kept(found: FeedbackSelection) -> list[str]:
-    return [one.path.stem for one in found.kept]
+    return [item.path.stem for item in found.kept]
 
 
 def reasons(found: FeedbackSelection) -> dict[str, str]:
-    return {one.path.stem: str(one.row["reason"]) for one in found.dropped}
+    return {item.path.stem: str(item.row["reason"]) for item in found.dropped}
 
 
 def test_what_is_liked_is_kept(log: FeedbackLog, documents: MemoryCorpus) -> None:
     helpful = serve(log, documents, "a", "b", question="q1")
     rated = serve(log, documents, "c", question="q2")
-    found = chosen([judged(helpful, "a"), judged(rated, rating=5)], log, documents)
-    assert kept(found) == [helpful, rated]
-    assert found.kept[0].row == {
+    result = chosen([judged(helpful, "a"), judged(rated, rating=5)], log, documents)
+    assert kept(result) == [helpful, rated]
+    assert result.kept[0].row == {
         "trajectory": helpful, "question": "q1", "helpful": 1, "bad": 0, "missed": 0, "rating": None, "mistakes": 0,
-        "tokens": found.kept[0].row["tokens"],
+        "tokens": result.kept[0].row["tokens"],
     }  # fmt: skip
-    assert found.counts() == {"judged": 2, "kept": 2, "dropped": {}}
+    assert result.counts() == {"judged": 2, "kept": 2, "dropped": {}}
 
 
 def test_each_rule_drops_with_its_name(log: FeedbackLog, documents: MemoryCorpus) -> None:
@@ -203,23 +203,23 @@ def test_each_rule_drops_with_its_name(log: FeedbackLog, documents: MemoryCorpus
         judged("absent", "a"),
         judged("../../etc/passwd", "a"),
     ]
-    found = chosen(given, log, documents, taste=FeedbackFilters(mistakes=0))
-    assert not found.kept
-    told = reasons(found)
-    assert [told[one] for one in (poor, bad, nothing, unranked, torn, "absent")] == [
+    result = chosen(given, log, documents, taste=FeedbackFilters(mistakes=0))
+    assert not result.kept
+    output = reasons(result)
+    assert [output[item] for item in (poor, bad, nothing, unranked, torn, "absent")] == [
         "poor rating", "bad documents", "nothing good", "unfinished", "torn", "unknown",
     ]  # fmt: skip
-    assert told[clumsy] in ("mistakes", "unfinished")
-    assert found.reasons["unknown"] == 2
+    assert output[clumsy] in ("mistakes", "unfinished")
+    assert result.reasons["unknown"] == 2
     assert kept(chosen(given[1:2], log, documents, taste=FeedbackFilters(bad=1))) == [bad]
 
 
 def test_a_verdict_holds_for_all_searches_of_the_question(log: FeedbackLog, documents: MemoryCorpus) -> None:
-    one = serve(log, documents, "a", "b")
+    item = serve(log, documents, "a", "b")
     other = serve(log, documents, "a", question=" COMETS?")
-    found = chosen([judged(one, "a"), judged(other, "", "b", user="ann"), judged(other, rating=4)], log, documents)
-    assert kept(found) == [other]
-    assert reasons(found) == {one: "bad documents"}
+    result = chosen([judged(item, "a"), judged(other, "", "b", user="ann"), judged(other, rating=4)], log, documents)
+    assert kept(result) == [other]
+    assert reasons(result) == {item: "bad documents"}
 
 
 def test_of_several_the_better_one_stays_and_is_named(log: FeedbackLog, documents: MemoryCorpus) -> None:
@@ -227,10 +227,10 @@ def test_of_several_the_better_one_stays_and_is_named(log: FeedbackLog, document
     whole = serve(log, documents, "a", "b")
     rated = serve(log, documents, "a", "b")
     given = [judged(half, "a"), judged(whole, "a b"), judged(rated, "a b", rating=5)]
-    found = chosen(given, log, documents)
-    assert kept(found) == [rated]
-    assert reasons(found) == {half: "another is better", whole: "another is better"}
-    assert {one.row["better"] for one in found.dropped} == {rated}
+    result = chosen(given, log, documents)
+    assert kept(result) == [rated]
+    assert reasons(result) == {half: "another is better", whole: "another is better"}
+    assert {item.row["better"] for item in result.dropped} == {rated}
     assert kept(chosen(given, log, documents, taste=FeedbackFilters(per_question=2))) == [rated, whole]
     assert len(chosen(given, log, documents, taste=FeedbackFilters(per_question=0)).kept) == 3
 
@@ -243,17 +243,19 @@ def test_what_todays_corpus_would_show_otherwise_is_dropped(log: FeedbackLog, do
     now = MemoryCorpus([Document(name, f"{text} again" if name == "b" else text) for name, text in TEXTS.items()])
     given = [judged(stale, "a"), judged(sound, "c")]
     assert kept(chosen(given, log, now)) == [stale, sound]
-    found = chosen(given, log, now, check=ReplaySettings())
-    assert kept(found) == [sound]
-    assert reasons(found) == {stale: "changed"}
-    assert "text changed" in found.dropped[0].row["detail"]
-    assert len(found.checks) == 2
+    result = chosen(given, log, now, check=ReplaySettings())
+    assert kept(result) == [sound]
+    assert reasons(result) == {stale: "changed"}
+    assert "text changed" in result.dropped[0].row["detail"]
+    assert len(result.checks) == 2
 
 
 def test_a_judges_last_rating_counts(log: FeedbackLog, documents: MemoryCorpus) -> None:
-    one = serve(log, documents, "a")
-    assert kept(chosen([judged(one, rating=1, user="ann"), judged(one, rating=5, user="ann")], log, documents)) == [one]
-    assert not chosen([judged(one, rating=1), judged(one, rating=5)], log, documents).kept
+    result = serve(log, documents, "a")
+    assert kept(
+        chosen([judged(result, rating=1, user="ann"), judged(result, rating=5, user="ann")], log, documents)
+    ) == [result]
+    assert not chosen([judged(result, rating=1), judged(result, rating=5)], log, documents).kept
 
 
 def test_numbers_that_make_no_sense(documents: MemoryCorpus) -> None:

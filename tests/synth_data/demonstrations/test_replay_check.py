@@ -51,7 +51,7 @@ def test_each_record_is_counted_by_what_became_of_it(served: Path) -> None:
         "version": "",
     }
     assert list(summary.versions.values()) == [3]
-    told = {one.question: one.to_json() for one in checked}
+    told = {item.question: item.to_json() for item in checked}
     assert told["What of comets?"]["same"]
     assert told["What of gardens?"]["cause"] == "text changed"
     assert told["What of operas?"]["turn"] == 0
@@ -64,7 +64,7 @@ def test_a_file_that_is_cut_or_damaged_stops_nothing(served: Path) -> None:
     damaged.write_text("\n".join([lines[0], "no json", *lines[2:]]) + "\n")
     (served / "half.jsonl").write_text('{"kind":"header","sch')
     checked = {
-        one.path.name: one.difference for one in asyncio.run(check_files(trajectory_files([served]), made(TEXTS)))
+        item.path.name: item.difference for item in asyncio.run(check_files(trajectory_files([served]), made(TEXTS)))
     }
     causes = {name: None if found is None else found.cause for name, found in checked.items()}
     assert causes[cut.name] is Cause.TORN

@@ -246,8 +246,8 @@ def test_a_chat_expert_whose_server_fails_half_of_the_calls(tmp_path, corpus):
     for row in listed(tmp_path / "a"):
         trajectory = read(tmp_path / "a" / "kept" / row["file"])
         (*_, last) = demonstrated_rows(trajectory, HarmonyRenderer())
-        told = HarmonyRenderer().decode([t for t, keep in zip(last.input_ids, last.loss_mask, strict=True) if keep])
-        assert "<Document id=" in told
+        result = HarmonyRenderer().decode([t for t, keep in zip(last.input_ids, last.loss_mask, strict=True) if keep])
+        assert "<Document id=" in result
 
 
 SCRIPT = """

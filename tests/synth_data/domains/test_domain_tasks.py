@@ -80,7 +80,7 @@ STORIES = {
 
 def replies(story, corpus):
     """A chat server's reply to any request of the stages, by what the request holds."""
-    chunks = [next(one for one in corpus.walk() if quote in one.text) for quote in story.quotes]
+    chunks = [next(item for item in corpus.walk() if quote in item.text) for quote in story.quotes]
 
     def reply(body):
         messages = body["messages"]
@@ -96,7 +96,7 @@ def replies(story, corpus):
     def explored(messages):
         if not any(message["role"] == "tool" for message in messages):
             return says(calls=[("search_corpus", {"query": quote, "limit": 3}) for quote in story.quotes])
-        named = [f"<Document id={one.id}><Justification>fact {one.id}</Justification></Document>" for one in chunks]
+        named = [f"<Document id={item.id}><Justification>fact {item.id}</Justification></Document>" for item in chunks]
         return says("\n".join(named))
 
     def written():
@@ -128,8 +128,8 @@ def made(name, tmp_path):
     extra = [tmp_path / file for file, _ in story.extra]
     corpus = MemoryCorpus(kind.load([SAMPLES / story.folder, *extra]), calibration=False)
     with ScriptedServer(itertools.repeat(replies(story, corpus))) as server:
-        asked = StructuredModelOptions(chat_options={"model": "scripted", "base_url": server.url}, backoff=0.001)
-        with StructuredModel(asked, tmp_path / "replies.jsonl") as model:
+        options = StructuredModelOptions(chat_options={"model": "scripted", "base_url": server.url}, backoff=0.001)
+        with StructuredModel(options, tmp_path / "replies.jsonl") as model:
             plan = PipelinePlan(3, hops=(1, 1), distractors=DistractorSettings(least=0))
             make = partial(make_tasks, StageContext(corpus, model, kind), plan, tmp_path / "tasks.jsonl")
             reports = asyncio.run(make())

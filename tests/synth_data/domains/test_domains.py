@@ -33,12 +33,12 @@ def registered(monkeypatch):
 
 @pytest.mark.parametrize("name", domains.SHIPPED)
 def test_what_ships_is_whole(name):
-    found = load_domain(name)
-    assert found.name == name
-    assert found.description
-    assert len({kind.name for kind in found.truth_types}) == len(found.truth_types) >= 5
-    assert all(kind.description for kind in found.truth_types)
-    assert {"explore", "write"} <= set(found.hints)
+    domain = load_domain(name)
+    assert domain.name == name
+    assert domain.description
+    assert len({kind.name for kind in domain.truth_types}) == len(domain.truth_types) >= 5
+    assert all(kind.description for kind in domain.truth_types)
+    assert {"explore", "write"} <= set(domain.hints)
 
 
 def test_the_published_domains_have_their_numbers():

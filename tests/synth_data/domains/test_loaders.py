@@ -43,8 +43,8 @@ def test_a_page_is_its_main_text():
         "https://archive.example.net/verdun/plans",
     ]
     assert "Café owners paid for the lamps." in page.text
-    for other in ("cookies", "Share this", "Ten more", "Imprint", "About us", "track("):
-        assert other not in page.text
+    for item in ("cookies", "Share this", "Ten more", "Imprint", "About us", "track("):
+        assert item not in page.text
     assert report.notices == []
 
 
@@ -107,9 +107,9 @@ def test_no_text_is_lost_between_sections():
     text = (
         "Cover\nItem 1. Business 3\nItem 2. Property 4\nItem 1. Business\nWe make cranes.\nItem 2. Property\nA yard.\n"
     )
-    found = split_items(text)
-    assert [section.item for section in found] == ["", "1", "2"]
-    assert "".join("".join(section.text.split()) for section in found) == "".join(text.split())
+    result = split_items(text)
+    assert [section.item for section in result] == ["", "1", "2"]
+    assert "".join("".join(section.text.split()) for section in result) == "".join(text.split())
     assert [section.item for section in split_items("No items at all")] == [""]
 
 

@@ -63,7 +63,7 @@ def made(documents, **settings):
 @pytest.fixture(scope="module")
 def built():
     links = made(films())
-    return list(links.tasks()), links.counts, {one.id: one for one in films()}
+    return list(links.tasks()), links.counts, {film.id: film for film in films()}
 
 
 def test_tasks_of_every_type_are_built(built):
@@ -104,9 +104,9 @@ def test_only_the_last_document_answers(built):
             answer = " ".join(words(task.answer))
             assert answer not in " ".join(words(task.question))
             held = [
-                one
-                for one in task.gold
-                if f" {answer} " in f" {' '.join(words(documents[one].title + ' ' + documents[one].text))} "
+                item
+                for item in task.gold
+                if f" {answer} " in f" {' '.join(words(documents[item].title + ' ' + documents[item].text))} "
             ]
             assert held == [task.gold[-1]]
 
@@ -116,16 +116,16 @@ def test_no_distractor_holds_the_answer(built):
     assert all(task.distractors for task in tasks)
     for task in tasks:
         assert not set(task.distractors) & set(task.gold)
-        for one in task.distractors:
+        for distractor in task.distractors:
             assert (
                 f" {' '.join(words(task.answer))} "
-                not in f" {' '.join(words(documents[one].title + ' ' + documents[one].text))} "
+                not in f" {' '.join(words(documents[distractor].title + ' ' + documents[distractor].text))} "
             )
 
 
 def test_the_same_in_two_processes(tmp_path):
     (tmp_path / "corpus.jsonl").write_text(
-        "".join(json.dumps({"id": one.id, "title": one.title, "text": one.text}) + "\n" for one in films())
+        "".join(json.dumps({"id": film.id, "title": film.title, "text": film.text}) + "\n" for film in films())
     )
     program = (
         "import sys, json; from pathlib import Path; from context_agent import Document, MemoryCorpus;"
@@ -231,7 +231,7 @@ def test_strange_documents_stop_nothing():
 
 def test_walk_gives_documents_whole_and_in_order():
     chunks = [Chunk(f"d{n}_{i}", f"d{n}", i, f"text {n} {i}", 0, 8, 3, f"T{n}") for i in (1, 0) for n in (0, 1)]
-    assert [one.id for one in MemoryCorpus(chunks, calibration=False).walk()] == ["d0_0", "d0_1", "d1_0", "d1_1"]
+    assert [item.id for item in MemoryCorpus(chunks, calibration=False).walk()] == ["d0_0", "d0_1", "d1_0", "d1_1"]
 
 
 def test_an_index_is_walked_as_memory_is(tmp_path):
@@ -240,7 +240,9 @@ def test_an_index_is_walked_as_memory_is(tmp_path):
     with ChromaCorpus.open(tmp_path / "index") as corpus:
         walked = list(corpus.walk())
     expected = list(MemoryCorpus(documents, calibration=False).walk())
-    assert [(one.id, one.text, one.title) for one in walked] == [(one.id, one.text, one.title) for one in expected]
+    assert [(item.id, item.text, item.title) for item in walked] == [
+        (item.id, item.text, item.title) for item in expected
+    ]
     assert len(walked) > len(documents)
 
 

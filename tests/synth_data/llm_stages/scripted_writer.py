@@ -130,18 +130,18 @@ class Writer:
     def _shown(self, data: str) -> list[str]:
         """The ids of the corpus's documents in the data, in order."""
         places = {data.find(text): document for text, document in self.texts.items()}
-        return [places[place] for place in sorted(places) if place >= 0]
+        return [places[item] for item in sorted(places) if item >= 0]
 
     def _explored(self, messages: list[Mapping[str, Any]], usage: Mapping[str, int]) -> ScriptedAnswer:
-        told = "\n".join(str(message["content"]) for message in messages)
-        bridging = "bridging document" in told
+        result = "\n".join(str(message["content"]) for message in messages)
+        bridging = "bridging document" in result
         group = self._group_of(messages[1]["content"])
-        wanted = [f"{one}{group}" for one in (("bridge", "lake", "boat") if bridging else ("mason", "tower", "town"))]
+        wanted = [f"{item}{group}" for item in (("bridge", "lake", "boat") if bridging else ("mason", "tower", "town"))]
         if not any(message["role"] == "tool" for message in messages):
             titles = {document.id: document.title for document in documents()}
-            queries = [("search_corpus", {"query": titles[one], "limit": 3}) for one in wanted]
+            queries = [("search_corpus", {"query": titles[item], "limit": 3}) for item in wanted]
             return says(calls=queries, usage=usage)
-        lines = [f"<Document id={one}_0><Justification>{one} has it</Justification></Document>" for one in wanted]
+        lines = [f"<Document id={item}_0><Justification>{item} has it</Justification></Document>" for item in wanted]
         return says("\n".join(lines), usage=usage)
 
     def _group_of(self, question: str) -> int:
@@ -183,18 +183,18 @@ def _extended(group: int) -> dict[str, Any]:
 
 
 def _extracted(document: str, group: int) -> dict[str, Any]:
-    place = ("mason", "tower", "town", "bridge", "lake", "boat").index(document.rstrip("0123456789"))
-    text = next(one.text for one in documents() if one.id == document)
+    result = ("mason", "tower", "town", "bridge", "lake", "boat").index(document.rstrip("0123456789"))
+    text = next(item.text for item in documents() if item.id == document)
     first = text.split(". ")[0]
-    answer = name(group, "lume") if place == 2 else name(group, "stein") if place == 4 else None
+    answer = name(group, "lume") if result == 2 else name(group, "stein") if result == 4 else None
     item_quotes = [first, text[-40:].partition(" ")[2]]
     if group == INVENTED:
         item_quotes = ["a sentence that nobody wrote", "and another one"]
     return {
-        "clue_quotes": [] if group in ORDERS else [(*CLUES, *LONGER)[place]],
+        "clue_quotes": [] if group in ORDERS else [(*CLUES, *LONGER)[result]],
         "item_quotes": item_quotes,
         "contains_answer": answer is not None,
-        "answer_quotes": [f"{answer} flows past"] if place == 2 else [f"surveyor {answer}"] if place == 4 else [],
+        "answer_quotes": [f"{answer} flows past"] if result == 2 else [f"surveyor {answer}"] if result == 4 else [],
     }
 
 
@@ -214,8 +214,8 @@ def main() -> None:
     parser.add_argument("log", type=Path)
     parser.add_argument("--troubled", action="store_true")
     parser.add_argument("--hold", type=int)
-    given = parser.parse_args()
-    writer = Writer(given.log, troubled=given.troubled, hold=given.hold)
+    args = parser.parse_args()
+    writer = Writer(args.log, troubled=args.troubled, hold=args.hold)
     with ScriptedServer(itertools.repeat(writer.answer)) as server:  # type: ignore[arg-type]
         print(server.url, flush=True)  # noqa: T201
         sys.stdin.read()

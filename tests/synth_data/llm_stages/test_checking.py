@@ -191,14 +191,14 @@ FINE = {"clues": CLUES, "question": "Who owned the building?", "answer": "Ketil 
     ],
 )
 def test_what_a_writer_must_not_do(tmp_path, change, reason):
-    made = WrittenTask(**{**FINE, **change})
+    result = WrittenTask(**{**FINE, **change})
     with ScriptedServer() as server:
         shop = workshop(server, tmp_path)
     if reason is None:
-        check_written(shop, made, [shown(MILL), shown(TOWN)])
+        check_written(shop, result, [shown(MILL), shown(TOWN)])
     else:
         with pytest.raises(InvalidReply) as caught:
-            check_written(shop, made, [shown(MILL), shown(TOWN)])
+            check_written(shop, result, [shown(MILL), shown(TOWN)])
         assert caught.value.reason == reason
     shop.model.__exit__(None, None, None)
 

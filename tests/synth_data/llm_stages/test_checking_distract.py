@@ -93,8 +93,8 @@ def test_a_document_that_states_a_fact_is_no_distractor():
 
 
 def test_a_model_proposes_the_queries(tmp_path):
-    found = by_model([says(json.dumps({"queries": ["Varga reef light", " "]}))], tmp_path, count=1)
-    assert found == ("good1",)
+    result = by_model([says(json.dumps({"queries": ["Varga reef light", " "]}))], tmp_path, count=1)
+    assert result == ("good1",)
 
 
 def test_a_model_may_judge_each_candidate(tmp_path):

@@ -35,7 +35,7 @@ SEARCHES = [("search_corpus", {"query": query, "limit": 3}) for query in ("Barlu
 
 def named(*ids, fact="{} has it"):
     return says(
-        "\n".join(f"<Document id={one}><Justification>{fact.format(one)}</Justification></Document>" for one in ids)
+        "\n".join(f"<Document id={item}><Justification>{fact.format(item)}</Justification></Document>" for item in ids)
     )
 
 

@@ -106,8 +106,8 @@ def test_a_request_is_paid_for_once_over_all_runs(tmp_path):
         for run in range(2):
             with asking(server, tmp_path, prices=TokenPrices(1.0, 10.0)) as model:
                 assert [thing(model).size, thing(model).size] == [4, 4]
-                told = model.ledger.to_json()
-                assert told == {
+                result = model.ledger.to_json()
+                assert result == {
                     "calls": 1,
                     "prompt_tokens": 100,
                     "completion_tokens": 10,
@@ -124,7 +124,7 @@ def test_equal_requests_at_once_are_one(tmp_path):
         return await asyncio.gather(*(model.ask("verify", PARTS, Thing, hint="") for _ in range(5)))
 
     with ScriptedServer([says('{"size": 4}', delay=0.05)]) as server, asking(server, tmp_path) as model:
-        assert [made.size for made in asyncio.run(both(model))] == [4] * 5
+        assert [item.size for item in asyncio.run(both(model))] == [4] * 5
         assert len(server.requests) == 1
 
 
@@ -136,9 +136,9 @@ def test_a_stored_line_that_was_cut_is_asked_again_and_a_damaged_one_is_told(tmp
         path.write_bytes(path.read_bytes()[:-20])
         with asking(server, tmp_path) as model:
             assert thing(model).size == 5
-    kept = ReplyCache(path)
-    assert len(kept) == 1
-    kept.close()
+    cache = ReplyCache(path)
+    assert len(cache) == 1
+    cache.close()
     path.write_text("{}\n")
     with pytest.raises(DataError, match=r"replies.jsonl:1: not a stored reply"):
         ReplyCache(path)
@@ -210,9 +210,9 @@ async def test_calls_wait_for_room_and_never_pass_the_cap():
 
     done = await asyncio.gather(*(call() for _ in range(20)), return_exceptions=True)
     assert ledger.prompt + ledger.completion <= 1000
-    assert ledger.calls == 6 == sum(one is None for one in done)
-    assert all(isinstance(one, StageHalted) for one in done if one is not None)
-    assert "720 tokens in 6 calls of 1,000 are spent" in str(next(one for one in done if one))
+    assert ledger.calls == 6 == sum(item is None for item in done)
+    assert all(isinstance(item, StageHalted) for item in done if item is not None)
+    assert "720 tokens in 6 calls of 1,000 are spent" in str(next(item for item in done if item))
 
 
 async def test_a_call_that_fails_gives_its_room_back():

@@ -42,7 +42,7 @@ def whole(tmp_path_factory):
 
 
 def text_of(document):
-    return next(f"{one.title}\n{one.text}" for one in documents() if one.id == document)
+    return next(f"{item.title}\n{item.text}" for item in documents() if item.id == document)
 
 
 def test_tasks_come_out_with_proofs_that_hold(whole):
@@ -91,7 +91,7 @@ def test_what_comes_to_nothing_is_dropped_with_its_reason(whole):
     for path in folder.glob("*.dropped.jsonl"):
         for line in path.read_text().splitlines():
             row = json.loads(line)
-            gold = row["input"].get("gold") or [one["id"] for one in row["input"].get("documents", ())]
+            gold = row["input"].get("gold") or [item["id"] for item in row["input"].get("documents", ())]
             if gold:
                 dropped[int(gold[0][-1])] = row["reason"]
     assert dropped == {

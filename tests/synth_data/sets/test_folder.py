@@ -46,8 +46,8 @@ def test_a_folder_holds_what_was_split(tmp_path):
     assert json.loads((tmp_path / "set" / "split.json").read_text()) == report
     (lost,) = (tmp_path / "set" / "dropped.jsonl").read_text().splitlines()
     assert json.loads(lost)["input"]["id"] == "none"
-    assert [(one.id, one.text, one.metadata) for one in load(str(tmp_path / "set" / "corpus.jsonl.gz"))] == [
-        (one.id, one.text, {"year": 1}) for one in DOCUMENTS
+    assert [(item.id, item.text, item.metadata) for item in load(str(tmp_path / "set" / "corpus.jsonl.gz"))] == [
+        (item.id, item.text, {"year": 1}) for item in DOCUMENTS
     ]
 
 
@@ -128,7 +128,7 @@ async def test_the_card_counts_what_is_there(tmp_path, corpus):
     card = data_card(parts.splits, report, stages=[stage_of(out)])
     assert "# notes\n" in card
     assert ABOUT in card
-    of = {name: sum(one.origin == "model" for one in part) for name, part in parts.splits.items()}
+    of = {name: sum(item.origin == "model" for item in part) for name, part in parts.splits.items()}
     assert f"| model | {of['train']} | {of['dev']} | {of['test']} |" in card
     assert f"| comparison | {of['train']} | {of['dev']} | {of['test']} |" in card
     assert "| filter | 55 | 1 | gold not in the index 1 |" in card
@@ -179,5 +179,5 @@ def test_the_hub_library_finds_the_splits_by_the_card(tmp_path):
 
 def test_the_folder_is_a_benchmark(tmp_path):
     write_folder(tmp_path / "notes", split_tasks(chained(), "notes"), SETTINGS, documents=DOCUMENTS)
-    found = load_benchmark(str(tmp_path / "notes"), split="test", data=tmp_path)
-    assert [one.id for one in found.questions] == [one.id for one in load_splits(tmp_path / "notes")["test"]]
+    benchmark = load_benchmark(str(tmp_path / "notes"), split="test", data=tmp_path)
+    assert [item.id for item in benchmark.questions] == [item.id for item in load_splits(tmp_path / "notes")["test"]]

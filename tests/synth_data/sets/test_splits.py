@@ -24,11 +24,11 @@ def tangled(count=2000, documents=1500, seed=0):
     draw = random.Random(seed)
     weights = [1 / (rank + 1) ** 0.6 for rank in range(documents)]
     pairs = [draw.choices(range(documents), weights, k=2) for _ in range(count)]
-    return [task(str(at), *dict.fromkeys(f"d{one}" for one in pair)) for at, pair in enumerate(pairs)]
+    return [task(str(at), *dict.fromkeys(f"d{item}" for item in pair)) for at, pair in enumerate(pairs)]
 
 
 def documents(tasks):
-    return {document for one in tasks for document in one.documents}
+    return {document for item in tasks for document in item.documents}
 
 
 def test_no_document_stands_on_both_sides():
@@ -68,14 +68,14 @@ def test_the_held_out_parts_of_a_giant_have_its_mix_of_hops():
     """Tasks of one hop have the fewest neighbours: by cost alone a test split would be made of them."""
     draw = random.Random(0)
     tasks = [
-        task(str(at), *(f"d{one}" for one in draw.sample(range(1200), hops)), hops=hops)
+        task(str(at), *(f"d{item}" for item in draw.sample(range(1200), hops)), hops=hops)
         for at, hops in enumerate(draw.choices([1, 2, 3, 4], k=2000))
     ]
     parts = split_tasks(tasks, "set")
     assert parts.cut == 1
     for split in ("dev", "test"):
-        found = Counter(one.hops for one in parts.splits[split])
-        assert all(0.2 < found[hops] / len(parts.splits[split]) < 0.3 for hops in (1, 2, 3, 4))
+        counter = Counter(item.hops for item in parts.splits[split])
+        assert all(0.2 < counter[hops] / len(parts.splits[split]) < 0.3 for hops in (1, 2, 3, 4))
 
 
 def test_a_giant_component_can_be_kept_whole():
@@ -96,7 +96,7 @@ def test_what_is_only_a_bridge_or_a_support_counts_too():
     ]
     for seed in range(20):
         parts = split_tasks(tasks, "set", shares={"train": 0.5, "test": 0.5}, seed=seed)
-        homes = {one.split for part in parts.splits.values() for one in part if one.id[-1] in "abcd"}
+        homes = {item.split for part in parts.splits.values() for item in part if item.id[-1] in "abcd"}
         assert len(homes) == 1
 
 
@@ -119,22 +119,22 @@ def test_equal_questions_and_copies_of_a_document_go_together():
     ]
     for seed in range(20):
         parts = split_tasks(tasks, "set", shares={"train": 0.5, "test": 0.5}, seed=seed, twins={"copy": "d1"})
-        assert len({one.split for part in parts.splits.values() for one in part if one.id[-1] in "abcd"}) == 1
+        assert len({item.split for part in parts.splits.values() for item in part if item.id[-1] in "abcd"}) == 1
 
 
 def test_ids_are_namespaced_by_set_and_split_once():
     parts = split_tasks(chained(), "notes")
     for split, part in parts.splits.items():
-        assert all(one.id.startswith(f"notes/{split}/") and one.split == split for one in part)
-    again = split_tasks([one for part in parts.splits.values() for one in part], "notes", seed=1)
-    names = {one.id.split("/", 2)[2] for part in again.splits.values() for one in part}
-    assert names == {one.id for one in chained()}
+        assert all(item.id.startswith(f"notes/{split}/") and item.split == split for item in part)
+    again = split_tasks([item for part in parts.splits.values() for item in part], "notes", seed=1)
+    names = {item.id.split("/", 2)[2] for part in again.splits.values() for item in part}
+    assert names == {item.id for item in chained()}
 
 
 def test_a_namespace_stays_where_ids_would_collide_without_it():
     tasks = [task("s/train/1", "d1"), task("s/test/1", "d2"), *chained()]
     ids = {
-        one.id.partition("/")[2].partition("/")[2] for part in split_tasks(tasks, "s").splits.values() for one in part
+        item.id.partition("/")[2].partition("/")[2] for part in split_tasks(tasks, "s").splits.values() for item in part
     }
     assert {"s/train/1", "s/test/1"} <= ids
 

@@ -50,19 +50,19 @@ def test_equal_settings_give_equal_bytes_whatever_the_hash_seed(tmp_path):
 
 def test_another_seed_gives_another_world():
     first, second = (world.make(entities=60, seed=seed) for seed in (1, 2))
-    assert [one.text for one in first.documents] != [one.text for one in second.documents]
+    assert [document.text for document in first.documents] != [document.text for document in second.documents]
 
 
 def test_every_answer_is_the_only_one_by_reading_the_documents(made):
     """Follows one-hop and two-hop questions by the documents' text alone, with the sentences' patterns."""
-    said = facts_by_reading(made)
+    result = facts_by_reading(made)
     checked = Counter()
     for task in made.tasks:
         for pattern, hops in QUESTIONS:
             if match := re.fullmatch(pattern, task.question):
                 found = {match["x"]}
                 for hop in hops:
-                    found = {value for name in found for value in said[name, hop]}
+                    found = {value for name in found for value in result[name, hop]}
                 assert found == {task.answer}, task
                 checked[len(hops)] += 1
     assert checked[1] > 20
@@ -86,25 +86,25 @@ QUESTIONS = (
 
 def facts_by_reading(made):
     """(title, relation) to the set of objects, from the sentences and not from the graph."""
-    found = defaultdict(set)
+    result = defaultdict(set)
     for document in made.documents:
         for relation in FULL.relations:
-            for told in relation.says:
-                pattern = re.escape(told).replace(r"\{y\}", r"(?P<y>[\w' -]+?)").replace(r"\{x\}", r"[\w' ()-]+?")
+            for item in relation.says:
+                pattern = re.escape(item).replace(r"\{y\}", r"(?P<y>[\w' -]+?)").replace(r"\{x\}", r"[\w' ()-]+?")
                 for match in re.finditer(rf"(?:^|(?<=\. )){pattern}(?= |$)", document.text):
-                    found[document.title, relation.name].add(match["y"])
-    return found
+                    result[document.title, relation.name].add(match["y"])
+    return result
 
 
 def test_gold_is_in_hop_order_and_the_last_document_answers(made):
     held = texts(made)
     for task in made.tasks:
         assert len(task.gold) == task.hops == len(set(task.gold))
-        answered = [one for one in task.gold if task.answer in held[one]]
+        answered = [item for item in task.gold if task.answer in held[item]]
         if task.type != "comparison":
             assert answered == [task.gold[-1]]
             assert task.answer not in task.question
-        assert answered == [one.id for one in task.supporting if one.contains_truth]
+        assert answered == [item.id for item in task.supporting if item.contains_truth]
 
 
 def test_an_intersection_has_one_member(made):
@@ -124,9 +124,9 @@ def test_an_intersection_has_one_member(made):
         }
         assert len(names) == 2
         alike = [
-            other.number
-            for other in graph.entities
-            if other.kind == entity.kind and all(other.objects.get(name) == entity.objects[name] for name in names)
+            result.number
+            for result in graph.entities
+            if result.kind == entity.kind and all(result.objects.get(name) == entity.objects[name] for name in names)
         ]
         assert alike == [entity.number]
         checked += 1
@@ -138,11 +138,11 @@ def test_comparisons_name_the_earlier(made):
     for task in made.tasks:
         if task.type == "comparison":
             years = {
-                by_id[one.id].name: min(
-                    int(year) for quote in one.item_quotes for year in re.findall(r"\b\d{4}\b", quote)
+                by_id[item.id].name: min(
+                    int(year) for quote in item.item_quotes for year in re.findall(r"\b\d{4}\b", quote)
                 )
-                for one in task.supporting
-                if any(re.search(r"\b\d{4}\b", quote) for quote in one.item_quotes)
+                for item in task.supporting
+                if any(re.search(r"\b\d{4}\b", quote) for quote in item.item_quotes)
             }
             assert len(years) == 2
             assert task.answer == min(years, key=years.get)
@@ -164,9 +164,9 @@ def test_distractors_hold_no_answer_and_resemble_the_gold(made):
     assert sum(len(task.distractors) == 5 for task in made.tasks) > 0.97 * len(made.tasks)
     for task in made.tasks:
         assert not set(task.distractors) & set(task.gold)
-        for one in task.distractors:
-            assert not re.search(rf"\b{re.escape(task.answer)}\b", held[one], re.I)
-            assert kinds[one] in {kinds[gold] for gold in task.gold}
+        for distractor in task.distractors:
+            assert not re.search(rf"\b{re.escape(task.answer)}\b", held[distractor], re.I)
+            assert kinds[distractor] in {kinds[gold] for gold in task.gold}
 
 
 def test_the_splits_share_no_gold_and_no_id(made):
@@ -196,38 +196,38 @@ def test_one_search_does_not_answer_several_hops(made):
 
 
 def test_namesakes_are_told_apart_wherever_they_are_named():
-    made = world.make(entities=2_000, seed=1)
-    ambiguous = [entity for entity in made.graph.entities if entity.ambiguous]
+    result = world.make(entities=2_000, seed=1)
+    ambiguous = [entity for entity in result.graph.entities if entity.ambiguous]
     assert ambiguous
-    assert len({entity.title for entity in made.graph.entities}) == 2_000
+    assert len({entity.title for entity in result.graph.entities}) == 2_000
     for entity in ambiguous:
         bare = re.compile(rf"(?<!{entity.objects['trade']} ){re.escape(entity.name)}")
         others = [other for other in ambiguous if other.name == entity.name]
         assert len(others) == 2
-        for document in made.documents:
+        for document in result.documents:
             if entity.name in document.text and bare.search(document.text):
                 assert any(
                     f"the {other.objects['trade']} {entity.name}" in document.text.replace("The", "the")
                     for other in others
                 )
-        assert not any(task.answer == entity.name for task in made.tasks)
+        assert not any(task.answer == entity.name for task in result.tasks)
 
 
 def test_the_small_vocabulary_is_closed_and_its_documents_are_one_sentence():
-    made = world.make(entities=700, seed=2, vocabulary="small")
-    words = {word for one in made.documents for word in f"{one.title} {one.text}".split()}
-    assert all(one.text.count(" .") == 1 for one in made.documents)
-    words |= {word for task in made.tasks for word in (*task.question.split(), *task.answer.split())}
+    result = world.make(entities=700, seed=2, vocabulary="small")
+    words = {word for document in result.documents for word in f"{document.title} {document.text}".split()}
+    assert all(document.text.count(" .") == 1 for document in result.documents)
+    words |= {word for task in result.tasks for word in (*task.question.split(), *task.answer.split())}
     assert len(words) <= 250
-    assert max(len(one.text.split()) for one in made.documents) < 30
-    assert len(made.tasks) == 1_400
+    assert max(len(document.text.split()) for document in result.documents) < 30
+    assert len(result.tasks) == 1_400
 
 
 def test_a_folder_is_laid_out_as_question_data_is(tmp_path, made):
     about = world.write(made, tmp_path / "w")
     with gzip.open(tmp_path / "w" / "corpus.jsonl.gz", "rt", encoding="utf-8") as rows:
         corpus = [json.loads(row) for row in rows]
-    assert [row["id"] for row in corpus] == [one.id for one in made.documents]
+    assert [row["id"] for row in corpus] == [document.id for document in made.documents]
     assert set(corpus[0]) == {"id", "title", "text"}
     tasks = load_tasks(tmp_path / "w" / "queries.test.jsonl")
     assert [task.as_question for task in tasks] == load_questions(tmp_path / "w" / "queries.test.jsonl")

@@ -52,11 +52,11 @@ def episode(
 def pruned(corpus: MemoryCorpus) -> Trajectory:
     """Two searches with a prune between them, and a ranking of all that is left."""
     first = episode(corpus, search("comets", limit=4))
-    shown = [one for one in first.encountered if one not in QUESTION.gold][:2]
+    shown = [item for item in first.encountered if item not in QUESTION.gold][:2]
     return episode(
         corpus,
         search("comets", limit=4),
-        prune(*(f"{one}_0" for one in shown)),
+        prune(*(f"{item}_0" for item in shown)),
         search("comets operas Title 5", limit=4),
         rank_all,
     )

@@ -58,12 +58,12 @@ def done(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_everything_is_in_the_folder(done: Path) -> None:
-    found = json.loads((done / "report.json").read_text())
-    assert set(found["evaluations"]) == {"before", "after", "half", "half_unpruned"}
-    assert all(set(one) == {"t1", "greedy"} for one in found["evaluations"].values())
-    assert len(found["targets"]) == 5
-    assert found["targets"][2]["found"] == "0", "no view and output passes its window"
-    assert set(found["seconds"]) == {
+    parsed = json.loads((done / "report.json").read_text())
+    assert set(parsed["evaluations"]) == {"before", "after", "half", "half_unpruned"}
+    assert all(set(item) == {"t1", "greedy"} for item in parsed["evaluations"].values())
+    assert len(parsed["targets"]) == 5
+    assert parsed["targets"][2]["found"] == "0", "no view and output passes its window"
+    assert set(parsed["seconds"]) == {
         "demonstrations",
         "asking before",
         "rewards",
@@ -71,22 +71,22 @@ def test_everything_is_in_the_folder(done: Path) -> None:
         "asking half-pruning",
         "asking half-unpruned",
     }
-    assert found["settings"]["rl"]["loss"]["kind"] == "cispo"
-    assert 64 <= found["half_window"]["window"] < 512
+    assert parsed["settings"]["rl"]["loss"]["kind"] == "cispo"
+    assert 64 <= parsed["half_window"]["window"] < 512
     assert "<!DOCTYPE html>" in (done / "report.html").read_text()
     assert (done / "plot.svg").is_file()
     assert (done / "plot.png").is_file()
 
 
 def test_scores_are_of_the_episodes_that_can_be_viewed(done: Path) -> None:
-    gold = {one["id"]: one for one in map(json.loads, (done / "questions.jsonl").read_text().splitlines())}
+    gold = {item["id"]: item for item in map(json.loads, (done / "questions.jsonl").read_text().splitlines())}
     scores = load_scores(done / "evaluations" / "after-t1.jsonl")
     assert scores is not None
-    assert [one.question for one in scores] == list(gold)
-    assert all(one["gold"] for one in gold.values())
+    assert [item.question for item in scores] == list(gold)
+    assert all(item["gold"] for item in gold.values())
     shown = [read(path) for path in sorted((done / "trajectories" / "after-t1").glob("*.jsonl"))]
     assert len(shown) == 8
-    by_question = {one.question: one for one in scores}
+    by_question = {item.question: item for item in scores}
     for trajectory in shown:
         trajectory.verify()
         assert trajectory.end is not None
@@ -97,9 +97,9 @@ def test_prunes_are_not_carried_out_under_control(done: Path) -> None:
     window = json.loads((done / "report.json").read_text())["half_window"]["window"]
     scores = load_scores(done / "evaluations" / "half-unpruned-t1.jsonl")
     assert scores is not None
-    assert sum(one.pruned for one in scores) == 0
+    assert sum(item.pruned for item in scores) == 0
     episodes = [read(path) for path in (done / "trajectories" / "half-unpruned-t1").glob("*.jsonl")]
-    assert {one.header.budget.window for one in episodes} == {window}
+    assert {item.header.budget.window for item in episodes} == {window}
 
 
 def test_what_is_done_is_not_repeated(done: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -141,12 +141,12 @@ def test_a_demo_that_was_interrupted_ends_as_one_that_was_not(
     assert demo(tmp_path) == 130
     monkeypatch.undo()
     assert demo(tmp_path, "--resume") == 0
-    for one in ("sft", "rl"):
-        assert weights(tmp_path / one) == weights(done / one)
-    found = json.loads((tmp_path / "report.json").read_text())
-    assert found["evaluations"] == json.loads((done / "report.json").read_text())["evaluations"]
+    for item in ("sft", "rl"):
+        assert weights(tmp_path / item) == weights(done / item)
+    parsed = json.loads((tmp_path / "report.json").read_text())
+    assert parsed["evaluations"] == json.loads((done / "report.json").read_text())["evaluations"]
     name = {"sft": "demonstrations", "rl": "rewards"}[phase]
-    assert found["seconds"][name]["whole"] is False
+    assert parsed["seconds"][name]["whole"] is False
 
 
 def test_a_folder_with_a_demo_is_not_written_over(done: Path, capsys: pytest.CaptureFixture[str]) -> None:
