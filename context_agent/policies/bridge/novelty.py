@@ -3,7 +3,8 @@
 Whoever may add documents can add passages that repeat a question: no other passage has more of its words. Copies of one
 passage take the places of the rest. So a candidate counts by what it adds, as in maximal marginal relevance (Carbonell
 and Goldstein, SIGIR 1998): each better candidate that says the same divides its score by ten. All candidates that
-mostly repeat the question, or restate a long one, say the same.
+mostly repeat the question, quote it, or restate a long one, say the same. A near-duplicate that does not do so has the
+place before those that do.
 """
 
 from __future__ import annotations
@@ -70,7 +71,7 @@ class Novelty:
         discounted = scores.copy()
         worth = {row: float(scores[row]) * (1 - self._contents[row].repeated) for row in best}
         better: set[int] = set()
-        for row in sorted(best, key=lambda row: -worth[row]):
+        for row in sorted(best, key=lambda row: (self._contents[row].is_echo, -worth[row])):
             content = self._contents[row]
             discounted[row] *= REPEATED ** len(self._same[row] & better)
             if content.is_echo:
@@ -99,9 +100,10 @@ class Novelty:
         content_keys = (passage.keys - _STOP_KEYS) | in_question
         repeated = len(in_question) / max(1, len(content_keys))
         covers = bool(question_keys) and len(in_question) >= COVERED * len(question_keys)
-        is_echo = covers and (repeated >= ECHO or self._restates(passage))
-        shingles = _shingles(passage.words) - self._question_shingles
-        return _Content(shingles, repeated, len(content_keys) - len(in_question), is_echo)
+        shingles = _shingles(passage.words)
+        quoted = len(shingles & self._question_shingles) >= COVERED * len(self._question_shingles)
+        is_echo = covers and (repeated >= ECHO or quoted or self._restates(passage))
+        return _Content(shingles - self._question_shingles, repeated, len(content_keys) - len(in_question), is_echo)
 
     def _restates(self, passage: AnalyzedPassage) -> bool:
         """Whether a stretch of the text repeats a long question, whatever is around it."""
