@@ -165,7 +165,11 @@ def _is_clear(reference: Reference, page: Page) -> bool:
         10 <= len(sentence.split()) <= 35
         and sentence.endswith(".")
         and len(re.findall(re.escape(reference.words), sentence)) == 1
-        and re.match(r"(?:The|A|An|If|When|In|On|By|Each|All|Unlike|For|Since|Because)\b", sentence) is not None
+        and re.match(
+            r"(?:The|An?|If|When|In|On|By|Each|All|Unlike|For|Since|Because|To|You|Any|Some|Only|Before|After|While|No|Every)\b",
+            sentence,
+        )
+        is not None
         and not _UNCLEAR.search(rest)
         and not _named(rest, names)
     )

@@ -2,11 +2,14 @@
 
     apt-get download manpages manpages-dev python3.11-doc postgresql-doc-15 doc-rfc-std
     python benchmarks/technical_sets.py --out FOLDER --packages FOLDER_OF_DEB_FILES [--sets linux,python,postgresql,rfc]
+        [--beside FOLDER_OF_OTHER_SETS]
 
 Without `--packages` it reads the installed packages. `doc-rfc-std` is in Debian's non-free section, because RFCs may be
 copied but not changed. A set is a folder with `corpus.jsonl.gz`, `queries.train.jsonl`, `queries.dev.jsonl` and a
 `README.md` that names versions and licences. The same versions of the packages give the same files, byte for byte.
-Questions are those of `technical_questions.jsonl` and, for training, templates over cross-references.
+Questions are those of `technical_questions.jsonl` and, for training, templates over cross-references. The program
+prints which share of a question's words its gold documents have, beside that of other sets: a question that copies its
+documents is found by its words.
 """
 
 from __future__ import annotations
@@ -20,9 +23,12 @@ import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import fmean
 
 from technical_documents import Page, manual_page, manual_sections, resolve, rfc_sections
 from technical_questions import Wording, copied_share, template_questions, written_questions
+
+from context_agent._support.question_files import load_questions
 
 QUESTIONS = Path(__file__).with_name("technical_questions.jsonl")
 TEMPLATES = 80
@@ -135,7 +141,7 @@ def find_package(name: str, debs: Path | None, scratch: Path) -> Package:
 
 
 def make(technical: TechnicalSet, packages: Sequence[Package], out: Path) -> str:
-    """Writes a set, and returns a line about it. Raises `FileNotFoundError` if the packages hold no documents."""
+    """Writes a set, and returns its size in words. Raises `FileNotFoundError` if the packages hold no documents."""
     roots = dict.fromkeys(package.root for package in packages)
     pages = resolve([page for root in roots for page in technical.read(root)])
     if not pages:
@@ -163,11 +169,15 @@ def make(technical: TechnicalSet, packages: Sequence[Package], out: Path) -> str
         " `benchmarks/technical_sets.py`.\n",
         encoding="utf-8",
     )
-    copied = [copied_share(item.question, [by_id[gold].text for gold in item.gold]) for item in dev or train]
-    return (
-        f"{technical.name:12} {len(pages):6,} documents {len(train):4} train {len(dev):4} dev"
-        f"  words of the question in its gold {sum(copied) / max(1, len(copied)):.2f}"
-    )
+    return f"{len(pages):,} documents, {len(train)} train and {len(dev)} dev questions"
+
+
+def copied_words(folder: Path) -> float:
+    """Mean share of the words of a set's dev questions that their gold documents have."""
+    with gzip.open(folder / "corpus.jsonl.gz", "rt", encoding="utf-8") as lines:
+        texts = {row["id"]: row["text"] for row in map(json.loads, lines)}
+    questions = load_questions(folder / "queries.dev.jsonl")
+    return fmean(copied_share(item.question, [texts[gold] for gold in item.gold]) for item in questions)
 
 
 def _write_corpus(file: Path, pages: Sequence[Page]) -> None:
@@ -186,6 +196,7 @@ def main() -> int:
     parser.add_argument("--out", type=Path, required=True, help="folder to write a folder for each set into")
     parser.add_argument("--packages", type=Path, help="folder of .deb files, instead of the installed packages")
     parser.add_argument("--sets", default=",".join(technical.name for technical in SETS), help="comma-separated names")
+    parser.add_argument("--beside", type=Path, help="folder of other sets, to compare the words of their questions")
     options = parser.parse_args()
     names = options.sets.split(",")
     if unknown := set(names) - {technical.name for technical in SETS}:
@@ -195,10 +206,13 @@ def main() -> int:
             with tempfile.TemporaryDirectory() as scratch:
                 try:
                     packages = [find_package(name, options.packages, Path(scratch)) for name in technical.packages]
-                    print(make(technical, packages, options.out), flush=True)
+                    print(f"{technical.name:12} {make(technical, packages, options.out)}", flush=True)
                 except FileNotFoundError as error:
                     print(error, file=sys.stderr)
                     return 2
+    beside = sorted(file.parent for file in options.beside.glob("*/corpus.jsonl.gz")) if options.beside else []
+    for folder in [*(options.out / name for name in names), *beside]:
+        print(f"{folder.name:12} words of a dev question that its gold has: {copied_words(folder):.2f}", flush=True)
     return 0
 
 

@@ -15,6 +15,7 @@ if not (PROGRAMS / "technical_sets.py").is_file():
     pytest.skip("benchmarks live in the repository alone", allow_module_level=True)
 
 sys.path.insert(0, str(PROGRAMS))
+import multihop  # noqa: E402
 import technical_documents as documents  # noqa: E402
 import technical_questions as questions  # noqa: E402
 import technical_sets as sets  # noqa: E402
@@ -277,3 +278,22 @@ def test_packages_without_documents_are_an_error(tmp_path: Path) -> None:
         sets.make(sets.SETS[3], [sets.Package("doc-rfc-std", "1", tmp_path)], tmp_path / "out")
     with pytest.raises(FileNotFoundError, match=r"holds no manpages_\*\.deb"):
         sets.find_package("manpages", tmp_path, tmp_path)
+
+
+def test_copied_words_are_those_of_the_gold_documents(tmp_path: Path) -> None:
+    with gzip.open(tmp_path / "corpus.jsonl.gz", "wt", encoding="utf-8") as stream:
+        stream.write(json.dumps({"id": "a", "title": "t", "text": "Locks belong to a process."}) + "\n")
+    question = {"id": "1", "question": "Which process holds locks?", "gold": ["a"]}
+    (tmp_path / "queries.dev.jsonl").write_text(json.dumps(question) + "\n")
+    assert sets.copied_words(tmp_path) == 0.5
+
+
+def test_the_benchmark_looks_for_a_set_in_every_data_folder(tmp_path: Path) -> None:
+    for folder, name in (("first", "musique"), ("second", "musique"), ("second", "linux")):
+        (tmp_path / folder / name).mkdir(parents=True)
+        (tmp_path / folder / name / "corpus.jsonl.gz").touch()
+    data = [tmp_path / "first", tmp_path / "second"]
+    assert multihop.set_folder(data, "musique") == tmp_path / "first" / "musique"
+    assert multihop.set_folder(data, "linux") == tmp_path / "second" / "linux"
+    with pytest.raises(FileNotFoundError, match=r"no set rfc: .*first.*second.*--data"):
+        multihop.set_folder(data, "rfc")
