@@ -370,7 +370,7 @@ def cohen_kappa(pairs: Sequence[tuple[Hashable, Hashable]]) -> float | None:
 
 
 def krippendorff_alpha(units: Sequence[Sequence[Hashable]]) -> float | None:
-    """alpha = 1 - D_o / D_e, nominal, for any number of judges a unit; units with one value are ignored.
+    """alpha = 1 - D_o / D_e, nominal, for any number of judges per unit; units with one value are ignored.
 
     None without pairs of values, or if all values are equal.
     """

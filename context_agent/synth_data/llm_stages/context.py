@@ -55,7 +55,7 @@ class StageContext:
 
     @property
     def truth_types(self) -> str:
-        """The domain's answer types, one a line."""
+        """The domain's answer types, one per line."""
         return "\n".join(f"  {kind.name}: {kind.description}" for kind in self.domain.truth_types)
 
     def truth_type(self, name: str) -> TruthType | None:

@@ -6,9 +6,9 @@
 | write | those rows | tasks of level 0, not verified |
 | extend | verified tasks | tasks of the next level, not verified |
 
-What a rule can check is checked at once, and the model is told what to correct: the answer stands in a document, and
-neither the answer nor a title stands in the question. The question of an extended task describes the old answer instead
-of naming it, so a searcher must find it first, and then what the bridging document connects it to.
+What a rule can check is checked at once, and the model is told what to correct: a document must contain the answer, and
+the question must contain neither the answer nor a title. The question of an extended task describes the old answer
+instead of naming it, so a searcher must find the old answer first, and then what the bridging document connects it to.
 """
 
 from __future__ import annotations

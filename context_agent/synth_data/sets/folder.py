@@ -1,7 +1,7 @@
 """A task set on disk: a folder with splits, corpus and data card; export as parquet or `datasets`; upload to the hub.
 
     corpus.jsonl.gz         {"id", "title", "text"} a line
-    queries.<split>.jsonl   tasks, one a line
+    queries.<split>.jsonl   tasks, one per line
     dropped.jsonl           {"reason", "input"}: the tasks that no split could take
     split.json              settings and counts of the split, and what the card adds
     README.md               the data card

@@ -212,7 +212,7 @@ FULL = Wording(
 
 
 def _small_relation(name: str, source: str, target: str, *, noun: str = "", earlier: str = "") -> Relation:
-    """A relation in few words, stated as `x has the noun y` and asked for as `who (what) is the noun of x`.
+    """A relation in few words, stated as `x has the noun y` and queried as `who (what) is the noun of x`.
 
     The same word states and asks: a small model need not learn synonyms.
     """
