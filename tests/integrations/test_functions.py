@@ -16,9 +16,10 @@ from pydantic import ConfigDict, TypeAdapter, with_config
 
 from context_agent import MemoryCorpus, ScriptedPolicy, SearchAgent
 from context_agent.errors import ConfigError, PolicyError
-from context_agent.integrations.functions import MAX_K, Provider, SearchTool
+from context_agent.integrations.functions import MAX_K, ONLY_NEAREST, Provider, SearchTool
 from context_agent.policies.chat.scripted_server import ScriptedServer, says
 from tests.integrations.conftest import QUESTION, TEXTS
+from tests.policies.bridge.test_calibration import calibrated
 
 PROVIDERS: tuple[Provider, ...] = ("openai", "openai-responses", "anthropic", "gemini")
 
@@ -53,6 +54,13 @@ def test_answers_are_what_the_clients_declare(agent: SearchAgent) -> None:
     assert answer.message("gemini", "c1") == {
         "function_response": {"name": "search_documents", "response": {"output": answer.text}, "id": "c1"}
     }
+
+
+def test_evidence_that_does_not_suffice_is_announced_to_the_model(corpus: MemoryCorpus) -> None:
+    conversation = SearchTool(SearchAgent(corpus, calibrated())).conversation()
+    answer = conversation.run({"question": "Which rivers flow past Zagreb and Ljubljana?"})
+    assert answer.text.startswith(f"{ONLY_NEAREST}\n\n[1] ")
+    assert all(passage.added_metadata()["ctx1_sufficient"] is False for passage in answer.passages.values())
 
 
 def test_anthropic_s_client_declares_the_same(agent: SearchAgent) -> None:

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import openai
 import pytest
 
-from context_agent import ScriptedPolicy
+from context_agent import ScriptedPolicy, SearchResult
 from context_agent.errors import PolicyError
+from context_agent.integrations.functions import NO_PASSAGES, ONLY_NEAREST
+from context_agent.integrations.server.responses import ServedAnswer
 from context_agent.pruning.view import View
-from context_agent.types import Action
+from context_agent.types import Action, RankedChunk, RankedDocument
 from tests.integrations.server.conftest import Running, Serve, one_search
 
 MODEL = "context-agent"
@@ -126,3 +129,13 @@ def test_a_failure_in_a_stream_reaches_the_client(serve: Serve) -> None:
     with serve(ScriptedPolicy([fails])) as server, pytest.raises(openai.APIError) as failed:
         list(client(server).chat.completions.create(model=MODEL, messages=MESSAGES, stream=True))
     assert "the policy failed" in str(failed.value)
+
+
+def test_evidence_that_does_not_suffice_is_announced_above_the_nearest_passages() -> None:
+    documents = (RankedDocument("1", "Rope", 0.1, (RankedChunk("1_0", "A film of 1948.", 0.1),)),)
+    result = SearchResult("Q?", documents, "finished", 1, 10, (), confidence=0.2)
+    answer = ServedAnswer("r", result, 0.1, 0.0)
+    assert answer.text() == f"{ONLY_NEAREST}\n\n[1] Rope (id: 1_0)\nA film of 1948."
+    assert (answer.to_json()["sufficient"], answer.to_json()["confidence"]) == (False, 0.2)
+    assert ServedAnswer("r", replace(result, confidence=0.8), 0.1, 0.0).text().startswith("[1] Rope")
+    assert ServedAnswer("r", replace(result, documents=()), 0.1, 0.0).text() == NO_PASSAGES
