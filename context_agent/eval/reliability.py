@@ -6,6 +6,7 @@ m is the number of predictions. Outcomes are 0 or 1.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 import numpy as np
@@ -65,7 +66,10 @@ def roc_auc(scores: ArrayLike, outcomes: ArrayLike) -> float:
 
 
 def interval(measure: Measure, probabilities: ArrayLike, outcomes: ArrayLike, groups: Sequence[str]) -> Figure:
-    """The measure with its bootstrap interval, resampled by group, e.g. the question that predictions belong to."""
+    """The measure with its bootstrap interval, resampled by group, e.g. the question that predictions belong to.
+
+    A resample that the measure is not defined for, such as one without positives, is left out.
+    """
     predicted, happened = _checked(probabilities, outcomes)
     rows_of: dict[str, list[int]] = {}
     for row, group in enumerate(groups):
@@ -74,7 +78,8 @@ def interval(measure: Measure, probabilities: ArrayLike, outcomes: ArrayLike, gr
     values = []
     for _ in range(RESAMPLES):
         rows = np.concatenate([parts[number] for number in draw.integers(0, len(parts), len(parts))])
-        values.append(measure(predicted[rows], happened[rows]))
+        with suppress(DataError):
+            values.append(measure(predicted[rows], happened[rows]))
     low, high = np.quantile(values, ((1 - LEVEL) / 2, (1 + LEVEL) / 2))
     return Figure(measure(predicted, happened), float(low), float(high))
 

@@ -54,6 +54,7 @@ def test_an_interval_contains_its_mean_and_resamples_whole_groups() -> None:
     groups = [str(number // 4) for number in range(100)]
     figure = interval(expected_calibration_error, probabilities, outcomes, groups)
     assert figure.low <= figure.mean < figure.high < 0.3
+    assert interval(roc_auc, [0.9, 0.1, 0.2], [1, 0, 0], ["a", "b", "c"]).mean == 1.0, "some resamples lack positives"
     assert interval(roc_auc, [0.1, 0.9] * 20, [0, 1] * 20, [str(n // 2) for n in range(40)]).low == 1.0
 
 

@@ -16,7 +16,7 @@ from context_agent.policies.bridge.calibration import EVIDENCE, Calibration, log
 from tests.policies.bridge.test_policy import world
 from tests.retrieval.fakes import HashEmbedder
 
-TRUSTING = Calibration(np.array([-2, 0.3, 4, -6], dtype=np.float32), np.array([-0.5, 0.3, 0.6], dtype=np.float32))
+TRUSTING = Calibration(np.array([-2, 0.3, 0, 4, -6], dtype=np.float32), np.array([-0.5, 0.3, 0.6], dtype=np.float32))
 
 
 def calibrated(calibration: Calibration | None = TRUSTING) -> BridgePolicy:
