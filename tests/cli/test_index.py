@@ -3,7 +3,6 @@
 import json
 import signal
 import subprocess
-import time
 
 from tests.cli.process import CTX1
 
@@ -62,11 +61,13 @@ def test_an_interrupt_while_waiting_for_input_exits_with_130(tmp_path):
     with subprocess.Popen(
         [CTX1, "index", "-", "--path", "i"], cwd=tmp_path, stdin=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     ) as child:
-        time.sleep(2)
+        assert child.stdin is not None
+        child.stdin.write("x" * 2**20)  # More than a pipe holds: when this returns, the command is reading.
+        child.stdin.flush()
         child.send_signal(signal.SIGINT)
-        _, told = child.communicate(timeout=60)
+        _, error_output = child.communicate(timeout=60)
     assert child.returncode == 130
-    assert "Traceback" not in told
+    assert "Traceback" not in error_output
     assert list(tmp_path.iterdir()) == []
 
 
