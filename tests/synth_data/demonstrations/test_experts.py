@@ -149,7 +149,7 @@ def test_a_manner_that_cannot_work_is_refused(wrong):
 
 
 def test_a_slower_pace_makes_more_turns_of_fewer_searches(corpus):
-    hasty, slow = play(corpus, window=4096), play(corpus, window=4096, pace=1)
+    hasty, slow = (play(corpus, window=4096, search_titles=False, pace=pace) for pace in (None, 1))
     at_once = [sum(call.name == "search_corpus" for call in action.calls) for action in actions(slow)]
     assert max(at_once) == 1
     assert len(actions(slow)) > len(actions(hasty))
