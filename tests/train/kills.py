@@ -1,11 +1,12 @@
 """Kills a run that samples while it trains, at random moments, resumes it each time, and judges what became of it.
 
-    python -m tests.train.kills --student FOLDER --out FOLDER [--kills 25] [--steps 40] [--quota 1.0] [--seed 0]
+    python -m tests.train.kills --student FOLDER --out FOLDER [--kills 25] [--steps 40] [--quota 1.0 ...] [--seed 0]
 
 The run writes down, in a ledger of its own beside the product's files, which episodes were finished and on disk, which
 calls were parked, which episodes each step took and each update trained. What a process wrote about updates after the
 checkpoint that the next one goes on from does not count. `judge` compares that with the promise: no episode is lost,
 none is trained twice. Each life is a fork of a process that has everything imported.
+Prints a line of JSON for each quota.
 """
 
 from __future__ import annotations
@@ -189,7 +190,7 @@ def run_of(student: str, out: Path, *, steps: int, quota: float) -> Any:
     )
 
 
-def live(chosen: argparse.Namespace, out: Path) -> int:
+def live(chosen: argparse.Namespace, out: Path, quota: float) -> int:
     """A process that trains; its id."""
     if (pid := os.fork()) != 0:
         return pid
@@ -199,7 +200,7 @@ def live(chosen: argparse.Namespace, out: Path) -> int:
 
         watched(Ledger(out / "ledger.jsonl"))
         with (out / "notes.txt").open("a") as notes:
-            run = run_of(chosen.student, out / "run", steps=chosen.steps, quota=chosen.quota)
+            run = run_of(chosen.student, out / "run", steps=chosen.steps, quota=quota)
             loop.train(run, resume=True, note=lambda text: print(text, file=notes, flush=True))
         status = 0
     except BaseException:  # noqa: BLE001
@@ -235,35 +236,40 @@ def _entries(ledger: Path, after: int) -> int:
 
 
 def main() -> int:
-    """Prints the verdict as JSON; 1 where the promise was not kept."""
+    """Runs and judges each quota; 1 where the promise was not kept."""
     options = argparse.ArgumentParser(description=__doc__)
     options.add_argument("--student", required=True)
     options.add_argument("--out", required=True, type=Path)
     options.add_argument("--kills", type=int, default=25)
     options.add_argument("--steps", type=int, default=40)
-    options.add_argument("--quota", type=float, default=1.0)
+    options.add_argument("--quota", type=float, nargs="+", default=[1.0])
     options.add_argument("--seed", type=int, default=0)
     chosen = options.parse_args()
     import context_agent.train.rl.loop  # noqa: F401 - once, for all lives
 
-    chosen.out.mkdir(parents=True, exist_ok=True)
-    rng, kills, ledger = random.Random(chosen.seed), 0, chosen.out / "ledger.jsonl"
+    return int(not all(sound_under_kills(chosen, chosen.out / str(quota), quota) for quota in chosen.quota))
+
+
+def sound_under_kills(chosen: argparse.Namespace, out: Path, quota: float) -> bool:
+    """Kills a run, resumes it each time, and prints the verdict as JSON; whether the promise was kept."""
+    out.mkdir(parents=True, exist_ok=True)
+    rng, kills, ledger = random.Random(chosen.seed), 0, out / "ledger.jsonl"
     while kills < chosen.kills:
-        if not killed(live(chosen, chosen.out), ledger, rng):
+        if not killed(live(chosen, out, quota), ledger, rng):
             break
         kills += 1
-    _, status = os.waitpid(live(chosen, chosen.out), 0)
+    _, status = os.waitpid(live(chosen, out, quota), 0)
     verdict = judge(read(ledger), episodes=chosen.steps * SMALL["groups"] * SMALL["rollouts"])  # type: ignore[operator]
-    notes = (chosen.out / "notes.txt").read_text().splitlines()
-    told = {
+    notes = (out / "notes.txt").read_text().splitlines()
+    course = {
         "kills": kills,
         "ended": os.waitstatus_to_exitcode(status),
         "resumed": sum(note.startswith("resuming") for note in notes),
         "torn": sum("incomplete" in note for note in notes),
         "diverged": sum("starts again" in note for note in notes),
     }
-    sys.stdout.write(json.dumps({**told, **asdict(verdict), "sound": verdict.sound}) + "\n")
-    return 0 if verdict.sound and not status else 1
+    sys.stdout.write(json.dumps({"quota": quota, **course, **asdict(verdict), "sound": verdict.sound}) + "\n")
+    return verdict.sound and not status
 
 
 if __name__ == "__main__":
