@@ -14,11 +14,12 @@ import numpy as np
 
 from context_agent.policies.bridge.candidates import Floats, Notes
 
-EVIDENCE = ("best", "second", "covered", "names_unseen")
-"""Features of the evidence: the log-odds of the two best documents; of the question's terms, by weight, the share that
-likely candidates cover, and the share that is in names and that no candidate covers."""
+EVIDENCE = ("best", "covered", "names_unseen")
+"""Features of the evidence: the log-odds of the best candidate; of the question's terms, by weight, the share that
+likely candidates cover, and the share that is in names and that no candidate covers. One document can be all of the
+evidence, so the others' scores are no feature."""
 LIMIT = 8.0
-"""Log-odds of the best documents beyond this say no more."""
+"""Log-odds of the best candidate beyond this say no more."""
 COVERED = 0.5
 """Least coverage of a term that a candidate contains, by itself or by a related word."""
 CERTAIN = 1e-9
@@ -47,15 +48,12 @@ def document_rows(notes: Notes, scores: Floats) -> list[int]:
 
 
 def evidence_features(notes: Notes, scores: Floats, coverage: Floats) -> Floats:
-    """The features named in `EVIDENCE`, shape (len(EVIDENCE),), for scores (n,) and the coverage of terms (n, T).
-
-    A document without a second counts as both.
-    """
+    """The features named in `EVIDENCE`, shape (len(EVIDENCE),), for scores (n,) and the coverage of terms (n, T)."""
     question = notes.question
-    best = np.clip(log_odds(scores[document_rows(notes, scores)[:2]]), -LIMIT, LIMIT)
+    best = np.clip(log_odds(scores).max(), -LIMIT, LIMIT)
     covered = (coverage * scores[:, None]).max(axis=0) @ question.weight
     unseen = question.in_name & (coverage.max(axis=0) < COVERED)
-    return np.array([best[0], best[-1], covered, question.weight[unseen].sum()], dtype=np.float32)
+    return np.array([best, covered, question.weight[unseen].sum()], dtype=np.float32)
 
 
 @dataclass(frozen=True)

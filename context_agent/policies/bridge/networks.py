@@ -161,9 +161,11 @@ def _metadata(data: bytes) -> dict[str, str]:
 
 def _calibration(tensors: Mapping[str, Floats], features: Sequence[str]) -> Calibration | None:
     """The calibration in the tensors; None if there is none for these features of the evidence."""
-    if tuple(features) != EVIDENCE:
+    evidence, relevance = tensors.get("calibration.evidence"), tensors.get("calibration.relevance")
+    if tuple(features) != EVIDENCE or evidence is None or relevance is None:
         return None
-    return Calibration(tensors["calibration.evidence"], tensors["calibration.relevance"])
+    fits = evidence.shape == (1 + len(EVIDENCE),) and relevance.shape == (3,)
+    return Calibration(evidence, relevance) if fits else None
 
 
 def _tensors(networks: Mapping[str, Network], calibration: Calibration | None = None) -> dict[str, Floats]:

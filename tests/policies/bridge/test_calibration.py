@@ -16,7 +16,7 @@ from context_agent.policies.bridge.calibration import EVIDENCE, Calibration, log
 from tests.policies.bridge.test_policy import world
 from tests.retrieval.fakes import HashEmbedder
 
-TRUSTING = Calibration(np.array([-2, 0.3, 0, 4, -6], dtype=np.float32), np.array([-0.5, 0.3, 0.6], dtype=np.float32))
+TRUSTING = Calibration(np.array([-2, 0.3, 4, -6], dtype=np.float32), np.array([-0.5, 0.3, 0.6], dtype=np.float32))
 
 
 def calibrated(calibration: Calibration | None = TRUSTING) -> BridgePolicy:
@@ -111,3 +111,15 @@ def test_odd_questions_and_corpora_get_a_confidence(question: str, count: int) -
     assert result.confidence is not None
     assert 0 <= result.confidence <= 1
     assert all(0 <= document.score <= 1 for document in result.documents)
+
+
+def test_one_document_can_suffice_in_a_small_corpus() -> None:
+    corpus = MemoryCorpus(
+        [
+            Document("1", "Rope is a film of 1948 by Alfred Hitchcock.", "Rope"),
+            Document("2", "Alfred Hitchcock received the AFI Life Achievement Award.", "Alfred Hitchcock"),
+        ]
+    )
+    agent = SearchAgent(corpus, BridgePolicy())
+    assert agent.search("When was Rope made?").sufficient
+    assert not agent.search("Who founded Rome?").sufficient
