@@ -149,7 +149,7 @@ def test_past_the_cap_training_goes_on_without_the_term(small: ToyEnvironment, w
 def test_what_nothing_but_the_judge_could_reward_is_refused(small: ToyEnvironment) -> None:
     settings = JudgeConfig(model="m", max_calls=1)
     bare = stripped(small.questions["train"])
-    with pytest.raises(ConfigError, match="the judge would be all that is learned from"):
+    with pytest.raises(ConfigError, match="the judge would be the only reward"):
         refuse_judge_alone(settings, bare)
     refuse_judge_alone(replace(settings, alone=True), bare)
     refuse_judge_alone(settings, [*bare, small.questions["train"][0]])
