@@ -166,12 +166,10 @@ class Episode:
         self._partial = partial
         self._assess = assess
         self._events: list[Event] = []
-        self._started = time.perf_counter()
-        self._acted_at = self._started
+        self._started = self._acted_at = time.perf_counter()
         self.spent = 0
         """Tokens ever placed in the context, those of its sub-agents not counted."""
-        self._delegated = 0
-        self._mistakes = 0
+        self._delegated = self._mistakes = 0
         self._advised = False
         self.header = Header(
             id=id or uuid.uuid4().hex,

@@ -21,7 +21,7 @@ from context_agent._support.question_files import Question
 from context_agent.errors import DataError
 from context_agent.harness.profile import Renderer, default
 from context_agent.policies.bridge import BridgePolicy, Scorer
-from context_agent.policies.bridge.calibration import Calibration, document_rows, log_odds
+from context_agent.policies.bridge.calibration import ScoreCalibration, document_rows, log_odds
 from context_agent.policies.bridge.candidates import Floats
 from context_agent.pruning.budget import Budget
 from context_agent.retrieval.bm25 import Bm25Entry, Bm25Index
@@ -182,7 +182,7 @@ def calibration_tasks(source: BridgeSource, sources: Sequence[BridgeSource]) -> 
             yield CalibrationTask(question, WithheldCorpus(source.corpus, question.gold))
 
 
-def fit_calibration(episodes: Sequence[AssessedEpisode]) -> Calibration:
+def fit_calibration(episodes: Sequence[AssessedEpisode]) -> ScoreCalibration:
     """Both models. Raises `DataError` without episodes of both kinds."""
     answerable = np.array([episode.answerable for episode in episodes])
     if not len(episodes) or answerable.all() or not answerable.any():
@@ -190,7 +190,7 @@ def fit_calibration(episodes: Sequence[AssessedEpisode]) -> Calibration:
     weights = np.array([episode.weight for episode in episodes])
     features = np.stack([episode.features for episode in episodes])
     evidence = logistic_regression(features, answerable, weights)
-    calibration = Calibration(evidence, np.array([0, 0, 1], dtype=np.float32))
+    calibration = ScoreCalibration(evidence, np.array([0, 0, 1], dtype=np.float32))
     rows, labels, row_weights = [], [], []
     for episode in episodes:
         trust = log_odds(np.array([calibration.confidence(episode.features)]))[0]

@@ -57,7 +57,7 @@ def evidence_features(notes: Notes, scores: Floats, coverage: Floats) -> Floats:
 
 
 @dataclass(frozen=True)
-class Calibration:
+class ScoreCalibration:
     """The coefficients of both models, each after its constant.
 
     `evidence` has shape (1 + len(EVIDENCE),). `relevance` has shape (3,): the constant, the factor of the log-odds of

@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 
 from context_agent.errors import ConfigError
-from context_agent.policies.bridge.calibration import EVIDENCE, Calibration, evidence_features
+from context_agent.policies.bridge.calibration import EVIDENCE, ScoreCalibration, evidence_features
 from context_agent.policies.bridge.candidates import Floats, Notes
 from context_agent.policies.bridge.expansion import EXPANSION
 from context_agent.policies.bridge.features import DIRECT, TextFeatures, direct_features, relevance_guess
@@ -99,10 +99,10 @@ class Scorer:
 
     networks: Mapping[str, Network]
     digest: str
-    calibration: Calibration | None = None
+    calibration: ScoreCalibration | None = None
 
     @classmethod
-    def of(cls, networks: Mapping[str, Network], calibration: Calibration | None = None) -> Scorer:
+    def of(cls, networks: Mapping[str, Network], calibration: ScoreCalibration | None = None) -> Scorer:
         """The scorer of newly trained networks."""
         return cls(networks, _digest(_tensors(networks, calibration)), calibration)
 
@@ -159,16 +159,16 @@ def _metadata(data: bytes) -> dict[str, str]:
     return dict(metadata) if isinstance(metadata, dict) else {}
 
 
-def _calibration(tensors: Mapping[str, Floats], features: Sequence[str]) -> Calibration | None:
+def _calibration(tensors: Mapping[str, Floats], features: Sequence[str]) -> ScoreCalibration | None:
     """The calibration in the tensors; None if there is none for these features of the evidence."""
     evidence, relevance = tensors.get("calibration.evidence"), tensors.get("calibration.relevance")
     if tuple(features) != EVIDENCE or evidence is None or relevance is None:
         return None
     fits = evidence.shape == (1 + len(EVIDENCE),) and relevance.shape == (3,)
-    return Calibration(evidence, relevance) if fits else None
+    return ScoreCalibration(evidence, relevance) if fits else None
 
 
-def _tensors(networks: Mapping[str, Network], calibration: Calibration | None = None) -> dict[str, Floats]:
+def _tensors(networks: Mapping[str, Network], calibration: ScoreCalibration | None = None) -> dict[str, Floats]:
     tensors: dict[str, Floats] = {}
     if calibration is not None:
         tensors |= {"calibration.evidence": calibration.evidence, "calibration.relevance": calibration.relevance}

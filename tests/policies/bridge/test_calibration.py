@@ -12,14 +12,14 @@ from hypothesis.extra.numpy import arrays
 
 from context_agent import BridgePolicy, Document, MemoryCorpus, SearchAgent, SearchResult
 from context_agent.policies.bridge import Scorer
-from context_agent.policies.bridge.calibration import EVIDENCE, Calibration, log_odds, sigmoid
+from context_agent.policies.bridge.calibration import EVIDENCE, ScoreCalibration, log_odds, sigmoid
 from tests.policies.bridge.test_policy import world
 from tests.retrieval.fakes import HashEmbedder
 
-TRUSTING = Calibration(np.array([-2, 0.3, 4, -6], dtype=np.float32), np.array([-0.5, 0.3, 0.6], dtype=np.float32))
+TRUSTING = ScoreCalibration(np.array([-2, 0.3, 4, -6], dtype=np.float32), np.array([-0.5, 0.3, 0.6], dtype=np.float32))
 
 
-def calibrated(calibration: Calibration | None = TRUSTING) -> BridgePolicy:
+def calibrated(calibration: ScoreCalibration | None = TRUSTING) -> BridgePolicy:
     shipped = Scorer.shipped()
     assert shipped is not None
     return BridgePolicy(Scorer.of(shipped.networks, calibration))
@@ -30,7 +30,7 @@ def films() -> MemoryCorpus:
     return MemoryCorpus(world()[0], embedder=HashEmbedder())
 
 
-def search(corpus: MemoryCorpus, question: str, calibration: Calibration | None = TRUSTING) -> SearchResult:
+def search(corpus: MemoryCorpus, question: str, calibration: ScoreCalibration | None = TRUSTING) -> SearchResult:
     return SearchAgent(corpus, calibrated(calibration)).search(question)
 
 
@@ -40,7 +40,7 @@ def search(corpus: MemoryCorpus, question: str, calibration: Calibration | None 
     arrays(np.float32, 3, elements=st.floats(-3, 3, width=32)),
 )
 def test_calibration_keeps_the_order(scores: np.ndarray, confidence: float, relevance: np.ndarray) -> None:
-    calibration = Calibration(np.zeros(1 + len(EVIDENCE), dtype=np.float32), relevance)
+    calibration = ScoreCalibration(np.zeros(1 + len(EVIDENCE), dtype=np.float32), relevance)
     probabilities = calibration.probabilities(scores, confidence)
     order = np.argsort(scores)
     assert np.all(np.diff(probabilities[order]) >= 0)
