@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 
 from context_agent.errors import ConfigError
-from context_agent.policies.bridge.calibration import EVIDENCE, ScoreCalibration, evidence_features
+from context_agent.policies.bridge.calibration import EVIDENCE, ScoreCalibration, evidence_features, sigmoid
 from context_agent.policies.bridge.candidates import Floats, Notes
 from context_agent.policies.bridge.expansion import EXPANSION
 from context_agent.policies.bridge.features import DIRECT, TextFeatures, direct_features, relevance_guess
@@ -73,7 +73,7 @@ class Network:
 
     def __call__(self, rows: Floats) -> Floats:
         """The probability for each row of features, shape (n, F) -> (n,)."""
-        return np.asarray(1.0 / (1.0 + np.exp(-np.clip(self.logits(rows), -30, 30))), dtype=np.float32)
+        return sigmoid(self.logits(rows))
 
     def logits(self, rows: Floats) -> Floats:
         """The log-odds for each row of features, shape (n, F) -> (n,)."""
