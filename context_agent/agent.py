@@ -286,8 +286,11 @@ class SearchAgent:
         trajectories: str | Path | None = None,
         observers: Sequence[Observer] = (),
         swarm: EpisodeExtension | None = None,
+        effort: str | None = None,
     ) -> None:
         """`policy` defaults to the embedded `BridgePolicy`; a `budget` given as a number is the window in tokens.
+
+        `effort` is that policy's: `careful` (the default) reads the best passages, `fast` ranks without reading.
 
         `trajectories` is a folder that gets one JSONL file per rollout; `observers` receive the events of each rollout.
         With a `swarm` the policy may start sub-agents, whose episodes are written and observed as well.
@@ -296,7 +299,9 @@ class SearchAgent:
         if rollouts < 1 or workers < 1:
             raise ConfigError(f"rollouts and workers must be at least 1; got {rollouts} and {workers}")
         self.corpus = corpus
-        self.policy = policy if policy is not None else _embedded()
+        if policy is not None and effort is not None:
+            raise ConfigError("effort belongs to the embedded policy: give it to BridgePolicy, or leave out the policy")
+        self.policy = policy if policy is not None else _embedded(effort)
         self.profile = named_profile(profile) if isinstance(profile, str) else profile or default()
         self.budget = Budget(budget) if isinstance(budget, int) else budget or Budget()
         self.limits = limits or Limits()
@@ -491,10 +496,10 @@ def _with_passages(first_ranked: RankedDocument, later_ranked: RankedDocument) -
     )
 
 
-def _embedded() -> Policy:
+def _embedded(effort: str | None) -> Policy:
     from context_agent.policies.bridge import BridgePolicy
 
-    return BridgePolicy()
+    return BridgePolicy(effort=effort)
 
 
 def _document(document: RankedDocument) -> dict[str, Any]:

@@ -207,6 +207,10 @@ class PolicyOptions:
         Option("Policy that decides: the embedded one (bridge), or a language model by chat or by token ids."),
     ] = "bridge"
     weights: WeightsOption = None
+    effort: Annotated[
+        Literal["careful", "fast"] | None,
+        Option("How the bridge policy ranks: by reading the best passages, or by words and links.", default="careful"),
+    ] = None
     profile: ProfileOption = "default"
     language_model: ModelOptions = field(default_factory=ModelOptions)
 
@@ -214,7 +218,7 @@ class PolicyOptions:
         """The policy."""
         from context_agent.policies.registry import load_policy
 
-        return load_policy(self.policy, weights=self.weights, **asdict(self.language_model))
+        return load_policy(self.policy, weights=self.weights, effort=self.effort, **asdict(self.language_model))
 
 
 @dataclass(frozen=True, slots=True)

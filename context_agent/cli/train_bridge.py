@@ -48,17 +48,26 @@ def bridge(
     """Fit the bridge policy to your own questions.
 
     CORPUS is an index (`ctx1 index`), or a file or folder of documents. Each line of QUESTIONS.jsonl is
-    {"id": ..., "question": ..., "gold": [document ids]}; at least twenty are needed. Give any number of pairs. Prints
-    recall from five-fold cross-validation. Also fits the policy's confidence. Needs only numpy, no GPU.
+    {"id": ..., "question": ..., "gold": [document ids]}. Give any number of pairs. Prints recall from five-fold
+    cross-validation. With few questions, or if the new networks do not rank better, the present ones are kept and only
+    the reader is adapted. Also fits the policy's confidence. Needs no GPU.
     """
     from context_agent.policies.bridge import BridgePolicy
     from context_agent.train.bridge import FitRecipe
 
     recipe = FitRecipe() if epochs is None else FitRecipe(epochs=epochs)
-    explorer = None if weights is None else BridgePolicy.load(weights)
+    explorer = BridgePolicy() if weights is None else BridgePolicy.load(weights)
     with ExitStack() as stack:
         sources = _open_sources(pairs, embedder, collection, stack)
-        trained = _train(sources, policy=explorer, windows=windows or (0,), rounds=rounds, recipe=recipe, seed=seed)
+        trained = _train(
+            sources,
+            policy=explorer,
+            fallback=explorer.scorer,
+            windows=windows or (0,),
+            rounds=rounds,
+            recipe=recipe,
+            seed=seed,
+        )
     trained.scorer.save(out, trained.notes())
     output.result(_to_json(trained, out), _text(trained, out), as_json=as_json)
     return 0
@@ -111,9 +120,13 @@ def _train(sources: list[BridgeSource], **settings: Any) -> TrainedBridge:
 
 def _text(trained: TrainedBridge, out: Path) -> str:
     lines = [
-        f"{name}: recall@5 {recall}, of {trained.seen[name].mean:.3f} that the episodes saw"
+        f"{name}: recall@5 {recall}, {trained.unread[name].mean:.3f} without the reader, of "
+        f"{trained.seen[name].mean:.3f} that the episodes saw"
         for name, recall in trained.recall.items()
     ]
+    if trained.kept:
+        adapted = "the reader is adapted" if trained.scorer.head is not None else "nothing is adapted"
+        lines.append(f"The present networks rank these questions best and are kept; {adapted}.")
     return "\n".join([*lines, f"weights {trained.scorer.digest} written to {out}"])
 
 
@@ -121,6 +134,8 @@ def _to_json(trained: TrainedBridge, out: Path) -> dict[str, Any]:
     return {
         "weights": str(out),
         "digest": trained.scorer.digest,
+        "kept": trained.kept,
         "recall_at_5": {name: asdict(recall) for name, recall in trained.recall.items()},
+        "without_reader": {name: asdict(recall) for name, recall in trained.unread.items()},
         "seen": {name: asdict(recall) for name, recall in trained.seen.items()},
     }

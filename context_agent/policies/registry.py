@@ -27,8 +27,9 @@ ENVIRONMENT = {
 def load_policy(kind: Kind | str, **options: Any) -> Policy:
     """The policy `bridge`, `chat` or `tokens`. An option that is None counts as absent.
 
-    `bridge` takes `weights`, a file; `chat` takes the options of `ChatPolicy`; `tokens` those of
-    `policies.tokens.served`. Raises `ConfigError` for an unknown kind, and an unknown or invalid option.
+    `bridge` takes `weights`, a file, and `effort` (`careful` or `fast`); `chat` takes the options of `ChatPolicy`;
+    `tokens` those of `policies.tokens.served`. Raises `ConfigError` for an unknown kind, and for an unknown or invalid
+    option.
     """
     loaders: dict[str, Callable[..., Policy]] = {"bridge": _bridge, "chat": _chat, "tokens": _tokens}
     if kind not in loaders:
@@ -45,8 +46,9 @@ def from_environment(options: Mapping[str, Any]) -> dict[str, Any]:
 def _bridge(options: dict[str, Any]) -> Policy:
     from context_agent.policies.bridge import BridgePolicy
 
-    _check("bridge", options, ["weights"])
-    return BridgePolicy.load(options["weights"]) if options else BridgePolicy()
+    _check("bridge", options, ["weights", "effort"])
+    effort = options.get("effort")
+    return BridgePolicy.load(options["weights"], effort=effort) if "weights" in options else BridgePolicy(effort=effort)
 
 
 def _chat(options: dict[str, Any]) -> Policy:

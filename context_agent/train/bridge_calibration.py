@@ -143,7 +143,7 @@ def calibrate(trained: TrainedBridge, sources: Sequence[BridgeSource], report: O
     Raises `DataError` if no episode saw anything.
     """
     calibration = fit_calibration(assessed_episodes(sources, trained.folds, report))
-    return replace(trained, scorer=Scorer.of(trained.scorer.networks, calibration))
+    return replace(trained, scorer=Scorer.of(trained.scorer.networks, calibration, trained.scorer.head))
 
 
 def assessed_episodes(

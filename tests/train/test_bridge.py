@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 
 import numpy as np
 import pytest
@@ -12,11 +13,24 @@ from context_agent._support.question_files import Question
 from context_agent.errors import DataError
 from context_agent.eval.statistics import Figure
 from context_agent.policies.bridge import Effort, Scorer
-from context_agent.train.bridge import FOLDS, BridgeSource, FitRecipe, fold_of, train
+from context_agent.train.bridge import FOLDS, BridgeSource, FitRecipe, fit_head, fold_of, train
 from tests.policies.bridge.test_policy import recall, world
 from tests.retrieval.fakes import HashEmbedder
 
 QUICK = FitRecipe(hidden=(8,), members=1, epochs=6)
+
+
+class OverlapReader:
+    """A reader that counts the words that question and passage share, and says it twice."""
+
+    width = 2
+
+    def encode_pairs(self, pairs):
+        shared = [len(set(first.lower().split()) & set(second.lower().split())) for first, second in pairs]
+        return np.array([[count, count] for count in shared], dtype=np.float32).reshape(-1, 2)
+
+
+READERS = dict.fromkeys(range(FOLDS), OverlapReader())
 
 
 @pytest.fixture(scope="module")
@@ -32,10 +46,11 @@ def test_it_learns_from_scratch_and_reports_what_it_measured(source, tmp_path):
     few = BridgeSource(source.name, source.corpus, source.questions[:60])
     effort = Effort(searches=10)
     trained = train([few], policy=BridgePolicy(untrained=True, effort=effort), effort=effort, rounds=1, recipe=QUICK,
-                    report=lambda what, share: said.append((what, share)))  # fmt: skip
+                    readers=READERS, report=lambda what, share: said.append((what, share)))  # fmt: skip
     assert trained.recall["films"].mean > 0.9
     assert trained.seen["films"].mean >= trained.recall["films"].mean
-    assert {what for what, _ in said} == {"round 1: episodes", "round 1: networks"}
+    assert set(trained.unread) == {"films"}
+    assert {what for what, _ in said} == {"round 1: episodes", "round 1: networks", "reading"}
     assert all(0 <= share <= 1 for _, share in said)
     trained.scorer.save(tmp_path / "weights", trained.notes())
     policy = BridgePolicy(Scorer.load(tmp_path / "weights"))
@@ -44,9 +59,41 @@ def test_it_learns_from_scratch_and_reports_what_it_measured(source, tmp_path):
     assert json.loads(trained.notes()["cross_validated_recall_at_5"])["films"][0] > 0.9
 
 
-def test_too_few_questions_with_gold_are_refused(source):
-    with pytest.raises(DataError, match=r"films: 3 of 4 questions name gold documents; training needs 20"):
-        train([BridgeSource("films", source.corpus, [*source.questions[:3], Question("x", "no gold")])])
+def test_too_few_questions_with_gold_are_refused_if_there_is_nothing_to_keep(source):
+    few = BridgeSource("films", source.corpus, [*source.questions[:3], Question("x", "no gold")])
+    with pytest.raises(DataError, match=r"3 questions name gold documents; training needs at least 60"):
+        train([few])
+    with pytest.raises(DataError, match=r"films: none of 1 questions names gold documents"):
+        train([BridgeSource("films", source.corpus, [Question("x", "no gold")])])
+
+
+def test_with_few_questions_the_present_networks_are_kept(source, monkeypatch):
+    monkeypatch.setattr("context_agent.train.bridge.shipped_model", OverlapReader)
+    present = Scorer.shipped()
+    trained = train([BridgeSource("films", source.corpus, source.questions[:21])], fallback=present)
+    assert trained.kept
+    assert trained.scorer.networks is present.networks
+    assert trained.recall["films"].mean > 0.5
+
+
+def test_worse_networks_do_not_replace_the_present_ones(source, monkeypatch):
+    monkeypatch.setattr("context_agent.train.bridge.shipped_model", OverlapReader)
+    few = BridgeSource("films", source.corpus, source.questions[:60])
+    blind = FitRecipe(hidden=(1,), members=1, epochs=1, steps=(1, 1))
+    trained = train(
+        [few], fallback=Scorer.shipped(), effort=Effort(searches=6), rounds=1, recipe=blind, readers=READERS
+    )
+    assert trained.kept
+
+
+def test_a_correction_of_the_reader_is_learned_only_if_it_helps_on_other_questions():
+    draw = np.random.default_rng(0)
+    rows = draw.normal(size=(4_000, 3)).astype(np.float32)
+    labels = (draw.random(4_000) < 1 / (1 + np.exp(-(rows[:, 0] - 2 * rows[:, 2])))).astype(np.float32)
+    head = fit_head(rows, labels, 30.0)
+    assert head is not None
+    np.testing.assert_allclose(head[:3], [0, 0, -2], atol=0.25)
+    assert fit_head(rows, labels, math.inf) is None
 
 
 def test_gold_of_another_corpus_is_refused_with_the_question_s_id(source):

@@ -56,7 +56,7 @@ class AnalyzedPassage:
     """
 
     def __init__(self, title: str, text: str) -> None:
-        title = spelled_title(title)
+        self.heading = title = spelled_title(title)
         front = _FRONT_MATTER.match(text)
         self.text = text[front.end() :] if front else text
         """The text without front matter."""
@@ -82,9 +82,14 @@ class AnalyzedPassage:
         return mentions(self.text)
 
     @cached_property
+    def sentence_texts(self) -> list[str]:
+        """The sentences as written."""
+        return _SENTENCE.split(self.text)
+
+    @cached_property
     def sentences(self) -> list[frozenset[str]]:
         """The keys of each sentence."""
-        return [frozenset(map(key, words(part))) for part in _SENTENCE.split(self.text)]
+        return [frozenset(map(key, words(sentence))) for sentence in self.sentence_texts]
 
     @cached_property
     def vocabulary(self) -> frozenset[str]:
@@ -94,7 +99,7 @@ class AnalyzedPassage:
     @cached_property
     def first_sentence(self) -> int:
         """Characters of the first sentence."""
-        return len(_SENTENCE.split(self.text, maxsplit=1)[0])
+        return len(self.sentence_texts[0])
 
 
 def _short_titles(title: str) -> tuple[str, ...]:

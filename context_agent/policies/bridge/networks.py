@@ -20,16 +20,26 @@ from context_agent.policies.bridge.candidates import Floats, Notes
 from context_agent.policies.bridge.expansion import EXPANSION
 from context_agent.policies.bridge.features import DIRECT, TextFeatures, direct_features, relevance_guess
 from context_agent.policies.bridge.links import LINKS, Links
+from context_agent.policies.bridge.reader import READINGS, PairModel, Readings, read_odds, reading_features
 from context_agent.retrieval.corpus import Corpus
 
 FORMAT = 2
 """Incremented when a feature's meaning changes: weights of another format are refused."""
 SHIPPED = "weights.safetensors"
+HEAD = "reader.head"
+"""The tensor that corrects the reader."""
 CLIP = 4.0
 """Scaled inputs are clipped to this many spreads from the mean."""
 
-INPUTS: Mapping[str, tuple[str, ...]] = {"first": DIRECT, "second": DIRECT + LINKS, "expansion": EXPANSION}
-"""The three networks and their inputs: candidates alone, candidates with their links, promising names."""
+READING = "reading"
+"""The network that combines the scores with the reader's. Weights without it never read: earlier ones have none."""
+INPUTS: Mapping[str, tuple[str, ...]] = {
+    "first": DIRECT,
+    "second": DIRECT + LINKS,
+    READING: READINGS,
+    "expansion": EXPANSION,
+}
+"""The networks and their inputs: candidates alone, with their links, with what the reader says, promising names."""
 
 
 @dataclass(frozen=True)
@@ -81,6 +91,11 @@ class Network:
         return np.asarray(np.mean([forward(layers, inputs) for layers in self.members], axis=0))
 
 
+def sigmoid(logits: Floats) -> Floats:
+    """The probability of each log-odds."""
+    return np.asarray(1.0 / (1.0 + np.exp(-np.clip(logits, -30, 30))), dtype=np.float32)
+
+
 def forward(layers: Layers, inputs: Floats) -> Floats:
     """The logits of one network, shape (n, inputs) -> (n,)."""
     hidden = inputs
@@ -95,16 +110,20 @@ class Scorer:
     """The networks by name (see `INPUTS`), a digest of their weights, and what makes probabilities of their scores.
 
     Weights of earlier versions have no `calibration`: their scores stay as they are, and no confidence is known.
+    `head` corrects the reader's log-odds: a weight for each number of its rows and a constant, shape (width + 1,).
     """
 
     networks: Mapping[str, Network]
     digest: str
     calibration: ScoreCalibration | None = None
+    head: Floats | None = None
 
     @classmethod
-    def of(cls, networks: Mapping[str, Network], calibration: ScoreCalibration | None = None) -> Scorer:
+    def of(
+        cls, networks: Mapping[str, Network], calibration: ScoreCalibration | None = None, head: Floats | None = None
+    ) -> Scorer:
         """The scorer of newly trained networks."""
-        return cls(networks, _digest(_tensors(networks, calibration)), calibration)
+        return cls(networks, _digest(_tensors(networks, calibration, head)), calibration, head)
 
     @classmethod
     def shipped(cls) -> Scorer | None:
@@ -131,12 +150,14 @@ class Scorer:
             notes = _metadata(data)
         except (SafetensorError, ValueError, KeyError) as error:
             raise ConfigError(f"{origin} has no weights of a bridge policy: {error}") from error
-        expected = {name: list(inputs) for name, inputs in INPUTS.items()}
-        if notes.get("format") != str(FORMAT) or json.loads(notes.get("inputs", "{}")) != expected:
+        stored = json.loads(notes.get("inputs", "{}"))
+        expected = {name: list(inputs) for name, inputs in INPUTS.items() if name in stored or name != READING}
+        if notes.get("format") != str(FORMAT) or stored != expected:
             raise ConfigError(f"{origin} was trained on other features: train it again with `ctx1 train bridge`")
         tensors = {name: np.asarray(tensor, dtype=np.float32) for name, tensor in tensors.items()}
-        networks = {name: _network(tensors, name) for name in INPUTS}
-        return cls(networks, _digest(tensors), _calibration(tensors, json.loads(notes.get("evidence", "[]"))))
+        networks = {name: _network(tensors, name) for name in expected}
+        calibration = _calibration(tensors, json.loads(notes.get("evidence", "[]")))
+        return cls(networks, _digest(tensors), calibration, tensors.get(HEAD))
 
     def save(self, path: str | Path, notes: Mapping[str, str] | None = None) -> None:
         """Writes the weights in half precision, with `notes` as metadata. The file is replaced atomically."""
@@ -146,7 +167,8 @@ class Scorer:
         metadata = {**(notes or {}), "format": str(FORMAT), "inputs": json.dumps(INPUTS)}
         if self.calibration is not None:
             metadata["evidence"] = json.dumps(EVIDENCE)
-        half = {name: tensor.astype(np.float16) for name, tensor in _tensors(self.networks, self.calibration).items()}
+        tensors = _tensors(self.networks, self.calibration, self.head)
+        half = {name: tensor.astype(np.float16) for name, tensor in tensors.items()}
         part = target.with_name(target.name + ".part")
         target.parent.mkdir(parents=True, exist_ok=True)
         part.write_bytes(save(half, metadata))
@@ -168,8 +190,10 @@ def _calibration(tensors: Mapping[str, Floats], features: Sequence[str]) -> Scor
     return ScoreCalibration(evidence, relevance) if fits else None
 
 
-def _tensors(networks: Mapping[str, Network], calibration: ScoreCalibration | None = None) -> dict[str, Floats]:
-    tensors: dict[str, Floats] = {}
+def _tensors(
+    networks: Mapping[str, Network], calibration: ScoreCalibration | None = None, head: Floats | None = None
+) -> dict[str, Floats]:
+    tensors: dict[str, Floats] = {} if head is None else {HEAD: head}
     if calibration is not None:
         tensors |= {"calibration.evidence": calibration.evidence, "calibration.relevance": calibration.relevance}
     for name, network in networks.items():
@@ -230,11 +254,12 @@ class Cosines:
 
 
 class RelevanceJudgement:
-    """Scores an episode's candidates: first alone, then with their links to the best."""
+    """Scores an episode's candidates: first alone, then with their links to the best, then with the reader's word."""
 
-    def __init__(self, notes: Notes, corpus: Corpus, scorer: Scorer | None) -> None:
-        self._notes = notes
+    def __init__(self, notes: Notes, corpus: Corpus, scorer: Scorer | None, reader: PairModel) -> None:
+        self.notes = notes
         self._scorer = scorer
+        self._readings = Readings(notes, reader)
         self._text = TextFeatures(notes)
         self._links = Links(notes)
         self._cosines = Cosines(notes, corpus)
@@ -243,32 +268,48 @@ class RelevanceJudgement:
 
     def scores(self) -> Floats:
         """The probability that each candidate belongs to the answer, shape (n,)."""
-        if not len(self._notes):
+        if not len(self.notes):
             return np.zeros(0, dtype=np.float32)
         if self._scorer is None:
             return self._guess()
         networks = self._scorer.networks
         first_inputs = self.first_inputs()
         self.rows = self.second_inputs(first_inputs, networks["first"](first_inputs))
-        return networks["second"](self.rows)
+        odds = networks["second"].logits(self.rows)
+        return networks[READING](self.reading_inputs(odds)) if self._readings else sigmoid(odds)
+
+    def read(self, scores: Floats) -> Floats:
+        """The scores after reading the best candidates by `scores`, both of shape (n,).
+
+        Unchanged if the weights have no network for it.
+        """
+        if self._scorer is None or READING not in self._scorer.networks or not len(scores):
+            return scores
+        self._readings.update(scores)
+        return self.scores()
+
+    def reading_inputs(self, odds: Floats) -> Floats:
+        """The inputs of the network `READING`, given the second's log-odds, shape (n, len(READINGS))."""
+        head = self._scorer.head if self._scorer else None
+        return reading_features(self.notes, odds, read_odds(self._readings.rows(), head))
 
     def evidence(self, scores: Floats) -> Floats:
         """The features of the evidence that the candidates with these scores are; there must be a candidate."""
-        return evidence_features(self._notes, scores, self._text.rows()[1])
+        return evidence_features(self.notes, scores, self._text.rows()[1])
 
     def _guess(self) -> Floats:
         """A rule of thumb: a candidate is as good as its words, or nearly as good as the candidates that link to it."""
         text, coverage = self._text.rows()
-        guess = relevance_guess(text, self._cosines.of(self._notes.question.text))
+        guess = relevance_guess(text, self._cosines.of(self.notes.question.text))
         links = self._links.features(guess, coverage, self._cosines.rest)
         return np.maximum(guess, np.minimum(0.85, links[:, LINKS.index("link_score")]))
 
     def first_inputs(self) -> Floats:
         """The first network's inputs, shape (n, len(DIRECT))."""
         text, _ = self._text.rows()
-        question = self._notes.question
+        question = self.notes.question
         clause_cosines = np.stack([self._cosines.of(clause) for clause in question.clauses], axis=1)
-        return direct_features(self._notes, text, self._cosines.of(question.text), self._text.clauses(), clause_cosines)
+        return direct_features(self.notes, text, self._cosines.of(question.text), self._text.clauses(), clause_cosines)
 
     def second_inputs(self, first_inputs: Floats, scores: Floats) -> Floats:
         """The second network's inputs, given the first's scores, shape (n, len(DIRECT + LINKS))."""

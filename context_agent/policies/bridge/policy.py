@@ -24,6 +24,7 @@ from context_agent.policies.bridge.candidates import AnalyzedPassage, ChunkCandi
 from context_agent.policies.bridge.expansion import Expansion, Lookup, promise_guess
 from context_agent.policies.bridge.networks import RelevanceJudgement, Scorer
 from context_agent.policies.bridge.novelty import Novelty
+from context_agent.policies.bridge.reader import PairModel, shipped_model
 from context_agent.policies.bridge.text import months_in_digits
 from context_agent.pruning.view import Block, View
 from context_agent.retrieval.corpus import Corpus
@@ -59,6 +60,10 @@ RESERVED = 5
 """Best candidates that must find room again at the end."""
 
 
+EFFORTS = ("careful", "fast")
+"""Names of efforts."""
+
+
 @dataclass(frozen=True, slots=True)
 class Effort:
     """Bounds of an episode's search. More searches find more and take longer."""
@@ -75,6 +80,8 @@ class Effort:
     """Documents of the final ranking."""
     promise: float = 0.005
     """Least probability that a lookup finds something."""
+    readings: int = 2
+    """Times that the reader reads the best candidates; after each but the last the search may go on. 0: never."""
     prune: bool = True
     """Whether the view is edited. Without edits an episode ends when the view is full."""
 
@@ -82,6 +89,13 @@ class Effort:
         for name in ("searches", "turns", "lookups", "pages", "ranking"):
             if getattr(self, name) < 1:
                 raise ConfigError(f"{name} of the bridge policy must be at least 1; got {getattr(self, name)}")
+
+    @classmethod
+    def named(cls, name: str) -> Effort:
+        """`careful`, the default, or `fast`, which does not use the reader. Raises `ConfigError` for another name."""
+        if name not in EFFORTS:
+            raise ConfigError(f"the effort must be {' or '.join(EFFORTS)}; got {name!r}")
+        return cls(readings=0) if name == "fast" else cls()
 
 
 class BridgePolicy:
@@ -91,23 +105,27 @@ class BridgePolicy:
         self,
         scorer: Scorer | None = None,
         *,
-        effort: Effort | None = None,
+        effort: Effort | str | None = None,
+        reader: PairModel | None = None,
         untrained: bool = False,
         remembered: int | None = CACHED_PASSAGES,
     ) -> None:
-        """`scorer` defaults to the weights that ship. `untrained=True` scores by a rule of thumb instead of weights.
+        """`scorer` and `reader` default to the weights that ship. `effort` may be a name (see `Effort.named`).
+
+        `untrained=True` scores by a rule of thumb instead of weights.
 
         `remembered` is how many analyzed passages stay in memory; None for all.
         """
         self.passages = lru_cache(maxsize=remembered)(AnalyzedPassage)
         """Analyzes a title and a text."""
         self.scorer = None if untrained else scorer or _shipped()
-        self.effort = effort or Effort()
+        self.effort = Effort.named(effort) if isinstance(effort, str) else effort or Effort()
+        self.reader = reader or shipped_model()
         self.counter: TokenCounter | None = None
         """None: it has no tokenizer of its own."""
 
     @classmethod
-    def load(cls, path: str | Path, *, effort: Effort | None = None) -> BridgePolicy:
+    def load(cls, path: str | Path, *, effort: Effort | str | None = None) -> BridgePolicy:
         """The policy with the weights of a file that `ctx1 train bridge` wrote. Raises `ConfigError`."""
         return cls(Scorer.load(path), effort=effort)
 
@@ -136,7 +154,7 @@ class BridgeActor:
     def __init__(self, policy: BridgePolicy, question: str, corpus: Corpus, effort: Effort | None = None) -> None:
         """`effort` defaults to the policy's."""
         self.notes = Notes.of(question, WordWeights(corpus))
-        self.judgement = RelevanceJudgement(self.notes, corpus, policy.scorer)
+        self.judgement = RelevanceJudgement(self.notes, corpus, policy.scorer, policy.reader)
         self.lookups: list[tuple[Lookup, Floats]] = []
         """The lookups so far, each with its features at that time."""
         self._policy = policy
@@ -146,7 +164,7 @@ class BridgeActor:
         self._blocking = corpus.blocking
         self._sources: dict[int, tuple[int, int]] = {}
         """For the last turn's calls by index: hop and number of the lookup."""
-        self._searches = self._turns = self._pages = 0
+        self._searches = self._turns = self._pages = self._readings = 0
         self._scores = np.zeros(0, dtype=np.float32)
         """The candidates' scores, by row of the notes."""
         self._ending = False
@@ -165,7 +183,8 @@ class BridgeActor:
 
     async def act(self, view: View) -> Action:
         """The next searches, the last edits, or the ranking."""
-        return await asyncio.to_thread(self._decide, view) if self._blocking else self._decide(view)
+        threaded = self._blocking or self._effort.readings > 0
+        return await asyncio.to_thread(self._decide, view) if threaded else self._decide(view)
 
     def partial(self, view: View) -> tuple[RankedId, ...]:
         """The documents in view by the latest scores, new blocks included unless the corpus fails to judge them.
@@ -203,7 +222,7 @@ class BridgeActor:
         with self._deciding:
             self._read(view)
             if not self._ending:
-                calls = self._opening(view) if self._turns == 0 else self._next(view)
+                calls = self._opening(view) if self._turns == 0 else self._next(view) or self._after_reading(view)
                 if calls:
                     self._turns += 1
                     return Action(calls=calls)
@@ -257,6 +276,14 @@ class BridgeActor:
             sources[len(edits) + paging + index] = (hop, len(self.lookups))
             self.lookups.append((lookup, features[index]))
         return (*edits, *self._count(calls, sources))
+
+    def _after_reading(self, view: View) -> tuple[ToolCall, ...]:
+        """Reads the best candidates once no search is promising; then others may be."""
+        if self._effort.readings <= self._readings:
+            return ()
+        self._readings += 1
+        self._scores = self._novelty.discounted(self.judgement.read(self._scores))
+        return self._next(view)
 
     def _promising(self) -> tuple[list[Lookup], Floats]:
         """The promising lookups that are not done yet, best first, each name once; with their features."""
@@ -344,9 +371,13 @@ class BridgeActor:
         row = self.notes.rows.get(chunk_id)
         return float(self._scores[row]) if row is not None else 0.0
 
+    def ranked(self) -> list[tuple[ChunkCandidate, float]]:
+        """The candidates with their latest scores, best first."""
+        order = np.argsort(-self._scores, kind="stable").tolist()
+        return [(self.notes.candidates[row], float(self._scores[row])) for row in order]
+
     def _by_score(self) -> list[ChunkCandidate]:
-        """The candidates, best first."""
-        return [self.notes.candidates[int(row)] for row in np.argsort(-self._scores, kind="stable")]
+        return [candidate for candidate, _ in self.ranked()]
 
     def _last_edits(self, view: View) -> tuple[ToolCall, ...]:
         """Restores the best of what was pruned, in place of worse blocks; nothing if all of it is in view."""

@@ -102,7 +102,7 @@ class SearchingActor(BridgeActor):
     """A sub-agent: looks up the names in its task, as far as its context has room, and ranks the results."""
 
     def __init__(self, policy: BridgePolicy, task: str, corpus: Corpus, *, lead: LeadingActor) -> None:
-        super().__init__(policy, lead.notes.question.text, corpus, replace(policy.effort, prune=False))
+        super().__init__(policy, lead.notes.question.text, corpus, replace(policy.effort, prune=False, readings=0))
         self._lines = [line for line in task.splitlines() if line.strip()]
         self._queries = lead.queries
         self.add_background(lead.notes.candidates)
