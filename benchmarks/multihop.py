@@ -1,8 +1,10 @@
 """Recall@5 of the embedded policy beside one-shot search on multi-hop questions. No language model, no GPU.
 
     python benchmarks/multihop.py --data FOLDER [--sets 2wiki,hotpotqa,musique] [--split dev] [--embedder static]
-        [--window TOKENS] [--no-prune] [--shuffle dense|bm25] [--only dense|bm25] [--cache FOLDER] [--weights FILE]
+        [--window TOKENS] [--no-prune] [--effort careful|fast] [--shuffle dense|bm25] [--only dense|bm25]
+        [--cache FOLDER] [--weights FILE]
     python benchmarks/multihop.py --data FOLDER --train weights.safetensors --embedder static,minilm
+        [--reader B.onnx=0,2,4 --reader A.onnx=1,3]
     python benchmarks/multihop.py --data FOLDER --data TECHNICAL --sets musique,linux,rfc [--train weights.safetensors]
 
 `--data` may be repeated: a set is looked for in each of these folders, in order. So weights can be trained on the sets
@@ -15,7 +17,8 @@ question alone, of the agent, and the agent's gain over hybrid with its bootstra
 each chunk another one's vector, or lets BM25 name another chunk, to see whether the agent finds out; `--only` leaves
 the other retriever out.
 `--train` trains the scorer's weights on the train questions instead, with one source for each set, embedder and, for
-the first embedder, each retriever alone.
+the first embedder, each retriever alone; and with small samples of the sets, since many users have a few dozen
+documents. `--reader` names a reader that did not learn from the questions of some folds (`scripts/build_reader.py`).
 """
 
 from __future__ import annotations
@@ -30,19 +33,24 @@ import statistics
 import sys
 import time
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from itertools import islice
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
+from context_agent._support.onnx import OnnxModel
 from context_agent._support.question_files import Question, load_questions
 from context_agent.agent import SearchAgent
 from context_agent.eval.statistics import Figure
 from context_agent.policies.bridge import BridgePolicy, Effort, Scorer
+from context_agent.policies.bridge.policy import EFFORTS
+from context_agent.policies.bridge.reader import READER_FORMAT
 from context_agent.retrieval.chunker import SIZE, chunk_document
 from context_agent.retrieval.corpus import Where
 from context_agent.retrieval.embedders import Embedder, load_embedder
+from context_agent.retrieval.embedders.minilm import TOKENIZER_FILE
 from context_agent.retrieval.fusion import Retriever
 from context_agent.retrieval.memory import MemoryCorpus
 from context_agent.tokens import HarmonyCounter
@@ -55,6 +63,12 @@ CUTOFF = 5
 DEPTH = 25
 WEIGHTS = {"musique": 0.6}
 """A set's weight in training; musique has a third of the others' questions."""
+ALONE_SHARE, SMALL_SHARE = 0.4, 0.4
+"""Weight in training of a retriever alone, and of the small samples, beside the set itself."""
+ALONE_QUESTIONS, OTHER_QUESTIONS = 60, 150
+"""Questions of a set at most, for a retriever alone and for the embedders after the first."""
+SMALL_SIZES, SMALL_QUESTIONS = (2, 5, 10, 20, 40, 80), 4
+"""Documents of the small samples and, for each, the questions whose gold is among them."""
 
 Floats = NDArray[np.float32]
 
@@ -206,23 +220,70 @@ def embedders(specs: str, cache: Path) -> list[CachedEmbedder]:
 
 def train_weights(options: argparse.Namespace, names: Sequence[str]) -> None:
     """Trains on the train questions of all sets under every embedder, and with each retriever alone."""
-    sources = []
+    sources, alone = [], []
     for position, embedder in enumerate(embedders(options.embedder, options.cache)):
         for name in names:
-            folder = set_folder(options.data, name)
+            if position and options.other_sets and name not in options.other_sets.split(","):
+                continue
+            folder, weight = set_folder(options.data, name), WEIGHTS.get(name, 1.0)
             questions = load_questions(folder / "queries.train.jsonl")[: options.limit]
             chunks = load_chunks(folder)
-            for only in (None, "bm25", "dense") if position == 0 else (None,):
+            label = f"{name}/{embedder.name}"
+            corpus = build(chunks, embedder, shuffle=None, only=None)
+            sources.append(BridgeSource(label, corpus, questions[: OTHER_QUESTIONS if position else None], weight))
+            if position:
+                continue
+            sources += _small_sources(f"{name}/small", chunks, questions, embedder, weight * SMALL_SHARE)
+            for only in ("bm25", "dense"):
                 corpus = build(chunks, embedder, shuffle=None, only=only)
-                label = f"{name}/{embedder.name}{f'/{only}' if only else ''}"
-                share = WEIGHTS.get(name, 1.0) * (0.4 if only else 1.0)
-                sources.append(BridgeSource(label, corpus, questions, share))
+                few = random.Random(only).sample(questions, min(ALONE_QUESTIONS, len(questions)))
+                alone.append(BridgeSource(f"{label}/{only}", corpus, few, weight * ALONE_SHARE))
+        embedder.save()
     windows = [int(size) for size in options.windows.split(",")]
-    trained = train(sources, policy=_policy(options), windows=windows, rounds=options.rounds, report=_progress())
+    trained = train(
+        [*sources, *alone],
+        policy=_policy(options),
+        windows=windows,
+        rounds=options.rounds,
+        readers=dict(pair for spec in options.reader for pair in _readers(spec)),
+        report=_progress(),
+    )
     trained = calibrate(trained, sources, _progress())
     trained.scorer.save(options.train, trained.notes())
     for label, figure in trained.recall.items():
         print(f"{label:40} recall@5 {figure}   gold seen {trained.seen[label]}")
+
+
+def _small_sources(
+    label: str, chunks: Sequence[Chunk], questions: Sequence[Question], embedder: Embedder, weight: float
+) -> list[BridgeSource]:
+    """Samples of a set's documents, each with a few questions that they answer."""
+    draw = random.Random(label)
+    by_document: dict[str, list[Chunk]] = {}
+    for chunk in chunks:
+        by_document.setdefault(chunk.document_id, []).append(chunk)
+    order = iter(draw.sample(questions, len(questions)))
+    samples = []
+    for size in SMALL_SIZES:
+        asked: list[Question] = []
+        gold: dict[str, None] = {}
+        for question in islice(order, SMALL_QUESTIONS):
+            if len({**gold, **dict.fromkeys(question.gold)}) <= size:
+                asked.append(question)
+                gold |= dict.fromkeys(question.gold)
+        others = [document for document in draw.sample(sorted(by_document), size) if document not in gold]
+        documents = [*gold, *others][:size]
+        if asked:
+            few = [chunk for document in documents for chunk in by_document[document]]
+            samples.append((MemoryCorpus(few, embedder=embedder), asked))
+    return [BridgeSource(label, corpus, asked, weight / len(samples)) for corpus, asked in samples]
+
+
+def _readers(spec: str) -> Iterable[tuple[int, OnnxModel]]:
+    """The reader of each fold, from FILE=FOLD,FOLD."""
+    file, _, folds = spec.partition("=")
+    model = OnnxModel(Path(file), TOKENIZER_FILE, format=READER_FORMAT)
+    return [(int(fold), model) for fold in folds.split(",")]
 
 
 def main() -> int:
@@ -249,7 +310,7 @@ def main() -> int:
 
 
 def _policy(options: argparse.Namespace) -> BridgePolicy:
-    effort = Effort(prune=not options.no_prune)
+    effort = replace(Effort.named(options.effort), prune=not options.no_prune)
     return BridgePolicy(Scorer.load(options.weights) if options.weights else None, effort=effort)
 
 
@@ -299,6 +360,9 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--limit", type=int, help="questions a set at most")
     parser.add_argument("--json", action="store_true", help="a JSON object a set")
     parser.add_argument("--train", type=Path, metavar="FILE", help="train and write the weights instead")
+    parser.add_argument("--other-sets", help="sets to train on with the embedders after the first; by default all")
+    parser.add_argument("--reader", action="append", default=[], metavar="FILE=FOLDS", help="reader of some folds")
+    parser.add_argument("--effort", choices=EFFORTS, default="careful")
     parser.add_argument("--windows", default="0", help="windows to train under, comma-separated; 0 is the default one")
     parser.add_argument("--rounds", type=int, default=2)
     return parser.parse_args()

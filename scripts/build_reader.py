@@ -1,15 +1,16 @@
 """Trains the embedded policy's reader, a small cross-encoder, and writes it as int8 ONNX.
 
     python scripts/build_reader.py pools --data FOLDER --sets musique,newsfacts --out pools.jsonl
-    python scripts/build_reader.py train pools.jsonl ... --model FOLDER --out reader.pt [--folds 0,2,4] [--minutes 40]
+    python scripts/build_reader.py train pools.jsonl ... --model FOLDER --out reader.pt [--folds 0,2,4]
+        [--start reader.pt] [--minutes 40]
     python scripts/build_reader.py export reader.pt ... --model FOLDER --out reader.onnx
 
 `pools` lets the embedded policy search every train question and writes the candidates that it saw, with their scores:
 the hard negatives are those that the agent itself collected. `train` fits a cross-encoder to draws of (question and
 evidence, passage). The evidence of a draw is what a search might have found by then: the best candidates by noisy
 scores, without some of the gold, or nothing. `--folds` leaves out the questions of other folds (see
-`train.bridge.fold_of`), for scores of questions that a reader did not learn from. `export` averages the weights of all
-checkpoints (model soups, Wortsman et al. 2022) and quantizes them.
+`train.bridge.fold_of`), for scores of questions that a reader did not learn from. `--start` goes on from a checkpoint.
+`export` averages the weights of all checkpoints (model soups, Wortsman et al. 2022) and quantizes them.
 
 The model starts from all-MiniLM-L6-v2 (Apache-2.0; --model is its folder). A pair is encoded as one text; the log-odds
 are a linear function of the product of the mean vectors of its two parts. So before any training they are a scaled
@@ -112,8 +113,10 @@ class Pool:
         return cls(**row, gold=gold, candidates=candidates)
 
     def analyzed(self) -> AnalyzedQuestion:
-        """The question as the policy reads it."""
-        return analyze_question(self.question, lambda words: np.array([self.idf[w] for w in words], dtype=np.float32))
+        """The question as the policy reads it. A term that was none when the pool was written counts as rare."""
+        rare = max(self.idf.values(), default=1.0)
+        weights = lambda words: np.array([self.idf.get(word, rare) for word in words], dtype=np.float32)  # noqa: E731
+        return analyze_question(self.question, weights)
 
 
 def write_pools(options: argparse.Namespace) -> None:
@@ -224,9 +227,9 @@ def batches(pools: Sequence[Pool], draw: random.Random) -> Iterator[list[list[Pa
 class ReaderModel(torch.nn.Module):
     """MiniLM over a pair as one text; returns the log-odds and what they are computed from, shape (n, 1 + 384)."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, attention: str = "sdpa") -> None:
         super().__init__()
-        self.bert = BertModel.from_pretrained(folder, add_pooling_layer=False, attn_implementation="eager")
+        self.bert = BertModel.from_pretrained(folder, add_pooling_layer=False, attn_implementation=attention)
         self.head = torch.nn.Linear(self.bert.config.hidden_size, 1)
         torch.nn.init.constant_(self.head.weight, SCALE)
         torch.nn.init.constant_(self.head.bias, OFFSET)
@@ -252,6 +255,8 @@ def train(options: argparse.Namespace) -> None:
     torch.manual_seed(options.seed)
     torch.set_num_threads(options.threads)
     model = ReaderModel(options.model).train()
+    if options.start:
+        model.load_state_dict(torch.load(options.start, weights_only=True))
     optimizer = _optimizer(model)
     rates = [group["lr"] for group in optimizer.param_groups]
     tokenizer = Tokenizer.from_file(str(TOKENIZER_FILE))
@@ -271,6 +276,7 @@ def train(options: argparse.Namespace) -> None:
         losses.append(loss.item())
         if step % REPORTED == 0:
             _note(f"step {step}, {60 * options.minutes * share:.0f} s: loss {np.mean(losses[-REPORTED:]):.3f}")
+            torch.save(model.state_dict(), options.out)
     torch.save(model.state_dict(), options.out)
 
 
@@ -335,7 +341,7 @@ def _frame(first: Sequence[int], second: Sequence[int], tokenizer: Tokenizer) ->
 
 def export(options: argparse.Namespace) -> None:
     """Writes the mean of the checkpoints as int8 ONNX: from a pair to its log-odds and the product, shape (1, 385)."""
-    model = ReaderModel(options.model).eval()
+    model = ReaderModel(options.model, attention="eager").eval()
     states = [torch.load(file, weights_only=True) for file in options.checkpoints]
     model.load_state_dict({name: sum(state[name] for state in states) / len(states) for name in states[0]})
     with tempfile.TemporaryDirectory() as folder:
@@ -376,6 +382,7 @@ def main() -> None:
     fit.add_argument("pools", type=Path, nargs="+")
     fit.add_argument("--model", type=Path, required=True)
     fit.add_argument("--out", type=Path, required=True)
+    fit.add_argument("--start", type=Path, help="checkpoint to go on from")
     fit.add_argument("--folds", default="0,1,2,3,4")
     fit.add_argument("--without", default="", help="sets to leave out")
     fit.add_argument("--minutes", type=float, default=40)

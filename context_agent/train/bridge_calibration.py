@@ -30,7 +30,7 @@ from context_agent.tokens import HarmonyCounter
 from context_agent.train.bridge import BridgeSource, OnBridgeProgress, TrainedBridge, fold_of, play
 from context_agent.types import Chunk, Hit
 
-QUESTIONS = 120
+QUESTIONS = 60
 """Questions of a source that are played at most."""
 RANKED = 10
 """Documents of an episode that the relevance is fitted to: those of a ranking."""

@@ -91,11 +91,6 @@ class Network:
         return np.asarray(np.mean([forward(layers, inputs) for layers in self.members], axis=0))
 
 
-def sigmoid(logits: Floats) -> Floats:
-    """The probability of each log-odds."""
-    return np.asarray(1.0 / (1.0 + np.exp(-np.clip(logits, -30, 30))), dtype=np.float32)
-
-
 def forward(layers: Layers, inputs: Floats) -> Floats:
     """The logits of one network, shape (n, inputs) -> (n,)."""
     hidden = inputs
