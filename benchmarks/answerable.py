@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from multihop import build, embedders, load_chunks
+from multihop import build, embedders, load_chunks, set_folder
 
 from context_agent._support.question_files import load_questions
 from context_agent.agent import SearchAgent
@@ -111,8 +111,9 @@ def main() -> int:
     policy = BridgePolicy(Scorer.load(options.weights) if options.weights else None)
     sources = []
     for name in options.sets.split(","):
-        questions = load_questions(options.data / name / f"queries.{options.split}.jsonl")[: options.questions]
-        corpus = build(load_chunks(options.data / name), embedder, shuffle=None, only=None)
+        folder = set_folder(options.data, name)
+        questions = load_questions(folder / f"queries.{options.split}.jsonl")[: options.questions]
+        corpus = build(load_chunks(folder), embedder, shuffle=None, only=None)
         sources.append(BridgeSource(name, corpus, questions))
     heads = ("AUC", "AUC, gold withheld", "AUC, other set", "ECE of confidence", "ECE of documents")
     print(f"{'set':12}{'n':>5}" + "".join(f"  {head:22}" for head in heads))
@@ -141,7 +142,7 @@ def _plot(results: Results) -> str:
 
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--data", type=Path, required=True, help="folder with a folder a set")
+    parser.add_argument("--data", type=Path, action="append", required=True, help="as in multihop.py")
     parser.add_argument("--sets", default=SETS)
     parser.add_argument("--split", default="dev", choices=("train", "dev"))
     parser.add_argument("--questions", type=int, default=50, help="answerable questions of a set; as many unanswerable")

@@ -11,7 +11,8 @@
 of some domains (`--train` with their names) and tested on those of another (`--weights`). A set is a folder with
 `corpus.jsonl.gz` (`id`, `title`, `text`) and `queries.train.jsonl` and `queries.dev.jsonl` (`id`, `question`, `gold`:
 document ids). For each set it prints recall@5 of BM25, dense and hybrid search with the
-question alone, of the agent, and the agent's gain over hybrid with its bootstrap 95 % interval over questions.
+question alone, of the agent, and the agent's gain over hybrid with its bootstrap 95 % interval over questions, and of
+what the agent pruned the share that is not gold (`pruned`).
 
 `--embedder` takes any spec that the package knows. Vectors are computed once and kept in `--cache`. `--shuffle` gives
 each chunk another one's vector, or lets BM25 name another chunk, to see whether the agent finds out; `--only` leaves
@@ -44,9 +45,11 @@ from context_agent._support.onnx import OnnxModel
 from context_agent._support.question_files import Question, load_questions
 from context_agent.agent import SearchAgent
 from context_agent.eval.statistics import Figure
+from context_agent.harness.trajectory import Trajectory
 from context_agent.policies.bridge import BridgePolicy, Effort, Scorer
 from context_agent.policies.bridge.policy import EFFORTS
 from context_agent.policies.bridge.reader import READER_FORMAT
+from context_agent.pruning.view import Block
 from context_agent.retrieval.chunker import SIZE, chunk_document
 from context_agent.retrieval.corpus import Where
 from context_agent.retrieval.embedders import Embedder, load_embedder
@@ -139,6 +142,8 @@ class Row:
     seen: list[float] = field(default_factory=list)
     seconds: list[float] = field(default_factory=list)
     turns: list[int] = field(default_factory=list)
+    pruned_wrong: list[float] = field(default_factory=list)
+    """Of what an episode pruned, the share that is not gold."""
 
     def figures(self) -> dict[str, object]:
         """The row as plain data."""
@@ -148,6 +153,7 @@ class Row:
         plain["seen"] = statistics.mean(self.seen)
         plain["median_ms"] = 1000 * statistics.median(self.seconds)
         plain["turns"] = statistics.mean(self.turns)
+        plain["pruned_not_gold"] = statistics.mean(self.pruned_wrong) if self.pruned_wrong else None
         return {"set": self.name, "questions": len(self.seen), **plain}
 
 
@@ -210,7 +216,14 @@ def measure(name: str, corpus: MemoryCorpus, questions: Sequence[Question], agen
         seen_documents = {document for trajectory in result.trajectories for document in trajectory.encountered}
         row.seen.append(len(seen_documents & set(question.gold)) / len(set(question.gold)))
         row.turns.append(result.turns)
+        if pruned := {block.id for trajectory in result.trajectories for block in _pruned(trajectory)}:
+            row.pruned_wrong.append(sum(owner[chunk_id] not in question.gold for chunk_id in pruned) / len(pruned))
     return row
+
+
+def _pruned(trajectory: Trajectory) -> list[Block]:
+    """The blocks that the view no longer showed after some turn."""
+    return [block for view in trajectory.views() for block in view.pruned]
 
 
 def embedders(specs: str, cache: Path) -> list[CachedEmbedder]:
@@ -319,12 +332,16 @@ def _show(figures: dict[str, object], as_json: bool, *, heading: bool) -> None:
         print(json.dumps(figures), flush=True)
         return
     if heading:
-        print("set           n   BM25  dense hybrid  agent                gain over hybrid        seen   ms turns")
+        print(
+            "set           n   BM25  dense hybrid  agent                gain over hybrid        seen   ms turns pruned"
+        )
     bm25, dense, hybrid = (figures[way][0] for way in ("bm25", "dense", "hybrid"))  # type: ignore[index]
     agent, gain = (Figure(*figures[way]) for way in ("agent", "gain"))  # type: ignore[misc]
+    share = figures["pruned_not_gold"]
+    not_gold = "-" if share is None else f"{share:.3f}"
     print(
         f"{figures['set']:10} {figures['questions']:4} {bm25:6.3f} {dense:6.3f} {hybrid:6.3f}  {agent} {gain}  "
-        f"{figures['seen']:6.3f} {figures['median_ms']:4.0f} {figures['turns']:5.1f}",
+        f"{figures['seen']:6.3f} {figures['median_ms']:4.0f} {figures['turns']:5.1f} {not_gold}",
         flush=True,
     )
 

@@ -49,4 +49,4 @@ def test_the_sdist_is_lean(built):
         tops = {name.split("/")[1] for name in archive.getnames()}
     assert {"context_agent", "pyproject.toml", "LICENSE"} <= tops
     assert not tops & {".git", ".venv", "shared", "benchmarks", "docs", "examples", ".ctx1"}
-    assert sdist.stat().st_size < 40e6
+    assert sdist.stat().st_size < 60e6
