@@ -35,8 +35,7 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 
 from context_agent import Action, Budget, Limits, MemoryCorpus, SearchAgent, ToolCall, View
 from context_agent.harness.profile import context_1, default
-from context_agent.policies.tokens.engines import Sample, SampleRequest
-from context_agent.policies.tokens.engines.fake import FakeEngine
+from context_agent.policies.tokens.engines import FakeEngine, Sample, SampleRequest
 from context_agent.policies.tokens.harmony import HarmonyRenderer
 from context_agent.policies.tokens.prompt import Prompt
 from context_agent.policies.tokens.vocabulary import TokenizerVocabulary

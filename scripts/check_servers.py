@@ -33,7 +33,7 @@ from context_agent import Action, Budget, Document, MemoryCorpus, SearchAgent, T
 from context_agent.agent import SearchResult
 from context_agent.errors import ContextAgentError
 from context_agent.harness.profile import default
-from context_agent.policies.registry import load_policy
+from context_agent.policies import load_policy
 from context_agent.policies.tokens import TokenPolicy
 from context_agent.policies.tokens.engines import Finish, Sample, SampleRequest
 from context_agent.policies.tokens.engines.vllm import VllmEngine

@@ -1,12 +1,14 @@
-"""Files that survive a kill: append-only logs, atomic replacement, and locks between processes.
+"""Files that survive a kill: append-only logs, atomic replacement, locks between processes; and private files.
 
     with AppendLog(path, busy=ConfigError("…")) as log:      # locks the file and cuts off a torn last line
         done = {record["key"] for record in log.contents.records}
         log.append({"key": "q1"})                             # on disk when it returns
 
 A log holds one JSON object per line: plain JSONL, or with a checksum (`crc32 {json}`) if damaged bytes must not pass
-for data. Only its owner can read a file that is created here. A process that is killed while it appends leaves at most
-one incomplete last line. Readers ignore that line, and the next writer cuts it off. Any other damage is refused.
+for data. A process that is killed while it appends leaves at most one incomplete last line. Readers ignore that line,
+and the next writer cuts it off. Any other damage is refused.
+
+A private file, such as a log with questions or answers, can be read by its owner alone, whatever the umask says.
 """
 
 from __future__ import annotations
@@ -20,8 +22,28 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, BinaryIO, Self, cast
 
-from context_agent._support.files import open_private, private_folder
 from context_agent.errors import ConfigError, ContextAgentError, DataError
+
+FILE_MODE = 0o600
+FOLDER_MODE = 0o700
+
+
+def open_private(path: Path, mode: str, **options: Any) -> IO[Any]:
+    """`open` for a file that only its owner may read. A file that exists keeps its mode. Raises `OSError`."""
+    return open(path, mode, opener=_private, **options)
+
+
+def private_folder(path: Path) -> Path:
+    """Makes the folder and its parents, each readable by its owner alone; one that exists keeps its mode."""
+    for folder in [*reversed(path.parents), path]:
+        if not folder.exists():
+            folder.mkdir(mode=FOLDER_MODE, exist_ok=True)
+    return path
+
+
+def _private(path: str, flags: int) -> int:
+    return os.open(path, flags, FILE_MODE)
+
 
 JsonObject = Mapping[str, Any]
 

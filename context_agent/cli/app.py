@@ -73,7 +73,7 @@ train = CommandGroup(
         "Language models": {
             "sft": "context_agent.cli.train_run:sft",
             "rl": "context_agent.cli.train_run:rl",
-            "judge-check": "context_agent.cli.train_judge:judge_check",
+            "judge-check": "context_agent.cli.train_run:judge_check",
             "verl": "context_agent.cli.train_run:verl",
         },
         "Try it": {"demo": "context_agent.cli.train_demo:demo"},

@@ -95,7 +95,7 @@ def _checks(index: options.CorpusOptions) -> Iterator[InstallationCheck]:
 
 def _served(server: ServerCheckOptions) -> Iterator[InstallationCheck]:
     """Findings about the model server, if one is named."""
-    from context_agent.policies.registry import from_environment
+    from context_agent.policies import from_environment
 
     flags = {"base_url": server.base_url, "model": server.model, "api_key_env": server.api_key_env}
     address = from_environment({name: value for name, value in flags.items() if value is not None})

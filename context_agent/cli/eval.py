@@ -264,7 +264,7 @@ def _price(path: Path | None, policy: options.PolicyOptions) -> Price | None:
     if path is None:
         return None
     from context_agent.eval.scoring import load_prices
-    from context_agent.policies.registry import from_environment
+    from context_agent.policies import from_environment
 
     model = str(policy.language_model.model or from_environment({}).get("model") or policy.policy)
     price = load_prices(path).of(model)

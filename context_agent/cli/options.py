@@ -216,7 +216,7 @@ class PolicyOptions:
 
     def load(self) -> Policy:
         """The policy."""
-        from context_agent.policies.registry import load_policy
+        from context_agent.policies import load_policy
 
         return load_policy(self.policy, weights=self.weights, effort=self.effort, **asdict(self.language_model))
 

@@ -76,7 +76,7 @@ class ExpertOptions:
 
     def load(self, profile: Profile) -> tuple[Expert, str]:
         """The expert, and a description of everything that its decisions depend on."""
-        from context_agent.policies.registry import load_policy
+        from context_agent.policies import load_policy
         from context_agent.synth_data.demonstrations.experts import OracleSettings, instructed_expert, oracle_expert
 
         model = {name: value for name, value in asdict(self.language_model).items() if value is not None}

@@ -11,7 +11,7 @@ from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any
 
-from context_agent._support.files import open_private, private_folder
+from context_agent._support.journal import open_private, private_folder
 from context_agent.errors import TrajectoryError
 from context_agent.harness.profile import SUMMARIZE, Profile
 from context_agent.harness.trajectory import SCHEMA, WITHOUT_CONFIDENCE, WITHOUT_SUMMARIES, Header, Trajectory

@@ -24,8 +24,7 @@ from pathlib import Path
 from threading import Lock
 from typing import Any, BinaryIO
 
-from context_agent._support.files import open_private
-from context_agent._support.journal import encode_line, file_lock
+from context_agent._support.journal import encode_line, file_lock, open_private
 from context_agent._support.question_files import Source, load_rows
 from context_agent.errors import ConfigError, DataError, FeedbackLimitError, TrajectoryError
 from context_agent.harness.trajectory import Header

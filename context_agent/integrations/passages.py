@@ -149,7 +149,7 @@ def open_agent(
     those of a policy that is given by name; `agent_options` are those of `SearchAgent`. `OpenAgent.close` closes what
     was opened here; an error inside the block closes it at once. A collection that the caller passes stays open.
     """
-    from context_agent.policies.registry import load_policy
+    from context_agent.policies import load_policy
     from context_agent.retrieval.chroma.corpus import ChromaCorpus
 
     stack = ExitStack()

@@ -40,7 +40,7 @@ from context_agent.policies.tokens.prompt import Ids, Opening
 from context_agent.pruning.view import View
 from context_agent.retrieval.corpus import Corpus
 from context_agent.retrieval.memory import MemoryCorpus
-from context_agent.synth_data.world.generator import make as make_world
+from context_agent.synth_data.world import make as make_world
 from context_agent.tokens import TokenCounter
 from context_agent.types import Action, Document, RankedId, ToolCall
 

@@ -19,7 +19,7 @@ from itertools import islice, pairwise
 from pathlib import Path
 from typing import Any, Self, TypeVar
 
-from context_agent._support.files import open_private, private_folder
+from context_agent._support.journal import open_private, private_folder
 from context_agent.errors import ConfigError, DataError, MissingExtraError
 from context_agent.harness.trajectory import Trajectory
 from context_agent.policies.tokens.prompt import Prompt, TokenCall, TokenRenderer, WholeCall, calls, expand

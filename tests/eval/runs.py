@@ -10,7 +10,7 @@ from pathlib import Path
 from context_agent.eval.evaluation import EvalOptions, PreparedBenchmark, summarise_run
 from context_agent.eval.records import EvalRecord
 from context_agent.eval.systems import find_systems
-from context_agent.policies.registry import load_policy
+from context_agent.policies import load_policy
 
 Benchmarks = list[PreparedBenchmark]
 

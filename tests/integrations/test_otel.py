@@ -22,8 +22,8 @@ from context_agent.errors import CorpusError, EmbedderError, PolicyError
 from context_agent.integrations.mcp import make_server
 from context_agent.integrations.otel import CAPTURE, Tracing, continued
 from context_agent.integrations.server.app import application
+from context_agent.policies import load_policy
 from context_agent.policies.chat.scripted_server import ScriptedServer, says
-from context_agent.policies.registry import load_policy
 from context_agent.pruning.view import EditApplied
 from tests.actions import call, prune, rank_all, restore, search, summarize
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from context_agent import MemoryCorpus, ScriptedPolicy, SearchAgent
-from context_agent._support.files import open_private, private_folder
+from context_agent._support.journal import open_private, private_folder
 from context_agent.eval.records import open_run
 from context_agent.integrations.feedback import FeedbackLog, judgement
 from context_agent.synth_data.task import write_rows

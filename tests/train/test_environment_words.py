@@ -7,7 +7,7 @@ import pytest
 from context_agent import Action, MemoryCorpus, RankedId, ScriptedPolicy, SearchAgent, ToolCall
 from context_agent.harness.tools import SPAWN
 from context_agent.policies.tokens import TokenPolicy, VocabularyCounter
-from context_agent.policies.tokens.engines.fake import FakeEngine
+from context_agent.policies.tokens.engines import FakeEngine
 from context_agent.pruning.view import ActionTaken
 from context_agent.train.data import environment_texts
 from context_agent.train.environment import (

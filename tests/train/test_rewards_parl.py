@@ -12,8 +12,7 @@ from context_agent import Action, SearchAgent, ToolCall
 from context_agent.errors import ConfigError
 from context_agent.harness.trajectory import Header, Trajectory
 from context_agent.policies.tokens import TokenPolicy
-from context_agent.policies.tokens.engines import SampleRequest
-from context_agent.policies.tokens.engines.fake import FakeEngine
+from context_agent.policies.tokens.engines import FakeEngine, SampleRequest
 from context_agent.policies.tokens.harmony import HarmonyRenderer
 from context_agent.policies.tokens.prompt import calls
 from context_agent.pruning.budget import Budget

@@ -1,28 +1,117 @@
-"""Views as chat messages. They depend on the view alone, so an edit, a replay and a new process give the same messages.
+"""Views as chat messages, and tool calls as text for a model without native tool calls.
 
-The first segment of a view holds the prompt and then the declared tools, one JSON object per line, because both are
-sent and both count against the budget. For a server with native tool calls, the tools go into the request's own field
-and the prompt into the system message; for the text format the segment is sent unchanged.
+Messages depend on the view alone, so an edit, a replay and a new process give the same messages. The first segment of a
+view holds the prompt and then the declared tools, one JSON object per line, because both are sent and both count
+against the budget. For a server with native tool calls, the tools go into the request's own field and the prompt into
+the system message; for the text format the segment is sent unchanged.
 
 Each call has one message. The episode numbers the calls inside `multi_tool_use` separately, so one message may hold
 several results, in their order. The usage line ends the turn's last message.
+
+As text, a call is a JSON object between tags, the format that most small models were trained on:
+
+    <tool_call>{"name": "search_corpus", "arguments": {"query": "who founded the WELL"}}</tool_call>
+
+Also accepted: a missing end tag, a fenced block of JSON, a reply of nothing but JSON, `parameters` instead of
+`arguments`, a list of calls. An unreadable call keeps its raw text, so that the episode answers it.
 """
 
 from __future__ import annotations
 
+import json
+import re
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, Literal
 
 from context_agent.harness.profile import Profile, compact
-from context_agent.harness.tools import flatten, schemas
-from context_agent.policies.chat.replies import INLINE, REASONING_FIELDS
-from context_agent.policies.chat.text_tools import HOW, written
+from context_agent.harness.tools import bounded, flatten, schemas
+from context_agent.policies.chat.replies import INLINE, REASONING_FIELDS, read_arguments, tool_name
 from context_agent.pruning.view import Role, Text, View
 from context_agent.tokens import escape_markers
 from context_agent.types import Action, ToolCall
+
+LONGEST_REPLY = 100_000
+"""Characters of a reply that are searched for calls; a longer reply has none."""
+CALL_TAG = "<tool_call>"
+UNREADABLE = "unreadable"
+"""Name of a call whose name could not be read."""
+
+HOW = """To call a tool, write it like this:
+<tool_call>{"name": "TOOL", "arguments": {"NAME": "VALUE"}}</tool_call>
+Write several to run them at the same time, then stop: the results come as the next message. Do not write results."""
+
+_TAGGED = re.compile(r"<tool_call>(.*?)(?:</tool_call>|(?=<tool_call>)|\Z)", re.S)
+_FENCED = re.compile(r"```(?:json|tool_call|tool_code|tool)?[ \t]*\n(.*?)(?:```|\Z)", re.S)
+_NAME = re.compile(r"\"(?:name|tool|tool_name|function)\"\s{0,8}:\s{0,8}\"([\w.\-]{1,64})\"")
+_DECODER = json.JSONDecoder(strict=False)
+
+
+def parse_calls(text: str) -> tuple[str, tuple[ToolCall, ...]]:
+    """(the reply without its calls, the calls). Never raises; a reply over `LONGEST_REPLY` has no calls."""
+    if len(text) > LONGEST_REPLY:
+        return text, ()
+    if tagged := _TAGGED.findall(text):
+        calls = [call for piece in tagged for call in _calls(piece, tagged=True) or [_unreadable(piece)]]
+        return _TAGGED.sub("", text).strip(), bounded(calls)
+    for pattern in (_FENCED, None):
+        pieces = pattern.findall(text) if pattern else [text]
+        calls = [call for piece in pieces for call in _calls(piece)]
+        if calls:
+            return (pattern.sub("", text).strip() if pattern else ""), bounded(calls)
+    return text, ()
+
+
+def written(call: ToolCall) -> str:
+    """The call in the text format."""
+    return f"<tool_call>{compact({'name': call.name, 'arguments': call.arguments})}</tool_call>"
+
+
+def _calls(piece: str, *, tagged: bool = False) -> list[ToolCall]:
+    """The calls in a piece of JSON; none if it is no JSON or no call. Text after the JSON is ignored."""
+    piece = piece.strip()
+    if piece[:1] not in ("{", "["):
+        return []
+    try:
+        value, _ = _DECODER.raw_decode(piece)
+    except (ValueError, RecursionError):
+        return []
+    calls = (_call(item, tagged) for item in (value if isinstance(value, list) else [value]))
+    return [call for call in calls if call is not None]
+
+
+def _call(value: object, tagged: bool) -> ToolCall | None:
+    """The call in a JSON value. Only between tags may its arguments be fields next to its name."""
+    if not isinstance(value, dict):
+        return None
+    inner = value.get("function")
+    fields: Mapping[str, Any] = inner if isinstance(inner, dict) else value
+    name = _first(fields, ("name", "tool", "tool_name", "function"))
+    arguments = _first(fields, ("arguments", "parameters", "args"))
+    if arguments is None and tagged:
+        arguments = {key: item for key, item in fields.items() if item is not name}
+    if not isinstance(name, str) or not name or arguments is None:
+        return None
+    try:
+        raw = arguments if isinstance(arguments, str) else json.dumps(arguments)
+    except RecursionError:
+        return None
+    return ToolCall(tool_name(name), read_arguments(raw))
+
+
+def _first(fields: Mapping[str, Any], names: Iterable[str]) -> Any:
+    return next((fields[name] for name in names if name in fields), None)
+
+
+def _unreadable(piece: str) -> ToolCall:
+    """A call that the episode answers with what is wrong with it."""
+    name = _NAME.search(piece)
+    raw = read_arguments(piece.strip())
+    # Well-formed JSON without a name would pass for arguments.
+    return ToolCall(tool_name(name[1]) if name else UNREADABLE, raw if isinstance(raw, str) else {})
+
 
 ToolFormat = Literal["native", "text"]
 Message = dict[str, Any]

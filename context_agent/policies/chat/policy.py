@@ -20,7 +20,16 @@ from context_agent._support.http import API_KEY_ENV, BASE_URL, Endpoint, Refusal
 from context_agent.errors import ConfigError, PolicyError
 from context_agent.harness.profile import Profile, parse_ranking
 from context_agent.harness.tools import schemas
-from context_agent.policies.chat.messages import Message, ToolFormat, assistant, messages, opening_text
+from context_agent.policies.chat.messages import (
+    CALL_TAG,
+    LONGEST_REPLY,
+    Message,
+    ToolFormat,
+    assistant,
+    messages,
+    opening_text,
+    parse_calls,
+)
 from context_agent.policies.chat.replies import (
     MAX_COMPLETION_TOKENS,
     REASONING_FIELDS,
@@ -34,7 +43,6 @@ from context_agent.policies.chat.replies import (
     rejected_key_message,
     unknown_model_message,
 )
-from context_agent.policies.chat.text_tools import CALL_TAG, LONGEST_REPLY, parse_calls
 from context_agent.pruning.view import View
 from context_agent.retrieval.corpus import Corpus
 from context_agent.tokens import TokenCounter

@@ -22,9 +22,9 @@ from pydantic import BaseModel, ValidationError
 
 from context_agent._support.http import Refusal
 from context_agent.errors import ConfigError, PolicyError
+from context_agent.policies import load_policy
 from context_agent.policies.chat import ChatPolicy
 from context_agent.policies.chat.replies import MAX_COMPLETION_TOKENS, Reply, field_to_omit, read_reply
-from context_agent.policies.registry import load_policy
 from context_agent.synth_data.llm_stages.cached_model import (
     CachedEndpoint,
     CostLedger,

@@ -24,8 +24,13 @@ from context_agent.train.config import Notify, RunConfig
 from context_agent.train.curriculum import RolloutConfig, RolloutLocation
 from context_agent.train.models import LoadedModel
 from context_agent.train.rl.rollout_log import ConsumedGroups, RolloutLog, finished_record, paused_record
-from context_agent.train.rl.rollout_process import RolloutProcess
-from context_agent.train.rl.rollout_workers import LocalWorker, PausableEngine, RolloutWorker, RunningEpisode
+from context_agent.train.rl.rollout_workers import (
+    LocalWorker,
+    PausableEngine,
+    RolloutProcess,
+    RolloutWorker,
+    RunningEpisode,
+)
 from context_agent.train.rl.rollouts import (
     EpisodeResult,
     PlayedEpisodes,

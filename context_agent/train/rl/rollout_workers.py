@@ -1,25 +1,52 @@
-"""Workers that play episodes, and episodes that pause between two turns and continue later.
+"""Workers that play episodes, in this process or in one of their own. Their episodes pause and continue between turns.
 
 An episode continues under new weights, or in another process. `PausableEngine` wraps an engine. It records each call of
 the running episodes, holds calls back while it is paused, and replays the recorded calls of an episode. The harness is
 deterministic over the same corpus, so an episode that is opened again and given its recorded replies reaches the point
 where it was paused. Each replayed call checks this: its prompt must be the recorded one.
+
+In one process, a trainer and a sampler compete for Python's interpreter lock. With a `RolloutProcess` the trainer sends
+requests and receives replies and trajectories. The model is not sent: its tensors, and the copies that carry new
+weights, are in memory that both processes share.
 """
 
 from __future__ import annotations
 
 import asyncio
 import hashlib
+import itertools
+import os
+import signal
+import threading
 from array import array
 from collections.abc import Sequence
+from contextlib import ExitStack, suppress
 from contextvars import ContextVar
-from typing import Protocol
+from typing import Any, Protocol
 
 from context_agent.agent import SearchAgent
-from context_agent.errors import PolicyError
+from context_agent.errors import ConfigError, MissingExtraError, PolicyError
+from context_agent.harness.trajectory import Trajectory
 from context_agent.policies.tokens.engines import BatchingEngine, Engine, Sample, SampleRequest
+from context_agent.policies.tokens.engines.transformers import StagedWeights, TransformersEngine
+from context_agent.train.config import RunConfig
+from context_agent.train.data import build_agent, environment_of, open_corpus
+from context_agent.train.models import load_renderer, subagent_engine
 from context_agent.train.rl.rollout_log import RecordedCall
 from context_agent.train.rl.rollouts import EpisodeResult, RolloutRequest, play_episode, update_number
+
+try:
+    import torch
+    import torch.multiprocessing as processes
+    from accelerate.utils import extract_model_from_parallel
+except ImportError:
+    raise MissingExtraError("torch", "train") from None
+
+POLL_SECONDS = 1.0
+"""Seconds between two checks that the other process is alive."""
+CLOSE_TIMEOUT = 10.0
+"""Seconds for the last batch of a process that is closed."""
+VERSION_BYTES = 64
 
 
 class RunningEpisode:
@@ -165,3 +192,229 @@ class LocalWorker:
     def resume(self) -> None:
         """The engine's."""
         self._engine.resume()
+
+
+class RolloutProcess:
+    """A `RolloutWorker` whose episodes are played by another process, once it has a model.
+
+    The process also ends with this one.
+    """
+
+    def __init__(self, run: RunConfig, *, version: str = "0") -> None:
+        """Plays with the run's settings and corpus; `version` names the initial weights."""
+        self._run, self._version = run, version
+        # A forked process would inherit locks of threads that it lacks.
+        self._context = processes.get_context("spawn")
+        self._staged: StagedWeights | None = None
+        self._process: Any = None
+        self._connection: Any = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._numbers = itertools.count()
+        self._playing: dict[int, tuple[RunningEpisode, asyncio.Future[EpisodeResult]]] = {}
+        self._pausing: dict[int, asyncio.Future[None]] = {}
+        self._has_ended = False
+
+    def hold(self, model: Any, trained: Sequence[int] = ()) -> None:
+        """Samples with this model, whose tensors move to shared memory. `put` brings new values of those `trained`.
+
+        Returns when the process is ready. Raises `ConfigError` for a model that cannot be sent to it, and `PolicyError`
+        if it ends at once.
+        """
+        version_name = self._context.Array("c", VERSION_BYTES, lock=False)
+        version_name.value = self._version.encode()
+        self._staged = StagedWeights(model, trained, lock=self._context.Lock(), version=version_name)
+        self._staged.share()
+        self._connection, remote = self._context.Pipe()
+        # Accelerate's half-precision wrapper of `forward` cannot be pickled.
+        plain = extract_model_from_parallel(model, keep_fp32_wrapper=False)
+        arguments = (self._run, plain.share_memory(), self._staged, remote, torch.get_num_threads())
+        self._process = self._context.Process(target=_serve, args=arguments, name="ctx1-sample", daemon=True)
+        try:
+            self._process.start()
+        # Pickle raises whatever the object raises.
+        except Exception as error:
+            self._process = None
+            raise ConfigError(
+                f'the model cannot sample in its own process: {error}. Use a thread: async_rollouts.sampler = "thread"'
+            ) from error
+        remote.close()
+        try:
+            self._connection.recv()
+        except EOFError:
+            raise self._gone() from None
+
+    def put(self, model: Any, version: str) -> None:
+        """The model's current weights sample from the next batch on. Does not wait for the current batch.
+
+        Raises `PolicyError` if the process has ended.
+        """
+        if self._staged is None or self._process is None or not self._process.is_alive():
+            raise self._gone()
+        # The process may have died while it held the lock.
+        while not self._staged.lock.acquire(timeout=POLL_SECONDS):
+            if not self._process.is_alive():
+                raise self._gone()
+        try:
+            self._staged.put(model, version)
+        finally:
+            self._staged.lock.release()
+
+    async def play(self, request: RolloutRequest, running: RunningEpisode) -> EpisodeResult:
+        """As `RolloutWorker.play`. Raises `ConfigError`, and `PolicyError` if the process has ended."""
+        number = next(self._numbers)
+        ended: asyncio.Future[EpisodeResult] = self._listening().create_future()
+        self._playing[number] = running, ended
+        try:
+            self._send(("play", number, request, tuple(running.calls)))
+            return await ended
+        finally:
+            del self._playing[number]
+
+    async def pause(self) -> None:
+        """As `RolloutWorker.pause`."""
+        number, done = next(self._numbers), self._listening().create_future()
+        self._pausing[number] = done
+        self._send(("pause", number))
+        await done
+
+    def resume(self) -> None:
+        """As `RolloutWorker.resume`. Waiting episodes learn of a process that has ended."""
+        with suppress(PolicyError):
+            self._send(("resume",))
+
+    def close(self) -> None:
+        """Ends the process after the current batch. Safe to call twice."""
+        process, self._process = self._process, None
+        if process is None:
+            return
+        with suppress(OSError):
+            self._connection.send(None)
+        process.join(CLOSE_TIMEOUT)
+        if process.is_alive():
+            process.kill()
+            process.join()
+
+    def _send(self, message: tuple[Any, ...]) -> None:
+        if self._process is None or self._has_ended:
+            raise self._gone()
+        try:
+            self._connection.send(message)
+        except OSError:
+            raise self._gone() from None
+
+    def _listening(self) -> asyncio.AbstractEventLoop:
+        """The event loop of the episodes; the first call starts the thread that delivers messages to it."""
+        if self._loop is None:
+            self._loop = asyncio.get_running_loop()
+            threading.Thread(target=self._hear, args=(self._loop,), name="ctx1-hear", daemon=True).start()
+        return self._loop
+
+    def _hear(self, loop: asyncio.AbstractEventLoop) -> None:
+        # Nothing waits in a closed loop.
+        with suppress(RuntimeError):
+            with suppress(EOFError, OSError):
+                while True:
+                    loop.call_soon_threadsafe(self._handle, *self._connection.recv())
+            loop.call_soon_threadsafe(self._ended)
+
+    def _handle(self, what: str, number: int, *payload: Any) -> None:
+        if what == "pause":
+            self._pausing.pop(number).set_result(None)
+            return
+        running, ended = self._playing.get(number, (None, None))
+        if running is None or ended is None or ended.done():
+            return
+        if what == "call":
+            running.calls.append(*payload)
+        elif what == "failed":
+            ended.set_exception(*payload)
+        else:
+            trajectory, running.diverged = payload
+            ended.set_result(trajectory)
+
+    def _ended(self) -> None:
+        self._has_ended = True
+        every: list[asyncio.Future[Any]] = [ended for _, ended in self._playing.values()]
+        for waiting in [*every, *self._pausing.values()]:
+            if not waiting.done():
+                waiting.set_exception(self._gone())
+
+    def _gone(self) -> PolicyError:
+        if self._process is None:
+            return PolicyError("the rollout process has no model, or is closed")
+        self._process.join(POLL_SECONDS)
+        code = self._process.exitcode
+        return PolicyError("the rollout process has ended" + (f" (exit code {code})" if code else ""))
+
+
+class _ReportedEpisode(RunningEpisode):
+    """An episode that reports each new call."""
+
+    def __init__(self, recorded: Sequence[RecordedCall], remote: Any, number: int) -> None:
+        super().__init__(recorded)
+        self._remote, self._number = remote, number
+
+    def add(self, call: RecordedCall) -> None:
+        super().add(call)
+        self._remote.send(("call", self._number, call))
+
+
+def _serve(run: RunConfig, model: Any, staged: StagedWeights, remote: Any, threads: int) -> None:
+    """Plays until the trainer closes it or ends."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    torch.set_num_threads(threads)
+    with ExitStack() as stack:
+        world = environment_of(run.data)
+        corpus = stack.enter_context(open_corpus(run.data)) if world is None else world.corpus
+        tokenizer, renderer = load_renderer(run, world)
+        searchers = stack.enter_context(subagent_engine(run, tokenizer))
+        engine = TransformersEngine(model, name=run.model.name or "tiny", max_batch=run.engine.batch)
+        stack.callback(engine.close)
+        engine.staged = staged
+        pausable = PausableEngine(engine)
+        temperature = run.engine.temperature
+        agent = build_agent(run, corpus, pausable, renderer, temperature=temperature, searchers=searchers)
+        worker = LocalWorker(stack.enter_context(agent), pausable)
+        remote.send(None)
+        asyncio.run(_serve_messages(worker, remote))
+
+
+async def _serve_messages(worker: LocalWorker, remote: Any) -> None:
+    tasks: set[asyncio.Task[None]] = set()
+    while (message := await asyncio.to_thread(_next_message, remote)) is not None:
+        if message[0] == "resume":
+            worker.resume()
+            continue
+        work = _play if message[0] == "play" else _pause
+        tasks.add(task := asyncio.create_task(work(worker, remote, *message[1:])))
+        task.add_done_callback(tasks.discard)
+    for task in tasks:
+        task.cancel()
+
+
+def _next_message(remote: Any) -> Any:
+    try:
+        return remote.recv()
+    except (EOFError, OSError):
+        # The trainer has ended, possibly while it held the lock of the weights, for which a batch would wait for ever.
+        os._exit(1)
+
+
+async def _play(
+    worker: LocalWorker, remote: Any, number: int, request: RolloutRequest, calls: Sequence[RecordedCall]
+) -> None:
+    running = _ReportedEpisode(calls, remote, number)
+    try:
+        ended = await worker.play(request, running)
+    except Exception as error:  # noqa: BLE001
+        kind = ConfigError if isinstance(error, ConfigError) else PolicyError
+        remote.send(("failed", number, kind(f"{type(error).__name__} in the rollout process: {error}")))
+        return
+    # Not every error can be pickled.
+    message = ended if isinstance(ended, Trajectory) else PolicyError(str(ended))
+    remote.send(("ended", number, message, running.diverged))
+
+
+async def _pause(worker: LocalWorker, remote: Any, number: int) -> None:
+    await worker.pause()
+    remote.send(("pause", number))

@@ -15,7 +15,7 @@ from pathlib import Path
 from statistics import fmean, pstdev
 from typing import Protocol, TypeGuard
 
-from context_agent._support.files import open_private
+from context_agent._support.journal import open_private
 from context_agent._support.question_files import Question
 from context_agent.agent import SearchAgent
 from context_agent.errors import ConfigError, ContextAgentError, DataError, PolicyError

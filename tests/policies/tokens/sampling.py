@@ -9,8 +9,7 @@ from dataclasses import dataclass, field
 from context_agent import Action, Budget, Document, MemoryCorpus, Profile, RankedId, SearchAgent, ToolCall, View
 from context_agent.agent import SearchResult
 from context_agent.harness.profile import SUMMARIZE, default
-from context_agent.policies.tokens.engines import SampleRequest
-from context_agent.policies.tokens.engines.fake import FakeEngine
+from context_agent.policies.tokens.engines import FakeEngine, SampleRequest
 from context_agent.policies.tokens.harmony import HarmonyRenderer
 from context_agent.policies.tokens.policy import TokenActor, TokenPolicy
 from context_agent.policies.tokens.prompt import Prompt, TokenRenderer

@@ -16,8 +16,7 @@ from context_agent.harness.profile import Profile, context_1, default, summary
 from context_agent.harness.trajectory_file import read
 from context_agent.policies.controlled import ControlledPolicy, prune_by
 from context_agent.policies.tokens import TokenPolicy
-from context_agent.policies.tokens.engines import Finish, Sample, SampleRequest
-from context_agent.policies.tokens.engines.fake import FakeEngine
+from context_agent.policies.tokens.engines import FakeEngine, Finish, Sample, SampleRequest
 from context_agent.policies.tokens.harmony import HarmonyRenderer
 from context_agent.policies.tokens.prompt import KEY, Prompt, TokenCall, calls, expand
 from context_agent.pruning.strategies import oldest

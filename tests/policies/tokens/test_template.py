@@ -11,7 +11,7 @@ from context_agent import Action, SearchAgent, ToolCall
 from context_agent.errors import ConfigError
 from context_agent.harness.profile import context_1, default
 from context_agent.policies.tokens import TokenPolicy
-from context_agent.policies.tokens.engines.fake import FakeEngine
+from context_agent.policies.tokens.engines import FakeEngine
 from context_agent.train.rows import sampled_rows
 from tests.policies.tokens.conversations import random_text
 from tests.policies.tokens.sampling import FORGERIES, QUESTION, play, small_corpus

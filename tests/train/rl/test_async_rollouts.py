@@ -21,8 +21,7 @@ import pytest
 from context_agent import SearchAgent
 from context_agent._support import journal as journal_module
 from context_agent.errors import ConfigError, DataError, PolicyError
-from context_agent.policies.tokens.engines import Sample, SampleRequest
-from context_agent.policies.tokens.engines.fake import FakeEngine
+from context_agent.policies.tokens.engines import FakeEngine, Sample, SampleRequest
 from context_agent.policies.tokens.policy import SEEDS, TokenPolicy
 from context_agent.policies.tokens.prompt import calls
 from context_agent.train.curriculum import RolloutConfig

@@ -17,7 +17,7 @@ from tests.train import kills, runs
 
 pytest.importorskip("trl")
 
-from context_agent.train.rl.rollout_process import RolloutProcess
+from context_agent.train.rl.rollout_workers import RolloutProcess
 
 
 def trained(run: Any, **how: Any) -> Any:

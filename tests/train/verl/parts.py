@@ -8,8 +8,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from context_agent.policies.tokens.engines import SampleRequest
-from context_agent.policies.tokens.engines.fake import FakeEngine
+from context_agent.policies.tokens.engines import FakeEngine, SampleRequest
 from context_agent.train import config
 from context_agent.train.config import RunConfig
 from context_agent.train.data import environment_of

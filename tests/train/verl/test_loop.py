@@ -81,7 +81,7 @@ async def outputs(config: Any, client: Any, line: dict[str, Any], session: int =
 
 async def here(run: RunConfig, line: dict[str, Any], session: int) -> tuple[Question, Trajectory]:
     """The same episode without verl: what `ctx1 train rl` plays."""
-    from context_agent.policies.tokens.engines.fake import FakeEngine
+    from context_agent.policies.tokens.engines import FakeEngine
 
     world = environment_of(run.data)
     assert world is not None

@@ -1,11 +1,20 @@
-"""What the token policy needs from an engine: whatever runs the model, on a server or in this process."""
+"""What the token policy needs from an engine: whatever runs the model, on a server or in this process.
+
+`FakeEngine` has no model. It is for tests, also yours: it plays scripted ids and keeps the requests.
+
+    engine = FakeEngine([renderer.reply(Action(calls=(ToolCall("search_corpus", {"query": "comets"}),)))])
+    agent = SearchAgent(corpus, TokenPolicy(engine, renderer))
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Protocol, runtime_checkable
+
+from context_agent.errors import PolicyError
 
 
 class Finish(StrEnum):
@@ -65,3 +74,49 @@ class BatchingEngine(Protocol):
 
     def expect(self, episodes: int) -> None:
         """Adds to the number of running episodes. Whoever adds some subtracts them again with a negative number."""
+
+
+ReplyFunction = Callable[[SampleRequest], Sequence[int]]
+
+
+class FakeEngine:
+    """Plays `replies` in the order of the calls, whichever episode makes them; a single function answers every call.
+
+    A reply is its ids, or a function from the request to them. As with a model, it ends at the first stop token and at
+    `max_tokens`. `requests` and `samples` record all calls. Log-probabilities are invented and differ from id to id, so
+    that a test that mixes them up fails.
+    """
+
+    name = "fake"
+
+    def __init__(
+        self, replies: Sequence[Sequence[int] | ReplyFunction] | ReplyFunction, *, version: str = "fake-0"
+    ) -> None:
+        self._replies = replies
+        self.version = version
+        self.requests: list[SampleRequest] = []
+        self.samples: list[Sample] = []
+
+    async def generate(self, request: SampleRequest) -> Sample:
+        """The next reply. Raises `PolicyError` after the last one."""
+        reply = self._next(request)
+        end = next((index + 1 for index, token in enumerate(reply) if token in request.stop), len(reply))
+        ids = tuple(reply[: min(end, request.max_tokens)])
+        finish = Finish.STOP if ids and ids[-1] in request.stop else Finish.LENGTH
+        logprobs = tuple(invented_logprob(len(request.prompt) + index, token) for index, token in enumerate(ids))
+        self.requests.append(request)
+        self.samples.append(Sample(ids, logprobs, finish, version=self.version))
+        return self.samples[-1]
+
+    def _next(self, request: SampleRequest) -> Sequence[int]:
+        if callable(self._replies):
+            return self._replies(request)
+        if len(self.requests) >= len(self._replies):
+            raise PolicyError(f"the script has {len(self._replies)} replies, and all are played")
+        reply = self._replies[len(self.requests)]
+        return reply(request) if callable(reply) else reply
+
+
+def invented_logprob(position: int, token: int) -> float:
+    """A log-probability for a test: between -3 and 0, determined by the position in the sequence and the id."""
+    return -3.0 * math.modf(position * 0.754877666 + token * 0.569840291)[0]

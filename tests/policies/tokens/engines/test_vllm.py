@@ -17,8 +17,7 @@ from context_agent._support.http import Refusal
 from context_agent.errors import ConfigError, PolicyError
 from context_agent.policies.chat.scripted_server import ScriptedServer
 from context_agent.policies.tokens import served
-from context_agent.policies.tokens.engines import Finish, SampleRequest
-from context_agent.policies.tokens.engines.fake import invented_logprob
+from context_agent.policies.tokens.engines import Finish, SampleRequest, invented_logprob
 from context_agent.policies.tokens.engines.vllm import VllmEngine
 from context_agent.policies.tokens.harmony import HarmonyRenderer
 from context_agent.policies.tokens.prompt import calls

@@ -26,8 +26,13 @@ from context_agent.policies.tokens.engines.transformers import TransformersEngin
 from context_agent.train.config import RunConfig  # noqa: E402
 from context_agent.train.data import build_agent, environment_of  # noqa: E402
 from context_agent.train.models import load_model  # noqa: E402
-from context_agent.train.rl.rollout_process import RolloutProcess  # noqa: E402
-from context_agent.train.rl.rollout_workers import LocalWorker, PausableEngine, RolloutWorker, RunningEpisode  # noqa: E402
+from context_agent.train.rl.rollout_workers import (  # noqa: E402
+    LocalWorker,
+    PausableEngine,
+    RolloutProcess,
+    RolloutWorker,
+    RunningEpisode,
+)
 from context_agent.train.rl.rollouts import EpisodeResult, RolloutRequest  # noqa: E402
 from tests.train import runs  # noqa: E402
 
@@ -167,7 +172,7 @@ import asyncio, os, signal, sys
 from context_agent.train import config
 from context_agent.train.data import environment_of
 from context_agent.train.models import load_model
-from context_agent.train.rl.rollout_process import RolloutProcess
+from context_agent.train.rl.rollout_workers import RolloutProcess
 from context_agent.train.rl.rollout_workers import RunningEpisode
 from context_agent.train.rl.rollouts import RolloutRequest
 

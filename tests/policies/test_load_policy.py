@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from context_agent.errors import ConfigError
+from context_agent.policies import load_policy
 from context_agent.policies.chat import ChatPolicy
-from context_agent.policies.registry import load_policy
 from context_agent.policies.tokens import TokenPolicy
 
 

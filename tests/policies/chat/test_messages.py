@@ -11,9 +11,9 @@ import pytest
 
 from context_agent import ToolCall
 from context_agent.harness.tools import MOST_CALLS
+from context_agent.policies.chat.messages import LONGEST_REPLY, UNREADABLE, parse_calls, written
 from context_agent.policies.chat.replies import read_arguments, read_reply, split_thoughts
 from context_agent.policies.chat.scripted_server import says
-from context_agent.policies.chat.text_tools import LONGEST_REPLY, UNREADABLE, parse_calls, written
 from context_agent.pruning.view import ActionTaken
 from tests.policies.chat.chatting import DONE, ask, serving
 
