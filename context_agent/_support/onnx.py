@@ -15,7 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,6 +34,17 @@ _BLOCK = 256
 _CHARACTERS = 32
 """Characters tokenized for each word piece that the model takes; the rest of a text of megabytes is not read."""
 _LONGEST_QUOTE = 200
+
+
+class PairModel(Protocol):
+    """A model over pairs of texts."""
+
+    @property
+    def width(self) -> int:
+        """Length of each row."""
+
+    def encode_pairs(self, pairs: Sequence[tuple[str, str]]) -> Rows:
+        """A row for each pair, shape (n, width)."""
 
 
 class OnnxModel:

@@ -10,19 +10,30 @@ the wrong candidates that the policy collected for them, and quantized to int8 (
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import cache
-from pathlib import Path
-from typing import Protocol
 
 import numpy as np
 
-from context_agent._support.onnx import OnnxModel
+from context_agent._support.onnx import PairModel
+from context_agent._support.weights import READER_FORMAT
+from context_agent._support.weights import shipped_reader as shipped_model
 from context_agent.policies.bridge.candidates import AnalyzedPassage, AnalyzedQuestion, Floats, Notes
-from context_agent.retrieval.embedders.static import SHIPPED, TOKENIZER_FILE
 
-READER_FORMAT = "ctx1-reader-1"
-"""A row is the log-odds and then the pooled vector that they are computed from."""
-READER_FILE = "reader-int8.onnx"
+__all__ = [
+    "EVIDENCE",
+    "EXCERPT_WORDS",
+    "READ",
+    "READER_FORMAT",
+    "READINGS",
+    "PairModel",
+    "Readings",
+    "excerpt",
+    "fitting_sentence",
+    "premise",
+    "read_odds",
+    "reading_features",
+    "shipped_model",
+]
+
 READ = 24
 """Candidates that are read, the best by score."""
 READINGS = (
@@ -83,23 +94,6 @@ def _covered(question: AnalyzedQuestion, sentence: frozenset[str]) -> float:
 
 def _cut(text: str, words: int) -> str:
     return " ".join(text.split(maxsplit=words)[:words])
-
-
-class PairModel(Protocol):
-    """A model over pairs of texts."""
-
-    @property
-    def width(self) -> int:
-        """Length of each row."""
-
-    def encode_pairs(self, pairs: Sequence[tuple[str, str]]) -> Floats:
-        """A row for each pair, shape (n, width)."""
-
-
-@cache
-def shipped_model() -> OnnxModel:
-    """The reader that ships with the package."""
-    return OnnxModel(Path(__file__).parent / READER_FILE, SHIPPED / TOKENIZER_FILE, format=READER_FORMAT)
 
 
 class Readings:

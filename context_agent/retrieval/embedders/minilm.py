@@ -10,12 +10,12 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from context_agent._support.onnx import OnnxModel
+from context_agent._support.weights import MINILM_FILE as MODEL_FILE
+from context_agent._support.weights import MINILM_FORMAT as FILE_FORMAT
+from context_agent._support.weights import TOKENIZER_FILE
 from context_agent.retrieval.embedders import Vectors, unit_rows
 
-MODEL_FILE = Path(__file__).parent / "weights" / "minilm-int8.onnx"
-TOKENIZER_FILE = MODEL_FILE.with_name("tokenizer.json")
-"""The static embedding reads the same one."""
-FILE_FORMAT = "sentence-embedding-1"
+__all__ = ["FILE_FORMAT", "MODEL_FILE", "TOKENIZER_FILE", "MiniLMEmbedder"]
 
 
 class MiniLMEmbedder:

@@ -1,0 +1,317 @@
+"""Pruning for any agent: irrelevant passages of tool results go when that pays, and come back exactly.
+
+pruner = ContextPruner(budget=8_000)
+pruned = pruner.prune(messages)
+messages = pruner.restore(pruned.messages, ["p17"])
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from itertools import compress
+from typing import Any, Literal
+
+import numpy as np
+
+from context_agent._support.suggest import suggestion
+from context_agent.errors import ConfigError
+from context_agent.pruning.messages import LARGEST_RESULT, MessageKind, ResultText, Transcript
+from context_agent.pruning.passages import Passage
+from context_agent.pruning.relevance import JUDGES, Goal, Judge, Scores, by_words, custom
+from context_agent.pruning.selection import Candidate, Prices, copies, protected, select
+from context_agent.pruning.stubs import PrunedResults, digest, looks_like_stub
+from context_agent.tokens import HarmonyCounter, TokenCounter
+
+BUDGET = 8_000
+STEPS = 3
+"""Latest messages of the agent that passages are judged against, beside the task."""
+PREVIEW = 100
+"""Characters of a removed passage in the report."""
+STRATEGIES = (*JUDGES, "none")
+Effort = Literal["careful", "fast"]
+Outcome = Literal["pruned", "within budget", "does not pay", "nothing to remove", "passed through"]
+PassageStrategy = Callable[[Sequence[Passage], str], Iterable[float]]
+"""(passages, task) -> a score for each passage, higher for what should stay."""
+
+
+@dataclass(frozen=True, slots=True)
+class RemovedPassage:
+    """A passage that a prune removed. `score` is the strategy's, `preview` how the passage begins."""
+
+    id: str
+    message: int
+    call_id: str
+    tokens: int
+    score: float
+    reason: str
+    preview: str
+
+
+@dataclass(frozen=True, slots=True)
+class PruneReport:
+    """Both sides of a prune. Tokens are those of tool results; `savings` and `loss` are in fresh input tokens.
+
+    `freed` is what leaves the context, stubs deducted; `cached_lost` what was cached behind the first change and is
+    read afresh. `savings` and `loss` are their worth over the turns to come, also for a prune that does not pay.
+    `protected` counts the passages that stay in any case, by reason.
+    """
+
+    outcome: Outcome
+    kind: MessageKind
+    strategy: str
+    tokens_before: int = 0
+    tokens_after: int = 0
+    freed: int = 0
+    cached_lost: int = 0
+    savings: float = 0.0
+    loss: float = 0.0
+    removed: tuple[RemovedPassage, ...] = ()
+    protected: Mapping[str, int] = field(default_factory=dict)
+    warnings: tuple[str, ...] = ()
+
+    def to_json(self) -> dict[str, Any]:
+        """The report as JSON values."""
+        return asdict(self)
+
+
+@dataclass(frozen=True, slots=True)
+class Pruned:
+    """Messages of the kind that was passed in, and the report."""
+
+    messages: list[Any]
+    report: PruneReport
+
+
+class ContextPruner:
+    """Prunes the conversations of an agent. It remembers what it removed: use the same pruner for every turn.
+
+    `budget` is the number of tokens of tool results to keep. Of these, the last turn's, which stay, take at most half.
+    `strategy` is `reader`, `age`, `random`, `bm25`, `embedding`, `none`, or a function (passages, task) -> scores.
+    `effort="fast"` lets `reader` judge by words alone. `prices` decide when a prune pays. Not safe for several threads.
+    Raises `ConfigError` for a budget, a strategy or an effort that does not exist.
+    """
+
+    def __init__(
+        self,
+        budget: int = BUDGET,
+        *,
+        strategy: str | PassageStrategy = "reader",
+        effort: Effort = "careful",
+        prices: Prices | None = None,
+        counter: TokenCounter | None = None,
+    ) -> None:
+        if budget < 1:
+            raise ConfigError(f"the budget is {budget} tokens; it must be at least 1")
+        self.budget, self.prices = budget, prices or Prices()
+        self.strategy = strategy if isinstance(strategy, str) else getattr(strategy, "__name__", "custom")
+        self._judge = _judge(strategy, effort)
+        self._results = PrunedResults(counter or HarmonyCounter())
+
+    def prune(self, messages: Sequence[Any], task: str | None = None) -> Pruned:
+        """The messages without the passages that matter least for the task, if removing them pays.
+
+        The task is the last user message by default. No message is changed in place, and those that stay as they are
+        are the same objects. What was removed before stays removed. A conversation that a provider would refuse is
+        passed through, with the reasons among the warnings. Raises `ConfigError` if `messages` is no list of messages.
+        """
+        transcript = Transcript(messages)
+        if problems := transcript.problems:
+            report = PruneReport("passed through", transcript.kind, self.strategy, warnings=problems)
+            return Pruned(list(messages), report)
+        goal = Goal(transcript.task if task is None else task, transcript.steps(STEPS))
+        return _Prune(transcript, goal, self._results, self.budget).run(self.strategy, self._judge, self.prices)
+
+    def restore(self, messages: Sequence[Any], ids: Iterable[str]) -> list[Any]:
+        """The messages with these passages back where they were; later prunes leave them.
+
+        Raises `ConfigError` for an id that no stub in the messages names.
+        """
+        transcript, wanted, pruned_ids = Transcript(messages), set(ids), set[str]()
+        texts: list[tuple[ResultText, str]] = []
+        for result in transcript.results:
+            record, removed = self._results.removed(result)
+            if record is None:
+                continue
+            pruned_ids.update(removed.values())
+            remaining = {index: name for index, name in removed.items() if name not in wanted}
+            record.restored |= removed.keys() - remaining.keys()
+            record.ids = {index: name for index, name in record.ids.items() if name not in wanted}
+            texts.append((result, self._results.returned(result, record, remaining)))
+        if unknown := sorted(wanted - pruned_ids):
+            hint = suggestion(unknown[0], pruned_ids) if pruned_ids else "nothing is pruned in them"
+            raise ConfigError(f"no stub in these messages names {unknown[0]!r}: {hint}")
+        return transcript.rewritten(texts)
+
+
+def _judge(strategy: str | PassageStrategy, effort: Effort) -> Judge | None:
+    """The judge of that name, None for `none`."""
+    if effort not in ("careful", "fast"):
+        raise ConfigError(f"effort must be careful or fast; got {effort!r}")
+    if not isinstance(strategy, str):
+        return custom(strategy)
+    if strategy not in STRATEGIES:
+        raise ConfigError(f"unknown pruning strategy {strategy!r}: {suggestion(strategy, STRATEGIES)}")
+    return by_words if (strategy, effort) == ("reader", "fast") else JUDGES.get(strategy)
+
+
+class _Prune:
+    """One prune of one conversation."""
+
+    def __init__(self, transcript: Transcript, goal: Goal, memory: PrunedResults, budget: int) -> None:
+        self._transcript, self._goal, self._memory = transcript, goal, memory
+        self._results = [result for result in transcript.results if len(result.text) <= LARGEST_RESULT]
+        opening = digest("\0".join(content.text for content in transcript.contents[: _first_result(transcript)]))
+        self._records = [memory.record(result, opening) for result in self._results]
+        self._texts = self._rendered({})
+        in_last_turn = [result.message >= transcript.last_turn for result in self._results]
+        self._limit = max(budget, budget // 2 + self._total(compress(self._texts, in_last_turn)))
+        self._total_before = self._total(self._texts)
+
+    def run(self, strategy: str, judge: Judge | None, prices: Prices) -> Pruned:
+        """The messages and the report."""
+        total = self._total_before
+        report = PruneReport("within budget", self._transcript.kind, strategy, total, total, warnings=self._warnings())
+        if total <= self._limit or judge is None:
+            return self._pruned(report)
+        candidates = self._candidates()
+        staying = self._staying(candidates)
+        report = replace(report, outcome="nothing to remove", protected=dict(Counter(staying.values())))
+        scores = self._scores(candidates, staying, judge)
+        repeated = copies(candidates, self._removed(candidates))
+        names = self._names(self._least_relevant(candidates, scores, staying))
+        if not names:
+            return self._pruned(report)
+        texts = self._rendered(self._ids(candidates, names))
+        freed, lost = total - self._total(texts), self._cached_lost(texts)
+        savings, loss = prices.savings(freed), prices.loss(lost)
+        report = replace(report, outcome="does not pay", freed=freed, cached_lost=lost, savings=savings, loss=loss)
+        if savings <= loss:
+            return self._pruned(report)
+        self._commit(candidates, names)
+        removed = tuple(
+            self._removed_passage(candidates[row], name, scores[row], row in repeated) for row, name in names.items()
+        )
+        return self._pruned(replace(report, outcome="pruned", tokens_after=total - freed, removed=removed))
+
+    def _candidates(self) -> list[Candidate]:
+        """All passages in order, those that are removed included: scores must not depend on what went before."""
+        return [
+            Candidate(passage, result, number, index)
+            for number, (result, record) in enumerate(zip(self._results, self._records, strict=True))
+            for index, passage in enumerate(record.passages)
+        ]
+
+    def _staying(self, candidates: Sequence[Candidate]) -> dict[int, str]:
+        """The rows that stay in any case, with the reasons."""
+        restored = {
+            row: "restored" for row, item in enumerate(candidates) if item.index in self._records[item.number].restored
+        }
+        return protected(candidates, self._transcript) | restored
+
+    def _removed(self, candidates: Sequence[Candidate]) -> frozenset[int]:
+        return frozenset(row for row, item in enumerate(candidates) if item.index in self._records[item.number].ids)
+
+    def _scores(self, candidates: Sequence[Candidate], staying: Mapping[int, str], judge: Judge) -> Scores:
+        """The scores, shape (n,). Raises `ConfigError` if the strategy does not return a number for each passage."""
+        passages = [candidate.passage for candidate in candidates]
+        room = max(0, self._limit - sum(passages[row].tokens for row in staying))
+        scores = judge(passages, replace(self._goal, room=room, staying=frozenset(staying)))
+        if scores.shape != (len(passages),) or np.isnan(scores).any():
+            raise ConfigError(
+                f"the strategy returned scores of shape {scores.shape} for {len(passages)} passages: it must return a "
+                "number for each of them"
+            )
+        return scores
+
+    def _least_relevant(
+        self, candidates: Sequence[Candidate], scores: Scores, staying: Mapping[int, str]
+    ) -> frozenset[int]:
+        """The rows to remove, until what remains fits, stubs included, or nothing more can go."""
+        removed = self._removed(candidates)
+        rows: frozenset[int] = frozenset()
+        total = self._total_before
+        while total > self._limit:
+            more = select(candidates, scores, staying, removed | rows, total=total, limit=self._limit)
+            if not more:
+                break
+            rows |= more
+            total = self._total(self._rendered(self._ids(candidates, self._names(rows))))
+        return rows
+
+    def _names(self, rows: Iterable[int]) -> dict[int, str]:
+        """New ids for the rows, in order."""
+        return {row: f"p{number}" for number, row in enumerate(sorted(rows), self._memory.last_id + 1)}
+
+    def _ids(self, candidates: Sequence[Candidate], names: Mapping[int, str]) -> dict[int, dict[int, str]]:
+        """The ids by the number of the result and the index of the passage."""
+        ids: dict[int, dict[int, str]] = {}
+        for row, name in names.items():
+            ids.setdefault(candidates[row].number, {})[candidates[row].index] = name
+        return ids
+
+    def _rendered(self, ids: Mapping[int, Mapping[int, str]]) -> list[str]:
+        """The text of each result without these passages and those that were removed before."""
+        return [record.without({**record.ids, **ids.get(row, {})}) for row, record in enumerate(self._records)]
+
+    def _commit(self, candidates: Sequence[Candidate], names: Mapping[int, str]) -> None:
+        for number, ids in self._ids(candidates, names).items():
+            self._records[number].ids |= ids
+        self._memory.last_id += len(names)
+
+    def _total(self, texts: Iterable[str]) -> int:
+        return sum(map(self._memory.tokens, texts))
+
+    def _cached_lost(self, texts: Sequence[str]) -> int:
+        """Tokens that stay behind the first change and were in the cache: all but the last turn was sent before."""
+        changed = iter(zip(self._results, self._texts, texts, strict=True))
+        lost, is_broken = 0, False
+        by_message: dict[int, list[tuple[str, str]]] = {}
+        for result, before, after in changed:
+            by_message.setdefault(result.message, []).append((before, after))
+        for message, content in enumerate(self._transcript.contents[: self._transcript.last_turn]):
+            for before, after in by_message.get(message, ()):
+                same = 0 if is_broken else _shared_prefix(before, after)
+                lost += self._memory.tokens(after[same:]) if is_broken or before != after else 0
+                is_broken = is_broken or before != after
+            lost += self._memory.tokens(content.text) if is_broken else 0
+        return lost
+
+    def _removed_passage(self, candidate: Candidate, name: str, score: float, is_copy: bool) -> RemovedPassage:
+        passage, result = candidate.passage, candidate.source
+        return RemovedPassage(
+            id=name,
+            message=result.message,
+            call_id=result.call_id,
+            tokens=passage.tokens,
+            score=round(float(score), 4),
+            reason="copy of an earlier passage" if is_copy else "less relevant than what stays",
+            preview=" ".join(passage.text[: 2 * PREVIEW].split())[:PREVIEW],
+        )
+
+    def _warnings(self) -> tuple[str, ...]:
+        imitations = (
+            f"message {result.message} has a text that looks like a stub; it is treated as text"
+            for result, record in zip(self._results, self._records, strict=True)
+            if looks_like_stub(record.text)
+        )
+        return (*self._transcript.notices, *imitations)
+
+    def _pruned(self, report: PruneReport) -> Pruned:
+        texts = [
+            (result, self._memory.returned(result, record))
+            for result, record in zip(self._results, self._records, strict=True)
+        ]
+        return Pruned(self._transcript.rewritten(texts), report)
+
+
+def _shared_prefix(before: str, after: str) -> int:
+    """The number of characters that two texts share at the start."""
+    longest = min(len(before), len(after))
+    return bisect_left(range(longest), True, key=lambda end: before[: end + 1] != after[: end + 1])
+
+
+def _first_result(transcript: Transcript) -> int:
+    return next((index for index, content in enumerate(transcript.contents) if content.results), 0)

@@ -1,0 +1,257 @@
+"""How relevant the passages of a conversation are to its task: the judges that a pruner can use, by name.
+
+`reader` counts words, then lets the shipped cross-encoder read the passages that the words leave undecided. The others
+are baselines: `age` (the latest passages), `random`, `bm25` (words of the task alone), `embedding` (similarity to it).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from context_agent._support.onnx import PairModel
+from context_agent._support.weights import shipped_minilm, shipped_reader
+from context_agent.pruning.passages import Passage
+
+Scores = NDArray[np.float64]
+"""A number for each passage, higher for what should stay."""
+
+READ = 128
+"""Passages that the reader reads at most."""
+EVIDENCE = 2
+"""Passages that it sees beside the task."""
+TASK_WORDS, SENTENCE_WORDS, LABEL_WORDS, EXCERPT_WORDS = 50, 18, 8, 60
+"""Words of the reader's input at most, as in its training."""
+STEP_WEIGHT = 0.5
+"""Weight of a word of the latest step beside one of the task; halved with each step before."""
+LEADS, LEAD_WEIGHT = 5, 0.3
+"""Best passages whose rare words join the query, and the weight of these."""
+K1, B = 1.2, 0.75
+_STEM = 6
+"""Letters of a word that count: a stemmer that knows no language."""
+_TERM = re.compile(
+    r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+|[\u0e00-\u0e7f\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]|[^\W\d_A-Za-z]+"
+)
+"""A word, a part of an identifier in camel or snake case, a number, a character of a script without spaces."""
+_SENTENCE = re.compile(r"(?<=[.!?])\s+|(?<=[。！？])|\n+")
+
+
+@dataclass(frozen=True, slots=True)
+class Goal:
+    """What passages are judged against: the task and the latest steps, the latest first.
+
+    `room` are the tokens that fit besides the passages that are `staying`, by index, whatever their score.
+    """
+
+    task: str
+    steps: tuple[str, ...] = ()
+    room: int = 0
+    staying: frozenset[int] = frozenset()
+
+
+Judge = Callable[[Sequence[Passage], Goal], Scores]
+
+
+def terms(text: str) -> list[str]:
+    """The words of a text as they are compared."""
+    return [word[:_STEM].lower() for word in _TERM.findall(text)]
+
+
+class PassageWords:
+    """The words of a conversation's passages. A word is rare if it is rare among these."""
+
+    def __init__(self, passages: Sequence[Passage]) -> None:
+        self.counts = [Counter(terms(f"{passage.label} {passage.text}")) for passage in passages]
+        self._frequency = Counter(term for count in self.counts for term in count)
+        sizes = np.array([count.total() for count in self.counts], dtype=np.float64)
+        self._norms = K1 * (1 - B + B * sizes / max(1.0, sizes.mean() if len(sizes) else 1.0))
+
+    def rarity(self, term: str) -> float:
+        """BM25's inverse document frequency (Robertson & Zaragoza, 2009)."""
+        frequency = self._frequency[term]
+        return math.log1p((len(self.counts) - frequency + 0.5) / (frequency + 0.5))
+
+    def scores(self, query: Mapping[str, float]) -> Scores:
+        """BM25 of each passage for a query of weighted words, shape (n,)."""
+        weights = {term: weight * self.rarity(term) for term, weight in query.items() if term in self._frequency}
+        scores = np.zeros(len(self.counts))
+        for row, (count, norm) in enumerate(zip(self.counts, self._norms, strict=True)):
+            shared = weights.keys() & count.keys()
+            scores[row] = sum(weights[term] * count[term] * (K1 + 1) / (count[term] + norm) for term in shared)
+        return scores
+
+    def rare_terms(self, row: int) -> list[str]:
+        """The words of a passage that are in at most one of eight passages, the rarest first."""
+        most = max(2, len(self.counts) // 8)
+        rare = [term for term in self.counts[row] if 2 <= self._frequency[term] <= most and len(term) > 2]
+        return sorted(rare, key=lambda term: (self._frequency[term], term))
+
+
+def by_words(passages: Sequence[Passage], goal: Goal) -> Scores:
+    """BM25 of the words of the task and the latest steps, and then also of what the best passages name."""
+    return _Words.of(passages, goal).scores
+
+
+@dataclass(frozen=True, slots=True)
+class _Words:
+    """The result of judging by words: the score of each passage, and the weight of each word for the goal."""
+
+    scores: Scores
+    weights: dict[str, float]
+
+    @classmethod
+    def of(cls, passages: Sequence[Passage], goal: Goal) -> _Words:
+        words = PassageWords(passages)
+        query = _query(goal)
+        scores = words.scores(query)
+        leads = [row for row in np.argsort(-scores, kind="stable")[:LEADS].tolist() if scores[row] > 0]
+        named = Counter(term for row in leads for term in words.rare_terms(row))
+        query |= {term: LEAD_WEIGHT for term in named if term not in query}
+        return cls(words.scores(query), {term: weight * words.rarity(term) for term, weight in query.items()})
+
+
+def _query(goal: Goal) -> dict[str, float]:
+    """The words of the goal with their weights."""
+    query: dict[str, float] = {}
+    for age, step in reversed([*enumerate(goal.steps)]):
+        query |= dict.fromkeys(terms(step), STEP_WEIGHT * 0.5**age)
+    return query | dict.fromkeys(terms(goal.task), 1.0)
+
+
+def by_reading(passages: Sequence[Passage], goal: Goal, model: PairModel | None = None) -> Scores:
+    """Words and reader, each scaled to the spread of its scores, with equal weights; `model` replaces the shipped one.
+
+    At most `READ` passages are read: those whose words put them nearest to the limit of what fits. A reader that tells
+    the passages of a conversation hardly apart has little influence.
+    """
+    words = _Words.of(passages, goal)
+    order = np.argsort(-words.scores, kind="stable").tolist()
+    open_rows = [row for row in order if row not in goal.staying]
+    undecided = _undecided([passages[row].tokens for row in open_rows], goal.room)
+    rows = open_rows[undecided]
+    pairs = [(_premise(goal.task, passages, words, order, row), _excerpt(passages[row], words.weights)) for row in rows]
+    scores = _scaled(words.scores, 1e-9)
+    if pairs:
+        odds = _scaled(np.asarray((model or shipped_reader()).encode_pairs(pairs), dtype=np.float64)[:, 0], 1.0)
+        scores[open_rows[: undecided.start]] += odds.max()
+        scores[rows] += odds
+        scores[open_rows[undecided.stop :]] += odds.min()
+    return scores
+
+
+def _undecided(sizes: Sequence[int], room: int) -> slice:
+    """The ranks around the one at which the passages, in order of their scores, fill the room."""
+    if len(sizes) <= READ:
+        return slice(0, len(sizes))
+    fitting = int(np.searchsorted(np.cumsum(sizes), room))
+    start = min(max(0, fitting - READ // 2), len(sizes) - READ)
+    return slice(start, start + READ)
+
+
+def _scaled(values: Scores, least: float) -> Scores:
+    """The values less their mean, in units of their spread, which is taken as at least `least`."""
+    scaled: Scores = (values - values.mean()) / max(float(values.std()), least)
+    return scaled
+
+
+def _premise(task: str, passages: Sequence[Passage], words: _Words, order: Sequence[int], row: int) -> str:
+    """The first text of the reader's input: the task, then the best sentences of the best other passages."""
+    others = [other for other in order[: EVIDENCE + 1] if other != row][:EVIDENCE]
+    lines = [_line(passages[other], words.weights) for other in others]
+    return " | ".join([_question(task), *lines])
+
+
+def _line(passage: Passage, weights: Mapping[str, float]) -> str:
+    sentences = _sentences(passage.text)
+    best = max(sentences, key=lambda sentence: _covered(sentence, weights), default="")
+    label = _cut(passage.label, LABEL_WORDS)
+    return f"{label}: {_cut(best, SENTENCE_WORDS)}" if label else _cut(best, SENTENCE_WORDS)
+
+
+def _question(task: str) -> str:
+    """The task, shortened to its questions if it is long."""
+    if len(task.split()) > TASK_WORDS and (questions := [line for line in _sentences(task) if line.endswith("?")]):
+        task = " ".join(questions)
+    return _cut(task, TASK_WORDS)
+
+
+def _excerpt(passage: Passage, weights: Mapping[str, float]) -> str:
+    """The second text: the label, and of a long passage the first sentence and those that cover most, in order."""
+    text = " ".join(passage.text.split())
+    if len(text.split()) > EXCERPT_WORDS:
+        text = _most_fitting(_sentences(passage.text), weights)
+    label = _cut(passage.label, LABEL_WORDS)
+    return f"{label}. {text}" if label else text
+
+
+def _most_fitting(sentences: Sequence[str], weights: Mapping[str, float]) -> str:
+    chosen, room = {0}, EXCERPT_WORDS - len(sentences[0].split())
+    for row in sorted(range(1, len(sentences)), key=lambda row: -_covered(sentences[row], weights)):
+        size = len(sentences[row].split())
+        if size <= room:
+            chosen.add(row)
+            room -= size
+    return _cut(" ".join(sentences[row] for row in sorted(chosen)), EXCERPT_WORDS)
+
+
+def _covered(sentence: str, weights: Mapping[str, float]) -> float:
+    return sum(weights.get(term, 0.0) for term in set(terms(sentence)))
+
+
+def _sentences(text: str) -> list[str]:
+    return [" ".join(sentence.split()) for sentence in _SENTENCE.split(text) if sentence.strip()]
+
+
+def _cut(text: str, words: int) -> str:
+    return " ".join(text.split(maxsplit=words)[:words])
+
+
+def by_bm25(passages: Sequence[Passage], goal: Goal) -> Scores:
+    """BM25 of the words of the task."""
+    return PassageWords(passages).scores(dict.fromkeys(terms(goal.task), 1.0))
+
+
+def by_embedding(passages: Sequence[Passage], goal: Goal) -> Scores:
+    """Cosine similarity to the task, by all-MiniLM-L6-v2."""
+    rows = shipped_minilm().encode([goal.task, *(f"{passage.label} {passage.text}" for passage in passages)])
+    rows = rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-9)
+    return np.asarray(rows[1:] @ rows[0], dtype=np.float64)
+
+
+def by_age(passages: Sequence[Passage], goal: Goal) -> Scores:
+    """The later a passage, the higher."""
+    return np.arange(len(passages), dtype=np.float64)
+
+
+def at_random(passages: Sequence[Passage], goal: Goal) -> Scores:
+    """A number drawn from the passage's text, so that it never changes."""
+    return np.array([_digest_number(passage.text) for passage in passages], dtype=np.float64)
+
+
+def _digest_number(text: str) -> int:
+    return int.from_bytes(hashlib.blake2b(text.encode(errors="replace"), digest_size=6).digest())
+
+
+JUDGES: dict[str, Judge] = {
+    "reader": by_reading,
+    "age": by_age,
+    "random": at_random,
+    "bm25": by_bm25,
+    "embedding": by_embedding,
+}
+
+
+def custom(strategy: Callable[[Sequence[Passage], str], Iterable[float]]) -> Judge:
+    """The judge for a function (passages, task) -> scores."""
+
+    def judge(passages: Sequence[Passage], goal: Goal) -> Scores:
+        return np.asarray([float(score) for score in strategy(passages, goal.task)], dtype=np.float64)
+
+    return judge

@@ -1,0 +1,185 @@
+"""Which passages of a conversation go: what stays in any case, the least relevant of the others, and the prices."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from context_agent.errors import ConfigError
+from context_agent.pruning.messages import ResultText, Transcript
+from context_agent.pruning.passages import Passage, runs
+from context_agent.pruning.relevance import Scores
+
+QUOTE = 6
+"""Words in a row that two texts share only if one quotes the other."""
+SOURCES = 2
+"""A name in a later step protects the passages that it may come from, if they are at most this many."""
+STUB_TOKENS = 20
+"""Tokens of a typical stub: what removing a passage between two that stay costs."""
+_WORD = re.compile(r"\w+")
+_NAME = re.compile(r"\w[\w./@#-]{2,}\w")
+_NAME_CHARACTER = re.compile(r"[\d_/@#A-Z]|\w\.\w")
+"""What tells an identifier, a path, a number or a proper name from an ordinary word."""
+
+
+@dataclass(frozen=True, slots=True)
+class Prices:
+    """What decides whether a prune pays: the price of an input token, fresh and from the cache, and the turns to come.
+
+    Only the ratio of the two prices counts. With equal prices, as without a prefix cache, every prune pays.
+    """
+
+    fresh: float = 1.0
+    cached: float = 0.1
+    turns: float = 10
+    """Requests still to come, each of which reads the whole conversation."""
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.cached <= self.fresh or self.fresh <= 0 or self.turns < 0:
+            raise ConfigError(
+                f"prices must obey 0 <= cached <= fresh, fresh > 0 and turns >= 0; got cached={self.cached}, "
+                f"fresh={self.fresh}, turns={self.turns}"
+            )
+
+    def savings(self, freed: int) -> float:
+        """What the freed tokens would have cost, in fresh input tokens."""
+        return freed * self.turns * self.cached / self.fresh
+
+    def loss(self, recomputed: int) -> float:
+        """What it costs to read tokens afresh whose cached prefix broke, in fresh input tokens."""
+        return recomputed * (1 - self.cached / self.fresh)
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A passage in its conversation: its result, the number of that result, and its index in it."""
+
+    passage: Passage
+    source: ResultText
+    number: int
+    index: int
+
+
+class OwnWords:
+    """What the user and the agent wrote, to find passages that a later step of theirs quotes or builds on."""
+
+    def __init__(self, transcript: Transcript) -> None:
+        self._first: dict[object, int] = {}
+        self._last: dict[object, int] = {}
+        for message, content in enumerate(transcript.contents):
+            for mark in (*_quotes(content.text), *_names(content.text)):
+                self._first.setdefault(mark, message)
+                self._last[mark] = message
+
+    def sources(self, candidates: Sequence[Candidate]) -> set[int]:
+        """The rows of the passages that were quoted or built on later, and that brought up what was used."""
+        rows: set[int] = set()
+        by_name: dict[str, list[int]] = {}
+        for row, candidate in enumerate(candidates):
+            text, message = candidate.passage.text, candidate.source.message
+            if any(self._introduced(mark, message) for mark in self._shared(_quotes(text))):
+                rows.add(row)
+            for name in self._shared(_names(text)):
+                by_name.setdefault(str(name), []).append(row)
+        for name, named in by_name.items():
+            if len(named) <= SOURCES:
+                rows |= {row for row in named if self._introduced(name, candidates[row].source.message)}
+        return rows
+
+    def _shared(self, marks: Iterable[object]) -> Iterator[object]:
+        return (mark for mark in marks if mark in self._last) if self._last else iter(())
+
+    def _introduced(self, mark: object, message: int) -> bool:
+        """Whether the mark was first used after that message."""
+        return self._first[mark] > message
+
+
+def _quotes(text: str) -> set[object]:
+    """The word sequences of a text that are long enough to be a quotation."""
+    words = _WORD.findall(text.lower())
+    return set(zip(*(words[start:] for start in range(QUOTE)), strict=False))
+
+
+def _names(text: str) -> set[str]:
+    """The names and identifiers in a text."""
+    return {name for name in _NAME.findall(text) if _NAME_CHARACTER.search(name)}
+
+
+def protected(candidates: Sequence[Candidate], transcript: Transcript) -> dict[int, str]:
+    """The rows that stay in any case, with the reason."""
+    reasons = dict.fromkeys(OwnWords(transcript).sources(candidates), "used by a later step")
+    for row, candidate in enumerate(candidates):
+        if candidate.source.is_error:
+            reasons[row] = "error"
+        if candidate.source.message >= transcript.last_turn:
+            reasons[row] = "last turn"
+    return reasons
+
+
+def copies(candidates: Sequence[Candidate], removed: AbstractSet[int]) -> dict[int, int]:
+    """The rows whose text is in the conversation before, with the row that has it first."""
+    first: dict[str, int] = {}
+    rows: dict[int, int] = {}
+    for row, candidate in enumerate(candidates):
+        if row not in removed and len(candidate.passage.text) > QUOTE:
+            source = first.setdefault(candidate.passage.text, row)
+            if source != row:
+                rows[row] = source
+    return rows
+
+
+@dataclass(slots=True)
+class Selection:
+    """Removes passages one by one and counts the tokens that remain, with an estimate for the stubs."""
+
+    candidates: Sequence[Candidate]
+    removed: set[int]
+    total: int
+    chosen: set[int] = field(default_factory=set)
+
+    def remove(self, row: int) -> None:
+        """Removes the passage of that row."""
+        joined = sum(other in self.removed and self._share_stub(row, other) for other in (row - 1, row + 1))
+        self.total += (1 - joined) * STUB_TOKENS - self.candidates[row].passage.tokens
+        self.removed.add(row)
+        self.chosen.add(row)
+
+    def _share_stub(self, row: int, other: int) -> bool:
+        first, second = self.candidates[row], self.candidates[other]
+        return first.number == second.number and first.passage.group == second.passage.group
+
+    def without_short_runs(self) -> set[int]:
+        """The chosen rows but those that free less than their stub costs."""
+        rows = set(self.chosen)
+        for run in runs(self.removed, self._share_stub):
+            if sum(self.candidates[row].passage.tokens for row in run) <= STUB_TOKENS:
+                rows -= set(run)
+        return rows
+
+
+def select(
+    candidates: Sequence[Candidate],
+    scores: Scores,
+    staying: Mapping[int, str],
+    removed: AbstractSet[int],
+    *,
+    total: int,
+    limit: int,
+) -> set[int]:
+    """The rows to remove so that of `total` tokens of tool results at most `limit` remain: copies, then low scores.
+
+    `removed` were removed before. Of equal scores the earlier passage goes first.
+    """
+    selection = Selection(candidates, set(removed), total)
+    repeated = copies(candidates, removed)
+    order = [*repeated, *(row for row in np.argsort(scores, kind="stable").tolist() if row not in repeated)]
+    for row in order:
+        if selection.total <= limit:
+            break
+        if row not in staying and row not in removed:
+            selection.remove(row)
+    return selection.without_short_runs()

@@ -1,0 +1,103 @@
+"""Tool results are cut into passages from which the text can be put together again."""
+
+from __future__ import annotations
+
+import json
+import time
+
+import pytest
+from hypothesis import given
+
+from context_agent.pruning.passages import LARGEST, Passage, cut, without
+from tests.pruning.conversations import TEXTS
+
+BODY = "It rained in most of the weeks of that year, and ships stayed in the port for as long as they could. " * 2
+
+
+def texts_of(text: str) -> list[str]:
+    return [passage.text for passage in cut(text)]
+
+
+def test_search_hits_are_passages_with_their_titles() -> None:
+    hits = [f"{number}. Title {number}\n\n{BODY.strip()}" for number in range(4)]
+    assert texts_of("\n\n".join(hits)) == hits
+    tagged = [f'<document index="{number}">\n{BODY.strip()}\n</document>' for number in range(4)]
+    assert texts_of("\n".join(tagged)) == tagged
+
+
+def test_markdown_sections_lend_their_heading() -> None:
+    text = f"# Ports\n\n{BODY}\n\n## Rain\n\n{BODY}\n\n{BODY}\n\n```\ncode\n\n\ncode\n```\n"
+    passages = cut(text)
+    assert [passage.text.split("\n")[0] for passage in passages[:2]] == ["# Ports", "## Rain"]
+    assert [passage.label for passage in passages] == ["", "", "Rain", "Rain"]
+    assert passages[3].text == "```\ncode\n\n\ncode\n```"
+
+
+def test_matches_in_a_file_belong_together() -> None:
+    lines = [f"src/{name}.py:{number}: value_{number} = compute({number})" for name in "abc" for number in range(12)]
+    passages = cut("\n".join(lines))
+    assert all(len({line.split(":")[0] for line in passage.text.split("\n")}) == 1 for passage in passages)
+
+
+def test_an_indented_line_of_a_log_belongs_to_the_line_before() -> None:
+    log = "\n".join(f"2026-01-01 10:00:{n:02d} ERROR it failed\n    at frame {n}\n    at main" for n in range(60))
+    passages = cut(log)
+    assert len(passages) > 5
+    assert all(passage.text.startswith("2026") for passage in passages)
+    assert all(len(passage.text) <= LARGEST for passage in passages)
+
+
+def test_items_of_json_are_passages_and_large_ones_are_opened() -> None:
+    items = [{"title": f"T{n}", "stars": n, "text": BODY} for n in range(3)]
+    items[1]["text"] = "\n\n".join([BODY] * 12)
+    text = json.dumps({"total": 3, "hits": items})
+    passages = cut(text)
+    assert passages[0].text == text[passages[0].start : passages[0].end]
+    assert {passage.form for passage in passages} == {"value", "string"}
+    assert {passage.label for passage in passages if passage.form == "string"} == {"T1"}
+    assert passages[1].text == BODY.strip()
+
+
+def test_scalars_are_collected_and_a_small_object_is_one_passage() -> None:
+    assert len(cut(json.dumps(list(range(500))))) == 4
+    assert texts_of('{"temperature": 5, "wind": "north"}') == ['{"temperature": 5, "wind": "north"}']
+
+
+@pytest.mark.parametrize("text", ["", " \n\n\t ", "[]", "{}", "null", '"x'])
+def test_little_gives_at_most_one_passage(text: str) -> None:
+    assert len(cut(text)) <= 1
+
+
+def test_a_long_word_is_cut_too() -> None:
+    assert all(len(text) <= LARGEST for text in texts_of("x" * 50_000))
+    assert all(len(text) <= LARGEST for text in texts_of("One sentence. " * 5_000))
+
+
+@given(TEXTS)
+def test_passages_are_spans_in_order_and_json_stays_json(text: str) -> None:
+    passages = cut(text)
+    position = 0
+    for passage in passages:
+        assert position <= passage.start < passage.end <= len(text)
+        position = passage.end
+        raw = text[passage.start : passage.end]
+        assert passage.text == (json.loads(f'"{raw}"') if passage.form == "string" else _value(passage, raw))
+    assert without(text, passages, [], str) == text
+    pruned = without(text, passages, range(0, len(passages), 2), lambda run: f'a "stub" of {len(run)}')
+    if passages and passages[0].form != "text":
+        json.loads(pruned)
+
+
+def _value(passage: Passage, raw: str) -> str:
+    is_string = passage.form == "value" and raw.startswith('"') and passage.text != raw
+    return json.loads(raw) if is_string else raw
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["\n" * 200_000, " " * 200_000, "- " * 100_000, "1-" * 100_000, "```\n" * 50_000, "[" * 100_000, "a. " * 70_000],
+)
+def test_cutting_is_linear(text: str) -> None:
+    started = time.perf_counter()
+    cut(text)
+    assert time.perf_counter() - started < 2

@@ -1,0 +1,109 @@
+"""Pruned conversations are valid for their provider: random ones, by its published rules and its client's own types.
+
+`CTX1_PRUNE_CASES` sets the number of conversations, 40 by default.
+"""
+
+from __future__ import annotations
+
+import copy
+import os
+from collections.abc import Iterable, Mapping
+from functools import cache
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from context_agent.pruning import ContextPruner, Prices
+from context_agent.tokens import CharCounter
+from tests.pruning.conversations import KINDS, Turn, conversations, problem, rendered
+
+CASES = settings(
+    max_examples=int(os.environ.get("CTX1_PRUNE_CASES", "40")),
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
+)
+ALWAYS = Prices(cached=1.0)
+"""Without a cache, every prune pays."""
+
+
+@cache
+def validator(kind: str) -> Any:
+    """The type of the official client for a conversation, None where it is not installed."""
+    if kind == "langchain":
+        return None
+    pydantic = pytest.importorskip("pydantic")
+    try:
+        if kind == "openai":
+            from openai.types.chat import ChatCompletionMessageParam as Item
+        elif kind == "responses":
+            from openai.types.responses import ResponseInputItemParam as Item
+        else:
+            from anthropic.types import MessageParam as Item
+    except ImportError:
+        return None
+    return pydantic.TypeAdapter(list[Item])
+
+
+def check(kind: str, messages: list[Any]) -> None:
+    assert problem(kind, messages) == ""
+    if (adapter := validator(kind)) is not None:
+        _exhaust(adapter.validate_python(messages))
+
+
+def _exhaust(value: Any) -> None:
+    """Reads what pydantic validates only when it is read."""
+    if isinstance(value, Mapping):
+        value = value.values()
+    if isinstance(value, Iterable) and not isinstance(value, str | bytes):
+        for item in value:
+            _exhaust(item)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@CASES
+@given(turns=conversations(), budget=st.integers(1, 400), strategy=st.sampled_from(["reader", "random", "age"]))
+def test_pruned_conversations_are_valid_and_come_back(kind: str, turns: list[Turn], budget: int, strategy: str) -> None:
+    if kind == "langchain":
+        pytest.importorskip("langchain_core")
+    messages = rendered(kind, turns)
+    check(kind, messages)
+    before = copy.deepcopy(messages)
+    pruner = ContextPruner(budget, strategy=strategy, effort="fast", prices=ALWAYS, counter=CharCounter())
+    pruned = pruner.prune(messages)
+    report = pruned.report
+    assert messages == before, "changed in place"
+    assert report.outcome != "passed through", report.warnings
+    check(kind, pruned.messages)
+    assert [type(m) for m in pruned.messages] == [type(m) for m in messages]
+    assert report.tokens_after <= report.tokens_before
+    first = min((item.message for item in report.removed), default=len(messages))
+    assert all(a is b for a, b in zip(pruned.messages[:first], messages[:first], strict=True))
+    again = pruner.prune(pruned.messages)
+    assert again.messages == pruned.messages
+    assert not again.report.removed
+    assert pruner.prune(messages).messages == pruned.messages
+    ids = [item.id for item in report.removed]
+    assert pruner.restore(pruned.messages, ids) == messages
+    assert pruner.restore(pruner.restore(pruned.messages, ids[::2]), ids[1::2]) == messages
+
+
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "langchain"])
+def test_a_broken_conversation_is_refused_by_the_check(kind: str) -> None:
+    messages = rendered(kind, [Turn("a", "b")])
+    broken = {
+        "openai": [*messages, {"role": "tool", "tool_call_id": "x", "content": "y"}],
+        "responses": [*messages, {"type": "function_call_output", "call_id": "x", "output": "y"}],
+        "anthropic": [
+            *messages,
+            {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "x", "content": "y"}]},
+        ],
+    }[kind]
+    assert problem(kind, broken)
+
+
+def test_the_clients_types_refuse_a_wrong_result() -> None:
+    pytest.importorskip("openai")
+    with pytest.raises(ValueError, match="validation error"):
+        check("openai", [{"role": "user", "content": [{"type": "text", "text": 3}]}])
