@@ -92,6 +92,7 @@ cli = CommandGroup(
         "Serve": {
             "serve": "context_agent.cli.serve:serve",
             "mcp": "context_agent.cli.serve:mcp",
+            "proxy": "context_agent.cli.proxy:proxy",
             "feedback": "context_agent.cli.feedback:feedback",
         },
         "Measure": {"eval": "context_agent.cli.eval:evaluate"},

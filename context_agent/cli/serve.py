@@ -76,7 +76,7 @@ class AccessOptions:
         if self.token_env is not None and self.no_token:
             raise ConfigError("--token-env and --no-token exclude each other: remove one of them")
         if self.token_env is None:
-            if not (self.no_token or _is_loopback(host)):
+            if not (self.no_token or is_loopback(host)):
                 raise ConfigError(
                     f"other machines can reach {host}: pass --token-env VARIABLE to require a token, or --no-token"
                 )
@@ -147,7 +147,7 @@ def serve(
     from context_agent.integrations.server.transport import serve as run
 
     token = access.token(host)
-    local = _is_loopback(host) and token is None
+    local = is_loopback(host) and token is None
     settings = Settings(
         token=token,
         hosts=(*LOOPBACK, *access.hosts) if access.hosts or local else (),
@@ -229,12 +229,17 @@ def mcp(
     return INTERRUPTED if interrupted else 0
 
 
+def start_logs(level: str) -> None:
+    """Sends the logs of a server from this level on to stderr."""
+    from context_agent.integrations.server.observability import to_stream
+
+    to_stream(level=getattr(logging, level.upper()))
+
+
 @contextmanager
 def _observers(*, otel: bool, log_level: str) -> Iterator[tuple[Observer, ...]]:
     """Starts the logs, and yields the observers for the agent; with `otel` spans are exported while the block runs."""
-    from context_agent.integrations.server.observability import to_stream
-
-    to_stream(level=getattr(logging, log_level.upper()))
+    start_logs(log_level)
     if not otel:
         yield ()
         return
@@ -258,7 +263,8 @@ def _announce(corpus: ChromaCorpus, url: str, *, as_json: bool, **fields: str) -
         output.note(f"{corpus.count():,} chunks of {corpus.name} at {url}; press Ctrl-C to stop")
 
 
-def _is_loopback(host: str) -> bool:
+def is_loopback(host: str) -> bool:
+    """Whether only this machine's programs can reach the address."""
     if host == "localhost":
         return True
     try:

@@ -7,8 +7,8 @@
 | `dspy` | a retriever for programs, and a tool for `dspy.ReAct` |
 | `functions` | the agent as a tool of reasoning models, with citations; needs no extra |
 | `mcp` | the agent and its corpus as tools of MCP clients |
-| `server` | the agent over HTTP, also as a chat model (the extra `serve`) |
+| `server` | the agent over HTTP, also as a chat model; the proxy that prunes (the extra `serve`) |
 | `feedback` | judgements on served searches; needs no extra |
 | `otel` | episodes as OpenTelemetry spans |
-| `passages`, `filters`, `pruning` | what the framework faces share |
+| `passages`, `filters`, `pruning`, `conversations` | what the framework faces share |
 """

@@ -110,6 +110,11 @@ class ContextPruner:
         self._judge = _judge(strategy, effort)
         self._results = PrunedResults(counter or HarmonyCounter())
 
+    @property
+    def characters(self) -> int:
+        """Characters of the tool results that the pruner remembers."""
+        return self._results.characters
+
     def prune(self, messages: Sequence[Any], task: str | None = None) -> Pruned:
         """The messages without the passages that matter least for the task, if removing them pays.
 

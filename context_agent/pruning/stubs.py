@@ -56,6 +56,11 @@ class PrunedResults:
         self._sizes: dict[str, int] = {}
         self.last_id = 0
 
+    @property
+    def characters(self) -> int:
+        """Characters of all original texts."""
+        return sum(len(record.text) for record in self._originals.values())
+
     def record(self, result: ResultText, opening: str) -> ResultRecord:
         """The record of a result. `opening` tells conversations apart that use the same call ids."""
         record, _ = self.removed(result)

@@ -1,4 +1,4 @@
-"""`ctx1 serve` as a process."""
+"""`ctx1 serve` and `ctx1 proxy` as processes."""
 
 import json
 import os
@@ -31,9 +31,9 @@ class Served:
 
 
 @contextmanager
-def serving(*arguments, cwd, token="", **env):
+def serving(*arguments, cwd, token="", command="serve", **env):
     """Starts a server on a free port and waits until it listens."""
-    command = [CTX1, "serve", "--json", "--port", "0", *map(str, arguments)]
+    command = [CTX1, command, "--json", "--port", "0", *map(str, arguments)]
     if token:
         command += ["--token-env", "CTX1_TEST_TOKEN"]
     process = subprocess.Popen(

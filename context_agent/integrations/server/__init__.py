@@ -7,6 +7,7 @@
 | `live_index` | the agent on the current state of an index that changes |
 | `schema` | requests and answers as models, and the OpenAPI document |
 | `responses` | JSON, errors, answers, chat completions, server-sent events |
+| `proxy`, `bodies` | the proxy before a model server, and the conversations in the bodies that pass it |
 | `transport` | bounded connections, and the process that listens and drains |
 | `observability` | logs as JSON lines, metrics for Prometheus |
 """

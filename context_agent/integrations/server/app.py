@@ -6,8 +6,8 @@ import asyncio
 import hmac
 import logging
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable
-from contextlib import aclosing, asynccontextmanager
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Sequence
+from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from typing import Any, TypeVar
@@ -46,7 +46,7 @@ with extra("serve"):
         unless_gone,
         with_heartbeat,
     )
-    from context_agent.integrations.server.service import AdmittedSearch, SearchRequest, Service, Settings
+    from context_agent.integrations.server.service import AdmittedSearch, GatedService, SearchRequest, Service, Settings
     from context_agent.integrations.server.transport import BODY_TIMEOUT
 
 M = TypeVar("M", bound=BaseModel)
@@ -78,14 +78,21 @@ def application_of(service: Service) -> ASGIApp:
         Route("/metrics", routes.metrics),
         Route("/openapi.json", routes.schema),
     ]
+    return assemble(table, service, service.following)
+
+
+def assemble(
+    table: Sequence[Route], service: GatedService, running: Callable[[], AbstractAsyncContextManager[None]]
+) -> ASGIApp:
+    """An application of some routes: errors in one shape, ids, logs and metrics. `running` spans its lifetime."""
 
     @asynccontextmanager
     async def lifespan(_: Starlette) -> AsyncIterator[None]:
-        async with service.following():
+        async with running():
             yield
 
     handlers = {Problem: _on_problem, HTTPException: _on_refusal, ClientGone: _on_gone, Exception: _on_failure}
-    inner = Starlette(routes=table, lifespan=lifespan, exception_handlers=handlers)
+    inner = Starlette(routes=list(table), lifespan=lifespan, exception_handlers=handlers)
     return RequestMiddleware(inner, service, frozenset(route.path for route in table))
 
 
@@ -104,7 +111,7 @@ class RequestRecord:
 class RequestMiddleware:
     """The outermost layer of every request: id, host and token, log line and metrics."""
 
-    def __init__(self, app: ASGIApp, service: Service, paths: frozenset[str]) -> None:
+    def __init__(self, app: ASGIApp, service: GatedService, paths: frozenset[str]) -> None:
         """`paths` are those that the metrics name."""
         self._app, self._service, self._paths = app, service, paths
         token = service.settings.token
@@ -126,7 +133,7 @@ class RequestMiddleware:
             if message["type"] == "http.response.start":
                 record.status = message["status"]
                 response_headers = MutableHeaders(scope=message)
-                response_headers["X-Request-ID"] = identity
+                response_headers.setdefault("X-Request-ID", identity)
                 if self._service.draining:
                     response_headers["Connection"] = "close"
             await send(message)
@@ -343,32 +350,37 @@ class Routes:
         kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
         if kind != "application/json":
             raise Problem(415, "unsupported_media_type", "the body must be application/json")
-        try:
-            async with asyncio.timeout(BODY_TIMEOUT):
-                body = await self._body(request)
-        except TimeoutError:
-            message = f"the request's body did not arrive within {BODY_TIMEOUT} s"
-            raise Problem(408, "slow_body", message, headers={"Connection": "close"}) from None
-        except ClientDisconnect:
-            raise ClientGone from None
+        body = await read_body(request, self._settings.max_body)
         try:
             return model.model_validate_json(body)
         except ValidationError as error:
             raise invalid_body(error) from None
 
-    async def _body(self, request: Request) -> bytes:
-        limit = self._settings.max_body
-        message = f"the body is larger than {limit:,} bytes: send less, or raise --max-body of the server"
-        too_large = Problem(413, "too_large", message, headers={"Connection": "close"})
-        length = request.headers.get("content-length", "0")
-        if length.isdigit() and int(length) > limit:
+
+async def read_body(request: Request, limit: int) -> bytes:
+    """The body of at most `limit` bytes. Raises `Problem`, and `ClientGone`."""
+    try:
+        async with asyncio.timeout(BODY_TIMEOUT):
+            return await _bounded_body(request, limit)
+    except TimeoutError:
+        message = f"the request's body did not arrive within {BODY_TIMEOUT} s"
+        raise Problem(408, "slow_body", message, headers={"Connection": "close"}) from None
+    except ClientDisconnect:
+        raise ClientGone from None
+
+
+async def _bounded_body(request: Request, limit: int) -> bytes:
+    message = f"the body is larger than {limit:,} bytes: send less, or raise --max-body of the server"
+    too_large = Problem(413, "too_large", message, headers={"Connection": "close"})
+    length = request.headers.get("content-length", "0")
+    if length.isdigit() and int(length) > limit:
+        raise too_large
+    body = bytearray()
+    async for part in request.stream():
+        body += part
+        if len(body) > limit:
             raise too_large
-        body = bytearray()
-        async for part in request.stream():
-            body += part
-            if len(body) > limit:
-                raise too_large
-        return bytes(body)
+    return bytes(body)
 
 
 def _judge(feedback: FeedbackLog, body: FeedbackRequest) -> tuple[Judgement, bool]:

@@ -1,4 +1,4 @@
-"""Searches within limits: concurrent ones, queued ones, a deadline for each, until the server shuts down."""
+"""Work within limits: concurrent, queued, until the server shuts down; and searches, each with a deadline."""
 
 from __future__ import annotations
 
@@ -147,16 +147,55 @@ class AdmittedSearch:
         self.ticket.leave()
 
 
-class Service:
-    """Runs searches for a server. Used from one event loop."""
+class GatedService:
+    """What every server of this package has: settings, metrics, a gate, and an orderly shutdown. One event loop."""
 
-    def __init__(self, index: LiveIndex, settings: Settings, feedback: FeedbackLog | None = None) -> None:
-        self.index, self.settings, self.feedback = index, settings, feedback
+    work = "requests"
+    """What passes the gate, for messages."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
         self.gate = Gate(settings.concurrency, settings.queue)
         self.metrics = Metrics()
         self.draining = False
         self._deadlines: set[Deadline] = set()
         self._typical_seconds = 0.5
+
+    def enter(self) -> Ticket:
+        """A ticket, which must be left in any case. Raises `Problem` for a full queue, and during the shutdown."""
+        if self.draining:
+            raise shutting_down()
+        try:
+            return self.gate.enter()
+        except QueueFull:
+            running, waiting = self.gate.running, self.gate.waiting
+            wait = min(60, max(1, math.ceil(self._typical_seconds * (waiting + 1) / self.gate.slots)))
+            message = f"{running} {self.work} are running and {waiting} waiting: try again in {wait} s"
+            raise Problem(429, "queue_full", message, headers={"Retry-After": str(wait)}) from None
+
+    async def drain(self) -> None:
+        """Refuses new work, and returns when all admitted work is answered. After the grace, cuts searches short."""
+        self.draining = True
+        log("draining", running=self.gate.running, waiting=self.gate.waiting)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(self.settings.grace):
+                await self.gate.empty.wait()
+            return
+        for deadline in list(self._deadlines):
+            deadline.expire()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(FINAL_GRACE):
+                await self.gate.empty.wait()
+
+
+class Service(GatedService):
+    """Runs searches for a server. Used from one event loop."""
+
+    work = "searches"
+
+    def __init__(self, index: LiveIndex, settings: Settings, feedback: FeedbackLog | None = None) -> None:
+        super().__init__(settings)
+        self.index, self.feedback = index, feedback
         gauge = self.metrics.gauge
         gauge("ctx1_searches_running", "Searches that are running.", lambda: self.gate.running)
         gauge("ctx1_searches_waiting", "Searches in the queue.", lambda: self.gate.waiting)
@@ -179,14 +218,7 @@ class Service:
     def admit(self, request: SearchRequest) -> AdmittedSearch:
         """Admits the search. Raises `Problem` for a bad filter, a full queue, or a server that is shutting down."""
         check_filter(request.where)
-        if self.draining:
-            raise _shutting_down()
-        try:
-            ticket = self.gate.enter()
-        except QueueFull:
-            wait = min(60, max(1, math.ceil(self._typical_seconds * (self.gate.waiting + 1) / self.gate.slots)))
-            message = f"{self.gate.running} searches are running and {self.gate.waiting} waiting: try again in {wait} s"
-            raise Problem(429, "queue_full", message, headers={"Retry-After": str(wait)}) from None
+        ticket = self.enter()
         deadline = Deadline(min(request.deadline or math.inf, self.settings.deadline))
         return AdmittedSearch(request, ticket, deadline)
 
@@ -246,20 +278,6 @@ class Service:
             if is_reloaded is not False:
                 self.metrics.reloads.add("failed" if is_reloaded is None else "done")
 
-    async def drain(self) -> None:
-        """Refuses new questions, and returns when the admitted ones are answered. After the grace, cuts them short."""
-        self.draining = True
-        log("draining", running=self.gate.running, waiting=self.gate.waiting)
-        with suppress(TimeoutError):
-            async with asyncio.timeout(self.settings.grace):
-                await self.gate.empty.wait()
-            return
-        for deadline in list(self._deadlines):
-            deadline.expire()
-        with suppress(TimeoutError):
-            async with asyncio.timeout(FINAL_GRACE):
-                await self.gate.empty.wait()
-
     @asynccontextmanager
     async def _running(self, search: AdmittedSearch) -> AsyncIterator[SearchAgent]:
         """The agent, when it is the search's turn. Raises failures of the block as `Problem`."""
@@ -285,7 +303,7 @@ class Service:
                 await search.ticket.turn.wait()
         except TimeoutError:
             if self.draining:
-                raise _shutting_down() from None
+                raise shutting_down() from None
             message = "the deadline passed while the search was waiting in the queue"
             raise Problem(503, "queue_timeout", message, headers={"Retry-After": "1"}) from None
         finally:
@@ -307,7 +325,8 @@ class Service:
         return answer
 
 
-def _shutting_down() -> Problem:
+def shutting_down() -> Problem:
+    """The error while the server drains."""
     message = "the server is shutting down: use another server, or try again later"
     return Problem(503, "shutting_down", message, headers={"Connection": "close", "Retry-After": "1"})
 

@@ -20,7 +20,7 @@ from context_agent._support.extras import extra
 from context_agent.errors import ConfigError
 from context_agent.integrations.server.observability import Counter
 from context_agent.integrations.server.responses import Problem, encode
-from context_agent.integrations.server.service import Service
+from context_agent.integrations.server.service import GatedService
 
 with extra("serve"):
     import h11
@@ -252,8 +252,15 @@ def available_connections(limit: int) -> int:
 class ServerProcess(uvicorn.Server):
     """A uvicorn server that drains the service at the first signal and ends at once at the second."""
 
-    def __init__(self, service: Service, app: ASGIApp, on_ready: Callable[[str], None] = lambda url: None) -> None:
-        """`on_ready` is called with the address once the server listens."""
+    def __init__(
+        self,
+        service: GatedService,
+        app: ASGIApp,
+        on_ready: Callable[[str], None] = lambda url: None,
+        *,
+        dated: bool = True,
+    ) -> None:
+        """`on_ready` is called with the address once the server listens. `dated` responses get a Date header here."""
         table = ConnectionTable(available_connections(service.settings.max_connections), service.metrics.refusals)
         service.metrics.gauge("ctx1_connections", "Open connections.", lambda: len(table))
         config = uvicorn.Config(
@@ -267,6 +274,7 @@ class ServerProcess(uvicorn.Server):
             log_config=None,
             access_log=False,
             server_header=False,
+            date_header=dated,
             ws="none",
             timeout_graceful_shutdown=CLOSE_TIMEOUT,
         )
@@ -302,10 +310,16 @@ class ServerProcess(uvicorn.Server):
 
 
 def serve(
-    service: Service, app: ASGIApp, host: str, port: int, on_ready: Callable[[str], None] = lambda url: None
+    service: GatedService,
+    app: ASGIApp,
+    host: str,
+    port: int,
+    on_ready: Callable[[str], None] = lambda url: None,
+    *,
+    dated: bool = True,
 ) -> bool:
-    """Serves until a signal; True if that was SIGINT (Ctrl-C). Raises `ConfigError`."""
-    process = ServerProcess(service, app, on_ready)
+    """Serves until a signal; True if that was SIGINT (Ctrl-C). Raises `ConfigError`. `dated` as in `ServerProcess`."""
+    process = ServerProcess(service, app, on_ready, dated=dated)
     with bind_socket(host, port) as bound:
         process.run(sockets=[bound])
     return process.signalled == signal.SIGINT

@@ -16,7 +16,7 @@ import pytest
 from context_agent import MemoryCorpus, ScriptedPolicy, SearchAgent
 from context_agent.integrations.server.app import application_of
 from context_agent.integrations.server.live_index import LiveIndex
-from context_agent.integrations.server.service import Service, Settings
+from context_agent.integrations.server.service import GatedService, Service, Settings
 from context_agent.integrations.server.transport import ServerProcess, bind_socket, socket_url
 from tests.actions import search
 
@@ -54,31 +54,40 @@ Serve = Callable[..., AbstractContextManager[Running]]
 
 
 @contextmanager
-def running(agent: SearchAgent, index: LiveIndex | None = None, **settings: Any) -> Iterator[Running]:
-    """Runs a server until the block ends."""
-    chosen = Settings(**{"grace": 5.0, **settings})
+def listening(service: GatedService, app_of: Callable[[Any], Any], **options: Any) -> Iterator[str]:
+    """Runs a server in a thread until the block ends; yields its address."""
     up = threading.Event()
 
     # Made in the thread, whose event loop it belongs to; the list hands it out.
     results: list[ServerProcess] = []
-    service = Service.of(agent, chosen, index)
     bound = bind_socket("127.0.0.1", 0)
 
     def target() -> None:
-        results.append(ServerProcess(service, application_of(service), lambda url: up.set()))
+        results.append(ServerProcess(service, app_of(service), lambda url: up.set(), **options))
         results[0].run(sockets=[bound])
 
     thread = threading.Thread(target=target)
     thread.start()
     assert up.wait(10)
-    headers = {"Authorization": f"Bearer {chosen.token}"} if chosen.token else {}
-    with httpx.Client(base_url=socket_url(bound), timeout=30, headers=headers) as client:
-        try:
-            yield Running(service, str(client.base_url), client)
-        finally:
-            results[0].should_exit = True
-            thread.join(20)
+    try:
+        yield socket_url(bound)
+    finally:
+        results[0].should_exit = True
+        thread.join(20)
     assert not thread.is_alive()
+
+
+@contextmanager
+def running(agent: SearchAgent, index: LiveIndex | None = None, **settings: Any) -> Iterator[Running]:
+    """Runs a server until the block ends."""
+    chosen = Settings(**{"grace": 5.0, **settings})
+    service = Service.of(agent, chosen, index)
+    headers = {"Authorization": f"Bearer {chosen.token}"} if chosen.token else {}
+    with (
+        listening(service, application_of) as url,
+        httpx.Client(base_url=url, timeout=30, headers=headers) as client,
+    ):
+        yield Running(service, str(client.base_url), client)
 
 
 @pytest.fixture

@@ -1,0 +1,245 @@
+"""A proxy before a model server that prunes conversations on their way: `ctx1 proxy`.
+
+Requests to `/v1/chat/completions`, `/v1/responses` and `/v1/messages` are pruned; everything else, and every body that
+is no sound conversation, passes through byte for byte. Answers are relayed as they arrive, headers included. The proxy
+adds no key, follows no redirect and keeps no cookie; keys in headers pass through and are neither stored nor logged.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from functools import partial
+from urllib.request import getproxies, proxy_bypass
+
+import httpx
+
+from context_agent._support.credentials import checked_address
+from context_agent._support.extras import extra
+from context_agent._support.http import CONNECT_SECONDS, KEEP_ALIVE_SECONDS
+from context_agent.errors import ConfigError
+from context_agent.integrations.conversations import ConversationPruners
+from context_agent.integrations.server.bodies import BodyPruner
+from context_agent.integrations.server.observability import log
+
+with extra("serve"):
+    from starlette.datastructures import Headers
+    from starlette.requests import Request
+    from starlette.routing import Route
+    from starlette.types import ASGIApp, Receive, Scope, Send
+
+    from context_agent.integrations.server.app import (
+        CLIENT_CLOSED,
+        CLIENT_GONE,
+        METHODS,
+        RequestRecord,
+        assemble,
+        read_body,
+    )
+    from context_agent.integrations.server.responses import ClientGone, Problem, unless_gone
+    from context_agent.integrations.server.service import GatedService, Settings, Ticket, shutting_down
+
+FIELDS = {"/v1/chat/completions": "messages", "/v1/responses": "input", "/v1/messages": "messages"}
+"""The paths whose requests are pruned, and the field that holds the conversation."""
+REPORT_HEADER = b"x-context-pruned"
+MAX_BODY = 32_000_000
+"""Bytes: the limit of Anthropic's API."""
+PAUSE = 600.0
+"""Seconds that a model may be silent."""
+HOP_BY_HOP = frozenset((
+    b"connection", b"keep-alive", b"proxy-authenticate", b"proxy-authorization", b"proxy-connection", b"te",
+    b"trailer", b"transfer-encoding", b"upgrade",
+))  # fmt: skip
+"""Header fields that belong to one connection (RFC 9110, section 7.6.1)."""
+RECOMPUTED = frozenset((b"host", b"content-length", b"expect"))
+"""Header fields of a request that the client of the upstream writes itself."""
+KEY_HEADERS = ("authorization", "x-api-key", "api-key")
+RawHeaders = list[tuple[bytes, bytes]]
+
+
+def proxy_application(proxy: Proxy) -> ASGIApp:
+    """The ASGI application of a proxy."""
+    table = [Route(path, proxy.converse, methods=["POST"]) for path in FIELDS]
+    return assemble([*table, Route("/{path:path}", proxy.relay, methods=sorted(METHODS))], proxy, proxy.connected)
+
+
+class Proxy(GatedService):
+    """Relays requests to one upstream, within the limits of its settings. Used from one event loop."""
+
+    def __init__(
+        self, upstream: str, pruners: ConversationPruners, settings: Settings | None = None, *, pause: float = PAUSE
+    ) -> None:
+        """`upstream` is the server's address, with or without `/v1` at its end. Raises `ConfigError`.
+
+        `settings.deadline` limits the wait in the queue, `pause` each silence of the upstream, in seconds.
+        """
+        super().__init__(settings or Settings(max_body=MAX_BODY))
+        self._base = upstream_address(upstream)
+        self._bodies = BodyPruner(pruners, self.settings.max_body)
+        self._timeout = {"connect": CONNECT_SECONDS, "read": pause, "write": pause}
+        self._transport: httpx.AsyncHTTPTransport | None = None
+
+    @property
+    def upstream(self) -> str:
+        """The upstream's address."""
+        return str(self._base)
+
+    @asynccontextmanager
+    async def connected(self) -> AsyncIterator[None]:
+        """Holds the connections to the upstream while the block runs."""
+        # A transport without a client: a client would keep cookies, and log addresses, which may hold a key.
+        async with httpx.AsyncHTTPTransport(
+            verify=httpx.create_ssl_context(),
+            limits=httpx.Limits(
+                max_connections=self.settings.concurrency,
+                max_keepalive_connections=self.settings.concurrency,
+                keepalive_expiry=KEEP_ALIVE_SECONDS,
+            ),
+            proxy=_environment_proxy(self._base),
+        ) as self._transport:
+            yield
+        self._transport = None
+
+    async def relay(self, request: Request) -> ASGIApp:
+        """Any path: the request as it is."""
+        body = await read_body(request, self.settings.max_body)
+        return await self._answer(request, partial(self._send, request, body))
+
+    async def converse(self, request: Request) -> ASGIApp:
+        """A path of `FIELDS`: the request with a pruned conversation."""
+        body = await read_body(request, self.settings.max_body)
+        return await self._answer(request, partial(self._prune_and_send, request, body))
+
+    async def _answer(self, request: Request, exchange: Callable[[], Awaitable[UpstreamAnswer]]) -> ASGIApp:
+        """The upstream's answer, when it is the request's turn; the answer leaves the gate when it is relayed."""
+        ticket = self.enter()
+        try:
+            return Relay(await unless_gone(request, self._in_turn(ticket, exchange)), ticket)
+        except BaseException:
+            ticket.leave()
+            raise
+
+    async def _in_turn(self, ticket: Ticket, exchange: Callable[[], Awaitable[UpstreamAnswer]]) -> UpstreamAnswer:
+        try:
+            async with asyncio.timeout(self.settings.deadline):
+                await ticket.turn.wait()
+        except TimeoutError:
+            if self.draining:
+                raise shutting_down() from None
+            message = "the request waited too long for its turn: try again later"
+            raise Problem(503, "queue_timeout", message, headers={"Retry-After": "1"}) from None
+        return await exchange()
+
+    async def _prune_and_send(self, request: Request, body: bytes) -> UpstreamAnswer:
+        field, caller = FIELDS[request.url.path], caller_of(request.headers)
+        pruned = await asyncio.to_thread(self._bodies.prune, body, field, caller)
+        record: RequestRecord = request.state.record
+        record.notes["prune"] = pruned.counts
+        answer = await self._send(request, pruned.body)
+        answer.headers.append((REPORT_HEADER, pruned.header))
+        return answer
+
+    async def _send(self, request: Request, body: bytes) -> UpstreamAnswer:
+        """Sends the request; returns when the upstream's header is there. Raises `Problem`."""
+        assert self._transport is not None
+        outgoing = httpx.Request(
+            request.method,
+            self._address(request.scope["raw_path"], request.scope["query_string"]),
+            headers=[item for item in end_to_end(request.headers.raw) if item[0] not in RECOMPUTED],
+            content=body,
+            extensions={"timeout": self._timeout},
+        )
+        try:
+            response = await self._transport.handle_async_request(outgoing)
+        except httpx.TransportError as error:
+            # The error's text may quote the request.
+            log("upstream_failed", logging.WARNING, reason=type(error).__name__)
+            raise self._unanswered(error) from None
+        return UpstreamAnswer(response, end_to_end(response.headers.raw))
+
+    def _unanswered(self, error: httpx.TransportError) -> Problem:
+        if isinstance(error, httpx.ConnectError | httpx.ConnectTimeout):
+            message = f"{self.upstream} cannot be reached: is the server running, and is --upstream its address?"
+            return Problem(502, "upstream_unreachable", message)
+        if isinstance(error, httpx.TimeoutException):
+            message = f"{self.upstream} did not answer within {self._timeout['read']:g} s: try again, or raise --pause"
+            return Problem(504, "upstream_timeout", message)
+        return Problem(502, "upstream_failed", f"{self.upstream} broke the connection: try again")
+
+    def _address(self, path: bytes, query: bytes) -> httpx.URL:
+        """The address at the upstream; dots in the path cannot lead out of the upstream's own. Raises `Problem`."""
+        prefix = self._base.raw_path.rstrip(b"/")
+        try:
+            address = self._base.copy_with(raw_path=prefix + path + (b"?" + query if query else b""))
+        except httpx.InvalidURL:
+            raise Problem(400, "invalid_path", "the path is not valid") from None
+        if not address.raw_path.startswith(prefix + b"/"):
+            raise Problem(400, "invalid_path", "the path leads out of the upstream's own")
+        return address
+
+
+@dataclass(frozen=True, slots=True)
+class UpstreamAnswer:
+    """The upstream's response, whose body is still to come, and the header fields for the client."""
+
+    response: httpx.Response
+    headers: RawHeaders
+
+
+class Relay:
+    """The ASGI response that sends an answer as it arrives. It ends with its client, and closes the upstream's."""
+
+    def __init__(self, answer: UpstreamAnswer, ticket: Ticket) -> None:
+        self._answer, self._ticket = answer, ticket
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Sends the answer."""
+        record: RequestRecord = scope["state"]["record"]
+        try:
+            await unless_gone(Request(scope, receive), self._relay(send))
+        except ClientGone:
+            record.status, record.code = CLIENT_CLOSED, CLIENT_GONE
+        except httpx.TransportError as error:
+            # The response stays incomplete, so the connection is closed and the client notices.
+            record.code = "upstream_cut"
+            log("upstream_failed", logging.WARNING, reason=type(error).__name__)
+        finally:
+            await self._answer.response.aclose()
+            self._ticket.leave()
+
+    async def _relay(self, send: Send) -> None:
+        response = self._answer.response
+        start = {"type": "http.response.start", "status": response.status_code, "headers": self._answer.headers}
+        await send(start)
+        async for chunk in response.aiter_raw():
+            await send({"type": "http.response.body", "body": chunk, "more_body": True})
+        await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+
+def upstream_address(address: str) -> httpx.URL:
+    """The address without `/v1` and a trailing slash. Raises `ConfigError`."""
+    url = checked_address(address)
+    if url.userinfo or url.query:
+        raise ConfigError("--upstream must hold no user, password or query: clients send their keys in headers")
+    return url.copy_with(path=url.path.rstrip("/").removesuffix("/v1") or "/")
+
+
+def end_to_end(headers: Iterable[tuple[bytes, bytes]]) -> RawHeaders:
+    """The header fields, names in lower case, without those of the connection."""
+    fields = [(name.lower(), value) for name, value in headers]
+    listed = b",".join(value for name, value in fields if name == b"connection").lower().split(b",")
+    dropped = HOP_BY_HOP.union(name.strip() for name in listed)
+    return [item for item in fields if item[0] not in dropped]
+
+
+def caller_of(headers: Headers) -> bytes:
+    """What tells the callers apart: the keys that they send."""
+    return "\n".join(headers.get(name, "") for name in KEY_HEADERS).encode("latin-1")
+
+
+def _environment_proxy(url: httpx.URL) -> str | None:
+    """The proxy that the environment names for an address (`HTTPS_PROXY`, `NO_PROXY`), None without one."""
+    return None if proxy_bypass(url.host) else getproxies().get(url.scheme)

@@ -1,0 +1,94 @@
+"""A model server of a test's own, which records requests byte by byte and answers as the test says."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+Headers = list[tuple[str, str]]
+
+
+@dataclass(frozen=True)
+class Received:
+    """A request as it arrived."""
+
+    method: str
+    path: str
+    headers: Headers
+    body: bytes
+
+
+@dataclass(frozen=True)
+class Reply:
+    """An answer; a body that is an iterator is sent as it comes, in chunks."""
+
+    body: bytes | Iterator[bytes] = b"{}"
+    status: int = 200
+    headers: Headers = field(default_factory=list)
+
+
+@dataclass
+class Upstream:
+    """The server: its address, what it received, and how it answers."""
+
+    answer: Callable[[Received], Reply]
+    url: str = ""
+    requests: list[Received] = field(default_factory=list)
+
+
+@contextmanager
+def upstream(answer: Callable[[Received], Reply] = lambda _: Reply()) -> Iterator[Upstream]:
+    """Runs the server until the block ends."""
+    server = Upstream(answer)
+    listener = ThreadingHTTPServer(("127.0.0.1", 0), _handler(server))
+    listener.daemon_threads = True
+    server.url = f"http://127.0.0.1:{listener.server_port}"
+    thread = threading.Thread(target=listener.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
+    thread.start()
+    try:
+        yield server
+    finally:
+        listener.shutdown()
+        thread.join()
+        listener.server_close()
+
+
+def _handler(server: Upstream) -> type[BaseHTTPRequestHandler]:
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+        disable_nagle_algorithm = True
+
+        def do_GET(self) -> None:
+            self.do_POST()
+
+        def do_POST(self) -> None:
+            body = self.rfile.read(int(self.headers.get("content-length", 0)))
+            received = Received(self.command, self.path, self.headers.items(), body)
+            server.requests.append(received)
+            reply = server.answer(received)
+            self.send_response_only(reply.status)
+            for name, value in reply.headers:
+                self.send_header(name, value)
+            if isinstance(reply.body, bytes):
+                self.send_header("Content-Length", str(len(reply.body)))
+                self.end_headers()
+                self.wfile.write(reply.body)
+            else:
+                self._stream(reply.body)
+
+        def log_message(self, *args: object) -> None:
+            """Silent: a test's output is for failures."""
+
+        def _stream(self, chunks: Iterator[bytes]) -> None:
+            self.send_header("Transfer-Encoding", "chunked")
+            self.end_headers()
+            self.close_connection = True
+            with suppress(ConnectionError):
+                for chunk in chunks:
+                    self.wfile.write(b"%x\r\n%b\r\n" % (len(chunk), chunk))
+                self.wfile.write(b"0\r\n\r\n")
+
+    return Handler

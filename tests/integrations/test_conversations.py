@@ -1,0 +1,80 @@
+"""Pruners by conversation: how they are told apart, shared and forgotten."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from context_agent.integrations.conversations import ConversationPruners
+from context_agent.pruning.pruner import ContextPruner
+from context_agent.pruning.selection import Prices
+
+
+def conversation(question: str = "When is high tide in Orm?", system: str = "Be brief.") -> list[dict[str, Any]]:
+    """Three searches, one of which is about the question, and an answer."""
+    messages: list[dict[str, Any]] = [{"role": "system", "content": system}, {"role": "user", "content": question}]
+    for number, topic in enumerate(("violins", "high tide in Orm", "weather")):
+        call = {"id": f"c{number}", "type": "function", "function": {"name": "search", "arguments": topic}}
+        text = "\n\n".join(f"Entry {entry} on {topic}: " + f"{topic} again. " * 20 for entry in range(3))
+        messages.append({"role": "assistant", "content": None, "tool_calls": [call]})
+        messages.append({"role": "tool", "tool_call_id": f"c{number}", "content": text})
+    return [*messages, {"role": "assistant", "content": "At six."}]
+
+
+def open_pruner() -> ContextPruner:
+    return ContextPruner(300, strategy="bm25", prices=Prices(cached=1.0))
+
+
+def test_the_same_beginning_and_scope_share_a_pruner() -> None:
+    pruners = ConversationPruners(open_pruner)
+    first = pruners.prune(conversation())
+    longer = pruners.prune([*conversation(), {"role": "user", "content": "And low tide?"}])
+    assert longer.messages[:-1] == first.messages
+    assert len(pruners) == 1
+    for messages, scope in [
+        (conversation("Other?"), b""),
+        (conversation(system="Be long."), b""),
+        (conversation(), b"b"),
+    ]:
+        pruners.prune(messages, scope=scope)
+    assert len(pruners) == 4
+
+
+def test_a_conversation_is_restored_by_its_own_pruner() -> None:
+    pruners = ConversationPruners(open_pruner)
+    pruned = pruners.prune(conversation())
+    ids = [passage.id for passage in pruned.report.removed]
+    assert ids
+    assert pruners.restore(pruned.messages, ids) == conversation()
+    stays = pruned.report.removed[0]
+    assert stays.preview in str(pruners.prune(conversation()).messages[stays.message])
+
+
+def test_the_least_recently_used_are_forgotten_first() -> None:
+    pruners = ConversationPruners(open_pruner, limit=2)
+    for question in ("One?", "Two?", "One?", "Three?"):
+        pruners.prune(conversation(question))
+    assert len(pruners) == 2
+    pruned = pruners.prune(conversation("One?"))
+    assert pruners.restore(pruned.messages, [f"p{number}" for number in range(1, 2)])
+
+
+def test_what_the_pruners_remember_is_bounded() -> None:
+    size = sum(len(message["content"]) for message in conversation() if message["role"] == "tool")
+    pruners = ConversationPruners(open_pruner, characters=2 * size)
+    for question in ("One?", "Two?", "Three?"):
+        pruners.prune(conversation(question))
+    assert len(pruners) == 2
+    assert len(ConversationPruners(open_pruner, characters=size - 1)) == 0
+
+
+def test_an_idle_conversation_is_forgotten() -> None:
+    pruners = ConversationPruners(open_pruner, idle=0.0)
+    for question in ("One?", "Two?"):
+        pruners.prune(conversation(question))
+    assert len(pruners) == 0
+
+
+def test_messages_without_a_user_are_a_conversation_too() -> None:
+    pruners = ConversationPruners(open_pruner)
+    assert pruners.prune([]).messages == []
+    assert pruners.prune([{"role": "system", "content": "Be brief."}]).report.outcome == "within budget"
