@@ -70,6 +70,8 @@ ALONE_SHARE, SMALL_SHARE = 0.4, 0.4
 """Weight in training of a retriever alone, and of the small samples, beside the set itself."""
 ALONE_QUESTIONS, OTHER_QUESTIONS = 60, 150
 """Questions of a set at most, for a retriever alone and for the embedders after the first."""
+CALIBRATED = 25
+"""Questions of a source that the calibration is fitted to."""
 SMALL_SIZES, SMALL_QUESTIONS = (2, 5, 10, 20, 40, 80), 4
 """Documents of the small samples and, for each, the questions whose gold is among them."""
 
@@ -261,7 +263,7 @@ def train_weights(options: argparse.Namespace, names: Sequence[str]) -> None:
         readers=dict(pair for spec in options.reader for pair in _readers(spec)),
         report=_progress(),
     )
-    trained = calibrate(trained, sources, _progress())
+    trained = calibrate(trained, sources, _progress(), CALIBRATED)
     trained.scorer.save(options.train, trained.notes())
     for label, figure in trained.recall.items():
         print(f"{label:40} recall@5 {figure}   gold seen {trained.seen[label]}")

@@ -30,7 +30,7 @@ from context_agent.tokens import HarmonyCounter
 from context_agent.train.bridge import BridgeSource, OnBridgeProgress, TrainedBridge, fold_of, play
 from context_agent.types import Chunk, Hit
 
-QUESTIONS = 60
+QUESTIONS = 120
 """Questions of a source that are played at most."""
 RANKED = 10
 """Documents of an episode that the relevance is fitted to: those of a ranking."""
@@ -137,22 +137,27 @@ class CalibrationTask:
     gold: AbstractSet[str] = frozenset()
 
 
-def calibrate(trained: TrainedBridge, sources: Sequence[BridgeSource], report: OnBridgeProgress) -> TrainedBridge:
-    """The trained networks with a calibration, fitted on the sources that they were trained on.
+def calibrate(
+    trained: TrainedBridge, sources: Sequence[BridgeSource], report: OnBridgeProgress, questions: int = QUESTIONS
+) -> TrainedBridge:
+    """The trained networks with a calibration, fitted on sources that they were trained on.
 
-    Raises `DataError` if no episode saw anything.
+    `questions` is how many of a source are played at most. Raises `DataError` if no episode saw anything.
     """
-    calibration = fit_calibration(assessed_episodes(sources, trained.folds, report))
+    calibration = fit_calibration(assessed_episodes(sources, trained.folds, report, questions))
     return replace(trained, scorer=Scorer.of(trained.scorer.networks, calibration, trained.scorer.head))
 
 
 def assessed_episodes(
-    sources: Sequence[BridgeSource], policies: Mapping[int, BridgePolicy], report: OnBridgeProgress
+    sources: Sequence[BridgeSource],
+    policies: Mapping[int, BridgePolicy],
+    report: OnBridgeProgress,
+    questions: int = QUESTIONS,
 ) -> list[AssessedEpisode]:
     """Episodes on the sources' questions; `policies` has for each fold one that did not learn from its questions."""
     episodes: list[AssessedEpisode] = []
     for number, source in enumerate(sources):
-        tasks = list(calibration_tasks(source, sources))
+        tasks = list(calibration_tasks(source, sources, questions))
         played = []
         for done, task in enumerate(tasks, start=1):
             played.append(_assessed(task, policies[fold_of(task.question.id)]))
@@ -161,9 +166,11 @@ def assessed_episodes(
     return episodes
 
 
-def calibration_tasks(source: BridgeSource, sources: Sequence[BridgeSource]) -> Iterator[CalibrationTask]:
-    """Every question of the source (`QUESTIONS` at most), and one without an answer in the corpus for each."""
-    questions = [question for question in source.questions if question.gold][:QUESTIONS]
+def calibration_tasks(
+    source: BridgeSource, sources: Sequence[BridgeSource], most: int = QUESTIONS
+) -> Iterator[CalibrationTask]:
+    """Every question of the source (the first `most`), and one without an answer in the corpus for each."""
+    questions = [question for question in source.questions if question.gold][:most]
     foreign = cycle(
         [
             question

@@ -3,8 +3,8 @@
 A passage of a second hop is relevant because of what the first one says, not because of the question. So the reader
 sees, next to the question, the title and the most fitting sentence of the best passages found so far.
 
-The model that ships is all-MiniLM-L6-v2 (Apache-2.0), cut to four layers, trained on questions with gold documents and
-the wrong candidates that the policy collected for them, and quantized to int8 (`scripts/build_reader.py`).
+The model that ships is all-MiniLM-L6-v2 (Apache-2.0), trained on questions with gold documents and the wrong candidates
+that the policy collected for them, and quantized to int8 (`scripts/build_reader.py`).
 """
 
 from __future__ import annotations
