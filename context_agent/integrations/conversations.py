@@ -12,6 +12,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from hashlib import blake2b
 from typing import Any
 
@@ -51,6 +52,13 @@ class ConversationPruners:
         self._conversations: OrderedDict[bytes, _Conversation] = OrderedDict()
         self._lock = threading.Lock()
         self._secret = os.urandom(32)
+
+    @classmethod
+    def of(cls, budget: int, **options: Any) -> ConversationPruners:
+        """Pruners with these options of `ContextPruner`. Raises `ConfigError`."""
+        open_pruner = partial(ContextPruner, budget, **options)
+        open_pruner()
+        return cls(open_pruner)
 
     def __len__(self) -> int:
         return len(self._conversations)

@@ -33,6 +33,8 @@ DESCRIPTION = (
     "Answers one question with passages from the documents, best first. It searches in several steps by itself, so ask "
     "the whole question in words, even if it takes several facts. Cite a passage by its number, like [1]."
 )
+TOOL_DESCRIPTION = DESCRIPTION.replace("by its number, like [1]", "by its id")
+"""For tools that number the passages of each call from 1."""
 DEFAULT_K = 5
 MAX_K = 20
 """Documents that a model may request."""

@@ -1,0 +1,82 @@
+"""LangChain's agents: pruning as a middleware, and the search agent as a sub-agent of deepagents.
+
+Needs the extra `langchain-agents`. Retrievers are in `langchain`, which needs less.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from context_agent._support.extras import extra
+from context_agent.agent import SearchAgent
+from context_agent.integrations.conversations import ConversationPruners
+from context_agent.integrations.functions import DEFAULT_K, TOOL_DESCRIPTION, SearchTool
+from context_agent.pruning.pruner import BUDGET
+from context_agent.retrieval.corpus import Where
+
+with extra("langchain-agents"):
+    from langchain.agents.middleware import AgentMiddleware
+    from langchain.agents.middleware.types import ModelRequest, ModelResponse
+    from langchain_core.messages import AIMessage, HumanMessage
+    from langchain_core.runnables import RunnableLambda
+
+
+class ContextPruningMiddleware(AgentMiddleware):  # type: ignore[misc]
+    """Prunes the messages of each model request; the agent's state, and so its checkpoints, keep all of them.
+
+        create_agent(model, tools, middleware=[ContextPruningMiddleware(budget=8_000)])
+
+    Any number of threads and conversations can share it.
+    """
+
+    def __init__(self, budget: int = BUDGET, **options: Any) -> None:
+        """`budget` is the number of tokens of tool results to keep; `options` are those of `ContextPruner`."""
+        super().__init__()
+        self._pruners = ConversationPruners.of(budget, **options)
+
+    def wrap_model_call(
+        self, request: ModelRequest[Any], handler: Callable[[ModelRequest[Any]], ModelResponse[Any]]
+    ) -> ModelResponse[Any]:
+        """Calls the model with the pruned messages."""
+        return handler(self._pruned(request))
+
+    async def awrap_model_call(
+        self, request: ModelRequest[Any], handler: Callable[[ModelRequest[Any]], Awaitable[ModelResponse[Any]]]
+    ) -> ModelResponse[Any]:
+        """The same without blocking."""
+        return await handler(await asyncio.to_thread(self._pruned, request))
+
+    def _pruned(self, request: ModelRequest[Any]) -> ModelRequest[Any]:
+        return request.override(messages=self._pruners.prune(request.messages).messages)
+
+
+def sub_agent(
+    agent: SearchAgent,
+    *,
+    name: str = "document-search",
+    description: str = TOOL_DESCRIPTION,
+    k: int = DEFAULT_K,
+    where: Where | None = None,
+) -> dict[str, Any]:
+    """The search agent as a `CompiledSubAgent` for `create_deep_agent(subagents=[...])`.
+
+    The task that the main agent delegates is the question. The answer has the best passage of `k` documents.
+    """
+    tool = SearchTool(agent, k=k, where=where)
+
+    def answer(state: dict[str, Any]) -> dict[str, Any]:
+        return {"messages": [AIMessage(tool.conversation().run({"question": _question(state)}).text)]}
+
+    async def aanswer(state: dict[str, Any]) -> dict[str, Any]:
+        result = await tool.conversation().arun({"question": _question(state)})
+        return {"messages": [AIMessage(result.text)]}
+
+    return {"name": name, "description": description, "runnable": RunnableLambda(answer, aanswer, name=name)}
+
+
+def _question(state: dict[str, Any]) -> str:
+    """The text of the last human message, empty without one."""
+    questions = (message for message in reversed(state["messages"]) if isinstance(message, HumanMessage))
+    return str(next((message.text for message in questions), ""))

@@ -1,0 +1,64 @@
+"""The OpenAI Agents SDK: pruning as a filter of model input, and the search agent as a tool.
+
+Needs the extra `openai-agents`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from context_agent._support.extras import extra
+from context_agent.agent import SearchAgent
+from context_agent.integrations.conversations import ConversationPruners
+from context_agent.integrations.functions import DEFAULT_K, NAME, TOOL_DESCRIPTION, SearchTool
+from context_agent.pruning.pruner import BUDGET
+from context_agent.retrieval.corpus import Where
+
+with extra("openai-agents"):
+    from agents import FunctionTool
+    from agents.run_config import CallModelData, ModelInputData
+    from agents.tool_context import ToolContext
+
+
+class ContextPruningFilter:
+    """Prunes the input of each model call; the run's items and its session keep all of it.
+
+        RunConfig(call_model_input_filter=ContextPruningFilter(budget=8_000))
+
+    Any number of runs can share it.
+    """
+
+    def __init__(self, budget: int = BUDGET, **options: Any) -> None:
+        """`budget` is the number of tokens of tool results to keep; `options` are those of `ContextPruner`."""
+        self._pruners = ConversationPruners.of(budget, **options)
+
+    async def __call__(self, data: CallModelData[Any]) -> ModelInputData:
+        """The input with pruned items."""
+        model_input = data.model_data
+        scope = (model_input.instructions or "").encode(errors="surrogatepass")
+        pruned = await asyncio.to_thread(self._pruners.prune, model_input.input, scope=scope)
+        return ModelInputData(input=pruned.messages, instructions=model_input.instructions)
+
+
+def search_tool(
+    agent: SearchAgent,
+    *,
+    name: str = NAME,
+    description: str = TOOL_DESCRIPTION,
+    k: int = DEFAULT_K,
+    where: Where | None = None,
+) -> FunctionTool:
+    """The search agent as a tool for `Agent(tools=[...])`; `where` is a filter that no call can lift."""
+    tool = SearchTool(agent, k=k, where=where, name=name, description=description)
+
+    async def run(context: ToolContext[Any], arguments: str) -> str:
+        return (await tool.conversation().arun(arguments)).text
+
+    return FunctionTool(
+        name=tool.name,
+        description=tool.description,
+        params_json_schema=tool.definition("openai-responses")["parameters"],
+        on_invoke_tool=run,
+        strict_json_schema=False,
+    )
