@@ -87,6 +87,7 @@ cli = CommandGroup(
         "Search": {
             "index": "context_agent.cli.index:index",
             "search": "context_agent.cli.search:search",
+            "prune": "context_agent.cli.prune:prune",
             "view": "context_agent.cli.view:view",
         },
         "Serve": {

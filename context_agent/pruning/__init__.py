@@ -1,9 +1,21 @@
-"""The editable context of an episode, and the pruning of any agent's conversation. No store, no network."""
+"""The editable context of an episode, and the pruning of any agent's conversation. No store, no network.
+
+The names of the latter are loaded when first used, because they need numpy.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
 from context_agent.pruning.budget import Budget, Tier
-from context_agent.pruning.pruner import ContextPruner, Pruned, PruneReport
-from context_agent.pruning.selection import Prices
 from context_agent.pruning.view import Block, Edit, EditCost, Role, Source, Text, View
+
+if TYPE_CHECKING:
+    from context_agent.pruning.pruner import ContextPruner, Pruned, PruneReport
+    from context_agent.pruning.selection import Prices
+
+_HOME = {"ContextPruner": "pruner", "Prices": "selection", "PruneReport": "pruner", "Pruned": "pruner"}
 
 __all__ = [
     "Block",
@@ -20,3 +32,11 @@ __all__ = [
     "Tier",
     "View",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(import_module(f"{__name__}.{_HOME[name]}"), name)
+    globals()[name] = value
+    return value

@@ -1,0 +1,79 @@
+"""`ctx1 prune`: a diff of a saved conversation, the pruned one as a file or as JSON, and broken input."""
+
+import json
+
+import pytest
+
+from context_agent.cli.prune import prune
+from context_agent.pruning.pruner import STRATEGIES
+from tests.pruning.conversations import rendered
+from tests.pruning.test_pruner import LONG, TASK
+
+
+@pytest.fixture
+def conversation(tmp_path):
+    path = tmp_path / "conversation.json"
+    path.write_text(json.dumps(rendered("openai", LONG)), encoding="utf-8")
+    return path
+
+
+def test_the_diff_shows_what_goes_under_which_id_and_what_it_costs(inside, conversation):
+    done = inside("prune", conversation, "--budget", 300, "--effort", "fast")
+    assert done.returncode == 0
+    lines = done.stdout.splitlines()
+    assert lines[0].startswith("message 4: ")
+    assert lines[1].startswith("  - p1 ")
+    assert "Item" in lines[1]
+    assert " tokens of tool results remain" in lines[-3]
+    assert "cached tokens read afresh" in lines[-2]
+    assert lines[-1] == "passages that stay in any case: 1 last turn"
+
+
+def test_a_request_body_keeps_its_shape(inside, tmp_path, conversation):
+    body = {"model": "m", "messages": rendered("anthropic", LONG)}
+    (tmp_path / "body.json").write_text(json.dumps(body), encoding="utf-8")
+    done = inside("prune", "body.json", "--budget", 300, "--effort", "fast", "--out", "new.json", "--json")
+    data = json.loads(done.stdout)
+    written = json.loads((tmp_path / "new.json").read_text(encoding="utf-8"))
+    assert written == {"model": "m", "messages": data["messages"]}
+    assert data["report"]["kind"] == "anthropic"
+    assert data["report"]["removed"][0]["id"] == "p1"
+
+
+def test_the_task_and_the_prices_count(inside, conversation):
+    arguments = ("prune", conversation, "--budget", 300, "--effort", "fast", "--json")
+    weather = json.loads(inside(*arguments, "--task", "What is the weather of region 33?").stdout)
+    assert "weather of region 33 " in str(weather["messages"])
+    assert json.loads(inside(*arguments, "--turns", 0).stdout)["report"]["outcome"] == "does not pay"
+    assert json.loads(inside(*arguments, "--task", TASK).stdout) == json.loads(inside(*arguments).stdout)
+
+
+@pytest.mark.parametrize(
+    ("content", "message", "code"),
+    [
+        ("{", "broken.json is not JSON", 1),
+        ("[" * 100_000, "broken.json is not JSON", 1),
+        ('{"a": []}', "neither a list of messages nor an object", 1),
+        ('"text"', "neither a list of messages nor an object", 1),
+        ('{"messages": 3}', "neither a list of messages nor an object", 1),
+    ],
+)
+def test_broken_input_is_an_error(inside, tmp_path, content, message, code):
+    (tmp_path / "broken.json").write_text(content, encoding="utf-8")
+    done = inside("prune", "broken.json")
+    assert (done.returncode, done.stdout) == (code, "")
+    assert message in done.stderr
+
+
+def test_a_broken_conversation_is_passed_through_with_exit_code_1(inside, tmp_path):
+    messages = [{"role": "tool", "tool_call_id": "x", "content": "y"}, 3]
+    (tmp_path / "broken.json").write_text(json.dumps(messages), encoding="utf-8")
+    done = inside("prune", "broken.json")
+    assert done.returncode == 1
+    assert "warning: message 0 has a result without a call: 'x'" in done.stdout
+    assert inside("prune", "broken.json", "--json").stdout.startswith('{"messages": [{"role": "tool"')
+
+
+def test_every_strategy_can_be_named():
+    (option,) = (option for option in prune.params if option.name == "strategy")
+    assert set(option.type.choices) == set(STRATEGIES)
