@@ -136,6 +136,7 @@ def serve(
       POST /v1/retrieve           ranked documents, in one piece or as events
       POST /v1/chat/completions   the same for OpenAI clients, as a chat model
       POST /v1/feedback           a judgement on a search (with --trajectories)
+      POST /v1/systemone          what an agent still needs, for LiteLLM
       GET  /health /metrics /openapi.json
 
     SIGTERM or Ctrl-C shuts the server down: new requests are refused, and running searches have --grace seconds to

@@ -18,6 +18,7 @@ from context_agent._support.extras import extra
 from context_agent.agent import Progress, SearchAgent
 from context_agent.errors import ConfigError, DataError, FeedbackLimitError, TrajectoryError
 from context_agent.integrations.feedback import FeedbackLog, Judgement, judgement
+from context_agent.integrations.guardrail import RelevanceRequest, judge
 from context_agent.integrations.server.observability import CONTENT_TYPE, REQUEST_ID, log, request_id
 from context_agent.integrations.server.schema import ChatRequest, FeedbackRequest, Health, RetrieveRequest, document
 
@@ -72,6 +73,7 @@ def application_of(service: Service) -> ASGIApp:
         Route("/v1/retrieve", routes.retrieve, methods=["POST"]),
         Route("/v1/chat/completions", routes.complete, methods=["POST"]),
         Route("/v1/feedback", routes.judge, methods=["POST"]),
+        Route("/v1/systemone", routes.judge_relevance, methods=["POST"]),
         Route("/v1/models", routes.models),
         Route("/v1/models/{name}", routes.model),
         Route(HEALTH, routes.health),
@@ -276,6 +278,13 @@ class Routes:
         except DataError as error:
             raise Problem(409, "conflict", str(error), "id") from None
         return Json({"id": entry.id, "trajectory": entry.trajectory, "created": created}, 201 if created else 200)
+
+    async def judge_relevance(self, request: Request) -> Response:
+        """`POST /v1/systemone`."""
+        body = await self._read(request, RelevanceRequest)
+        async with self._service.step(request.url.path):
+            answer = await asyncio.to_thread(judge, body, self._settings.model)
+        return Json(answer.model_dump())
 
     async def models(self, request: Request) -> Response:
         """`GET /v1/models`."""

@@ -12,6 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field, JsonValue, model_validator
 from pydantic.json_schema import models_json_schema
 
 from context_agent.agent import DEFAULT_K
+from context_agent.integrations.guardrail import RelevanceRequest, RelevanceResponse
 from context_agent.retrieval.corpus import MAX_CONDITIONS, MAX_DEPTH, MAX_VALUES
 from context_agent.version import __version__
 
@@ -224,6 +225,8 @@ _MODELS: tuple[type[BaseModel], ...] = (
     ChatRequest,
     FeedbackRequest,
     FeedbackAnswer,
+    RelevanceRequest,
+    RelevanceResponse,
     ErrorAnswer,
     Health,
 )
@@ -311,6 +314,13 @@ def _paths() -> dict[str, Any]:
                 "409": _error("another judgement has the id"),
             },
             searching=False,
+        ),
+        "/v1/systemone": _post(
+            "judge_relevance",
+            "How much of each tool exchange an agent still needs, for LiteLLM's guardrail `typesafe`",
+            "RelevanceRequest",
+            {"200": {"description": "Answers from 0 to 1", "content": _json("RelevanceResponse")}},
+            searching=True,
         ),
         "/v1/models": {"get": _get("models", "The agent as a model", _object())},
         "/health": {
