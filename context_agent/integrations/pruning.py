@@ -60,7 +60,10 @@ def _scores(question: str, chunks: Sequence[Chunk], policy: BridgePolicy) -> NDA
     for chunk in chunks:
         passage = AnalyzedPassage(chunk.title, chunk.text)
         actor.notes.add(ChunkCandidate(chunk.id, chunk.document_id, passage, chunk.tokens, hop=0))
-    return actor.judgement.scores()
+    scores = actor.judgement.scores()
+    if policy.effort.readings:
+        scores = actor.judgement.read(scores)
+    return actor.judgement.calibrated(scores)[1]
 
 
 def _chunks(passages: Sequence[tuple[str, str]], *, counted: bool) -> list[Chunk]:

@@ -292,6 +292,17 @@ class RelevanceJudgement:
         """The features of the evidence that the candidates with these scores are; there must be a candidate."""
         return evidence_features(self.notes, scores, self._text.rows()[1])
 
+    def calibrated(self, scores: Floats) -> tuple[float | None, Floats]:
+        """The confidence that the corpus answers the question, and each candidate's probability, shape (n,).
+
+        None and the scores as they are for weights without a calibration.
+        """
+        calibration = self._scorer.calibration if self._scorer else None
+        if calibration is None:
+            return None, scores
+        confidence = calibration.confidence(self.evidence(scores)) if len(scores) else 0.0
+        return confidence, calibration.probabilities(scores, confidence)
+
     def _guess(self) -> Floats:
         """A rule of thumb: a candidate is as good as its words, or nearly as good as the candidates that link to it."""
         text, coverage = self._text.rows()

@@ -211,11 +211,7 @@ class BridgeActor:
 
     def _assessment(self) -> Assessment:
         """Calibrated probabilities; for weights without a calibration the scores as they are, and no confidence."""
-        calibration = self._policy.scorer.calibration if self._policy.scorer else None
-        confidence, scores = None, self._scores
-        if calibration is not None:
-            confidence = calibration.confidence(self.judgement.evidence(scores)) if len(self.notes) else 0.0
-            scores = calibration.probabilities(scores, confidence)
+        confidence, scores = self.judgement.calibrated(self._scores)
         return Assessment(confidence, {chunk_id: float(scores[row]) for chunk_id, row in self.notes.rows.items()})
 
     def _decide(self, view: View) -> Action:
