@@ -12,7 +12,7 @@ from __future__ import annotations
 import argparse
 import re
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from context_agent.eval.evaluation import summarise_run
@@ -26,14 +26,23 @@ AGENT, UNPRUNED = "agent", "agent-unpruned"
 
 def main() -> int:
     """Writes the plot next to the page, and the tables into the page."""
-    options = _options()
-    summary = summarise_run(options.run, reference=UNPRUNED)
+    summary, page = finished_run(__doc__ or "", Path("docs/budget-curve.md"), UNPRUNED)
+    write_figures(page, f"{draw_plot(summary, METRICS[0], page)}\n\n{tables(summary, _rows)}")
+    return 0
+
+
+def finished_run(description: str, page: Path, reference: str) -> tuple[EvalSummary, Path]:
+    """The summary of the run that the command line names, and the page for its figures; `page` by default."""
+    parser = argparse.ArgumentParser(description=description.partition("\n")[0])
+    parser.add_argument("run", type=Path, help="folder of the run")
+    parser.add_argument("--page", type=Path, default=page)
+    options = parser.parse_args()
+    summary = summarise_run(options.run, reference=reference)
     if summary.missing or summary.failures:
         print(
             f"{options.run}: {len(summary.failures)} failures, {len(summary.missing)} incomplete runs", file=sys.stderr
         )
-    write_figures(options.page, f"{draw_plot(summary, METRICS[0], options.page)}\n\n{tables(summary)}")
-    return 0
+    return summary, options.page
 
 
 def draw_plot(summary: EvalSummary, metric: str, page: Path) -> str:
@@ -50,12 +59,13 @@ def write_figures(page: Path, figures: str) -> None:
     page.write_text(re.sub(f"{START}.*{END}", lambda _: marked, text, flags=re.S), encoding="utf-8")
 
 
-def tables(summary: EvalSummary) -> str:
-    """A table per benchmark: each window with and without pruning, and the difference."""
-    return "\n".join(f"**{name}**\n\n" + "\n".join(_rows(summary, name)) + "\n" for name in summary.benchmarks)
+def tables(summary: EvalSummary, rows: Callable[[EvalSummary, str], Iterable[str]]) -> str:
+    """A table per benchmark, with the rows of each."""
+    return "\n".join(f"**{name}**\n\n" + "\n".join(rows(summary, name)) + "\n" for name in summary.benchmarks)
 
 
 def _rows(summary: EvalSummary, benchmark: str) -> Iterable[str]:
+    """Each window with and without pruning, and the difference."""
     cells = {(cell.system, cell.window): cell for cell in summary.cells if cell.benchmark == benchmark}
     without_window = [(system, cell) for (system, window), cell in cells.items() if not window]
     names = [metric.replace("_", " ") for metric in METRICS]
@@ -86,13 +96,6 @@ def _figure(name: str, value: MetricValue | None) -> str:
 def gain(value: MetricValue | None) -> str:
     """A paired difference with its interval; empty for None."""
     return "" if value is None else f"{value.mean:+.3f} [{value.low:+.3f}, {value.high:+.3f}]"
-
-
-def _options() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("run", type=Path, help="folder of the run")
-    parser.add_argument("--page", type=Path, default=Path("docs/budget-curve.md"))
-    return parser.parse_args()
 
 
 if __name__ == "__main__":

@@ -10,14 +10,13 @@ Every system answers the same questions. Differences are paired, with the policy
 
 from __future__ import annotations
 
-import argparse
 import sys
 from collections.abc import Iterable
 from pathlib import Path
 
-from budget_curve import draw_plot, gain, write_figures
+from budget_curve import draw_plot, finished_run, gain, tables, write_figures
 
-from context_agent.eval.evaluation import summarise_run
+from context_agent.eval.report.plots import windows
 from context_agent.eval.summary import EvalSummary, MetricValue
 
 REFERENCE = "agent-unpruned"
@@ -35,21 +34,16 @@ LABELS = {
 
 def main() -> int:
     """Writes the plot next to the page, and the tables into the page."""
-    options = _options()
-    summary = summarise_run(options.run, reference=REFERENCE)
-    if summary.missing or summary.failures:
-        print(
-            f"{options.run}: {len(summary.failures)} failures, {len(summary.missing)} incomplete runs", file=sys.stderr
-        )
-    figures = f"{draw_plot(summary, METRIC, options.page)}\n\n{best_by_window(summary)}\n\n{tables(summary)}"
-    write_figures(options.page, figures)
+    summary, page = finished_run(__doc__ or "", Path("docs/context-edits.md"), REFERENCE)
+    figures = f"{draw_plot(summary, METRIC, page)}\n\n{best_by_window(summary)}\n\n{tables(summary, _rows)}"
+    write_figures(page, figures)
     return 0
 
 
 def best_by_window(summary: EvalSummary) -> str:
     """The recall of each edit by window, averaged over the benchmarks with equal weights; the highest is bold."""
     lines = ["| window | " + " | ".join(LABELS.values()) + " |", "|---:|" + "---:|" * len(LABELS)]
-    for window in _windows(summary):
+    for window in windows(summary):
         means = {name: _mean(summary, name, window) for name in LABELS}
         highest = max(round(value, 3) for value in means.values())
         texts = (f"**{value:.3f}**" if round(value, 3) == highest else f"{value:.3f}" for value in means.values())
@@ -57,16 +51,12 @@ def best_by_window(summary: EvalSummary) -> str:
     return "Recall@5, the mean of the benchmarks; bold: the highest of a window.\n\n" + "\n".join(lines)
 
 
-def tables(summary: EvalSummary) -> str:
-    """A table per benchmark: a line for each window and edit."""
-    return "\n".join(f"**{name}**\n\n" + "\n".join(_rows(summary, name)) + "\n" for name in summary.benchmarks)
-
-
 def _rows(summary: EvalSummary, benchmark: str) -> Iterable[str]:
+    """A line for each window and edit."""
     cells = {(cell.system, cell.window): cell for cell in summary.cells if cell.benchmark == benchmark}
     yield "| window | edits | recall@5 | less none | tokens | critical steps | lost prefix | failed |"
     yield "|---:|---|---:|---:|---:|---:|---:|---:|"
-    for window in _windows(summary):
+    for window in windows(summary):
         for name, label in LABELS.items():
             cell = cells[name, window]
             costs = " | ".join(_cost(cell.metrics.get(cost)) for cost in COSTS)
@@ -79,19 +69,8 @@ def _mean(summary: EvalSummary, system: str, window: int) -> float:
     return sum(recalls) / len(recalls)
 
 
-def _windows(summary: EvalSummary) -> list[int]:
-    return sorted({cell.window for cell in summary.cells if cell.window})
-
-
 def _cost(value: MetricValue | None) -> str:
     return "–" if value is None else f"{value.mean:,.1f}" if value.mean < 100 else f"{value.mean:,.0f}"
-
-
-def _options() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("run", type=Path, help="folder of the run")
-    parser.add_argument("--page", type=Path, default=Path("docs/context-edits.md"))
-    return parser.parse_args()
 
 
 if __name__ == "__main__":

@@ -19,7 +19,6 @@ from dataclasses import dataclass, field, replace
 from itertools import chain
 from pathlib import Path
 from statistics import fmean
-from types import TracebackType
 from typing import Any, Protocol, Self, TypeVar
 
 from context_agent.errors import ConfigError, ContextAgentError, CorpusError, PolicyError
@@ -414,9 +413,7 @@ class SearchAgent:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
 

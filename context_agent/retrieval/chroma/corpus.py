@@ -17,7 +17,6 @@ from collections.abc import Set as AbstractSet
 from itertools import groupby, islice
 from pathlib import Path
 from threading import Lock
-from types import TracebackType
 from typing import TYPE_CHECKING, Generic, Self, TypeVar
 
 import numpy as np
@@ -147,9 +146,7 @@ class ChromaCorpus:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     @property

@@ -15,7 +15,6 @@ from hashlib import blake2b
 from importlib.resources import files
 from pathlib import Path
 from string import Template
-from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from pydantic import BaseModel, ValidationError
@@ -243,9 +242,7 @@ class StructuredModel:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._replies.close()
 
     @property

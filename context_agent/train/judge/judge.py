@@ -26,7 +26,6 @@ from hashlib import blake2b
 from math import isfinite
 from pathlib import Path
 from statistics import fmean
-from types import TracebackType
 from typing import Any, Literal, Protocol, Self
 
 from pydantic import BaseModel, Field, model_validator
@@ -315,9 +314,7 @@ class RankingJudge:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def close(self) -> None:
