@@ -121,8 +121,10 @@ def run(arguments: Sequence[str] | None = None) -> int:
     except click.ClickException as error:
         _print_usage_error(error)
         return error.exit_code
-    except (click.Abort, KeyboardInterrupt):
-        output.note("interrupted")
+    except (click.Abort, KeyboardInterrupt) as error:
+        # click raises `Abort` from the interrupt; a command may have put into that what is kept of its work.
+        details = str(error.__cause__ or error)
+        output.note(f"interrupted: {details}" if details else "interrupted")
         return INTERRUPTED
     except BrokenPipeError:
         # The reader closed the pipe (`ctx1 search ... | head`); Python would report that again when it flushes stdout.

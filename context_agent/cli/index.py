@@ -114,20 +114,28 @@ def add_documents(
     from context_agent.retrieval.chroma.indexing import IndexProgress, index_documents
     from context_agent.retrieval.embedders import load_embedder
 
-    with output.progress("Indexing", "documents") as advance:
+    kept = 0
+    with output.progress("Indexing", "documents") as advance, output.interrupted_by_sigterm():
 
         def show(progress: IndexProgress) -> None:
+            nonlocal kept
+            kept = progress.kept
             advance(progress.documents, None)
 
-        return index_documents(
-            documents,
-            index.path,
-            url=index.url,
-            collection=index.collection,
-            embedder=None if embedder is None else load_embedder(embedder),
-            progress=show,
-            **settings,
-        )
+        try:
+            return index_documents(
+                documents,
+                index.path,
+                url=index.url,
+                collection=index.collection,
+                embedder=None if embedder is None else load_embedder(embedder),
+                progress=show,
+                **settings,
+            )
+        except KeyboardInterrupt:
+            raise KeyboardInterrupt(
+                f"{output.count(kept, 'new or changed document')} stored. To continue, run the same command again"
+            ) from None
 
 
 def _to_json(read: LoadReport, indexed: IndexReport) -> dict[str, Any]:
@@ -149,7 +157,8 @@ def _summary(read: LoadReport, indexed: IndexReport, index: options.IndexOptions
     changes = output.counts({name: number for name, number in numbers.items() if number})
     location = index.url or index.path
     language = f" (language: {LANGUAGES[indexed.language]})" if indexed.language else ""
+    resumed = f" ({indexed.resumed:,} of them from an interrupted run)" if indexed.resumed else ""
     return (
         f"{output.count(read.documents, 'document')} read: {changes}. "
-        f"{output.count(indexed.chunks, 'chunk')} in {location}{language}, {indexed.seconds:.1f} s."
+        f"{output.count(indexed.chunks, 'chunk')}{resumed} in {location}{language}, {indexed.seconds:.1f} s."
     )

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import re
+import signal
 import sys
+import threading
 import unicodedata
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -113,6 +115,19 @@ def count(number: int, noun: str) -> str:
 def counts(numbers: Mapping[str, int]) -> str:
     """`3 short, 1 empty`, or `none`."""
     return ", ".join(f"{number:,} {name}" for name, number in numbers.items()) or "none"
+
+
+@contextmanager
+def interrupted_by_sigterm() -> Iterator[None]:
+    """SIGTERM raises `KeyboardInterrupt` inside, as SIGINT does. In another thread than the main one, it does not."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    previous = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, previous)
 
 
 @contextmanager

@@ -17,6 +17,7 @@ import unicodedata
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
+from typing import NamedTuple
 
 from context_agent.errors import ConfigError
 from context_agent.tokens import TokenCounter
@@ -59,6 +60,14 @@ class _Unit:
     after: Break
 
 
+class Span(NamedTuple):
+    """Where a chunk is in its document: characters [start, end), and their number of tokens."""
+
+    start: int
+    end: int
+    tokens: int
+
+
 _Segment = tuple[int, int, Break]
 
 _STOPS = ".!?…।॥؟۔։።៕"  # a sentence's end where white space follows
@@ -95,13 +104,15 @@ def chunk_document(document: Document, *, size: int = SIZE, counter: TokenCounte
     if start == end:
         return []
     if end - start <= 4 * size and (tokens := counter.count(text[start:end])) <= size:
-        return [_chunk(document, 0, start, end, tokens)]
+        return [chunk_at(document, 0, Span(start, end, tokens))]
     units = list(_units(text, start, end, size, counter))
     packer = _Packer(text, units, size, overlap, counter)
-    return [_chunk(document, index, *span) for index, span in enumerate(packer.spans())]
+    return [chunk_at(document, index, span) for index, span in enumerate(packer.spans())]
 
 
-def _chunk(document: Document, index: int, start: int, end: int, tokens: int) -> Chunk:
+def chunk_at(document: Document, index: int, span: Span) -> Chunk:
+    """The chunk of a document at a span."""
+    start, end, tokens = span
     return Chunk(
         id=f"{document.id}_{index}",
         document_id=document.id,
@@ -135,15 +146,15 @@ class _Packer:
     overlap: int
     counter: TokenCounter
 
-    def spans(self) -> Iterator[tuple[int, int, int]]:
-        """Start, end and tokens of each chunk."""
+    def spans(self) -> Iterator[Span]:
+        """The span of each chunk."""
         first = fresh = 0
         while fresh < len(self.units):
             stop, tokens = self._exact(first, self._fill(first, fresh))
             if stop <= fresh:  # the overlap left no room for anything new
                 first = fresh
                 continue
-            yield self.units[first].start, self.units[stop - 1].end, tokens
+            yield Span(self.units[first].start, self.units[stop - 1].end, tokens)
             first, fresh = self._step_back(first, stop), stop
 
     def _fill(self, first: int, fresh: int) -> int:

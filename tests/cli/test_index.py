@@ -1,10 +1,14 @@
 """`ctx1 index`: folders, files and streams in; a report of what was read and what was not."""
 
 import json
+import re
 import signal
 import subprocess
+import sys
 
-from tests.cli.process import CTX1
+import pytest
+
+from tests.cli.process import CTX1, PATIENCE
 
 
 def counted(done):
@@ -69,6 +73,41 @@ def test_an_interrupt_while_waiting_for_input_exits_with_130(tmp_path):
     assert child.returncode == 130
     assert "Traceback" not in error_output
     assert list(tmp_path.iterdir()) == []
+
+
+INTERRUPTED = """
+import os, sys
+from context_agent.cli import main
+from context_agent.retrieval.chroma.records import RecordWriter
+
+store, ending = RecordWriter._store, int(sys.argv.pop(1))
+
+def store_and_interrupt(*arguments):
+    stored = store(*arguments)
+    RecordWriter._store = store
+    os.kill(os.getpid(), ending)
+    return stored
+
+RecordWriter._store = store_and_interrupt
+main()
+"""
+
+
+@pytest.mark.parametrize("ending", [signal.SIGTERM, signal.SIGINT])
+def test_an_interrupted_run_says_what_it_keeps_and_resumes(ctx1, tmp_path, ending):
+    rows = (json.dumps({"id": f"r{n}", "text": f"Row number {n} is about the Lume."}) for n in range(700))
+    (tmp_path / "rows.jsonl").write_text("\n".join(rows))
+    command = [sys.executable, "-c", INTERRUPTED, str(int(ending)), "index", "rows.jsonl", "--path", "i"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=PATIENCE, check=False)
+    assert done.returncode == 130, done.stderr
+    message = re.search(
+        r"interrupted: ([\d,]+) new or changed documents stored\. To continue, run the same", done.stderr
+    )
+    assert message, done.stderr
+    kept = int(message[1].replace(",", ""))
+    resumed = counted(ctx1("index", "rows.jsonl", "--path", "i", "--json"))
+    assert 0 < kept < 700
+    assert (resumed["added"], resumed["resumed"], resumed["stored"]) == (700, kept, 700 - kept)
 
 
 def test_a_domain_brings_its_own_loader(ctx1, tmp_path):

@@ -12,6 +12,7 @@ versions until the end of the run.
 from __future__ import annotations
 
 import time
+from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, replace
@@ -80,7 +81,7 @@ from context_agent.retrieval.chroma.store import (
     writing,
 )
 from context_agent.retrieval.chroma.stored_embedder import check_writable
-from context_agent.retrieval.chunker import SIZE
+from context_agent.retrieval.chunker import SIZE, Span
 from context_agent.retrieval.embedders import STATIC, load_embedder
 from context_agent.retrieval.fusion import Bm25Retriever, QueryVectors
 from context_agent.retrieval.languages import misfit, require_language
@@ -98,11 +99,15 @@ _NOTHING_TO_INDEX = "nothing to index: there is no document, or none with text"
 
 @dataclass(frozen=True, slots=True)
 class IndexProgress:
-    """Progress of a run: documents read, new chunks, chunks stored."""
+    """Progress of a run: documents read, new chunks, chunks stored.
+
+    `kept` counts the new and changed documents that are stored, by this run or an interrupted one that it resumes.
+    """
 
     documents: int
     chunks: int
     stored: int
+    kept: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,7 +160,7 @@ def index_documents(
     `remove_missing` removes those that are not among `documents`. `embedder` is an embedder or a spec for
     `load_embedder`, by default the static one, and cannot change between runs. `language` is a code of
     `languages.LANGUAGES`, by default that of the index, and for a new one that of most documents. `progress` is called
-    every 256 documents and at the end. With a server, the lock holds on this machine only.
+    every 256 documents and at the end, also of an interrupted run. With a server, the lock holds on this machine only.
 
     Raises `CorpusLockedError` while another process writes, `CorpusEmptyError` if there is nothing to index,
     `CorpusError` for a document id that occurs twice with different content, a document that Chroma cannot hold (see
@@ -226,6 +231,7 @@ class _IndexingRun:
         self.base = self._base()
         self.digests = {row.document: digest_in(row.record) for row in self.base.rows} if self.base else {}
         self.resumable = self._resumable_records()
+        self.resumable_documents = sum(record.endswith(f"_0~{digest_in(record)}") for record in self.resumable)
         self.fresh = SnapshotWriter(
             root,
             self.base,
@@ -237,6 +243,8 @@ class _IndexingRun:
         self.seen: dict[str, str] = {}
         self.counts = dict.fromkeys(("added", "replaced", "unchanged", "removed", "empty", "resumed"), 0)
         self.written: set[str] = set()
+        self.ends: list[int] = []
+        """For each document that no earlier run stored, the new chunks up to its last one."""
         self.chunking_seconds = 0.0
 
     def index(self, documents: Iterable[Document], *, remove_missing: bool, calibration: bool) -> IndexReport:
@@ -251,6 +259,7 @@ class _IndexingRun:
             return self._complete(outdated, calibration)
         except BaseException:
             self.fresh.discard()
+            self._show_progress()
             raise
 
     def _index_document(self, document: Document) -> None:
@@ -262,8 +271,14 @@ class _IndexingRun:
             self.counts["unchanged"] += 1
         elif record_id(f"{document.id}_0", digest) not in self.written:
             self._add(document, digest)
-        if self.progress is not None and len(self.seen) % 256 == 0:
-            self.progress(IndexProgress(len(self.seen), len(self.written), self.writer.stored))
+        if len(self.seen) % 256 == 0:
+            self._show_progress()
+
+    def _show_progress(self) -> None:
+        if self.progress is not None:
+            stored = self.writer.stored
+            kept = self.resumable_documents + bisect_right(self.ends, stored)
+            self.progress(IndexProgress(len(self.seen), len(self.written), stored, kept))
 
     def _add(self, document: Document, digest: str) -> None:
         began = time.monotonic()
@@ -274,6 +289,7 @@ class _IndexingRun:
             counter=self.counter,
             revision=self.revision,
             position=len(self.seen),
+            resumable=self.resumable,
         )
         self.chunking_seconds += time.monotonic() - began
         kind = "empty" if not stored_chunks else "replaced" if document.id in self.digests else "added"
@@ -285,6 +301,8 @@ class _IndexingRun:
                 self.counts["resumed"] += 1
             else:
                 self.writer.add(stored)
+        if stored_chunks and stored_chunks[0].record not in self.resumable:
+            self.ends.append(self.writer.added)
 
     def _outdated(self, remove_missing: bool) -> set[str]:
         """The records of the last complete state that the next one leaves out."""
@@ -296,7 +314,7 @@ class _IndexingRun:
 
     def _complete(self, outdated: set[str], calibration: bool) -> IndexReport:
         """Snapshot, manifest, publication, removal: the index is complete before and after each step."""
-        delete_records(self.collection, self.resumable - self.written)
+        delete_records(self.collection, self.resumable.keys() - self.written)
         add_stored_vectors(self.fresh, self.collection)
         self.fresh.remove(outdated)
         snapshot = self.fresh.finish()
@@ -352,17 +370,17 @@ class _IndexingRun:
         probes = probes_of(sample, snapshot.bm25, reader.chunks, snapshot.chunk_of_record)
         return calibrate([reader.dense(QueryVectors(self.embedder)), sparse], probes)
 
-    def _resumable_records(self) -> set[str]:
-        """Records of this revision from an interrupted run; deletes those that a completed run left behind."""
+    def _resumable_records(self) -> dict[str, Span]:
+        """The records of an interrupted run of this revision; deletes those that a completed run left behind."""
         complete = {row.record for row in self.base.rows} if self.base else set()
         extra = [record for record in all_ids(self.collection) if record not in complete]
-        usable: set[str] = set()
+        usable: dict[str, Span] = {}
         for page in pages(self.collection, ["metadatas"], extra):
             for record, metadata in zip(page["ids"], page["metadatas"] or [], strict=True):
                 stored = stored_chunk(record, "", metadata)
                 if stored and stored.revision == self.revision:
-                    usable.add(record)
-        delete_records(self.collection, set(extra) - usable)
+                    usable[record] = Span(stored.chunk.start, stored.chunk.end, stored.chunk.tokens)
+        delete_records(self.collection, set(extra) - usable.keys())
         return usable
 
     def _unchanged(self) -> IndexReport:
@@ -372,8 +390,7 @@ class _IndexingRun:
         return self._report(self.manifest.revision, self.base)
 
     def _report(self, revision: int, snapshot: Snapshot) -> IndexReport:
-        if self.progress is not None:
-            self.progress(IndexProgress(len(self.seen), len(self.written), self.writer.stored))
+        self._show_progress()
         return IndexReport(
             collection=self.collection.name,
             revision=revision,

@@ -27,7 +27,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field, replace
 from functools import cache
 from hashlib import blake2b
-from itertools import islice
+from itertools import count, islice, takewhile
 from threading import Event
 from types import TracebackType
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Self, cast
@@ -38,7 +38,7 @@ from numpy.typing import NDArray
 
 from context_agent.errors import CorpusCorruptError, CorpusError, DimensionError
 from context_agent.retrieval.calibration import CALIBRATION_VERSION, Calibration
-from context_agent.retrieval.chunker import chunk_document
+from context_agent.retrieval.chunker import Span, chunk_at, chunk_document
 from context_agent.retrieval.languages import LANGUAGES
 from context_agent.tokens import TokenCounter, well_formed
 from context_agent.types import Chunk, Document
@@ -68,8 +68,8 @@ LONGEST_ID = 16_384
 RESERVED = ("chroma:", "#", "$")
 """Prefixes of keys that Chroma reserves."""
 _SURROGATE = re.compile("[\ud800-\udfff]")
-BATCH = 2_000
-"""Chunks embedded and added at once."""
+BATCH = 500
+"""Chunks embedded and added at once. An interruption loses up to a few batches; larger ones are not added faster."""
 LARGEST_BATCH = 5_461
 """Records that Chroma accepts at once."""
 THREADS = 2
@@ -321,12 +321,14 @@ class RecordWriter:
         self._pool = ThreadPoolExecutor(THREADS, thread_name_prefix="chroma-add")
         self._running: list[Future[int]] = []
         self._failed = Event()
-        self.stored = 0
+        self.added = self.stored = 0
+        """Chunks that were added, and those of them that are in the collection."""
         self.embedding_seconds = 0.0
 
     def add(self, stored: StoredChunk) -> None:
         """Adds a chunk to the next batch, which is sent once it is full."""
         self._waiting.append(stored)
+        self.added += 1
         if len(self._waiting) >= self._batch_size:
             self._send()
 
@@ -343,6 +345,8 @@ class RecordWriter:
                 self._collect()
         finally:
             self._pool.shutdown(wait=True, cancel_futures=True)
+            finished = takewhile(lambda batch: not batch.cancelled() and batch.exception() is None, self._running)
+            self.stored += sum(batch.result() for batch in finished)
 
     def _send(self) -> None:
         batch, self._waiting = self._waiting, []
@@ -381,12 +385,34 @@ class RecordWriter:
 
 
 def chunks_to_store(
-    document: Document, digest: str, *, chunking: Chunking, counter: TokenCounter, revision: int, position: int
+    document: Document,
+    digest: str,
+    *,
+    chunking: Chunking,
+    counter: TokenCounter,
+    revision: int,
+    position: int,
+    resumable: Mapping[str, Span],
 ) -> list[StoredChunk]:
-    """The chunks of a document with their records; none for a document without text."""
+    """The chunks of a document with their records; none for a document without text.
+
+    `resumable` has the spans of records that an interrupted run stored. A document with all of its records among them
+    is not chunked again.
+    """
     document = replace(document, title=well_formed(document.title), text=well_formed(document.text))
-    chunks = chunk_document(document, size=chunking.size, counter=counter, overlap=chunking.overlap)
+    chunks = _resumed_chunks(document, digest, resumable)
+    chunks = chunks or chunk_document(document, size=chunking.size, counter=counter, overlap=chunking.overlap)
     return [StoredChunk(record_id(part.id, digest), part, revision, position) for part in chunks]
+
+
+def _resumed_chunks(document: Document, digest: str, resumable: Mapping[str, Span]) -> list[Chunk]:
+    """The document's chunks at the stored spans; none if they do not reach the end of its text."""
+    records = (record_id(f"{document.id}_{index}", digest) for index in count())
+    stored = takewhile(lambda span: span is not None, map(resumable.get, records))
+    spans = [span for span in stored if span is not None]
+    if not spans or spans[-1].end != len(document.text.rstrip()):
+        return []
+    return [chunk_at(document, index, span) for index, span in enumerate(spans)]
 
 
 def delete_records(collection: Collection, records: Iterable[str]) -> None:

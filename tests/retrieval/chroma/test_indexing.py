@@ -5,13 +5,16 @@ import signal
 import subprocess
 import sys
 import textwrap
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from context_agent.errors import CorpusEmptyError
 from context_agent.retrieval.chroma.corpus import ChromaCorpus
-from context_agent.retrieval.chroma.indexing import index_documents
+from context_agent.retrieval.chroma.indexing import IndexProgress, index_documents
+from context_agent.retrieval.chunker import chunk_document
 from context_agent.tokens import CharCounter
 from context_agent.types import Document
 from tests.retrieval.fakes import HashEmbedder, people
@@ -124,6 +127,40 @@ def test_what_an_interrupted_run_stored_is_dropped_when_the_next_one_is_about_so
     killed(path, "after-add", 1, changed=100)
     assert run(path, people(400)) == (400, 0, 0)
     check(path, people(400))
+
+
+def test_documents_that_an_interrupted_run_stored_are_not_chunked_again(tmp_path: Path) -> None:
+    documents = [Document(f"d{n}", f"Sentence {n} of the first. " * 50 + f"\n\nSentence {n}. " * 50) for n in range(40)]
+    counters = [CountedCharacters() for _ in range(3)]
+
+    def interrupted(number: int) -> Iterator[Document]:
+        yield from documents[:number]
+        raise KeyboardInterrupt
+
+    steps: list[IndexProgress] = []
+    settings: dict[str, Any] = {"embedder": HashEmbedder(), "chunk_size": 200, "batch_size": 10}
+    with pytest.raises(KeyboardInterrupt):
+        index_documents(interrupted(30), tmp_path / "i", counter=counters[0], progress=steps.append, **settings)
+    assert 5 < steps[-1].kept < 30
+    assert steps[-1].stored >= 2 * steps[-1].kept, "several chunks a document"
+    report = index_documents(documents, tmp_path / "i", counter=counters[1], **settings)
+    whole = index_documents(documents, tmp_path / "j", counter=counters[2], **settings)
+    assert (report.resumed, report.chunks) == (steps[-1].stored, whole.chunks)
+    assert counters[1].calls < counters[2].calls * (1 - (steps[-1].kept - 1) / len(documents))
+    with ChromaCorpus.open(tmp_path / "i", embedder=HashEmbedder()) as corpus:
+        for document in documents:
+            expected = chunk_document(document, size=200, counter=CharCounter())
+            assert [(c.text, c.start, c.tokens) for c in corpus.read(document.id)] == [
+                (c.text, c.start, c.tokens) for c in expected
+            ]
+
+
+class CountedCharacters(CharCounter):
+    calls = 0
+
+    def count(self, text: str) -> int:
+        self.calls += 1
+        return super().count(text)
 
 
 LIMITED = """
