@@ -16,6 +16,7 @@ from context_agent.cli.command import (
     OWN,
     POSITIVE_SHARE,
     SECONDS,
+    SHARE,
     IntegerRange,
     NumberRange,
     Option,
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from context_agent.agent import Observer, SearchAgent
     from context_agent.harness.episode import Limits
     from context_agent.harness.policy import Policy
+    from context_agent.pruning import ContextPruner
     from context_agent.retrieval.chroma.corpus import ChromaCorpus
     from context_agent.retrieval.corpus import Corpus
 
@@ -54,6 +56,32 @@ RunFile = Annotated[
     Path,
     Option("Run file with the settings; the repository has examples in configs/.", FILE, "FILE.toml", flag="--run"),
 ]
+
+
+@dataclass(frozen=True, slots=True)
+class PruneOptions:
+    """How the conversations of agents are pruned."""
+
+    SECTION: ClassVar[str] = "Pruning"
+
+    budget: Annotated[int, Option("Tokens of tool results to keep.", COUNT)] = 8_000
+    strategy: Annotated[
+        Literal["reader", "age", "random", "bm25", "embedding", "none"], Option("How passages are judged.")
+    ] = "reader"
+    effort: Annotated[Literal["careful", "fast"], Option("fast lets the strategy reader judge by words alone.")] = (
+        "careful"
+    )
+    turns: Annotated[float, Option("Expected number of further requests.", NumberRange(0))] = 10
+    cached_price: Annotated[
+        float, Option("Price of a cached input token, as a share of a fresh one; 1 without a cache.", SHARE)
+    ] = 0.1
+
+    def open(self) -> ContextPruner:
+        """A pruner."""
+        from context_agent.pruning import ContextPruner, Prices
+
+        prices = Prices(cached=self.cached_price, turns=self.turns)
+        return ContextPruner(self.budget, strategy=self.strategy, effort=self.effort, prices=prices)
 
 
 @dataclass(frozen=True, slots=True)

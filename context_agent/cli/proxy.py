@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
-from functools import partial
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, ClassVar
 
 from context_agent.cli import output
 from context_agent.cli.command import COUNT, COUNT_OR_ZERO, SECONDS, Json, NumberRange, Option, command
+from context_agent.cli.options import PruneOptions
 from context_agent.cli.serve import INTERRUPTED, LOOPBACK, PORT, HostOption, LogLevel, is_loopback, start_logs
 from context_agent.errors import ConfigError
 
@@ -16,19 +16,6 @@ SAMPLE = (
     {"role": "tool", "tool_call_id": "sample", "content": "sample"},
 )
 """A conversation to load the tokenizer with before the first request comes."""
-Strategy = Literal["reader", "age", "random", "bm25", "embedding", "none"]
-
-
-@dataclass(frozen=True, slots=True)
-class PruneOptions:
-    """How conversations are pruned."""
-
-    SECTION: ClassVar[str] = "Pruning"
-
-    budget: Annotated[int, Option("Tokens of tool results to keep in a conversation.", COUNT, "TOKENS")] = 8_000
-    strategy: Annotated[
-        Strategy, Option("Judge of relevance: reader, age, random, bm25, embedding or none.", metavar="NAME")
-    ] = "reader"
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +38,7 @@ class ProxyCapacityOptions:
 def proxy(
     *,
     upstream: Annotated[str, Option("Address of the model server, e.g. https://api.openai.com.", metavar="URL")],
-    prune: PruneOptions,
+    pruning: PruneOptions,
     host: HostOption = "127.0.0.1",
     port: Annotated[int, Option("Port; 0 for any free port.", PORT, section="Network")] = 8323,
     open_access: Annotated[bool, Option("Relay the requests of other machines.", flag="--no-token", section="Network")],
@@ -79,16 +66,14 @@ def proxy(
     from context_agent.integrations.server.proxy import Proxy, proxy_application
     from context_agent.integrations.server.service import Settings
     from context_agent.integrations.server.transport import serve
-    from context_agent.pruning.pruner import ContextPruner
 
     local = is_loopback(host)
     if not (local or open_access):
         raise ConfigError(f"other machines can reach {host}: pass --no-token to relay what they send")
     start_logs(log_level)
     settings = Settings(hosts=(*LOOPBACK, *hosts) if hosts or local else (), **asdict(capacity))
-    open_pruner = partial(ContextPruner, **asdict(prune))
-    open_pruner().prune(SAMPLE)
-    relay = Proxy(upstream, ConversationPruners(open_pruner), settings, pause=pause)
+    relay = Proxy(upstream, ConversationPruners(pruning.open), settings, pause=pause)
+    pruning.open().prune(SAMPLE)
 
     def ready(url: str) -> None:
         if as_json:

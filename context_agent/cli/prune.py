@@ -7,10 +7,11 @@ import sys
 from collections.abc import Iterator
 from itertools import groupby
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any
 
 from context_agent.cli import output
-from context_agent.cli.command import COUNT, FILE, INPUT, SHARE, Argument, Json, NumberRange, Option, command
+from context_agent.cli.command import FILE, INPUT, Argument, Json, Option, command
+from context_agent.cli.options import PruneOptions
 from context_agent.errors import DataError
 
 if TYPE_CHECKING:
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
 
 CONVERSATION_KEYS = ("messages", "input")
 """Where the body of a request to a model has its messages."""
-TURNS = NumberRange(0)
 
 
 @command
@@ -28,17 +28,7 @@ def prune(
     file: Annotated[Path, Argument("FILE.json", INPUT)],
     *,
     task: Annotated[str | None, Option("What the agent works on.", default="the last message of the user")] = None,
-    budget: Annotated[int, Option("Tokens of tool results to keep.", COUNT)] = 8_000,
-    strategy: Annotated[
-        Literal["reader", "age", "random", "bm25", "embedding", "none"], Option("How passages are judged.")
-    ] = "reader",
-    effort: Annotated[
-        Literal["careful", "fast"], Option("fast lets the strategy reader judge by words alone.")
-    ] = "careful",
-    turns: Annotated[float, Option("Expected number of further requests.", TURNS)] = 10,
-    cached_price: Annotated[
-        float, Option("Price of a cached input token, as a share of a fresh one; 1 without a cache.", SHARE)
-    ] = 0.1,
+    pruning: PruneOptions,
     out: Annotated[Path | None, Option("Write the pruned conversation to this file.", FILE, "FILE.json")] = None,
     as_json: Json,
 ) -> int:
@@ -51,15 +41,12 @@ def prune(
     messages or response items, or Anthropic's messages. --json prints the pruned messages and the report. The exit code
     is 1 if the conversation is broken, so that it is passed through.
     """
-    from context_agent.pruning import ContextPruner, Prices
-
     body = _read(file)
     key = next((name for name in CONVERSATION_KEYS if isinstance(body, dict) and name in body), None)
     messages = body[key] if key else body
     if not isinstance(messages, list):
         raise DataError(f'{_name(file)} is neither a list of messages nor an object with "messages" or "input"')
-    prices = Prices(cached=cached_price, turns=turns)
-    pruned = ContextPruner(budget, strategy=strategy, effort=effort, prices=prices).prune(messages, task)
+    pruned = pruning.open().prune(messages, task)
     if out is not None:
         _write(out, {**body, key: pruned.messages} if key else pruned.messages)
     if as_json:
