@@ -63,25 +63,37 @@ class ConversationPruners:
     def __len__(self) -> int:
         return len(self._conversations)
 
-    def prune(self, messages: Sequence[Any], *, scope: bytes = b"") -> Pruned:
-        """As `ContextPruner.prune`. Conversations with the same beginning are the same if their `scope` is, too."""
-        conversation = self._conversation(messages, scope)
+    def prune(
+        self,
+        messages: Sequence[Any],
+        task: str | None = None,
+        *,
+        scope: bytes = b"",
+        open_pruner: Callable[[], ContextPruner] | None = None,
+    ) -> Pruned:
+        """As `ContextPruner.prune`. Conversations with the same beginning are the same if their `scope` is, too.
+
+        `open_pruner` makes the pruner of a new conversation, by default the one that all conversations have.
+        """
+        conversation = self._conversation(messages, scope, open_pruner or self._open)
         with conversation.lock:
-            pruned = conversation.pruner.prune(messages)
+            pruned = conversation.pruner.prune(messages, task)
             conversation.characters = conversation.pruner.characters
         self._forget()
         return pruned
 
     def restore(self, messages: Sequence[Any], ids: Sequence[str], *, scope: bytes = b"") -> list[Any]:
         """As `ContextPruner.restore`."""
-        conversation = self._conversation(messages, scope)
+        conversation = self._conversation(messages, scope, self._open)
         with conversation.lock:
             return conversation.pruner.restore(messages, ids)
 
-    def _conversation(self, messages: Sequence[Any], scope: bytes) -> _Conversation:
+    def _conversation(
+        self, messages: Sequence[Any], scope: bytes, open_pruner: Callable[[], ContextPruner]
+    ) -> _Conversation:
         key, now = self._key(messages, scope), time.monotonic()
         with self._lock:
-            conversation = self._conversations.get(key) or _Conversation(self._open(), now)
+            conversation = self._conversations.get(key) or _Conversation(open_pruner(), now)
             conversation.used = now
             self._conversations[key] = conversation
             self._conversations.move_to_end(key)

@@ -20,7 +20,7 @@ from tests.integrations.server.conftest import Running, one_search, running
 from tests.security.test_server_limits import CALL, DOCUMENTS, address_of, called, serving
 
 FUZZ = settings(max_examples=80, deadline=None, suppress_health_check=list(HealthCheck))
-PATHS = ("/v1/retrieve", "/v1/chat/completions", "/v1/feedback")
+PATHS = ("/v1/retrieve", "/v1/chat/completions", "/v1/feedback", "/v1/prune")
 
 scalars = st.one_of(
     st.none(),
@@ -65,6 +65,10 @@ FIELDS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "/v1/chat/completions": (
         {"model": st.just("context-agent"), "messages": st.one_of(st.lists(message, max_size=3), trees)},
         {**common, "stream": st.booleans(), "n": scalars, "stream_options": trees},
+    ),
+    "/v1/prune": (
+        {"messages": st.one_of(st.lists(st.one_of(message, trees), max_size=4), trees)},
+        {"task": questions, "budget": scalars, "turns": scalars, "restore": st.lists(scalars, max_size=2)},
     ),
     "/v1/feedback": (
         {"trajectory": scalars},

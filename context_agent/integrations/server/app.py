@@ -17,10 +17,20 @@ from pydantic import BaseModel, ValidationError
 from context_agent._support.extras import extra
 from context_agent.agent import Progress, SearchAgent
 from context_agent.errors import ConfigError, DataError, FeedbackLimitError, TrajectoryError
+from context_agent.integrations.conversations import ConversationPruners
 from context_agent.integrations.feedback import FeedbackLog, Judgement, judgement
 from context_agent.integrations.guardrail import RelevanceRequest, judge
 from context_agent.integrations.server.observability import CONTENT_TYPE, REQUEST_ID, log, request_id
-from context_agent.integrations.server.schema import ChatRequest, FeedbackRequest, Health, RetrieveRequest, document
+from context_agent.integrations.server.schema import (
+    ChatRequest,
+    FeedbackRequest,
+    Health,
+    PruneAnswer,
+    PruneRequest,
+    RetrieveRequest,
+    document,
+)
+from context_agent.pruning import ContextPruner, Prices
 
 with extra("serve"):
     from starlette.applications import Starlette
@@ -74,6 +84,7 @@ def application_of(service: Service) -> ASGIApp:
         Route("/v1/chat/completions", routes.complete, methods=["POST"]),
         Route("/v1/feedback", routes.judge, methods=["POST"]),
         Route("/v1/systemone", routes.judge_relevance, methods=["POST"]),
+        Route("/v1/prune", routes.prune, methods=["POST"]),
         Route("/v1/models", routes.models),
         Route("/v1/models/{name}", routes.model),
         Route(HEALTH, routes.health),
@@ -230,6 +241,7 @@ class Routes:
         self._service = service
         self._settings = service.settings
         self._judging = asyncio.Lock()
+        self._pruners = ConversationPruners()
 
     async def retrieve(self, request: Request) -> Response:
         """`POST /v1/retrieve`."""
@@ -284,6 +296,18 @@ class Routes:
         body = await self._read(request, RelevanceRequest)
         async with self._service.step(request.url.path):
             answer = await asyncio.to_thread(judge, body, self._settings.model)
+        return Json(answer.model_dump())
+
+    async def prune(self, request: Request) -> Response:
+        """`POST /v1/prune`."""
+        body = await self._read(request, PruneRequest)
+        async with self._service.step(request.url.path):
+            try:
+                answer = await asyncio.to_thread(_prune, self._pruners, body)
+            except ConfigError as error:
+                raise Problem(400, "unknown_passage", str(error), "restore") from None
+        if answer.report is not None:
+            request.state.record.notes |= {name: answer.report[name] for name in ("outcome", "freed", "cached_lost")}
         return Json(answer.model_dump())
 
     async def models(self, request: Request) -> Response:
@@ -390,6 +414,18 @@ async def _bounded_body(request: Request, limit: int) -> bytes:
         if len(body) > limit:
             raise too_large
     return bytes(body)
+
+
+def _prune(pruners: ConversationPruners, body: PruneRequest) -> PruneAnswer:
+    """The pruned or restored conversation. Raises `ConfigError` for an unknown id."""
+    options = body.model_dump(include={"budget", "strategy", "effort", "turns", "cached_price"})
+    scope = encode(options)
+    if body.restore:
+        return PruneAnswer(messages=pruners.restore(body.messages, body.restore, scope=scope), report=None)
+    prices = Prices(turns=options.pop("turns"), cached=options.pop("cached_price"))
+    open_pruner = partial(ContextPruner, **options, prices=prices)
+    pruned = pruners.prune(body.messages, body.task, scope=scope, open_pruner=open_pruner)
+    return PruneAnswer(messages=pruned.messages, report=pruned.report.to_json())
 
 
 def _judge(feedback: FeedbackLog, body: FeedbackRequest) -> tuple[Judgement, bool]:

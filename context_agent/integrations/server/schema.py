@@ -133,6 +133,35 @@ class FeedbackRequest(_Request):
         return self
 
 
+class PruneRequest(_Request):
+    """A conversation to prune, or with `restore` one whose passages come back."""
+
+    model_config = ConfigDict(
+        json_schema_extra={"examples": [{"messages": [{"role": "user", "content": "Who directed Rope?"}]}]}
+    )
+    messages: list[dict[str, Any]] = Field(
+        max_length=MAX_MESSAGES,
+        fail_fast=True,
+        description="OpenAI's chat messages, items of its Responses API, or Anthropic's messages.",
+    )
+    task: Text | None = Field(default=None, description="What the agent works on; the last user message by default.")
+    budget: int = Field(default=8_000, ge=1, le=10_000_000, description="Tokens of tool results to keep.")
+    strategy: Literal["reader", "age", "random", "bm25", "none"] = "reader"
+    effort: Literal["careful", "fast"] = "careful"
+    turns: float = Field(default=10.0, ge=0, le=1e6, description="Expected number of further requests.")
+    cached_price: float = Field(
+        default=0.1, ge=0, le=1, description="Price of a cached input token, as a share of a fresh one."
+    )
+    restore: Ids = Field(default=[], description="Ids of passages to bring back; nothing is pruned then.")
+
+
+class PruneAnswer(BaseModel):
+    """The conversation, in the format that it came in, and the report of the prune; null if passages came back."""
+
+    messages: list[dict[str, Any]]
+    report: dict[str, Any] | None
+
+
 class ScoredPassage(BaseModel):
     """A passage of a ranked document; `id` is that of the chunk."""
 
@@ -227,13 +256,15 @@ _MODELS: tuple[type[BaseModel], ...] = (
     FeedbackAnswer,
     RelevanceRequest,
     RelevanceResponse,
+    PruneRequest,
+    PruneAnswer,
     ErrorAnswer,
     Health,
 )
 
 
 _REFUSALS = {
-    "400": "invalid JSON, a question that is too long, or an invalid filter",
+    "400": "invalid JSON, a question that is too long, an invalid filter, or an unknown id of a passage",
     "408": "the body did not arrive in time",
     "413": "the body or the judgement is too large",
     "415": "the body is not application/json",
@@ -320,6 +351,13 @@ def _paths() -> dict[str, Any]:
             "How much of each tool exchange an agent still needs, for LiteLLM's guardrail `typesafe`",
             "RelevanceRequest",
             {"200": {"description": "Answers from 0 to 1", "content": _json("RelevanceResponse")}},
+            searching=True,
+        ),
+        "/v1/prune": _post(
+            "prune",
+            "Prune an agent's conversation",
+            "PruneRequest",
+            {"200": {"description": "The pruned conversation", "content": _json("PruneAnswer")}},
             searching=True,
         ),
         "/v1/models": {"get": _get("models", "The agent as a model", _object())},

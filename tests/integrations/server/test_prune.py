@@ -1,0 +1,69 @@
+"""`POST /v1/prune`: conversations are pruned, recognized and restored, and bad requests are told what is wrong."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.integrations.server.conftest import Serve
+from tests.pruning.conversations import rendered
+from tests.pruning.test_pruner import LONG, noises, search
+
+OPTIONS = {"budget": 300, "effort": "fast", "cached_price": 1.0}
+
+
+@pytest.mark.parametrize("kind", ["openai", "responses", "anthropic"])
+def test_a_conversation_is_pruned_and_comes_back(serve: Serve, kind: str) -> None:
+    messages = rendered(kind, LONG)
+    with serve() as server:
+        answer = server.client.post("/v1/prune", json={"messages": messages, **OPTIONS}).json()
+        assert answer["report"]["outcome"] == "pruned"
+        assert answer["report"]["kind"] == kind
+        assert "Ana Berg was its director" in str(answer["messages"])
+        ids = [item["id"] for item in answer["report"]["removed"]]
+        request = {"messages": answer["messages"], "restore": ids, **OPTIONS}
+        restored = server.client.post("/v1/prune", json=request).json()
+        assert restored == {"messages": messages, "report": None}
+
+
+def test_a_conversation_that_grows_keeps_its_prefix_whatever_the_client_sends(serve: Serve) -> None:
+    options = {"budget": 300, "effort": "fast"}
+    with serve() as server:
+
+        def prune(messages: list[Any]) -> list[Any]:
+            return server.client.post("/v1/prune", json={"messages": messages, **options}).json()["messages"]
+
+        first = prune(rendered("openai", LONG))
+        longer = rendered("openai", [*LONG, search(9, "It is fine.")])
+        assert prune(longer)[: len(first)] == first
+        assert prune([*first, *longer[len(first) :]])[: len(first)] == first
+
+
+def test_a_broken_conversation_comes_back_with_a_warning(serve: Serve) -> None:
+    messages = [{"role": "tool", "tool_call_id": "x", "content": noises(0, 9)}, {}]
+    with serve() as server:
+        answer = server.client.post("/v1/prune", json={"messages": messages, "budget": 1}).json()
+    assert answer["messages"] == messages
+    assert answer["report"]["outcome"] == "passed through"
+    assert "result without a call" in answer["report"]["warnings"][0]
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "code", "message"),
+    [
+        ({}, 422, "invalid_request", "messages"),
+        ({"messages": "hello"}, 422, "invalid_request", "messages"),
+        ({"messages": [None]}, 422, "invalid_request", "messages.0"),
+        ({"messages": [], "budget": 0}, 422, "invalid_request", "budget"),
+        ({"messages": [], "strategy": "embedding"}, 422, "invalid_request", "strategy"),
+        ({"messages": [], "cached_price": 2}, 422, "invalid_request", "cached_price"),
+        ({"messages": [], "color": 1}, 422, "invalid_request", "color"),
+        ({"messages": [], "restore": ["p1"]}, 400, "unknown_passage", "nothing is pruned"),
+    ],
+)
+def test_bad_requests(serve: Serve, body: dict[str, Any], status: int, code: str, message: str) -> None:
+    with serve() as server:
+        answer = server.client.post("/v1/prune", json=body)
+    assert (answer.status_code, answer.json()["error"]["code"]) == (status, code)
+    assert message in answer.json()["error"]["message"]
