@@ -8,7 +8,8 @@ another. First one client sends the same conversation, within the budget, by tur
 proxy: the difference is what the proxy adds to the first byte and to the whole answer. Then `--clients` clients play
 agents for `--seconds`: each sends growing conversations, which are pruned on their way, and checks every answer.
 
-Prints the medians beside the bound of 5 ms; answers, errors (any status but 200, any other content) and lost requests
+Prints the medians beside the bound of 5 ms, and the proxy's processor time per request, which other work on the machine
+hardly changes; answers, errors (any status but 200, any other content) and lost requests
 (without a complete answer), bounds 0 and 0; and the proxy's resident memory.
 """
 
@@ -113,12 +114,20 @@ def timed(client: httpx.Client, url: str, body: bytes) -> tuple[float, float]:
     return first, time.perf_counter() - started
 
 
-def overhead(model: str, proxy: str, options: argparse.Namespace) -> bool:
+def processor_seconds(process: int) -> float:
+    """Processor time that a process has used."""
+    user, system = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[11:13]
+    return (int(user) + int(system)) / os.sysconf("SC_CLK_TCK")
+
+
+def overhead(model: str, proxy: str, process: int, options: argparse.Namespace) -> bool:
     """Prints what the proxy adds; True if the median is within the bound."""
     body = json.dumps(conversation(0, 8, options.tokens)).encode()
     seconds: dict[str, list[tuple[float, float]]] = {model: [], proxy: []}
+    used = 0.0
     with httpx.Client(timeout=60) as client:
         for number in range(options.requests + 10):
+            used = processor_seconds(process) if number == 10 else used
             for url, measured in seconds.items():
                 pair = timed(client, url, body)
                 if number >= 10:
@@ -134,6 +143,8 @@ def overhead(model: str, proxy: str, options: argparse.Namespace) -> bool:
             f"{name}: direct {direct * 1e3:.2f} ms, through the proxy {relayed * 1e3:.2f} ms; "
             f"added, median {added * 1e3:.2f} ms   (bound {BOUND * 1e3:g} ms)"
         )
+    used = (processor_seconds(process) - used) / options.requests
+    print(f"processor time of the proxy: {used * 1e3:.2f} ms a request")
     return medians[proxy][1] - medians[model][1] <= BOUND
 
 
@@ -207,8 +218,8 @@ def main() -> int:
     parser.add_argument("--tokens", type=int, default=16_000, help="size of the conversation within the budget")
     parser.add_argument("proxy", nargs="*", help="options of ctx1 proxy, after --")
     options = parser.parse_args()
-    with servers(["--budget", "100000", *options.proxy]) as (model, proxy, _):
-        fast = overhead(model, proxy, options)
+    with servers(["--budget", "100000", *options.proxy]) as (model, proxy, process):
+        fast = overhead(model, proxy, process, options)
     with servers(options.proxy) as (_, proxy, process):
         before = resident(process)
         sound = report(asyncio.run(load(proxy, options)), options)

@@ -28,7 +28,7 @@ PATIENCE = 3_600
 RUNS = 900
 """Seconds for one program."""
 HEAD = ("extra", "install, s", "size, MB", "packages", "what ran", "run, s", "result")
-WIDTHS = (12, 10, 8, 8, 31, 6, 8)
+WIDTHS = (16, 10, 8, 8, 31, 6, 8)
 
 PARQUET = """
 import pyarrow, pyarrow.parquet, subprocess, sys
@@ -83,6 +83,31 @@ corpus = MemoryCorpus([Document("a", "rope film"), Document("b", "bread flour")]
                       embedder=load_embedder("sentence-transformers:tiny"))
 assert SearchAgent(corpus).search("rope?").documents[0].id == "a"
 """
+LANGCHAIN_AGENTS = """
+from langchain.agents import create_agent
+from langchain_core.language_models import GenericFakeChatModel
+from langchain_core.messages import AIMessage
+from context_agent.integrations.langchain_agents import ContextPruningMiddleware
+model = GenericFakeChatModel(messages=iter([AIMessage("At six.")]))
+agent = create_agent(model, [], middleware=[ContextPruningMiddleware(budget=100)])
+assert agent.invoke({"messages": ["When is high tide?"]})["messages"][-1].content == "At six."
+"""
+OPENAI_AGENTS = """
+from agents import RunConfig
+from context_agent import Document, MemoryCorpus, SearchAgent
+from context_agent.integrations.openai_agents import ContextPruningFilter, search_tool
+RunConfig(call_model_input_filter=ContextPruningFilter(budget=100))
+assert search_tool(SearchAgent(MemoryCorpus([Document("a", "Rope is a film.")]))).name == "search_documents"
+"""
+PYDANTIC_AI = """
+from pydantic_ai import Agent
+from pydantic_ai.models.test import TestModel
+from context_agent import Document, MemoryCorpus, SearchAgent
+from context_agent.integrations.pydantic_ai import ContextPruning, search_tool
+tool = search_tool(SearchAgent(MemoryCorpus([Document("a", "Rope is a film.")])))
+agent = Agent(TestModel(), tools=[tool], capabilities=[ContextPruning(budget=100)])
+assert "search_documents" in agent.run_sync("Which film?").output
+"""
 SERVE = """
 import json, pathlib, subprocess, sys
 import httpx
@@ -134,6 +159,9 @@ TRIALS = {
     "plots": Trial(PLOTS),
     "datasets": Trial(DATASETS),
     "langchain": Trial("examples/langchain_rag.py"),
+    "langchain-agents": Trial(LANGCHAIN_AGENTS),
+    "openai-agents": Trial(OPENAI_AGENTS),
+    "pydantic-ai": Trial(PYDANTIC_AI),
     "llamaindex": Trial("examples/llamaindex_query.py"),
     "haystack": Trial("examples/haystack_pipeline.py"),
     "dspy": Trial("examples/dspy_program.py"),
