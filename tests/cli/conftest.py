@@ -1,6 +1,7 @@
 """A folder of notes, an index of it, and `ctx1` to run in an empty folder."""
 
 import functools
+import io
 import json
 from importlib.resources import files
 from subprocess import CompletedProcess
@@ -28,7 +29,8 @@ def inside(tmp_path, monkeypatch, capsys):
     """As `ctx1`, in this process: for tests of what a command does, not of the process, which would mostly import."""
     monkeypatch.chdir(tmp_path)
 
-    def command(*arguments):
+    def command(*arguments, stdin=""):
+        monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(stdin.encode()), encoding="utf-8"))
         capsys.readouterr()
         code = run([str(one) for one in arguments])
         return CompletedProcess(arguments, code, *capsys.readouterr())

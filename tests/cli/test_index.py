@@ -16,47 +16,47 @@ def counted(done):
     return json.loads(done.stdout)
 
 
-def test_a_folder_is_indexed_and_a_second_time_nothing_is_added(ctx1, notes, tmp_path):
-    first = ctx1("index", notes, "--path", "i", "--json")
+def test_a_folder_is_indexed_and_a_second_time_nothing_is_added(inside, notes, tmp_path):
+    first = inside("index", notes, "--path", "i", "--json")
     assert first.returncode == 0, first.stderr
     assert counted(first)["documents"] == len(list(notes.iterdir()))
     assert counted(first)["added"] == counted(first)["documents"] == counted(first)["chunks"]
-    second = ctx1("index", notes, "--path", "i", "--json")
+    second = inside("index", notes, "--path", "i", "--json")
     assert (counted(second)["added"], counted(second)["chunks"]) == (0, counted(first)["chunks"])
 
 
-def test_an_unreadable_file_is_reported_and_the_rest_is_indexed(ctx1, tmp_path):
+def test_an_unreadable_file_is_reported_and_the_rest_is_indexed(inside, tmp_path):
     folder = tmp_path / "mixed"
     folder.mkdir()
     (folder / "good.txt").write_text("The Lume flows past Brasko.", encoding="utf-8")
     (folder / "bad.pdf").write_bytes(b"%PDF-1.7 this is none")
-    done = ctx1("index", folder, "--path", "i", "--json")
+    done = inside("index", folder, "--path", "i", "--json")
     assert done.returncode == 0
     assert "bad.pdf" in done.stderr
     assert (counted(done)["documents"], counted(done)["skipped"]) == (1, 1)
-    assert ctx1("index", folder, "--path", "j", "--strict").returncode == 1
+    assert inside("index", folder, "--path", "j", "--strict").returncode == 1
 
 
-def test_standard_input_is_a_source(ctx1):
+def test_standard_input_is_a_source(inside):
     rows = "".join(json.dumps({"id": f"r{n}", "text": f"Row number {n} tells of the Lume."}) + "\n" for n in range(3))
-    done = ctx1("index", "-", "--path", "i", "--json", stdin=rows)
+    done = inside("index", "-", "--path", "i", "--json", stdin=rows)
     assert done.returncode == 0, done.stderr
     assert counted(done)["documents"] == 3
-    found = ctx1("search", "Lume", "--path", "i", "--json")
+    found = inside("search", "Lume", "--path", "i", "--json")
     assert json.loads(found.stdout)["documents"][0]["id"] in {"r0", "r1", "r2"}
 
 
-def test_nothing_to_index_is_an_error(ctx1, tmp_path):
+def test_nothing_to_index_is_an_error(inside, tmp_path):
     (tmp_path / "empty").mkdir()
     for source in ("empty", "missing"):
-        done = ctx1("index", source, "--path", "i")
+        done = inside("index", source, "--path", "i")
         assert done.returncode == 1
         assert source in done.stderr
         assert "Traceback" not in done.stderr
 
 
-def test_plain_output_has_no_escape_codes(ctx1, notes):
-    done = ctx1("index", notes, "--path", "i")
+def test_plain_output_has_no_escape_codes(inside, notes):
+    done = inside("index", notes, "--path", "i")
     assert "\x1b" not in done.stdout + done.stderr
     assert f"{len(list(notes.iterdir()))} documents" in done.stdout
 
@@ -110,16 +110,16 @@ def test_an_interrupted_run_says_what_it_keeps_and_resumes(ctx1, tmp_path, endin
     assert (resumed["added"], resumed["resumed"], resumed["stored"]) == (700, kept, 700 - kept)
 
 
-def test_a_domain_brings_its_own_loader(ctx1, tmp_path):
+def test_a_domain_brings_its_own_loader(inside, tmp_path):
     (tmp_path / "mail").mkdir()
     for name, more in (("a", ""), ("b", "In-Reply-To: <a@x>\n")):
         text = f"From: {name}@x\nSubject: lamps\nMessage-ID: <{name}@x>\n{more}\n{name} wants lamps.\n"
         (tmp_path / "mail" / f"{name}.eml").write_text(text)
-    assert "unknown extension" in ctx1("index", "mail").stderr
-    done = ctx1("index", "mail", "--domain", "email", "--json")
+    assert "unknown extension" in inside("index", "mail").stderr
+    done = inside("index", "mail", "--domain", "email", "--json")
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["documents"] == 1, "two messages are a thread"
-    done = ctx1("index", "mail", "--domain", "emial")
+    done = inside("index", "mail", "--domain", "emial")
     assert done.returncode == 2
     assert "did you mean 'email'" in done.stderr
 

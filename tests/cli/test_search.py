@@ -20,8 +20,8 @@ def objects(done):
     return [json.loads(line) for line in done.stdout.splitlines()]
 
 
-def test_json_is_one_object_with_the_ranked_documents(ctx1, index):
-    done = ctx1("search", QUESTION, "--path", index, "--json", "--k", 4)
+def test_json_is_one_object_with_the_ranked_documents(inside, index):
+    done = inside("search", QUESTION, "--path", index, "--json", "--k", 4)
     assert done.returncode == 0, done.stderr
     (found,) = objects(done)
     assert list(found) == KEYS
@@ -35,23 +35,23 @@ def test_json_is_one_object_with_the_ranked_documents(ctx1, index):
     assert found["turns"] > 0 < found["tokens"]
 
 
-def test_a_swarm_answers_like_one_agent_and_tells_what_waited(ctx1, index):
-    done = ctx1("search", QUESTION, "--path", index, "--json", "--swarm", 3, "--save", "runs")
+def test_a_swarm_answers_like_one_agent_and_tells_what_waited(inside, index):
+    done = inside("search", QUESTION, "--path", index, "--json", "--swarm", 3, "--save", "runs")
     assert done.returncode == 0, done.stderr
     (found,) = objects(done)
     assert list(found) == KEYS
     assert 0 < found["critical_steps"] <= 4
     assert found["documents"]
-    text = ctx1("search", QUESTION, "--path", index, "--swarm", 3)
+    text = inside("search", QUESTION, "--path", index, "--swarm", 3)
     assert "(3 sub-agents, 4 critical steps)" in " ".join(text.stdout.split())
-    shown = ctx1("view", "runs", "--text").stdout
+    shown = inside("view", "runs", "--text").stdout
     assert "spawn   3 sub-agents" in shown
     assert "└ ━ " in shown
 
 
 @pytest.mark.parametrize("wrong", ["0", "65", "many"])
-def test_a_swarm_of_a_number_that_cannot_be_is_refused(ctx1, index, wrong):
-    done = ctx1("search", QUESTION, "--path", index, "--swarm", wrong)
+def test_a_swarm_of_a_number_that_cannot_be_is_refused(inside, index, wrong):
+    done = inside("search", QUESTION, "--path", index, "--swarm", wrong)
     assert done.returncode == 2
     assert "--swarm" in done.stderr
 
@@ -61,34 +61,34 @@ def test_the_same_question_gives_the_same_answer(ctx1, index):
     assert first == second
 
 
-def test_text_shows_each_document_with_its_passage_and_no_escape_codes(ctx1, index):
-    done = ctx1("search", QUESTION, "--path", index)
+def test_text_shows_each_document_with_its_passage_and_no_escape_codes(inside, index):
+    done = inside("search", QUESTION, "--path", index)
     assert done.returncode == 0, done.stderr
     assert "\x1b" not in done.stdout + done.stderr
     assert " 1. " in done.stdout
     assert "designed by Ketil Varga" in " ".join(done.stdout.split())
 
 
-def test_a_question_can_come_through_a_pipe(ctx1, index):
-    done = ctx1("search", "-", "--path", index, "--json", stdin=QUESTION + "\n")
+def test_a_question_can_come_through_a_pipe(inside, index):
+    done = inside("search", "-", "--path", index, "--json", stdin=QUESTION + "\n")
     assert objects(done)[0]["question"] == QUESTION
 
 
-def test_a_config_file_sets_options_and_flags_go_before_it(ctx1, index, tmp_path):
+def test_a_config_file_sets_options_and_flags_go_before_it(inside, index, tmp_path):
     (tmp_path / "c.toml").write_text(f'path = "{index}"\njson = true\n[search]\nk = 2\n', encoding="utf-8")
-    assert len(objects(ctx1("search", QUESTION, "--config", "c.toml"))[0]["documents"]) == 2
-    assert len(objects(ctx1("search", QUESTION, "--config", "c.toml", "--k", 1))[0]["documents"]) == 1
+    assert len(objects(inside("search", QUESTION, "--config", "c.toml"))[0]["documents"]) == 2
+    assert len(objects(inside("search", QUESTION, "--config", "c.toml", "--k", 1))[0]["documents"]) == 1
 
 
-def test_an_empty_question_is_an_error_and_an_object(ctx1, index):
-    done = ctx1("search", "  ", "--path", index, "--json")
+def test_an_empty_question_is_an_error_and_an_object(inside, index):
+    done = inside("search", "  ", "--path", index, "--json")
     assert done.returncode != 0
     assert list(objects(done)[0]) == KEYS
     assert "empty" in objects(done)[0]["error"]
     assert "Traceback" not in done.stderr
 
 
-def test_one_failing_question_of_a_file_stops_nothing(ctx1, index, tmp_path):
+def test_one_failing_question_of_a_file_stops_nothing(inside, index, tmp_path):
     rows = [
         json.dumps({"id": "a", "question": QUESTION}),
         "{broken",
@@ -98,29 +98,29 @@ def test_one_failing_question_of_a_file_stops_nothing(ctx1, index, tmp_path):
         json.dumps({"id": "f"}),
     ]
     (tmp_path / "q.jsonl").write_text("\n".join(rows) + "\n", encoding="utf-8")
-    done = ctx1("search", "--questions", "q.jsonl", "--path", index, "--json", "--ordered")
+    done = inside("search", "--questions", "q.jsonl", "--path", index, "--json", "--ordered")
     assert done.returncode == 1
     found = objects(done)
     assert [row["id"] for row in found] == ["a", None, "c", 4, None, "f"]
     assert [row["error"] is None for row in found] == [True, False, False, True, False, False]
     assert all(list(row) == KEYS for row in found)
     assert "4 of 6 questions failed" in done.stderr
-    unordered = ctx1("search", "--questions", "-", "--path", index, "--json", stdin="\n".join(rows))
+    unordered = inside("search", "--questions", "-", "--path", index, "--json", stdin="\n".join(rows))
     assert sorted(str(row["id"]) for row in objects(unordered)) == sorted(str(row["id"]) for row in found)
 
 
-def test_many_questions_as_text_are_a_line_each(ctx1, index):
+def test_many_questions_as_text_are_a_line_each(inside, index):
     rows = json.dumps({"id": "a", "question": QUESTION}) + "\n"
-    done = ctx1("search", "--questions", "-", "--path", index, stdin=rows)
+    done = inside("search", "--questions", "-", "--path", index, stdin=rows)
     assert done.returncode == 0
     assert done.stdout.startswith("a\t")
     assert len(done.stdout.splitlines()) == 1
 
 
-def test_a_saved_trajectory_replays(ctx1, index, tmp_path):
+def test_a_saved_trajectory_replays(inside, index, tmp_path):
     from context_agent.harness import trajectory_file
 
-    done = ctx1("search", QUESTION, "--path", index, "--json", "--save", "runs", "--rollouts", 2)
+    done = inside("search", QUESTION, "--path", index, "--json", "--save", "runs", "--rollouts", 2)
     (found,) = objects(done)
     saved = sorted((tmp_path / "runs").glob("*.jsonl"))
     assert len(saved) == 2
@@ -132,8 +132,8 @@ def test_a_saved_trajectory_replays(ctx1, index, tmp_path):
 
 
 @pytest.mark.parametrize("option", [["--window", "2048"], ["--max-turns", "1"], ["--profile", "context-1"]])
-def test_limits_give_a_ranking_all_the_same(ctx1, index, option):
-    done = ctx1("search", QUESTION, "--path", index, "--json", *option)
+def test_limits_give_a_ranking_all_the_same(inside, index, option):
+    done = inside("search", QUESTION, "--path", index, "--json", *option)
     assert done.returncode == 0, done.stderr
     assert objects(done)[0]["documents"]
 
@@ -178,11 +178,11 @@ def test_a_terminal_shows_turns_calls_and_the_filling_context(index, tmp_path):
     assert "of 32,768 tokens" in out
 
 
-def test_a_document_cannot_steer_the_terminal(ctx1, tmp_path):
+def test_a_document_cannot_steer_the_terminal(inside, tmp_path):
     row = json.dumps(
         {"id": "x", "title": "Bell\x07", "text": "The Lume \x1b[2J\x1b]0;owned\x07 flows past Brasko.\u202e"}
     )
-    assert ctx1("index", "-", "--path", "i", stdin=row + "\n").returncode == 0
+    assert inside("index", "-", "--path", "i", stdin=row + "\n").returncode == 0
     out = on_terminal("search", "Lume", "--path", "i", cwd=tmp_path)
     assert "\x1b[2J" not in out
     assert "\x1b]0;owned" not in out

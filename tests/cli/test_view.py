@@ -29,31 +29,31 @@ def gold(corpus, tmp_path):
     return path
 
 
-def test_the_page_lies_beside_what_it_shows_and_the_place_is_told(ctx1, runs, tmp_path):
-    done = ctx1("view", "runs")
+def test_the_page_lies_beside_what_it_shows_and_the_place_is_told(inside, runs, tmp_path):
+    done = inside("view", "runs")
     assert (done.returncode, done.stdout) == (0, "")
     assert done.stderr.startswith("runs/view.html: 1 trajectory, ")
     (file,) = runs.glob("*.jsonl")
-    assert ctx1("view", file).returncode == 0
+    assert inside("view", file).returncode == 0
     assert file.with_suffix(".html").read_text(encoding="utf-8").startswith("<!DOCTYPE html>")
-    assert ctx1("view", "runs", file, "--out", "new/page.html").returncode == 0
+    assert inside("view", "runs", file, "--out", "new/page.html").returncode == 0
     assert (tmp_path / "new" / "page.html").exists()
-    assert ctx1("view", "runs", file).stderr.startswith("view.html: 1 trajectory")
+    assert inside("view", "runs", file).stderr.startswith("view.html: 1 trajectory")
 
 
-def test_a_page_shown_again_takes_the_old_ones_place(ctx1, corpus, runs):
-    ctx1("view", "runs")
+def test_a_page_shown_again_takes_the_old_ones_place(inside, corpus, runs):
+    inside("view", "runs")
     first = (runs / "view.html").read_bytes()
-    ctx1("view", "runs")
+    inside("view", "runs")
     assert (runs / "view.html").read_bytes() == first
     episodes.edited(corpus, runs)
-    ctx1("view", "runs")
+    inside("view", "runs")
     assert (runs / "view.html").read_bytes() != first
     assert [path.name for path in runs.iterdir() if path.suffix != ".jsonl"] == ["view.html"]
 
 
-def test_the_page_can_go_to_stdout(ctx1, runs):
-    done = ctx1("view", "runs", "--out", "-")
+def test_the_page_can_go_to_stdout(inside, runs):
+    done = inside("view", "runs", "--out", "-")
     assert done.stdout.startswith("<!DOCTYPE html>")
     assert done.stdout.endswith("</html>\n")
 
@@ -66,8 +66,8 @@ def test_the_page_is_opened_in_the_browser_where_that_is_asked_for(ctx1, runs, t
     assert (tmp_path / "opened").read_text().strip() == (runs / "view.html").as_uri()
 
 
-def test_text_shows_calls_edits_the_context_and_the_ranking(ctx1, runs, gold):
-    done = ctx1("view", "runs", "--text", "--gold", gold)
+def test_text_shows_calls_edits_the_context_and_the_ranking(inside, runs, gold):
+    done = inside("view", "runs", "--text", "--gold", gold)
     assert done.returncode == 0
     assert episodes.QUESTION in done.stdout
     assert "★ gold: 1 of 1 seen, 1 of 1 ranked; answer: the Lume" in done.stdout
@@ -81,9 +81,9 @@ def test_text_shows_calls_edits_the_context_and_the_ranking(ctx1, runs, gold):
     assert not (runs / "view.html").exists()
 
 
-def test_no_document_can_steer_the_terminal(ctx1, tmp_path):
+def test_no_document_can_steer_the_terminal(inside, tmp_path):
     episodes.hostile(tmp_path / "runs")
-    done = ctx1("view", "runs", "--text")
+    done = inside("view", "runs", "--text")
     assert done.returncode == 0
     assert "<script>" in done.stdout
     assert not {"\x1b", "\x07", "\u202e", "\u2028"} & set(done.stdout)
@@ -92,36 +92,36 @@ def test_no_document_can_steer_the_terminal(ctx1, tmp_path):
     assert "\x1b[31mred" not in shown
 
 
-def test_json_prints_a_row_for_each_trajectory_and_writes_a_page_only_where_told(ctx1, runs, gold):
-    done = ctx1("view", "runs", "--json", "--gold", gold)
+def test_json_prints_a_row_for_each_trajectory_and_writes_a_page_only_where_told(inside, runs, gold):
+    done = inside("view", "runs", "--json", "--gold", gold)
     (row,) = [json.loads(line) for line in done.stdout.splitlines()]
     assert (row["question"], row["turns"], row["seen"], row["gold_pruned"]) == (episodes.QUESTION, 4, 1.0, 1)
     assert not (runs / "view.html").exists()
-    ctx1("view", "runs", "--json", "--out", "page.html")
+    inside("view", "runs", "--json", "--out", "page.html")
     assert (runs.parent / "page.html").exists()
 
 
-def test_what_cannot_be_shown_is_told_and_the_rest_is_shown(ctx1, runs):
+def test_what_cannot_be_shown_is_told_and_the_rest_is_shown(inside, runs):
     (file,) = runs.glob("*.jsonl")
     text = file.read_text()
     (runs / "newer.jsonl").write_text(re.sub('"schema":[0-9]+', '"schema":99', text, count=1))
     (runs / "notes.md").write_text("notes")
-    done = ctx1("view", "runs")
+    done = inside("view", "runs")
     assert done.returncode == 1
     assert "newer.jsonl" in done.stderr
     assert "schema 99" in done.stderr
     assert "ignored 1 other file\n" in done.stderr
     assert "1 trajectory" in done.stderr
     assert (runs / "view.html").exists()
-    text = ctx1("view", "runs", "--text")
+    text = inside("view", "runs", "--text")
     assert text.returncode == 1
     assert episodes.QUESTION in text.stdout
 
 
-def test_a_bad_row_of_the_gold_file_is_told(ctx1, runs, gold):
+def test_a_bad_row_of_the_gold_file_is_told(inside, runs, gold):
     with gold.open("a") as stream:
         stream.write("{}\n")
-    done = ctx1("view", "runs", "--gold", gold)
+    done = inside("view", "runs", "--gold", gold)
     assert done.returncode == 1
     assert "questions.jsonl:2: no field question" in done.stderr
     assert (runs / "view.html").exists()
@@ -138,9 +138,9 @@ def test_a_bad_row_of_the_gold_file_is_told(ctx1, runs, gold):
         ([], 2, "PATH"),
     ],
 )
-def test_what_cannot_work_is_one_line_that_says_why(ctx1, runs, arguments, code, reason):
+def test_what_cannot_work_is_one_line_that_says_why(inside, runs, arguments, code, reason):
     (runs.parent / "empty").mkdir()
-    done = ctx1("view", *arguments)
+    done = inside("view", *arguments)
     assert done.returncode == code
     assert reason in done.stderr
     assert len(done.stderr.strip().splitlines()) == 1
