@@ -30,23 +30,24 @@ def trained(run: Any, **how: Any) -> Any:
 def test_a_run_overlaps_within_its_bound_and_goes_on_where_it_is_stopped(
     sampler: str, student: Path, tmp_path: Path
 ) -> None:
-    run = runs.rewards(student, tmp_path, async_rollouts={"ahead": 1, "sampler": sampler})
+    run = runs.rewards(student, tmp_path, rollouts={"steps": 5}, async_rollouts={"ahead": 1, "sampler": sampler})
     done = trained(run)
-    assert done.updates == 20
+    assert done.updates == 10
     lines = runs.timeless(tmp_path)
-    assert [line["step"] for line in lines] == list(range(21))
+    assert [line["step"] for line in lines] == list(range(11))
     ages = [line["staleness/max"] for line in lines if "staleness/max" in line]
     assert 0 < max(ages) <= run.oldest == 3
     assert all(line["rows_stale"] == 0 for line in lines if "rows_stale" in line)
     assert {"episodes_mixed", "groups_left", "episodes_paused"} <= set(lines[1])
     with pytest.raises(ConfigError, match="resume it with --resume"):
         trained(run)
-    assert trained(run, resume=True).first_update == 20
+    assert trained(run, resume=True).first_update == 10
 
 
 def test_a_run_whose_sampler_dies_is_saved_and_says_how_to_go_on(
     student: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    run = runs.rewards(student, tmp_path, rollouts={"steps": 3}, async_rollouts={"sampler": "process"})
     put = RolloutProcess.put
 
     def dying(self: RolloutProcess, model: Any, version: str) -> None:
@@ -58,10 +59,8 @@ def test_a_run_whose_sampler_dies_is_saved_and_says_how_to_go_on(
     with monkeypatch.context() as patch:
         patch.setattr(RolloutProcess, "put", dying)
         with pytest.raises(PolicyError, match=r"has ended \(exit code -9\).*update 4 is saved.*--resume"):
-            trained(runs.rewards(student, tmp_path, async_rollouts={"sampler": "process"}))
-    assert (
-        trained(runs.rewards(student, tmp_path, async_rollouts={"sampler": "process"}), resume=True).first_update == 4
-    )
+            trained(run)
+    assert trained(run, resume=True).first_update == 4
 
 
 def test_a_buffer_from_before_the_first_checkpoint_is_not_written_over(student: Path, tmp_path: Path) -> None:
