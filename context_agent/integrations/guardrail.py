@@ -1,48 +1,41 @@
-"""The judge behind LiteLLM's `typesafe` guardrail: how much of each tool exchange an agent still needs.
+"""The judge behind LiteLLM's `typesafe` guardrail: how much of each tool exchange should stay in an agent's context.
 
 The guardrail sends the task and the results of completed tool exchanges, and one question for each. It empties the
-results whose answer, a number from 0 to 1, is below its `relevance_threshold`. Here the number is the share of the
-result that `ContextPruner` keeps if all of them must fit into a budget. So while they fit, every answer is 1.
+results whose answer, a number from 0 to 1, is below its `relevance_threshold`; the others stay as they are. So the
+results are ranked by their best passage and fill a budget in this order: an answer is the share of it that fits.
 
 The format is that of LiteLLM's `guardrail_hooks/typesafe/typesafe.py`: a part of TypeSafe's System One API.
 """
 
 from __future__ import annotations
 
-import json
-from collections import Counter
+import math
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, Field, JsonValue, model_validator
+from pydantic import BaseModel, Field, model_validator
 
-from context_agent.pruning.pruner import BUDGET, ContextPruner
-from context_agent.pruning.selection import Prices
+from context_agent.pruning.messages import Transcript
+from context_agent.pruning.passages import Passage, cut
+from context_agent.pruning.pruner import BUDGET
+from context_agent.pruning.relevance import Goal, by_reading
 from context_agent.tokens import HarmonyCounter
 
 MAX_EXCHANGES = 1_000
 Id = Annotated[str, Field(min_length=1, max_length=256)]
 
 
-class ExchangeCall(BaseModel):
-    """A tool call of an exchange."""
-
-    name: str | None = None
-    arguments: JsonValue = None
-
-
 class ToolExchange(BaseModel):
-    """The calls of one message, and the texts of their results together."""
+    """The texts of the results of one message's calls together. The calls are not read."""
 
-    tool_calls: list[ExchangeCall] = Field(default=[], max_length=MAX_EXCHANGES, fail_fast=True)
     result: str
 
 
 class ExchangeState(BaseModel):
-    """What is judged: the last user message, and the exchanges in their order, by id."""
+    """What is judged: the last user message, and the exchanges in their order, by id. The system text is not read."""
 
     task: str
-    system: str = ""
     tool_exchanges: dict[Id, ToolExchange] = Field(max_length=MAX_EXCHANGES)
 
 
@@ -66,7 +59,7 @@ class RelevanceRequest(BaseModel):
 
 
 class RelevanceJudgement(BaseModel):
-    """The answer to a question: the share of the exchange's result that is still needed."""
+    """The answer to a question: the share of the exchange's result that fits."""
 
     type: Literal["noul"] = "noul"
     noul: float = Field(ge=0, le=1)
@@ -88,30 +81,34 @@ class RelevanceResponse(BaseModel):
 
 
 def judge(request: RelevanceRequest, model: str, *, budget: int = BUDGET) -> RelevanceResponse:
-    """Answers the questions, as if `budget` tokens of results may stay. `model` is the name that is reported."""
-    # The exchanges come without their conversation, so what a prefix cache would lose is unknown.
-    pruner = ContextPruner(budget, prices=Prices(cached=1.0))
-    report = pruner.prune([*_messages(request.state)]).report
-    removed: Counter[str] = Counter()
-    for passage in report.removed:
-        removed[passage.call_id] += passage.tokens
-    answers = {name: _judgement(request.state.tool_exchanges[name], removed[name]) for name in request.questions}
-    return RelevanceResponse(model=model, answers=answers, usage=RelevanceUsage(input_tokens=report.tokens_before))
+    """Answers the questions, as if `budget` tokens of results fit. `model` is the name that is reported."""
+    exchanges = request.state.tool_exchanges
+    count = HarmonyCounter().count
+    tokens = {name: count(exchange.result) for name, exchange in exchanges.items()}
+    shares, room = dict.fromkeys(exchanges, 1.0), budget
+    for name in _ranked(request.state, budget) if sum(tokens.values()) > budget else ():
+        shares[name] = min(1.0, room / max(1, tokens[name]))
+        room = max(0, room - tokens[name])
+    answers = {name: RelevanceJudgement(noul=round(shares[name], 4)) for name in request.questions}
+    return RelevanceResponse(model=model, answers=answers, usage=RelevanceUsage(input_tokens=sum(tokens.values())))
 
 
-def _judgement(exchange: ToolExchange, removed: int) -> RelevanceJudgement:
-    # The tokens of the passages may add up to a few more than those of the text.
-    share = 1 - removed / HarmonyCounter().count(exchange.result) if removed else 1.0
-    return RelevanceJudgement(noul=round(max(0.0, share), 4))
+def _ranked(state: ExchangeState, budget: int) -> list[str]:
+    """The ids of the exchanges, errors first, then by the best passage of the result."""
+    count = HarmonyCounter().count
+    names: list[str] = []
+    passages: list[Passage] = []
+    for name, exchange in state.tool_exchanges.items():
+        cut_passages = cut(exchange.result)
+        names += [name] * len(cut_passages)
+        passages += [replace(passage, tokens=count(passage.text)) for passage in cut_passages]
+    best = {result.call_id: math.inf for result in Transcript([*_messages(state)]).results if result.is_error}
+    for name, score in zip(names, by_reading(passages, Goal(state.task, room=budget)).tolist(), strict=True):
+        best[name] = max(best.get(name, -math.inf), score)
+    return sorted(state.tool_exchanges, key=lambda name: -best.get(name, -math.inf))
 
 
 def _messages(state: ExchangeState) -> Iterator[Mapping[str, Any]]:
-    """The exchanges as a conversation. Its end is empty: every exchange in the state is completed."""
-    yield {"role": "system", "content": state.system}
-    yield {"role": "user", "content": state.task}
+    """The results of the exchanges as chat messages."""
     for name, exchange in state.tool_exchanges.items():
-        calls = json.dumps([call.model_dump() for call in exchange.tool_calls], ensure_ascii=False)
-        call = {"id": name, "type": "function", "function": {"name": "tools", "arguments": calls}}
-        yield {"role": "assistant", "content": None, "tool_calls": [call]}
         yield {"role": "tool", "tool_call_id": name, "content": exchange.result}
-    yield {"role": "assistant", "content": ""}
