@@ -136,7 +136,7 @@ def test_ten_thousand_mutations_never_raise_and_take_no_time() -> None:
             assert isinstance(call.name, str)
             assert isinstance(call.arguments, str | dict)
             json.dumps(call.arguments).encode()
-    assert slowest < 0.05
+    assert slowest < 0.5, "a pattern that backtracks; a collection of garbage takes less"
 
 
 def test_ten_thousand_mutations_of_native_calls_never_raise() -> None:
@@ -151,7 +151,7 @@ def test_ten_thousand_mutations_of_native_calls_never_raise() -> None:
         (call,) = read_reply([event]).calls
         slowest = max(slowest, time.process_time() - started)
         assert isinstance(call.arguments, str | dict)
-    assert slowest < 0.05
+    assert slowest < 0.5, "a pattern that backtracks; a collection of garbage takes less"
 
 
 @pytest.mark.parametrize(
