@@ -32,7 +32,8 @@ class ContextPruningMemory(BaseMemory):
 
     def __init__(self, memory: BaseMemory, budget: int = BUDGET, **options: Any) -> None:
         """`budget` is the number of tokens of tool results to keep; `options` are those of `ContextPruner`."""
-        super().__init__(memory=memory)
+        # pydantic's own `__init__` takes the fields of the subclass.
+        super().__init__(memory=memory)  # type: ignore[call-arg]
         self._pruners = ConversationPruners.of(budget, **options)
 
     @classmethod
