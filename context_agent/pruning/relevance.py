@@ -23,13 +23,13 @@ from context_agent.pruning.passages import Passage
 Scores = NDArray[np.float64]
 """A number for each passage, higher for what should stay."""
 
-READ = 128
+READ = 96
 """Passages that the reader reads at most."""
 EVIDENCE = 2
 """Passages that it sees beside the task."""
 TASK_WORDS, SENTENCE_WORDS, LABEL_WORDS, EXCERPT_WORDS = 50, 18, 8, 60
 """Words of the reader's input at most, as in its training."""
-STEP_WEIGHT = 0.5
+STEP_WEIGHT = 0.3
 """Weight of a word of the latest step beside one of the task; halved with each step before."""
 LEADS, LEAD_WEIGHT = 5, 0.3
 """Best passages whose rare words join the query, and the weight of these."""

@@ -12,7 +12,7 @@ import pytest
 from context_agent.errors import ConfigError
 from context_agent.pruning import ContextPruner, Prices, Pruned
 from context_agent.pruning.passages import Passage
-from context_agent.pruning.relevance import Goal, by_reading
+from context_agent.pruning.relevance import READ, Goal, by_reading
 from context_agent.tokens import CharCounter
 from tests.pruning.conversations import KINDS, Call, Turn, rendered
 
@@ -357,7 +357,7 @@ def test_the_reader_reads_what_the_words_leave_undecided() -> None:
     passages[9] = Passage("The harbour was a director once.", 0, 0, label="Harbours", tokens=10)
     reader = CountingReader()
     scores = by_reading(passages, Goal(TASK, room=500, staying=frozenset([3])), reader)
-    assert len(reader.pairs) == 128
+    assert len(reader.pairs) == READ
     assert scores.argmax() in (7, 9)
     premise, passage = next(pair for pair in reader.pairs if "harbour" in pair[1])
     assert premise.startswith(f"{TASK} | A director of Polar Light")
