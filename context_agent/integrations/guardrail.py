@@ -58,7 +58,7 @@ class RelevanceRequest(BaseModel):
         return self
 
 
-class RelevanceJudgement(BaseModel):
+class ExchangeRelevance(BaseModel):
     """The answer to a question: the share of the exchange's result that fits."""
 
     type: Literal["noul"] = "noul"
@@ -76,7 +76,7 @@ class RelevanceResponse(BaseModel):
     """The answers by the ids of the questions."""
 
     model: str
-    answers: dict[str, RelevanceJudgement]
+    answers: dict[str, ExchangeRelevance]
     usage: RelevanceUsage
 
 
@@ -89,7 +89,7 @@ def judge(request: RelevanceRequest, model: str, *, budget: int = BUDGET) -> Rel
     for name in _ranked(request.state, budget) if sum(tokens.values()) > budget else ():
         shares[name] = min(1.0, room / max(1, tokens[name]))
         room = max(0, room - tokens[name])
-    answers = {name: RelevanceJudgement(noul=round(shares[name], 4)) for name in request.questions}
+    answers = {name: ExchangeRelevance(noul=round(shares[name], 4)) for name in request.questions}
     return RelevanceResponse(model=model, answers=answers, usage=RelevanceUsage(input_tokens=sum(tokens.values())))
 
 
