@@ -100,7 +100,7 @@ def _line(row: RemovedPassage) -> Text:
     from rich.text import Text
 
     reason = "" if row.reason.startswith("less") else f" ({row.reason})"
-    line = Text.assemble((f"  - {row.id:<5}", "red"), f"{row.tokens:>6,} {row.score:>7.2f}  ")
+    line = Text.assemble((f"  - {row.id:<5}", "red"), f"{row.tokens:>6,} {row.score:>7.3f}  ")
     return line.append(f"{output.one_line(row.preview)}{reason}", style="dim")
 
 

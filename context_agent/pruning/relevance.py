@@ -33,6 +33,8 @@ STEP_WEIGHT = 0.3
 """Weight of a word of the latest step beside one of the task; halved with each step before."""
 LEADS, LEAD_WEIGHT = 5, 0.3
 """Best passages whose rare words join the query, and the weight of these."""
+FUSION_RANKS = 10
+"""Added to each rank: the larger, the more a middling rank in both counts beside a high one in one."""
 K1, B = 1.2, 0.75
 _STEM = 6
 """Letters of a word that count: a stemmer that knows no language."""
@@ -126,10 +128,10 @@ def _query(goal: Goal) -> dict[str, float]:
 
 
 def by_reading(passages: Sequence[Passage], goal: Goal, model: PairModel | None = None) -> Scores:
-    """Words and reader, each scaled to the spread of its scores, with equal weights; `model` replaces the shipped one.
+    """Words and reader, fused by reciprocal rank (Cormack et al., 2009); `model` replaces the shipped reader.
 
-    At most `READ` passages are read: those whose words put them nearest to the limit of what fits. A reader that tells
-    the passages of a conversation hardly apart has little influence.
+    Passages that either ranks high stay, so a domain that the reader does not know is left to the words. At most `READ`
+    passages are read: those whose words put them nearest to the limit of what fits.
     """
     words = _Words.of(passages, goal)
     order = np.argsort(-words.scores, kind="stable").tolist()
@@ -137,12 +139,11 @@ def by_reading(passages: Sequence[Passage], goal: Goal, model: PairModel | None 
     undecided = _undecided([passages[row].tokens for row in open_rows], goal.room)
     rows = open_rows[undecided]
     pairs = [(_premise(goal.task, passages, words, order, row), _excerpt(passages[row], words.weights)) for row in rows]
-    scores = _scaled(words.scores, 1e-9)
-    if pairs:
-        odds = _scaled(np.asarray((model or shipped_reader()).encode_pairs(pairs), dtype=np.float64)[:, 0], 1.0)
-        scores[open_rows[: undecided.start]] += odds.max()
-        scores[rows] += odds
-        scores[open_rows[undecided.stop :]] += odds.min()
+    odds = (model or shipped_reader()).encode_pairs(pairs)[:, 0] if pairs else np.zeros(0)
+    read = [rows[rank] for rank in np.argsort(-odds, kind="stable")]
+    scores = np.zeros(len(passages))
+    for ranking in (open_rows, [*open_rows[: undecided.start], *read, *open_rows[undecided.stop :]]):
+        scores[ranking] += 1 / (FUSION_RANKS + np.arange(len(ranking)))
     return scores
 
 
@@ -153,12 +154,6 @@ def _undecided(sizes: Sequence[int], room: int) -> slice:
     fitting = int(np.searchsorted(np.cumsum(sizes), room))
     start = min(max(0, fitting - READ // 2), len(sizes) - READ)
     return slice(start, start + READ)
-
-
-def _scaled(values: Scores, least: float) -> Scores:
-    """The values less their mean, in units of their spread, which is taken as at least `least`."""
-    scaled: Scores = (values - values.mean()) / max(float(values.std()), least)
-    return scaled
 
 
 def _premise(task: str, passages: Sequence[Passage], words: _Words, order: Sequence[int], row: int) -> str:
