@@ -204,14 +204,14 @@ class InventedSet:
 def source_functions() -> list[tuple[Path, str, str, str]]:
     """(file, name, first line of the docstring, source) of the documented functions of this package."""
     root = Path(context_agent.__file__).parent
-    found = []
+    rows = []
     for file in sorted(root.rglob("*.py")):
         text = file.read_text(encoding="utf-8")
         for node in ast.walk(ast.parse(text)):
             if isinstance(node, ast.FunctionDef) and (doc := ast.get_docstring(node)) and len(doc.split("\n")[0]) > 40:
                 source = ast.get_source_segment(text, node) or ""
-                found.append((file.relative_to(root.parent), node.name, doc.split("\n")[0], source))
-    return found
+                rows.append((file.relative_to(root.parent), node.name, doc.split("\n")[0], source))
+    return rows
 
 
 FUNCTIONS: list[tuple[Path, str, str, str]] = []
@@ -379,8 +379,8 @@ def measure(played: PlayedConversation, strategy: str, share: float) -> tuple[fl
     texts = results_of(messages)
     remaining = "\n".join(texts)
     escaped = [json.dumps(part, ensure_ascii=False)[1:-1] for part in played.evidence]
-    kept = [a in remaining or b in remaining for a, b in zip(played.evidence, escaped, strict=True)]
-    return statistics.mean(kept), sum(map(COUNTER.count, texts)) / total, lost, seconds
+    is_kept = [a in remaining or b in remaining for a, b in zip(played.evidence, escaped, strict=True)]
+    return statistics.mean(is_kept), sum(map(COUNTER.count, texts)) / total, lost, seconds
 
 
 def pruner_of(strategy: str, budget: int, evidence: Sequence[str]) -> ContextPruner:

@@ -133,7 +133,7 @@ def copies(candidates: Sequence[Candidate], removed: AbstractSet[int]) -> dict[i
 
 
 @dataclass(slots=True)
-class Selection:
+class Removals:
     """Removes passages one by one and counts the tokens that remain, with an estimate for the stubs."""
 
     candidates: Sequence[Candidate]
@@ -174,12 +174,12 @@ def select(
 
     `removed` were removed before. Of equal scores the earlier passage goes first.
     """
-    selection = Selection(candidates, set(removed), total)
+    removals = Removals(candidates, set(removed), total)
     repeated = copies(candidates, removed)
     order = [*repeated, *(row for row in np.argsort(scores, kind="stable").tolist() if row not in repeated)]
     for row in order:
-        if selection.total <= limit:
+        if removals.total <= limit:
             break
         if row not in staying and row not in removed:
-            selection.remove(row)
-    return selection.without_short_runs()
+            removals.remove(row)
+    return removals.without_short_runs()
