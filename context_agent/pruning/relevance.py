@@ -23,7 +23,7 @@ from context_agent.pruning.passages import Passage
 Scores = NDArray[np.float64]
 """A number for each passage, higher for what should stay."""
 
-READ = 96
+READ = 72
 """Passages that the reader reads at most."""
 EVIDENCE = 2
 """Passages that it sees beside the task."""
