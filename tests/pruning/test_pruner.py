@@ -357,7 +357,7 @@ def test_the_reader_reads_what_the_words_leave_undecided() -> None:
     passages[7] = Passage("A director of Polar Light was born.", 0, 0, tokens=10)
     passages[9] = Passage("The harbour was a director once.", 0, 0, label="Harbours", tokens=10)
     reader = CountingReader()
-    scores = by_reading(passages, Goal(TASK, room=500, staying=frozenset([3])), reader)
+    scores = by_reading(passages, Goal(TASK, room=300, staying=frozenset([3])), reader)
     assert len(reader.pairs) == READ
     assert scores.argmax() in (7, 9)
     premise, passage = next(pair for pair in reader.pairs if "harbour" in pair[1])
