@@ -123,3 +123,12 @@ def test_one_document_can_suffice_in_a_small_corpus() -> None:
     agent = SearchAgent(corpus, BridgePolicy())
     assert agent.search("When was Rope made?").sufficient
     assert not agent.search("Who founded Rome?").sufficient
+
+
+@pytest.mark.parametrize(
+    ("question", "sufficient"),
+    [("When does the office close on Fridays?", True), ("Who composed the opera about the lighthouse?", False)],
+)
+def test_a_corpus_of_one_document_answers_or_does_not(question: str, sufficient: bool):
+    corpus = MemoryCorpus([Document("1", "The office closes at six on Fridays.", "hours.md")])
+    assert SearchAgent(corpus).search(question).sufficient is sufficient
