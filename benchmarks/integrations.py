@@ -44,7 +44,7 @@ from context_agent.retrieval.loaders import load
 SYLLABLES = ("ba", "co", "du", "fe", "gi", "ha", "lo", "mi", "nu", "pe", "ra", "so", "ti", "vu", "za")
 SETS = ("2wiki", "hotpotqa", "musique")
 HITS = 20
-THRESHOLDS = (0.0003, THRESHOLD, 0.003, 0.01, 0.05)
+THRESHOLDS = (0.001, 0.003, THRESHOLD, 0.03, 0.1)
 BOUND = 3.0
 """Milliseconds."""
 

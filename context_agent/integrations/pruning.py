@@ -16,7 +16,7 @@ from context_agent.retrieval.memory import MemoryCorpus
 from context_agent.tokens import HarmonyCounter
 from context_agent.types import Chunk
 
-THRESHOLD = 0.001
+THRESHOLD = 0.01
 """Probability below which a passage is dropped; `benchmarks/integrations.py` prints the recall and the tokens left."""
 
 
