@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import random
 import time
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -112,6 +114,15 @@ def mutated(text: str, draw: random.Random) -> str:
     )()
 
 
+@pytest.fixture
+def no_garbage_collection() -> Iterator[None]:
+    """A collection in a process with many objects takes longer than what is timed."""
+    gc.disable()
+    yield
+    gc.enable()
+
+
+@pytest.mark.usefixtures("no_garbage_collection")
 def test_ten_thousand_mutations_never_raise_and_take_no_time() -> None:
     draw = random.Random(11)
     good = [
@@ -127,18 +138,19 @@ def test_ten_thousand_mutations_never_raise_and_take_no_time() -> None:
         text = mutated(draw.choice(good), draw)
         if draw.random() < 0.3:
             text = mutated(text or "x", draw)
-        started = time.process_time()
+        started = time.thread_time()
         _, rest = split_thoughts(text)
         prose, calls = parse_calls(rest)
-        slowest = max(slowest, time.process_time() - started)
+        slowest = max(slowest, time.thread_time() - started)
         assert isinstance(prose, str)
         for call in calls:
             assert isinstance(call.name, str)
             assert isinstance(call.arguments, str | dict)
             json.dumps(call.arguments).encode()
-    assert slowest < 0.5, "a pattern that backtracks; a collection of garbage takes less"
+    assert slowest < 0.05
 
 
+@pytest.mark.usefixtures("no_garbage_collection")
 def test_ten_thousand_mutations_of_native_calls_never_raise() -> None:
     draw = random.Random(12)
     arguments = '{"query": "comets", "limit": 3, "more": [1, {"deep": null}]}'
@@ -147,11 +159,11 @@ def test_ten_thousand_mutations_of_native_calls_never_raise() -> None:
         raw = mutated(arguments, draw)
         function = {"name": mutated("search_corpus", draw), "arguments": raw}
         event = {"choices": [{"message": {"content": None, "tool_calls": [{"function": function}]}}]}
-        started = time.process_time()
+        started = time.thread_time()
         (call,) = read_reply([event]).calls
-        slowest = max(slowest, time.process_time() - started)
+        slowest = max(slowest, time.thread_time() - started)
         assert isinstance(call.arguments, str | dict)
-    assert slowest < 0.5, "a pattern that backtracks; a collection of garbage takes less"
+    assert slowest < 0.05
 
 
 @pytest.mark.parametrize(
