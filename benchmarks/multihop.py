@@ -43,12 +43,12 @@ from numpy.typing import NDArray
 
 from context_agent._support.onnx import OnnxModel
 from context_agent._support.question_files import Question, load_questions
+from context_agent._support.weights import READER_FORMAT
 from context_agent.agent import SearchAgent
 from context_agent.eval.statistics import Figure
 from context_agent.harness.trajectory import Trajectory
 from context_agent.policies.bridge import BridgePolicy, Effort, Scorer
 from context_agent.policies.bridge.policy import EFFORTS
-from context_agent.policies.bridge.reader import READER_FORMAT
 from context_agent.pruning.view import Block
 from context_agent.retrieval.chunker import SIZE, chunk_document
 from context_agent.retrieval.corpus import Where

@@ -45,13 +45,15 @@ from transformers import BertModel
 
 from context_agent._support.onnx import FORMAT, MAX_LENGTH, NAME
 from context_agent._support.question_files import Question, load_questions
+from context_agent._support.weights import READER_FORMAT
 from context_agent.harness.episode import Episode
 from context_agent.harness.profile import Renderer, default
 from context_agent.policies.bridge import BridgePolicy
 from context_agent.policies.bridge.candidates import AnalyzedPassage, AnalyzedQuestion, analyze_question
 from context_agent.policies.bridge.policy import BridgeActor
-from context_agent.policies.bridge.reader import EVIDENCE, READER_FORMAT, excerpt, premise
+from context_agent.policies.bridge.reader import excerpt, premise
 from context_agent.pruning.budget import Budget
+from context_agent.pruning.reader_input import EVIDENCE
 from context_agent.retrieval.chunker import SIZE, chunk_document
 from context_agent.retrieval.corpus import Corpus
 from context_agent.retrieval.embedders import load_embedder

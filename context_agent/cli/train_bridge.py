@@ -53,7 +53,7 @@ def bridge(
     the reader is adapted. Also fits the policy's confidence. Needs no GPU.
     """
     from context_agent.policies.bridge import BridgePolicy
-    from context_agent.train.bridge import FitRecipe
+    from context_agent.train.listwise import FitRecipe
 
     recipe = FitRecipe() if epochs is None else FitRecipe(epochs=epochs)
     explorer = BridgePolicy() if weights is None else BridgePolicy.load(weights)

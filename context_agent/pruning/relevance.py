@@ -19,16 +19,13 @@ from numpy.typing import NDArray
 from context_agent._support.onnx import PairModel
 from context_agent._support.weights import shipped_minilm, shipped_reader
 from context_agent.pruning.passages import Passage
+from context_agent.pruning.reader_input import EVIDENCE, QUESTION_WORDS, excerpt, premise
 
 Scores = NDArray[np.float64]
 """A number for each passage, higher for what should stay."""
 
 READ = 72
 """Passages that the reader reads at most."""
-EVIDENCE = 2
-"""Passages that it sees beside the task."""
-TASK_WORDS, SENTENCE_WORDS, LABEL_WORDS, EXCERPT_WORDS = 50, 18, 8, 60
-"""Words of the reader's input at most, as in its training."""
 STEP_WEIGHT = 0.3
 """Weight of a word of the latest step beside one of the task; halved with each step before."""
 LEADS, LEAD_WEIGHT = 5, 0.3
@@ -158,42 +155,25 @@ def _undecided(sizes: Sequence[int], room: int) -> slice:
 
 def _premise(task: str, passages: Sequence[Passage], words: _Words, order: Sequence[int], row: int) -> str:
     """The first text of the reader's input: the task, then the best sentences of the best other passages."""
-    others = [other for other in order[: EVIDENCE + 1] if other != row][:EVIDENCE]
-    lines = [_line(passages[other], words.weights) for other in others]
-    return " | ".join([_question(task), *lines])
+    others = [passages[other] for other in order[: EVIDENCE + 1] if other != row]
+    return premise(_question(task), ((passage.label, _best_sentence(passage, words.weights)) for passage in others))
 
 
-def _line(passage: Passage, weights: Mapping[str, float]) -> str:
-    sentences = _sentences(passage.text)
-    best = max(sentences, key=lambda sentence: _covered(sentence, weights), default="")
-    label = _cut(passage.label, LABEL_WORDS)
-    return f"{label}: {_cut(best, SENTENCE_WORDS)}" if label else _cut(best, SENTENCE_WORDS)
+def _best_sentence(passage: Passage, weights: Mapping[str, float]) -> str:
+    return max(_sentences(passage.text), key=lambda sentence: _covered(sentence, weights), default="")
 
 
 def _question(task: str) -> str:
-    """The task, shortened to its questions if it is long."""
-    if len(task.split()) > TASK_WORDS and (questions := [line for line in _sentences(task) if line.endswith("?")]):
-        task = " ".join(questions)
-    return _cut(task, TASK_WORDS)
+    """The task; of a long one its questions."""
+    if len(task.split()) > QUESTION_WORDS and (questions := [line for line in _sentences(task) if line.endswith("?")]):
+        return " ".join(questions)
+    return task
 
 
 def _excerpt(passage: Passage, weights: Mapping[str, float]) -> str:
-    """The second text: the label, and of a long passage the first sentence and those that cover most, in order."""
-    text = " ".join(passage.text.split())
-    if len(text.split()) > EXCERPT_WORDS:
-        text = _most_fitting(_sentences(passage.text), weights)
-    label = _cut(passage.label, LABEL_WORDS)
-    return f"{label}. {text}" if label else text
-
-
-def _most_fitting(sentences: Sequence[str], weights: Mapping[str, float]) -> str:
-    chosen, room = {0}, EXCERPT_WORDS - len(sentences[0].split())
-    for row in sorted(range(1, len(sentences)), key=lambda row: -_covered(sentences[row], weights)):
-        size = len(sentences[row].split())
-        if size <= room:
-            chosen.add(row)
-            room -= size
-    return _cut(" ".join(sentences[row] for row in sorted(chosen)), EXCERPT_WORDS)
+    """The second text of the reader's input: the passage, shortened to what covers most of the goal's words."""
+    sentences = _sentences(passage.text)
+    return excerpt(passage.label, passage.text, sentences, [_covered(sentence, weights) for sentence in sentences])
 
 
 def _covered(sentence: str, weights: Mapping[str, float]) -> float:
@@ -202,10 +182,6 @@ def _covered(sentence: str, weights: Mapping[str, float]) -> float:
 
 def _sentences(text: str) -> list[str]:
     return [" ".join(sentence.split()) for sentence in _SENTENCE.split(text) if sentence.strip()]
-
-
-def _cut(text: str, words: int) -> str:
-    return " ".join(text.split(maxsplit=words)[:words])
 
 
 def by_bm25(passages: Sequence[Passage], goal: Goal) -> Scores:

@@ -13,7 +13,8 @@ from context_agent._support.question_files import Question
 from context_agent.errors import DataError
 from context_agent.eval.statistics import Figure
 from context_agent.policies.bridge import Effort, Scorer
-from context_agent.train.bridge import FOLDS, BridgeSource, FitRecipe, fit_head, fold_of, train
+from context_agent.train.bridge import FOLDS, BridgeSource, fit_head, fold_of, train
+from context_agent.train.listwise import FitRecipe
 from tests.policies.bridge.test_policy import recall, world
 from tests.retrieval.fakes import HashEmbedder
 
@@ -68,7 +69,7 @@ def test_too_few_questions_with_gold_are_refused_if_there_is_nothing_to_keep(sou
 
 
 def test_with_few_questions_the_present_networks_are_kept(source, monkeypatch):
-    monkeypatch.setattr("context_agent.train.bridge.shipped_model", OverlapReader)
+    monkeypatch.setattr("context_agent.train.bridge.shipped_reader", OverlapReader)
     present = Scorer.shipped()
     trained = train([BridgeSource("films", source.corpus, source.questions[:21])], fallback=present)
     assert trained.kept
@@ -77,7 +78,7 @@ def test_with_few_questions_the_present_networks_are_kept(source, monkeypatch):
 
 
 def test_worse_networks_do_not_replace_the_present_ones(source, monkeypatch):
-    monkeypatch.setattr("context_agent.train.bridge.shipped_model", OverlapReader)
+    monkeypatch.setattr("context_agent.train.bridge.shipped_reader", OverlapReader)
     few = BridgeSource("films", source.corpus, source.questions[:60])
     blind = FitRecipe(hidden=(1,), members=1, epochs=1, steps=(1, 1))
     trained = train(

@@ -14,13 +14,14 @@ from pathlib import Path
 
 import numpy as np
 
+from context_agent._support.onnx import PairModel
 from context_agent.errors import ConfigError
 from context_agent.policies.bridge.calibration import EVIDENCE, ScoreCalibration, evidence_features, sigmoid
 from context_agent.policies.bridge.candidates import Floats, Notes
 from context_agent.policies.bridge.expansion import EXPANSION
 from context_agent.policies.bridge.features import DIRECT, TextFeatures, direct_features, relevance_guess
 from context_agent.policies.bridge.links import LINKS, Links
-from context_agent.policies.bridge.reader import READINGS, PairModel, Readings, read_odds, reading_features
+from context_agent.policies.bridge.reader import READINGS, Readings, read_odds, reading_features
 from context_agent.retrieval.corpus import Corpus
 
 FORMAT = 2
@@ -260,6 +261,8 @@ class RelevanceJudgement:
         self._cosines = Cosines(notes, corpus)
         self.rows: Floats = np.zeros((0, len(INPUTS["second"])), dtype=np.float32)
         """The second network's inputs at the last scoring."""
+        self._odds = np.zeros(0, dtype=np.float32)
+        """Its log-odds, shape (n,)."""
 
     def scores(self) -> Floats:
         """The probability that each candidate belongs to the answer, shape (n,)."""
@@ -270,18 +273,24 @@ class RelevanceJudgement:
         networks = self._scorer.networks
         first_inputs = self.first_inputs()
         self.rows = self.second_inputs(first_inputs, networks["first"](first_inputs))
-        odds = networks["second"].logits(self.rows)
-        return networks[READING](self.reading_inputs(odds)) if self._readings else sigmoid(odds)
+        self._odds = networks["second"].logits(self.rows)
+        return self._combined(networks)
 
     def read(self, scores: Floats) -> Floats:
-        """The scores after reading the best candidates by `scores`, both of shape (n,).
+        """The scores after reading the best candidates by `scores`, those of the same candidates; shape (n,).
 
         Unchanged if the weights have no network for it.
         """
         if self._scorer is None or READING not in self._scorer.networks or not len(scores):
             return scores
+        if len(self._odds) < len(scores):
+            self.scores()
         self._readings.update(scores)
-        return self.scores()
+        return self._combined(self._scorer.networks)
+
+    def _combined(self, networks: Mapping[str, Network]) -> Floats:
+        """The scores by the second network's log-odds and what the reader said, shape (n,)."""
+        return networks[READING](self.reading_inputs(self._odds)) if self._readings else sigmoid(self._odds)
 
     def reading_inputs(self, odds: Floats) -> Floats:
         """The inputs of the network `READING`, given the second's log-odds, shape (n, len(READINGS))."""

@@ -23,6 +23,8 @@ REPEATED = 0.1
 """Factor on a score for each better candidate that says the same."""
 COVERED = 0.75
 """Share of the question's content words that an echo has."""
+KEYWORDS = 2
+"""Content words at most of a question that is a search by keywords: a passage that has just these answers it."""
 ECHO = 0.6
 """Share of an echo's content words that are the question's."""
 LONG_QUESTION = 6
@@ -99,7 +101,7 @@ class Novelty:
         in_question = passage.keys & question_keys
         content_keys = (passage.keys - _STOP_KEYS) | in_question
         repeated = len(in_question) / max(1, len(content_keys))
-        covers = bool(question_keys) and len(in_question) >= COVERED * len(question_keys)
+        covers = len(question_keys) > KEYWORDS and len(in_question) >= COVERED * len(question_keys)
         shingles = _shingles(passage.words)
         quoted = len(shingles & self._question_shingles) >= COVERED * len(self._question_shingles)
         is_echo = covers and (repeated >= ECHO or quoted or self._restates(passage))

@@ -17,6 +17,8 @@ from pathlib import Path
 
 import numpy as np
 
+from context_agent._support.onnx import PairModel
+from context_agent._support.weights import shipped_reader
 from context_agent.errors import ConfigError, CorpusError
 from context_agent.harness.policy import Assessment
 from context_agent.harness.profile import Profile
@@ -24,7 +26,6 @@ from context_agent.policies.bridge.candidates import AnalyzedPassage, ChunkCandi
 from context_agent.policies.bridge.expansion import Expansion, Lookup, promise_guess
 from context_agent.policies.bridge.networks import RelevanceJudgement, Scorer
 from context_agent.policies.bridge.novelty import Novelty
-from context_agent.policies.bridge.reader import PairModel, shipped_model
 from context_agent.policies.bridge.text import months_in_digits
 from context_agent.pruning.view import Block, View
 from context_agent.retrieval.corpus import Corpus
@@ -120,7 +121,7 @@ class BridgePolicy:
         """Analyzes a title and a text."""
         self.scorer = None if untrained else scorer or _shipped()
         self.effort = Effort.named(effort) if isinstance(effort, str) else effort or Effort()
-        self.reader = reader or shipped_model()
+        self.reader = reader or shipped_reader()
         self.counter: TokenCounter | None = None
         """None: it has no tokenizer of its own."""
 

@@ -14,25 +14,9 @@ from collections.abc import Sequence
 import numpy as np
 
 from context_agent._support.onnx import PairModel
-from context_agent._support.weights import READER_FORMAT
-from context_agent._support.weights import shipped_reader as shipped_model
 from context_agent.policies.bridge.candidates import AnalyzedPassage, AnalyzedQuestion, Floats, Notes
-
-__all__ = [
-    "EVIDENCE",
-    "EXCERPT_WORDS",
-    "READ",
-    "READER_FORMAT",
-    "READINGS",
-    "PairModel",
-    "Readings",
-    "excerpt",
-    "fitting_sentence",
-    "premise",
-    "read_odds",
-    "reading_features",
-    "shipped_model",
-]
+from context_agent.pruning import reader_input
+from context_agent.pruning.reader_input import EVIDENCE
 
 READ = 24
 """Candidates that are read, the best by score."""
@@ -41,59 +25,30 @@ READINGS = (
 )  # fmt: skip
 """Names of the inputs of the network that combines the scores with the reader's, in order."""
 
-EVIDENCE = 2
-"""Passages found so far that the reader sees."""
-SENTENCE_WORDS = 18
-"""Most words of a sentence of the evidence."""
-TITLE_WORDS = 8
-EXCERPT_WORDS = 60
-"""Most words of a candidate's passage."""
-QUESTION_WORDS = 50
-
 
 def premise(question: AnalyzedQuestion, evidence: Sequence[AnalyzedPassage]) -> str:
-    """The first text of the reader's input: the question, then a line for each passage found so far."""
-    lines = [
-        f"{_cut(passage.bare, TITLE_WORDS)}: {fitting_sentence(question, passage)}" for passage in evidence[:EVIDENCE]
-    ]
-    return " | ".join([_cut(question.text, QUESTION_WORDS), *lines])
+    """The first text of the reader's input, from the question and the best other passages."""
+    return reader_input.premise(
+        question.text, ((passage.bare, fitting_sentence(question, passage)) for passage in evidence)
+    )
 
 
 def fitting_sentence(question: AnalyzedQuestion, passage: AnalyzedPassage) -> str:
     """The sentence that covers most of the question's weight, the first of equal ones."""
-    if not passage.sentences:
-        return ""
-    covered = [_covered(question, sentence) for sentence in passage.sentences]
-    return _cut(passage.sentence_texts[covered.index(max(covered))], SENTENCE_WORDS)
+    covered = _covered(question, passage)
+    return passage.sentence_texts[covered.index(max(covered))] if covered else ""
 
 
 def excerpt(question: AnalyzedQuestion, passage: AnalyzedPassage) -> str:
-    """The second text: the title, and of a long passage the first sentence and those that cover most, in order."""
-    text = " ".join(passage.text.split())
-    if len(text.split()) > EXCERPT_WORDS:
-        text = _most_fitting(question, passage)
-    return f"{_cut(passage.heading, TITLE_WORDS)}. {text}" if passage.heading else text
+    """The second text of the reader's input: the passage, shortened to what covers most of the question's weight."""
+    covered = _covered(question, passage)
+    return reader_input.excerpt(passage.heading, passage.text, passage.sentence_texts, covered)
 
 
-def _most_fitting(question: AnalyzedQuestion, passage: AnalyzedPassage) -> str:
-    sentences = passage.sentence_texts
-    order = sorted(range(1, len(sentences)), key=lambda row: -_covered(question, passage.sentences[row]))
-    chosen, room = {0}, EXCERPT_WORDS - len(sentences[0].split())
-    for row in order:
-        size = len(sentences[row].split())
-        if size <= room:
-            chosen.add(row)
-            room -= size
-    return _cut(" ".join(sentences[row] for row in sorted(chosen)), EXCERPT_WORDS)
-
-
-def _covered(question: AnalyzedQuestion, sentence: frozenset[str]) -> float:
-    weights: list[float] = question.weight.tolist()
-    return sum(weight for weight, key in zip(weights, question.keys, strict=True) if key in sentence)
-
-
-def _cut(text: str, words: int) -> str:
-    return " ".join(text.split(maxsplit=words)[:words])
+def _covered(question: AnalyzedQuestion, passage: AnalyzedPassage) -> list[float]:
+    """The weight of the question's terms that each sentence has."""
+    weights = list(zip(question.keys, question.weight.tolist(), strict=True))
+    return [sum(weight for key, weight in weights if key in sentence) for sentence in passage.sentences]
 
 
 class Readings:

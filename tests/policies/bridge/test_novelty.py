@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from context_agent import Document, MemoryCorpus
+from context_agent import Document, MemoryCorpus, SearchAgent
 from context_agent.policies.bridge.candidates import AnalyzedPassage, ChunkCandidate, Notes, WordWeights
 from context_agent.policies.bridge.novelty import COMPARED, Novelty
 from tests.retrieval.fakes import HashEmbedder
@@ -98,3 +98,8 @@ def test_odd_texts_have_finite_scores(text):
     passages = [("", text)] * (COMPARED + 8)
     for question in (QUESTION, text):
         assert np.isfinite(scores_of(passages, [0.5] * len(passages), question)).all()
+
+
+def test_a_passage_of_the_one_word_that_is_asked_for_is_no_echo():
+    corpus = MemoryCorpus([Document(word, word) for word in ("river", "lake", "sea", "ocean")])
+    assert SearchAgent(corpus).search("What is a lake?").documents[0].id == "lake"

@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 
 from context_agent import Document, MemoryCorpus, SearchAgent
+from context_agent._support.weights import shipped_reader
 from context_agent.errors import ConfigError
 from context_agent.policies.bridge import BridgePolicy, Effort
 from context_agent.policies.bridge.candidates import AnalyzedPassage, ChunkCandidate, Notes, WordWeights
 from context_agent.policies.bridge.reader import (
     EVIDENCE,
-    EXCERPT_WORDS,
     READ,
     READINGS,
     Readings,
@@ -19,8 +19,8 @@ from context_agent.policies.bridge.reader import (
     premise,
     read_odds,
     reading_features,
-    shipped_model,
 )
+from context_agent.pruning.reader_input import EXCERPT_WORDS
 
 QUESTION = "Where was the director of Polar Light born?"
 FILM = ("Polar Light", "It was shown in 1990. Ana Berg was its director. It won a prize.")
@@ -117,7 +117,7 @@ def test_a_head_corrects_the_reader():
 
 
 def test_the_shipped_reader_prefers_the_passage_that_answers():
-    rows = shipped_model().encode_pairs(
+    rows = shipped_reader().encode_pairs(
         [
             (f"{QUESTION} | Polar Light: Ana Berg was its director.", f"{t}. {x}")
             for t, x in (PERSON, ("Polar bear", "The polar bear is white."))

@@ -8,7 +8,15 @@ import numpy as np
 import pytest
 
 from context_agent.errors import DataError
-from context_agent.train.bridge import FitRecipe, ListwiseGroup, _loss_gradient, backward, fit, forward, initial_layers
+from context_agent.train.listwise import (
+    FitRecipe,
+    ListwiseGroup,
+    _loss_gradient,
+    backward,
+    fit,
+    forward,
+    initial_layers,
+)
 
 QUICK = FitRecipe(hidden=(16,), members=1, epochs=20, batch=8)
 
