@@ -1,12 +1,13 @@
 """Readers beside a writer: does every answer come from exactly one complete state, and does the index survive?
 
     python benchmarks/readers_beside_writer.py [--runs 30] [--chunks 10000] [--readers 4] [--load 1]
-                                               [--kill writer|readers]
+                                               [--kill writer|readers|both]
 
 One process after another indexes into the same folder, each time replacing all passages by those of the other of two
 sets, while `--readers` processes open, search, filter, grep and follow it, and `--load` processes keep the cores busy.
 No process may write a file of more than `--largest` MB. `--kill writer` kills each run with SIGKILL at a random moment,
-up to twice, and repeats it; `--kill readers` kills a random reader again and again, and starts another.
+up to twice, and repeats it; `--kill readers` kills a random reader again and again, and starts another; `--kill both`
+does both.
 
 A reader knows both sets. Of each state that it opens it checks that the marker passage, the number of chunks, a
 filter, the texts of all hits and the ids of dense search (against a product with the known vectors) belong to one and
@@ -320,7 +321,7 @@ def main() -> None:
     parser.add_argument("--readers", type=int, default=4)
     parser.add_argument("--load", type=int, default=1, help="processes that keep a core busy")
     parser.add_argument("--largest", type=int, default=1_000, help="MB that a file may have")
-    parser.add_argument("--kill", choices=["writer", "readers"])
+    parser.add_argument("--kill", choices=["writer", "readers", "both"])
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args()
     draw, lost, errors, kills = random.Random(options.seed), 0, 0, 0
@@ -336,12 +337,12 @@ def main() -> None:
             burner.start()
             stack.callback(burner.kill)
         crew = Crew(plan, runs, options.readers, draw)
-        kill_reader = options.kill == "readers"
+        kill_reader = options.kill in ("readers", "both")
         interval = partial(draw.uniform, 2.0, 8.0) if kill_reader else partial(float, "inf")
         stack.callback(crew.stop)
         for run in range(1, options.runs + 1):
             began, runs[STARTED] = time.monotonic(), run
-            count = draw.randrange(1, 3) if options.kill == "writer" else 0
+            count = draw.randrange(1, 3) if options.kill in ("writer", "both") else 0
             moments = [draw.uniform(0.05, 1.2) * typical for _ in range(count)]
             failed = complete_run(plan, run, list(moments), crew, interval)
             seconds = time.monotonic() - began
