@@ -20,6 +20,30 @@ from context_agent.errors import ConfigError, ContextAgentError
 
 FAILED, MISUSED, INTERRUPTED = 1, 2, 130
 
+START = """ctx1 searches your own documents in several steps.
+
+  ctx1 index notes/                      makes an index of a folder in .ctx1
+  ctx1 search "who taught the founder?"  ranks the documents, with the best sentence of each
+  ctx1 demo                              three questions about 62 bundled passages
+
+ctx1 --help lists all commands, ctx1 COMMAND --help the options of one."""
+
+ALIASES = {
+    "query": "search",
+    "find": "search",
+    "retrieve": "search",
+    "add": "index",
+    "ingest": "index",
+    "evaluate": "eval",
+    "benchmark": "eval",
+    "server": "serve",
+    "show": "view",
+    "check": "doctor",
+    "settings": "config",
+    "completions": "completion",
+}
+"""Other names that people try for a command."""
+
 HELP = """Multi-step search over your own documents: index them, ask questions, get ranked documents.
 
 \b
@@ -101,9 +125,13 @@ cli = CommandGroup(
         "Try and check": {
             "demo": "context_agent.cli.demo:demo",
             "doctor": "context_agent.cli.doctor:doctor",
+            "config": "context_agent.cli.settings:config",
+            "completion": "context_agent.cli.settings:completion",
         },
     },
     HELP,
+    aliases=ALIASES,
+    start_page=START,
 )
 cli.context_settings = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
 click.version_option(package_name="context-agent", prog_name="ctx1", message="%(prog)s %(version)s")(cli)

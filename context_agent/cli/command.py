@@ -17,12 +17,16 @@ dashes in front: `time-limit` (or `time_limit`).
     time-limit = 2.5
 
 A key that no command has is an error.
+
+The help of a command with more than `MAX_OPTIONS` options describes the most important ones, and lists the names of the
+others; `--help-all` describes all. These are its own options and `ESSENTIAL`, or those that `@essential` names.
 """
 
 from __future__ import annotations
 
 import inspect
 import re
+import textwrap
 import tomllib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import MISSING, dataclass, fields, is_dataclass
@@ -69,7 +73,13 @@ METAVARS = {"file": "FILE", "directory": "FOLDER", "path": "FILE"}
 
 OWN, COMMON = "Options", "General"
 """Headings of a command's own options, and of those that every command has."""
-NOT_IN_FILE = {"config", "debug", "help"}
+NOT_IN_FILE = {"config", "debug", "help", "help-all"}
+MAX_OPTIONS = 12
+"""Options that `--help` describes at most, `--help` included."""
+ESSENTIAL = ("path", "url", "collection", "base_url", "model")
+"""Options of several commands that their `--help` describes."""
+CONFIG_FILE, WHOLE_HELP = f"{__name__}.config_file", f"{__name__}.whole_help"
+"""Keys of a context's `meta`: the config file that was read, and whether the help describes every option."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,18 +114,48 @@ Json = Annotated[bool, Option("Print data on stdout as JSON, one object a line."
 class SectionedCommand(click.Command):
     """A command whose help lists its options under headings."""
 
+    essential: tuple[str, ...] = ()
+    """Names of the options that `--help` describes, besides `--json`; empty for the command's own and `ESSENTIAL`."""
+
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Writes a section for each heading: the command's own options first, those of every command last."""
-        sections: dict[str, list[tuple[str, str]]] = {OWN: []}
-        for option in self.get_params(ctx):
-            record = option.get_help_record(ctx) if isinstance(option, click.Option) else None
-            if record is not None:
-                sections.setdefault(getattr(option, "section", COMMON), []).append(record)
-        sections[COMMON] = sections.pop(COMMON)
-        for title, rows in sections.items():
-            if rows:
+        more: list[tuple[str, str]] = []
+        sections = self._by_section(ctx)
+        width = formatter.width - max(map(len, sections)) - 6
+        for title, options in sections.items():
+            described = [option for option in options if self.describes(ctx, option)]
+            records = [option.get_help_record(ctx) for option in described]
+            if described:
                 with formatter.section(title):
-                    formatter.write_dl(rows)
+                    formatter.write_dl([record for record in records if record is not None])
+            names = " ".join(flag_of(option) for option in options if option not in described)
+            # click would break a name at a hyphen.
+            lines = textwrap.wrap(names, width, break_on_hyphens=False)
+            more += zip([title, *[""] * len(lines)], lines, strict=False)
+        if more:
+            with formatter.section(f"More options ({ctx.command_path} --help-all describes them)"):
+                formatter.write_dl(more)
+
+    def describes(self, ctx: click.Context, option: click.Option) -> bool:
+        """Whether the help describes the option, not only names it."""
+        few = sum(isinstance(parameter, click.Option) for parameter in self.get_params(ctx)) <= MAX_OPTIONS
+        if few or ctx.meta.get(WHOLE_HELP) or {"--json", "--help"} & {*option.opts}:
+            return True
+        if self.essential:
+            return option.name in self.essential
+        return getattr(option, "section", COMMON) == OWN or option.name in ESSENTIAL
+
+    def get_short_help_str(self, limit: int = 0) -> str:
+        """The summary, never cut: completion lists it as well."""
+        return super().get_short_help_str(limit=1_000)
+
+    def _by_section(self, ctx: click.Context) -> dict[str, list[click.Option]]:
+        sections: dict[str, list[click.Option]] = {OWN: []}
+        for option in self.get_params(ctx):
+            if isinstance(option, click.Option) and not option.hidden:
+                sections.setdefault(getattr(option, "section", COMMON), []).append(option)
+        sections[COMMON] = sections.pop(COMMON)
+        return sections
 
 
 class SectionedOption(click.Option):
@@ -137,10 +177,24 @@ class SectionedOption(click.Option):
 class CommandGroup(click.Group):
     """Commands under headings. A command's module is imported when the command is named, or listed."""
 
-    def __init__(self, name: str, sections: Mapping[str, Mapping[str, str]], help: str) -> None:
-        """`sections` has, by heading, the commands' names and `module:attribute`."""
-        super().__init__(name, help=help)
+    def __init__(
+        self,
+        name: str,
+        sections: Mapping[str, Mapping[str, str]],
+        help: str,
+        *,
+        aliases: Mapping[str, str] | None = None,
+        start_page: str = "",
+    ) -> None:
+        """`sections` has, by heading, the commands' names and `module:attribute`.
+
+        `aliases` maps other names to those of commands. Without a command, the group prints its `start_page`, by
+        default its help.
+        """
+        super().__init__(name, help=help, invoke_without_command=True, callback=_without_command)
         self.sections = sections
+        self.aliases = aliases or {}
+        self.start_page = start_page
         self._locations = {name: location for commands in sections.values() for name, location in commands.items()}
 
     def list_commands(self, ctx: click.Context) -> list[str]:
@@ -159,8 +213,9 @@ class CommandGroup(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """As click's, with the nearest name for a command that does not exist."""
-        name = args[0]
+        """As click's, with aliases, and with the nearest name for a command that does not exist."""
+        name = self.aliases.get(args[0], args[0])
+        args = [name, *args[1:]]
         if name not in self._locations and not name.startswith("-"):
             raise click.UsageError(f"no command {name!r}{_nearest(name, self._locations)}", ctx)
         return super().resolve_command(ctx, args)
@@ -172,9 +227,35 @@ class CommandGroup(click.Group):
             with formatter.section(title):
                 formatter.write_dl([(f"{name:{width}}", self._summary(ctx, name)) for name in names])
 
+    def get_short_help_str(self, limit: int = 0) -> str:
+        """The summary, never cut."""
+        return super().get_short_help_str(limit=1_000)
+
     def _summary(self, ctx: click.Context, name: str) -> str:
         loaded = self.get_command(ctx, name)
-        return "" if loaded is None else loaded.get_short_help_str(limit=1_000)
+        return "" if loaded is None else loaded.get_short_help_str()
+
+
+@click.pass_context
+def _without_command(context: click.Context) -> None:
+    group = context.command
+    if context.invoked_subcommand is None and isinstance(group, CommandGroup):
+        click.echo(group.start_page or context.get_help())
+
+
+def essential(names: str) -> Callable[[SectionedCommand], SectionedCommand]:
+    """Marks the options that the help of a command with many options describes, by their parameters' names."""
+
+    def mark(marked: SectionedCommand) -> SectionedCommand:
+        marked.essential = tuple(names.split())
+        return marked
+
+    return mark
+
+
+def flag_of(option: click.Parameter) -> str:
+    """The flag that the help, errors and config files call an option by: its first with two dashes."""
+    return next((flag for flag in option.opts if flag.startswith("--")), option.opts[0])
 
 
 def command(function: Callable[..., int]) -> SectionedCommand:
@@ -236,6 +317,7 @@ def _parameter(name: str, annotation: Any, default: Any, section: str) -> click.
     missing = default is inspect.Parameter.empty
     settings = {"metavar": spec.metavar, "required": missing and not optional and kind is not bool}
     if isinstance(spec, Argument):
+        settings |= {} if missing or multiple else {"default": default}
         return click.Argument([name], type=value_type, nargs=-1 if multiple else 1, **settings)
     if kind is bool:
         settings |= {"is_flag": True, "default": default is True, "show_default": default is True}
@@ -272,12 +354,28 @@ def _common() -> list[click.Parameter]:
     debug = SectionedOption(
         ["--debug"], is_flag=True, expose_value=False, help="Show the traceback of an unexpected error."
     )
-    return [config_file, debug]
+    help_all = SectionedOption(
+        ["--help-all"],
+        is_flag=True,
+        is_eager=True,
+        expose_value=False,
+        callback=_show_whole_help,
+        help="Describe every option.",
+    )
+    return [config_file, debug, help_all]
 
 
 def _configure(context: click.Context, _: click.Parameter, path: Path | None) -> None:
     if path is not None:
         context.default_map = load_config(context, path)
+        context.meta[CONFIG_FILE] = path
+
+
+def _show_whole_help(context: click.Context, _: click.Parameter, is_set: bool) -> None:
+    if is_set and not context.resilient_parsing:
+        context.meta[WHOLE_HELP] = True
+        click.echo(context.get_help())
+        context.exit()
 
 
 def load_config(context: click.Context, path: Path) -> dict[str, Any]:
@@ -337,9 +435,9 @@ def _nearest(name: str, names: Iterable[str]) -> str:
 
 
 def _options(loaded: click.Command) -> dict[str, click.Option]:
-    """The options that a file may set, by the flag's name without its dashes."""
+    """The options that a file may set, by each flag's name without its dashes."""
     options = [option for option in loaded.params if isinstance(option, click.Option)]
-    by_flag = {max(option.opts, key=len).lstrip("-"): option for option in options}
+    by_flag = {flag.lstrip("-"): option for option in options for flag in option.opts}
     return {flag: option for flag, option in by_flag.items() if flag not in NOT_IN_FILE}
 
 

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Annotated
 
 from context_agent.cli import options, output
-from context_agent.cli.command import Json, Option, command
+from context_agent.cli.command import Json, Option, command, essential
 from context_agent.pruning.budget import WINDOW
 
 DISTRIBUTION = "context-agent"
@@ -49,6 +49,7 @@ class ServerCheckOptions(options.ServerOptions):
     ] = False
 
 
+@essential("path url collection embedder base_url model api_key_env")
 @command
 def doctor(*, index: options.CorpusOptions, server: ServerCheckOptions, as_json: Json) -> int:
     """Check the installation, an index and a model server.

@@ -10,7 +10,7 @@ import click
 from click.core import ParameterSource
 
 from context_agent.cli import options, output
-from context_agent.cli.command import COUNT, FILE, FOLDER, Json, Option, command
+from context_agent.cli.command import COUNT, FILE, FOLDER, Json, Option, command, essential
 from context_agent.errors import ConfigError
 from context_agent.pruning.budget import WINDOW
 
@@ -87,7 +87,7 @@ class SystemOptions:
     ] = ("hybrid,agent",)
     windows: Annotated[tuple[str, ...], Option("Context windows.", metavar="TOKENS,…")] = (str(WINDOW),)
     seeds: Annotated[tuple[str, ...], Option("Random seeds.", metavar="NUMBER,…")] = ("0",)
-    k: Annotated[int, Option("Number of documents per answer.", COUNT)] = 10
+    k: Annotated[int, Option("Number of documents per answer.", COUNT, flag="--k --top-k -k")] = 10
     reference: Annotated[
         str | None,
         Option(
@@ -110,6 +110,7 @@ class SystemOptions:
     processes: Annotated[int | None, Option("Number of worker processes.", COUNT, default="one per core")] = None
 
 
+@essential("out report show_names benchmarks corpus questions limit systems k path")
 @command
 def evaluate(
     *,

@@ -8,7 +8,7 @@ from itertools import chain
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from context_agent.cli import options, output
-from context_agent.cli.command import COUNT, COUNT_OR_ZERO, Argument, Json, Option, command
+from context_agent.cli.command import COUNT, COUNT_OR_ZERO, Argument, Json, Option, command, essential
 from context_agent.errors import CorpusEmptyError
 
 if TYPE_CHECKING:
@@ -56,6 +56,7 @@ class ChunkOptions:
     ] = None
 
 
+@essential("domain remove_missing strict embedder chunk_size language path url collection")
 @command
 def index(
     sources: Annotated[tuple[str, ...], Argument("SOURCE...")],

@@ -90,7 +90,9 @@ class IndexOptions:
 
     SECTION: ClassVar[str] = "Index"
 
-    path: Annotated[Path | None, Option("Folder of the index.", FOLDER, default=str(INDEX_FOLDER))] = None
+    path: Annotated[
+        Path | None, Option("Folder of the index.", FOLDER, default=str(INDEX_FOLDER), flag="--path --index")
+    ] = None
     url: Annotated[
         str | None, Option("Chroma server to use instead of a folder, e.g. http://localhost:8000.", metavar="URL")
     ] = None

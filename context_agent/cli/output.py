@@ -23,13 +23,15 @@ if TYPE_CHECKING:
 UNSEEN = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
 """Categories of characters that show nothing of their own: controls, formats (bidirectional marks), separators."""
 PASSAGE = 320
-"""Maximum length of a passage in the ranking, in characters."""
+"""Maximum length of a sentence in the ranking, in characters."""
 MAX_WIDTH = 110
 """Maximum width of a passage, in columns."""
 LISTED = 20
 """Problems that are listed one by one."""
 NOTHING_RELEVANT = "Nothing relevant found."
 """Printed above the nearest documents if the evidence does not suffice."""
+_DOUBLE_STOP = re.compile(r"(?<!\.)([.?!])\.(?=\s|$)")
+"""A full stop after another mark: the message of a library inside a sentence of this package."""
 _BEYOND_ASCII = re.compile(r"[^\x20-\x7e]")
 
 
@@ -68,7 +70,8 @@ def echo(text: str, *, err: bool = False) -> None:
 def note(text: str) -> None:
     """A line on stderr that begins with the command's name."""
     context = click.get_current_context(silent=True)
-    echo(f"{context.command_path if context else 'ctx1'}: {text}", err=True)
+    message = _DOUBLE_STOP.sub(r"\1", text)
+    echo(f"{context.command_path if context else 'ctx1'}: {message}", err=True)
 
 
 def note_problems(problems: Sequence[object], unlisted: int = 0) -> None:
@@ -152,13 +155,16 @@ def progress(title: str, unit: str) -> Iterator[Callable[[int, int | None], None
 
 
 def show_ranking(console: Console, result: SearchResult, seconds: float | None = None) -> None:
-    """Prints the ranked documents, each with its best passage, and a line on how the search ended."""
+    """Prints the ranked documents, each with its best sentence, and a line on how the search ended."""
     from rich.text import Text
+
+    from context_agent.sentences import best_sentences
 
     if result.sufficient is False:
         console.print(Text(NOTHING_RELEVANT + (" The nearest:" if result.documents else ""), style="yellow"))
-    for rank, document in enumerate(result.documents, start=1):
-        _show_document(console, rank, document, result.question)
+    sentences = best_sentences(result.question, result.documents)
+    for rank, (document, sentence) in enumerate(zip(result.documents, sentences, strict=True), start=1):
+        _show_document(console, rank, document, "" if sentence is None else excerpt(sentence.text, result.question))
     console.print(Text(summary(result, seconds), style="dim"))
     if result.trajectory is not None:
         paths = ", ".join(str(path) for path in result.paths)
@@ -180,7 +186,7 @@ def summary(result: SearchResult, seconds: float | None = None) -> str:
     return f"{result.stop_reason.replace('_', ' ')} after {turns}, {result.tokens:,} tokens{duration}{confidence}"
 
 
-def _show_document(console: Console, rank: int, document: RankedDocument, question: str) -> None:
+def _show_document(console: Console, rank: int, document: RankedDocument, sentence: str) -> None:
     from rich.text import Text
 
     line = Text.assemble((f"{rank:>2}. {one_line(document.title or document.id)}", "bold"))
@@ -188,9 +194,8 @@ def _show_document(console: Console, rank: int, document: RankedDocument, questi
         line.append(f"  {one_line(document.id)}", style="dim")
     line.append(f"  {document.score:.3f}", style="dim")
     console.print(line)
-    if document.chunks:
-        for row in wrapped(excerpt(document.chunks[0].text, question), min(console.width, MAX_WIDTH) - 6):
-            console.print(Text(f"    {row}"))
+    for row in wrapped(sentence, min(console.width, MAX_WIDTH) - 6) if sentence else ():
+        console.print(Text(f"    {row}"))
 
 
 def wrapped(text: str, width: int) -> list[str]:
@@ -202,7 +207,7 @@ def wrapped(text: str, width: int) -> list[str]:
 
 
 def excerpt(text: str, question: str) -> str:
-    """The part of a passage with most words of the question, from the start of a sentence; the first of equal ones."""
+    """The part of a long text with most words of the question, from the start of a sentence; the first of several."""
     text = one_line(text)
     if len(text) <= PASSAGE:
         return text

@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass
 from typing import Annotated, ClassVar
 
 from context_agent.cli import output
-from context_agent.cli.command import COUNT, COUNT_OR_ZERO, SECONDS, Json, NumberRange, Option, command
+from context_agent.cli.command import COUNT, COUNT_OR_ZERO, SECONDS, Json, NumberRange, Option, command, essential
 from context_agent.cli.options import PruneOptions
 from context_agent.cli.serve import INTERRUPTED, LOOPBACK, PORT, HostOption, LogLevel, is_loopback, start_logs
 from context_agent.errors import ConfigError
@@ -34,6 +34,7 @@ class ProxyCapacityOptions:
     grace: Annotated[float, Option("On shutdown, time for answers to end.", NumberRange(0), "SECONDS")] = 30.0
 
 
+@essential("upstream host port open_access budget strategy effort log_level")
 @command
 def proxy(
     *,

@@ -1,4 +1,4 @@
-"""`ctx1 search`: one question, shown live on a terminal, or the questions of a file, one answer a line."""
+"""`ctx1 search`: one question, answered with a ranking, or the questions of a file, one answer a line."""
 
 from __future__ import annotations
 
@@ -14,14 +14,25 @@ import click
 
 from context_agent._support.question_files import JsonRow, question_id, question_text, read_rows
 from context_agent.cli import options, output
-from context_agent.cli.command import COUNT, INPUT, Argument, Json, Option, command
+from context_agent.cli.command import COUNT, INPUT, OWN, Argument, Json, Option, command, essential
 from context_agent.errors import ContextAgentError
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from context_agent.agent import SearchAgent, SearchResult
-    from context_agent.cli.turns import TurnLog
+    from context_agent.agent import Progress, SearchAgent, SearchResult
+
+KOption = Annotated[int, Option("Number of documents to return.", COUNT, flag="--k --top-k -k")]
+
+
+@dataclass(frozen=True, slots=True)
+class ShowOptions:
+    """What is shown besides the ranking."""
+
+    SECTION: ClassVar[str] = OWN
+
+    steps: Annotated[bool, Option("Show every turn on the way: searches, prunes and the context.")] = False
+    quiet: Annotated[bool, Option("Print only the ids of the documents, one a line.", flag="--quiet -q")] = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,11 +49,13 @@ class BatchOptions:
     ordered: Annotated[bool, Option("Print the answers in the order of the file, not as they are ready.")] = False
 
 
+@essential("k steps quiet save questions path url collection embedder effort")
 @command
 def search(
     question: Annotated[str | None, Argument("[QUESTION]")] = None,
     *,
-    k: Annotated[int, Option("Number of documents to return.", COUNT)] = 10,
+    k: KOption = 10,
+    show: ShowOptions,
     batch: BatchOptions,
     agent: options.AgentOptions,
     index: options.CorpusOptions,
@@ -50,25 +63,42 @@ def search(
 ) -> int:
     """Search an index in several steps and rank its documents.
 
-    QUESTION is the question, or - to read it from standard input. If the evidence does not suffice, "Nothing relevant
-    found" comes first, then the nearest documents. The exit code is 1 if a question failed, which this is not.
+    QUESTION is the question in quotes, or - to read it from standard input. Each document has its best sentence. If the
+    evidence does not suffice, "Nothing relevant found" comes first, then the nearest documents. The exit code is 1 if a
+    question failed, which this is not.
     """
+    if show.quiet and (as_json or show.steps):
+        raise click.UsageError("--quiet prints ids alone and excludes --json and --steps: remove one")
     if (question is None) == (batch.questions is None):
         raise click.UsageError("give one QUESTION in quotes, or a file of questions with --questions")
     with index.open() as corpus, agent.open(corpus) as searcher:
         if batch.questions is not None:
-            return search_many(searcher, batch, k=k, as_json=as_json)
-        text = sys.stdin.read() if question == "-" else question or ""
-        return search_one(searcher, text.strip(), k=k, as_json=as_json)
+            return search_many(searcher, batch, k=k, as_json=as_json, quiet=show.quiet)
+        text = question_of(question or "")
+        return search_json(searcher, text, k=k) if as_json else search_one(searcher, text, show, k=k)
 
 
-def search_one(agent: SearchAgent, question: str, *, k: int, as_json: bool) -> int:
-    """Asks one question and prints its result; returns the exit code."""
-    if not as_json:
-        started = time.perf_counter()
-        result = run_live(agent, question, k=k)
+def question_of(argument: str) -> str:
+    """The question on the command line, or that on standard input for `-`."""
+    return (sys.stdin.read() if argument == "-" else argument).strip()
+
+
+def search_one(agent: SearchAgent, question: str, show: ShowOptions, *, k: int) -> int:
+    """Asks one question and prints the ranking; returns the exit code."""
+    started = time.perf_counter()
+    result = run_with_steps(agent, question, k=k, log=output.stderr()) if show.steps else run(agent, question, k=k)
+    if show.quiet:
+        for document in result.documents:
+            output.echo(document.id)
+        if result.sufficient is False:
+            output.note(output.NOTHING_RELEVANT)
+    else:
         output.show_ranking(output.stdout(), result, time.perf_counter() - started)
-        return 1 if result.error else 0
+    return 1 if result.error else 0
+
+
+def search_json(agent: SearchAgent, question: str, *, k: int) -> int:
+    """Asks one question and prints its result as JSON; returns the exit code."""
     try:
         answer = agent.search(question, k=k).to_json()
     except ContextAgentError as error:
@@ -78,25 +108,36 @@ def search_one(agent: SearchAgent, question: str, *, k: int, as_json: bool) -> i
     return 1 if answer["error"] else 0
 
 
-def run_live(agent: SearchAgent, question: str, *, k: int, log: Console | None = None) -> SearchResult:
-    """Asks a question and shows its turns as they happen: on `log`, or on stderr if that is a terminal."""
-    if log is None:
-        log = output.stderr()
-        if not log.is_terminal:
-            return agent.search(question, k=k)
+def run(agent: SearchAgent, question: str, *, k: int) -> SearchResult:
+    """Asks a question; on a terminal, a moving line on stderr says how far the search is."""
+    log = output.stderr()
+    if not log.is_terminal:
+        return agent.search(question, k=k)
+    with log.status("searching") as status:
+        return asyncio.run(_stream(agent, question, k, lambda progress: status.update(_state(progress))))
+
+
+def run_with_steps(agent: SearchAgent, question: str, *, k: int, log: Console) -> SearchResult:
+    """Asks a question and shows its turns on `log` as they happen."""
     from context_agent.cli.turns import TurnLog
 
     with TurnLog(log, rollouts=agent.rollouts) as turns:
-        return asyncio.run(_stream(agent, question, k, turns))
+        return asyncio.run(_stream(agent, question, k, turns.show))
 
 
-async def _stream(agent: SearchAgent, question: str, k: int, turns: TurnLog) -> SearchResult:
+def _state(progress: Progress) -> str:
+    view = progress.view
+    passages = output.count(len(view.editable), "passage")
+    return f"turn {view.turn + 1}: {passages} in {view.tokens:,} of {view.budget.window:,} tokens"
+
+
+async def _stream(agent: SearchAgent, question: str, k: int, show: Callable[[Progress], None]) -> SearchResult:
     from context_agent.agent import SearchResult
 
     async for item in agent.stream(question, k=k):
         if isinstance(item, SearchResult):
             return item
-        turns.show(item)
+        show(item)
     raise AssertionError("a stream ends with its result")
 
 
@@ -123,18 +164,23 @@ class BatchAnswer:
             return {**self.result.to_json(), "id": self.row.id}
         return _failure(self.row.question, self.error or "unknown error", self.row.id)
 
-    def to_line(self) -> str:
-        """The id, or the question, and the first titles; says so if the evidence does not suffice."""
+    def to_line(self, *, quiet: bool = False) -> str:
+        """The id, or the question, and the first titles; says so if the evidence does not suffice.
+
+        A `quiet` line has the ids of the documents alone.
+        """
         name = self.row.id if self.row.id is not None else self.row.question
         if self.result is None:
             return f"{name}\terror: {self.error}"
+        if quiet:
+            return f"{name}\t{' '.join(document.id for document in self.result.documents)}"
         titles = "; ".join(document.title or document.id for document in self.result.documents[:5])
         if self.result.sufficient is not False:
             return f"{name}\t{titles}"
         return f"{name}\t{output.NOTHING_RELEVANT}{f' The nearest: {titles}' if titles else ''}"
 
 
-def search_many(agent: SearchAgent, batch: BatchOptions, *, k: int, as_json: bool) -> int:
+def search_many(agent: SearchAgent, batch: BatchOptions, *, k: int, as_json: bool, quiet: bool) -> int:
     """Asks every question of the file; returns the exit code, 1 if any of them failed.
 
     Unlike `load_questions`, which refuses a file with a bad row, this answers what can be answered.
@@ -153,7 +199,7 @@ def search_many(agent: SearchAgent, batch: BatchOptions, *, k: int, as_json: boo
             if as_json:
                 output.print_json(answer.to_json())
             else:
-                output.echo(answer.to_line())
+                output.echo(answer.to_line(quiet=quiet))
             advance(answered, len(rows))
 
         asyncio.run(_answer_all(agent, rows, take, k=k, batch=batch))

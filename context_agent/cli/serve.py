@@ -23,6 +23,7 @@ from context_agent.cli.command import (
     NumberRange,
     Option,
     command,
+    essential,
 )
 from context_agent.errors import ConfigError
 
@@ -110,6 +111,7 @@ class CapacityOptions:
     ] = 10.0
 
 
+@essential("host port token_env trajectories path url collection embedder effort")
 @command
 def serve(
     *,
@@ -170,6 +172,7 @@ def serve(
     return INTERRUPTED if interrupted else 0
 
 
+@essential("http host port token_env path url collection embedder effort")
 @command
 def mcp(
     *,

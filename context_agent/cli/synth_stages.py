@@ -25,6 +25,7 @@ from context_agent.cli.command import (
     NumberRange,
     Option,
     command,
+    essential,
 )
 from context_agent.errors import ConfigError
 from context_agent.pruning.budget import WINDOW
@@ -138,6 +139,7 @@ def extend(source: StageInput, *, stage: StageOptions) -> int:
     return _run("extend", _source_rows(source), lambda context: lambda row: writing.extend(context, row), stage)
 
 
+@essential("out distractors without_model base_url model domain path url collection")
 @command
 def distract(
     source: StageInput,

@@ -82,3 +82,60 @@ def test_a_missing_index_is_told_with_the_remedy(ctx1, tmp_path):
 def test_debug_shows_where_an_error_came_from(ctx1, tmp_path):
     assert TRACE in ctx1("search", "who?", "--path", tmp_path / "none", "--debug").stderr
     assert TRACE in ctx1("search", "who?", "--path", tmp_path / "none", CTX1_DEBUG="1").stderr
+
+
+def test_a_bare_ctx1_prints_a_short_page_to_start_from(inside):
+    done = inside()
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "ctx1 index notes/" in done.stdout
+    assert "ctx1 --help" in done.stdout
+    assert len(done.stdout.splitlines()) <= 12
+
+
+@pytest.mark.parametrize("group", ["synth", "train"])
+def test_a_bare_group_prints_its_help(inside, group):
+    done = inside(group)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith(f"Usage: ctx1 {group}")
+
+
+def test_every_alias_is_another_name_of_a_command():
+    from context_agent.cli.app import ALIASES, cli
+
+    commands = set(cli.list_commands(None))
+    assert set(ALIASES.values()) <= commands
+    assert not set(ALIASES) & commands
+
+
+@pytest.mark.parametrize("alias", ["query", "find"])
+def test_a_command_is_found_by_another_name(inside, alias):
+    done = inside(alias, "who?", "--index", "none", "--top-k", 3)
+    assert done.returncode == 1
+    assert done.stderr.startswith("ctx1 search: " if "ctx1 search" in done.stderr else "ctx1: ")
+    assert "none" in done.stderr
+    assert "ctx1 index" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("message", "printed"),
+    [
+        ("Are you sure it is running?. To make one: x", "Are you sure it is running? To make one: x"),
+        ("It failed.. Pass --k", "It failed. Pass --k"),
+        ("done!.", "done!"),
+        ("and so on... Then", "and so on... Then"),
+        ("notes/a?.md is empty", "notes/a?.md is empty"),
+    ],
+)
+def test_a_sentence_ends_once(capsys, message, printed):
+    from context_agent.cli.output import note
+
+    note(message)
+    assert capsys.readouterr().err == f"ctx1: {printed}\n"
+
+
+def test_a_server_that_does_not_answer_is_reported_with_what_to_check(inside):
+    done = inside("search", "who?", "--url", "http://127.0.0.1:9")
+    assert done.returncode == 1
+    assert "?." not in done.stderr
+    assert ".." not in done.stderr
+    assert "--url http://127.0.0.1:9" in done.stderr

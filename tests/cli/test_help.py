@@ -1,5 +1,6 @@
 """The help of every command: whole summaries, help for every option, and shell completion."""
 
+import re
 import subprocess
 
 import click
@@ -68,8 +69,28 @@ def test_a_required_option_is_asked_for(line, monkeypatch, tmp_path, capsys):
     assert "Missing option" in capsys.readouterr().err
 
 
-def test_long_help_has_headings():
-    text = help_of(COMMANDS["ctx1 search"], "ctx1 search")
+def described(text):
+    """The options that a help describes: the flags at the start of a row."""
+    return [line.split()[0] for line in text.partition("\nMore options")[0].splitlines() if line.startswith("  -")]
+
+
+@pytest.mark.parametrize("path", [path for path, command in COMMANDS.items() if not isinstance(command, click.Group)])
+def test_a_help_describes_at_most_twelve_options_and_names_all(path):
+    command = COMMANDS[path]
+    text = help_of(command, path)
+    names = set(re.findall(r"--[a-z][a-z-]*", text))
+    assert len(described(text)) <= 12
+    flags = {flag for option in command.params if isinstance(option, click.Option) for flag in option.opts}
+    assert {flag for flag in flags if flag.startswith("--")} - names <= {"--k", "--top-k", "--index", "--benchmark"}
+    assert {option.name for option in command.params} >= set(command.essential)
+
+
+def test_the_whole_help_describes_every_option_under_headings(inside):
+    done = inside("search", "--help-all")
+    assert done.returncode == 0
+    assert len(described(done.stdout)) == len(COMMANDS["ctx1 search"].params)
+    text = done.stdout
+    assert "More options" not in text
     for heading in ("Options:", "Many questions:", "Policy:", "Limits:", "Language model:", "Retrieval:", "Index:"):
         assert f"\n{heading}\n" in text
 
@@ -98,3 +119,9 @@ def test_the_completion_script_completes_for_bash(words, completions, tmp_path):
     done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, cwd=tmp_path, check=False)
     assert done.returncode == 0, done.stderr
     assert done.stdout.split() == completions
+
+
+def test_completion_shows_whole_summaries():
+    items = cli.shell_complete(click.Context(cli, info_name="ctx1"), "")
+    assert {item.value for item in items} >= {"index", "search", "eval"}
+    assert [item.help for item in items if (item.help or "").endswith("...")] == []

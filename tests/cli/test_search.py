@@ -168,8 +168,35 @@ def test_a_reader_that_goes_away_is_no_stack_trace(index, tmp_path):
     assert err == ""
 
 
-def test_a_terminal_shows_turns_calls_and_the_filling_context(index, tmp_path):
+def test_a_terminal_shows_the_ranking_and_no_turns(index, tmp_path):
     out = on_terminal("search", QUESTION, "--path", index, "--k", 3, cwd=tmp_path)
+    assert "1. " in out
+    assert "designed by Ketil Varga" in out
+    assert "brought nothing" not in out
+    assert "█" not in out
+
+
+def test_quiet_prints_ids_alone(inside, index):
+    ids = [
+        document["id"] for document in objects(inside("search", QUESTION, "--path", index, "--json"))[0]["documents"]
+    ]
+    done = inside("search", QUESTION, "--path", index, "-q")
+    assert done.stdout.splitlines() == ids
+    assert done.stderr == ""
+    row = json.dumps({"id": "a", "question": QUESTION})
+    many = inside("search", "--questions", "-", "--path", index, "--quiet", stdin=row)
+    assert many.stdout == f"a\t{' '.join(ids)}\n"
+
+
+@pytest.mark.parametrize("flag", ["--json", "--steps"])
+def test_quiet_excludes_what_prints_more(inside, flag):
+    done = inside("search", "who?", "--quiet", flag)
+    assert done.returncode == 2
+    assert flag in done.stderr
+
+
+def test_steps_show_turns_calls_and_the_filling_context(index, tmp_path):
+    out = on_terminal("search", QUESTION, "--path", index, "--k", 3, "--steps", cwd=tmp_path)
     assert "turn 1" in out
     assert "search" in out
     assert "context" in out

@@ -1,0 +1,82 @@
+"""The sentence of each ranked document that matters most for the question.
+
+A sentence matters if it has words of the question, or names another ranked document: an answer in several steps leads
+from one document to the next by such names. Rare words count more than frequent ones.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from context_agent.policies.bridge.text import STOP, key, kin, without_brackets, words
+from context_agent.types import RankedChunk, RankedDocument
+
+_SPLIT = re.compile(r"(?<=[.!?])[\"'”’)\]]*\s+(?=[^a-z])|(?<=[。！？])|\s*\n\s*")
+
+
+@dataclass(frozen=True, slots=True)
+class BestSentence:
+    """A sentence of a ranked passage: `chunk.text[start:end]`, offsets in characters."""
+
+    chunk: RankedChunk
+    start: int
+    end: int
+
+    @property
+    def text(self) -> str:
+        """The sentence as written."""
+        return self.chunk.text[self.start : self.end]
+
+
+def best_sentences(question: str, documents: Sequence[RankedDocument]) -> list[BestSentence | None]:
+    """The best sentence of each document, the first of equal ones; None for a document without text."""
+    sentences = [[*_sentences(document)] for document in documents]
+    keys = [[_keys(sentence.text) for sentence in own] for own in sentences]
+    frequency = Counter(item for own in keys for sentence_keys in own for item in sentence_keys)
+    total = sum(map(len, keys))
+    rarity = {item: math.log(1 + total / number) for item, number in frequency.items()}
+    question_keys = {item for word in _content(question) for item in (key(word), *kin(word))}
+    titles = [_keys(without_brackets(document.title)) for document in documents]
+    best: list[BestSentence | None] = []
+    for number, own in enumerate(sentences):
+        other_titles = [title for title in titles if title and not title <= titles[number]]
+        worth = [_worth(item, question_keys, titles[number], other_titles, rarity) for item in keys[number]]
+        best.append(own[worth.index(max(worth))] if own else None)
+    return best
+
+
+def _worth(
+    sentence: frozenset[str],
+    question_keys: set[str],
+    title: frozenset[str],
+    other_titles: Iterable[frozenset[str]],
+    rarity: Mapping[str, float],
+) -> float:
+    """The rarity of the words that a sentence shares with the question and with names of other documents.
+
+    Words of the document's own title do not count: a reader has seen the title.
+    """
+    mentioned = (other for other in other_titles if other <= sentence)
+    return sum(rarity[item] for item in (sentence & question_keys).union(*mentioned) - title)
+
+
+def _sentences(document: RankedDocument) -> Iterator[BestSentence]:
+    for chunk in document.chunks:
+        start = 0
+        for match in (*_SPLIT.finditer(chunk.text), None):
+            end = len(chunk.text) if match is None else match.start()
+            if chunk.text[start:end].strip():
+                yield BestSentence(chunk, start, end)
+            start = end if match is None else match.end()
+
+
+def _content(text: str) -> list[str]:
+    return [word for word in words(text) if word not in STOP]
+
+
+def _keys(text: str) -> frozenset[str]:
+    return frozenset(map(key, _content(text)))

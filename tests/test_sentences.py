@@ -1,0 +1,52 @@
+"""The sentence of each ranked document that matters most."""
+
+from context_agent.sentences import best_sentences
+from context_agent.types import RankedChunk, RankedDocument
+
+QUESTION = "Which river flows past the birthplace of the engineer who designed Orm Skerry Light?"
+
+
+def document(title: str, *texts: str) -> RankedDocument:
+    chunks = tuple(RankedChunk(f"{title}_{number}", text, 0.5) for number, text in enumerate(texts))
+    return RankedDocument(title.lower(), title, 0.5, chunks)
+
+
+def best(*documents: RankedDocument) -> list[str | None]:
+    return [sentence and sentence.text for sentence in best_sentences(QUESTION, documents)]
+
+
+def test_a_sentence_that_leads_to_the_next_document_goes_before_one_that_repeats_the_title() -> None:
+    light = document(
+        "Orm Skerry Light",
+        "# Orm Skerry Light\n\nOrm Skerry Light is a lighthouse on a rock. It was designed by Ketil Varga.",
+    )
+    varga = document("Ketil Varga", "He kept bees. He was born in Brasko in 1830.", "A street bears his name.")
+    brasko = document("Brasko", "Brasko is a market town.", "The river Lume flows past its walls! It has a fair.")
+    assert best(light, varga, brasko) == [
+        "It was designed by Ketil Varga.",
+        "He was born in Brasko in 1830.",
+        "The river Lume flows past its walls!",
+    ]
+
+
+def test_a_span_is_that_of_its_passage() -> None:
+    chunk = RankedChunk("c", "Nothing here.\n  The river bends.", 0.5)
+    (sentence,) = best_sentences("river", [RankedDocument("d", "", 0.5, (chunk,))])
+    assert sentence is not None
+    assert (sentence.chunk, chunk.text[sentence.start : sentence.end]) == (chunk, "The river bends.")
+
+
+def test_documents_without_words_have_the_first_sentence_or_none() -> None:
+    assert best(document("A"), document("B", ""), document("C", "Nothing. At all."), document("D", "  \n ")) == [
+        None,
+        None,
+        "Nothing.",
+        None,
+    ]
+
+
+def test_languages_without_spaces_are_cut_at_their_own_marks() -> None:
+    text = RankedChunk("c", "東京は首都です。川は隅田川です。", 0.5)
+    (sentence,) = best_sentences("川はどれですか", [RankedDocument("d", "", 0.5, (text,))])
+    assert sentence is not None
+    assert sentence.text == "川は隅田川です。"
