@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import asdict, dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass, field
 from itertools import chain
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from context_agent.cli import options, output
 from context_agent.cli.command import COUNT, COUNT_OR_ZERO, Argument, Json, Option, command, essential
-from context_agent.errors import CorpusEmptyError
+from context_agent.errors import ContextAgentError, CorpusEmptyError
 
 if TYPE_CHECKING:
     from context_agent.retrieval.chroma.indexing import IndexReport
-    from context_agent.retrieval.loaders import LoadReport
+    from context_agent.retrieval.loaders import LoadOptions, LoadReport, Notice
     from context_agent.synth_data.domains import Loader
     from context_agent.types import Document
 
@@ -37,6 +37,9 @@ class ReadOptions:
     max_mb: Annotated[
         int, Option("Maximum size of a line, a row, or a file that is one document, in megabytes.", COUNT)
     ] = 16
+    no_ignore: Annotated[
+        bool, Option("Read also what .gitignore excludes, and folders such as node_modules, venv and build.")
+    ] = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +59,7 @@ class ChunkOptions:
     ] = None
 
 
-@essential("domain remove_missing strict embedder chunk_size language path url collection")
+@essential("domain remove_missing watch no_ignore path collection url embedder language strict")
 @command
 def index(
     sources: Annotated[tuple[str, ...], Argument("SOURCE...")],
@@ -69,6 +72,8 @@ def index(
     ] = None,
     remove_missing: Annotated[bool, Option("Remove documents from the index that the sources no longer contain.")],
     strict: Annotated[bool, Option("Exit with 1 if anything could not be read.")],
+    watch: Annotated[bool, Option("Keep running and update the index as files change. Ctrl-C ends it.")],
+    verbose: Annotated[bool, Option("Name the first files of each kind that is not read.")],
     reading: ReadOptions,
     chunks: ChunkOptions,
     index: options.IndexOptions,
@@ -76,25 +81,110 @@ def index(
 ) -> int:
     """Index files and folders, or update an index.
 
-    SOURCE is a file, a folder, or - for standard input. Reads .txt .md .html .pdf .jsonl .jsonl.gz .csv .tsv .parquet,
-    and the formats of --domain. Unchanged documents are skipped. What cannot be read is reported (all of it with
-    --json), and the rest is indexed. To resume an interrupted run, run the same command again.
+    SOURCE is a file, a folder, or - for standard input. Reads text, Markdown, HTML, PDF, Office files, notebooks,
+    e-mail, EPUB, code, and rows in JSONL, CSV or parquet; --domain reads web pages, filings, patents and e-mail threads
+    in their own formats. Unchanged documents are skipped. What cannot be read is reported (all of it with --json), and
+    the rest is indexed. To resume an interrupted run, run the same command again.
     """
-    from context_agent.retrieval.loaders import LoadOptions, LoadReport
+    from context_agent.retrieval.loaders import LoadOptions, check_sources
 
-    read = LoadReport()
-    documents = _loader(domain)(sources, options=LoadOptions(**asdict(reading)), report=read)
-    first = next(documents, None)
+    check_sources(sources)
+    run = _IndexRun(sources, _loader(domain), LoadOptions(**asdict(reading)), chunks, index, remove_missing)
+    if watch:
+        return _watch(run, as_json=as_json, verbose=verbose)
     try:
-        if first is None:
-            raise CorpusEmptyError(f"nothing to index in {', '.join(sources)}: name a file or folder with text")
-        indexed = add_documents(index, chain([first], documents), remove_missing=remove_missing, **asdict(chunks))
+        indexed = run.update()
     finally:
-        output.note_problems(read.notices, read.unlisted)
+        output.note_load_report(run.read, verbose=verbose)
+    _show(run, indexed, as_json=as_json)
+    return 1 if strict and run.read.skipped else 0
+
+
+@dataclass(slots=True)
+class _IndexRun:
+    """What `ctx1 index` does once, or with --watch repeatedly. `read` is the report of the last update.
+
+    `ids` are the documents that any update has seen; each of them that a later update lacks is removed.
+    """
+
+    sources: Sequence[str]
+    load: Loader
+    reading: LoadOptions
+    chunks: ChunkOptions
+    index: options.IndexOptions
+    remove_missing: bool
+    read: LoadReport = field(init=False)
+    ids: set[str] = field(default_factory=set)
+
+    def update(self) -> IndexReport:
+        """Brings the index up to date. Raises `CorpusEmptyError` without any document."""
+        from context_agent.retrieval.loaders import LoadReport
+
+        self.read = LoadReport()
+        earlier, self.ids = self.ids, set()
+        try:
+            documents = self._documents()
+            first = next(documents, None)
+            if first is None:
+                names = ", ".join(self.sources)
+                raise CorpusEmptyError(f"nothing to index in {names}: name a file or folder with text")
+            settings = {"remove_missing": self.remove_missing or earlier, **asdict(self.chunks)}
+            return add_documents(self.index, chain([first], documents), **settings)
+        finally:
+            self.ids |= earlier
+
+    def _documents(self) -> Iterator[Document]:
+        for document in self.load(self.sources, options=self.reading, report=self.read):
+            self.ids.add(document.id)
+            yield document
+
+
+def _watch(run: _IndexRun, *, as_json: bool, verbose: bool) -> int:
+    """Updates the index now and after each change, until Ctrl-C; a failed update is reported, and the next one tried.
+
+    The first update fails as without --watch.
+    """
+    from context_agent.cli.watch import changes
+
+    reported: set[Notice] = set()
+    with output.interrupted_by_sigterm():
+        for number, _ in enumerate(changes(run.sources, run.index.path, no_ignore=run.reading.no_ignore)):
+            try:
+                indexed = run.update()
+            except ContextAgentError as error:
+                if not number:
+                    raise
+                output.note(str(error))
+                continue
+            finally:
+                if number:
+                    output.note_problems([notice for notice in run.read.notices if notice not in reported])
+                else:
+                    output.note_load_report(run.read, verbose=verbose)
+                reported.update(run.read.notices)
+            if not number or indexed.added + indexed.replaced + indexed.removed:
+                _show(run, indexed, as_json=as_json)
+            if not number:
+                output.note("watching for changes; Ctrl-C ends")
+    return 0
+
+
+def _show(run: _IndexRun, indexed: IndexReport, *, as_json: bool) -> None:
+    """Prints the result of an update."""
     if indexed.warning:
         output.note(indexed.warning)
-    output.result(_to_json(read, indexed), _summary(read, indexed, index), as_json=as_json)
-    return 1 if strict and read.skipped else 0
+    output.result(_to_json(run.read, indexed), _summary(run.read, indexed, run.index), as_json=as_json)
+    if indexed.missing:
+        output.note(output.one_line(_missing(indexed)))
+
+
+def _missing(indexed: IndexReport) -> str:
+    unnamed = indexed.missing - len(indexed.missing_examples)
+    more = f" and {unnamed:,} more" if unnamed else ""
+    return (
+        f"{output.count(indexed.missing, 'document')} of the index, not among these sources: "
+        f"{', '.join(indexed.missing_examples)}{more}. If the files are deleted, --remove-missing removes the documents"
+    )
 
 
 def _loader(domain: str | None) -> Loader:
@@ -151,6 +241,7 @@ def _summary(read: LoadReport, indexed: IndexReport, index: options.IndexOptions
         "replaced": indexed.replaced,
         "unchanged": indexed.unchanged,
         "removed": indexed.removed,
+        "missing": indexed.missing,
         "without text": indexed.empty,
         "not readable": read.skipped,
         "duplicates": read.duplicates,

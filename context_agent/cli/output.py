@@ -10,6 +10,7 @@ import threading
 import unicodedata
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from context_agent.agent import SearchResult
+    from context_agent.retrieval.loaders import LoadReport
     from context_agent.types import RankedDocument
 
 UNSEEN = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
@@ -28,6 +30,8 @@ MAX_WIDTH = 110
 """Maximum width of a passage, in columns."""
 LISTED = 20
 """Problems that are listed one by one."""
+EXAMPLES = 3
+"""Files of a kind that are named."""
 NOTHING_RELEVANT = "Nothing relevant found."
 """Printed above the nearest documents if the evidence does not suffice."""
 _DOUBLE_STOP = re.compile(r"(?<!\.)([.?!])\.(?=\s|$)")
@@ -85,6 +89,26 @@ def note_problems(problems: Sequence[object], unlisted: int = 0) -> None:
     more = len(problems) - min(len(listed), LISTED) + unlisted
     if more:
         note(f"and {more:,} more")
+
+
+def note_load_report(report: LoadReport, *, verbose: bool = False) -> None:
+    """Notes on sources: each file with a problem of its own, then a line for each kind of files that is not read.
+
+    `verbose` adds the first files of each kind.
+    """
+    note_problems([notice for notice in report.notices if not notice.kind], report.unlisted)
+    summaries = sorted(
+        ((number, kind, reason) for kind, numbers in report.kinds.items() for reason, number in numbers.items()),
+        key=lambda summary: (-summary[0], summary[1]),
+    )
+    for number, kind, reason in summaries[:LISTED]:
+        files = (notice.source for notice in report.notices if (notice.kind, notice.reason) == (kind, reason))
+        examples = f" ({', '.join(islice(files, EXAMPLES))}{' ...' if number > EXAMPLES else ''})" if verbose else ""
+        note(one_line(f"{count(number, f'{kind} file')}: {reason}{examples}"))
+    if rest := summaries[LISTED:]:
+        note(f"{count(sum(number for number, _, _ in rest), 'file')} of {len(rest)} more kinds; --json lists all")
+    if report.ignored:
+        note(one_line(report.ignored_text()))
 
 
 def _distinct(problems: Sequence[object]) -> list[object]:

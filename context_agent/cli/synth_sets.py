@@ -178,7 +178,7 @@ def _documents(sources: tuple[str, ...]) -> list[Document]:
         return []
     read = LoadReport()
     documents = list(load(sources, report=read))
-    output.note_problems(read.notices, read.unlisted)
+    output.note_load_report(read)
     if not documents:
         raise DataError(f"no document in {', '.join(sources)}: pass --corpus a source with text")
     return documents

@@ -115,7 +115,6 @@ def test_a_domain_brings_its_own_loader(inside, tmp_path):
     for name, more in (("a", ""), ("b", "In-Reply-To: <a@x>\n")):
         text = f"From: {name}@x\nSubject: lamps\nMessage-ID: <{name}@x>\n{more}\n{name} wants lamps.\n"
         (tmp_path / "mail" / f"{name}.eml").write_text(text)
-    assert "unknown extension" in inside("index", "mail").stderr
     done = inside("index", "mail", "--domain", "email", "--json")
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["documents"] == 1, "two messages are a thread"

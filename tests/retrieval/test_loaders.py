@@ -483,10 +483,11 @@ def test_folders_are_read_in_sorted_order_with_relative_ids(tmp_path: Path) -> N
     assert [d.id for d in documents] == ["a.md", "b.txt", "sub/c.txt", "sub/deep/ü%20%26%20é%3F.txt"]
     assert documents[3].metadata == {"path": "sub/deep/ü & é?.txt"}
     assert [(source, reason.partition(":")[0]) for source, _, reason in said(report)] == [
-        ("README", "unknown extension"),
-        ("image.png", "unknown extension"),
+        ("README", "no reader"),
+        ("image.png", "no reader"),
     ]
     assert (report.files, report.documents) == (4, 4)
+    assert report.kinds == {"extensionless": {"no reader": 1}, ".png": {"no reader": 1}}
 
 
 def test_paths_that_lead_nowhere_are_reported(tmp_path: Path) -> None:

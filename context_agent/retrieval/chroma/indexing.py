@@ -13,10 +13,11 @@ from __future__ import annotations
 
 import time
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, replace
 from hashlib import blake2b
+from heapq import nsmallest
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -90,10 +91,12 @@ from context_agent.types import Document
 
 if TYPE_CHECKING:
     from chromadb.api import ClientAPI
-    from chromadb.api.models.Collection import Collection
+    from chromadb.api.models.Collection import Collection as ChromaCollection
 
     from context_agent.retrieval.embedders import Embedder
 
+EXAMPLES = 3
+"""Missing documents that a report names."""
 _NOTHING_TO_INDEX = "nothing to index: there is no document, or none with text"
 
 
@@ -114,6 +117,8 @@ class IndexProgress:
 class IndexReport:
     """What a run did. `added`, `replaced`, `unchanged`, `removed` and `empty` count documents; times in seconds.
 
+    `missing` counts the documents of the index that were not among those of the run and stay, for example because
+    their files are deleted; `missing_examples` names the first of them.
     `language` is that of BM25 (see `languages.LANGUAGES`). `warning` is empty, or says that the embedder does not fit.
     """
 
@@ -124,6 +129,8 @@ class IndexReport:
     replaced: int
     unchanged: int
     removed: int
+    missing: int
+    missing_examples: tuple[str, ...]
     empty: int
     stored: int
     resumed: int
@@ -144,7 +151,7 @@ def index_documents(
     chunk_size: int | None = None,
     overlap: int = 0,
     counter: TokenCounter | None = None,
-    remove_missing: bool = False,
+    remove_missing: bool | Collection[str] = False,
     calibration: bool = True,
     language: str | None = None,
     progress: Callable[[IndexProgress], None] | None = None,
@@ -157,10 +164,11 @@ def index_documents(
     """Brings a collection up to date with `documents`, and creates it if it does not exist.
 
     Unchanged documents (same id, title, text, metadata and chunking) are skipped, changed ones replaced;
-    `remove_missing` removes those that are not among `documents`. `embedder` is an embedder or a spec for
-    `load_embedder`, by default the static one, and cannot change between runs. `language` is a code of
-    `languages.LANGUAGES`, by default that of the index, and for a new one that of most documents. `progress` is called
-    every 256 documents and at the end, also of an interrupted run. With a server, the lock holds on this machine only.
+    `remove_missing` removes those that are not among `documents`; if it is a collection of ids, only these. `embedder`
+    is an embedder or a spec for `load_embedder`, by default the static one, and cannot change between runs. `language`
+    is a code of `languages.LANGUAGES`, by default that of the index, and for a new one that of most documents.
+    `progress` is called every 256 documents and at the end, also of an interrupted run. With a server, the lock holds
+    on this machine only.
 
     Raises `CorpusLockedError` while another process writes, `CorpusEmptyError` if there is nothing to index,
     `CorpusError` for a document id that occurs twice with different content, a document that Chroma cannot hold (see
@@ -208,7 +216,7 @@ class _IndexingRun:
 
     def __init__(
         self,
-        collection: Collection,
+        collection: ChromaCollection,
         root: Path,
         *,
         local: bool,
@@ -242,12 +250,15 @@ class _IndexingRun:
         self.writer = RecordWriter(collection, embedder, batch_size, self.fresh.put_vectors if local else None)
         self.seen: dict[str, str] = {}
         self.counts = dict.fromkeys(("added", "replaced", "unchanged", "removed", "empty", "resumed"), 0)
+        self.missing: set[str] = set()
         self.written: set[str] = set()
         self.ends: list[int] = []
         """For each document that no earlier run stored, the new chunks up to its last one."""
         self.chunking_seconds = 0.0
 
-    def index(self, documents: Iterable[Document], *, remove_missing: bool, calibration: bool) -> IndexReport:
+    def index(
+        self, documents: Iterable[Document], *, remove_missing: bool | Collection[str], calibration: bool
+    ) -> IndexReport:
         try:
             with self.writer:
                 for document in documents:
@@ -304,12 +315,14 @@ class _IndexingRun:
         if stored_chunks and stored_chunks[0].record not in self.resumable:
             self.ends.append(self.writer.added)
 
-    def _outdated(self, remove_missing: bool) -> set[str]:
+    def _outdated(self, remove_missing: bool | Collection[str]) -> set[str]:
         """The records of the last complete state that the next one leaves out."""
         replaced = {document for document, digest in self.seen.items() if self.digests.get(document, digest) != digest}
-        missing = self.digests.keys() - self.seen.keys() if remove_missing else set()
-        self.counts["removed"] = len(missing)
-        gone = replaced | missing
+        missing = self.digests.keys() - self.seen.keys()
+        removed = missing & set(missing if remove_missing is True else remove_missing or ())
+        self.missing = missing - removed
+        self.counts["removed"] = len(removed)
+        gone = replaced | removed
         return {row.record for row in self.base.rows if row.document in gone} if self.base else set()
 
     def _complete(self, outdated: set[str], calibration: bool) -> IndexReport:
@@ -395,6 +408,8 @@ class _IndexingRun:
             collection=self.collection.name,
             revision=revision,
             chunks=len(snapshot.rows),
+            missing=len(self.missing),
+            missing_examples=tuple(nsmallest(EXAMPLES, self.missing)),
             stored=self.writer.stored,
             language=snapshot.bm25.language,
             warning=misfit(self.embedder.name, snapshot.sample()),
@@ -405,7 +420,7 @@ class _IndexingRun:
         )
 
 
-def _collection(client: ClientAPI, location: Location, name: str, first: Manifest) -> Collection:
+def _collection(client: ClientAPI, location: Location, name: str, first: Manifest) -> ChromaCollection:
     """The collection, created if it does not exist. `first` is the manifest of a new one, which an old one must fit."""
     collection = client.get_or_create_collection(
         name, embedding_function=None, configuration={"hnsw": {"space": "cosine"}}

@@ -32,10 +32,10 @@ from context_agent.retrieval.chroma.records import with_storable_metadata
 from context_agent.retrieval.loaders.files import read_html, read_markdown, read_pdf, read_text
 from context_agent.retrieval.loaders.report import MAX_MB, LoadOptions, LoadReport, Notice, Reading
 from context_agent.retrieval.loaders.rows import lines, read_csv, read_jsonl, read_parquet, read_zipped_jsonl
-from context_agent.retrieval.loaders.sources import Readable, SourceFile, expand, opened
+from context_agent.retrieval.loaders.sources import Readable, SourceFile, check_sources, expand, kind_of, opened
 from context_agent.types import Document
 
-__all__ = ["READERS", "LoadOptions", "LoadReport", "Notice", "Readable", "Reader", "load"]
+__all__ = ["READERS", "LoadOptions", "LoadReport", "Notice", "Readable", "Reader", "check_sources", "load"]
 Reader = Callable[[Reading], Iterator[Document]]
 READERS: Mapping[str, Reader] = {
     ".csv": read_csv,
@@ -83,7 +83,7 @@ def load(
     options = options or LoadOptions()
     report = report if report is not None else LoadReport()
     register = _Register(report)
-    for source in expand(sources, report, readers):
+    for source in expand(sources, report, readers, ignore=not options.no_ignore):
         for document in _read(source, options, report, readers):
             if admitted := register.admit(document, source):
                 report.documents += 1
@@ -101,7 +101,9 @@ def _read(
             for document in reader_for(source.extension, stream, readers)(reading):
                 count += 1
                 yield with_storable_metadata(document, reading.note_once)
-    except (DataError, MissingExtraError) as error:
+    except MissingExtraError as error:
+        report.skip(source.name, str(error), kind=kind_of(source.path))
+    except DataError as error:
         report.skip(source.name, str(error))
     except (OSError, EOFError, zlib.error) as error:
         report.skip(source.name, f"cannot be read: {_reason(error)}" + (f" (after {count} documents)" if count else ""))

@@ -19,6 +19,7 @@ from typing import IO, Any, BinaryIO, cast
 from urllib.parse import quote
 
 from context_agent.errors import DataError
+from context_agent.retrieval.loaders.ignore import IgnoreRules
 from context_agent.retrieval.loaders.report import LoadReport
 
 Readable = str | os.PathLike[str] | IO[bytes] | IO[str]
@@ -27,9 +28,13 @@ Extensions = Collection[str]
 """Extensions of the files to read, in lower case; "" means any other extension."""
 
 LINK = "a link in a folder is not followed: name its target as a source"
+NO_READER = "no reader"
+LONGEST_KIND = 12
+"""Characters of an extension that name a kind."""
 SPECIAL = "is neither a file nor a folder"
 IN_MEMORY = 16 * 2**20
 """Bytes of a pipe in memory before it goes to a temporary file."""
+_URL = re.compile(r"[a-z][a-z0-9+.-]+://", re.IGNORECASE)
 _UNSAFE = re.compile(r"[^\w./@+~,=-]")
 
 
@@ -47,13 +52,33 @@ class SourceFile:
     listed: bool = False
 
 
-def expand(sources: Readable | Iterable[Readable], report: LoadReport, extensions: Extensions) -> Iterator[SourceFile]:
-    """The files and streams of the sources; a source that is neither is reported."""
+def check_sources(sources: Iterable[str]) -> None:
+    """Raises `DataError` if one of the paths is a URL or does not exist, before anything is read."""
+    sources = list(sources)
+    for source in sources:
+        if _URL.match(source):
+            raise DataError(_no_url(source))
+    missing = [source for source in sources if source != "-" and not os.path.lexists(source)]
+    if missing:
+        verb = "does" if len(missing) == 1 else "do"
+        raise DataError(f"{', '.join(missing)} {verb} not exist, so nothing was read: check the path")
+
+
+def _no_url(source: str) -> str:
+    return f"{source} is a URL; a source is a file or folder: download it, for example with curl -O, and name the file"
+
+
+def expand(
+    sources: Readable | Iterable[Readable], report: LoadReport, extensions: Extensions, *, ignore: bool = True
+) -> Iterator[SourceFile]:
+    """The files and streams of the sources; a source that is neither is reported. `ignore` applies `IgnoreRules`."""
     for source in _listed(sources):
         if isinstance(source, str) and source == "-":
             yield _from_stream(sys.stdin, extensions)
+        elif isinstance(source, str) and _URL.match(source):
+            report.skip(source, _no_url(source))
         elif isinstance(source, str | os.PathLike):
-            yield from _from_path(Path(source), report, extensions)
+            yield from _from_path(Path(source), report, extensions, ignore=ignore)
         else:
             yield _from_stream(source, extensions)
 
@@ -81,40 +106,59 @@ def _binary(stream: IO[Any]) -> BinaryIO:
     return cast("BinaryIO", stream)
 
 
-def _from_path(path: Path, report: LoadReport, extensions: Extensions) -> Iterator[SourceFile]:
+def _from_path(path: Path, report: LoadReport, extensions: Extensions, *, ignore: bool) -> Iterator[SourceFile]:
     try:
         mode = path.stat().st_mode
     except OSError as error:
         report.skip(str(path), f"cannot be read: {error.strerror or error}")
         return
     if stat.S_ISDIR(mode):
-        yield from _from_folder(path, report, extensions)
+        yield from _from_folder(path, report, extensions, IgnoreRules(path, _regular) if ignore else None)
     elif (extension := extension_of(path.name, extensions)) is not None or not stat.S_ISREG(mode):
         yield SourceFile(str(path), path.name, extension or "", path)
     else:
-        report.skip(str(path), _unknown(extensions))
+        report.skip(str(path), f"{NO_READER}. To index it as text: ctx1 index - < FILE")
 
 
-def _from_folder(folder: Path, report: LoadReport, extensions: Extensions) -> Iterator[SourceFile]:
+def _from_folder(
+    folder: Path, report: LoadReport, extensions: Extensions, rules: IgnoreRules | None
+) -> Iterator[SourceFile]:
     """Files below the folder in sorted order, those of a folder before those of its subfolders."""
 
     def unreadable(error: OSError) -> None:
         report.skip(str(error.filename), f"cannot be read: {error.strerror}")
 
+    def admitted(here: str, names: list[str], *, folders: bool) -> list[str]:
+        """The names that are neither hidden nor excluded by a rule, sorted."""
+        entries = []
+        for name in sorted(name for name in names if not name.startswith(".")):
+            if rules and (reason := rules.reason(Path(here), name, is_folder=folders)):
+                report.ignore(reason)
+            else:
+                entries.append(name)
+        return entries
+
     for here, folders, files in os.walk(folder, onerror=unreadable):
-        folders[:] = sorted(name for name in folders if not name.startswith("."))
+        folders[:] = admitted(here, folders, folders=True)
         for name in [name for name in folders if (Path(here) / name).is_symlink()]:
             report.skip(str(Path(here) / name), "a link to a folder is not followed")
-        for name in sorted(name for name in files if not name.startswith(".")):
+        for name in admitted(here, files, folders=False):
             path = Path(here) / name
             if (extension := extension_of(name, extensions)) is None:
-                report.skip(str(path), _unknown(extensions))
+                report.skip(str(path), NO_READER, kind=kind_of(name))
             elif path.is_symlink():
                 report.skip(str(path), LINK if path.exists() else "cannot be read: No such file or directory")
             elif path.exists() and not path.is_file():
                 report.skip(str(path), SPECIAL)
             else:
                 yield SourceFile(str(path), path.relative_to(folder).as_posix(), extension, path, listed=True)
+    for file, reason in rules.problems if rules else ():
+        report.note(str(file), reason)
+
+
+def kind_of(name: str) -> str:
+    """The kind of a file for a summary of many: its extension, or `extensionless`."""
+    return Path(name).suffix.lower()[:LONGEST_KIND] or "extensionless"
 
 
 def extension_of(name: str, extensions: Extensions) -> str | None:
@@ -122,12 +166,6 @@ def extension_of(name: str, extensions: Extensions) -> str | None:
     suffixes = [suffix.lower() for suffix in Path(name).suffixes]
     candidates = ("".join(suffixes[-2:]), *suffixes[-1:], "")
     return next((extension for extension in candidates if extension in extensions), None)
-
-
-def _unknown(extensions: Extensions) -> str:
-    """The notice about a file without a reader; it is the same for all, so that a list of notices can group them."""
-    known = " ".join(sorted(extensions))
-    return f"unknown extension: known are {known}. To index the file as text, rename it or pipe it into `ctx1 index -`"
 
 
 def identifier(path: str) -> str:
