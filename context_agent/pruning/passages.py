@@ -24,6 +24,15 @@ _LABELS = ("title", "name", "path", "file", "filename", "url", "id")
 """Members of a JSON object that say what its other members are about."""
 _PARAGRAPH = re.compile(r"\n(?:[ \t\r]*\n)+")
 _HEADING = re.compile(r"^#{1,6}[ \t]+\S.*$", re.M)
+_TITLE = re.compile(
+    r"(?:#{1,6}[ \t]+(?P<heading>\S.*)$"
+    r"|(?:<[a-z][^>\n]*>\s*)*<title>(?P<element>[^\n<]*)</title>"
+    r"|\[\d{1,4}\][ \t]+(?P<bracketed>[^\n]*[^\s.!?;,])[ \t\r]*$"
+    r"|(?:\d{1,4}[.)]|(?:result|document|hit|source|passage) ?#?\d{1,4}\W*)[ \t]*"
+    r"(?P<numbered>[^\n]*[^\s.!?;,])[ \t\r]*\n[ \t\r]*$)",
+    re.M | re.I,
+)
+"""A heading, the title of a tagged hit, the line behind a number in brackets, or a numbered line and a blank one."""
 _HIT = re.compile(
     r"^(?:<(?:document|doc|result|item|source|passage|chunk)\b|\[\d+\]|[-=*_]{3,}[ \t]*$"
     r"|(?:result|document|hit|source|passage|chunk) ?#?\d)",
@@ -78,14 +87,14 @@ def _text_spans(text: str) -> Iterator[Span]:
     """Blocks between blank lines and headings; short ones join the next, long ones are cut."""
     label = ""
     for start, end in _joined_blocks(text):
-        heading = _HEADING.match(text, start)
-        if heading:
-            label = heading[0].strip("# \t")[:LONGEST_LABEL]
-        own = "" if heading else label
-        if end - start <= LARGEST:
-            yield start, end, own
+        if title := _TITLE.match(text, start):
+            label = str(title[title.lastgroup or 0]).strip()[:LONGEST_LABEL]
+        elif _HIT.match(text, start):
+            label = ""
+        if end - start > LARGEST:
+            yield from ((first, last, label) for first, last in _entries(text, start, end))
         else:
-            yield from ((first, last, own or label) for first, last in _entries(text, start, end))
+            yield start, end, "" if title else label
 
 
 def _joined_blocks(text: str) -> Iterator[tuple[int, int]]:

@@ -1,7 +1,8 @@
 """How relevant the passages of a conversation are to its task: the judges that a pruner can use, by name.
 
-`reader` counts words, then lets the shipped cross-encoder read the passages that the words leave undecided. The others
-are baselines: `age` (the latest passages), `random`, `bm25` (words of the task alone), `embedding` (similarity to it).
+`reader` compares words and their meaning, then lets the shipped cross-encoder read the passages that these leave
+undecided. The others are baselines: `age` (the latest passages), `random`, `bm25` (words of the task alone),
+`embedding` (similarity to it).
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from context_agent._support.onnx import PairModel
+from context_agent._support.token_table import load_weights
 from context_agent._support.weights import shipped_minilm, shipped_reader
 from context_agent.pruning.passages import Passage
 from context_agent.pruning.reader_input import EVIDENCE, QUESTION_WORDS, excerpt, premise
@@ -24,14 +26,16 @@ from context_agent.pruning.reader_input import EVIDENCE, QUESTION_WORDS, excerpt
 Scores = NDArray[np.float64]
 """A number for each passage, higher for what should stay."""
 
-READ = 72
+READ = 96
 """Passages that the reader reads at most."""
 STEP_WEIGHT = 0.3
 """Weight of a word of the latest step beside one of the task; halved with each step before."""
 LEADS, LEAD_WEIGHT = 5, 0.3
 """Best passages whose rare words join the query, and the weight of these."""
 FUSION_RANKS = 10
-"""Added to each rank: the larger, the more a middling rank in both counts beside a high one in one."""
+"""Added to each rank: the larger, the more a middling rank in all counts beside a high one in one."""
+READER_WEIGHT = 2
+"""Weight of the reader's ranking: as much as the words and their meaning together."""
 K1, B = 1.2, 0.75
 _STEM = 6
 """Letters of a word that count: a stemmer that knows no language."""
@@ -94,7 +98,11 @@ class PassageWords:
 
 
 def by_words(passages: Sequence[Passage], goal: Goal) -> Scores:
-    """BM25 of the words of the task and the latest steps, and then also of what the best passages name."""
+    """Words and their meaning, fused by reciprocal rank (Cormack et al., 2009).
+
+    Words count by BM25: those of the task and the latest steps, then also what the best passages name. Meaning is the
+    cosine similarity of summed static word vectors to the task, for a task in other words than its answer.
+    """
     return _Words.of(passages, goal).scores
 
 
@@ -113,7 +121,32 @@ class _Words:
         leads = [row for row in np.argsort(-scores, kind="stable")[:LEADS].tolist() if scores[row] > 0]
         named = Counter(term for row in leads for term in words.rare_terms(row))
         query |= {term: LEAD_WEIGHT for term in named if term not in query}
-        return cls(words.scores(query), {term: weight * words.rarity(term) for term, weight in query.items()})
+        scores = _reciprocal(_order(words.scores(query))) + _reciprocal(_order(_meaning(passages, goal.task)))
+        return cls(scores, {term: weight * words.rarity(term) for term, weight in query.items()})
+
+
+def _meaning(passages: Sequence[Passage], task: str) -> Scores:
+    """Cosine similarity of the summed word vectors to those of the task, shape (n,)."""
+    return _cosines(load_weights().sums([task, *(f"{passage.label} {passage.text}" for passage in passages)]))
+
+
+def _cosines(rows: NDArray[np.float32]) -> Scores:
+    """The cosine of each row but the first with the first, 0 for a row of zeros."""
+    rows = rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-9)
+    return np.asarray(rows[1:] @ rows[0], dtype=np.float64)
+
+
+def _order(scores: NDArray[np.floating]) -> list[int]:
+    """The rows from the highest score to the lowest, equal ones in their order."""
+    order: list[int] = np.argsort(-scores, kind="stable").tolist()
+    return order
+
+
+def _reciprocal(ranking: Sequence[int]) -> Scores:
+    """For each row of a ranking of all rows, the reciprocal of its rank."""
+    scores = np.empty(len(ranking))
+    scores[ranking] = 1 / (FUSION_RANKS + np.arange(len(ranking)))
+    return scores
 
 
 def _query(goal: Goal) -> dict[str, float]:
@@ -125,23 +158,22 @@ def _query(goal: Goal) -> dict[str, float]:
 
 
 def by_reading(passages: Sequence[Passage], goal: Goal, model: PairModel | None = None) -> Scores:
-    """Words and reader, fused by reciprocal rank (Cormack et al., 2009); `model` replaces the shipped reader.
+    """Words, meaning and reader, fused by reciprocal rank; `model` replaces the shipped reader.
 
-    Passages that either ranks high stay, so a domain that the reader does not know is left to the words. At most `READ`
-    passages are read: those whose words put them nearest to the limit of what fits.
+    Passages that any of them ranks high stay, so a domain that the reader does not know is left to the words. At most
+    `READ` passages are read: those whose words put them nearest to the limit of what fits.
     """
     words = _Words.of(passages, goal)
-    order = np.argsort(-words.scores, kind="stable").tolist()
+    order = _order(words.scores)
     open_rows = [row for row in order if row not in goal.staying]
     undecided = _undecided([passages[row].tokens for row in open_rows], goal.room)
     rows = open_rows[undecided]
     pairs = [(_premise(goal.task, passages, words, order, row), _excerpt(passages[row], words.weights)) for row in rows]
     odds = (model or shipped_reader()).encode_pairs(pairs)[:, 0] if pairs else np.zeros(0)
-    read = [rows[rank] for rank in np.argsort(-odds, kind="stable")]
-    scores = np.zeros(len(passages))
-    for ranking in (open_rows, [*open_rows[: undecided.start], *read, *open_rows[undecided.stop :]]):
-        scores[ranking] += 1 / (FUSION_RANKS + np.arange(len(ranking)))
-    return scores
+    read = [rows[rank] for rank in _order(odds)]
+    staying = [row for row in order if row in goal.staying]
+    ranking = [*open_rows[: undecided.start], *read, *open_rows[undecided.stop :], *staying]
+    return words.scores + READER_WEIGHT * _reciprocal(ranking)
 
 
 def _undecided(sizes: Sequence[int], room: int) -> slice:
@@ -191,9 +223,7 @@ def by_bm25(passages: Sequence[Passage], goal: Goal) -> Scores:
 
 def by_embedding(passages: Sequence[Passage], goal: Goal) -> Scores:
     """Cosine similarity to the task, by all-MiniLM-L6-v2."""
-    rows = shipped_minilm().encode([goal.task, *(f"{passage.label} {passage.text}" for passage in passages)])
-    rows = rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-9)
-    return np.asarray(rows[1:] @ rows[0], dtype=np.float64)
+    return _cosines(shipped_minilm().encode([goal.task, *(f"{passage.label} {passage.text}" for passage in passages)]))
 
 
 def by_age(passages: Sequence[Passage], goal: Goal) -> Scores:

@@ -33,6 +33,21 @@ def test_markdown_sections_lend_their_heading() -> None:
     assert passages[3].text == "```\ncode\n\n\ncode\n```"
 
 
+TITLED = ("1. T\n\n{}", "<doc>\n<title>T</title>\n{}\n</doc>", "[1] T\n{}", "Result 1: T\n\n{}")
+
+
+@pytest.mark.parametrize("hit", TITLED)
+def test_all_passages_of_a_long_hit_have_its_title(hit: str) -> None:
+    passages = cut("\n\n".join((hit.format(BODY * 8), "A new paragraph.\n\n" + BODY, "2. It ends.\n\n" + BODY)))
+    long = [passage for passage in passages if BODY[:30] in passage.text][:2]
+    assert [passage.label for passage in long] == ["T", "T"]
+
+
+def test_a_hit_without_a_title_does_not_have_that_of_the_hit_before() -> None:
+    text = f"<doc>\n<title>Polar Light</title>\n{BODY}\n</doc>\n<doc>\n{BODY}\n</doc>"
+    assert [passage.label for passage in cut(text)][-1] == ""
+
+
 def test_matches_in_a_file_belong_together() -> None:
     lines = [f"src/{name}.py:{number}: value_{number} = compute({number})" for name in "abc" for number in range(12)]
     passages = cut("\n".join(lines))

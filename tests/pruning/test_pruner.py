@@ -12,7 +12,7 @@ import pytest
 from context_agent.errors import ConfigError
 from context_agent.pruning import ContextPruner, Prices, Pruned
 from context_agent.pruning.passages import Passage
-from context_agent.pruning.relevance import READ, Goal, by_reading
+from context_agent.pruning.relevance import READ, Goal, by_reading, by_words
 from context_agent.tokens import CharCounter
 from tests.pruning.conversations import KINDS, Call, Turn, rendered
 
@@ -64,7 +64,7 @@ def test_the_passage_that_the_task_needs_stays(kind: str, effort: str) -> None:
 
 def test_a_stub_says_how_many_how_large_and_which() -> None:
     messages = rendered("openai", LONG)
-    pruned = pruner().prune(messages)
+    pruned = pruner(strategy="age").prune(messages)
     sizes = {item.id: item.tokens for item in pruned.report.removed}
     first = pruned.messages[4]["content"]
     assert first == f"[6 passages pruned, {sum(sizes[f'p{n}'] for n in range(1, 7)):,} tokens; restore: p1-p6]"
@@ -376,3 +376,14 @@ def test_a_long_passage_and_a_long_task_are_shortened_for_the_reader() -> None:
     assert excerpt.startswith("Sentence 0")
     assert "Bergen" in excerpt
     assert len(excerpt.split()) <= 60
+
+
+def test_a_passage_that_says_it_in_other_words_is_ranked_first() -> None:
+    """No word is shared but "the": the static vectors know that a physician and a doctor do the same work."""
+    texts = [
+        "The ferry to the island leaves at noon.",
+        "The doctor in the hospital cured her illness.",
+        "The price of oil.",
+    ]
+    passages = [Passage(text, 0, len(text), tokens=10) for text in texts]
+    assert by_words(passages, Goal("Which physicians treated the disease?")).argmax() == 1

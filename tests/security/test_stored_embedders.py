@@ -20,6 +20,7 @@ from chromadb.utils.embedding_functions import (
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from context_agent._support.token_table import SHIPPED
 from context_agent.cli.app import run
 from context_agent.errors import ConfigError, CorpusCorruptError
 from context_agent.retrieval.chroma.client import sparse_index
@@ -29,7 +30,6 @@ from context_agent.retrieval.chroma.records import Chunking, Manifest, parse_man
 from context_agent.retrieval.chroma.stored_embedder import json_value, sparse_functions, stored_embedder
 from context_agent.retrieval.embedders import load_embedder
 from context_agent.retrieval.embedders.chroma import ChromaEmbedder
-from context_agent.retrieval.embedders.static import SHIPPED
 from tests.retrieval.fakes import HashEmbedder
 from tests.security.conftest import Attacker
 from tests.security.hostile import DOCUMENTS, SECRETS, TRACE, VARIABLE, HostileIndex, build, function, hostile_indexes

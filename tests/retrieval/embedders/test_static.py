@@ -14,9 +14,10 @@ import numpy as np
 import pytest
 from safetensors import safe_open
 
+from context_agent._support.token_table import SHIPPED, TOKENIZER_FILE, WEIGHTS_FILE, load_weights
 from context_agent.errors import EmbedderError
 from context_agent.retrieval.embedders import Embedder, load_embedder
-from context_agent.retrieval.embedders.static import SHIPPED, TOKENIZER_FILE, WEIGHTS_FILE, StaticEmbedder, load_weights
+from context_agent.retrieval.embedders.static import StaticEmbedder
 
 PARAGRAPH = "Stewart Brand is an American writer, best known as editor of the Whole Earth Catalog. " * 6
 
