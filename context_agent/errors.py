@@ -2,6 +2,7 @@
 
     ContextAgentError
     ├── ConfigError            an option, a config file or a budget that cannot work
+    │   └── UnknownEmbedderError   a collection of another program whose embedder is unknown or may not be used
     ├── MissingExtraError      an optional dependency is missing or of a wrong version; names the extra
     ├── DataError              a source, a question file or a trajectory that cannot be read
     │   ├── TrajectoryError    a trajectory that is cut, of a newer schema, or does not replay
@@ -31,6 +32,10 @@ class ContextAgentError(Exception):
 
 class ConfigError(ContextAgentError):
     """An option, a config file or a combination of them that cannot work."""
+
+
+class UnknownEmbedderError(ConfigError):
+    """Nothing that this package may use is known to have made the vectors of another program's collection."""
 
 
 class MissingExtraError(ContextAgentError):

@@ -16,7 +16,7 @@ import click
 
 from context_agent.cli import output
 from context_agent.cli.command import CommandGroup
-from context_agent.errors import ConfigError, ContextAgentError
+from context_agent.errors import ConfigError, ContextAgentError, EmbedderError
 
 FAILED, MISUSED, INTERRUPTED = 1, 2, 130
 
@@ -179,7 +179,8 @@ def _print_error(error: Exception, arguments: Sequence[str] | None) -> int:
     if debug:
         traceback.print_exception(error)
     if isinstance(error, ContextAgentError):
-        output.note(str(error))
+        hint = " --embedder none searches by words alone" if isinstance(error, EmbedderError) else ""
+        output.note(f"{error}.{hint}" if hint else str(error))
     elif isinstance(error, OSError) and error.strerror:
         file = f" {error.filename}" if error.filename else ""
         output.note(f"{error.strerror}:{file}")

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 import click
 
+from context_agent.cli import output
 from context_agent.cli.command import (
     COUNT,
     FILE,
@@ -21,7 +22,7 @@ from context_agent.cli.command import (
     NumberRange,
     Option,
 )
-from context_agent.errors import CorpusNotFoundError
+from context_agent.errors import CorpusNotFoundError, UnknownEmbedderError
 from context_agent.harness.profile import NAMES as PROFILES
 from context_agent.pruning.budget import WINDOW
 from context_agent.retrieval.chroma import COLLECTION
@@ -39,6 +40,8 @@ EMBEDDERS = (
     f"static, minilm, sentence-transformers:NAME, openai:MODEL[@URL] or chroma-default. {MULTILINGUAL} knows 50 "
     "languages. A URL gets an API key only if it ends in ?api_key_env=VARIABLE."
 )
+NO_VECTORS = "none"
+"""The embedder that searches by words alone."""
 INDEX_FOLDER = Path(".ctx1")
 """Folder of an index by default."""
 
@@ -121,7 +124,9 @@ class OpenOptions:
     embedder: Annotated[
         str | None,
         Option(
-            f"Embedder of the questions: {EMBEDDERS}", metavar="SPEC", default="the index's, if it needs no network"
+            f"Embedder of the questions: {EMBEDDERS} none searches by words alone.",
+            metavar="SPEC",
+            default="the index's, if it needs no network",
         ),
     ] = None
     reranker: Annotated[
@@ -151,25 +156,34 @@ class CorpusOptions(IndexOptions):
     opening: OpenOptions = field(default_factory=OpenOptions)
 
     def open(self, *, cache: Path | None = None) -> ChromaCorpus:
-        """The corpus; the caller closes it. `cache` holds what a server's collection lacks."""
+        """The corpus; the caller closes it. `cache` holds what a server's collection lacks.
+
+        A collection of another program whose embedder is not known is searched by words alone, with a note.
+        """
+        try:
+            return self._open(self.opening.embedder, cache)
+        except UnknownEmbedderError as error:
+            corpus = self._open(NO_VECTORS, cache)
+            output.note(f"{error}. Until then, BM25 and grep search it without its vectors.")
+            return corpus
+        except CorpusNotFoundError as error:
+            raise CorpusNotFoundError(f"{error}. {self.remedy}") from error
+
+    def _open(self, embedder: str | None, cache: Path | None) -> ChromaCorpus:
         from context_agent.retrieval.chroma.corpus import ChromaCorpus
-        from context_agent.retrieval.embedders import load_embedder
         from context_agent.retrieval.rerankers import load_reranker
 
-        try:
-            return ChromaCorpus.open(
-                self.path,
-                url=self.url,
-                collection=self.collection,
-                embedder=None if self.opening.embedder is None else load_embedder(self.opening.embedder),
-                reranker=load_reranker(self.opening.reranker),
-                text_key=self.opening.text_key,
-                title_key=self.opening.title_key,
-                document_key=self.opening.document_key,
-                cache=cache,
-            )
-        except CorpusNotFoundError as error:
-            raise CorpusNotFoundError(f"{str(error).rstrip('.?')}. {self.remedy}") from error
+        return ChromaCorpus.open(
+            self.path,
+            url=self.url,
+            collection=self.collection,
+            embedder=embedder,
+            reranker=load_reranker(self.opening.reranker),
+            text_key=self.opening.text_key,
+            title_key=self.opening.title_key,
+            document_key=self.opening.document_key,
+            cache=cache,
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,7 +21,7 @@ from context_agent.retrieval.bm25 import Bm25Entry, Bm25Index
 from context_agent.retrieval.calibration import Calibration, Probes, calibrate, probes_of, sample_rows
 from context_agent.retrieval.chunker import SIZE, chunk_document
 from context_agent.retrieval.corpus import CANDIDATES, GREP_LIMIT, Where, cached_by_filter, compile_where
-from context_agent.retrieval.embedders import STATIC, Embedder, load_embedder
+from context_agent.retrieval.embedders import STATIC, Embedder, EmbeddingFunction, as_embedder
 from context_agent.retrieval.fusion import (
     Bm25Retriever,
     DenseRetriever,
@@ -49,7 +49,7 @@ class MemoryCorpus:
         self,
         sources: Iterable[Document | Chunk],
         *,
-        embedder: Embedder | None = None,
+        embedder: Embedder | EmbeddingFunction | str | None = None,
         vectors: NDArray[np.float32] | None = None,
         reranker: Reranker | None = None,
         chunk_size: int | None = None,
@@ -60,15 +60,16 @@ class MemoryCorpus:
     ) -> None:
         """Chunks the documents (chunks stay as they are), embeds and indexes everything.
 
-        `embedder` defaults to the static one. With `vectors`, L2-normalised, shape (chunks, d), the chunks are not
-        embedded. `chunk_size` and `overlap` are in tokens of `counter`. `calibration=False` gives both retrievers the
-        same weight; `wrap` replaces a retriever before calibration (to break one on purpose, or to time it).
+        `embedder` is an embedder, a spec or a function from texts to vectors, by default the static one. With
+        `vectors`, L2-normalised, shape (chunks, d), the chunks are not embedded. `chunk_size` and `overlap` are in
+        tokens of `counter`. `calibration=False` gives both retrievers the same weight; `wrap` replaces a retriever
+        before calibration (to break one on purpose, or to time it).
 
         Raises `CorpusEmptyError`, `CorpusError` for a repeated chunk id, `DimensionError` for vectors of another shape.
         """
         self._chunks = _chunks_of(sources, chunk_size, overlap, counter)
         self._rows = _rows_by_id(self._chunks)
-        self._embed_query = QueryVectors(embedder if embedder is not None else load_embedder(STATIC))
+        self._embed_query = QueryVectors(as_embedder(STATIC if embedder is None else embedder))
         self._vectors = self._checked(vectors)
         vector_table = VectorTable(self._vectors, np.ones(len(self._chunks), dtype=np.float32), "ip")
         self._bm25 = Bm25Index.of(Bm25Entry(chunk.id, chunk.title, chunk.text) for chunk in self._chunks)

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
+from dataclasses import dataclass
 from itertools import groupby, islice
 from pathlib import Path
 from threading import Lock
@@ -32,7 +33,7 @@ from context_agent.retrieval.chroma.local import LocalSource
 from context_agent.retrieval.chroma.records import KEY, Manifest, parse_manifest
 from context_agent.retrieval.chroma.store import PAGE, Location
 from context_agent.retrieval.corpus import CANDIDATES, GREP_LIMIT, Where
-from context_agent.retrieval.embedders import Embedder, load_embedder
+from context_agent.retrieval.embedders import WORDS_ALONE, Embedder, EmbeddingFunction, Vectors, as_embedder
 from context_agent.retrieval.fusion import Bm25Retriever, QueryVectors, Retriever, gather, hits_of
 from context_agent.retrieval.grep import Pattern, scan
 from context_agent.types import Chunk, Hit
@@ -79,7 +80,7 @@ class ChromaCorpus:
         *,
         url: str | None = None,
         collection: str | Collection = COLLECTION,
-        embedder: Embedder | str | None = None,
+        embedder: Embedder | EmbeddingFunction | str | None = None,
         text_key: str | None = None,
         title_key: str | None = None,
         document_key: str | None = None,
@@ -99,13 +100,14 @@ class ChromaCorpus:
 
         In the last case, `collection` is Chroma's own object, which remains the caller's, without `path` and `url`.
 
-        `embedder` is an embedder or a spec for `load_embedder`. By default it is the function that the caller passed to
-        Chroma with a live `collection`; otherwise the stored data selects an embedder that ships with this package or
-        with Chroma (see `stored_embedder`), and any other must be passed. The `*_key` options name the metadata keys of
-        a collection that another program made (see `Keys`). BM25 and a copy of the texts are kept in the folder, for a
-        server in `cache` (default: the user's cache folder); opening brings them up to date, or makes them anew with
-        `rebuild`. `calibration=False` gives both retrievers the same weight; `wrap` replaces a retriever before
-        calibration.
+        `embedder` is an embedder, a spec for `load_embedder`, or a function from texts to vectors, such as a Chroma
+        `EmbeddingFunction`; with `"none"`, BM25 and grep search alone. By default it is the function that the caller
+        passed to Chroma with a live `collection`; otherwise the stored data selects an embedder that ships with this
+        package or with Chroma (see `stored_embedder`), and any other must be passed. The `*_key` options name the
+        metadata keys of a collection that another program made (see `Keys`). BM25 and a copy of the texts are kept in
+        the folder, for a server in `cache` (default: the user's cache folder); opening brings them up to date, or makes
+        them anew with `rebuild`. `calibration=False` gives both retrievers the same weight; `wrap` replaces a retriever
+        before calibration.
 
         Raises `CorpusNotFoundError`, `CorpusEmptyError`, `CorpusCorruptError`, `DimensionError`, `ConfigError`.
         """
@@ -113,7 +115,7 @@ class ChromaCorpus:
         return cls(
             Location.of(path, url, live, headers=headers, tenant=tenant, database=database),
             name,
-            embedder=load_embedder(embedder) if isinstance(embedder, str) else embedder,
+            embedder=_passed(embedder),
             keys=Keys(text_key, title_key, document_key, index_key, tokens_key),
             counter=counter,
             reranker=reranker,
@@ -176,7 +178,8 @@ class ChromaCorpus:
         with self._source.guarded():
             if where is not None:
                 self._reader.matching(where)  # Refuses a malformed filter before a retriever uses it.
-            hybrid = self._reader.hybrid(query, self._embed_query, depth, exclude, where)
+            words_alone = self._words_alone
+            hybrid = None if words_alone else self._reader.hybrid(query, self._embed_query, depth, exclude, where)
             if hybrid is not None:
                 candidates, chunks = hybrid
             else:
@@ -234,6 +237,8 @@ class ChromaCorpus:
     def similarity(self, query: str, chunk_ids: Sequence[str]) -> NDArray[np.float32]:
         """See `Corpus.similarity`."""
         cosines = np.full(len(chunk_ids), np.nan, dtype=np.float32)
+        if self._words_alone:
+            return cosines
         vector = self._embed_query(query)
         with self._source.guarded():
             vectors = self._vectors.get(chunk_ids, self._reader.vectors)
@@ -248,11 +253,24 @@ class ChromaCorpus:
         """See `Corpus.rerank`."""
         if self._reranker is not None and chunks:
             return self._reranker.score(query, [chunk.indexed_text for chunk in chunks])
+        if self._words_alone:
+            return self._by_words(query, chunks)
         return self.similarity(query, [chunk.id for chunk in chunks])
 
     def document_frequency(self, terms: Sequence[str]) -> NDArray[np.int64]:
         """See `Corpus.document_frequency`."""
         return self.snapshot.bm25.document_frequency(terms)
+
+    @property
+    def _words_alone(self) -> bool:
+        return self.embedder.name == WORDS_ALONE
+
+    def _by_words(self, query: str, chunks: Sequence[Chunk]) -> NDArray[np.float32]:
+        """The BM25 score of each chunk, shape (n,)."""
+        rows, row_of = self.snapshot.rows, self.snapshot.row_of_chunk
+        records = [rows[row_of[chunk.id]].record for chunk in chunks]
+        scores = dict(self.snapshot.bm25.search(query, len(records), only=frozenset(records)))
+        return np.array([scores.get(record, 0.0) for record in records], dtype=np.float32)
 
     def _attach(self, rebuild: bool) -> None:
         kind = LocalSource if self._location.path is not None and self._location.live is None else ClientSource
@@ -279,7 +297,7 @@ class ChromaCorpus:
             self._chunks = RecentValues[Chunk](CACHED)
             self._vectors = RecentValues[NDArray[np.float32]](CACHED)
             shipped: list[Retriever] = [
-                self._reader.dense(self._embed_query),
+                *([] if self._words_alone else [self._reader.dense(self._embed_query)]),
                 Bm25Retriever(self.snapshot.bm25, self._reader.matching, self.snapshot.chunk_of_record),
             ]
             self.retrievers = [self._wrap(retriever) for retriever in shipped] if self._wrap else shipped
@@ -296,7 +314,7 @@ class ChromaCorpus:
     def _calibrated(self, manifest: Manifest | None) -> Calibration:
         if not self._calibrate:
             return calibrate(self.retrievers, Probes())
-        if manifest and self._wrap is None and (stored := manifest.stored_calibration()):
+        if manifest and self._wrap is None and not self._words_alone and (stored := manifest.stored_calibration()):
             return stored
         sample = [self.snapshot.rows[row].chunk for row in sample_rows(self.count())]
         snapshot = self.snapshot
@@ -313,6 +331,8 @@ class ChromaCorpus:
         self, source: LocalSource | ClientSource, stored: StoredCollection, manifest: Manifest | None
     ) -> Embedder:
         embedder, name = self._passed_embedder or source.embedder(stored, manifest), self._collection_name
+        if embedder.name == WORDS_ALONE:
+            return embedder
         hint = "pass the embedder that it was indexed with: --embedder SPEC (in Python: embedder=)"
         for dimension in (manifest.dimension if manifest else 0, stored.dimension):
             if dimension and dimension != embedder.dimension:
@@ -329,6 +349,29 @@ class ChromaCorpus:
     def _by_id(self, chunk_ids: Sequence[str]) -> dict[str, Chunk]:
         """The chunks by id, in the order of the ids."""
         return self._chunks.get(chunk_ids, self._reader.chunks)
+
+
+@dataclass(frozen=True, slots=True)
+class NoEmbedder:
+    """Stands for the embedder of a corpus that is searched by words alone: its vectors have no numbers."""
+
+    name: str = WORDS_ALONE
+    dimension: int = 0
+
+    def embed_documents(self, texts: Sequence[str]) -> Vectors:
+        """Shape (n, 0)."""
+        return np.zeros((len(texts), 0), dtype=np.float32)
+
+    def embed_query(self, text: str) -> Vectors:
+        """Shape (0,)."""
+        return np.zeros(0, dtype=np.float32)
+
+
+def _passed(embedder: Embedder | EmbeddingFunction | str | None) -> Embedder | None:
+    """The embedder of a caller. The distances of a collection may depend on the lengths of its function's vectors."""
+    if embedder is None:
+        return None
+    return NoEmbedder() if embedder == WORDS_ALONE else as_embedder(embedder, normalize=False)
 
 
 class RecentValues(Generic[V]):

@@ -83,7 +83,7 @@ from context_agent.retrieval.chroma.store import (
 )
 from context_agent.retrieval.chroma.stored_embedder import check_writable
 from context_agent.retrieval.chunker import SIZE, Span
-from context_agent.retrieval.embedders import STATIC, load_embedder
+from context_agent.retrieval.embedders import STATIC, as_embedder
 from context_agent.retrieval.fusion import Bm25Retriever, QueryVectors
 from context_agent.retrieval.languages import misfit, require_language
 from context_agent.tokens import HarmonyCounter, TokenCounter
@@ -93,7 +93,7 @@ if TYPE_CHECKING:
     from chromadb.api import ClientAPI
     from chromadb.api.models.Collection import Collection as ChromaCollection
 
-    from context_agent.retrieval.embedders import Embedder
+    from context_agent.retrieval.embedders import Embedder, EmbeddingFunction
 
 EXAMPLES = 3
 """Missing documents that a report names."""
@@ -147,7 +147,7 @@ def index_documents(
     *,
     url: str | None = None,
     collection: str = COLLECTION,
-    embedder: Embedder | str | None = None,
+    embedder: Embedder | EmbeddingFunction | str | None = None,
     chunk_size: int | None = None,
     overlap: int = 0,
     counter: TokenCounter | None = None,
@@ -165,10 +165,10 @@ def index_documents(
 
     Unchanged documents (same id, title, text, metadata and chunking) are skipped, changed ones replaced;
     `remove_missing` removes those that are not among `documents`; if it is a collection of ids, only these. `embedder`
-    is an embedder or a spec for `load_embedder`, by default the static one, and cannot change between runs. `language`
-    is a code of `languages.LANGUAGES`, by default that of the index, and for a new one that of most documents.
-    `progress` is called every 256 documents and at the end, also of an interrupted run. With a server, the lock holds
-    on this machine only.
+    is an embedder, a spec for `load_embedder` or a function from texts to vectors, by default the static one, and
+    cannot change between runs. `language` is a code of `languages.LANGUAGES`, by default that of the index, and for a
+    new one that of most documents. `progress` is called every 256 documents and at the end, also of an interrupted run.
+    With a server, the lock holds on this machine only.
 
     Raises `CorpusLockedError` while another process writes, `CorpusEmptyError` if there is nothing to index,
     `CorpusError` for a document id that occurs twice with different content, a document that Chroma cannot hold (see
@@ -177,7 +177,7 @@ def index_documents(
     """
     location = Location.of(path, url, headers=headers, tenant=tenant, database=database)
     spec = STATIC if embedder is None else embedder if isinstance(embedder, str) else ""
-    embedder = load_embedder(spec) if embedder is None or isinstance(embedder, str) else embedder
+    embedder = as_embedder(STATIC if embedder is None else embedder)
     if language is not None:
         require_language(language)
     counter = counter if counter is not None else HarmonyCounter()

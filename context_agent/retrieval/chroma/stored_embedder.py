@@ -15,8 +15,8 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from context_agent.errors import ConfigError
-from context_agent.retrieval.embedders import CHROMA_DEFAULT, MINILM, STATIC, load_embedder
+from context_agent.errors import ConfigError, UnknownEmbedderError
+from context_agent.retrieval.embedders import CHROMA_DEFAULT, MINILM, STATIC, WORDS_ALONE, load_embedder
 
 if TYPE_CHECKING:
     from context_agent.retrieval.chroma.records import Manifest
@@ -39,6 +39,8 @@ _EQUIVALENTS = {
 }
 """Chroma's embedding functions for which `load_embedder` has a spec, with the settings it takes."""
 
+_ALTERNATIVE = f"Or search by words alone: --embedder {WORDS_ALONE}"
+
 _SAFE_SPEC = re.compile(r"[\w.:/@+-]{1,200}", re.ASCII)
 
 _FUNCTION_PATHS = (("float_list", "vector_index"), ("sparse_vector", "sparse_vector_index"))
@@ -59,16 +61,24 @@ def stored_embedder(
     `dimension` is the length of the stored vectors, for an error message.
 
     Allowed are the embedders that ship with this package, and Chroma's default if its model files are on this
-    machine. Raises `ConfigError` for anything else, with what is stored and the option that allows it.
+    machine. Raises `ConfigError` for anything else, with what is stored and the option that allows it; for a collection
+    of another program, which has no manifest, it is an `UnknownEmbedderError`.
     """
     if manifest is not None:
         return _by_manifest(collection, manifest)
+    try:
+        return _by_function(collection, configuration, schema, dimension)
+    except ConfigError as error:
+        raise UnknownEmbedderError(str(error)) from error
+
+
+def _by_function(collection: str, configuration: object, schema: object, dimension: int | None) -> Embedder:
     function = _dense_function(configuration, schema)
     if function is None:
         length = f" ({dimension} numbers each)" if dimension else ""
         raise ConfigError(
             f"collection {_quoted(collection)} does not say which embedder made its vectors{length}. Pass --embedder "
-            "SPEC (in Python: embedder=)"
+            f"SPEC (in Python: embedder=, also a function). {_ALTERNATIVE}"
         )
     if function.get("name") in CHROMA_LOCAL:
         return _chroma_default(collection)
@@ -131,7 +141,8 @@ def _chroma_default(collection: str) -> Embedder:
     try:
         return ChromaEmbedder.downloaded()
     except ConfigError as error:
-        raise ConfigError(f"collection {_quoted(collection)} needs Chroma's default embedder. {error}") from error
+        message = f"collection {_quoted(collection)} needs Chroma's default embedder. {error}. {_ALTERNATIVE}"
+        raise ConfigError(message) from error
 
 
 def _dense_function(configuration: object, schema: object) -> Mapping[str, Any] | None:
@@ -168,7 +179,8 @@ def _refusal(collection: str, stored: str, spec: str) -> ConfigError:
     option = f"--embedder {spec}" if _SAFE_SPEC.fullmatch(spec) and _redacted(spec) == spec else "--embedder SPEC"
     return ConfigError(
         f"collection {_quoted(collection)} names {stored}. An index cannot open a connection, read a key or load a "
-        f"model by itself. If you trust this embedder, pass {option} (in Python: embedder=)"
+        f"model by itself. If you trust this embedder, pass {option} (in Python: embedder=, also a function). "
+        f"{_ALTERNATIVE}"
     )
 
 

@@ -7,6 +7,10 @@
 | `sentence-transformers:NAME_OR_PATH` | a transformer on this machine | the extra `embed` |
 | `openai:MODEL[@BASE_URL]` | any endpoint with OpenAI's `/v1/embeddings` | a server |
 | `chroma-default` | Chroma's own default, an ONNX model | a download at first use |
+| `none` | no vectors: an existing collection is searched by words alone | nothing |
+
+In Python, `embedder=` also takes a function from a list of texts to their vectors, such as a Chroma
+`EmbeddingFunction`.
 
 `openai:MODEL` sends the key in `OPENAI_API_KEY` to https://api.openai.com. Any other address gets a key only from a
 variable that the spec names: `openai:MODEL@https://host/v1?api_key_env=NAME`.
@@ -17,9 +21,10 @@ An index can select only `minilm`, `static`, and `chroma-default` if its model w
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,6 +36,10 @@ from context_agent.tokens import well_formed
 Vectors = NDArray[np.float32]
 MINILM, STATIC, CHROMA_DEFAULT = "minilm", "static", "chroma-default"
 """The specs that an index may select."""
+WORDS_ALONE = "none"
+"""The spec that opens a collection for BM25 and grep alone."""
+EmbeddingFunction = Callable[[list[str]], Any]
+"""Texts to their vectors: an array of shape (n, d), or a list of n lists. Chroma's `EmbeddingFunction`s are such."""
 
 
 @runtime_checkable
@@ -67,6 +76,28 @@ def load_embedder(spec: str) -> Embedder:
     return _LOADERS[kind](rest)
 
 
+def as_embedder(source: Embedder | EmbeddingFunction | str, *, normalize: bool = True) -> Embedder:
+    """The embedder itself, that of a spec, or a function from texts to vectors as an embedder.
+
+    `normalize=False` keeps the lengths of a function's vectors. Raises `ConfigError` for anything else.
+    """
+    if isinstance(source, str):
+        return load_embedder(source)
+    # Without reading them: a property of an embedder may call its model.
+    members = ("name", "dimension", "embed_documents", "embed_query")
+    if not isinstance(source, type) and all(inspect.getattr_static(source, name, None) is not None for name in members):
+        return source  # type: ignore[return-value]
+    if callable(source) and not isinstance(source, type):
+        from context_agent.retrieval.embedders.chroma import ChromaEmbedder
+
+        return ChromaEmbedder(source, normalize=normalize)
+    kind = f"the class {source.__name__}: pass an instance" if isinstance(source, type) else type(source).__name__
+    raise ConfigError(
+        "embedder= takes an embedder, a spec such as 'minilm', or a function from a list of texts to their vectors, "
+        f"such as a Chroma EmbeddingFunction; got {kind}"
+    )
+
+
 def _static(folder: str) -> Embedder:
     from context_agent.retrieval.embedders.static import StaticEmbedder
 
@@ -99,6 +130,13 @@ def _openai(rest: str) -> Embedder:
         raise ConfigError("openai needs a model: openai:MODEL or openai:MODEL@BASE_URL")
     base_url, variable = split_key_variable(f"http{address}" if at else DEFAULT_BASE_URL)
     return OpenAIEmbedder(model, base_url=base_url, api_key_env=variable)
+
+
+def _words_alone(_: str) -> Embedder:
+    raise ConfigError(
+        f"--embedder {WORDS_ALONE} searches an existing collection by words alone; it cannot make vectors. Pass "
+        f"--embedder {STATIC}, which needs neither a model nor a network"
+    )
 
 
 def _chroma_default(rest: str) -> Embedder:
@@ -142,4 +180,5 @@ _LOADERS: dict[str, Callable[[str], Embedder]] = {
     "sentence-transformers": _sentence_transformers,
     "openai": _openai,
     CHROMA_DEFAULT: _chroma_default,
+    WORDS_ALONE: _words_alone,
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Sequence
 from functools import cached_property
 from tarfile import TarError
@@ -15,21 +16,22 @@ from context_agent.retrieval.embedders import CHROMA_DEFAULT, Vectors, embed_fil
 _BATCH = 256
 _DOWNLOAD = (
     "Chroma's default embedding function downloads an ONNX model of all-MiniLM-L6-v2 (about 80 MB) at first use, to "
-    "~/.cache/chroma/onnx_models. Without a network, copy that folder from another machine, or pass --embedder static"
+    "~/.cache/chroma/onnx_models. Without a network, copy that folder from another machine; pass --embedder static for "
+    "a new index, or --embedder none to search an existing collection by words alone"
 )
 
 
 class ChromaEmbedder:
     """An `Embedder` over a chromadb `EmbeddingFunction`, as `chromadb.utils.embedding_functions` has many.
 
-    `name` defaults to the function's own, which does not include its settings: pass a name if two functions differ only
-    in their settings. `normalize=False` keeps the length of the function's vectors, for a collection whose
-    distances depend on it.
+    Any other function from a list of texts to their vectors will do as well. `name` defaults to the function's own,
+    which does not include its settings: pass a name if two functions differ only in their settings. `normalize=False`
+    keeps the length of the function's vectors, for a collection whose distances depend on it.
     """
 
     def __init__(self, function: Any, *, name: str | None = None, normalize: bool = True) -> None:
         self._function, self._normalize = function, normalize
-        self._name = name or f"chroma:{_function_name(function)}"
+        self._name = name or _name_of(function)
 
     @classmethod
     def default(cls) -> ChromaEmbedder:
@@ -66,7 +68,7 @@ class ChromaEmbedder:
 
     @property
     def name(self) -> str:
-        """`chroma-default`, or `chroma:` and the function's name."""
+        """`chroma-default`, `chroma:` and the name of Chroma's function, or `function:` and that of another."""
         return self._name
 
     @cached_property
@@ -97,7 +99,10 @@ class ChromaEmbedder:
             hint = f". {_DOWNLOAD}" if self._name == CHROMA_DEFAULT else ""
             raise EmbedderError(f"{self._name} failed on {len(texts)} texts: {error}{hint}") from error
         if vectors.ndim != 2 or len(vectors) != len(texts):
-            raise EmbedderError(f"{self._name} returned shape {vectors.shape} for {len(texts)} texts")
+            raise EmbedderError(
+                f"{self._name} returned shape {vectors.shape} for {len(texts)} texts: an embedding function takes a "
+                "list of texts and returns a vector for each"
+            )
         return vectors
 
 
@@ -118,6 +123,12 @@ def _offline_default() -> Any:
             "pass --embedder chroma-default (in Python: embedder=)"
         ) from error
     return function
+
+
+def _name_of(function: Any) -> str:
+    if inspect.isroutine(function):
+        return f"function:{getattr(function, '__qualname__', 'unnamed')}"
+    return f"chroma:{_function_name(function)}"
 
 
 def _function_name(function: Any) -> str:

@@ -26,7 +26,9 @@ def test_a_misspelt_name_gets_the_nearest() -> None:
 
 
 def test_an_unknown_name_gets_the_list() -> None:
-    with pytest.raises(ConfigError, match="choose from chroma-default, minilm, openai, sentence-transformers, static"):
+    with pytest.raises(
+        ConfigError, match="choose from chroma-default, minilm, none, openai, sentence-transformers, static"
+    ):
         load_embedder("word2vec")
 
 
