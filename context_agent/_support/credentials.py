@@ -1,9 +1,10 @@
 """Which key goes to which server, and how keys are removed from what a server sends back.
 
-One convention for chat, token, embedding, reranker and judge calls: `OPENAI_API_KEY` goes to https://api.openai.com and
-nowhere else by default. Any other server gets a key only from an environment variable that the user named for it
-(`api_key_env=`, `--api-key-env`, or `?api_key_env=NAME` on an embedder's or a reranker's address). Keys are read from
-the environment for each request and stored nowhere.
+One convention for chat, token, embedding, reranker and judge calls: by default, `OPENAI_API_KEY` goes to
+https://api.openai.com and `ANTHROPIC_API_KEY` to https://api.anthropic.com, and neither goes anywhere else. Any other
+server gets a key only from an environment variable that the user named for it (`api_key_env=`, `--api-key-env`, or
+`?api_key_env=NAME` on an embedder's or a reranker's address). Keys are read from the environment for each request and
+stored nowhere.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import os
 import re
 from base64 import b64encode, urlsafe_b64encode
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import Any, TypeVar
 from urllib.parse import quote, quote_plus, urlsplit, urlunsplit
 
@@ -23,7 +25,6 @@ from context_agent.errors import ConfigError
 
 T = TypeVar("T")
 
-OPENAI_KEY_VARIABLE = "OPENAI_API_KEY"
 REDACTED = "[key]"
 SHORTEST_IN_ERRORS = 4
 """Characters. Shorter keys protect nothing, and removing them would make error messages unreadable."""
@@ -31,9 +32,31 @@ SHORTEST_IN_REPLIES = 8
 """Characters. Placeholders such as `none` or `EMPTY` are common as keys, and common as words in a reply."""
 SHORTEST_IN_QUERY = 16
 """Characters. A value of at least this length in an address's query is treated as a secret."""
-_OPENAI_HOST = b"api.openai.com"
 _PARAMETER = "api_key_env="
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+
+
+@dataclass(frozen=True, slots=True)
+class Vendor:
+    """Whose API a server speaks: the vendor's own host, the variable whose key goes there alone, and the headers.
+
+    The key's header holds `key_prefix` and the key; `headers` go with every request.
+    """
+
+    host: bytes
+    variable: str
+    key_header: str
+    key_prefix: str = ""
+    headers: Mapping[str, str] = field(default_factory=dict)
+
+    def request_headers(self, key: str) -> dict[str, str]:
+        """The headers that this API needs; an empty key is not sent."""
+        return {**self.headers, **({self.key_header: f"{self.key_prefix}{key}"} if key else {})}
+
+
+OPENAI = Vendor(b"api.openai.com", "OPENAI_API_KEY", "Authorization", "Bearer ")
+ANTHROPIC = Vendor(b"api.anthropic.com", "ANTHROPIC_API_KEY", "x-api-key", headers={"anthropic-version": "2023-06-01"})
+"""The version is the one that the official client sends."""
 
 
 # Keys -------------------------------------------------------------------------------------------------------------
@@ -53,12 +76,12 @@ def split_key_variable(address: str) -> tuple[str, str | None]:
     return urlunsplit(parts._replace(query=query)), names[-1]
 
 
-def key_variable(url: httpx.URL, api_key_env: str | None) -> str | None:
-    """The variable with the key for a server: the named one, `OPENAI_API_KEY` for https://api.openai.com, or None."""
+def key_variable(url: httpx.URL, api_key_env: str | None, vendor: Vendor = OPENAI) -> str | None:
+    """The variable with the key for a server: the named one, the vendor's for the vendor's own host, or None."""
     if api_key_env:
         return checked_variable(api_key_env)
-    official = url.scheme == "https" and url.raw_host == _OPENAI_HOST and url.port in (None, 443)
-    return OPENAI_KEY_VARIABLE if official else None
+    official = url.scheme == "https" and url.raw_host == vendor.host and url.port in (None, 443)
+    return vendor.variable if official else None
 
 
 def checked_variable(name: str) -> str:

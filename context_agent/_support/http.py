@@ -31,9 +31,11 @@ import httpx
 from tenacity import AsyncRetrying, RetryCallState, retry_if_exception_type, stop_before_delay
 
 from context_agent._support.credentials import (
+    OPENAI,
     SHORTEST_IN_ERRORS,
     SHORTEST_IN_REPLIES,
     Redactor,
+    Vendor,
     checked_address,
     key_variable,
     read_key,
@@ -190,13 +192,14 @@ class Endpoint:
         base_url: str,
         *,
         api_key_env: str | None,
+        vendor: Vendor = OPENAI,
         timeout: float = 300.0,
         retries: int = 6,
         backoff: float = 0.5,
         concurrency: int = 32,
         longest_retry_after: float = LONGEST_RETRY_AFTER,
     ) -> None:
-        """`api_key_env` names the variable with the key; None sends a key only to https://api.openai.com.
+        """`api_key_env` names the variable with the key; None sends a key only to the vendor's own host.
 
         `timeout` is in seconds, for a whole response or for each pause of a stream. A `Retry-After` above
         `longest_retry_after` ends the call. Raises `ConfigError`.
@@ -208,7 +211,8 @@ class Endpoint:
             )
         self._url = checked_address(base_url)
         self.base_url = shown_address(self._url)
-        self.api_key_env = key_variable(self._url, api_key_env)
+        self.api_key_env = key_variable(self._url, api_key_env, vendor)
+        self._vendor = vendor
         self.timeout = timeout
         self.retries = retries
         self.backoff = backoff
@@ -405,7 +409,7 @@ class Endpoint:
         if not key.isascii() or not key.isprintable():
             raise PolicyError(f"the key in ${self.api_key_env} has characters that no HTTP header can hold")
         headers = {"Content-Type": "application/json", "Accept-Encoding": ACCEPTED_ENCODING}
-        return {**headers, "Authorization": f"Bearer {key}"} if key else headers
+        return headers | self._vendor.request_headers(key)
 
     # Addresses and connections ------------------------------------------------------------------------------------
 
@@ -460,7 +464,7 @@ def policy_address(base_url: str) -> str:
     url = checked_address(base_url)
     if url.userinfo or url.query:
         raise ConfigError("the server's address must hold no user, key or query: a key comes from the environment")
-    path = url.path.rstrip("/").removesuffix("/chat/completions") or "/v1"
+    path = url.path.rstrip("/").removesuffix("/chat/completions").removesuffix("/messages") or "/v1"
     return str(url.copy_with(path=path))
 
 

@@ -195,9 +195,9 @@ class ServerOptions:
     base_url: Annotated[
         str | None,
         Option(
-            "URL of an OpenAI-compatible server.",
+            "URL of the model's server.",
             metavar="URL",
-            default="$CTX1_BASE_URL, or http://localhost:8000/v1",
+            default="$CTX1_BASE_URL, or http://localhost:8000/v1; api.anthropic.com for anthropic",
         ),
     ] = None
     model: Annotated[
@@ -208,7 +208,7 @@ class ServerOptions:
         Option(
             "Environment variable that contains the API key.",
             metavar="VARIABLE",
-            default="$CTX1_API_KEY_ENV, or CTX1_API_KEY",
+            default="$CTX1_API_KEY_ENV, or CTX1_API_KEY; ANTHROPIC_API_KEY for api.anthropic.com",
         ),
     ] = None
 
@@ -247,8 +247,11 @@ class PolicyOptions:
     SECTION: ClassVar[str] = "Policy"
 
     policy: Annotated[
-        Literal["bridge", "chat", "tokens"],
-        Option("Policy that decides: the embedded one (bridge), or a language model by chat or by token ids."),
+        Literal["bridge", "chat", "anthropic", "tokens"],
+        Option(
+            "Policy that decides: the embedded one (bridge), or a language model by chat, by Anthropic's Messages API, "
+            "or by token ids."
+        ),
     ] = "bridge"
     weights: WeightsOption = None
     effort: Annotated[

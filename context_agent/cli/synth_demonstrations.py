@@ -49,7 +49,7 @@ class ExpertOptions:
     SECTION: ClassVar[str] = "Expert"
 
     expert: Annotated[
-        Literal["oracle", "bridge", "chat", "tokens"],
+        Literal["oracle", "bridge", "chat", "anthropic", "tokens"],
         Option("Who plays: the bridge policy with knowledge of the gold (oracle), or a policy without it."),
     ] = "oracle"
     weights: options.WeightsOption = None

@@ -14,7 +14,7 @@ from context_agent._support.suggest import suggestion
 from context_agent.errors import ConfigError
 from context_agent.harness.policy import Policy
 
-Kind = Literal["bridge", "chat", "tokens"]
+Kind = Literal["bridge", "chat", "anthropic", "tokens"]
 ENVIRONMENT = {
     "base_url": "CTX1_BASE_URL",
     "model": "CTX1_MODEL",
@@ -24,13 +24,18 @@ ENVIRONMENT = {
 
 
 def load_policy(kind: Kind | str, **options: Any) -> Policy:
-    """The policy `bridge`, `chat` or `tokens`. An option that is None counts as absent.
+    """The policy `bridge`, `chat`, `anthropic` or `tokens`. An option that is None counts as absent.
 
-    `bridge` takes `weights`, a file, and `effort` (`careful` or `fast`); `chat` takes the options of `ChatPolicy`;
-    `tokens` those of `policies.tokens.served`. Raises `ConfigError` for an unknown kind, and for an unknown or invalid
-    option.
+    `bridge` takes `weights`, a file, and `effort` (`careful` or `fast`); `chat` and `anthropic` take the options of
+    `ChatPolicy` and `AnthropicPolicy`; `tokens` those of `policies.tokens.served`. Raises `ConfigError` for an unknown
+    kind, and for an unknown or invalid option.
     """
-    loaders: dict[str, Callable[..., Policy]] = {"bridge": _bridge, "chat": _chat, "tokens": _tokens}
+    loaders: dict[str, Callable[..., Policy]] = {
+        "bridge": _bridge,
+        "chat": _chat,
+        "anthropic": _anthropic,
+        "tokens": _tokens,
+    }
     if kind not in loaders:
         raise ConfigError(f"unknown policy {kind!r}: {suggestion(kind, loaders)}")
     return loaders[kind]({name: value for name, value in options.items() if value is not None})
@@ -54,6 +59,12 @@ def _chat(options: dict[str, Any]) -> Policy:
     from context_agent.policies.chat import ChatPolicy
 
     return _with_server("chat", ChatPolicy, options)
+
+
+def _anthropic(options: dict[str, Any]) -> Policy:
+    from context_agent.policies.chat import AnthropicPolicy
+
+    return _with_server("anthropic", AnthropicPolicy, options)
 
 
 def _tokens(options: dict[str, Any]) -> Policy:

@@ -169,6 +169,8 @@ class View:
     """The tools that the episode's profile has."""
     protected: frozenset[int] = frozenset()
     """Keys of what no summary may replace, because the policy named it to stay or restored it."""
+    changed: frozenset[int] = frozenset()
+    """Keys of what the latest edit hid or brought back: from the first of them on, it broke a cached prefix."""
 
     @property
     def visible(self) -> tuple[Segment, ...]:
@@ -339,6 +341,7 @@ class View:
             hidden=(self.hidden | hidden) - restored,
             tokens=tokens,
             protected=(self.protected - hidden) | {by_key[key].key for key in edit.protected},
+            changed=frozenset(hidden | restored) or self.changed,
         )
 
     def combine(self, first: Edit, second: Edit) -> Edit:

@@ -21,6 +21,7 @@ from context_agent.types import Document
 SECRETS = {
     "AWS_SECRET_ACCESS_KEY": "fake-aws-secret-4711",
     "OPENAI_API_KEY": "fake-openai-secret-4712",
+    "ANTHROPIC_API_KEY": "fake-anthropic-secret-4712",
     "HF_TOKEN": "fake-hf-secret-4713",
     "CHROMA_API_KEY": "fake-chroma-secret-4714",
     "CONTEXT_AGENT_EMBEDDINGS_API_KEY": "fake-embeddings-secret-4715",

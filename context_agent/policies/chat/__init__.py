@@ -1,5 +1,6 @@
-"""The chat policy: a language model behind any OpenAI-compatible server."""
+"""The chat policies: a language model behind any OpenAI-compatible server, or behind Anthropic's Messages API."""
 
+from context_agent.policies.chat.anthropic import AnthropicPolicy
 from context_agent.policies.chat.policy import ChatPolicy
 
-__all__ = ["ChatPolicy"]
+__all__ = ["AnthropicPolicy", "ChatPolicy"]

@@ -153,7 +153,8 @@ def messages(
 ) -> list[Message]:
     """The view as messages: system, question, then a reply and its results for each turn.
 
-    `fields` are the reasoning fields that may be sent back. Reasoning between tags is always sent back between tags.
+    `fields` are the reasoning fields that may be sent back, or `blocks` for a reply's blocks. Reasoning between tags
+    is always sent back between tags.
     """
     system = system_message(view, profile, tool_format)
     built: list[Message] = [{"role": "system", "content": system}] if system else []
@@ -198,6 +199,8 @@ def assistant(
         message["content"] = f"<think>\n{action.reasoning}\n</think>\n\n{text}"
     elif action.reasoning and source in fields:
         message[str(source)] = action.reasoning
+    if "blocks" in fields and action.extra.get("blocks"):
+        message["blocks"] = action.extra["blocks"]
     if calls:
         message["tool_calls"] = [
             {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": _arguments(call)}}

@@ -16,7 +16,8 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Literal
 
-from context_agent._support.http import API_KEY_ENV, BASE_URL, Endpoint, Refusal, policy_address
+from context_agent._support.credentials import OPENAI
+from context_agent._support.http import API_KEY_ENV, BASE_URL, Endpoint, Events, Refusal, policy_address
 from context_agent.errors import ConfigError, PolicyError
 from context_agent.harness.profile import Profile, parse_ranking
 from context_agent.harness.tools import schemas
@@ -50,7 +51,7 @@ from context_agent.types import Action
 
 LEAST_ROOM = 256
 """Least tokens of output requested if the budget allows them, however full the view is by the server's count."""
-RESERVED_FIELDS = frozenset({"messages", "model", "stream", "tools"})
+RESERVED_FIELDS = frozenset({"messages", "model", "stream", "system", "tools"})
 
 NUDGE = (
     "Your reply had neither a tool call nor a list of documents. Call a tool, or finish with the list, best first:\n"
@@ -84,6 +85,12 @@ class Sampling:
 
 class ChatPolicy:
     """A language model on an OpenAI-compatible server. Safe to share between threads, event loops and episodes."""
+
+    kind = "chat"
+    path = "/chat/completions"
+    vendor = OPENAI
+    reasoning_fields: tuple[str, ...] = REASONING_FIELDS
+    """What of a reply's reasoning may be sent back."""
 
     def __init__(
         self,
@@ -124,6 +131,7 @@ class ChatPolicy:
         self.endpoint = Endpoint(
             policy_address(base_url),
             api_key_env=api_key_env,
+            vendor=self.vendor,
             timeout=timeout,
             retries=retries,
             backoff=backoff,
@@ -139,12 +147,12 @@ class ChatPolicy:
         self._omitted: frozenset[str] = frozenset()
 
     def __repr__(self) -> str:
-        return f"ChatPolicy({self.model!r}, base_url={self.endpoint.base_url!r}, tools={self.tool_format!r})"
+        return f"{type(self).__name__}({self.model!r}, base_url={self.endpoint.base_url!r}, tools={self.tool_format!r})"
 
     @property
     def name(self) -> str:
         """`chat@<model>`."""
-        return f"chat@{self.model}"
+        return f"{self.kind}@{self.model}"
 
     def instructions(self, profile: Profile) -> str:
         """The prompt and the declared tools: what the server is sent before the question.
@@ -163,7 +171,7 @@ class ChatPolicy:
 
     def messages(self, view: View, profile: Profile) -> list[Message]:
         """The view as this policy sends it."""
-        fields = [name for name in REASONING_FIELDS if name not in self._omitted]
+        fields = [name for name in self.reasoning_fields if name not in self._omitted]
         return messages(view, profile, tool_format=self.tool_format, fields=fields)
 
     async def ask(
@@ -180,9 +188,7 @@ class ChatPolicy:
         while True:
             body = self._body(conversation, profile, room, seed)
             try:
-                reply = await self.endpoint.post(
-                    "/chat/completions", body, partial(read_reply, request=body), until=until
-                )
+                reply = await self.endpoint.post(self.path, body, partial(self._read, request=body), until=until)
             except Refusal as refusal:
                 refused = field_to_omit(refusal, self._omitted)
                 if refused is None:
@@ -203,6 +209,10 @@ class ChatPolicy:
         if "max_tokens" in self._omitted:
             body[MAX_COMPLETION_TOKENS] = body.pop("max_tokens")
         return {key: value for key, value in body.items() if key not in self._omitted}
+
+    def _read(self, events: Events, request: Mapping[str, Any]) -> Reply:
+        """The reply in a response to the request. Raises `MalformedResponse` to have the request sent again."""
+        return read_reply(events, request)
 
     async def _explained(self, refusal: Refusal, window: int, until: float) -> PolicyError:
         url = self.endpoint.base_url
@@ -252,7 +262,7 @@ class ChatActor:
         if self._nudged or not _has_no_effect(action) or room_left < min(LEAST_ROOM, room):
             return action
         self._nudged = True
-        discarded_reply = assistant(action, [], action.text or "(no reply)")
+        discarded_reply = assistant(action, [], action.text or "(no reply)", self._policy.reasoning_fields)
         nudge = {"role": "user", "content": TOO_LONG if len(action.text) > LONGEST_REPLY else NUDGE}
         retry = await self._ask([*conversation, discarded_reply, nudge], view, room_left, until)
         discarded = {"text": action.text, "reasoning": action.reasoning, "usage": action.extra["usage"]}
@@ -288,6 +298,8 @@ class ChatActor:
         extra: dict[str, Any] = {"usage": dict(reply.usage), "model": reply.model, "finish_reason": reply.finish}
         if reply.reasoning_field:
             extra["reasoning_field"] = reply.reasoning_field
+        if reply.blocks:
+            extra["blocks"] = [dict(block) for block in reply.blocks]
         if omitted:
             extra["left_out"] = list(omitted)
         reasoning = reply.reasoning

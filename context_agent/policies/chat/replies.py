@@ -34,6 +34,8 @@ TEMPLATE_TOKENS = 1_024
 """Tokens that a chat template may add to a short prompt, such as a system message of its own."""
 MOST_TOKENS = 10_000_000
 """Tokens. A larger count is ignored, whatever the request."""
+USAGE_PARTS = {"prompt": ("cached_tokens", "cache_write_tokens"), "completion": ("reasoning_tokens",)}
+"""Which counts in `usage` are part of a prompt, and which of a reply."""
 LONGEST_LABEL = 200
 """Characters of a model's name and of a finish reason that are read."""
 LONGEST_NAME = 200
@@ -55,6 +57,8 @@ class Reply:
     finish: str = ""
     model: str = ""
     usage: Mapping[str, int] = field(default_factory=dict)
+    blocks: tuple[Mapping[str, Any], ...] = ()
+    """What an API demands back as it came, in order; none in a chat completion."""
 
 
 @dataclass(slots=True)
@@ -173,10 +177,10 @@ def read_arguments(raw: str) -> Mapping[str, Any] | str:
         return raw
     if _depth_exceeds(value, DEEPEST):
         return f"{TOO_DEEP}: {raw[:80]}"
-    return _without_surrogates(value)
+    return without_surrogates(value)
 
 
-def _without_surrogates(value: dict[str, Any]) -> dict[str, Any]:
+def without_surrogates(value: dict[str, Any]) -> dict[str, Any]:
     r"""The value without lone surrogates: a JSON escape such as `\ud800` makes a string that UTF-8 cannot encode."""
     text = json.dumps(value, ensure_ascii=False)
     cleaned = well_formed(text)
@@ -211,26 +215,21 @@ def split_thoughts(text: str) -> tuple[str, str]:
 
 
 def _usage(value: object, request: Mapping[str, Any] | None) -> dict[str, int]:
-    """`prompt_tokens`, `completion_tokens`, `cached_tokens` and `reasoning_tokens`, if reported and possible.
+    """`prompt_tokens`, `completion_tokens` and the counts of their `USAGE_PARTS`, if reported and possible.
 
     A count is omitted unless it is an integer from 0 to its bound. A reply has at most the tokens that the request
-    allows, a prompt at most one token per byte of the request plus `TEMPLATE_TOKENS`. Cached tokens are part of the
-    prompt, reasoning tokens part of the reply.
+    allows, a prompt at most one token per byte of the request plus `TEMPLATE_TOKENS`, and a part at most its whole.
     """
     if not isinstance(value, dict):
         return {}
     prompt, completion = usage_bounds(request) if request else (MOST_TOKENS, MOST_TOKENS)
     usage: dict[str, int] = {}
-    for name, part, bound in (
-        ("prompt", "cached_tokens", prompt + TEMPLATE_TOKENS),
-        ("completion", "reasoning_tokens", completion),
-    ):
+    for name, bound in (("prompt", prompt + TEMPLATE_TOKENS), ("completion", completion)):
         total = value.get(f"{name}_tokens")
         if _is_count(total, bound):
             usage[f"{name}_tokens"] = total
-            count = _dict(value.get(f"{name}_tokens_details")).get(part)
-            if _is_count(count, total):
-                usage[part] = count
+            details = _dict(value.get(f"{name}_tokens_details"))
+            usage |= {part: details[part] for part in USAGE_PARTS[name] if _is_count(details.get(part), total)}
     return usage
 
 
@@ -274,12 +273,14 @@ MAX_COMPLETION_TOKENS = LENGTH_FIELDS[1]
 
 _CONTEXT = re.compile(
     r"context.{0,3}(?:length|size|window)|maximum model length|max_model_len|too many tokens|prompt is too long"
-    r"|longer than the (?:maximum|model)|max_tokens' or 'max_completion_tokens' is too large",
+    r"|longer than the (?:maximum|model)|exceeds? context limit|max_tokens' or 'max_completion_tokens' is too large",
     re.I,
 )
 _LENGTH = re.compile(
     r"(?:(?:context|model).{0,3}(?:length|size|window)|n_ctx|max_model_len)\\?[\"']?"
-    r"(?: is| of| limit|:|=|\s|\()*(?P<n>\d[\d,]{2,9})",
+    r"(?: is| of| limit|:|=|\s|\()*(?P<n>\d[\d,]{2,9})"
+    # Anthropic's words are: prompt is too long, N tokens > N maximum.
+    r"|(?:too long|context limit): .{0,40}> (?P<most>\d[\d,]{2,9})",
     re.I,
 )
 
@@ -303,7 +304,7 @@ def is_context_overflow(refusal: Refusal) -> bool:
 def context_message(refusal: Refusal, window: int) -> str:
     """Says that the server's context is smaller than the budget's window, and what to do about it."""
     match = _LENGTH.search(refusal.message)
-    length = int(match["n"].replace(",", "")) if match else 0
+    length = int((match["n"] or match["most"]).replace(",", "")) if match else 0
     lower = f"--window {length * 9 // 10}" if length > 0 else f"a --window below {window}"
     return (
         f"the model's context on this server is too short for a window of {window:,} tokens; "

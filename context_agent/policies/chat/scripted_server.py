@@ -5,8 +5,8 @@
         SearchAgent(corpus, ChatPolicy("scripted", base_url=server.url)).search("which comet?")
     assert len(server.requests) == 3
 
-It speaks `/v1/chat/completions` (streamed on request), `/v1/models` and, if given, `/v1/completions`. The model's name
-is all that it checks in a request.
+It speaks `/v1/chat/completions` and Anthropic's `/v1/messages` (both streamed on request), `/v1/models` and, if given,
+`/v1/completions`. The model's name is all that it checks in a request.
 """
 
 from __future__ import annotations
@@ -19,8 +19,9 @@ from dataclasses import dataclass, field, replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Self
 
-PIECE = 12
-"""Characters in a streamed event."""
+from context_agent.policies.chat.scripted_messages import anthropic_events, anthropic_message, cut
+
+MESSAGES_PATH = "/v1/messages"
 _DOCUMENT_ID = re.compile(r"^# DOCUMENT ID: (\S+)", re.M)
 
 
@@ -61,13 +62,19 @@ def says(
     calls: Sequence[tuple[str, Any]] = (),
     reasoning: str = "",
     reasoning_field: str = "reasoning",
+    blocks: Sequence[Mapping[str, Any]] = (),
     usage: Mapping[str, Any] | None = None,
     finish: str = "",
     delay: float = 0.0,
     cut: bool = False,
 ) -> ScriptedAnswer:
-    """A message of the model. A call is (name, arguments); the arguments are a mapping or raw text."""
+    """A message of the model. A call is (name, arguments); the arguments are a mapping or raw text.
+
+    `blocks` (thoughts) come before the text in Anthropic's API alone.
+    """
     message: dict[str, Any] = {"role": "assistant", "content": text}
+    if blocks:
+        message["blocks"] = blocks
     if reasoning:
         message[reasoning_field] = reasoning
     if calls:
@@ -87,7 +94,7 @@ def fails(
 
 def rank_seen(body: Mapping[str, Any]) -> ScriptedAnswer:
     """Ends with every chunk in the request's messages, in their order. Played after the last step."""
-    texts = [str(message.get("content")) for message in body["messages"] if message["role"] in ("tool", "user")]
+    texts = [_seen(message.get("content")) for message in body["messages"] if message["role"] in ("tool", "user")]
     ids = dict.fromkeys(_DOCUMENT_ID.findall("\n".join(texts)))
     return says("\n".join(f"<Document id={item}><Justification>seen</Justification></Document>" for item in ids))
 
@@ -155,8 +162,8 @@ class ScriptedServer:
         self._steps = iter(steps)
 
     def chat_bodies(self) -> list[Mapping[str, Any]]:
-        """The bodies of the chat requests so far."""
-        return [request.body for request in self.requests if request.path.endswith("/chat/completions")]
+        """The bodies of the chat requests so far, in either API."""
+        return [request.body for request in self.requests if request.path.endswith(("/chat/completions", "/messages"))]
 
     def answer(self, body: Mapping[str, Any]) -> ScriptedAnswer:
         """The next step's answer, once its delay is over."""
@@ -176,7 +183,8 @@ class ScriptedServer:
 
     def admits(self, headers: Mapping[str, str]) -> bool:
         """Whether a request has the key, if one is needed."""
-        return self._key is None or headers.get("authorization") == f"Bearer {self._key}"
+        keys = (headers.get("authorization", "").removeprefix("Bearer "), headers.get("x-api-key"))
+        return self._key is None or self._key in keys
 
     def listed(self) -> dict[str, Any]:
         """The answer of `/v1/models`."""
@@ -222,7 +230,7 @@ class _Handler(BaseHTTPRequestHandler):
             return
         if self.path == "/v1/completions" and script.completions is not None:
             self._send(*script.completions(body))
-        elif self.path != "/v1/chat/completions":
+        elif self.path not in ("/v1/chat/completions", MESSAGES_PATH):
             self._send(404, {"detail": "Not Found"})
         else:
             self._answer(script.answer(body), body)
@@ -243,8 +251,14 @@ class _Handler(BaseHTTPRequestHandler):
         if answer.status != 200 or answer.body is not None:
             content = {"error": {"message": answer.error}} if answer.body is None else answer.body
             self._send(answer.status, content, answer.headers)
+        elif self.path == MESSAGES_PATH:
+            message = anthropic_message(answer.message, body["model"], answer.finish, answer.usage)
+            if body.get("stream"):
+                self._stream(answer, anthropic_events(message))
+            else:
+                self._send(200, message, cut=answer.cut)
         elif body.get("stream"):
-            self._stream(answer, body)
+            self._stream(answer, _events(answer, body))
         else:
             choice = {"index": 0, "message": answer.message, "finish_reason": answer.finish}
             usage = {} if answer.usage is None else {"usage": answer.usage}
@@ -260,14 +274,14 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(data[: len(data) // 2] if cut else data)
         self.close_connection = cut
 
-    def _stream(self, answer: ScriptedAnswer, body: Mapping[str, Any]) -> None:
+    def _stream(self, answer: ScriptedAnswer, events: Iterator[str]) -> None:
         self.send_response(200)
         self.send_header("Content-Type", "text/event-stream")
         self.send_header("Connection", "close")
         self.end_headers()
-        lines = list(_events(answer, body))
+        lines = list(events)
         for line in lines[: len(lines) // 2] if answer.cut else lines:
-            self.wfile.write(f"data: {line}\n\n".encode())
+            self.wfile.write(f"{line}\n\n".encode())
             self.wfile.flush()
 
 
@@ -279,24 +293,31 @@ def _call(index: int, name: str, arguments: Any) -> dict[str, Any]:
 def _events(answer: ScriptedAnswer, body: Mapping[str, Any]) -> Iterator[str]:
     """The events of a streamed message: texts and arguments in pieces, then the reason, the usage, and the end."""
     for delta in _deltas(answer.message):
-        yield json.dumps({"model": body["model"], "choices": [{"index": 0, "delta": delta, "finish_reason": None}]})
-    yield json.dumps({"choices": [{"index": 0, "delta": {}, "finish_reason": answer.finish}]})
+        yield _data({"model": body["model"], "choices": [{"index": 0, "delta": delta, "finish_reason": None}]})
+    yield _data({"choices": [{"index": 0, "delta": {}, "finish_reason": answer.finish}]})
     if answer.usage is not None and body.get("stream_options", {}).get("include_usage"):
-        yield json.dumps({"choices": [], "usage": answer.usage})
-    yield "[DONE]"
+        yield _data({"choices": [], "usage": answer.usage})
+    yield "data: [DONE]"
+
+
+def _data(event: Mapping[str, Any]) -> str:
+    return f"data: {json.dumps(event)}"
 
 
 def _deltas(message: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     yield {"role": "assistant", "content": ""}
     for name, value in message.items():
         if name not in ("role", "tool_calls"):
-            yield from ({name: piece} for piece in _pieces(value))
+            yield from ({name: piece} for piece in cut(value))
     for index, call in enumerate(message.get("tool_calls", ())):
         function = call["function"]
         yield {"tool_calls": [{**call, "index": index, "function": {"name": function["name"], "arguments": ""}}]}
-        for piece in _pieces(function["arguments"]):
+        for piece in cut(function["arguments"]):
             yield {"tool_calls": [{"index": index, "function": {"arguments": piece}}]}
 
 
-def _pieces(text: str) -> Iterator[str]:
-    return (text[start : start + PIECE] for start in range(0, len(text), PIECE))
+def _seen(content: Any) -> str:
+    """The text of a message, whose content is text or a list of blocks."""
+    if isinstance(content, list):
+        return "\n".join(_seen(block.get("text") or block.get("content")) for block in content)
+    return str(content)
