@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from context_agent.pruning.view import View
     from context_agent.retrieval.chroma.corpus import ChromaCorpus
     from context_agent.retrieval.chroma.indexing import index_documents
+    from context_agent.retrieval.engines.corpus import EngineCorpus
     from context_agent.retrieval.loaders import load
     from context_agent.retrieval.memory import MemoryCorpus
     from context_agent.types import Action, Chunk, Document, RankedDocument, RankedId, ToolCall
@@ -39,6 +40,7 @@ _HOME = {
     "Chunk": "types",
     "ContextAgentError": "errors",
     "Document": "types",
+    "EngineCorpus": "retrieval.engines.corpus",
     "Episode": "harness.episode",
     "Limits": "harness.episode",
     "MemoryCorpus": "retrieval.memory",
@@ -65,6 +67,7 @@ __all__ = [
     "Chunk",
     "ContextAgentError",
     "Document",
+    "EngineCorpus",
     "Episode",
     "Limits",
     "MemoryCorpus",

@@ -31,7 +31,7 @@ from context_agent.harness.trajectory import Header, Trajectory
 from context_agent.harness.trajectory_file import TrajectoryWriter
 from context_agent.pruning.budget import Budget
 from context_agent.pruning.view import Event, View
-from context_agent.retrieval.corpus import Corpus, Where
+from context_agent.retrieval.corpus import Corpus, LimitedCorpus, Where
 from context_agent.retrieval.fusion import reciprocal_rank_fusion
 from context_agent.tokens import HarmonyCounter
 from context_agent.types import RankedDocument
@@ -302,6 +302,8 @@ class SearchAgent:
             raise ConfigError("effort belongs to the embedded policy: give it to BridgePolicy, or leave out the policy")
         self.policy = policy if policy is not None else _embedded(effort)
         self.profile = named_profile(profile) if isinstance(profile, str) else profile or default()
+        if isinstance(corpus, LimitedCorpus):
+            self.profile = self.profile.without(corpus.unsupported_tools)
         self.budget = Budget(budget) if isinstance(budget, int) else budget or Budget()
         self.limits = limits or Limits()
         self.rollouts = rollouts

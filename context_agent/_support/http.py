@@ -52,6 +52,7 @@ from context_agent._support.http_body import (
     read_bytes,
     read_error,
     read_events,
+    read_json,
     response_limit,
 )
 from context_agent.errors import ConfigError, PolicyError
@@ -250,6 +251,18 @@ class Endpoint:
             return (await self._events(response, path))[0]
 
         return await self._request("GET", path, None, receive, until)
+
+    def json_sync(self, path: str, body: Mapping[str, Any] | None = None) -> Any:
+        """Any JSON value: the answer to a POST of the body, or to a GET without one. From any thread.
+
+        Raises as `post` does.
+        """
+
+        async def receive(response: httpx.Response) -> Any:
+            return await read_json(response, self._redactor(SHORTEST_IN_REPLIES))
+
+        content = None if body is None else _encoded(body)
+        return BACKGROUND.run(self._request("GET" if body is None else "POST", path, content, receive, math.inf))
 
     def post_sync(self, path: str, body: Mapping[str, Any], read: Callable[[Events], T]) -> T:
         """`post` for code without an event loop, from any thread."""

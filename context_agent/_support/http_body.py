@@ -132,11 +132,10 @@ async def read_bytes(response: httpx.Response, allowance: Allowance) -> bytearra
 
 async def read_events(response: httpx.Response, redactor: Redactor) -> Events:
     """The JSON objects of a response, without secrets. Raises `ResponseTooLarge`, `MalformedResponse`."""
-    allowance = Allowance(response_limit())
     if is_event_stream(response):
-        events = [event async for event in _stream(response, allowance, redactor)]
+        events = [event async for event in _stream(response, Allowance(response_limit()), redactor)]
     else:
-        value = _parse(await read_bytes(response, allowance), allowance, redactor)
+        value = await read_json(response, redactor)
         events = value if isinstance(value, list) else [value]
     if not events:
         raise MalformedResponse("the server sent an empty response")
@@ -144,6 +143,12 @@ async def read_events(response: httpx.Response, redactor: Redactor) -> Events:
         if not isinstance(event, dict):
             raise MalformedResponse(f"the server sent {type(event).__name__}, not an object")
     return events
+
+
+async def read_json(response: httpx.Response, redactor: Redactor) -> Any:
+    """The JSON value of a response, without secrets. Raises `ResponseTooLarge`, `MalformedResponse`."""
+    allowance = Allowance(response_limit())
+    return _parse(await read_bytes(response, allowance), allowance, redactor)
 
 
 async def _stream(response: httpx.Response, allowance: Allowance, redactor: Redactor) -> AsyncIterator[Any]:

@@ -14,6 +14,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable
+from collections.abc import Set as AbstractSet
 from dataclasses import asdict, dataclass, fields, replace
 from functools import cache
 from importlib.resources import files
@@ -101,6 +102,10 @@ class Profile:
             soft_advice=advice if self.soft_advice else "",
             hard_refusal=refusal,
         )
+
+    def without(self, tools: AbstractSet[str]) -> Profile:
+        """The same profile, which does not offer these tools."""
+        return replace(self, tools=tuple(name for name in self.tools if name not in tools))
 
     def to_json(self) -> dict[str, Any]:
         """The profile as plain data, as a trajectory's header holds it."""

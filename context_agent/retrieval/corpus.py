@@ -115,6 +115,15 @@ class Corpus(Protocol):
         """In how many chunks each analysed term occurs, shape (n,); zeros without a BM25 index."""
 
 
+@runtime_checkable
+class LimitedCorpus(Protocol):
+    """A corpus that some tools of a policy are no use on, such as `grep_corpus` without access to all texts."""
+
+    @property
+    def unsupported_tools(self) -> AbstractSet[str]:
+        """Names of the tools that an agent does not offer."""
+
+
 def check_where(where: object) -> None:
     """Raises `ConfigError` for a filter beyond the limits above, or with a number that no store can hold.
 

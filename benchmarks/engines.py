@@ -1,0 +1,268 @@
+"""Recall@5 of the agent over search engines that exist, beside the one-shot search of each. No language model, no GPU.
+
+    python benchmarks/engines.py --data FOLDER [--set 2wiki] [--split dev] [--limit N] [--effort careful|fast]
+        [--engines postgres,lancedb,milvus,chroma,own] [--cache FOLDER] [--work FOLDER]
+
+Each engine gets the passages of the set, and where it searches by meaning their vectors by `minilm`. It is used as
+docs/engines.md shows: a search function in `EngineCorpus`, nothing else. For each engine a line has the recall@5 of its
+own search with the question alone, of the agent, and the mean gain, with bootstrap 95 % intervals over questions.
+`own` is this package's index in memory, without `EngineCorpus`.
+
+| engine | search | needs |
+|---|---|---|
+| `postgres` | full-text search, any word of the query, ranked by `ts_rank` | Debian's package `postgresql`, `psycopg` |
+| `lancedb` | hybrid, fused by LanceDB | `lancedb` |
+| `milvus` | BM25 and vectors, fused by Milvus Lite | `pymilvus`, `milvus-lite` |
+| `chroma` | vectors, on a Chroma server | |
+
+The PostgreSQL cluster and the Chroma server live in a temporary folder in `--work`. Root runs the cluster as the user
+`postgres`, who must be able to reach that folder.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import pwd
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from multihop import DEPTH, CachedEmbedder, Floats, build, load_chunks, recall, set_folder
+
+from context_agent import EngineCorpus, SearchAgent
+from context_agent._support.question_files import Question, load_questions
+from context_agent.eval.statistics import Figure
+from context_agent.policies.bridge import BridgePolicy
+from context_agent.retrieval.corpus import Corpus
+from context_agent.retrieval.embedders import load_embedder
+from context_agent.types import Chunk
+
+Search = Callable[[str, int], Any]
+BATCH = 2_000
+"""Passages that are sent to an engine at once."""
+START_SECONDS = 60
+
+
+@dataclass(frozen=True)
+class Passages:
+    """What an engine indexes. `vectors` has shape (passages, d)."""
+
+    chunks: Sequence[Chunk]
+    vectors: Floats
+    embedder: CachedEmbedder
+
+    def query(self, text: str) -> list[float]:
+        """The vector of a query."""
+        return [float(value) for value in self.embedder.embed_query(text)]
+
+    def rows(self, *, vectors: bool = False) -> Iterator[list[dict[str, Any]]]:
+        """The passages in batches, as rows with id, title and text, and the vector on demand."""
+        for start in range(0, len(self.chunks), BATCH):
+            part = self.chunks[start : start + BATCH]
+            rows: list[dict[str, Any]] = [
+                {"id": chunk.document_id, "title": chunk.title, "text": chunk.text} for chunk in part
+            ]
+            if vectors:
+                for row, vector in zip(rows, self.vectors[start : start + BATCH], strict=True):
+                    row["vector"] = vector.tolist()
+            yield rows
+
+
+@contextmanager
+def postgres(passages: Passages, folder: Path) -> Iterator[Search]:
+    """Full-text search of a cluster that listens on a socket in the folder alone."""
+    import psycopg
+    from psycopg.rows import dict_row
+
+    binaries = max(Path("/usr/lib/postgresql").glob("*/bin"), key=lambda path: int(path.parent.name))
+    user = "postgres" if os.geteuid() == 0 else None
+    if user:
+        os.chown(folder, pwd.getpwnam(user).pw_uid, -1)
+
+    def run(program: str, *arguments: str) -> None:
+        log = subprocess.DEVNULL
+        subprocess.run([binaries / program, *arguments], user=user, cwd=folder, stdout=log, stderr=log, check=True)
+
+    run("initdb", "-D", str(folder / "cluster"), "-U", "bench", "--auth=trust", "--encoding=UTF8", "--no-sync")
+    options = f"-k {folder} -c listen_addresses='' -c fsync=off"
+    run("pg_ctl", "-D", str(folder / "cluster"), "-o", options, "-w", "-l", str(folder / "log"), "start")
+    try:
+        connection = psycopg.connect(host=str(folder), user="bench", dbname="postgres", autocommit=True)
+        connection.execute(
+            "create table passages (id text, title text, text text, words tsvector generated always as "
+            "(to_tsvector('english', title || ' ' || text)) stored)"
+        )
+        with connection.cursor().copy("copy passages (id, title, text) from stdin") as copy:
+            for row in (row for batch in passages.rows() for row in batch):
+                copy.write_row((row["id"], row["title"], row["text"]))
+        connection.execute("create index on passages using gin (words)")
+        connection.execute("analyze passages")
+        statement = """
+            select id, title, text from passages, (select
+                replace(plainto_tsquery('english', %s)::text, ' & ', ' | ')::tsquery as query) as any_word
+            where words @@ query order by ts_rank(words, query) desc, id limit %s"""
+
+        def search(query: str, limit: int) -> list[dict[str, Any]]:
+            return connection.cursor(row_factory=dict_row).execute(statement, (query, limit)).fetchall()
+
+        yield search
+        connection.close()
+    finally:
+        run("pg_ctl", "-D", str(folder / "cluster"), "-m", "immediate", "stop")
+
+
+@contextmanager
+def lancedb(passages: Passages, folder: Path) -> Iterator[Search]:
+    """Hybrid search of a LanceDB table."""
+    import lancedb as library
+
+    batches = passages.rows(vectors=True)
+    table = library.connect(str(folder)).create_table("passages", data=next(batches))
+    for batch in batches:
+        table.add(batch)
+    table.create_fts_index("text")
+
+    def search(query: str, limit: int) -> list[dict[str, Any]]:
+        hybrid = table.search(query_type="hybrid").vector(passages.query(query)).text(query)
+        rows: list[dict[str, Any]] = hybrid.limit(limit).select(["id", "title", "text"]).to_list()
+        return rows
+
+    yield search
+
+
+@contextmanager
+def milvus(passages: Passages, folder: Path) -> Iterator[Search]:
+    """BM25 and dense search of Milvus Lite, fused by reciprocal ranks."""
+    from pymilvus import AnnSearchRequest, DataType, Function, FunctionType, MilvusClient, RRFRanker
+
+    client = MilvusClient(str(folder / "milvus.db"))
+    schema = client.create_schema(auto_id=True)
+    schema.add_field("row", DataType.INT64, is_primary=True)
+    schema.add_field("id", DataType.VARCHAR, max_length=512)
+    schema.add_field("title", DataType.VARCHAR, max_length=2_048)
+    schema.add_field("text", DataType.VARCHAR, max_length=65_535, enable_analyzer=True)
+    schema.add_field("vector", DataType.FLOAT_VECTOR, dim=passages.vectors.shape[1])
+    schema.add_field("words", DataType.SPARSE_FLOAT_VECTOR)
+    schema.add_function(Function("bm25", FunctionType.BM25, input_field_names=["text"], output_field_names=["words"]))
+    indexes = client.prepare_index_params()
+    indexes.add_index("vector", index_type="FLAT", metric_type="IP")
+    indexes.add_index("words", index_type="SPARSE_INVERTED_INDEX", metric_type="BM25")
+    client.create_collection("passages", schema=schema, index_params=indexes)
+    for batch in passages.rows(vectors=True):
+        client.insert("passages", batch)
+    client.load_collection("passages")
+
+    def search(query: str, limit: int) -> Any:
+        requests = [
+            AnnSearchRequest([passages.query(query)], "vector", {"metric_type": "IP"}, limit=limit),
+            AnnSearchRequest([query], "words", {"metric_type": "BM25"}, limit=limit),
+        ]
+        return client.hybrid_search(
+            "passages", requests, RRFRanker(), limit=limit, output_fields=["id", "title", "text"]
+        )
+
+    yield search
+    client.close()
+
+
+@contextmanager
+def chroma(passages: Passages, folder: Path) -> Iterator[Search]:
+    """Dense search of a Chroma server."""
+    import chromadb
+
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    command = ["chroma", "run", "--path", str(folder), "--host", "127.0.0.1", "--port", str(port)]
+    server = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        collection = _started(lambda: chromadb.HttpClient("127.0.0.1", port)).create_collection("passages")
+        for batch, start in zip(passages.rows(), range(0, len(passages.chunks), BATCH), strict=True):
+            collection.add(
+                ids=[chunk.id for chunk in passages.chunks[start : start + BATCH]],
+                documents=[row["text"] for row in batch],
+                metadatas=[{"title": row["title"], "document_id": row["id"]} for row in batch],
+                embeddings=passages.vectors[start : start + BATCH],
+            )
+        yield lambda query, limit: collection.query(query_embeddings=[passages.query(query)], n_results=limit)
+    finally:
+        server.terminate()
+        server.wait()
+
+
+def _started(connect: Callable[[], Any]) -> Any:
+    """The connection, once the server answers."""
+    ends = time.monotonic() + START_SECONDS
+    while True:
+        try:
+            return connect()
+        except Exception:
+            if time.monotonic() > ends:
+                raise
+            time.sleep(0.2)
+
+
+ENGINES = {"postgres": postgres, "lancedb": lancedb, "milvus": milvus, "chroma": chroma}
+
+
+def measure(name: str, corpus: Corpus, questions: Sequence[Question], policy: BridgePolicy) -> None:
+    """Prints the line of one engine."""
+    one_shot, agent, seconds = [], [], []
+    with SearchAgent(corpus, policy) as searcher:
+        for question in questions:
+            hits = corpus.search(question.question, limit=DEPTH)
+            one_shot.append(recall((hit.chunk.document_id for hit in hits), question.gold))
+            started = time.perf_counter()
+            result = searcher.search(question.question)
+            seconds.append(time.perf_counter() - started)
+            agent.append(recall((document.id for document in result.documents), question.gold))
+    gain = [after - before for before, after in zip(one_shot, agent, strict=True)]
+    figures = (Figure.of(values) for values in (one_shot, agent, gain))
+    print(f"{name:10}", *figures, f"{1000 * median(seconds):8,.0f} ms", sep="   ", flush=True)
+
+
+def main() -> int:
+    """Measures the engines in turn."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", type=Path, action="append", required=True)
+    parser.add_argument("--set", default="2wiki")
+    parser.add_argument("--split", default="dev")
+    parser.add_argument("--limit", type=int)
+    parser.add_argument("--effort", default="careful")
+    parser.add_argument("--engines", default=",".join((*ENGINES, "own")))
+    parser.add_argument("--cache", type=Path, default=Path(tempfile.gettempdir()) / "engines-vectors")
+    parser.add_argument("--work", type=Path, default=Path(tempfile.gettempdir()))
+    options = parser.parse_args()
+    folder = set_folder(options.data, options.set)
+    questions = load_questions(folder / f"queries.{options.split}.jsonl")[: options.limit]
+    chunks, embedder = load_chunks(folder), CachedEmbedder(load_embedder("minilm"), options.cache)
+    passages = Passages(chunks, embedder.embed_documents([chunk.indexed_text for chunk in chunks]), embedder)
+    policy = BridgePolicy(effort=options.effort)
+    print(f"{options.set} {options.split}, {len(questions)} questions, {len(chunks):,} passages; recall@5")
+    print(f"{'engine':10}   {'one-shot':20}   {'agent':20}   {'gain':20}   median time of the agent")
+    for name in options.engines.split(","):
+        if name == "own":
+            measure(name, build(chunks, embedder, shuffle=None, only=None), questions, policy)
+            continue
+        work = Path(tempfile.mkdtemp(prefix=f"{name}-", dir=options.work))
+        try:
+            with ENGINES[name](passages, work) as search:
+                measure(name, EngineCorpus(search, name=name), questions, policy)
+        finally:
+            shutil.rmtree(work, ignore_errors=True)
+    embedder.save()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

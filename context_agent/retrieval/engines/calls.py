@@ -1,0 +1,118 @@
+"""How an engine is called: with the arguments that its function takes, within a time limit, coroutines too."""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import inspect
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future
+from dataclasses import dataclass
+from typing import Any, Self, TypeVar
+
+from context_agent._support.http import BACKGROUND
+from context_agent.errors import ConfigError, ContextAgentError, CorpusError
+from context_agent.retrieval.corpus import Where
+
+LIMIT_NAMES = ("limit", "k", "top_k", "n", "size", "count", "num_results", "max_results", "n_results")
+"""Names of an argument for the number of passages."""
+WHERE = "where"
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class SearchFunction:
+    """A search function with the arguments that it takes; `limit_name` is empty for a positional one."""
+
+    call: Callable[..., Any]
+    limit_name: str | None
+    takes_where: bool
+    loop: asyncio.AbstractEventLoop | None
+    seconds: float
+
+    @classmethod
+    def of(cls, function: Callable[..., Any], seconds: float) -> Self:
+        """The function as it is: `(query)`, `(query, limit)`, and with `where` if it filters itself.
+
+        Coroutines run in the event loop in which this is called, if it still runs then, else in one in the background.
+        Raises `ConfigError` for a function that cannot take a query.
+        """
+        parameters = _parameters(function)
+        positional = [item for item in parameters if item.kind in (item.POSITIONAL_ONLY, item.POSITIONAL_OR_KEYWORD)]
+        if not positional and all(item.kind is not item.VAR_POSITIONAL for item in parameters):
+            raise ConfigError(f"{function!r} takes no query: pass a function like search(query, limit)")
+        names = {item.name for item in parameters if item.kind is not item.POSITIONAL_ONLY}
+        second = positional[1:2] and positional[1].name != WHERE and positional[1].default is inspect.Parameter.empty
+        limit_name = next((name for name in LIMIT_NAMES if name in names), "" if second else None)
+        return cls(function, limit_name, WHERE in names, _running_loop(), seconds)
+
+    def __call__(self, query: str, limit: int, where: Where | None) -> Any:
+        """The response. Raises `CorpusError` if the engine fails or takes too long."""
+        options: dict[str, Any] = {self.limit_name: limit} if self.limit_name else {}
+        if where is not None and self.takes_where:
+            options[WHERE] = where
+        positional = (query, limit) if self.limit_name == "" else (query,)
+        return self.run(lambda: self.call(*positional, **options))
+
+    def run(self, call: Callable[[], Any]) -> Any:
+        """What the call returns, or its coroutine. Raises `CorpusError` if it fails or takes too long."""
+        started = _in_thread(lambda: self._awaited(call()))
+        try:
+            return started.result(self.seconds)
+        except ContextAgentError as error:
+            raise error if isinstance(error, CorpusError) else CorpusError(f"the engine failed: {error}") from error
+        except TimeoutError as error:
+            if started.done():
+                raise CorpusError(f"the engine failed: {_described(error)}") from error
+            raise CorpusError(
+                f"the engine did not answer within {self.seconds:g} s: check that it runs, or allow more with timeout="
+            ) from None
+        except Exception as error:
+            raise CorpusError(f"the engine failed: {_described(error)}") from error
+
+    def _awaited(self, result: Any) -> Any:
+        if not inspect.isawaitable(result):
+            return result
+        if self.loop is not None and self.loop.is_running():
+            return asyncio.run_coroutine_threadsafe(_until(result, self.seconds), self.loop).result()
+        return BACKGROUND.run(_until(result, self.seconds))
+
+
+def _parameters(function: Callable[..., Any]) -> list[inspect.Parameter]:
+    """The parameters of a function; a query alone for one that does not say, as functions in C need not."""
+    try:
+        return list(inspect.signature(function).parameters.values())
+    except (TypeError, ValueError):
+        return [inspect.Parameter("query", inspect.Parameter.POSITIONAL_ONLY)]
+
+
+async def _until(result: Any, seconds: float) -> Any:
+    async with asyncio.timeout(seconds):
+        return await result
+
+
+def _in_thread(call: Callable[[], T]) -> Future[T]:
+    """Runs the call in a thread of its own, in a copy of this context. The thread holds up no exit of the process."""
+    future: Future[T] = Future()
+    context = contextvars.copy_context()
+
+    def work() -> None:
+        try:
+            future.set_result(context.run(call))
+        except BaseException as error:  # noqa: BLE001 (raised again where the result is read)
+            future.set_exception(error)
+
+    threading.Thread(target=work, daemon=True, name="ctx1-engine").start()
+    return future
+
+
+def _running_loop() -> asyncio.AbstractEventLoop | None:
+    try:
+        return asyncio.get_running_loop()
+    except RuntimeError:
+        return None
+
+
+def _described(error: Exception) -> str:
+    return f"{type(error).__name__}: {str(error)[:500]}" if str(error) else type(error).__name__

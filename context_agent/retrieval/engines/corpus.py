@@ -1,0 +1,191 @@
+"""`EngineCorpus`: the search engine that a user already runs, as a corpus.
+
+    corpus = EngineCorpus(lambda query, limit: my_engine.search(query, limit))
+    SearchAgent(corpus).search("Which award did the director of Rope receive?")
+
+An engine needs one ability: to return passages for a query. The rest of `Corpus` is answered without it:
+
+| part | answer |
+|---|---|
+| ids, `get`, `read`, `walk` | of the passages that the engine has returned; with `read=`, of whole documents |
+| similarity | by an embedder here, over returned passages |
+| how common a word is | by its frequency in general; see `frequencies` |
+| filters | by a search function with an argument `where`; else each passage is tested by its metadata |
+| `exclude` | by requesting more passages |
+| grep | over returned passages; since that finds too little, an agent does not offer the tool |
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Set as AbstractSet
+from itertools import islice
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from context_agent.errors import ConfigError
+from context_agent.retrieval.corpus import CANDIDATES, GREP_LIMIT, Where, compile_where
+from context_agent.retrieval.embedders import STATIC, Embedder, load_embedder
+from context_agent.retrieval.engines.calls import SearchFunction
+from context_agent.retrieval.engines.frameworks import search_function
+from context_agent.retrieval.engines.frequencies import estimated_frequency
+from context_agent.retrieval.engines.results import EnginePassage, FieldNames, passages_of
+from context_agent.retrieval.engines.seen import SeenPassages
+from context_agent.retrieval.fusion import QueryVectors
+from context_agent.retrieval.grep import Pattern, encode
+from context_agent.types import Chunk, Hit
+
+ASSUMED_SIZE = 10_000
+"""Chunks of an engine that does not say how many it has."""
+MOST_REQUESTED = 100
+"""Passages that one request may ask for."""
+TIMEOUT = 30.0
+"""Seconds for one request."""
+Vector = NDArray[np.float32]
+
+
+class EngineCorpus:
+    """A `Corpus` over an engine's search. Any number of threads and agents may share it."""
+
+    blocking = True
+    unsupported_tools = frozenset({"grep_corpus"})
+    """Tools that an agent does not offer on this corpus."""
+
+    def __init__(
+        self,
+        engine: object,
+        *,
+        name: str | None = None,
+        size: int = ASSUMED_SIZE,
+        read: Callable[[str], Any] | None = None,
+        embedder: Embedder | str = STATIC,
+        text_key: str | None = None,
+        title_key: str | None = None,
+        id_key: str | None = None,
+        document_key: str | None = None,
+        timeout: float = TIMEOUT,
+        most: int = MOST_REQUESTED,
+    ) -> None:
+        """`engine` is a search function, a LangChain retriever or vector store, a LlamaIndex retriever or index, or
+        the address of an HTTP endpoint (see `HttpEngine`).
+
+        A search function takes a query, the number of passages if it has a second argument, and the filter if it has an
+        argument `where`. It may be a coroutine function. It returns the passages, best first, in any shape that
+        `results` knows; the `*_key` options name fields that have unusual names. `read` returns all passages of a
+        document by its id. `size` is the number of passages in the engine, as far as it is known. `embedder` compares
+        passages with queries; it need not be the engine's. `timeout` is in seconds for one request, `most` the number
+        of passages that it may ask for. Raises `ConfigError` for anything else.
+        """
+        if size < 1 or most < 1 or timeout <= 0:
+            raise ConfigError(f"size, most and timeout must be positive; got {size}, {most} and {timeout}")
+        self._search = SearchFunction.of(search_function(engine), timeout)
+        self._read, self._most, self._size = read, most, size
+        self._names = FieldNames(text_key, title_key, id_key, document_key)
+        self._embed_query = QueryVectors(load_embedder(embedder) if isinstance(embedder, str) else embedder)
+        self._seen = SeenPassages()
+        self.name = f"engine:{name or getattr(engine, '__name__', None) or type(engine).__name__}"
+
+    def count(self) -> int:
+        """The `size` that was passed, or an assumed one."""
+        return max(self._size, len(self._seen))
+
+    def search(
+        self,
+        query: str,
+        *,
+        limit: int = CANDIDATES,
+        exclude: AbstractSet[str] = frozenset(),
+        where: Where | None = None,
+    ) -> list[Hit]:
+        """See `Corpus.search`. A hit's score is 1 / rank.
+
+        Of a long passage the chunk that is most similar to the query comes at the passage's rank; its other chunks
+        follow after all passages. Raises `CorpusError` if the engine fails, or returns what holds no passages.
+        """
+        passes = None if where is None else compile_where(where)
+        if not query.strip() or limit <= 0:
+            return []
+        if self._search.takes_where:
+            passes = None
+        depth = min(self._most, limit + min(limit, len(exclude)))
+        while True:
+            passages = passages_of(self._search(query, depth, where), self._names)
+            passing = [passage for passage in passages if passes is None or passes(passage.metadata)]
+            chunks = [chunk for chunk in self._chunks(query, passing) if chunk.id not in exclude]
+            if len(chunks) >= limit or len(passages) < depth or depth >= self._most:
+                return _ranked(chunks[:limit])
+            depth = min(self._most, 2 * depth)
+
+    def grep(
+        self,
+        pattern: str,
+        *,
+        limit: int = GREP_LIMIT,
+        exclude: AbstractSet[str] = frozenset(),
+        where: Where | None = None,
+    ) -> list[Hit]:
+        """See `Corpus.grep`; searches the passages that the engine has returned so far."""
+        compiled, passes = Pattern(pattern), None if where is None else compile_where(where)
+        found = (
+            chunk
+            for chunk in self._seen.walk()
+            if chunk.id not in exclude
+            and (passes is None or passes(chunk.metadata))
+            and compiled.matches(encode(chunk.text))
+        )
+        return _ranked(islice(found, max(0, limit)))
+
+    def walk(self) -> Iterator[Chunk]:
+        """Every chunk that the engine has returned so far."""
+        return self._seen.walk()
+
+    def read(self, document_id: str) -> list[Chunk]:
+        """See `Corpus.read`; without `read=`, the chunks that the engine has returned so far."""
+        if self._read is not None and not self._seen.get([document_id]):
+            function, names = self._read, self._names
+            for passage in passages_of(self._search.run(lambda: function(document_id)), names):
+                self._seen.add(EnginePassage(passage.text, passage.title, "", document_id, passage.metadata))
+        return self._seen.document(document_id)
+
+    def get(self, chunk_ids: Sequence[str]) -> list[Chunk]:
+        """See `Corpus.get`."""
+        return self._seen.get(chunk_ids)
+
+    def similarity(self, query: str, chunk_ids: Sequence[str]) -> Vector:
+        """See `Corpus.similarity`."""
+        chunks = {chunk.id: chunk for chunk in self._seen.get(chunk_ids)}
+        cosines = np.full(len(chunk_ids), np.nan, dtype=np.float32)
+        present = [position for position, chunk_id in enumerate(chunk_ids) if chunk_id in chunks]
+        cosines[present] = self._cosines(query, [chunks[chunk_ids[position]] for position in present])
+        return cosines
+
+    def rerank(self, query: str, chunks: Sequence[Chunk]) -> Vector:
+        """See `Corpus.rerank`; chunks of other corpora too."""
+        return self._cosines(query, chunks)
+
+    def document_frequency(self, terms: Sequence[str]) -> NDArray[np.int64]:
+        """See `Corpus.document_frequency`; estimated from how common words are in general."""
+        return estimated_frequency(terms, self.count())
+
+    def _chunks(self, query: str, passages: Sequence[EnginePassage]) -> list[Chunk]:
+        """The chunks of the passages, each once: the best of each passage in their order, then the second best, ..."""
+        ranked: dict[str, tuple[int, int, Chunk]] = {}
+        for rank, passage in enumerate(passages):
+            chunks = self._seen.add(passage)
+            order = np.argsort(-self._cosines(query, chunks), kind="stable") if len(chunks) > 1 else range(len(chunks))
+            for level, index in enumerate(order):
+                ranked.setdefault(chunks[index].id, (level, rank, chunks[index]))
+        return [chunk for _, _, chunk in sorted(ranked.values(), key=lambda entry: entry[:2])]
+
+    def _cosines(self, query: str, chunks: Sequence[Chunk]) -> Vector:
+        if not chunks:
+            return np.zeros(0, dtype=np.float32)
+        vectors = self._seen.vectors(chunks, self._embed_query.embedder.embed_documents)
+        # Not `@`: see `VectorTable.scores`.
+        return np.asarray(np.einsum("ij,j->i", vectors, self._embed_query(query)), dtype=np.float32)
+
+
+def _ranked(chunks: Iterable[Chunk]) -> list[Hit]:
+    return [Hit(chunk, 1.0 / rank, rank) for rank, chunk in enumerate(chunks, start=1)]

@@ -1,0 +1,130 @@
+"""`McpEngine`: the search tool of an MCP server as an engine. Needs the extra `mcp`."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Mapping
+from concurrent.futures import Future
+from typing import TYPE_CHECKING, Any, Self
+
+from context_agent._support.extras import extra
+from context_agent._support.http import BACKGROUND
+from context_agent.errors import ConfigError, CorpusError
+from context_agent.retrieval.engines.calls import LIMIT_NAMES
+
+if TYPE_CHECKING:
+    from mcp import Client
+    from mcp.types import CallToolResult, Tool
+
+QUERY_NAMES = ("query", "question", "q", "text", "search", "search_query", "keywords", "input")
+"""Names of the argument for the query."""
+
+
+class McpEngine:
+    """A search function over one tool of a server. It connects at the first call, and again after a broken connection.
+
+    `server` is what `mcp.Client` takes: an address, `StdioServerParameters`, or a server in this process. The tool's
+    schema says which of its arguments take the query and the number of passages; `arguments` are sent with each call.
+    """
+
+    def __init__(self, server: Any, tool: str | None = None, *, arguments: Mapping[str, Any] | None = None) -> None:
+        """`tool` may be left out if the server has only one whose name contains "search"."""
+        self._server, self._tool_name, self._arguments = server, tool, dict(arguments or {})
+        self._session: tuple[Client, Tool, asyncio.Event] | None = None
+        self._opening: asyncio.Lock | None = None
+        self.__name__ = tool or "mcp"
+
+    def __call__(self, query: str, limit: int) -> Any:
+        """The tool's result as hits. Raises `CorpusError` if the tool fails, `ConfigError` if there is none."""
+        return BACKGROUND.run(self._search(query, limit))
+
+    def close(self) -> None:
+        """Closes the connection; a later call opens another."""
+        BACKGROUND.run(self._disconnect())
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    async def _search(self, query: str, limit: int) -> Any:
+        self._opening = self._opening or asyncio.Lock()
+        async with self._opening:
+            client, tool, _ = self._session = self._session or await self._connect()
+        try:
+            result = await client.call_tool(tool.name, {**self._arguments, **call_arguments(tool, query, limit)})
+        except BaseException:
+            await self._disconnect()
+            raise
+        return hits_of_result(result)
+
+    async def _connect(self) -> tuple[Client, Tool, asyncio.Event]:
+        connected: Future[tuple[Client, list[Tool]]] = Future()
+        closing = asyncio.Event()
+        self._task = asyncio.create_task(self._hold(connected, closing))
+        client, tools = await asyncio.wrap_future(connected)
+        try:
+            return client, search_tool(tools, self._tool_name), closing
+        except ConfigError:
+            closing.set()
+            raise
+
+    async def _hold(self, connected: Future[tuple[Client, list[Tool]]], closing: asyncio.Event) -> None:
+        """Keeps the connection open; a client must be closed by the task that opened it."""
+        with extra("mcp"):
+            from mcp import Client
+        try:
+            async with Client(self._server) as client:
+                connected.set_result((client, (await client.list_tools()).tools))
+                await closing.wait()
+        except BaseException as error:
+            # Once connected, the calls report what is wrong.
+            if connected.done():
+                return
+            connected.set_exception(error)
+            if not isinstance(error, Exception):
+                raise
+
+    async def _disconnect(self) -> None:
+        session, self._session = self._session, None
+        if session is not None:
+            session[2].set()
+
+
+def search_tool(tools: list[Tool], name: str | None) -> Tool:
+    """The tool with this name, or the only one that searches. Raises `ConfigError` that lists the tools."""
+    fitting = [tool for tool in tools if tool.name == name or (name is None and "search" in tool.name.lower())]
+    if len(fitting) != 1:
+        wrong = f"no tool {name!r}" if name else f"{len(fitting)} tools that search"
+        names = ", ".join(tool.name for tool in tools) or "none"
+        raise ConfigError(f"the MCP server has {wrong}: pass tool= with one of {names}")
+    return fitting[0]
+
+
+def call_arguments(tool: Tool, query: str, limit: int) -> dict[str, Any]:
+    """The query and the number of passages under the names that the tool's schema declares. Raises `ConfigError`."""
+    declared: dict[str, Any] = tool.input_schema.get("properties", {})
+    required = [name for name in tool.input_schema.get("required", ()) if name in declared]
+    query_name = next((name for name in QUERY_NAMES if name in declared), required[0] if len(required) == 1 else None)
+    if query_name is None:
+        raise ConfigError(f"no argument of the MCP tool {tool.name!r} takes a query; it has {', '.join(declared)}")
+    limit_name = next((name for name in LIMIT_NAMES if name in declared and name != query_name), None)
+    if limit_name is None:
+        return {query_name: query}
+    return {query_name: query, limit_name: min(limit, declared[limit_name].get("maximum", limit))}
+
+
+def hits_of_result(result: CallToolResult) -> Any:
+    """The structured result if there is one, else its texts: their JSON, or each as a passage. Raises `CorpusError`."""
+    texts = [block.text for block in result.content if block.type == "text"]
+    if result.is_error:
+        raise CorpusError(f"the MCP tool failed: {' '.join(texts)[:500] or 'no reason given'}")
+    if any(isinstance(value, Mapping | list) for value in (result.structured_content or {}).values()):
+        return result.structured_content
+    try:
+        values = [json.loads(text) for text in texts]
+    except ValueError:
+        return texts
+    return values[0] if len(values) == 1 else values

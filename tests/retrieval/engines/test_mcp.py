@@ -1,0 +1,92 @@
+"""The search tool of an MCP server as an engine."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import pytest
+from mcp.server import MCPServer
+from pydantic import Field
+
+from context_agent import EngineCorpus, MemoryCorpus, ScriptedPolicy, SearchAgent
+from context_agent.errors import ConfigError, CorpusError
+from context_agent.integrations.mcp import make_server
+from context_agent.retrieval.engines.mcp import McpEngine
+from context_agent.types import Document
+
+ROWS = [{"id": "a", "title": "Rope", "text": "A film of 1948."}, {"id": "b", "title": "Bread", "text": "Flour, water."}]
+calls: list[dict[str, Any]] = []
+
+
+def server() -> MCPServer:
+    calls.clear()
+    served = MCPServer("wiki")
+
+    @served.tool()
+    def search_wiki(
+        query: str, max_results: Annotated[int, Field(le=20)] = 5, lang: str = "en"
+    ) -> list[dict[str, str]]:
+        calls.append({"query": query, "max_results": max_results, "lang": lang})
+        return ROWS
+
+    @served.tool()
+    def ask(question: str) -> str:
+        return f"A text about {question}"
+
+    @served.tool()
+    def fails(query: str) -> str:
+        raise ValueError("the index is gone")
+
+    @served.tool()
+    def no_query(left: int, right: int) -> int:
+        return left + right
+
+    return served
+
+
+def test_the_tool_that_searches_is_found_and_called_as_its_schema_says() -> None:
+    with McpEngine(server(), arguments={"lang": "de"}) as engine:
+        corpus = EngineCorpus(engine)
+        assert [hit.chunk.document_id for hit in corpus.search("a film", limit=50)] == ["a", "b"]
+        corpus.search("bread", limit=3)
+    assert calls == [
+        {"query": "a film", "max_results": 20, "lang": "de"},
+        {"query": "bread", "max_results": 3, "lang": "de"},
+    ]
+
+
+def test_a_tool_that_returns_plain_text_returns_one_passage() -> None:
+    with McpEngine(server(), "ask") as engine:
+        (hit,) = EngineCorpus(engine).search("Rope")
+    assert "A text about Rope" in hit.chunk.text
+
+
+def test_an_error_of_the_tool_is_a_corpus_error() -> None:
+    with McpEngine(server(), "fails") as engine, pytest.raises(CorpusError, match="the MCP tool failed: .*fails"):
+        EngineCorpus(engine).search("Rope")
+
+
+@pytest.mark.parametrize(
+    ("tool", "message"),
+    [("none", "no tool 'none': pass tool= with one of search_wiki"), ("no_query", "takes a query; it has left, right")],
+)
+def test_a_tool_that_cannot_search_is_refused(tool: str, message: str) -> None:
+    with McpEngine(server(), tool) as engine, pytest.raises((ConfigError, CorpusError), match=message):
+        EngineCorpus(engine).search("Rope")
+
+
+def test_it_connects_again_after_it_was_closed() -> None:
+    engine = McpEngine(server())
+    engine("a film", 1)
+    engine.close()
+    engine("a film", 1)
+    engine.close()
+    engine.close()
+    assert len(calls) == 2
+
+
+def test_this_packages_own_server_is_an_engine() -> None:
+    source = MemoryCorpus([Document(row["id"], row["text"], row["title"]) for row in ROWS])
+    with SearchAgent(source, ScriptedPolicy([])) as agent, McpEngine(make_server(agent), "search") as engine:
+        hits = EngineCorpus(engine).search("a film of 1948", limit=2)
+    assert "1948" in hits[0].chunk.text

@@ -1,0 +1,106 @@
+"""The shapes in which engines return passages."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from pydantic import BaseModel
+
+from context_agent.errors import CorpusError
+from context_agent.retrieval.engines.results import EnginePassage, FieldNames, passages_of
+from context_agent.types import Chunk, Document, Hit
+
+USUAL = FieldNames()
+ROPE = EnginePassage("A film of 1948.", "Rope", "7", "", {"year": 1948})
+SOURCE = {"title": "Rope", "text": "A film of 1948.", "year": 1948}
+
+
+@dataclass
+class Row:
+    id: int
+    title: str
+    text: str
+    year: int
+
+
+class Model(BaseModel):
+    id: int = 7
+    content: str = "A film of 1948."
+    metadata: dict[str, Any] = {"title": "Rope", "year": 1948}
+
+
+@pytest.mark.parametrize(
+    "response",
+    [
+        [{"id": 7, **SOURCE}],
+        ({"id": 7, **SOURCE} for _ in range(1)),
+        [({"id": 7, **SOURCE}, 0.3)],
+        [[{"id": 7, "distance": 0.25, "entity": SOURCE}]],
+        {"results": [{"_id": "7", "content": "A film of 1948.", "name": "Rope", "year": 1948}]},
+        {"took": 2, "hits": {"total": {"value": 1}, "hits": [{"_index": "wiki", "_id": "7", "_source": SOURCE}]}},
+        {"responseHeader": {"status": 0}, "response": {"numFound": 1, "docs": [{"id": "7", **SOURCE}]}},
+        {"ids": [["7"]], "documents": [["A film of 1948."]], "metadatas": [[{"title": "Rope", "year": 1948}]]},
+        {"ids": ["7"], "documents": ["A film of 1948."], "metadatas": [{"title": "Rope", "year": 1948}]},
+        SimpleNamespace(points=[{"id": 7, "payload": SOURCE}]),
+        [Row(7, "Rope", "A film of 1948.", 1948)],
+        [Model()],
+    ],
+)
+def test_the_text_the_title_and_the_id_are_found(response: Any) -> None:
+    (passage,) = passages_of(response, USUAL)
+    assert (passage.text, passage.title, passage.id, passage.metadata["year"]) == (
+        ROPE.text,
+        ROPE.title,
+        ROPE.id,
+        1948,
+    )
+
+
+def test_an_empty_response_has_no_passages() -> None:
+    for response in ([], (), {"hits": {"hits": []}}, {"ids": [[]], "documents": [[]]}, {"results": []}):
+        assert passages_of(response, USUAL) == []
+
+
+def test_this_packages_own_values_are_hits() -> None:
+    chunk = Chunk("d_3", "d", 3, "a text", 0, 6, 2, "a title", {"year": 1948})
+    for value in (chunk, Hit(chunk, 1.0, 1)):
+        (passage,) = passages_of([value], USUAL)
+        assert (passage.text, passage.title, passage.id, passage.document_id) == ("a text", "a title", "d_3", "d")
+        assert passage.metadata["year"] == 1948
+    assert passages_of([Document("d", "a text")], USUAL)[0].id == "d"
+
+
+def test_fields_can_be_named() -> None:
+    names = FieldNames(text="inhalt", title="ueberschrift", id="nummer", document="seite")
+    row = {"inhalt": "Ein Text", "text": "other", "ueberschrift": "Titel", "nummer": 3, "seite": "s1"}
+    (passage,) = passages_of([row], names)
+    assert passage == EnginePassage("Ein Text", "Titel", "3", "s1", {"text": "other"})
+    with pytest.raises(CorpusError, match="no field for its text; its fields are id, text"):
+        passages_of([{"id": 1, "text": "a"}], names)
+
+
+def test_passages_without_text_are_left_out() -> None:
+    rows = [{"id": 1, "text": ""}, {"id": 2, "text": None}, {"id": 3, "text": "  "}, {"id": 4, "text": "a text"}]
+    assert [passage.id for passage in passages_of(rows, USUAL)] == ["4"]
+
+
+@pytest.mark.parametrize(("value", "identifier"), [("None", ""), (None, ""), (True, ""), (1.5, ""), (0, "0")])
+def test_ids_that_identify_nothing_are_dropped(value: object, identifier: str) -> None:
+    (passage,) = passages_of([{"id": "chunk", "document_id": value, "text": "a text"}], USUAL)
+    assert passage.document_id == identifier
+
+
+def test_metadata_are_scalars_and_bounded() -> None:
+    row = {"text": "a", "list": [1, 2], "vector": [0.1], "long": "x" * 10_000, "ok": True, "n": 1.5}
+    assert passages_of([row], USUAL)[0].metadata == {"ok": True, "n": 1.5}
+    many = {"text": "a", **{f"key{number}": number for number in range(1_000)}}
+    assert len(passages_of([many], USUAL)[0].metadata) == 256
+
+
+def test_lone_surrogates_are_replaced() -> None:
+    (passage,) = passages_of([{"id": "\ud800", "text": "a \ud800 text", "title": "\udfff"}], USUAL)
+    for text in (passage.id, passage.text, passage.title):
+        text.encode()
