@@ -1,9 +1,9 @@
 """Recall@5 of the agent over search engines that exist, beside the one-shot search of each. No language model, no GPU.
 
     python benchmarks/engines.py --data FOLDER [--set 2wiki] [--split dev] [--limit N] [--effort careful|fast]
-        [--engines postgres,lancedb,milvus,chroma,own] [--cache FOLDER] [--work FOLDER]
+        [--embedder minilm] [--engines postgres,lancedb,milvus,chroma,own] [--cache FOLDER] [--work FOLDER]
 
-Each engine gets the passages of the set, and where it searches by meaning their vectors by `minilm`. It is used as
+Each engine gets the passages of the set, and where it searches by meaning their vectors by `--embedder`. It is used as
 docs/engines.md shows: a search function in `EngineCorpus`, nothing else. For each engine a line has the recall@5 of its
 own search with the question alone, of the agent, and the mean gain, with bootstrap 95 % intervals over questions.
 `own` is this package's index in memory, without `EngineCorpus`.
@@ -33,6 +33,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -55,11 +56,15 @@ START_SECONDS = 60
 
 @dataclass(frozen=True)
 class Passages:
-    """What an engine indexes. `vectors` has shape (passages, d)."""
+    """What an engine indexes."""
 
     chunks: Sequence[Chunk]
-    vectors: Floats
     embedder: CachedEmbedder
+
+    @cached_property
+    def vectors(self) -> Floats:
+        """The vectors of the passages, shape (passages, d)."""
+        return self.embedder.embed_documents([chunk.indexed_text for chunk in self.chunks])
 
     def query(self, text: str) -> list[float]:
         """The vector of a query."""
@@ -239,16 +244,18 @@ def main() -> int:
     parser.add_argument("--split", default="dev")
     parser.add_argument("--limit", type=int)
     parser.add_argument("--effort", default="careful")
+    parser.add_argument("--embedder", default="minilm")
     parser.add_argument("--engines", default=",".join((*ENGINES, "own")))
     parser.add_argument("--cache", type=Path, default=Path(tempfile.gettempdir()) / "engines-vectors")
     parser.add_argument("--work", type=Path, default=Path(tempfile.gettempdir()))
     options = parser.parse_args()
     folder = set_folder(options.data, options.set)
     questions = load_questions(folder / f"queries.{options.split}.jsonl")[: options.limit]
-    chunks, embedder = load_chunks(folder), CachedEmbedder(load_embedder("minilm"), options.cache)
-    passages = Passages(chunks, embedder.embed_documents([chunk.indexed_text for chunk in chunks]), embedder)
+    chunks, embedder = load_chunks(folder), CachedEmbedder(load_embedder(options.embedder), options.cache)
+    passages = Passages(chunks, embedder)
     policy = BridgePolicy(effort=options.effort)
-    print(f"{options.set} {options.split}, {len(questions)} questions, {len(chunks):,} passages; recall@5")
+    print(f"{options.set} {options.split}, {len(questions)} questions, {len(chunks):,} passages; recall@5, ", end="")
+    print(f"{options.effort}, vectors by {options.embedder}", flush=True)
     print(f"{'engine':10}   {'one-shot':20}   {'agent':20}   {'gain':20}   median time of the agent")
     for name in options.engines.split(","):
         if name == "own":

@@ -108,6 +108,11 @@ class IndexOptions:
             object.__setattr__(self, "path", INDEX_FOLDER)
 
     @property
+    def named(self) -> bool:
+        """Whether an option names the index."""
+        return self.url is not None or self.path != INDEX_FOLDER
+
+    @property
     def remedy(self) -> str:
         """What helps if there is no such index."""
         location = f"--url {self.url}" if self.url else f"--path {self.path}"

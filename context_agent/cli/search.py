@@ -6,6 +6,7 @@ import asyncio
 import sys
 import time
 from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from context_agent.agent import Progress, SearchAgent, SearchResult
+    from context_agent.retrieval.corpus import Corpus
 
 KOption = Annotated[int, Option("Number of documents to return.", COUNT, flag="--k --top-k -k")]
 
@@ -56,6 +58,14 @@ def search(
     *,
     k: KOption = 10,
     show: ShowOptions,
+    engine: Annotated[
+        str | None,
+        Option(
+            "HTTP endpoint to search through instead of an index; in its address, {query} stands for the query.",
+            metavar="URL",
+            section=options.IndexOptions.SECTION,
+        ),
+    ] = None,
     batch: BatchOptions,
     agent: options.AgentOptions,
     index: options.CorpusOptions,
@@ -71,11 +81,20 @@ def search(
         raise click.UsageError("--quiet prints ids alone and excludes --json and --steps: remove one")
     if (question is None) == (batch.questions is None):
         raise click.UsageError("give one QUESTION in quotes, or a file of questions with --questions")
-    with index.open() as corpus, agent.open(corpus) as searcher:
+    if engine is not None and index.named:
+        raise click.UsageError("--engine replaces an index: remove it, or remove --path and --url")
+    with index.open() if engine is None else _over_engine(engine) as corpus, agent.open(corpus) as searcher:
         if batch.questions is not None:
             return search_many(searcher, batch, k=k, as_json=as_json, quiet=show.quiet)
         text = question_of(question or "")
         return search_json(searcher, text, k=k) if as_json else search_one(searcher, text, show, k=k)
+
+
+def _over_engine(url: str) -> AbstractContextManager[Corpus]:
+    """A corpus over an HTTP endpoint."""
+    from context_agent.retrieval.engines.corpus import EngineCorpus
+
+    return nullcontext(EngineCorpus(url))
 
 
 def question_of(argument: str) -> str:

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.process import CTX1, on_terminal
+from tests.http_server import Response, http_server
 
 QUESTION = "Which river flows past the birthplace of the engineer who designed Orm Skerry Light?"
 KEYS = [
@@ -33,6 +34,20 @@ def test_json_is_one_object_with_the_ranked_documents(inside, index):
     scores = [document["score"] for document in found["documents"]]
     assert scores == sorted(scores, reverse=True)
     assert found["turns"] > 0 < found["tokens"]
+
+
+def test_an_engine_replaces_the_index(inside, index):
+    hits = [{"id": "rope", "title": "Rope", "text": "Rope is a film of 1948 directed by Alfred Hitchcock."}]
+    with http_server(Response({"results": hits})) as server:
+        done = inside(
+            "search", "Who directed Rope?", "--engine", f"{server.url()}/search", "--json", "--effort", "fast"
+        )
+    assert done.returncode == 0, done.stderr
+    assert [document["id"] for document in objects(done)[0]["documents"]] == ["rope"]
+    assert server.requests[0]["body"]["query"] == "Who directed Rope?"
+    both = inside("search", "Who?", "--engine", "http://localhost:9/search", "--path", index)
+    assert both.returncode == 2
+    assert "--engine replaces an index" in both.stderr
 
 
 def test_a_swarm_answers_like_one_agent_and_tells_what_waited(inside, index):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Mapping
-from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any, Self
 
 from context_agent._support.extras import extra
@@ -31,8 +30,7 @@ class McpEngine:
     def __init__(self, server: Any, tool: str | None = None, *, arguments: Mapping[str, Any] | None = None) -> None:
         """`tool` may be left out if the server has only one whose name contains "search"."""
         self._server, self._tool_name, self._arguments = server, tool, dict(arguments or {})
-        self._session: tuple[Client, Tool, asyncio.Event] | None = None
-        self._opening: asyncio.Lock | None = None
+        self._session: asyncio.Future[tuple[Client, Tool, asyncio.Event]] | None = None
         self.__name__ = tool or "mcp"
 
     def __call__(self, query: str, limit: int) -> Any:
@@ -50,10 +48,9 @@ class McpEngine:
         self.close()
 
     async def _search(self, query: str, limit: int) -> Any:
-        self._opening = self._opening or asyncio.Lock()
-        async with self._opening:
-            client, tool, _ = self._session = self._session or await self._connect()
+        session = self._session = self._session or asyncio.ensure_future(self._connect())
         try:
+            client, tool, _ = await asyncio.shield(session)
             result = await client.call_tool(tool.name, {**self._arguments, **call_arguments(tool, query, limit)})
         except BaseException:
             await self._disconnect()
@@ -61,36 +58,32 @@ class McpEngine:
         return hits_of_result(result)
 
     async def _connect(self) -> tuple[Client, Tool, asyncio.Event]:
-        connected: Future[tuple[Client, list[Tool]]] = Future()
+        connected: asyncio.Future[tuple[Client, list[Tool]]] = asyncio.get_running_loop().create_future()
         closing = asyncio.Event()
         self._task = asyncio.create_task(self._hold(connected, closing))
-        client, tools = await asyncio.wrap_future(connected)
+        client, tools = await connected
         try:
             return client, search_tool(tools, self._tool_name), closing
         except ConfigError:
             closing.set()
             raise
 
-    async def _hold(self, connected: Future[tuple[Client, list[Tool]]], closing: asyncio.Event) -> None:
+    async def _hold(self, connected: asyncio.Future[tuple[Client, list[Tool]]], closing: asyncio.Event) -> None:
         """Keeps the connection open; a client must be closed by the task that opened it."""
-        with extra("mcp"):
-            from mcp import Client
         try:
+            with extra("mcp"):
+                from mcp import Client
             async with Client(self._server) as client:
                 connected.set_result((client, (await client.list_tools()).tools))
                 await closing.wait()
-        except BaseException as error:
-            # Once connected, the calls report what is wrong.
-            if connected.done():
-                return
-            connected.set_exception(error)
-            if not isinstance(error, Exception):
-                raise
+        except Exception as error:  # noqa: BLE001 (raised to the caller; once connected, calls report what is wrong)
+            if not connected.done():
+                connected.set_exception(error)
 
     async def _disconnect(self) -> None:
         session, self._session = self._session, None
-        if session is not None:
-            session[2].set()
+        if session is not None and session.done() and not session.exception():
+            session.result()[2].set()
 
 
 def search_tool(tools: list[Tool], name: str | None) -> Tool:
