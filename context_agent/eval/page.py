@@ -63,10 +63,10 @@ def page(
     stylesheet. Inline event handlers and `style` attributes do not work in the page. Raises `ValueError` for a script
     or style that would end its own element, and for data that is not JSON.
     """
-    sheets = [_own("page.css"), *(_checked(style) for style in styles)]
+    sheets = [asset("page.css"), *(_checked(style) for style in styles)]
     programs = [_checked(script) for script in scripts]
     if data or programs:
-        programs.insert(0, _own("page.js"))
+        programs.insert(0, asset("page.js"))
     parts = "".join(_part(name, value) for name, value in (data or {}).items())
     return (
         '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
@@ -106,7 +106,8 @@ def _part(name: str, value: object) -> str:
     return f'<script type="application/octet-stream" id="data-{name}">{packed}</script>\n'
 
 
-def _own(name: str) -> str:
+def asset(name: str) -> str:
+    """The script or the style that all pages share: `page.js`, `page.css`."""
     return (files("context_agent.eval") / name).read_text(encoding="utf-8")
 
 

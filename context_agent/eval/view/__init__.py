@@ -33,6 +33,11 @@ BODY = (
 
 def build_page(view: ViewData, *, title: str = "Trajectories") -> str:
     """The page as text."""
+    return page(title, BODY, data=page_data(view), scripts=map(asset, SCRIPTS), styles=[asset("view.css")])
+
+
+def page_data(view: ViewData) -> dict[str, object]:
+    """The data of the page by name, as its scripts read them with `pageData`."""
     details, texts = list(_parts(view.details)), list(_parts(view.texts))
     index = {
         "rows": [asdict(row) for row in view.rows],
@@ -41,12 +46,11 @@ def build_page(view: ViewData, *, title: str = "Trajectories") -> str:
         "details": [len(part) for part in details],
         "texts": [len(part) for part in texts],
     }
-    data = {
+    return {
         "index": index,
         **{f"details-{number}": part for number, part in enumerate(details)},
         **{f"texts-{number}": part for number, part in enumerate(texts)},
     }
-    return page(title, BODY, data=data, scripts=map(_asset, SCRIPTS), styles=[_asset("view.css")])
 
 
 def _parts(items: Iterable[Any]) -> Iterator[list[Any]]:
@@ -63,5 +67,6 @@ def _parts(items: Iterable[Any]) -> Iterator[list[Any]]:
         yield part
 
 
-def _asset(name: str) -> str:
+def asset(name: str) -> str:
+    """A script or style of the viewer."""
     return (files("context_agent.eval.view") / name).read_text(encoding="utf-8")

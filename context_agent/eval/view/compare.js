@@ -20,6 +20,7 @@ function figures(rows, labels) {
     ["tokens placed", (row) => number(row.tokens)], ["window", (row) => number(row.window)], ["passages pruned", (row) => number(row.pruned)],
     ["mistakes", (row) => number(row.mistakes)], ["time", (row) => seconds(row.seconds)],
     ["gold seen", (row) => percent(row.seen)], ["gold ranked", (row) => percent(row.ranked)], ["gold pruned", (row) => (row.gold_pruned === null ? "" : number(row.gold_pruned))],
+    ["gold lost by pruning", (row) => (row.gold_lost === null ? "" : number(row.gold_lost))],
   ].map(([name, of]) => [name, of(rows[0]), of(rows[1])]).filter(([, a, b]) => a || b);
   return table("Figures", ["", ...labels], lines.map(([name, a, b]) => [
     element("th", { scope: "row", text: a === b ? name : `${name} ≠` }), element("td", { class: "number", text: a }), element("td", { class: "number", text: b }),

@@ -126,3 +126,42 @@ function summaryOf(turn) {
   if (mistakes) parts.push(`${mistakes} ⚠`);
   return parts.join(" · ") || turn.results.map((result) => VERBS[result.name] || result.name).join(" · ");
 }
+
+/** What `storyOf` tells about a trajectory's detail. Passages count once, however often they were shown or pruned. */
+function countsOf(detail) {
+  const chunks = new Map(detail.blocks.filter((block) => block.source !== "summary").map((block) => [block.key, block.chunk]));
+  const results = detail.turns.flatMap((turn) => turn.results);
+  const called = (name) => results.filter((result) => result.name === name).length;
+  const edited = (of) => new Set(detail.turns.flatMap((turn) => (turn.edit ? of(turn.edit) : [])).map((key) => chunks.get(key)).filter(Boolean)).size;
+  return {
+    searches: called("search_corpus"),
+    patterns: called("grep_corpus"),
+    opened: called("read_document"),
+    searchers: results.reduce((total, result) => total + result.delegated.length, 0),
+    passages: new Set(chunks.values()).size,
+    dropped: edited((edit) => edit.pruned),
+    summarised: edited((edit) => edit.replaced),
+    restored: edited((edit) => edit.restored),
+    documents: detail.end ? detail.end.documents.length : undefined,
+  };
+}
+
+/**
+ * What an episode did, in one sentence without its full stop. `counts` has `searches` and `passages`, and may have
+ * `patterns` (searches by regular expression), `opened` documents, `searchers`, the passages `dropped`, `summarised`
+ * and `restored`, and the `documents` at the end.
+ */
+function storyOf(counts) {
+  const times = (count, noun) => `${count.toLocaleString("en")} ${noun}${count === 1 ? "" : "s"}`;
+  const parts = [`searched ${times(counts.searches, "time")}`];
+  if (counts.patterns) parts.push(`matched ${times(counts.patterns, "pattern")}`);
+  if (counts.opened) parts.push(`opened ${times(counts.opened, "document")}`);
+  if (counts.searchers) parts.push(`started ${times(counts.searchers, "searcher")}`);
+  parts.push(`read ${times(counts.passages, "passage")}`);
+  if (counts.dropped) parts.push(`dropped ${counts.dropped.toLocaleString("en")}`);
+  if (counts.summarised) parts.push(`summarised ${counts.summarised.toLocaleString("en")}`);
+  if (counts.restored) parts.push(`brought ${counts.restored.toLocaleString("en")} back`);
+  if (counts.documents !== undefined) parts.push(`ended with ${times(counts.documents, "document")}`);
+  const story = parts.join(", ");
+  return story[0].toUpperCase() + story.slice(1);
+}

@@ -48,7 +48,8 @@ function listItem(row, place, total, current, choose) {
       element("span", { class: "question", dir: "auto", text: row.parent === null ? row.question : `↳ ${row.question}` }),
       element("span", { class: "meta muted" },
         `${row.stop.replaceAll("_", " ")} · ${counted(row.turns, "turn")} · ${number(row.tokens)} tokens · `, element("span", { class: "runname", text: row.run }), element("br"), gold,
-        row.gold_pruned ? element("span", { class: "badge bad", text: `${row.gold_pruned} gold pruned` }) : null,
+        row.gold_lost ? element("span", { class: "badge bad", text: `${row.gold_lost} gold lost by pruning` }) : null,
+        row.gold_pruned > row.gold_lost ? element("span", { class: "badge", text: `${row.gold_pruned - row.gold_lost} gold pruned and restored` }) : null,
         row.mistakes ? element("span", { class: "badge bad", text: counted(row.mistakes, "mistake") }) : null,
         row.problem ? element("span", { class: "badge bad", text: "⚠ does not replay" }) : null)));
   made.style.top = `${place * ROW_HEIGHT}px`;

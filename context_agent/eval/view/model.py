@@ -38,8 +38,8 @@ class TrajectoryRow:
     """A row of the list.
 
     `seen` and `ranked` are the shares of the needed evidence that were shown and that the ranking has; `gold_pruned`
-    counts the gold chunks that were pruned at some time, by themselves or with their summary. All three are None if
-    gold is unknown. `summarized` counts the passages that summaries replaced.
+    counts the gold chunks that were pruned at some time, by themselves or with their summary, `gold_lost` those that
+    were not restored. All four are None if gold is unknown. `summarized` counts the passages that summaries replaced.
     """
 
     id: str
@@ -63,6 +63,7 @@ class TrajectoryRow:
     seen: float | None = None
     ranked: float | None = None
     gold_pruned: int | None = None
+    gold_lost: int | None = None
     summarized: int = 0
     critical_steps: int = 0
     parent: str | None = None
@@ -191,6 +192,7 @@ class _Converter:
             seen=len(self._seen()) / needs if needs else None,
             ranked=len(self._ranked()) / needs if needs else None,
             gold_pruned=len(self._gold_among(pruned)) if needs else None,
+            gold_lost=len(self._gold_among(pruned) - self._gold_among(self._in_view())) if needs else None,
             critical_steps=self._trajectory.critical_steps,
             parent=header.parent,
         )
@@ -322,6 +324,13 @@ class _Converter:
             elif self._is_gold(self._blocks[key]):
                 ids.add(self._blocks[key].id)
         return ids
+
+    def _in_view(self) -> set[int]:
+        """The keys of the blocks and summaries in the last view."""
+        keys = {*self._blocks, *self._summaries}
+        for edit in (turn.edit.edit for turn in self._turns if turn.edit):
+            keys = keys - {*edit.pruned, *edit.replaced} | {*edit.restored}
+        return keys
 
     def _seen(self) -> frozenset[int]:
         gold = self._gold or Gold(0)

@@ -12,13 +12,12 @@ function trajectoryPanel(store, row, detail, onTurn) {
   const node = element("article", { class: "trajectory" },
     element("h2", { dir: "auto", text: row.question }),
     parentOf(store, row),
-    facts(row, detail),
+    element("p", { class: "story", text: `${storyOf(countsOf(detail))}.` }),
     troubles(row, detail),
     goldLine(detail),
-    map.node,
+    element("div", { class: "opening" }, element("div", {}, facts(row, detail), map.node), rankingOf(store, detail)),
     lanesOf(store, detail),
     open,
-    rankingOf(store, detail),
     beginnings(store, detail),
   );
   let zoomed = false;

@@ -58,6 +58,7 @@ def test_a_summary_is_shown_as_a_passage_of_its_own_and_counted_apart(corpus, fo
     assert loaded.problem is None
     assert (row.pruned, row.summarized, row.restored) == (0, 2, 1)
     assert row.gold_pruned == 2, "with the summary that stood for them"
+    assert row.gold_lost == 1, "one of them was restored"
     (block,) = [block for block in detail["blocks"] if block["source"] == "summary"]
     assert (block["chunk"], block["title"], block["gold"]) == ("summary:1", "Summary of 2 passages", False)
     assert result.texts[block["text"]].endswith(f"stands for {a.id}, {b.id}\nThe rivers meet below the bridges.\n")
@@ -111,11 +112,11 @@ def test_gold_by_document_by_chunk_and_by_fact(corpus, folder):
         result = shown(folder, Question("x", ask, **gold))
         marked = {block["chunk"] for block in result.details[0]["blocks"] if block["gold"]}
         row = result.rows[0]
-        return marked, row.seen, row.ranked, row.gold_pruned
+        return marked, row.seen, row.ranked, row.gold_pruned, row.gold_lost
 
-    assert of(gold=(a.document_id, b.document_id)) == ({a.id, b.id}, 1.0, 0.5, 1)
-    assert of(gold=(a.id, "nowhere")) == ({a.id}, 0.5, 0.0, 1)
-    assert of(facts=((unseen.id, b.id), ("nowhere",))) == ({b.id}, 0.5, 0.5, 0)
+    assert of(gold=(a.document_id, b.document_id)) == ({a.id, b.id}, 1.0, 0.5, 1, 1)
+    assert of(gold=(a.id, "nowhere")) == ({a.id}, 0.5, 0.0, 1, 1)
+    assert of(facts=((unseen.id, b.id), ("nowhere",))) == ({b.id}, 0.5, 0.5, 0, 0)
     result = shown(folder, Question("x", ask, gold=(b.document_id, "nowhere"), answer="x"))
     assert result.details[0]["gold"] == {"needs": 2, "seen": 1, "ranked": 1, "missing": ["nowhere"], "answer": "x"}
 

@@ -35,6 +35,11 @@ def long_page(tmp_path_factory):
     return page_of(folder)
 
 
+SIDE_BY_SIDE = """const [turns, ranking] = ['.turnmap', '.ranking'].map(
+    name => document.querySelector(name).getBoundingClientRect());
+return turns.right <= ranking.left && Math.abs(turns.top - ranking.top) < 400;"""
+
+
 def strip(browser):
     """The segments of the open turn: (key, state) of its blocks."""
     return {
@@ -86,6 +91,30 @@ def test_a_summary_is_in_the_strip_and_the_replaced_passages_fade(browser, corpu
     assert "The rivers meet below the bridges." in bill
     assert turn(browser, 4)[1] == "restored"
     assert turn(browser, 5)[3] == "leaving"
+
+
+def test_the_page_opens_with_a_sentence_and_the_ranking_beside_the_turns(browser, corpus, folder):
+    episodes.edited(corpus, folder)
+    with browser.looking(width=1400):
+        browser.open(page_of(folder))
+        assert browser.texts(".story") == [
+            "Searched 2 times, read 5 passages, dropped 1, brought 1 back, ended with 1 document."
+        ]
+        assert browser.run(SIDE_BY_SIDE)
+    with browser.looking(width=700):
+        assert not browser.run(SIDE_BY_SIDE)
+
+
+def test_gold_that_was_restored_is_no_loss(browser, corpus, folder):
+    first, second, *_ = corpus.search(episodes.QUESTION)
+    gold = [Question("q", episodes.QUESTION, gold=(first.chunk.document_id,))]
+    episodes.edited(corpus, folder)
+    lost = [search(episodes.QUESTION, limit=3), prune(first.chunk.id), rank(second.chunk.id)]
+    episodes.record(corpus, lost, folder)
+    browser.open(page_of(folder, gold))
+    badges = [text for text in browser.texts(".item .badge") if "gold" in text and "★" not in text]
+    assert sorted(badges) == ["1 gold lost by pruning", "1 gold pruned and restored"]
+    assert browser.texts(".item .badge.bad") == ["1 gold lost by pruning"]
 
 
 def test_the_strip_is_as_long_as_the_view_and_shows_the_thresholds(browser, corpus, folder):
