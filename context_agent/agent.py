@@ -23,7 +23,7 @@ from typing import Any, Protocol, Self, TypeVar
 
 from context_agent.errors import ConfigError, ContextAgentError, CorpusError, PolicyError
 from context_agent.harness.episode import Episode, Limits, Listener, StopReason
-from context_agent.harness.policy import Actor, EvidenceAssessor, PartialRanker, Policy
+from context_agent.harness.policy import Actor, EvidenceAssessor, PartialRanker, Policy, with_effort
 from context_agent.harness.profile import Profile, Renderer, default
 from context_agent.harness.profile import profile as named_profile
 from context_agent.harness.tools.base import SubAgents
@@ -122,7 +122,10 @@ class EpisodeRun:
 
 @dataclass(frozen=True, slots=True)
 class EpisodeRequest:
-    """What differs from one episode of an agent to the next; see `Episode` for the fields."""
+    """What differs from one episode of an agent to the next; see `Episode` for the fields.
+
+    `effort` replaces the policy's; None keeps it.
+    """
 
     question: str
     where: Where | None = None
@@ -133,6 +136,7 @@ class EpisodeRequest:
     sub_agents: SubAgents | None = None
     excluded_ids: AbstractSet[str] = frozenset()
     listeners: Sequence[Listener] = ()
+    effort: str | None = None
 
 
 class EpisodeStarter(Protocol):
@@ -165,7 +169,8 @@ class EpisodeFactory:
 
     def begin(self, request: EpisodeRequest) -> EpisodeRun:
         """See `EpisodeStarter`."""
-        actor = self.policy.open(request.question, self.corpus, profile=self.profile, seed=request.seed)
+        policy = with_effort(self.policy, request.effort)
+        actor = policy.open(request.question, self.corpus, profile=self.profile, seed=request.seed)
         listeners: list[Listener] = []
         episode = Episode(
             request.question,
@@ -174,7 +179,7 @@ class EpisodeFactory:
             budget=self.budget,
             limits=self.limits,
             renderer=self.renderer,
-            instructions=self.policy.instructions(self.profile),
+            instructions=policy.instructions(self.profile),
             where=request.where,
             executor=self.executor,
             listeners=listeners,
@@ -182,7 +187,7 @@ class EpisodeFactory:
             assess=actor.assess if isinstance(actor, EvidenceAssessor) else None,
             sub_agents=request.sub_agents,
             excluded_ids=request.excluded_ids,
-            policy=self.policy.name,
+            policy=policy.name,
             seed=request.seed,
             question_id=request.question_id,
             id=request.id,
@@ -350,14 +355,15 @@ class SearchAgent:
         where: Where | None = None,
         question_id: str | None = None,
         seed: int | None = None,
+        effort: str | None = None,
     ) -> SearchResult:
         """The ranked documents for a question; blocks. Works inside a running event loop too (in a thread of its own).
 
-        `seed` replaces the agent's own for this question; rollout n samples with seed + n.
-        Raises `ConfigError` for an empty question, `BudgetError` for one that the budget cannot hold, and the error
-        of a policy or corpus that failed before anything was found.
+        `seed` and `effort` replace the agent's own for this question; rollout n samples with seed + n.
+        Raises `ConfigError` for an empty question or an effort that the policy does not have, `BudgetError` for a
+        question that the budget cannot hold, and the error of a policy or corpus that failed before anything was found.
         """
-        return _run(self.asearch(question, k=k, where=where, question_id=question_id, seed=seed))
+        return _run(self.asearch(question, k=k, where=where, question_id=question_id, seed=seed, effort=effort))
 
     async def asearch(
         self,
@@ -368,13 +374,16 @@ class SearchAgent:
         question_id: str | None = None,
         seed: int | None = None,
         deadline: Deadline | None = None,
+        effort: str | None = None,
     ) -> SearchResult:
         """The ranked documents for a question. Rollouts run concurrently and are fused by rank.
 
         At the `deadline` the result is the best ranking that the view supports, with the stop reason `time`.
         """
         first_seed = self.seed if seed is None else seed
-        requests = [EpisodeRequest(question, where, first_seed + n, question_id) for n in range(self.rollouts)]
+        requests = [
+            EpisodeRequest(question, where, first_seed + n, question_id, effort=effort) for n in range(self.rollouts)
+        ]
         runs = [self._starter.begin(request) for request in requests]
         return _result(runs, await asyncio.gather(*(run.drive(deadline) for run in runs)), k)
 
@@ -386,14 +395,17 @@ class SearchAgent:
         where: Where | None = None,
         question_id: str | None = None,
         deadline: Deadline | None = None,
+        effort: str | None = None,
     ) -> AsyncGenerator[Progress | SearchResult, None]:
         """Events as they happen, of all rollouts in the order they come, and the `SearchResult` last.
 
-        Leaving the loop early cancels what still runs. `deadline` is that of `asearch`.
+        Leaving the loop early cancels what still runs. `deadline` and `effort` are those of `asearch`.
         """
         queue: asyncio.Queue[Progress | None] = asyncio.Queue()
         requests = [
-            EpisodeRequest(question, where, self.seed + n, question_id, listeners=[_progress_listener(queue, n)])
+            EpisodeRequest(
+                question, where, self.seed + n, question_id, listeners=[_progress_listener(queue, n)], effort=effort
+            )
             for n in range(self.rollouts)
         ]
         runs = [self._starter.begin(request) for request in requests]

@@ -347,6 +347,7 @@ class SwarmSubAgents:
             seed=self.request.seed + len(self.runs) + 1,
             question_id=self.request.question_id,
             parent=self.request.id,
+            effort=self.request.effort,
             excluded_ids=frozenset() if self.fresh is Fresh.OWN else order.shown_ids,
             listeners=[order.listen] if self.fresh is Fresh.OTHERS else (),
         )

@@ -109,6 +109,7 @@ cli = CommandGroup(
     "ctx1",
     {
         "Search": {
+            "ui": "context_agent.cli.ui:ui",
             "index": "context_agent.cli.index:index",
             "search": "context_agent.cli.search:search",
             "prune": "context_agent.cli.prune:prune",

@@ -89,7 +89,7 @@ def index(
     from context_agent.retrieval.loaders import LoadOptions, check_sources
 
     check_sources(sources)
-    run = _IndexRun(sources, _loader(domain), LoadOptions(**asdict(reading)), chunks, index, remove_missing)
+    run = IndexRun(sources, _loader(domain), LoadOptions(**asdict(reading)), chunks, index, remove_missing)
     if watch:
         return _watch(run, as_json=as_json, verbose=verbose)
     try:
@@ -101,7 +101,7 @@ def index(
 
 
 @dataclass(slots=True)
-class _IndexRun:
+class IndexRun:
     """What `ctx1 index` does once, or with --watch repeatedly. `read` is the report of the last update.
 
     `ids` are the documents that any update has seen; each of them that a later update lacks is removed.
@@ -139,7 +139,7 @@ class _IndexRun:
             yield document
 
 
-def _watch(run: _IndexRun, *, as_json: bool, verbose: bool) -> int:
+def _watch(run: IndexRun, *, as_json: bool, verbose: bool) -> int:
     """Updates the index now and after each change, until Ctrl-C; a failed update is reported, and the next one tried.
 
     The first update fails as without --watch.
@@ -169,11 +169,11 @@ def _watch(run: _IndexRun, *, as_json: bool, verbose: bool) -> int:
     return 0
 
 
-def _show(run: _IndexRun, indexed: IndexReport, *, as_json: bool) -> None:
+def _show(run: IndexRun, indexed: IndexReport, *, as_json: bool) -> None:
     """Prints the result of an update."""
     if indexed.warning:
         output.note(indexed.warning)
-    output.result(_to_json(run.read, indexed), _summary(run.read, indexed, run.index), as_json=as_json)
+    output.result(_to_json(run.read, indexed), summary(run.read, indexed, run.index), as_json=as_json)
     if indexed.missing:
         output.note(output.one_line(_missing(indexed)))
 
@@ -233,7 +233,8 @@ def _to_json(read: LoadReport, indexed: IndexReport) -> dict[str, Any]:
     return {**asdict(read), **asdict(indexed)}
 
 
-def _summary(read: LoadReport, indexed: IndexReport, index: options.IndexOptions) -> str:
+def summary(read: LoadReport, indexed: IndexReport, index: options.IndexOptions) -> str:
+    """What was read and what changed, in a line or two."""
     from context_agent.retrieval.languages import LANGUAGES
 
     numbers = {

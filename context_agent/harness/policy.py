@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
+from context_agent.errors import ConfigError
 from context_agent.harness.profile import Profile
 from context_agent.pruning.view import View
 from context_agent.retrieval.corpus import Corpus
@@ -78,3 +79,24 @@ class Policy(Protocol):
 
         Equal seeds give equal decisions if the policy is deterministic.
         """
+
+
+@runtime_checkable
+class AdjustableEffort(Protocol):
+    """A policy whose effort a question may choose."""
+
+    @property
+    def efforts(self) -> Sequence[str]:
+        """The names of its efforts, its own first."""
+
+    def with_effort(self, name: str) -> Policy:
+        """This policy with another effort. Raises `ConfigError` for an unknown name."""
+
+
+def with_effort(policy: Policy, name: str | None) -> Policy:
+    """The policy with that effort, itself for None. Raises `ConfigError` if it has no such effort."""
+    if name is None:
+        return policy
+    if not isinstance(policy, AdjustableEffort):
+        raise ConfigError(f"the policy {policy.name} has no effort to choose: leave out the effort {name!r}")
+    return policy.with_effort(name)

@@ -17,11 +17,13 @@ from pydantic import BaseModel, ValidationError
 from context_agent._support.extras import extra
 from context_agent.agent import Progress, SearchAgent
 from context_agent.errors import ConfigError, DataError, FeedbackLimitError, TrajectoryError
+from context_agent.harness.policy import AdjustableEffort
 from context_agent.integrations.conversations import ConversationPruners
 from context_agent.integrations.feedback import FeedbackLog, Judgement, judgement
 from context_agent.integrations.guardrail import RelevanceRequest, judge
 from context_agent.integrations.server.observability import CONTENT_TYPE, REQUEST_ID, log, request_id
 from context_agent.integrations.server.schema import (
+    AgentDescription,
     ChatRequest,
     FeedbackRequest,
     Health,
@@ -31,6 +33,7 @@ from context_agent.integrations.server.schema import (
     document,
 )
 from context_agent.pruning import ContextPruner, Prices
+from context_agent.version import __version__
 
 with extra("serve"):
     from starlette.applications import Starlette
@@ -41,6 +44,7 @@ with extra("serve"):
     from starlette.routing import Route
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+    from context_agent.integrations.server.page import ROUTES, episode_data, is_public
     from context_agent.integrations.server.responses import (
         HEARTBEAT,
         ClientGone,
@@ -85,11 +89,14 @@ def application_of(service: Service) -> ASGIApp:
         Route("/v1/feedback", routes.judge, methods=["POST"]),
         Route("/v1/systemone", routes.judge_relevance, methods=["POST"]),
         Route("/v1/prune", routes.prune, methods=["POST"]),
+        Route("/v1/agent", routes.agent),
+        Route("/v1/trajectories/{name}", routes.trajectory),
         Route("/v1/models", routes.models),
         Route("/v1/models/{name}", routes.model),
         Route(HEALTH, routes.health),
         Route("/metrics", routes.metrics),
         Route("/openapi.json", routes.schema),
+        *ROUTES,
     ]
     return assemble(table, service, service.following)
 
@@ -169,10 +176,13 @@ class RequestMiddleware:
             record.code = record.code or INTERNAL.code
 
     def _refusal(self, headers: Headers, path: str) -> Problem | None:
-        """The error for a wrong host name, and for a missing or wrong token. The health needs no token."""
+        """The error for a wrong host name, and for a missing or wrong token.
+
+        The health and the page's own files need no token: they contain nothing of the index.
+        """
         if self._hosts and _host_name(headers.get("host", "")) not in self._hosts:
             return Problem(403, "host_not_allowed", "the name in the Host header is not allowed: see --allow-host")
-        if self._token is None or path == HEALTH:
+        if self._token is None or path == HEALTH or is_public(path):
             return None
         scheme, _, credentials = headers.get("authorization", "").partition(" ")
         if scheme.lower() == "bearer" and hmac.compare_digest(credentials.strip().encode("latin-1"), self._token):
@@ -247,7 +257,7 @@ class Routes:
         """`POST /v1/retrieve`."""
         body = await self._read(request, RetrieveRequest)
         search = self._service.admit(
-            SearchRequest(body.question, body.k, request.url.path, body.where, body.deadline, body.id)
+            SearchRequest(body.question, body.k, request.url.path, body.where, body.deadline, body.id, body.effort)
         )
         record: RequestRecord = request.state.record
         if body.stream or "text/event-stream" in request.headers.get("accept", ""):
@@ -309,6 +319,32 @@ class Routes:
         if answer.report is not None:
             request.state.record.notes |= {name: answer.report[name] for name in ("outcome", "freed", "cached_lost")}
         return Json(answer.model_dump())
+
+    async def agent(self, request: Request) -> Response:
+        """`GET /v1/agent`."""
+        service, index, budget = self._service, self._service.index, self._service.index.budget
+        description = AgentDescription(
+            title=self._settings.title or index.name.partition(":")[2].partition("@")[0] or index.name,
+            corpus=index.name,
+            chunks=index.chunks,
+            window=budget.window,
+            soft=budget.soft,
+            hard=budget.hard,
+            efforts=list(index.policy.efforts) if isinstance(index.policy, AdjustableEffort) else [],
+            records=service.feedback is not None,
+            version=__version__,
+        )
+        return Json(description.model_dump())
+
+    async def trajectory(self, request: Request) -> Response:
+        """`GET /v1/trajectories/{name}`."""
+        if self._service.feedback is None:
+            raise Problem(404, "no_trajectories", "this server writes no trajectories: start it with --trajectories")
+        try:
+            data = await asyncio.to_thread(episode_data, self._service.feedback, request.path_params["name"])
+        except DataError as error:
+            raise Problem(404, "unknown_trajectory", str(error)) from None
+        return Json(data, headers={"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff"})
 
     async def models(self, request: Request) -> Response:
         """`GET /v1/models`."""

@@ -17,8 +17,10 @@ from typing import Protocol, runtime_checkable
 
 from context_agent.agent import SearchAgent
 from context_agent.errors import ContextAgentError
+from context_agent.harness.policy import Policy
 from context_agent.integrations.server.observability import log
 from context_agent.integrations.server.responses import index_problem
+from context_agent.pruning.budget import Budget
 from context_agent.retrieval.corpus import Corpus
 
 
@@ -72,6 +74,16 @@ class LiveIndex:
     def ready(self) -> bool:
         """Whether there is an index to search."""
         return self._revision is not None or not self._loaded.is_set()
+
+    @property
+    def policy(self) -> Policy:
+        """The policy that searches every revision."""
+        return self._template.policy
+
+    @property
+    def budget(self) -> Budget:
+        """The budget of every search."""
+        return self._template.budget
 
     @property
     def name(self) -> str:

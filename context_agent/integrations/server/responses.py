@@ -25,6 +25,7 @@ from context_agent.integrations.functions import NO_PASSAGES, ONLY_NEAREST, pass
 from context_agent.integrations.server.schema import MAX_QUESTION, ChatRequest
 from context_agent.pruning.view import ActionTaken, Block, EditApplied, ToolResult
 from context_agent.retrieval.corpus import Where
+from context_agent.sentences import best_sentences
 
 with extra("serve"):
     from starlette.requests import Request
@@ -163,9 +164,16 @@ class ServedAnswer:
 
     def documents(self) -> list[dict[str, Any]]:
         """The ranked documents as data."""
+        ranked = self.result.documents
+        sentences = best_sentences(self.result.question, ranked)
         return [
-            {**plain, "justification": document.justification, "metadata": dict(document.metadata)}
-            for plain, document in zip(self.result.to_json()["documents"], self.result.documents, strict=True)
+            {
+                **plain,
+                "best_sentence": best and {"passage": best.chunk.id, "start": best.start, "end": best.end},
+                "justification": document.justification,
+                "metadata": dict(document.metadata),
+            }
+            for plain, document, best in zip(self.result.to_json()["documents"], ranked, sentences, strict=True)
         ]
 
     def to_json(self) -> dict[str, Any]:

@@ -57,6 +57,9 @@ class RetrieveRequest(_Request):
     deadline: Seconds | None = None
     id: Name | None = Field(default=None, description="The id of the question; it is returned and recorded.")
     stream: bool = Field(default=False, description="Send events as they happen, as with Accept: text/event-stream.")
+    effort: Name | None = Field(
+        default=None, description="An effort of the policy, such as careful or fast; the server's by default."
+    )
 
 
 class Part(BaseModel):
@@ -170,13 +173,22 @@ class ScoredPassage(BaseModel):
     score: float
 
 
+class SentenceSpan(BaseModel):
+    """A sentence of a passage: the offsets of its characters."""
+
+    passage: str
+    start: int
+    end: int
+
+
 class AnswerDocument(BaseModel):
-    """A document of the answer."""
+    """A document of the answer; `best_sentence` is the one that matters most for the question."""
 
     id: str
     title: str
     score: float
     chunks: list[ScoredPassage]
+    best_sentence: SentenceSpan | None
     justification: str
     metadata: dict[str, Any]
 
@@ -237,6 +249,23 @@ class FeedbackAnswer(BaseModel):
     created: bool
 
 
+class AgentDescription(BaseModel):
+    """What the server searches and how. Sizes are tokens; `efforts` has the default first, and is empty without any.
+
+    `records` tells whether trajectories are written, so that episodes can be viewed and searches judged.
+    """
+
+    title: str
+    corpus: str
+    chunks: int
+    window: int
+    soft: int
+    hard: int
+    efforts: list[str]
+    records: bool
+    version: str
+
+
 class Health(BaseModel):
     """`live`: the process answers. `ready`: it accepts questions. `draining`: it is shutting down."""
 
@@ -258,6 +287,7 @@ _MODELS: tuple[type[BaseModel], ...] = (
     RelevanceResponse,
     PruneRequest,
     PruneAnswer,
+    AgentDescription,
     ErrorAnswer,
     Health,
 )
@@ -360,6 +390,8 @@ def _paths() -> dict[str, Any]:
             {"200": {"description": "The pruned conversation", "content": _json("PruneAnswer")}},
             searching=True,
         ),
+        "/v1/agent": {"get": _get("agent", "What is searched, and how", _json("AgentDescription"))},
+        "/v1/trajectories/{name}": {"get": _trajectory()},
         "/v1/models": {"get": _get("models", "The agent as a model", _object())},
         "/health": {
             "get": {
@@ -393,6 +425,13 @@ def _get(name: str, summary: str, content: dict[str, Any]) -> dict[str, Any]:
         "summary": summary,
         "responses": {"200": {"description": summary, "content": content}},
     }
+
+
+def _trajectory() -> dict[str, Any]:
+    operation = _get("trajectory", "A recorded episode, as the viewer reads it", _object())
+    name = {"name": "name", "in": "path", "required": True, "schema": {"type": "string", "minLength": 1}}
+    unknown = {"404": _error("no such trajectory, or the server writes none")}
+    return {**operation, "parameters": [name], "responses": {**operation["responses"], **unknown}}
 
 
 def _json(model: str) -> dict[str, Any]:

@@ -14,6 +14,7 @@ from textwrap import shorten
 
 from context_agent.agent import Deadline, Progress, SearchAgent, SearchResult
 from context_agent.errors import ConfigError
+from context_agent.harness.policy import Policy, with_effort
 from context_agent.integrations.feedback import FeedbackLog
 from context_agent.integrations.server.live_index import LiveIndex
 from context_agent.integrations.server.observability import REQUEST_ID, Metrics, log
@@ -113,6 +114,8 @@ class Settings:
     """Silence after which a stream sends a heartbeat."""
     model: str = "context-agent"
     """The agent's name as a chat model."""
+    title: str = ""
+    """What is searched, in words for the page; empty for the corpus's own name."""
 
     def __post_init__(self) -> None:
         if min(self.concurrency, self.max_body, self.max_connections) < 1 or self.queue < 0:
@@ -131,6 +134,7 @@ class SearchRequest:
     where: Where | None = None
     deadline: float | None = None
     id: str | None = None
+    effort: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,8 +220,9 @@ class Service(GatedService):
         return self.index.ready and not self.draining
 
     def admit(self, request: SearchRequest) -> AdmittedSearch:
-        """Admits the search. Raises `Problem` for a bad filter, a full queue, or a server that is shutting down."""
+        """Admits the search. Raises `Problem` for a bad filter or effort, a full queue, and during the shutdown."""
         check_filter(request.where)
+        check_effort(self.index.policy, request.effort)
         ticket = self.enter()
         deadline = Deadline(min(request.deadline or math.inf, self.settings.deadline))
         return AdmittedSearch(request, ticket, deadline)
@@ -228,7 +233,12 @@ class Service(GatedService):
         async with self._running(search) as agent:
             queued_seconds = time.perf_counter() - search.arrival
             result = await agent.asearch(
-                request.question, k=request.k, where=request.where, question_id=request.id, deadline=search.deadline
+                request.question,
+                k=request.k,
+                where=request.where,
+                question_id=request.id,
+                deadline=search.deadline,
+                effort=request.effort,
             )
         return await self._answered(search, result, queued_seconds)
 
@@ -238,7 +248,12 @@ class Service(GatedService):
         async with self._running(search) as agent:
             queued_seconds = time.perf_counter() - search.arrival
             stream = agent.stream(
-                request.question, k=request.k, where=request.where, question_id=request.id, deadline=search.deadline
+                request.question,
+                k=request.k,
+                where=request.where,
+                question_id=request.id,
+                deadline=search.deadline,
+                effort=request.effort,
             )
             async with aclosing(stream):
                 async for item in stream:
@@ -329,6 +344,14 @@ def shutting_down() -> Problem:
     """The error while the server drains."""
     message = "the server is shutting down: use another server, or try again later"
     return Problem(503, "shutting_down", message, headers={"Connection": "close", "Retry-After": "1"})
+
+
+def check_effort(policy: Policy, effort: str | None) -> None:
+    """Raises `Problem` for an effort that the policy does not have."""
+    try:
+        with_effort(policy, effort)
+    except ConfigError as error:
+        raise Problem(422, "invalid_request", str(error), "effort") from None
 
 
 def check_filter(where: Where | None) -> None:

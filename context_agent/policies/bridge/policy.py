@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import copy
 import threading
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -134,6 +135,17 @@ class BridgePolicy:
     def name(self) -> str:
         """`bridge@<digest of the weights>`."""
         return f"bridge@{self.scorer.digest if self.scorer else 'untrained'}"
+
+    @property
+    def efforts(self) -> tuple[str, ...]:
+        """The names of efforts, the policy's own first."""
+        return tuple(sorted(EFFORTS, key=lambda name: Effort.named(name) != self.effort))
+
+    def with_effort(self, name: str) -> BridgePolicy:
+        """This policy with that effort; both share weights and analyzed passages. Raises `ConfigError`."""
+        policy = copy.copy(self)
+        policy.effort = Effort.named(name)
+        return policy
 
     def instructions(self, profile: Profile) -> str:
         """Nothing: it reads no prompt."""

@@ -1,0 +1,66 @@
+// Requests to this server: with the token if there is one, errors as sentences, streams as events.
+"use strict";
+
+const TOKEN = "ctx1-token";
+
+/** An answer of the server that is an error; `code` is for programs. */
+class ServerError extends Error {
+  constructor(message, code) {
+    super(message);
+    this.code = code;
+  }
+}
+
+/** The response of a path. Asks for a token if the server requires one. Throws `ServerError`. */
+async function request(path, options = {}) {
+  for (;;) {
+    const token = sessionStorage.getItem(TOKEN);
+    const headers = { ...options.headers, ...(token ? { Authorization: `Bearer ${token}` } : {}) };
+    const response = await fetch(path, { ...options, headers }).catch((error) => {
+      if (error.name === "AbortError") throw error;
+      throw new ServerError("The server does not answer. Check that it runs.", "unreachable");
+    });
+    if (response.ok) return response;
+    const { error } = await response.json().catch(() => ({}));
+    if (response.status !== 401) throw new ServerError(error ? error.message : `The server answered ${response.status}.`, error?.code);
+    sessionStorage.setItem(TOKEN, await askForToken(token ? "The server refused this token." : ""));
+  }
+}
+
+async function getJson(path) {
+  return (await request(path)).json();
+}
+
+async function postJson(path, body, options = {}) {
+  return request(path, { ...options, method: "POST", headers: { "Content-Type": "application/json", ...options.headers }, body: JSON.stringify(body) });
+}
+
+/** What the reader enters; a page without the dialog sends them to the page that has it. */
+function askForToken(reason) {
+  const dialog = document.getElementById("login");
+  if (!dialog) throw new ServerError("This server requires a token: enter it on the page where you ask.", "invalid_api_key");
+  const input = document.getElementById("token");
+  document.getElementById("loginreason").textContent = reason;
+  input.value = "";
+  dialog.oncancel = (event) => event.preventDefault();
+  if (!dialog.open) dialog.showModal();
+  return new Promise((resolve) => {
+    dialog.onclose = () => resolve(input.value.trim());
+  });
+}
+
+/** The server-sent events of a response, as `{ event, data }`. */
+async function* eventsOf(response) {
+  const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
+  let rest = "";
+  for (;;) {
+    const { done, value } = await reader.read();
+    if (done) return;
+    const parts = (rest + value).split("\n\n");
+    rest = parts.pop();
+    for (const part of parts) {
+      const fields = new Map(part.split("\n").map((line) => [line.slice(0, line.indexOf(":")), line.slice(line.indexOf(":") + 2)]));
+      if (fields.has("event")) yield { event: fields.get("event"), data: JSON.parse(fields.get("data")) };
+    }
+  }
+}

@@ -1,0 +1,109 @@
+// The answer: ranked documents with their best sentence marked, and buttons that judge them.
+"use strict";
+
+const LONG = 480;
+const BEFORE = 140;
+const AFTER = 240;
+const CHIPS = 6;
+const LONGEST_CHIP = 60;
+
+/** One document of the ranking. `actions` has `filter(field, value)` and `judge(document, relevant)`, null if it cannot be judged. */
+function rankedDocument(document, rank, isProbability, actions) {
+  const title = document.title || document.id;
+  const best = document.best_sentence;
+  const lead = document.chunks.find((chunk) => best && chunk.id === best.passage) || document.chunks[0];
+  const others = document.chunks.filter((chunk) => chunk !== lead);
+  const head = element("div", { class: "cardhead" },
+    element("h3", { dir: "auto", text: title }),
+    isProbability ? element("span", { class: "score", title: "Probability that this document belongs to the evidence", text: percentOf(document.score) }) : null);
+  return element("li", { class: "card", value: rank, data: { document: document.id } },
+    element("span", { class: "rank", "aria-hidden": "true", text: rank }),
+    head,
+    title === document.id ? null : element("p", { class: "source muted", dir: "auto", text: document.id }),
+    lead ? passageText(lead, best) : null,
+    others.length ? morePassages(others) : null,
+    chips(document, actions.filter),
+    actions.judge ? judgeButtons(document, title, actions.judge) : null);
+}
+
+function percentOf(score) {
+  return `${Math.round(score * 100)} %`;
+}
+
+function morePassages(chunks) {
+  return element("details", { class: "more" },
+    element("summary", { text: chunks.length === 1 ? "1 more passage" : `${chunks.length} more passages` }),
+    chunks.map((chunk) => passageText(chunk, null)));
+}
+
+/** A passage with its best sentence marked; a long one is cut around it and has a button that shows the rest. */
+function passageText(chunk, best) {
+  const characters = Array.from(unwrapped(chunk.text));
+  const [start, end] = best && best.passage === chunk.id ? [best.start, best.end] : [0, 0];
+  const part = (from, to) => characters.slice(from, to).join("");
+  const from = characters.length > LONG ? wordStart(characters, start - BEFORE) : 0;
+  const to = characters.length > LONG ? wordStart(characters, Math.max(end, start) + AFTER) : characters.length;
+  const node = element("p", { class: "passage", dir: "auto" });
+  const show = (first, last) => node.replaceChildren(
+    first > 0 ? "… " : "", plain(part(first, start)),
+    end > start ? element("mark", { text: part(start, end) }) : "",
+    plain(part(end, last)), last < characters.length ? " …" : "");
+  show(from, to);
+  if (from === 0 && to >= characters.length) return node;
+  const button = element("button", { type: "button", class: "quiet", "aria-expanded": "false", text: "Show the whole passage", on: { click: () => {
+    const open = button.getAttribute("aria-expanded") === "true";
+    button.setAttribute("aria-expanded", String(!open));
+    button.textContent = open ? "Show the whole passage" : "Show less";
+    show(open ? from : 0, open ? to : characters.length);
+  } } });
+  return [node, button];
+}
+
+/** The text without the line ends that only wrap its lines; as many characters as before. */
+function unwrapped(text) {
+  return text.replace(/([^\n])\n(?!\s*(?:\n|[|#>*+-]|\d+[.)]))/g, "$1 ");
+}
+
+/** The start of the word at an offset, within the text. */
+function wordStart(characters, offset) {
+  let at = Math.min(Math.max(offset, 0), characters.length);
+  if (at === 0 || at === characters.length) return at;
+  const least = Math.max(0, at - 24);
+  while (at > least && characters[at - 1].trim()) at -= 1;
+  return at > least ? at : offset;
+}
+
+/** The metadata as buttons, each of which adds a filter; without what the head already says. */
+function chips({ id, title, metadata }, filter) {
+  const isShort = (value) => ["string", "number", "boolean"].includes(typeof value) && String(value).length <= LONGEST_CHIP;
+  const entries = Object.entries(metadata).filter(([, value]) => isShort(value) && value !== id && value !== title);
+  if (!entries.length) return null;
+  const chip = ([field, value]) => element("li", {},
+    element("button", { type: "button", class: "chip", title: "Add as a filter", "aria-label": `Filter: ${plain(field)} is ${plain(value)}`, on: { click: () => filter(field, String(value)) } },
+      element("span", { class: "muted", text: field }), " ", element("span", { dir: "auto", text: value })));
+  return element("ul", { class: "chips" }, entries.slice(0, CHIPS).map(chip));
+}
+
+function judgeButtons(document, title, judge) {
+  return judgement(`Judge ${plain(title)}`, [["Relevant", "yes", true], ["Not relevant", "no", false]], (relevant) => judge(document, relevant));
+}
+
+/** Buttons of which one can be pressed. `send(value)` returns a promise. */
+function judgement(label, choices, send) {
+  const buttons = choices.map(([text, kind, value]) => element("button", { type: "button", class: `judge ${kind}`, "aria-pressed": "false", text, on: { click: async (event) => {
+    if (event.currentTarget.getAttribute("aria-pressed") === "true") return;
+    const pressed = event.currentTarget;
+    if (await send(value)) for (const button of buttons) button.setAttribute("aria-pressed", String(button === pressed));
+  } } }));
+  return element("div", { class: "judgement", role: "group", "aria-label": label }, buttons);
+}
+
+/** What the reader should know before the ranking; null if there is nothing to say. */
+function verdictOf(answer) {
+  const lines = [];
+  if (!answer.documents.length) lines.push("Nothing was found. Ask in other words, or remove a filter.");
+  else if (answer.sufficient === false) lines.push("The documents do not seem to answer this question. These are the nearest.");
+  if (answer.error) lines.push(`The search was cut short: ${answer.error}.`);
+  else if (!["finished", "no_ranking"].includes(answer.stop_reason)) lines.push(`The search was cut short by its limit (${answer.stop_reason.replaceAll("_", " ")}).`);
+  return lines.length ? element("p", { class: "notice", text: lines.join(" ") }) : null;
+}
