@@ -31,6 +31,8 @@ FLAGS = (
     "--disable-sync",
     "--hide-scrollbars",
 )
+AXE = Path(__file__).parent.parent / ".cache" / "axe-core-4.11.0" / "axe.min.js"
+"""Where scripts/browser puts axe-core (Deque, MPL-2.0), which checks pages for accessibility."""
 PATIENCE = 20
 """Seconds that a page may take on a busy machine before its test gives up."""
 
@@ -42,13 +44,13 @@ class Browser:
         self.driver = driver
 
     def open(
-        self, page: Path, hash: str = "", *, ready: str = "document.documentElement.dataset.ready !== undefined"
+        self, page: Path | str, hash: str = "", *, ready: str = "document.documentElement.dataset.ready !== undefined"
     ) -> None:
-        """Loads the page anew and waits until it says that it is `ready`. What came before is forgotten."""
+        """Loads a file or an address anew and waits until it says that it is `ready`. What came before is forgotten."""
         self.driver.get("about:blank")
         self.driver.get_log("browser")
         self.driver.get_log("performance")
-        self.driver.get(page.resolve().as_uri() + hash)
+        self.driver.get((page if isinstance(page, str) else page.resolve().as_uri()) + hash)
         self.wait(ready)
 
     def run(self, script: str, *arguments: Any) -> Any:
@@ -93,6 +95,27 @@ class Browser:
         own = self.driver.current_url.split("#")[0]
         left = [event["request"]["url"] for event in asked if event["requestId"] not in stopped]
         return [url for url in left if url.split("#")[0] != own]
+
+    def violations(self) -> list[str]:
+        """What axe-core finds wrong with the page as it is, a line for each; skips the test without axe-core."""
+        path = Path(os.environ.get("CTX1_AXE", AXE))
+        if not path.exists():
+            pytest.skip(f"no axe-core at {path}: run scripts/browser where there is npm")
+        self.run(path.read_text(encoding="utf-8"))
+        results = self.run("return axe.run(document, {resultTypes: ['violations']})")["violations"]
+        return [f"{rule['id']}: {node['html'][:200]}" for rule in results for node in rule["nodes"]]
+
+    def layout_shift(self) -> float:
+        """The sum of all layout shifts since the page was opened that no input of the user caused."""
+        shift: float = self.run(
+            """return new Promise(resolve => {
+                new PerformanceObserver(list => resolve(list.getEntries()
+                    .filter(entry => !entry.hadRecentInput).reduce((sum, entry) => sum + entry.value, 0)))
+                    .observe({type: 'layout-shift', buffered: true});
+                setTimeout(() => resolve(0), 300);
+            })"""
+        )
+        return shift
 
     @contextmanager
     def looking(

@@ -223,11 +223,11 @@ async function open() {
     fill({ question: "", filters: [], ...settings });
     showPast();
     restoreLast();
-    byId("question").focus();
   } catch (error) {
     fail(error);
   }
   document.documentElement.dataset.ready = "";
+  byId("question").focus();
 }
 
 open();
