@@ -48,11 +48,11 @@ def test_a_folder_without_text_is_an_error(inside, tmp_path):
     (tmp_path / "empty").mkdir()
     done = inside("ui", "empty", "--path", "index")
     assert done.returncode == 1
-    assert "no file with text in empty" in done.stderr
+    assert "nothing to index in empty" in done.stderr
     (tmp_path / "empty" / "picture.png").write_bytes(b"\x89PNG")
     done = inside("ui", "empty", "--path", "index")
     assert done.returncode == 1
-    assert "no file with text in empty" in done.stderr
+    assert "nothing to index in empty" in done.stderr
     assert not (tmp_path / "index").exists()
 
 
