@@ -15,13 +15,26 @@ Metadata = Mapping[str, MetadataValue]
 
 
 @dataclass(frozen=True, slots=True)
+class Section:
+    """A part of a document that is chunked on its own: characters [start, end), and the title of its chunks."""
+
+    start: int
+    end: int
+    title: str
+
+
+@dataclass(frozen=True, slots=True)
 class Document:
-    """One source text before chunking. `id` is unique in a corpus; `title` may be empty and is no key."""
+    """One source text before chunking. `id` is unique in a corpus; `title` may be empty and is no key.
+
+    `sections` are in order of their starts, an outer one before those in it; they may nest but not overlap.
+    """
 
     id: str
     text: str
     title: str = ""
     metadata: Metadata = field(default_factory=dict)
+    sections: tuple[Section, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
@@ -132,18 +132,25 @@ def _link_tasks(stage: StageOptions, links: LinkOptions, count: int | None, hops
     )
     settings.check()
     with stage.index.open() as corpus:
-        tally = _write_link_tasks(corpus, settings, stage.out)
+        tally, shortcomings = _write_link_tasks(corpus, settings, stage.out)
     if links.report is not None:
         links.report.parent.mkdir(parents=True, exist_ok=True)
         links.report.write_text(json.dumps(tally, indent=2) + "\n", encoding="utf-8")
     output.result({"out": str(stage.out), **tally}, _tally_text(tally, stage.out), as_json=stage.as_json)
-    if not tally["tasks"] and not stage.as_json:
-        output.note("no draft passed the checks; the reasons are above")
+    if not tally["tasks"]:
+        _note_shortcomings(shortcomings)
     return 0 if tally["tasks"] else 1
 
 
-def _write_link_tasks(corpus: Corpus, settings: LinkTaskSettings, out: Path) -> dict[str, Any]:
-    """Writes the tasks from the links of a corpus and returns the counts of kept and dropped drafts."""
+def _note_shortcomings(shortcomings: Sequence[str]) -> None:
+    output.note("no task: a question describes a document that another one names, and asks for a fact of it. Of these")
+    for line in shortcomings:
+        output.note(f"  {line}")
+    output.note("add such sentences to the documents, or let a language model write the questions: pass --model")
+
+
+def _write_link_tasks(corpus: Corpus, settings: LinkTaskSettings, out: Path) -> tuple[dict[str, Any], list[str]]:
+    """Writes the tasks from the links of a corpus; returns the counts of drafts, and what no task was made of."""
     from context_agent.synth_data.links import LinkTasks
     from context_agent.synth_data.task import write_tasks
 
@@ -157,7 +164,8 @@ def _write_link_tasks(corpus: Corpus, settings: LinkTaskSettings, out: Path) -> 
                 yield task
 
         write_tasks(out, counted(link_tasks.tasks()))
-    return link_tasks.counts.to_json()
+    tally = link_tasks.counts.to_json()
+    return tally, [] if tally["tasks"] else link_tasks.shortcomings()
 
 
 def _tally_text(tally: dict[str, Any], out: Path) -> str:

@@ -15,13 +15,13 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import IntEnum
 from typing import NamedTuple
 
 from context_agent.errors import ConfigError
 from context_agent.tokens import TokenCounter
-from context_agent.types import Chunk, Document
+from context_agent.types import Chunk, Document, Section
 
 SIZE = 512
 """Default tokens of a chunk: the published system's value."""
@@ -84,6 +84,7 @@ _ABBREVIATED = re.compile(
     r"|Univ|Ave|Blvd|Jan|Feb|Mar|Apr|Jun|Jul|Aug|Sept?|Oct|Nov|Dec|bzw|z\.B|d\.h)\.\Z"
 )
 _HEADING = re.compile(r"#{1,6} ")
+_WORD = re.compile(r"\w")
 _CLAUSE_ENDS = frozenset(",;:，、；：،؛" + _STOPS + _WIDE_STOPS)
 
 
@@ -92,22 +93,68 @@ def chunk_document(document: Document, *, size: int = SIZE, counter: TokenCounte
 
     `document.text[c.start:c.end] == c.text` holds for each; a chunk's text has no white space around it, and every
     other character of the document is in some chunk. `overlap` repeats as many whole units (sentences) from the end
-    of the previous chunk as fit into that many tokens, none if they are longer. Raises `ConfigError` for a
-    `size` below 16 or an `overlap` outside [0, size).
+    of the previous chunk as fit into that many tokens, none if they are longer. No chunk crosses the border of a
+    section, except one that fits into a chunk as a whole, with the sections in it. Raises `ConfigError` for a `size`
+    below 16 or an `overlap` outside [0, size).
     """
     if size < SMALLEST_SIZE:
         raise ConfigError(f"chunk size {size} is too small: use at least {SMALLEST_SIZE} tokens")
     if not 0 <= overlap < size:
         raise ConfigError(f"chunk overlap {overlap} does not work with chunk size {size}: use 0 to {size - 1}")
-    text = document.text
-    start, end = _strip(text, 0, len(text))
+    if not document.sections:
+        spans = _spans(document.text, 0, len(document.text), size=size, overlap=overlap, counter=counter)
+        return [chunk_at(document, index, span) for index, span in enumerate(spans)]
+    titled = (
+        (span, part.title)
+        for part in _parts(document, size, counter)
+        for span in _spans(document.text, part.start, part.end, size=size, overlap=overlap, counter=counter)
+    )
+    return [replace(chunk_at(document, index, span), title=title) for index, (span, title) in enumerate(titled)]
+
+
+def _spans(text: str, start: int, end: int, *, size: int, overlap: int, counter: TokenCounter) -> Iterator[Span]:
+    """The chunks of [start, end)."""
+    start, end = _strip(text, start, end)
     if start == end:
-        return []
+        return iter(())
     if end - start <= 4 * size and (tokens := counter.count(text[start:end])) <= size:
-        return [chunk_at(document, 0, Span(start, end, tokens))]
-    units = list(_units(text, start, end, size, counter))
-    packer = _Packer(text, units, size, overlap, counter)
-    return [chunk_at(document, index, span) for index, span in enumerate(packer.spans())]
+        return iter([Span(start, end, tokens)])
+    return _Packer(text, list(_units(text, start, end, size, counter)), size, overlap, counter).spans()
+
+
+def _parts(document: Document, size: int, counter: TokenCounter) -> list[Section]:
+    """The document cut at its sections, without gaps: the text between two sections belongs to the one around them.
+
+    A section that fits into a chunk is not cut at the sections in it. A part without any word, such as a closing brace,
+    joins the part before it.
+    """
+    text, parts, inside = document.text, list[Section](), [Section(0, len(document.text), document.title)]
+    position = 0
+
+    def close(end: int, title: str) -> None:
+        nonlocal position
+        if end <= position:
+            return
+        if parts and not _WORD.search(text, position, end):
+            parts[-1] = replace(parts[-1], end=end)
+        else:
+            parts.append(Section(position, end, title))
+        position = end
+
+    for section in document.sections:
+        while len(inside) > 1 and section.start >= inside[-1].end:
+            close(inside[-1].end, inside.pop().title)
+        if section.start < position:  # inside of one that is not cut
+            continue
+        close(section.start, inside[-1].title)
+        short = section.end - section.start <= 8 * size and counter.count(text[section.start : section.end]) <= size
+        if short:
+            close(section.end, section.title)
+        else:
+            inside.append(section)
+    while inside:
+        close(inside[-1].end, inside.pop().title)
+    return parts
 
 
 def chunk_at(document: Document, index: int, span: Span) -> Chunk:

@@ -86,3 +86,48 @@ def test_wrong_calls_end_with_code_2(inside, tmp_path):
     done = inside("synth", "world", "--entities", 60, "--out", "full")
     assert done.returncode == 2
     assert "--force" in done.stderr
+
+
+NOTES = {
+    "lena-ortiz": "Lena Ortiz (born 4 May 1961) is a Kestral engineer. She moved to the coast in 1988 after a storm.",
+    "brasko-weir": "Brasko Weir is a weir built by [Lena Ortiz](lena-ortiz.md). It was raised in 1994 after a flood.",
+    "mirrow-bridge": "Mirrow Bridge is a bridge designed by [[Lena Ortiz]]. It was painted in 2003 by the town.",
+    "tide-log": "Tide Log is a journal about [Brasko Weir](brasko-weir.md) that the keepers wrote.",
+}
+
+
+def noted(folder, notes):
+    folder.mkdir()
+    for number, (name, text) in enumerate(notes.items(), 1):
+        front = f"---\ntags: [notes]\ndate: 2024-05-0{number}\npeople: [Ada, Bo]\n---\n"
+        heading = f"# {name.replace('-', ' ').title()}"
+        (folder / f"{name}.md").write_text(f"{front}{heading}\n\n{text}\n", encoding="utf-8")
+
+
+def test_notes_with_front_matter_and_markdown_links_give_tasks(inside, tmp_path):
+    noted(tmp_path / "n", NOTES)
+    assert inside("index", "n", "--path", "i").returncode == 0
+    done = inside("synth", "tasks", "--path", "i", "--out", "t.jsonl", "--json")
+    assert done.returncode == 0, done.stderr
+    rows = [json.loads(line) for line in (tmp_path / "t.jsonl").read_text().splitlines()]
+    assert len(rows) == json.loads(done.stdout)["tasks"] > 0
+    assert not any(mark in row["question"] for row in rows for mark in ("#", "](", "[["))
+
+
+def test_notes_that_give_no_task_are_told_what_they_lack(inside, tmp_path):
+    noted(tmp_path / "n", dict.fromkeys(NOTES, "Talked with Lena about Brasko Weir."))
+    assert inside("index", "n", "--path", "i").returncode == 0
+    done = inside("synth", "tasks", "--path", "i", "--out", "t.jsonl")
+    assert done.returncode == 1
+    assert "0 tasks from 3 links between 4 documents" in done.stdout
+    prefix = "ctx1 synth tasks: "
+    assert [line.removeprefix(prefix) for line in done.stderr.splitlines()] == [
+        "no task: a question describes a document that another one names, and asks for a fact of it. Of these",
+        "  0 of 4 documents begin by saying what their title is, as in 'Brasko is a village'",
+        "  0 of 3 links lead to such a document",
+        (
+            "  0 of 4 documents state, in a sentence about their title, a fact to ask for: a year after 'in', a count, "
+            "or a relation such as 'built by'"
+        ),
+        "add such sentences to the documents, or let a language model write the questions: pass --model",
+    ]

@@ -24,7 +24,7 @@ import re
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, astuple, dataclass, field, replace
 from functools import cache
 from hashlib import blake2b
 from itertools import count, islice, takewhile
@@ -193,7 +193,8 @@ class StoredChunk:
 
 def digest_of(document: Document, chunking: Chunking) -> str:
     """Twelve hexadecimal digits over everything that decides what is stored of a document."""
-    content = [document.title, document.text, sorted(document.metadata.items()), sorted(asdict(chunking).items())]
+    content: list[Any] = [document.title, document.text, sorted(document.metadata.items())]
+    content += [sorted(asdict(chunking).items()), *map(astuple, document.sections)]
     return blake2b(json.dumps(content, ensure_ascii=True).encode(), digest_size=6).hexdigest()
 
 
@@ -397,10 +398,11 @@ def chunks_to_store(
     """The chunks of a document with their records; none for a document without text.
 
     `resumable` has the spans of records that an interrupted run stored. A document with all of its records among them
-    is not chunked again.
+    is not chunked again, unless it has sections.
     """
     document = replace(document, title=well_formed(document.title), text=well_formed(document.text))
-    chunks = _resumed_chunks(document, digest, resumable)
+    # The spans do not tell which section a chunk belongs to: such a document is cut again.
+    chunks = [] if document.sections else _resumed_chunks(document, digest, resumable)
     chunks = chunks or chunk_document(document, size=chunking.size, counter=counter, overlap=chunking.overlap)
     return [StoredChunk(record_id(part.id, digest), part, revision, position) for part in chunks]
 

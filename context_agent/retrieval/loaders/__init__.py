@@ -6,9 +6,9 @@
     for notice in report.notices:
         print(notice)
 
-Reads `.txt .md .html .pdf .jsonl .jsonl.gz .csv .tsv .parquet` (PDF and parquet need the extra `docs`) and folders of
-them. At most one file's text, or a few rows, are in memory; of earlier documents only ids and digests are kept, to
-recognise duplicates.
+Reads the formats of `READERS` and folders of them; PDF, parquet, Office files and EPUB need the extra `docs`. At most
+one file's text, or a few rows, are in memory; of earlier documents only ids and digests are kept, to recognise
+duplicates. In a folder, what `.gitignore` excludes and the folders of tools are passed over (`LoadOptions.no_ignore`).
 
 Sources may come from strangers. A line, a row or a file that is one document has at most `LoadOptions.max_mb`
 megabytes. A compressed file that unpacks to far more than its size is not read further. Links in a folder are not
@@ -29,7 +29,10 @@ from typing import BinaryIO
 
 from context_agent.errors import DataError, MissingExtraError
 from context_agent.retrieval.chroma.records import with_storable_metadata
-from context_agent.retrieval.loaders.files import read_html, read_markdown, read_pdf, read_text
+from context_agent.retrieval.loaders.code import BY_LINES, GRAMMARS, read_code, read_notebook
+from context_agent.retrieval.loaders.files import read_html, read_markdown, read_pdf, read_rst, read_text
+from context_agent.retrieval.loaders.mail import read_message
+from context_agent.retrieval.loaders.packages import read_docx, read_epub, read_pptx, read_xlsx
 from context_agent.retrieval.loaders.report import MAX_MB, LoadOptions, LoadReport, Notice, Reading
 from context_agent.retrieval.loaders.rows import lines, read_csv, read_jsonl, read_parquet, read_zipped_jsonl
 from context_agent.retrieval.loaders.sources import Readable, SourceFile, check_sources, expand, kind_of, opened
@@ -38,9 +41,14 @@ from context_agent.types import Document
 __all__ = ["READERS", "LoadOptions", "LoadReport", "Notice", "Readable", "Reader", "check_sources", "load"]
 Reader = Callable[[Reading], Iterator[Document]]
 READERS: Mapping[str, Reader] = {
+    **dict.fromkeys((*GRAMMARS, *BY_LINES), read_code),
     ".csv": read_csv,
+    ".docx": read_docx,
+    ".eml": read_message,
+    ".epub": read_epub,
     ".htm": read_html,
     ".html": read_html,
+    ".ipynb": read_notebook,
     ".jsonl": read_jsonl,
     ".jsonl.gz": read_zipped_jsonl,
     ".markdown": read_markdown,
@@ -49,9 +57,12 @@ READERS: Mapping[str, Reader] = {
     ".ndjson.gz": read_zipped_jsonl,
     ".parquet": read_parquet,
     ".pdf": read_pdf,
+    ".pptx": read_pptx,
+    ".rst": read_rst,
     ".text": read_text,
     ".tsv": read_csv,
     ".txt": read_text,
+    ".xlsx": read_xlsx,
 }
 """The reader of each extension."""
 _BY_MAGIC: dict[bytes, Reader] = {b"%PDF-": read_pdf, b"PAR1": read_parquet, b"\x1f\x8b": read_zipped_jsonl}

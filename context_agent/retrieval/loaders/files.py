@@ -1,4 +1,4 @@
-"""Readers of formats in which a file is one document (plain text, Markdown, HTML, PDF), and the decoding of bytes.
+"""Readers of text, Markdown, reStructuredText, HTML and PDF, where a file is one document, and the decoding of bytes.
 
 Bytes are decoded, in this order, by the encoding that the caller names; by a byte order mark (UTF-8, UTF-16, UTF-32);
 as UTF-8; as UTF-8 with a few damaged characters, which are replaced; as Windows-1252, if it has no more bytes above
@@ -10,24 +10,29 @@ from __future__ import annotations
 
 import codecs
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from context_agent.errors import DataError, MissingExtraError
 from context_agent.retrieval.loaders.markup import declared_charset, page_text
+from context_agent.retrieval.loaders.metadata import split_front_matter, storable
 from context_agent.retrieval.loaders.report import Reading
 from context_agent.retrieval.loaders.sources import identifier
-from context_agent.types import Document, MetadataValue
+from context_agent.types import Document, MetadataValue, Section
 
 if TYPE_CHECKING:
     from pypdf import PageObject, PdfReader
 
-_FRONTMATTER = re.compile(r"---[ \t]*\n(.*?)\n(?:---|\.\.\.)[ \t]*(?:\n|\Z)", re.DOTALL)
-_FRONT_TITLE = re.compile(r"^title[ \t]*:[ \t]*(.+)$", re.MULTILINE | re.IGNORECASE)
 _HEADING = re.compile(r"^#{1,6}[ \t]+([^\n]*)", re.MULTILINE)
 _FENCED = re.compile(r"^(```|~~~).*?^\1", re.MULTILINE | re.DOTALL)
+_RST_HEADING = re.compile(
+    r"^(?:([=\-~^\"'#*+`:._])\1{2,}[ \t]*\n[ \t]*(\S[^\n]*)\n\1{3,}[ \t]*$"
+    r"|([^\s=\-~^\"'#*+`:.][^\n]*)\n([=\-~^\"'#*+`:._])\4{2,}[ \t]*$)",
+    re.MULTILINE,
+)
+"""A title with a line of punctuation below it, or above and below."""
 MOST_PAGES = 20_000
 LARGEST_PAGE = 4 * 2**20
 """Bytes of a PDF page's content, unpacked."""
@@ -44,7 +49,6 @@ _MARKS = (
     (codecs.BOM_UTF16_BE, "utf-16"),
 )
 _CONTROL = re.compile(r"[\x00-\x08\x0e-\x1a\x1c-\x1f\x7f]")
-_UNSTORABLE = re.compile("[\x00\ud800-\udfff]")
 _HIGH = bytes(range(0x80, 0x100))
 
 
@@ -54,9 +58,17 @@ def read_text(reading: Reading) -> Iterator[Document]:
 
 
 def read_markdown(reading: Reading) -> Iterator[Document]:
-    """The unchanged source, titled by its front matter or first heading."""
+    """The source without its front matter, which becomes metadata, titled by `title` there or by the first heading."""
+    front, text = split_front_matter(reading, unix_lines(decoded(reading, content(reading)).text))
+    title = str(front.pop("title", "")) or markdown_title(text[:FRONT])
+    yield document(reading, text, title, front)
+
+
+def read_rst(reading: Reading) -> Iterator[Document]:
+    """The unchanged reStructuredText, titled by its first heading."""
     text = unix_lines(decoded(reading, content(reading)).text)
-    yield document(reading, text, _markdown_title(text[:FRONT]))
+    heading = next((match[2] or match[3] for match in _RST_HEADING.finditer(text[:FRONT])), "")
+    yield document(reading, text, heading)
 
 
 def read_html(reading: Reading) -> Iterator[Document]:
@@ -101,7 +113,11 @@ def decoded(reading: Reading, data: bytes, declared: str | None = None) -> Decod
 
 
 def document(
-    reading: Reading, text: str, title: str = "", metadata: dict[str, MetadataValue] | None = None
+    reading: Reading,
+    text: str,
+    title: str = "",
+    metadata: Mapping[str, MetadataValue] | None = None,
+    sections: tuple[Section, ...] = (),
 ) -> Document:
     """The file's document, with its path in the source folder as metadata. Raises `DataError` if the text is empty."""
     text = storable(unix_lines(text))
@@ -109,16 +125,17 @@ def document(
         raise DataError("empty: contains no text")
     title = " ".join(title.split()) or PurePath(reading.path).stem
     return Document(
-        identifier(reading.path), text, storable(title), {"path": storable(reading.path), **(metadata or {})}
+        identifier(reading.path),
+        text,
+        storable(title),
+        {**(metadata or {}), "path": storable(reading.path)},
+        sections,
     )
 
 
-def _markdown_title(text: str) -> str:
-    front = _FRONTMATTER.match(text)
-    if front and (title := _FRONT_TITLE.search(front[1])):
-        return title[1].strip().strip("\"'")
-    body = _FENCED.sub("", text[front.end() :] if front else text)
-    heading = _HEADING.search(body)
+def markdown_title(text: str) -> str:
+    """The first heading outside of fenced code; "" without one."""
+    heading = _HEADING.search(_FENCED.sub("", text))
     return heading[1].strip().rstrip("#").strip() if heading else ""
 
 
@@ -133,7 +150,7 @@ def _opened_pdf(reading: Reading) -> tuple[PdfReader, int]:
         locked = reader.is_encrypted and not reader.decrypt("")
         count = 0 if locked else len(reader.pages)
     except Exception as error:  # a broken PDF makes pypdf raise nearly anything
-        raise DataError(f"not a readable PDF: {_named(error)}") from error
+        raise DataError(f"not a readable PDF: {named(error)}") from error
     if locked:
         raise DataError("encrypted: needs a password")
     return reader, count
@@ -146,7 +163,7 @@ def _page(reading: Reading, reader: PdfReader, number: int) -> str:
         _check_page(page)
         return page.extract_text(visitor_operand_before=_Operations()).strip()
     except Exception as error:  # noqa: BLE001 - as above
-        reason = str(error) if isinstance(error, DataError) else f"is damaged: {_named(error)}"
+        reason = str(error) if isinstance(error, DataError) else f"is damaged: {named(error)}"
         reading.skip(f"page {number + 1} {reason}")
         return ""
 
@@ -177,7 +194,8 @@ def _pdf_title(reader: PdfReader) -> str:
     return title if isinstance(title, str) else ""
 
 
-def _named(error: Exception) -> str:
+def named(error: Exception) -> str:
+    """The error with its class."""
     return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
 
 
@@ -256,11 +274,6 @@ def stream_encoding(stream: BinaryIO, encoding: str | None) -> tuple[str, str]:
         return "utf-8", ""
     finally:
         stream.seek(0)
-
-
-def storable(text: str) -> str:
-    """The text with each NUL and lone surrogate, which no database accepts, replaced by U+FFFD."""
-    return _UNSTORABLE.sub("\ufffd", text)
 
 
 def unix_lines(text: str) -> str:

@@ -13,17 +13,16 @@ import gzip
 import hashlib
 import io
 import json
-import math
 import re
 from collections.abc import Generator, Iterable, Iterator, Mapping
-from datetime import date, time
 from itertools import count, islice
 from typing import TYPE_CHECKING, Any, BinaryIO, Self, cast
 
 from context_agent._support.question_files import json_type
 from context_agent.errors import DataError, MissingExtraError
 from context_agent.retrieval.chroma.records import MOST_ENTRIES
-from context_agent.retrieval.loaders.files import BLOCK, marked, storable, stream_encoding
+from context_agent.retrieval.loaders.files import BLOCK, marked, stream_encoding
+from context_agent.retrieval.loaders.metadata import LARGEST_FIELD, metadata_value, storable
 from context_agent.retrieval.loaders.report import LoadOptions, Reading
 from context_agent.types import Document, MetadataValue
 
@@ -35,8 +34,6 @@ if TYPE_CHECKING:
 ID_KEYS = ("id", "_id", "doc_id")
 TITLE_KEYS = ("title",)
 TEXT_KEYS = ("text", "content", "body", "contents")
-LARGEST_FIELD = 10_000
-"""Characters of a metadata value."""
 LONGEST_ID = 256
 """Characters of an id: it is shown to the model with every chunk."""
 MOST_COLUMNS = 10_000
@@ -307,7 +304,7 @@ def _document(reading: Reading, row: Mapping[str, Any]) -> Document:
     for key, value in row.items():
         if len(metadata) > MOST_ENTRIES:  # One more than can be stored, so that it is reported.
             break
-        if key not in used and (entry := _metadata(reading, key, value)) is not None:
+        if key not in used and (entry := metadata_value(reading, key, value)) is not None:
             metadata[storable(key)] = entry
     if id_key and (source_id := str(row[id_key])) != identifier:
         metadata.setdefault("source_id", storable(source_id)[:LARGEST_FIELD])
@@ -350,32 +347,6 @@ def _title(row: Mapping[str, Any], keys: Iterable[str]) -> tuple[str, str]:
         if isinstance(value, str) and value.strip():
             return key, " ".join(storable(value).split())
     return "", ""
-
-
-def _metadata(reading: Reading, key: str, value: object) -> MetadataValue | None:
-    """The value as metadata can hold it; None for an empty value or one that is too large."""
-    if value is None or value == "" or (isinstance(value, float) and math.isnan(value)):
-        return None
-    if (isinstance(value, int) and -(2**63) <= value < 2**63) or (isinstance(value, float) and math.isfinite(value)):
-        return value
-    if isinstance(value, bytes):
-        reading.note_once(f"field {key[:50]!r} contains bytes: left out of the metadata")
-        return None
-    text = storable(_as_text(value))
-    if len(text) <= LARGEST_FIELD:
-        return text
-    reading.note_once(f"field {key[:50]!r} has values above {LARGEST_FIELD:,} characters: left out of the metadata")
-    return None
-
-
-def _as_text(value: object) -> str:
-    if isinstance(value, str):
-        return value
-    if isinstance(value, dict | list | tuple):
-        return json.dumps(value, ensure_ascii=False, default=_as_text)
-    if isinstance(value, date | time):  # `datetime` is a `date`
-        return value.isoformat()
-    return str(value)
 
 
 def _alternatives(keys: Iterable[str]) -> str:

@@ -118,6 +118,20 @@ class LinkTasks:
             self.counts.kept[f"{task.type}, {task.hops}"] += 1
             yield replace(task, id=f"{self.settings.name}-{number:06d}", domain=self.settings.domain)
 
+    def shortcomings(self) -> list[str]:
+        """What the documents have of what questions are made of: a line for each."""
+        graph, rows = self._graph, range(len(self._graph.pages))
+        links = [link for row in rows for link in graph.links(row)]
+        described = sum(bool(page.kind) for page in graph.pages)
+        usable = sum(bool(graph.pages[link.target].kind) for link in links)
+        stating = sum(bool(graph.facts(row)) for row in rows)
+        facts = "a fact to ask for: a year after 'in', a count, or a relation such as 'built by'"
+        return [
+            f"{described} of {len(rows)} documents begin by saying what their title is, as in 'Brasko is a village'",
+            f"{usable} of {len(links)} links lead to such a document",
+            f"{stating} of {len(rows)} documents state, in a sentence about their title, {facts}",
+        ]
+
     def _all(self) -> Iterator[Task]:
         """Types and hops in turns until they are exhausted, with a limited share of comparisons."""
         lanes = {(kind, hops): self._lane(kind, hops) for hops in self._hops() for kind in self._types(hops)}

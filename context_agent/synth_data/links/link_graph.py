@@ -133,12 +133,13 @@ class LinkGraph:
     def _sentence_links(self, row: int, sentence: Sentence) -> list[Link]:
         own_name, links = self.pages[row].name, []
         related = self._sentence_relations(row, sentence)
-        for mention in mentions(sentence.text):
+        text = sentence.unlinked
+        for mention in mentions(text):
             rows = self.rows_by_name.get(mention.name, [])
             self.mentioned_in[mention.name].add(row)
             if not rows or mention.name == own_name or row in rows:
                 continue
-            if self._is_ambiguous(mention, rows[0], sentence.text):
+            if self._is_ambiguous(mention, rows[0], text):
                 continue
             pattern = related.get(mention.name)
             links += [Link(row, target, sentence, mention.surface, pattern) for target in rows]
@@ -233,14 +234,15 @@ class LinkGraph:
 
 def match_relation(page: Page, sentence: Sentence, pattern: RelationPattern) -> re.Match[str] | None:
     """The match of a sentence that states the relation of the page's subject with a single object."""
-    if len(sentence.text) > LONGEST_MATCHED or (pattern.first and sentence.index):
+    text = sentence.unlinked
+    if len(text) > LONGEST_MATCHED or (pattern.first and sentence.index):
         return None
     if pattern.of and page.head not in pattern.of:
         return None
-    if sentence.index and not _PRONOUN.match(sentence.text) and words(sentence.text)[:2] != page.name.split()[:2]:
+    if sentence.index and not _PRONOUN.match(text) and words(text)[:2] != page.name.split()[:2]:
         return None
-    match = pattern.stated.search(sentence.text)
-    if match is None or (pattern.truth in {"name", "place"} and _continues(pattern, sentence.text, match)):
+    match = pattern.stated.search(text)
+    if match is None or (pattern.truth in {"name", "place"} and _continues(pattern, text, match)):
         return None
     if pattern.name in {"born", "died"} and not page.is_person:
         return None

@@ -186,6 +186,9 @@ _ABBREVIATED = re.compile(
     r"(?:\b[A-Z]|\b(?:St|Dr|Mr|Mrs|Ms|Jr|Sr|Mt|No|vs|c|ca|Lt|Col|Gen|Prof|Rev|Hon|Inc|Co|Ltd|Op))\.$"
 )
 _BRACKETS = re.compile(r"\s*[(\[][^()\[\]]*[)\]]")
+_LINK = re.compile(r"\[\[(?:[^\[\]|]*\|)?([^\[\]|]+)\]\]|\[([^\[\]]+)\]\([^()\s]*\)")
+_BLOCK_ENDS = re.compile(r"\n\s*\n|^#{1,6} .*$|^[ \t]*(?:[-*+]|\d+\.)[ \t]+", re.MULTILINE)
+"""What separates sentences in Markdown besides punctuation: blank lines, headings, the marks of lists."""
 _IS_A = re.compile(r"\b(?:is|was|are|were)\s+(?:an?|the|one of the)\s+(?P<class>.{3,90})", re.S)
 _CLASS_ENDS = re.compile(
     r"[,.;:(\[\"“”]|\s[-–—]\s|\s(?:who|which|that|whose|where|when|from|of|in|by|on|at|for|to|as|with|and|or|near|based|born|"
@@ -224,9 +227,14 @@ class Sentence:
     index: int
 
     @property
+    def unlinked(self) -> str:
+        """The text with Markdown links and wiki links as their words, and without bold type."""
+        return _LINK.sub(lambda link: link[1] or link[2], self.text.replace("**", ""))
+
+    @property
     def plain(self) -> str:
         """Without bracketed text and with clean spacing: the form that a question quotes."""
-        text = _BRACKETS.sub("", _BRACKETS.sub("", self.text))
+        text = _BRACKETS.sub("", _BRACKETS.sub("", self.unlinked))
         text = re.sub(r"\s+([,.;:!?'’])", r"\1", re.sub(r"\s+", " ", text))
         return text.strip().rstrip("\"”'").strip()
 
@@ -330,13 +338,14 @@ def _is_class(text: str) -> bool:
 
 
 def _sentences(text: str) -> list[str]:
-    """The sentences, unchanged; an abbreviation does not end a sentence."""
+    """The sentences, unchanged, without headings; an abbreviation does not end a sentence."""
     sentences: list[str] = []
-    start = 0
-    for match in _END.finditer(text):
-        if _ABBREVIATED.search(text[start : match.start()]):
-            continue
-        sentences.append(text[start : match.start()].strip())
-        start = match.end()
-    sentences.append(text[start:].strip())
+    for block in _BLOCK_ENDS.split(text):
+        start = 0
+        for match in _END.finditer(block):
+            if _ABBREVIATED.search(block[start : match.start()]):
+                continue
+            sentences.append(block[start : match.start()].strip())
+            start = match.end()
+        sentences.append(block[start:].strip())
     return [sentence for sentence in sentences if sentence][:MOST_SENTENCES]

@@ -1,0 +1,263 @@
+"""Office files, EPUB, reStructuredText and e-mail: a sample of each, made by its library, and hostile ones."""
+
+from __future__ import annotations
+
+import datetime as dt
+import sys
+import zipfile
+from collections.abc import Callable
+from email.message import EmailMessage
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from context_agent.retrieval.loaders import LoadOptions, LoadReport, load, packages
+from context_agent.types import Document
+
+pytest.importorskip("docx")
+pytest.importorskip("pptx")
+pytest.importorskip("openpyxl")
+pytest.importorskip("defusedxml")
+
+MB = 2**20
+
+
+def read(path: Path, **options: Any) -> tuple[list[Document], list[str]]:
+    report = LoadReport()
+    documents = list(load(path, options=LoadOptions(**options), report=report))
+    return documents, [notice.reason for notice in report.notices]
+
+
+def only(path: Path) -> Document:
+    (document,), reasons = read(path)
+    assert reasons == []
+    return document
+
+
+def word(path: Path) -> Path:
+    import docx
+
+    file = docx.Document()
+    file.core_properties.author, file.core_properties.title = "Ada", "The Weir"
+    file.add_heading("History", 1)
+    file.add_paragraph("It was built in 1901.")
+    table = file.add_table(2, 2)
+    for cell, text in zip(
+        (cell for row in table.rows for cell in row.cells), ("Year", "Height", "1901", "4 m"), strict=True
+    ):
+        cell.text = text
+    file.add_paragraph("After the table.")
+    file.save(str(path))
+    return path
+
+
+def slides(path: Path) -> Path:
+    from pptx import Presentation
+    from pptx.util import Inches
+
+    deck = Presentation()
+    slide = deck.slides.add_slide(deck.slide_layouts[1])
+    slide.shapes.title.text, slide.placeholders[1].text = "The Weir", "Built in 1901"
+    box = slide.shapes.add_table(1, 2, Inches(1), Inches(1), Inches(2), Inches(1)).table
+    box.cell(0, 0).text, box.cell(0, 1).text = "Height", "4 m"
+    slide.notes_slide.notes_text_frame.text = "Speak slowly."
+    deck.save(str(path))
+    return path
+
+
+def workbook(path: Path) -> Path:
+    from openpyxl import Workbook
+
+    book = Workbook()
+    sheet = book.active
+    sheet.title = "Weirs"
+    for row in (["Name", "Built", "Day"], ["Brasko", 1901, dt.date(1901, 5, 2)], [], [None, 4.5]):
+        sheet.append(row)
+    book.create_sheet("Empty")
+    book.save(path)
+    return path
+
+
+CONTAINER = '<container><rootfiles><rootfile full-path="book/content.opf"/></rootfiles></container>'
+PACKAGE = (
+    '<package xmlns:dc="http://purl.org/dc/elements/1.1/"><metadata><dc:title>The Weir</dc:title><dc:creator>Ada'
+    '</dc:creator></metadata><manifest><item id="b" href="two%20b.xhtml" media-type="application/xhtml+xml"/>'
+    '<item id="a" href="one.xhtml" media-type="application/xhtml+xml"/>'
+    '<item id="c" href="c.css" media-type="text/css"/>'
+    "</manifest>"
+    '<spine><itemref idref="a"/><itemref idref="b"/><itemref idref="none"/></spine></package>'
+)
+
+
+def book(path: Path, package: str = PACKAGE) -> Path:
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("mimetype", "application/epub+zip")
+        archive.writestr("META-INF/container.xml", CONTAINER)
+        archive.writestr("book/content.opf", package)
+        archive.writestr("book/one.xhtml", "<!DOCTYPE html><html><body><h1>One</h1><p>First.</p></body></html>")
+        archive.writestr("book/two b.xhtml", "<html><body><h1>Two</h1><p>Second.</p></body></html>")
+    return path
+
+
+def mail(path: Path) -> Path:
+    message = EmailMessage()
+    message["From"], message["To"], message["Subject"] = "Ada <ada@example.org>", "bo@example.org", "The weir"
+    message["Date"] = dt.datetime(2024, 5, 2, 10, tzinfo=dt.UTC)
+    message.set_content("It holds.\n\n> Does it hold?\n")
+    path.write_bytes(bytes(message))
+    return path
+
+
+def test_a_word_file_gives_paragraphs_and_tables_in_order(tmp_path: Path) -> None:
+    document = only(word(tmp_path / "a.docx"))
+    assert document.text == "# History\n\nIt was built in 1901.\n\nYear | Height\n1901 | 4 m\n\nAfter the table."
+    assert (document.title, document.metadata["author"], document.metadata["path"]) == ("The Weir", "Ada", "a.docx")
+
+
+def test_a_presentation_gives_titles_texts_tables_and_notes(tmp_path: Path) -> None:
+    document = only(slides(tmp_path / "a.pptx"))
+    assert document.text == "## The Weir\n\nBuilt in 1901\n\nHeight | 4 m\n\nSpeak slowly."
+
+
+def test_a_workbook_gives_its_sheets_row_by_row(tmp_path: Path) -> None:
+    document = only(workbook(tmp_path / "a.xlsx"))
+    assert document.text == "## Weirs\n\nName | Built | Day\nBrasko | 1901 | 1901-05-02\n | 4.5"
+    assert document.title == "a"
+
+
+def test_a_book_gives_its_chapters_in_reading_order(tmp_path: Path) -> None:
+    assert only(book(tmp_path / "a.epub")) == Document(
+        "a.epub", "# One\n\nFirst.\n\n# Two\n\nSecond.", "The Weir", {"creator": "Ada", "path": "a.epub"}
+    )
+
+
+def test_a_message_gives_its_own_text_and_header(tmp_path: Path) -> None:
+    assert only(mail(tmp_path / "a.eml")) == Document(
+        "a.eml",
+        "From: Ada <ada@example.org>\nTo: bo@example.org\nDate: 2024-05-02T10:00:00+00:00\n"
+        "Subject: The weir\n\nIt holds.",
+        "The weir",
+        {
+            "from": "Ada <ada@example.org>",
+            "participants": "Ada <ada@example.org>; bo@example.org",
+            "date": "2024-05-02T10:00:00+00:00",
+            "path": "a.eml",
+        },
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "title"),
+    [
+        ("========\nThe Weir\n========\n\nText.", "The Weir"),
+        (".. note: x\n\nThe Weir\n--------\n\nText.\n\nMore\n====\n", "The Weir"),
+        ("Only text.\n", "a"),
+    ],
+)
+def test_restructured_text_is_read_unchanged_and_titled_by_its_heading(tmp_path: Path, text: str, title: str) -> None:
+    (tmp_path / "a.rst").write_text(text)
+    document = only(tmp_path / "a.rst")
+    assert (document.title, document.text) == (title, text)
+
+
+MAKERS: dict[str, Callable[[Path], Path]] = {"docx": word, "pptx": slides, "xlsx": workbook, "epub": book}
+LIBRARIES = {"docx": "python-docx", "pptx": "python-pptx", "xlsx": "openpyxl", "epub": "defusedxml"}
+MODULES = {"docx": "docx", "pptx": "pptx", "xlsx": "openpyxl", "epub": "defusedxml"}
+
+
+@pytest.mark.parametrize("kind", MAKERS)
+def test_a_missing_library_is_named_with_its_extra_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    for number in range(3):
+        (tmp_path / f"{number}.{kind}").write_bytes(b"PK")
+    monkeypatch.setitem(sys.modules, MODULES[kind], None)
+    report = LoadReport()
+    assert list(load(tmp_path, report=report)) == []
+    reason = f'{LIBRARIES[kind]} is not installed: pip install "context-agent[docs]"'
+    assert report.kinds == {f".{kind}": {reason: 3}}
+
+
+@pytest.mark.parametrize("kind", MAKERS)
+def test_damaged_and_encrypted_files_are_reported(tmp_path: Path, kind: str) -> None:
+    whole = MAKERS[kind](tmp_path / f"a.{kind}").read_bytes()
+    for number, data in enumerate((b"", b"no archive", whole[: len(whole) // 2], whole.replace(b"xml", b"xyz"))):
+        (tmp_path / f"a.{kind}").write_bytes(data)
+        documents, reasons = read(tmp_path)
+        assert documents == [], number
+        assert reasons[0].startswith(f"not a readable {kind} file"), number
+
+
+@pytest.mark.parametrize("kind", MAKERS)
+def test_a_file_that_unpacks_to_too_much_is_refused_before_it_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    file = MAKERS[kind](tmp_path / f"a.{kind}")
+    with zipfile.ZipFile(file, "a", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("word/more.xml", b"<a>" + b" " * 2 * MB)
+    assert "its unpacked XML is larger than 1 MB: raise the limit with --max-mb" in read(tmp_path, max_mb=1)[1][0]
+    monkeypatch.setattr(packages, "LARGEST_PACKAGE", MB)
+    assert read(tmp_path)[1][0].startswith("unpacks to more than 1 MB")
+    monkeypatch.setattr(packages, "MOST_MEMBERS", 2)
+    assert "members, more than 2" in read(tmp_path)[1][0]
+
+
+PARTS = {
+    "docx": "word/document.xml",
+    "pptx": "ppt/slides/slide1.xml",
+    "xlsx": "xl/worksheets/sheet1.xml",
+    "epub": "book/content.opf",
+}
+ENTITIES = {
+    "file": '<!DOCTYPE x [<!ENTITY e SYSTEM "file://{secret}">]>',
+    "laughs": '<!DOCTYPE x [<!ENTITY a "haha"><!ENTITY b "'
+    + "&a;" * 100
+    + '"><!ENTITY c "'
+    + "&b;" * 100
+    + '"><!ENTITY e "'
+    + "&c;" * 100
+    + '">]>',
+}
+
+
+@pytest.mark.parametrize("attack", ENTITIES)
+@pytest.mark.parametrize("kind", MAKERS)
+def test_no_entity_is_resolved(tmp_path: Path, kind: str, attack: str) -> None:
+    (tmp_path / "secret").write_text("root:x:0:0")
+    source, file = MAKERS[kind](tmp_path / "source"), tmp_path / "n" / f"a.{kind}"
+    file.parent.mkdir()
+    with zipfile.ZipFile(source) as old, zipfile.ZipFile(file, "w") as new:
+        for name in old.namelist():
+            data = old.read(name)
+            if name == PARTS[kind]:
+                declaration = ENTITIES[attack].replace("{secret}", str(tmp_path / "secret")).encode()
+                head, xml, rest = data.partition(b"?>") if data.startswith(b"<?xml") else (b"", b"", data)
+                for text in (b"1901", b"The Weir"):
+                    rest = rest.replace(text, b"&e;")
+                data = head + xml + declaration + rest
+            new.writestr(name, data)
+    documents, reasons = read(file)
+    assert len(documents) + len(reasons) >= 1
+    assert not any("root:x" in document.text or "haha" in document.text for document in documents)
+
+
+def test_a_sheet_with_a_cell_far_out_is_refused(tmp_path: Path) -> None:
+    from openpyxl import Workbook
+
+    for name, row, column in (("rows", 1_048_576, 1), ("columns", 1, 16_384)):
+        made = Workbook()
+        made.active.cell(row, column, "far")
+        if name == "columns":
+            for number in range(2, 70):
+                made.active.cell(number, column, "far")
+        made.save(tmp_path / f"{name}.xlsx")
+    documents, reasons = read(tmp_path)
+    assert documents == []
+    assert all(reason.startswith("a sheet, empty cells included, is larger than 16 MB") for reason in reasons)
+    assert len(reasons) == 2
+
+
+def test_a_message_without_a_header_is_reported(tmp_path: Path) -> None:
+    (tmp_path / "a.eml").write_text("No header.")
+    assert read(tmp_path)[1] == ["not an e-mail message: it has none of the fields From, Date, Subject and Message-ID"]
