@@ -114,5 +114,7 @@ def _running_loop() -> asyncio.AbstractEventLoop | None:
         return None
 
 
-def _described(error: Exception) -> str:
+def _described(error: BaseException) -> str:
+    while isinstance(error, BaseExceptionGroup):  # as task groups raise
+        error = error.exceptions[0]
     return f"{type(error).__name__}: {str(error)[:500]}" if str(error) else type(error).__name__

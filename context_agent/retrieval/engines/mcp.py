@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 QUERY_NAMES = ("query", "question", "q", "text", "search", "search_query", "keywords", "input")
 """Names of the argument for the query."""
+LONGEST_CALL = 60.0
+"""Seconds after which a call of the tool is given up, whoever still waits for it."""
 
 
 class McpEngine:
@@ -73,7 +75,7 @@ class McpEngine:
         try:
             with extra("mcp"):
                 from mcp import Client
-            async with Client(self._server) as client:
+            async with Client(self._server, read_timeout_seconds=LONGEST_CALL) as client:
                 connected.set_result((client, (await client.list_tools()).tools))
                 await closing.wait()
         except Exception as error:  # noqa: BLE001 (raised to the caller; once connected, calls report what is wrong)

@@ -25,10 +25,10 @@ MOST_METADATA = 256
 """Metadata entries of a hit that are read."""
 LISTS = (
     "hits", "results", "result", "documents", "docs", "points", "matches", "passages", "items", "rows", "data",
-    "value", "response", "body",
+    "value", "response", "body", "objects", "root", "children",
 )  # fmt: skip
 """Where a response holds its hits."""
-NESTED = ("_source", "payload", "entity", "fields", "metadata", "document", "chunk")
+NESTED = ("_source", "payload", "entity", "fields", "properties", "metadata", "document", "chunk")
 """Where a hit holds its fields, if not at its top."""
 TEXTS = ("text", "content", "page_content", "body", "passage", "chunk", "document", "snippet")
 TITLES = ("title", "name", "heading")
@@ -132,6 +132,8 @@ def _entries(hit: Any) -> dict[str, Any]:
         own = dict(hit)
     elif _is_record(hit):
         own = {entry.name: getattr(hit, entry.name) for entry in fields(hit)} if is_dataclass(hit) else dict(vars(hit))
+    elif getattr(hit, "__dict__", None) and not callable(hit):
+        own = dict(vars(hit))
     else:
         raise CorpusError(
             f"a hit of the engine is {type(hit).__name__} ({brief(hit)}): return texts, mappings or objects with fields"

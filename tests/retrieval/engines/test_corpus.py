@@ -207,12 +207,16 @@ def test_a_timeout_in_the_middle_ends_the_search_with_what_was_found() -> None:
     assert "did not answer" in str(result.error)
 
 
-@pytest.mark.parametrize("error", [ConnectionError("refused"), TimeoutError("read timed out"), KeyError("hits")])
+ERRORS = [ConnectionError("refused"), TimeoutError("read timed out"), KeyError("hits")]
+
+
+@pytest.mark.parametrize("error", [*ERRORS, ExceptionGroup("tasks", [ExceptionGroup("more", ERRORS[:1])])])
 def test_an_error_of_the_engine_says_what_it_was(error: Exception) -> None:
     def engine(query: str) -> list[Row]:
         raise error
 
-    with pytest.raises(CorpusError, match=f"the engine failed: {type(error).__name__}"):
+    cause = type(error).__name__ if error in ERRORS else "ConnectionError: refused"
+    with pytest.raises(CorpusError, match=f"the engine failed: {cause}"):
         EngineCorpus(engine).search("film")
 
 
