@@ -231,16 +231,40 @@ class Endpoint:
         return self._url.host
 
     async def post(
-        self, path: str, body: Mapping[str, Any], read: Callable[[Events], T], *, until: float = math.inf
+        self,
+        path: str,
+        body: Mapping[str, Any],
+        read: Callable[[Events], T],
+        *,
+        until: float = math.inf,
+        show: Callable[[Any], None] | None = None,
     ) -> T:
         """What `read` makes of the response; `until` is the event loop's time after which no retry starts.
+
+        `show` gets each event of a stream as it arrives; a stream that breaks after the first one is not requested
+        again. An event is without keys, but a key may be spread over several events.
 
         Raises `Refusal`, and `PolicyError` when the retries are used up or the response is too large. `read` may raise
         `MalformedResponse` to have the request sent again.
         """
 
+        shown = False
+
+        def show_event(event: Any) -> None:
+            nonlocal shown
+            if show is not None and isinstance(event, dict):
+                shown = True
+                show(event)
+
         async def receive(response: httpx.Response) -> T:
-            return self.redact_value(read(await self._events(response, path)))
+            if shown:
+                raise PolicyError(f"{self._shown(path)}: the answer broke off after {self.timeout:g} s")
+            try:
+                return self.redact_value(read(await self._events(response, path, show_event)))
+            except (httpx.HTTPError, MalformedResponse, _TransientError) as error:
+                if not shown:
+                    raise
+                raise PolicyError(f"{self._shown(path)}: the answer broke off ({_describe(error)})") from None
 
         return await self._request("POST", path, _encoded(body), receive, until)
 
@@ -290,6 +314,10 @@ class Endpoint:
     def redacted(self, text: str) -> str:
         """A server's text without keys, for errors."""
         return self._redactor(SHORTEST_IN_ERRORS).text(text)
+
+    def redacted_reply(self, text: str) -> str:
+        """A part of a reply without keys; a key that is only in part in it stays."""
+        return self._redactor(SHORTEST_IN_REPLIES).text(text)
 
     def redact_value(self, value: T) -> T:
         """What was read from stored events, without keys: see `Redactor.redact_value`."""
@@ -390,9 +418,11 @@ class Endpoint:
             except ResponseTooLarge as error:
                 raise PolicyError(f"{self._shown(path)}: {error}") from None
 
-    async def _events(self, response: httpx.Response, path: str) -> Events:
+    async def _events(
+        self, response: httpx.Response, path: str, show: Callable[[Any], None] = lambda event: None
+    ) -> Events:
         """The response's objects. Raises for an error that a server reports with a status of success."""
-        events = await read_events(response, self._redactor(SHORTEST_IN_REPLIES))
+        events = await read_events(response, self._redactor(SHORTEST_IN_REPLIES), show)
         for event in events:
             if error := event.get("error"):
                 code = error.get("code") if isinstance(error, dict) else None

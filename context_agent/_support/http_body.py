@@ -10,7 +10,7 @@ import json
 import os
 import re
 import zlib
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from typing import Any
 
 import httpx
@@ -130,10 +130,18 @@ async def read_bytes(response: httpx.Response, allowance: Allowance) -> bytearra
     return body
 
 
-async def read_events(response: httpx.Response, redactor: Redactor) -> Events:
-    """The JSON objects of a response, without secrets. Raises `ResponseTooLarge`, `MalformedResponse`."""
+async def read_events(
+    response: httpx.Response, redactor: Redactor, show: Callable[[Any], None] = lambda event: None
+) -> Events:
+    """The JSON objects of a response, without secrets. `show` gets each event of a stream as it arrives.
+
+    Raises `ResponseTooLarge`, `MalformedResponse`.
+    """
     if is_event_stream(response):
-        events = [event async for event in _stream(response, Allowance(response_limit()), redactor)]
+        events = []
+        async for event in _stream(response, Allowance(response_limit()), redactor):
+            events.append(event)
+            show(event)
     else:
         value = await read_json(response, redactor)
         events = value if isinstance(value, list) else [value]

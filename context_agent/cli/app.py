@@ -24,6 +24,7 @@ START = """ctx1 searches your own documents in several steps.
 
   ctx1 index notes/                      makes an index of a folder in .ctx1
   ctx1 search "who taught the founder?"  ranks the documents, with the best sentence of each
+  ctx1 ask "who taught the founder?"     has a language model answer, and checks its citations
   ctx1 demo                              three questions about 62 bundled passages
 
 ctx1 --help lists all commands, ctx1 COMMAND --help the options of one."""
@@ -32,6 +33,8 @@ ALIASES = {
     "query": "search",
     "find": "search",
     "retrieve": "search",
+    "answer": "ask",
+    "chat": "ask",
     "add": "index",
     "ingest": "index",
     "evaluate": "eval",
@@ -112,6 +115,7 @@ cli = CommandGroup(
             "ui": "context_agent.cli.ui:ui",
             "index": "context_agent.cli.index:index",
             "search": "context_agent.cli.search:search",
+            "ask": "context_agent.cli.ask:ask",
             "prune": "context_agent.cli.prune:prune",
             "view": "context_agent.cli.view:view",
         },

@@ -45,6 +45,10 @@ NO_VECTORS = "none"
 INDEX_FOLDER = Path(".ctx1")
 """Folder of an index by default."""
 
+EffortOption = Annotated[
+    Literal["careful", "fast"] | None,
+    Option("How the bridge policy ranks: by reading the best passages, or by words and links.", default="careful"),
+]
 ProfileOption = Annotated[str, Option("Tools, prompts and wire format of the episodes.", click.Choice(PROFILES))]
 WindowOption = Annotated[int, Option("Size of the context window in tokens.", section="Limits")]
 SeedOption = Annotated[int, Option("Random seed. Equal seeds give equal results.")]
@@ -259,10 +263,7 @@ class PolicyOptions:
         ),
     ] = "bridge"
     weights: WeightsOption = None
-    effort: Annotated[
-        Literal["careful", "fast"] | None,
-        Option("How the bridge policy ranks: by reading the best passages, or by words and links.", default="careful"),
-    ] = None
+    effort: EffortOption = None
     profile: ProfileOption = "default"
     language_model: ModelOptions = field(default_factory=ModelOptions)
 

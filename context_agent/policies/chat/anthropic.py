@@ -108,16 +108,16 @@ class AnthropicPolicy(ChatPolicy):
             conversation[end]["cache"] = True
         return conversation
 
-    def _body(self, conversation: Sequence[Message], profile: Profile, room: int, seed: int) -> dict[str, Any]:
+    def _body(self, conversation: Sequence[Message], profile: Profile | None, room: int, seed: int) -> dict[str, Any]:
         system = [_text(message["content"]) for message in conversation if message["role"] == "system"]
-        tools = [_tool(schema) for schema in schemas(profile)]
+        tools = [] if profile is None else [_tool(schema) for schema in schemas(profile)]
         # Tools come before the system message in the prefix that every episode of a profile shares.
         (system or tools)[-1] |= CACHE
         return {
             "model": self.model,
             **({"system": system} if system else {}),
             "messages": _merged([message for message in conversation if message["role"] != "system"]),
-            "tools": tools,
+            **({"tools": tools} if tools else {}),
             **_sampling(self.sampling.body(room)),
             **({"stream": True} if self._stream else {}),
         }

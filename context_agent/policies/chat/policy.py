@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Literal
@@ -177,30 +177,36 @@ class ChatPolicy:
     async def ask(
         self,
         conversation: Sequence[Message],
-        view: View,
-        profile: Profile,
+        profile: Profile | None = None,
         *,
+        window: int | None = None,
         room: int,
         seed: int,
         until: float = math.inf,
+        show: Callable[[Mapping[str, Any]], None] | None = None,
     ) -> tuple[Reply, tuple[str, ...]]:
-        """One reply, and the fields omitted because this server refuses them. Raises `PolicyError`."""
+        """One reply, and the fields omitted because this server refuses them. Raises `PolicyError`.
+
+        Without a `profile` the model has no tools. `show` gets each event of a streamed reply as it arrives; `window`
+        is that of the budget, for the error about a context that is too short.
+        """
         while True:
             body = self._body(conversation, profile, room, seed)
             try:
-                reply = await self.endpoint.post(self.path, body, partial(self._read, request=body), until=until)
+                read = partial(self._read, request=body)
+                reply = await self.endpoint.post(self.path, body, read, until=until, show=show)
             except Refusal as refusal:
                 refused = field_to_omit(refusal, self._omitted)
                 if refused is None:
-                    raise await self._explained(refusal, view.budget.window, until) from None
+                    raise await self._explained(refusal, window, until) from None
                 self._omitted |= {refused}
                 conversation = [{key: value for key, value in item.items() if key != refused} for item in conversation]
             else:
                 return reply, tuple(sorted(self._omitted))
 
-    def _body(self, conversation: Sequence[Message], profile: Profile, room: int, seed: int) -> dict[str, Any]:
+    def _body(self, conversation: Sequence[Message], profile: Profile | None, room: int, seed: int) -> dict[str, Any]:
         body: dict[str, Any] = {"model": self.model, "messages": list(conversation), **self.sampling.body(room)}
-        if self.tool_format == "native":
+        if profile is not None and self.tool_format == "native":
             body["tools"] = [{"type": "function", "function": tool} for tool in schemas(profile)]
         if self._stream:
             body |= {"stream": True, "stream_options": {"include_usage": True}}
@@ -214,7 +220,7 @@ class ChatPolicy:
         """The reply in a response to the request. Raises `MalformedResponse` to have the request sent again."""
         return read_reply(events, request)
 
-    async def _explained(self, refusal: Refusal, window: int, until: float) -> PolicyError:
+    async def _explained(self, refusal: Refusal, window: int | None, until: float) -> PolicyError:
         url = self.endpoint.base_url
         if is_context_overflow(refusal):
             return PolicyError(f"{url}: {context_message(refusal, window)}")
@@ -270,7 +276,7 @@ class ChatActor:
 
     async def _ask(self, conversation: Sequence[Message], view: View, room: int, until: float) -> Action:
         reply, omitted = await self._policy.ask(
-            conversation, view, self._profile, room=room, seed=self._seed, until=until
+            conversation, self._profile, window=view.budget.window, room=room, seed=self._seed, until=until
         )
         if prompt := reply.usage.get("prompt_tokens"):
             self._measured = (max(1, view.tokens), prompt)

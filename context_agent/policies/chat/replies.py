@@ -301,8 +301,16 @@ def is_context_overflow(refusal: Refusal) -> bool:
     return refusal.status in (400, 413, 422, 500) and _CONTEXT.search(refusal.message) is not None
 
 
-def context_message(refusal: Refusal, window: int) -> str:
-    """Says that the server's context is smaller than the budget's window, and what to do about it."""
+def context_message(refusal: Refusal, window: int | None) -> str:
+    """Says that the server's context is smaller than the budget's window, and what to do about it.
+
+    None for a request without a budget, whose length is that of its passages.
+    """
+    if window is None:
+        return (
+            "the model's context on this server is too short for the passages; pass fewer with --k, or serve the model "
+            f"with a longer context. The server said: {refusal.message}"
+        )
     match = _LENGTH.search(refusal.message)
     length = int((match["n"] or match["most"]).replace(",", "")) if match else 0
     lower = f"--window {length * 9 // 10}" if length > 0 else f"a --window below {window}"
