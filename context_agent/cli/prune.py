@@ -41,11 +41,7 @@ def prune(
     messages or response items, or Anthropic's messages. --json prints the pruned messages and the report. The exit code
     is 1 if the conversation is broken, so that it is passed through.
     """
-    body = _read(file)
-    key = next((name for name in CONVERSATION_KEYS if isinstance(body, dict) and name in body), None)
-    messages = body[key] if key else body
-    if not isinstance(messages, list):
-        raise DataError(f'{_name(file)} is neither a list of messages nor an object with "messages" or "input"')
+    body, key, messages = read_conversation(file)
     pruned = pruning.open().prune(messages, task)
     if out is not None:
         _write(out, {**body, key: pruned.messages} if key else pruned.messages)
@@ -55,6 +51,16 @@ def prune(
         for line in _lines(pruned.report):
             output.stdout().print(line, soft_wrap=True)
     return 1 if pruned.report.outcome == "passed through" else 0
+
+
+def read_conversation(file: Path) -> tuple[Any, str | None, list[Any]]:
+    """The value in the file, the key in it that holds the messages, and the messages. Raises `DataError`."""
+    body = _read(file)
+    key = next((name for name in CONVERSATION_KEYS if isinstance(body, dict) and name in body), None)
+    messages = body[key] if key else body
+    if not isinstance(messages, list):
+        raise DataError(f'{_name(file)} is neither a list of messages nor an object with "messages" or "input"')
+    return body, key, messages
 
 
 def _read(file: Path) -> Any:

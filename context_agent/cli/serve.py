@@ -126,6 +126,9 @@ def serve(
     cache: Annotated[
         Path | None, Option("With --url: folder for the local BM25 index.", FOLDER, default="the user's cache folder")
     ] = None,
+    guardrail_budget: Annotated[
+        int, Option("Tokens of tool results that LiteLLM's guardrail leaves.", COUNT, section="Pruning")
+    ] = 8_000,
     served_as: Annotated[str, Option("Name of the agent as a chat model.", metavar="NAME")] = "context-agent",
     log_level: LogLevel = "info",
     otel: OtelOption,
@@ -138,6 +141,7 @@ def serve(
       POST /v1/retrieve           ranked documents, in one piece or as events
       POST /v1/chat/completions   the same for OpenAI clients, as a chat model
       POST /v1/feedback           a judgement on a search (with --trajectories)
+      POST /v1/prune              an agent's conversation, pruned or restored
       POST /v1/systemone          what an agent still needs, for LiteLLM
       GET  /health /metrics /openapi.json
 
@@ -156,6 +160,7 @@ def serve(
         hosts=(*LOOPBACK, *access.hosts) if access.hosts or local else (),
         max_body=max_body,
         model=served_as,
+        guardrail_budget=guardrail_budget,
         **asdict(capacity),
     )
     with _observers(otel=otel, log_level=log_level) as observers:
@@ -202,6 +207,7 @@ def mcp(
       search     one search
       grep       a regular expression
       read       a document
+      prune      a conversation without what no longer matters in its tool results
 
     An MCP client starts this command itself. Over stdio the server ends when the client closes stdin; the options under
     Network, and --grace, apply to --http. Logs are JSON lines on stderr.

@@ -11,10 +11,13 @@ import click
 
 from context_agent.cli import output
 from context_agent.cli.command import FILE, Argument, Json, Option, command
+from context_agent.cli.options import PruneOptions
+from context_agent.cli.prune import read_conversation
 from context_agent.errors import DataError
 
 if TYPE_CHECKING:
     from context_agent.eval.view.model import ViewData
+    from context_agent.pruning import ContextPruner
 
 PAGE_NAME = "view.html"
 """Name of the page for a folder or for several paths."""
@@ -41,18 +44,27 @@ def view(
         Path | None, Option("Question file; the page marks its gold documents and facts.", FILE, "FILE.jsonl")
     ] = None,
     text: Annotated[bool, Option("Print the trajectories on the terminal instead of writing a page.")],
+    pruning: PruneOptions,
     as_json: Json,
 ) -> int:
-    """Show trajectories as a web page or as text.
+    """Show trajectories as a web page or as text, or a conversation and what pruning removes from it.
 
     PATH is a trajectory file or a folder with trajectory files. The page shows the context turn by turn, every call and
     the ranking; it is a single file that works offline. --json prints a line of JSON for each trajectory and writes a
     page only with --out. The exit code is 1 if a file could not be shown; the others are shown.
+
+    PATH may also be one FILE.json with the conversation of any agent, as for ctx1 prune. The page shows what goes
+    before each call of the model, why, and what it saves and costs. The options under Pruning apply; --json prints a
+    report for each call.
     """
     if text and (out or open_browser or as_json):
         raise click.UsageError("--text prints on the terminal and excludes --out, --open and --json: remove one")
     if str(out) == "-" and (as_json or open_browser):
         raise click.UsageError("--out - writes the page to stdout and excludes --json and --open: remove one")
+    if len(paths) == 1 and paths[0].suffix == ".json":
+        if gold or text:
+            raise click.UsageError("--gold and --text are for trajectories; for a conversation as text use ctx1 prune")
+        return _view_conversation(paths[0], pruning.open(), out, open_browser=open_browser, as_json=as_json)
     data = _load(paths, gold)
     for problem in data.problems:
         output.note(problem)
@@ -66,8 +78,27 @@ def view(
         for row in data.rows:
             output.print_json(asdict(row))
     if not text and (out or open_browser or not as_json):
-        _write(data, _title(paths), out or _default_path(paths), open_browser)
+        from context_agent.eval.view import build_page
+
+        number = len(data.rows)
+        contents = f"{number:,} {'trajectory' if number == 1 else 'trajectories'}"
+        _write(build_page(data, title=_title(paths)), out or _default_path(paths), contents, open_browser)
     return 1 if data.problems else 0
+
+
+def _view_conversation(
+    file: Path, pruner: ContextPruner, out: Path | None, *, open_browser: bool, as_json: bool
+) -> int:
+    from context_agent.eval.view.conversation import conversation_page, model_calls
+
+    _, _, messages = read_conversation(file)
+    calls = model_calls(messages, pruner)
+    for call in calls if as_json else ():
+        output.print_json({"messages": call.messages, **call.report.to_json()})
+    if out or open_browser or not as_json:
+        html = conversation_page(messages, calls, f"Pruning: {file.name}")
+        _write(html, out or file.with_suffix(".html"), output.count(len(calls), "model call"), open_browser)
+    return 1 if any(call.report.outcome == "passed through" for call in calls) else 0
 
 
 def _load(paths: tuple[Path, ...], gold: Path | None) -> ViewData:
@@ -97,18 +128,14 @@ def _title(paths: tuple[Path, ...]) -> str:
     return f"Trajectories: {', '.join(names[:MAX_NAMES])}{more}"
 
 
-def _write(data: ViewData, title: str, out: Path, open_browser: bool) -> None:
+def _write(page: str, out: Path, contents: str, open_browser: bool) -> None:
     """Writes the page atomically and prints its path."""
     from context_agent._support.journal import replace_file
-    from context_agent.eval.view import build_page
 
-    page = build_page(data, title=title)
     if str(out) == "-":
         click.echo(page, nl=False)
         return
     replace_file(out, page)
-    number = len(data.rows)
-    trajectories = "trajectory" if number == 1 else "trajectories"
-    output.echo(f"{out}: {number:,} {trajectories}, {len(page) / 1e6:.1f} MB", err=True)
+    output.echo(f"{out}: {contents}, {len(page) / 1e6:.1f} MB", err=True)
     if open_browser and not webbrowser.open(out.resolve().as_uri()):
         output.note(f"cannot open a browser; open this file: {out.resolve()}")

@@ -83,8 +83,11 @@ class ConversationPruners:
         return pruned
 
     def restore(self, messages: Sequence[Any], ids: Sequence[str], *, scope: bytes = b"") -> list[Any]:
-        """As `ContextPruner.restore`."""
-        conversation = self._conversation(messages, scope, self._open)
+        """As `ContextPruner.restore`. In a conversation that is not remembered, nothing is pruned."""
+        with self._lock:
+            conversation = self._conversations.get(self._key(messages, scope))
+        if conversation is None:
+            return self._open().restore(messages, ids)
         with conversation.lock:
             return conversation.pruner.restore(messages, ids)
 

@@ -22,7 +22,7 @@ from context_agent.pruning.messages import LARGEST_RESULT, MessageKind, ResultTe
 from context_agent.pruning.passages import Passage
 from context_agent.pruning.relevance import JUDGES, Goal, Judge, Scores, by_words, custom
 from context_agent.pruning.selection import Candidate, Prices, copies, protected, select
-from context_agent.pruning.stubs import PrunedResults, digest, looks_like_stub
+from context_agent.pruning.stubs import PrunedResults, digest, looks_like_stub, requested_numbers
 from context_agent.tokens import HarmonyCounter, TokenCounter
 
 BUDGET = 8_000
@@ -56,7 +56,8 @@ class PruneReport:
 
     `freed` is what leaves the context, stubs deducted; `cached_lost` what was cached behind the first change and is
     read afresh. `savings` and `loss` are their worth over the turns to come, also for a prune that does not pay.
-    `protected` counts the passages that stay in any case, by reason.
+    `protected` counts the passages that stay in any case, by reason. `restored` are the ids of passages that a message
+    asked for and that came back; what that costs the cache is in `cached_lost`, but no loss of the prune.
     """
 
     outcome: Outcome
@@ -69,6 +70,7 @@ class PruneReport:
     savings: float = 0.0
     loss: float = 0.0
     removed: tuple[RemovedPassage, ...] = ()
+    restored: tuple[str, ...] = ()
     protected: Mapping[str, int] = field(default_factory=dict)
     warnings: tuple[str, ...] = ()
 
@@ -119,8 +121,9 @@ class ContextPruner:
         """The messages without the passages that matter least for the task, if removing them pays.
 
         The task is the last user message by default. No message is changed in place, and those that stay as they are
-        are the same objects. What was removed before stays removed. A conversation that a provider would refuse is
-        passed through, with the reasons among the warnings. Raises `ConfigError` if `messages` is no list of messages.
+        are the same objects. What was removed before stays removed, unless the user or the agent wrote `restore:` and
+        its id. A conversation that a provider would refuse is passed through, with the reasons among the warnings.
+        Raises `ConfigError` if `messages` is no list of messages.
         """
         transcript = Transcript(messages)
         if problems := transcript.problems:
@@ -132,22 +135,23 @@ class ContextPruner:
     def restore(self, messages: Sequence[Any], ids: Iterable[str]) -> list[Any]:
         """The messages with these passages back where they were; later prunes leave them.
 
-        Raises `ConfigError` for an id that no stub in the messages names.
+        The messages may be those that `prune` returned, or the agent's original ones, which have the passages anyway.
+        Raises `ConfigError` for an id that is not pruned in them.
         """
         transcript, wanted, pruned_ids = Transcript(messages), set(ids), set[str]()
+        opening = _opening(transcript)
         texts: list[tuple[ResultText, str]] = []
         for result in transcript.results:
-            record, removed = self._results.removed(result)
+            record, (_, removed) = self._results.find(result, opening), self._results.removed(result)
             if record is None:
                 continue
-            pruned_ids.update(removed.values())
+            pruned_ids |= {*removed.values(), *record.ids.values()}
+            record.restore(wanted, removed)
             remaining = {index: name for index, name in removed.items() if name not in wanted}
-            record.restored |= removed.keys() - remaining.keys()
-            record.ids = {index: name for index, name in record.ids.items() if name not in wanted}
             texts.append((result, self._results.returned(result, record, remaining)))
         if unknown := sorted(wanted - pruned_ids):
-            hint = suggestion(unknown[0], pruned_ids) if pruned_ids else "nothing is pruned in them"
-            raise ConfigError(f"no stub in these messages names {unknown[0]!r}: {hint}")
+            hint = suggestion(unknown[0], pruned_ids) if pruned_ids else "nothing is pruned in it"
+            raise ConfigError(f"no stub in this conversation names {unknown[0]!r}: {hint}")
         return transcript.rewritten(texts)
 
 
@@ -168,9 +172,17 @@ class _Prune:
     def __init__(self, transcript: Transcript, goal: Goal, memory: PrunedResults, budget: int) -> None:
         self._transcript, self._goal, self._memory = transcript, goal, memory
         self._results = [result for result in transcript.results if len(result.text) <= LARGEST_RESULT]
-        opening = digest("\0".join(content.text for content in transcript.contents[: _first_result(transcript)]))
+        opening = _opening(transcript)
         self._records = [memory.record(result, opening) for result in self._results]
-        self._texts = self._rendered({})
+        self._sent = self._rendered({})
+        self._requests = [
+            numbers
+            for content in transcript.contents
+            if content.role in ("user", "assistant")
+            for numbers in requested_numbers(content.text)
+        ]
+        self._restored = self._restore()
+        self._texts = self._rendered({}) if self._restored else self._sent
         in_last_turn = [result.message >= transcript.last_turn for result in self._results]
         self._limit = max(budget, budget // 2 + self._total(compress(self._texts, in_last_turn)))
         self._total_before = self._total(self._texts)
@@ -178,7 +190,9 @@ class _Prune:
     def run(self, strategy: str, judge: Judge | None, prices: Prices) -> Pruned:
         """The messages and the report."""
         total = self._total_before
+        restoring = self._cached_lost(self._texts) if self._restored else 0
         report = PruneReport("within budget", self._transcript.kind, strategy, total, total, warnings=self._warnings())
+        report = replace(report, cached_lost=restoring, restored=tuple(self._restored))
         if total <= self._limit or judge is None:
             return self._pruned(report)
         candidates = self._candidates()
@@ -191,7 +205,7 @@ class _Prune:
             return self._pruned(report)
         texts = self._rendered(self._ids(candidates, names))
         freed, lost = total - self._total(texts), self._cached_lost(texts)
-        savings, loss = prices.savings(freed), prices.loss(lost)
+        savings, loss = prices.savings(freed), prices.loss(max(0, lost - restoring))
         report = replace(report, outcome="does not pay", freed=freed, cached_lost=lost, savings=savings, loss=loss)
         if savings <= loss:
             return self._pruned(report)
@@ -200,6 +214,14 @@ class _Prune:
             self._removed_passage(candidates[row], name, scores[row], row in repeated) for row, name in names.items()
         )
         return self._pruned(replace(report, outcome="pruned", tokens_after=total - freed, removed=removed))
+
+    def _restore(self) -> list[str]:
+        """Restores what the user and the agent ask for; returns the ids."""
+        removed = {name for record in self._records for name in record.ids.values()} if self._requests else set()
+        wanted = {name for name in removed if any(int(name[1:]) in numbers for numbers in self._requests)}
+        for record in self._records if wanted else ():
+            record.restore(wanted)
+        return sorted(wanted, key=lambda name: int(name[1:]))
 
     def _candidates(self) -> list[Candidate]:
         """All passages in order, those that are removed included: scores must not depend on what went before."""
@@ -247,8 +269,15 @@ class _Prune:
         return rows
 
     def _names(self, rows: Iterable[int]) -> dict[int, str]:
-        """New ids for the rows, in order."""
-        return {row: f"p{number}" for number, row in enumerate(sorted(rows), self._memory.last_id + 1)}
+        """New ids for the rows, in order, without those that a message already asks for."""
+        names: dict[int, str] = {}
+        number = self._memory.last_id
+        for row in sorted(rows):
+            number += 1
+            while request := next((request for request in self._requests if number in request), None):
+                number = request.stop
+            names[row] = f"p{number}"
+        return names
 
     def _ids(self, candidates: Sequence[Candidate], names: Mapping[int, str]) -> dict[int, dict[int, str]]:
         """The ids by the number of the result and the index of the passage."""
@@ -264,23 +293,23 @@ class _Prune:
     def _commit(self, candidates: Sequence[Candidate], names: Mapping[int, str]) -> None:
         for number, ids in self._ids(candidates, names).items():
             self._records[number].ids |= ids
-        self._memory.last_id += len(names)
+        self._memory.last_id = max(int(name[1:]) for name in names.values())
 
     def _total(self, texts: Iterable[str]) -> int:
         return sum(map(self._memory.tokens, texts))
 
     def _cached_lost(self, texts: Sequence[str]) -> int:
         """Tokens that stay behind the first change and were in the cache: all but the last turn was sent before."""
-        changed = iter(zip(self._results, self._texts, texts, strict=True))
+        changed = iter(zip(self._results, self._sent, texts, strict=True))
         lost, is_broken = 0, False
         by_message: dict[int, list[tuple[str, str]]] = {}
         for result, before, after in changed:
             by_message.setdefault(result.message, []).append((before, after))
         for message, content in enumerate(self._transcript.contents[: self._transcript.last_turn]):
             for before, after in by_message.get(message, ()):
-                same = 0 if is_broken else _shared_prefix(before, after)
-                lost += self._memory.tokens(after[same:]) if is_broken or before != after else 0
-                is_broken = is_broken or before != after
+                if is_broken or before != after:
+                    lost += self._memory.tokens(after[0 if is_broken else _shared_prefix(before, after) :])
+                    is_broken = True
             lost += self._memory.tokens(content.text) if is_broken else 0
         return lost
 
@@ -318,5 +347,7 @@ def _shared_prefix(before: str, after: str) -> int:
     return bisect_left(range(longest), True, key=lambda end: before[: end + 1] != after[: end + 1])
 
 
-def _first_result(transcript: Transcript) -> int:
-    return next((index for index, content in enumerate(transcript.contents) if content.results), 0)
+def _opening(transcript: Transcript) -> str:
+    """A digest of what comes before the first result, which tells conversations apart."""
+    first = next((index for index, content in enumerate(transcript.contents) if content.results), 0)
+    return digest("\0".join(content.text for content in transcript.contents[:first]))

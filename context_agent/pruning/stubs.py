@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
@@ -16,6 +17,8 @@ from context_agent.pruning.messages import Path, ResultText
 from context_agent.pruning.passages import Passage, cut, without
 from context_agent.tokens import TokenCounter
 
+_REQUEST = re.compile(r"\brestore\W{1,3}(p\d{1,9}(?:-p\d{1,9})?(?:, ?p\d{1,9}(?:-p\d{1,9})?)*)", re.I)
+_ID_RANGE = re.compile(r"p(\d+)(?:-p(\d+))?", re.I)
 _LOOKS_LIKE_STUB = re.compile(r"\[\d+ passages? pruned, [\d,]+ tokens; restore: p\d")
 
 
@@ -35,6 +38,12 @@ class ResultRecord:
     def passages(self) -> list[Passage]:
         """The passages of the text, with their sizes."""
         return [replace(passage, tokens=self.counter.count(passage.text)) for passage in cut(self.text)]
+
+    def restore(self, wanted: AbstractSet[str], removed: Mapping[int, str] | None = None) -> None:
+        """Brings passages back by id; `removed` has further ids by index, those of a text returned earlier."""
+        names = {**(removed or {}), **self.ids}
+        self.restored |= {index for index, name in names.items() if name in wanted}
+        self.ids = {index: name for index, name in self.ids.items() if name not in wanted}
 
     def without(self, ids: Mapping[int, str]) -> str:
         """The text with stubs in place of these passages."""
@@ -63,11 +72,13 @@ class PrunedResults:
 
     def record(self, result: ResultText, opening: str) -> ResultRecord:
         """The record of a result. `opening` tells conversations apart that use the same call ids."""
-        record, _ = self.removed(result)
-        if record is not None:
-            return record
-        key = (opening, result.call_id, result.path, digest(result.text))
-        return self._originals.setdefault(key, ResultRecord(result.text, self._counter))
+        if (record := self.find(result, opening)) is None:
+            record = self._originals[_key(result, opening)] = ResultRecord(result.text, self._counter)
+        return record
+
+    def find(self, result: ResultText, opening: str) -> ResultRecord | None:
+        """The record of a result, None for one that was never pruned nor kept."""
+        return self.removed(result)[0] or self._originals.get(_key(result, opening))
 
     def removed(self, result: ResultText) -> tuple[ResultRecord | None, dict[int, str]]:
         """The record and the ids of the passages that are missing in a text that was returned, else None."""
@@ -89,9 +100,22 @@ class PrunedResults:
         return self._sizes[key]
 
 
+def _key(result: ResultText, opening: str) -> tuple[str, str, Path, str]:
+    return opening, result.call_id, result.path, digest(result.text)
+
+
 def looks_like_stub(text: str) -> bool:
     """Whether a text imitates a stub."""
     return _LOOKS_LIKE_STUB.search(text) is not None
+
+
+def requested_numbers(text: str) -> list[range]:
+    """The numbers of the ids that a text asks to restore, as a stub names them: `restore: p3-p5, p9`."""
+    return [
+        range(int(first), int(last or first) + 1)
+        for request in _REQUEST.findall(text)
+        for first, last in _ID_RANGE.findall(request)
+    ]
 
 
 def id_ranges(ids: Sequence[str]) -> str:

@@ -9,6 +9,8 @@ from context_agent.cli.turns import bar
 from context_agent.pruning import Budget
 from tests.cli.process import on_terminal
 from tests.eval import episodes
+from tests.pruning.conversations import rendered
+from tests.pruning.test_pruner import LONG
 
 
 @pytest.fixture
@@ -151,3 +153,18 @@ def test_the_bar_is_filled_as_the_view_is_and_has_its_marks_at_the_thresholds():
     assert bar(2048, budget).plain.startswith("context " + "█" * 24 + "┆" + "░" * 11 + "│")
     assert bar(0, budget).plain.count("█") == 0
     assert bar(4096, budget).plain.count("█") == 46
+
+
+def test_a_conversation_is_shown_with_what_pruning_removes_from_it(inside, tmp_path):
+    path = tmp_path / "talk.json"
+    path.write_text(json.dumps({"messages": rendered("openai", LONG)}), encoding="utf-8")
+    options = ("--budget", 300, "--effort", "fast", "--cached-price", 1)
+    done = inside("view", "talk.json", *options)
+    assert (done.returncode, done.stdout) == (0, "")
+    assert done.stderr.startswith("talk.html: ")
+    assert 'data-id="p1"' in (tmp_path / "talk.html").read_text(encoding="utf-8")
+    rows = [json.loads(line) for line in inside("view", "talk.json", *options, "--json").stdout.splitlines()]
+    assert [row["outcome"] for row in rows].count("pruned") >= 1
+    assert inside("view", "talk.json", "--text").returncode == 2
+    path.write_text("{}", encoding="utf-8")
+    assert "neither a list of messages" in inside("view", "talk.json").stderr

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
+from context_agent.errors import ConfigError
 from context_agent.integrations.conversations import ConversationPruners
 from context_agent.pruning.pruner import ContextPruner
 from context_agent.pruning.selection import Prices
@@ -47,6 +50,13 @@ def test_a_conversation_is_restored_by_its_own_pruner() -> None:
     assert pruners.restore(pruned.messages, ids) == conversation()
     stays = pruned.report.removed[0]
     assert stays.preview in str(pruners.prune(conversation()).messages[stays.message])
+
+
+def test_nothing_is_restored_in_an_unknown_conversation_and_none_begins() -> None:
+    pruners = ConversationPruners(open_pruner)
+    with pytest.raises(ConfigError, match="nothing is pruned"):
+        pruners.restore(conversation(), ["p1"])
+    assert len(pruners) == 0
 
 
 def test_the_least_recently_used_are_forgotten_first() -> None:

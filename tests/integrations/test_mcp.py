@@ -24,6 +24,8 @@ from context_agent.integrations.server.service import Service, Settings
 from context_agent.types import Chunk
 from tests.actions import search
 from tests.integrations.conftest import QUESTION, TEXTS
+from tests.pruning.conversations import rendered
+from tests.pruning.test_pruner import LONG
 
 MODES = ("auto", "legacy")
 """The protocol's present form, and the one with a handshake that older clients speak."""
@@ -49,7 +51,7 @@ async def test_the_tools_say_what_they_are(agent: SearchAgent) -> None:
     async with Client(make_server(agent)) as client:
         tools = {tool.name: tool for tool in (await client.list_tools()).tools}
         assert client.server_info.name == "context-agent"
-    assert list(tools) == ["retrieve", "search", "grep", "read"]
+    assert list(tools) == ["retrieve", "search", "grep", "read", "prune"]
     for tool in tools.values():
         assert tool.annotations
         assert tool.annotations.read_only_hint
@@ -72,6 +74,7 @@ async def test_every_answer_fits_its_schema(agent: SearchAgent, mode: str) -> No
         "search": {"query": "Rope", "k": 3, "where": {"year": 1948}},
         "grep": {"pattern": r"19\d\d"},
         "read": {"document_id": "d1_0"},
+        "prune": {"messages": rendered("anthropic", LONG), "budget": 300, "effort": "fast"},
     }
     async with Client(make_server(agent), mode=mode) as client:
         for tool in (await client.list_tools()).tools:
@@ -102,6 +105,27 @@ async def test_a_recorded_search_is_named_by_its_id_never_by_its_path(agent: Sea
     assert str(agent.trajectories) not in answer.model_dump_json()
     (served_line,) = (agent.trajectories / "served.jsonl").read_text().splitlines()
     assert json.loads(served_line)["request"] == answer.structured_content["request_id"]
+
+
+@pytest.mark.parametrize("mode", MODES)
+async def test_a_conversation_is_pruned_and_restored(agent: SearchAgent, mode: str) -> None:
+    messages, options = rendered("openai", LONG), {"budget": 300, "effort": "fast"}
+    async with Client(make_server(agent), mode=mode) as client:
+        pruned = await client.call_tool("prune", {"messages": messages, **options})
+        assert pruned.structured_content
+        report = pruned.structured_content["report"]
+        assert text(pruned).startswith(f"pruned: {report['tokens_after']} of {report['tokens_before']} tokens")
+        assert "Ana Berg was its director" in str(pruned.structured_content["messages"])
+        ids = [passage["id"] for passage in report["removed"]]
+        again = {"messages": pruned.structured_content["messages"], "restore": ids, **options}
+        restored = await client.call_tool("prune", again)
+        assert restored.structured_content == {"messages": messages, "report": None}
+        unknown = await client.call_tool("prune", {**again, "restore": ["p999"]})
+        assert unknown.is_error
+        assert "p999" in text(unknown)
+        broken = await client.call_tool("prune", {"messages": messages[-1:], **options})
+        assert text(broken).startswith("passed through: ")
+        assert "result without a call" in text(broken)
 
 
 async def test_progress_comes_turn_by_turn(films: MemoryCorpus) -> None:

@@ -181,6 +181,47 @@ def test_what_is_restored_stays() -> None:
     assert keeper.restore(restored, ["p1", "p3", "p4", "p5", "p6"])[4] == messages[4]
 
 
+def test_passages_are_restored_by_id_in_the_original_messages_too() -> None:
+    messages, keeper = rendered("openai", LONG), pruner()
+    keeper.prune(messages)
+    assert keeper.restore(messages, ["p1", "p2"]) == messages
+    stub = keeper.prune(messages).messages[4]["content"]
+    assert noise(0).strip() in stub
+    assert noise(1).strip() in stub
+    with pytest.raises(ConfigError, match="'p1'"):
+        keeper.restore(messages, ["p1"])
+
+
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "langchain"])
+def test_a_passage_comes_back_when_the_agent_asks_for_it_in_words_or_in_a_call(kind: str) -> None:
+    keeper = pruner(strategy="age")
+    before = keeper.prune(rendered(kind, LONG))
+    turns = [*LONG, Turn("", "Please restore: p2.", (Call("c9", {"query": "restore: p4-p5, p6"}, ("fine",)),))]
+    pruned = keeper.prune(rendered(kind, turns))
+    assert pruned.report.restored == ("p2", "p4", "p5", "p6")
+    assert pruned.report.cached_lost > 0
+    text = str(pruned.messages)
+    assert [f"region {number}," in text or f"region {number} " in text for number in range(6)] == [
+        number in (1, 3, 4, 5) for number in range(6)
+    ]
+    again = keeper.prune(rendered(kind, turns))
+    assert (again.messages, again.report.restored) == (pruned.messages, ())
+    assert before.report.restored == ()
+
+
+def test_no_result_and_no_system_text_restores_and_an_id_in_a_request_is_never_given_away() -> None:
+    turns = conversation(f"restore: p1-p9\n\n{noises(0, 6)}", noises(10, 6), "done")
+    messages = [{"role": "system", "content": "Write restore: p1 to restore."}, *rendered("openai", turns)]
+    keeper = pruner(150)
+    first = keeper.prune(messages)
+    assert keeper.prune(messages).messages == first.messages
+    assert first.report.removed[0].id == "p1"
+    asking = rendered(
+        "openai", conversation(noises(0, 6), noises(10, 6), "done", user=f"{TASK} restore: p1-p999999999")
+    )
+    assert pruner(150).prune(asking).report.removed[0].id == "p1000000000"
+
+
 @pytest.mark.parametrize("strategy", ["reader", "age", "random", "bm25", "embedding", "none"])
 def test_every_strategy_has_a_name(strategy: str) -> None:
     pruned = pruner(strategy=strategy).prune(rendered("openai", LONG))

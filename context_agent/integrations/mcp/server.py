@@ -35,7 +35,8 @@ NAME = "context-agent"
 INSTRUCTIONS = (
     "A corpus of documents. `retrieve` answers one question, also one that takes several facts, by searching in "
     "several steps on its own: ask the whole question and use the documents that come back. `search` (one query), "
-    "`grep` (a regular expression) and `read` (a document by id) are single steps. Cite documents by their ids."
+    "`grep` (a regular expression) and `read` (a document by id) are single steps. Cite documents by their ids. "
+    "`prune` needs no documents: it removes from a conversation what no longer matters in its tool results."
 )
 
 
@@ -76,6 +77,7 @@ def server_on(service: Service) -> MCPServer[Any]:
         (tools.search, "Search once"),
         (tools.grep, "Find a pattern"),
         (tools.read, "Read a document"),
+        (tools.prune, "Prune a conversation"),
     ):
         server.add_tool(tool, title=title, description=inspect.getdoc(tool), annotations=READ_ONLY)
     server.resource(

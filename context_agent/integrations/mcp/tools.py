@@ -12,7 +12,7 @@ import math
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import aclosing, contextmanager
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import BaseModel, Field
 
@@ -20,8 +20,10 @@ from context_agent._support.extras import extra
 from context_agent.agent import DEFAULT_K, Progress
 from context_agent.errors import ConfigError, ContextAgentError, PatternError
 from context_agent.harness.profile import one_line
+from context_agent.integrations.conversations import ConversationPruners
 from context_agent.integrations.functions import NO_PASSAGES, passage_text
-from context_agent.integrations.server.schema import ScoredPassage
+from context_agent.integrations.server.schema import MAX_MESSAGES, PruneAnswer, PruneRequest, ScoredPassage
+from context_agent.pruning.pruner import BUDGET
 from context_agent.pruning.view import Text, TurnClosed
 from context_agent.retrieval.corpus import Corpus, Where
 from context_agent.tokens import escape_markers
@@ -32,6 +34,7 @@ with extra("mcp"):
     from mcp.server.mcpserver.exceptions import ResourceNotFoundError, ToolError
     from mcp.types import CallToolResult, TextContent
 
+    from context_agent.integrations.server.bodies import prune_conversation
     from context_agent.integrations.server.observability import REQUEST_ID, log, request_id
     from context_agent.integrations.server.responses import Problem, ServedAnswer, problem_of
     from context_agent.integrations.server.service import AdmittedSearch, SearchRequest, Service
@@ -114,6 +117,7 @@ class Tools:
 
     def __init__(self, service: Service) -> None:
         self._service = service
+        self._pruners = ConversationPruners()
 
     async def retrieve(
         self,
@@ -173,6 +177,33 @@ class Tools:
             if first_chunk >= len(chunks):
                 raise ToolError(f"the document has {len(chunks)} chunks: first_chunk is at most {len(chunks) - 1}")
             return read_result(chunks, first_chunk)
+
+    async def prune(
+        self,
+        messages: Annotated[
+            list[dict[str, Any]],
+            Field(
+                max_length=MAX_MESSAGES,
+                description="OpenAI's chat messages, items of its Responses API, or Anthropic's messages",
+            ),
+        ],
+        context: Context[Any, Any],
+        *,
+        task: Annotated[BoundedText | None, Field(description="default: the last user message")] = None,
+        budget: Annotated[int, Field(ge=1, description="tokens of tool results to keep")] = BUDGET,
+        effort: Annotated[Literal["careful", "fast"], Field(description="fast judges by words alone")] = "careful",
+        restore: Annotated[
+            list[str], Field(max_length=1_000, description="ids that stubs name, to bring back; nothing is pruned then")
+        ] = [],  # noqa: B006 (it is never changed; the SDK shows it as the default)
+    ) -> Annotated[CallToolResult, PruneAnswer]:
+        """Remove from an agent's conversation the passages of old tool results that no longer matter for the task, once
+        that saves more than the broken prefix cache costs. Stubs name what went; restore brings it back. Use the same
+        budget and effort for all turns of a conversation."""
+        with _call("prune", context):
+            request = PruneRequest(messages=messages, task=task, budget=budget, effort=effort, restore=restore)
+            async with self._service.step("mcp"):
+                answer = await asyncio.to_thread(prune_conversation, self._pruners, request)
+            return prune_result(answer)
 
     async def document(self, document_id: str) -> str:
         """The whole text of a document, as a resource."""
@@ -317,6 +348,14 @@ def read_result(chunks: Sequence[Chunk], first: int) -> CallToolResult:
     if data.next_chunk is not None:
         text += f"\n\n(Chunks {first} to {next_chunk - 1} of {len(chunks)}; continue with first_chunk={next_chunk}.)"
     return _result(text, data)
+
+
+def prune_result(answer: PruneAnswer) -> CallToolResult:
+    """The conversation as data; the text has the outcome alone, because the client has the messages."""
+    if (report := answer.report) is None:
+        return _result("The passages are back.", answer)
+    sizes = f"{report['tokens_after']:,} of {report['tokens_before']:,} tokens of tool results remain"
+    return _result("\n".join([f"{report['outcome']}: {sizes}", *report["warnings"]]), answer)
 
 
 def joined_text(chunks: Sequence[Chunk]) -> str:

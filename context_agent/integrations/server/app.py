@@ -21,18 +21,17 @@ from context_agent.harness.policy import AdjustableEffort
 from context_agent.integrations.conversations import ConversationPruners
 from context_agent.integrations.feedback import FeedbackLog, Judgement, judgement
 from context_agent.integrations.guardrail import RelevanceRequest, judge
+from context_agent.integrations.server.bodies import prune_conversation
 from context_agent.integrations.server.observability import CONTENT_TYPE, REQUEST_ID, log, request_id
 from context_agent.integrations.server.schema import (
     AgentDescription,
     ChatRequest,
     FeedbackRequest,
     Health,
-    PruneAnswer,
     PruneRequest,
     RetrieveRequest,
     document,
 )
-from context_agent.pruning import ContextPruner, Prices
 from context_agent.version import __version__
 
 with extra("serve"):
@@ -305,7 +304,8 @@ class Routes:
         """`POST /v1/systemone`."""
         body = await self._read(request, RelevanceRequest)
         async with self._service.step(request.url.path):
-            answer = await asyncio.to_thread(judge, body, self._settings.model)
+            settings = self._settings
+            answer = await asyncio.to_thread(judge, body, settings.model, budget=settings.guardrail_budget)
         return Json(answer.model_dump())
 
     async def prune(self, request: Request) -> Response:
@@ -313,7 +313,7 @@ class Routes:
         body = await self._read(request, PruneRequest)
         async with self._service.step(request.url.path):
             try:
-                answer = await asyncio.to_thread(_prune, self._pruners, body)
+                answer = await asyncio.to_thread(prune_conversation, self._pruners, body)
             except ConfigError as error:
                 raise Problem(400, "unknown_passage", str(error), "restore") from None
         if answer.report is not None:
@@ -450,18 +450,6 @@ async def _bounded_body(request: Request, limit: int) -> bytes:
         if len(body) > limit:
             raise too_large
     return bytes(body)
-
-
-def _prune(pruners: ConversationPruners, body: PruneRequest) -> PruneAnswer:
-    """The pruned or restored conversation. Raises `ConfigError` for an unknown id."""
-    options = body.model_dump(include={"budget", "strategy", "effort", "turns", "cached_price"})
-    scope = encode(options)
-    if body.restore:
-        return PruneAnswer(messages=pruners.restore(body.messages, body.restore, scope=scope), report=None)
-    prices = Prices(turns=options.pop("turns"), cached=options.pop("cached_price"))
-    open_pruner = partial(ContextPruner, **options, prices=prices)
-    pruned = pruners.prune(body.messages, body.task, scope=scope, open_pruner=open_pruner)
-    return PruneAnswer(messages=pruned.messages, report=pruned.report.to_json())
 
 
 def _judge(feedback: FeedbackLog, body: FeedbackRequest) -> tuple[Judgement, bool]:

@@ -1,4 +1,4 @@
-"""Bodies of requests to a model server: the conversation in them, pruned."""
+"""Conversations in the bodies of requests, pruned: of requests to a model server, and of requests to prune."""
 
 from __future__ import annotations
 
@@ -6,16 +6,22 @@ import json
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from context_agent._support.http_body import Allowance, ResponseTooLarge
 from context_agent.integrations.conversations import ConversationPruners
 from context_agent.integrations.server.observability import log
+from context_agent.integrations.server.responses import encode
+from context_agent.integrations.server.schema import PruneAnswer, PruneRequest
 from context_agent.pruning.messages import Transcript
-from context_agent.pruning.pruner import PruneReport
+from context_agent.pruning.pruner import ContextPruner, PruneReport
+from context_agent.pruning.selection import Prices
 
 SHOWN_WARNINGS, WARNING_LENGTH = 3, 200
 """Warnings in a header, and characters of each."""
+_OPTIONS = frozenset(("budget", "strategy", "effort", "turns", "cached_price"))
+"""The fields of a request to prune that make the pruner."""
 _COUNTS = ("tokens_before", "tokens_after", "freed", "cached_lost")
 _SYSTEM = ("system", "instructions")
 """Fields beside the messages that hold the system text."""
@@ -33,7 +39,8 @@ class PrunedBody:
     def of(cls, body: bytes, report: PruneReport) -> PrunedBody:
         """The body with its report, without the texts of removed passages."""
         counts = {name: getattr(report, name) for name in _COUNTS}
-        return cls(body, {"outcome": report.outcome, "removed": len(report.removed), **counts}, report.warnings)
+        passages = {"removed": len(report.removed), "restored": len(report.restored)}
+        return cls(body, {"outcome": report.outcome, **passages, **counts}, report.warnings)
 
     @property
     def header(self) -> bytes:
@@ -82,3 +89,15 @@ class BodyPruner:
         except (ResponseTooLarge, ValueError, RecursionError):
             return None
         return value if isinstance(value, dict) else None
+
+
+def prune_conversation(pruners: ConversationPruners, request: PruneRequest) -> PruneAnswer:
+    """The pruned or restored conversation of a request. Raises `ConfigError` for an unknown id."""
+    options = request.model_dump(include=_OPTIONS)
+    scope = encode(options)
+    if request.restore:
+        return PruneAnswer(messages=pruners.restore(request.messages, request.restore, scope=scope), report=None)
+    prices = Prices(turns=options.pop("turns"), cached=options.pop("cached_price"))
+    open_pruner = partial(ContextPruner, **options, prices=prices)
+    pruned = pruners.prune(request.messages, request.task, scope=scope, open_pruner=open_pruner)
+    return PruneAnswer(messages=pruned.messages, report=pruned.report.to_json())

@@ -49,6 +49,13 @@ def test_errors_stay() -> None:
     assert scores["e1"].noul > 0.2
 
 
+def test_the_budget_is_a_setting_of_the_server(serve: Serve) -> None:
+    with serve(guardrail_budget=400) as server:
+        scores = server.client.post("/v1/systemone", json=body()).json()["answers"]
+    assert scores["e1"]["noul"] > 0
+    assert sorted(answer["noul"] for answer in scores.values())[:3] == [0.0, 0.0, 0.0]
+
+
 def test_the_endpoint(serve: Serve) -> None:
     with serve(token="abc", model="notes") as server:
         answer = server.client.post("/v1/systemone", json=body())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import re
 import socket
 import threading
 from collections.abc import Iterator
@@ -113,6 +114,23 @@ def test_a_conversation_within_the_budget_passes_byte_for_byte() -> None:
         answer = client.post(CHAT, content=body)
         assert json.loads(answer.headers["x-context-pruned"])["outcome"] == "within budget"
         assert server.requests[0].body == body
+
+
+def test_what_the_model_asks_to_restore_comes_back_and_stays() -> None:
+    messages = conversation(len(TOPICS))
+    with upstream() as server, proxied(server.url) as client:
+        client.post(CHAT, json={"messages": messages})
+        stub = json.loads(server.requests[0].body)["messages"][5]["content"]
+        (first, *_) = re.findall(r"restore: (p\d+)", stub)
+        messages += [{"role": "assistant", "content": f"I need it again: restore: {first}"}]
+        messages += [{"role": "user", "content": "What is known about violins?"}]
+        for _ in range(2):
+            answer = client.post(CHAT, json={"messages": messages})
+        bodies = [json.loads(request.body)["messages"] for request in server.requests]
+    assert json.loads(answer.headers["x-context-pruned"])["restored"] == 0
+    assert searched("violins").split("\n\n")[0] not in bodies[0][5]["content"]
+    assert searched("violins").split("\n\n")[0] in bodies[1][5]["content"]
+    assert bodies[1] == bodies[2]
 
 
 def test_a_growing_conversation_is_pruned_and_its_prefix_stays() -> None:

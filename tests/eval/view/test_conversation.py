@@ -1,0 +1,41 @@
+"""The page of a pruned conversation in a real Chromium: what went when, why, and what it cost."""
+
+from __future__ import annotations
+
+from context_agent.eval.view.conversation import conversation_page, model_calls
+from tests.pruning.conversations import Call, Turn, rendered
+from tests.pruning.test_pruner import LONG, pruner, search
+
+
+def test_the_page_shows_each_call_and_what_went_before_it(browser, tmp_path):
+    hostile = "<script>document.title = 'x'</script> It is fine."
+    turns = [*LONG, search(8, hostile), Turn("", "restore: p1", (Call("c9", {}, ("fine",)),))]
+    messages = rendered("anthropic", turns)
+    calls = model_calls(messages, pruner())
+    roles = [message["role"] for message in messages]
+    turns_begin = [n for n, role in enumerate(roles) if role == "assistant" and roles[n - 1] == "user"]
+    assert [call.messages for call in calls] == [*turns_begin, len(messages)]
+    path = tmp_path / "conversation.html"
+    path.write_text(conversation_page(messages, calls, "Pruning: a <b>"), encoding="utf-8")
+    browser.open(path, ready="document.readyState === 'complete'")
+    assert browser.texts("h1") == ["Pruning: a <b>"]
+    assert len(browser.texts("tr")) == 1 + len(calls)
+    (pruned, *_) = [call.report for call in calls if call.report.outcome == "pruned"]
+    row = browser.texts("tr.pruned")[0]
+    for number in (pruned.tokens_before, pruned.tokens_after, pruned.freed, pruned.cached_lost):
+        assert f"{number:,}" in row
+    first = pruned.removed[0]
+    (item,) = browser.texts(f"#m{first.message} li[data-id={first.id}]")
+    assert f"{first.tokens} tokens" in item
+    assert "less relevant than what stays" in item
+    assert first.preview in item
+    assert "restored before call" in item
+    assert browser.complaints() == []
+
+
+def test_a_conversation_without_calls_or_with_problems_has_a_page():
+    assert "0 calls" in conversation_page([], model_calls([], pruner()), "t")
+    broken = [{"role": "tool", "tool_call_id": "x", "content": "<i>"}]
+    page = conversation_page(broken, model_calls(broken, pruner()), "t")
+    assert "result without a call" in page
+    assert "&lt;i&gt;" in page
