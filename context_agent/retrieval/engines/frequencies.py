@@ -13,7 +13,7 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from context_agent.retrieval.embedders.static import load_weights
+from context_agent._support.token_table import load_weights
 
 PASSAGE_WORDS = 100
 """Words of a typical passage."""
