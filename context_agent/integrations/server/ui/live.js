@@ -100,7 +100,7 @@ function liveSearch(question, budget, parts) {
       line.style.left = `${at * 100}%`;
       parts.strip.append(line);
     }
-    const enlarged = budget.window >= 2 * state.scale ? ` (strip enlarged ${Math.round(budget.window / state.scale)} times)` : "";
+    const enlarged = budget.window >= 2 * state.scale ? ` (enlarged ${Math.round(budget.window / state.scale)} ×)` : "";
     const text = `${number(used)} of ${number(budget.window)} tokens in context${enlarged}`;
     parts.axis.textContent = text;
     parts.strip.setAttribute("aria-label", text);

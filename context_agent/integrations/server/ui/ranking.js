@@ -20,8 +20,8 @@ function rankedDocument(document, rank, isProbability, actions) {
     element("span", { class: "rank", "aria-hidden": "true", text: rank }),
     head,
     title === document.id ? null : element("p", { class: "source muted", dir: "auto", text: document.id }),
-    lead ? passageText(lead, best) : null,
-    others.length ? morePassages(others) : null,
+    lead ? passageText(lead, best, title) : null,
+    others.length ? morePassages(others, title) : null,
     chips(document, actions.filter),
     actions.judge ? judgeButtons(document, title, actions.judge) : null);
 }
@@ -30,33 +30,41 @@ function percentOf(score) {
   return `${Math.round(score * 100)} %`;
 }
 
-function morePassages(chunks) {
+function morePassages(chunks, title) {
   return element("details", { class: "more" },
     element("summary", { text: chunks.length === 1 ? "1 more passage" : `${chunks.length} more passages` }),
-    chunks.map((chunk) => passageText(chunk, null)));
+    chunks.map((chunk) => passageText(chunk, null, title)));
 }
 
 /** A passage with its best sentence marked; a long one is cut around it and has a button that shows the rest. */
-function passageText(chunk, best) {
+function passageText(chunk, best, title) {
   const characters = Array.from(unwrapped(chunk.text));
   const [start, end] = best && best.passage === chunk.id ? [best.start, best.end] : [0, 0];
   const part = (from, to) => characters.slice(from, to).join("");
-  const from = characters.length > LONG ? wordStart(characters, start - BEFORE) : 0;
+  const heading = headingSize(chunk.text, title);
+  const skipped = end > start && start < heading ? 0 : heading;
+  const from = characters.length > LONG ? Math.max(skipped, wordStart(characters, start - BEFORE)) : skipped;
   const to = characters.length > LONG ? wordStart(characters, Math.max(end, start) + AFTER) : characters.length;
   const node = element("p", { class: "passage", dir: "auto" });
   const show = (first, last) => node.replaceChildren(
-    first > 0 ? "… " : "", plain(part(first, start)),
+    first > skipped ? "… " : "", plain(part(first, Math.max(first, start))),
     end > start ? element("mark", { text: part(start, end) }) : "",
-    plain(part(end, last)), last < characters.length ? " …" : "");
+    plain(part(Math.max(first, end), last)), last < characters.length ? " …" : "");
   show(from, to);
-  if (from === 0 && to >= characters.length) return node;
+  if (from === skipped && to >= characters.length) return node;
   const button = element("button", { type: "button", class: "quiet", "aria-expanded": "false", text: "Show the whole passage", on: { click: () => {
     const open = button.getAttribute("aria-expanded") === "true";
     button.setAttribute("aria-expanded", String(!open));
     button.textContent = open ? "Show the whole passage" : "Show less";
-    show(open ? from : 0, open ? to : characters.length);
+    show(open ? from : skipped, open ? to : characters.length);
   } } });
   return [node, button];
+}
+
+/** The size of the Markdown heading that a passage begins with, if it only repeats the title. */
+function headingSize(text, title) {
+  const heading = /^#{1,6}[ \t]+([^\n]*)\n+/.exec(text);
+  return heading && heading[1].trim() === title.trim() ? Array.from(heading[0]).length : 0;
 }
 
 /** The text without the line ends that only wrap its lines; as many characters as before. */
