@@ -15,9 +15,11 @@ import os
 import re
 from base64 import b64encode, urlsafe_b64encode
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 from urllib.parse import quote, quote_plus, urlsplit, urlunsplit
+from uuid import uuid4
 
 import httpx
 
@@ -33,6 +35,7 @@ SHORTEST_IN_REPLIES = 8
 SHORTEST_IN_QUERY = 16
 """Characters. A value of at least this length in an address's query is treated as a secret."""
 _PARAMETER = "api_key_env="
+_lent: dict[str, str] = {}
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
@@ -95,8 +98,22 @@ def checked_variable(name: str) -> str:
 
 
 def read_key(variable: str | None) -> str:
-    """The key in a variable, empty if there is none."""
-    return os.environ.get(variable, "").strip() if variable else ""
+    """The key in a variable, or the one that was lent under this name; empty if there is none."""
+    return (_lent.get(variable) or os.environ.get(variable, "")).strip() if variable else ""
+
+
+@contextmanager
+def lent_key(key: str) -> Iterator[str]:
+    """A name for a key that a program made for this process alone; to be used like a variable's, until the block ends.
+
+    No child process inherits it, as it would a variable.
+    """
+    name = f"LENT_{uuid4().hex}"
+    _lent[name] = key
+    try:
+        yield name
+    finally:
+        del _lent[name]
 
 
 def rejected_key_hint(variable: str | None) -> str:

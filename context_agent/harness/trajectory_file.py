@@ -60,7 +60,7 @@ class TrajectoryWriter:
             self._file.close()
 
     def _line(self, data: dict[str, Any]) -> None:
-        self._file.write(json.dumps(data, ensure_ascii=True, separators=(",", ":"), default=str) + "\n")
+        self._file.write(_as_line(data) + "\n")
         self._file.flush()
 
 
@@ -80,10 +80,20 @@ def read(path: str | Path) -> Trajectory:
         lines = Path(path).read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:
         raise TrajectoryError(f"cannot read the trajectory {path}: {error}") from error
-    return _decode(path, lines)
+    return from_lines(path, lines)
 
 
-def _decode(path: str | Path, rows: Sequence[str]) -> Trajectory:
+def to_lines(trajectory: Trajectory) -> list[str]:
+    """The lines of a whole trajectory's file."""
+    return [_as_line(data) for data in (encode_header(trajectory.header), *map(encode, trajectory.events))]
+
+
+def _as_line(data: dict[str, Any]) -> str:
+    return json.dumps(data, ensure_ascii=True, separators=(",", ":"), default=str)
+
+
+def from_lines(path: str | Path, rows: Sequence[str]) -> Trajectory:
+    """The trajectory of a file's lines; `path` names them in errors. Raises `TrajectoryError`."""
     try:
         header = decode_header(json.loads(rows[0]))
     except (IndexError, *_MALFORMED) as error:

@@ -218,14 +218,18 @@ def build_agent(
     Without `prunes` the policy's edits of its context are not carried out. `searchers` samples in sub-agents, by
     default the same engine.
     """
-    episodes = run.episodes
     top_p = run.engine.top_p if top_p is None else top_p
 
     def sampled(engine: Engine) -> Policy:
         return TokenPolicy(engine, renderer, temperature=temperature, top_p=top_p, max_tokens=run.engine.max_tokens)
 
     policy = sampled(engine) if prunes else ControlledPolicy(sampled(engine), prune_by(none), "none")
-    theirs = None if searchers is None else sampled(searchers)
+    return agent_of(run, corpus, policy, None if searchers is None else sampled(searchers))
+
+
+def agent_of(run: RunConfig, corpus: Corpus, policy: Policy, searchers: Policy | None = None) -> SearchAgent:
+    """An agent of that policy with the run's profile, window, limits and swarm; close it."""
+    episodes = run.episodes
     return SearchAgent(
         corpus,
         policy,
@@ -233,5 +237,5 @@ def build_agent(
         budget=episodes.budget,
         limits=Limits(turns=episodes.turns, seconds=episodes.seconds, calls=episodes.calls),
         workers=episodes.workers,
-        swarm=Swarm(breadth=episodes.swarm, policy=theirs) if episodes.swarm else None,
+        swarm=Swarm(breadth=episodes.swarm, policy=searchers) if episodes.swarm else None,
     )

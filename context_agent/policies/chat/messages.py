@@ -176,7 +176,7 @@ def messages(
 def _turn_messages(
     turn: _Turn, usage: str, tools: Sequence[str], tool_format: ToolFormat, fields: Sequence[str]
 ) -> Iterator[Message]:
-    calls = _with_ids(turn)
+    calls = with_ids(turn.action, turn.number)
     results = _results(calls, turn, tools)
     results[-1] += usage
     if tool_format == "text":
@@ -220,12 +220,15 @@ def _results(calls: Sequence[ToolCall], turn: _Turn, tools: Sequence[str]) -> li
     return texts
 
 
-def _with_ids(turn: _Turn) -> list[ToolCall]:
-    """The calls with unique ids. A missing or repeated id becomes nine letters and digits: all servers accept those."""
+def with_ids(action: Action, turn: int) -> list[ToolCall]:
+    """An action's calls with unique ids.
+
+    A missing or repeated id becomes nine letters and digits: all servers accept those.
+    """
     calls: list[ToolCall] = []
     used_ids = {""}
-    for index, call in enumerate(turn.action.calls):
-        call_id = f"c{turn.number % 10_000:04d}{index % 10_000:04d}" if call.id in used_ids else call.id
+    for index, call in enumerate(action.calls):
+        call_id = f"c{turn % 10_000:04d}{index % 10_000:04d}" if call.id in used_ids else call.id
         used_ids.add(call_id)
         calls.append(ToolCall(call.name, call.arguments, call_id))
     return calls

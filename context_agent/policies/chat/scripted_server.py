@@ -262,7 +262,8 @@ class _Handler(BaseHTTPRequestHandler):
         else:
             choice = {"index": 0, "message": answer.message, "finish_reason": answer.finish}
             usage = {} if answer.usage is None else {"usage": answer.usage}
-            self._send(200, {"model": body["model"], "choices": [choice], **usage}, cut=answer.cut)
+            completion = {"id": "chatcmpl-1", "object": "chat.completion", "created": 0, "model": body["model"]}
+            self._send(200, {**completion, "choices": [choice], **usage}, cut=answer.cut)
 
     def _send(self, status: int, value: Any, headers: Mapping[str, str] | None = None, *, cut: bool = False) -> None:
         data = json.dumps(value).encode()

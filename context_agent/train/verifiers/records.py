@@ -1,0 +1,246 @@
+"""Traces of verifiers: made from trajectories, and read as training rows. Does not import verifiers.
+
+A trace is a graph of messages. A node holds a message, the token ids that it adds to the conversation, and which of
+them were sampled; a path from a root to a leaf is what the model was sent and wrote. An edit of the context changes a
+message, so the conversation continues on another path: a path is a training row here, and a sample there. Sampled ids
+of nodes that paths share are trained once, in the first path.
+
+`traces.jsonl`, as verifiers writes it, holds an episode a line, with its traces. Log-probabilities in it have four
+decimals. Written against verifiers 0.4.0, schema version 1.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from itertools import accumulate
+from pathlib import Path
+from typing import Any
+
+from context_agent._support.journal import open_private
+from context_agent._support.question_files import Question
+from context_agent.errors import DataError, TrajectoryError
+from context_agent.harness.tools import schemas
+from context_agent.harness.trajectory import Trajectory
+from context_agent.harness.trajectory_file import from_lines, to_lines
+from context_agent.policies.chat.messages import Message, assistant, messages, with_ids
+from context_agent.policies.tokens.prompt import WholeCall, calls, expand
+from context_agent.pruning.view import ActionTaken
+from context_agent.train.rewards import EpisodeRewardTerms, is_aborted
+from context_agent.train.rows import TrainingRow
+
+TRACE_VERSION = 1
+"""Of the traces' schema, in verifiers 0.4."""
+TRACES_FILE = "traces.jsonl"
+RECORD = "context_agent"
+"""Where a trace's `info` has the trajectory, as the lines of its file."""
+PLUGIN = "context-agent-search"
+"""The id of the environment for verifiers (examples/verifiers)."""
+Node = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class RecordedRollout:
+    """A trace as training data. `trajectory` is None if another agent played it."""
+
+    id: str
+    group_id: str
+    reward: float
+    rows: tuple[TrainingRow, ...]
+    trajectory: Trajectory | None = None
+
+
+# Export -----------------------------------------------------------------------------------------------------------
+
+
+def trace_of(trajectory: Trajectory, question: Question, reward: EpisodeRewardTerms | None = None) -> dict[str, Any]:
+    """The episode as a trace, in plain data. Nodes have token ids if a token policy played it, else messages alone."""
+    header, end = trajectory.header, trajectory.end
+    data = {**task_fields(question), "question": asdict(question)}
+    rewards = {} if reward is None else {"episode": {"score": reward.total, "weight": 1.0}}
+    return {
+        "version": TRACE_VERSION,
+        "id": header.id,
+        "task": {"type": "SearchTask", "data": data, "key": question.id},
+        "agent": {"config": {"model": header.policy, "harness": {"id": PLUGIN}, "runtime": {"type": "subprocess"}}},
+        "tools": [dict(schema) for schema in schemas(header.profile)],
+        "nodes": _nodes(trajectory),
+        "rewards": rewards,
+        "metrics": {} if reward is None else dict(reward.terms),
+        "info": {RECORD: record_of(trajectory)},
+        "is_completed": end is not None,
+        "ok": not is_aborted(trajectory),
+        "stop_condition": end.stop_reason if end else None,
+    }
+
+
+def task_fields(question: Question) -> dict[str, Any]:
+    """The fields of a task that verifiers knows."""
+    return {"id": question.id, "prompt": question.question}
+
+
+def record_of(trajectory: Trajectory) -> list[Any]:
+    """The trajectory as plain data, for a trace's `info`."""
+    return [json.loads(line) for line in to_lines(trajectory)]
+
+
+def write_traces(traces: Iterable[Mapping[str, Any]], folder: str | Path) -> Path:
+    """Writes a folder that verifiers reads as a run's results, an episode for each trace."""
+    path = Path(folder) / TRACES_FILE
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with open_private(path, "w", encoding="utf-8", newline="\n") as file:
+        for trace in traces:
+            episode = {"id": trace["id"], "task": trace["task"], "ok": trace["ok"], "traces": [trace]}
+            file.write(json.dumps(episode) + "\n")
+    return path
+
+
+def _nodes(trajectory: Trajectory) -> list[Node]:
+    """A chain of nodes for each stretch of calls that continue each other."""
+    actions = [event.action for event in trajectory.events if isinstance(event, ActionTaken)]
+    whole = _whole_calls(trajectory, len(actions))
+    nodes: list[Node] = []
+    before: list[Message] = []
+    for view, action, call in zip(trajectory.views(), actions, whole, strict=False):
+        conversation = messages(view, trajectory.header.profile)
+        # The reply that the conversation holds already is the node that was sampled.
+        continues = bool(nodes) and (call.extends if call else conversation[: len(before)] == before)
+        for message in conversation[len(before) + 1 :] if continues else conversation:
+            nodes.append(_node(message, len(nodes) - 1 if continues or message is not conversation[0] else None))
+        reply = assistant(action, with_ids(action, view.turn), action.text)
+        sampled = _node(reply, len(nodes) - 1) | {"sampled": True}
+        if action.reasoning:
+            sampled["message"]["reasoning_content"] = action.reasoning
+        if call is not None:
+            size = _path_size(nodes, len(nodes) - 1)
+            nodes[-1] |= _tokens(call.prompt[size:], sampled=False)
+            sampled |= _tokens(call.call.output, sampled=True) | {"logprobs": list(call.call.logprobs)}
+        nodes.append(sampled)
+        before = conversation
+    return nodes
+
+
+def _whole_calls(trajectory: Trajectory, count: int) -> Sequence[WholeCall | None]:
+    try:
+        return list(expand(calls(trajectory)))
+    except TrajectoryError:  # another kind of policy
+        return [None] * count
+
+
+def _node(message: Message, parent: int | None) -> Node:
+    fields = {name: message[name] for name in ("role", "content", "tool_call_id") if name in message}
+    if message.get("tool_calls"):
+        fields["tool_calls"] = [{"id": call["id"], **call["function"]} for call in message["tool_calls"]]
+    return {"parent": parent, "message": fields, "token_ids": [], "mask": [], "logprobs": []}
+
+
+def _tokens(ids: Sequence[int], *, sampled: bool) -> Node:
+    return {"token_ids": list(ids), "mask": [sampled] * len(ids)}
+
+
+def _path_size(nodes: Sequence[Node], node: int) -> int:
+    return sum(len(nodes[index]["token_ids"]) for index in _path(nodes, node))
+
+
+# Import -----------------------------------------------------------------------------------------------------------
+
+
+def read_traces(source: str | Path) -> Iterator[RecordedRollout]:
+    """The rollouts of a `traces.jsonl`, or of the folder with one, by whatever agent.
+
+    Traces without a sampled message, and those that verifiers marked as failed, are left out. Raises `DataError` for a
+    line that is no episode and for a trace that cannot be trained on.
+    """
+    path = Path(source)
+    path = path / TRACES_FILE if path.is_dir() else path
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except OSError as error:
+        raise DataError(f"{path}: cannot be read ({error.strerror}); name a run's folder of verifiers") from None
+    for number, line in enumerate(lines, start=1):
+        try:
+            episode = json.loads(line)
+            traces = [trace for trace in episode["traces"] if trace["ok"]]
+        except (ValueError, KeyError, TypeError) as error:
+            raise DataError(f"{path}:{number}: no episode of verifiers ({error!r})") from None
+        for trace in traces:
+            if any(node.get("sampled") for node in trace["nodes"]):
+                yield rollout_of(trace, version=_version(episode))
+
+
+def rollout_of(trace: Mapping[str, Any], *, version: str = "") -> RecordedRollout:
+    """A trace in plain data as rows, one for each path that samples something. Raises `DataError`."""
+    try:
+        group = str(trace["task"].get("key") or trace["task"].get("hash") or trace["task"]["data"]["id"])
+        rows = tuple(_rows(trace, group, version))
+        rewards = [item["score"] * item.get("weight", 1.0) for item in trace.get("rewards", {}).values() if item]
+    except (KeyError, TypeError, IndexError, AttributeError) as error:
+        raise DataError(f"trace {trace.get('id')}: not in the format of verifiers 0.4 ({error!r})") from None
+    return RecordedRollout(trace["id"], group, sum(rewards), rows, trajectory_of(trace))
+
+
+def trajectory_of(trace: Mapping[str, Any]) -> Trajectory | None:
+    """The trajectory in a trace of this harness; None in another agent's. Raises `TrajectoryError` if it is broken."""
+    record = trace.get("info", {}).get(RECORD)
+    return None if record is None else from_lines(f"trace {trace['id']}", [json.dumps(line) for line in record])
+
+
+def _rows(trace: Mapping[str, Any], group: str, version: str) -> Iterator[TrainingRow]:
+    nodes = trace["nodes"]
+    trained: set[int] = set()
+    for leaf in _leaves(nodes):
+        path = _path(nodes, leaf)
+        fresh = {index for index in path if nodes[index].get("sampled")} - trained
+        if not fresh:
+            continue
+        trained |= fresh
+        ids = [token for index in path for token in nodes[index]["token_ids"]]
+        mask = [int(flag and index in fresh) for index in path for flag in nodes[index]["mask"]]
+        logprobs = [value for index in path for value in _logprobs(trace["id"], index, nodes[index], index in fresh)]
+        if len(ids) != len(mask):
+            raise DataError(f"trace {trace['id']}: {len(ids)} token ids but {len(mask)} entries in their masks")
+        yield TrainingRow(ids, mask, logprobs, trace["id"], group, version)
+
+
+def _logprobs(trace: str, index: int, node: Node, fresh: bool) -> list[float]:
+    """A log-probability for each id of a node: 0 where it is not trained."""
+    mask, values = node["mask"], node.get("logprobs") or []
+    if not fresh:
+        return [0.0] * len(mask)
+    if not any(mask) or len(values) != sum(map(bool, mask)):
+        raise DataError(
+            f"trace {trace}: message {index} has {sum(map(bool, mask))} sampled ids and {len(values)} "
+            "log-probabilities. Only the client of type train records both: sample with --client.type train"
+        )
+    counts = accumulate(map(bool, mask))
+    return [values[count - 1] if flag else 0.0 for flag, count in zip(mask, counts, strict=True)]
+
+
+def _leaves(nodes: Sequence[Node]) -> Iterator[int]:
+    """The ends of the paths that verifiers trains on: no attempt to compact the context that was given up."""
+    parents = {node.get("parent") for node in nodes}
+    links = [(index, link["type"], link["node"]) for index, node in enumerate(nodes) for link in _links(node)]
+    accepted = {node for _, kind, node in links if kind == "compaction"}
+    attempts = {index for index, kind, _ in links if kind == "compaction_attempt"}
+    return (index for index in range(len(nodes)) if index not in parents and index not in attempts - accepted)
+
+
+def _links(node: Node) -> Sequence[Mapping[str, Any]]:
+    return node.get("semantic_parents") or ()
+
+
+def _path(nodes: Sequence[Node], leaf: int) -> list[int]:
+    """The nodes from the root to the leaf. Parents come first, so that a path ends."""
+    path = [leaf]
+    while (parent := nodes[path[-1]].get("parent")) is not None:
+        if not 0 <= parent < path[-1]:
+            raise IndexError(f"node {path[-1]} has the parent {parent}")
+        path.append(parent)
+    return path[::-1]
+
+
+def _version(episode: Mapping[str, Any]) -> str:
+    """The oldest weights that sampled the episode, if a trainer recorded them."""
+    policy = ((episode.get("run") or {}).get("work") or {}).get("policy") or {}
+    return str(policy.get("start", ""))
