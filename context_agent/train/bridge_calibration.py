@@ -192,8 +192,13 @@ def calibration_tasks(
 def fit_calibration(episodes: Sequence[AssessedEpisode]) -> ScoreCalibration:
     """Both models. Raises `DataError` without episodes of both kinds."""
     answerable = np.array([episode.answerable for episode in episodes])
-    if not len(episodes) or answerable.all() or not answerable.any():
+    if not answerable.any():
         raise DataError("nothing to calibrate with: no episode found anything; give questions that the corpus answers")
+    if answerable.all():
+        raise DataError(
+            "nothing to calibrate with: no question is without an answer. For such questions the gold documents are "
+            "left out, and the corpus has no other passage to show: add documents that are not gold to every question"
+        )
     weights = np.array([episode.weight for episode in episodes])
     features = np.stack([episode.features for episode in episodes])
     evidence = logistic_regression(features, answerable, weights)
