@@ -309,7 +309,7 @@ class SearchAgent:
         self.profile = named_profile(profile) if isinstance(profile, str) else profile or default()
         if isinstance(corpus, LimitedCorpus):
             self.profile = self.profile.without(corpus.unsupported_tools)
-        self.budget = Budget(budget) if isinstance(budget, int) else budget or Budget()
+        self.budget = budget if isinstance(budget, Budget) else self.profile.budget(budget)
         self.limits = limits or Limits()
         self.rollouts = rollouts
         self.seed = seed

@@ -151,7 +151,7 @@ class Episode:
         if where is not None:
             check_where(where)
         self.profile = profile or default()
-        self.budget = budget or Budget()
+        self.budget = budget or self.profile.budget()
         self.limits = limits or Limits()
         self.renderer = renderer or Renderer(self.profile, counter or HarmonyCounter())
         self.stop_reason: StopReason | None = None
@@ -277,13 +277,13 @@ class Episode:
 
     def _close_turn(self) -> None:
         """Adds the usage line, and ends the episode if a limit is reached."""
-        used = self.view.tokens
+        used, window = self.view.tokens, self.budget.window
         past = used >= self.budget.soft
         advice = self.profile.soft_advice if past and not self._advised else ""
         self._advised = past
-        text = self.profile.usage.format(used=used, window=self.budget.window) + advice + "\n"
+        text = self.profile.usage.format(used=used, window=window, share=used / window) + advice + "\n"
         tokens = self.renderer.counter.count(text)
-        if used + tokens > self.budget.window:
+        if used + tokens > window:
             text, tokens = "", 0
         self._record(TurnClosed(self.view.turn, Text(Role.USAGE, text, tokens, self.view.turn), used + tokens))
         if self.view.turn >= self.limits.turns:
@@ -348,19 +348,23 @@ def resolve(
     """The documents of a policy's ranking, in its order; later mentions of a document only add passages.
 
     A ranking may cite documents in the final view, with a block of theirs or through a summary that stands for one, by
-    document id or by chunk id. An id that was pruned, or never seen, is dropped; so is the id of a summary, which is no
-    document's. `relevance` maps chunk ids to scores of passages; a passage without one has its document's score.
+    document id, by chunk id, or by a block's label. An id that was pruned, or never seen, is dropped; so is the id of a
+    summary, which is no document's. `relevance` maps chunk ids to scores of passages; a passage without one has its
+    document's score.
     """
     blocks_by_document = _citable(view)
-    owner = {block.hit.chunk.id: document for document, blocks in blocks_by_document.items() for block in blocks}
+    owner = {block.label: block for blocks in blocks_by_document.values() for block in blocks}
+    owner |= {block.id: block for blocks in blocks_by_document.values() for block in blocks}
     order: dict[str, tuple[RankedId, list[str]]] = {}
     dropped = []
     for item in ranked_ids:
-        document = item.id if item.id in blocks_by_document else owner.get(item.id)
-        if document is None:
-            dropped.append(_dropped_because(item.id, view))
+        block = owner.get(item.id)
+        if item.id in blocks_by_document:
+            order.setdefault(item.id, (item, []))[1].append(item.id)
+        elif block is not None:
+            order.setdefault(block.document_id, (item, []))[1].append(block.id)
         else:
-            order.setdefault(document, (item, []))[1].append(item.id)
+            dropped.append(_dropped_because(item.id, view))
     documents = tuple(
         _document(blocks_by_document[document], item, ids, rank, relevance or {})
         for rank, (document, (item, ids)) in enumerate(list(order.items())[:limit], start=1)
@@ -393,7 +397,9 @@ def _citable(view: View) -> dict[str, list[Block]]:
 def _dropped_because(ranked_id: str, view: View) -> str:
     if any(summary.id == ranked_id for summary in view.summaries):
         return "summary"
-    return "pruned" if any(ranked_id in (block.id, block.document_id) for block in view.pruned) else "unseen"
+    return (
+        "pruned" if any(ranked_id in (block.id, block.document_id, block.label) for block in view.pruned) else "unseen"
+    )
 
 
 def _document(

@@ -3,7 +3,8 @@
 The profile `context-1` speaks the published format (the report, and for what the report leaves open the published
 baseline), so that the published weights run in the harness they know. `default` improves on it: titles in the headers,
 pruned chunks can be restored, a search can ask for fewer results, and results say what was left out. `summary` is the
-default with `summarize_context`, which any profile can be given.
+default with `summarize_context`, which any profile can be given. `lean` is for small models: instructions of a few
+lines, a passage a line, and numbers in place of ids.
 
 A document's text is data. Markers in it that would read as the harness's own words, or as a model's control tokens, are
 escaped where a chunk is rendered, never in the stored text. A summary's text, which a model wrote, is escaped as well.
@@ -23,18 +24,23 @@ from pathlib import Path
 from typing import Any
 
 from context_agent.errors import ConfigError
+from context_agent.pruning.budget import RESERVE, WINDOW, Budget
 from context_agent.tokens import HarmonyCounter, TokenCounter, escape_markers
 from context_agent.types import Action, Chunk, RankedId
 
 SUMMARIZE = "summarize_context"
 """The tool that replaces chunks by a summary; only in profiles that list it."""
 SUMMARY_HEADER = "# SUMMARY ID: {id} ({tokens} tokens), stands for {ids}\n"
-NAMES = ("default", "context-1", "summary")
+NAMES = ("default", "context-1", "summary", "lean")
 LONGEST_RANKING = 1_000_000
 """Characters of a final message that are read."""
 MOST_RANKED = 1_000
 """Entries of a ranking that are read."""
 _LEAST_BODY = 16
+_NUMBER = "\x00"
+"""Stands for a block's number until the block is in the record; no text that is shown has this character."""
+_WIDEST_NUMBER = "9999"
+"""What a number counts as."""
 _CACHED = 20_000
 _LINE_BREAKS = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]+")
 _RANKED = re.compile(
@@ -54,6 +60,8 @@ class Profile:
     """Instructions ahead of the question; may use `{max_ranking}`."""
     question: str = "Question: {question}\n"
     header: str = "# DOCUMENT ID: {id} ({tokens} tokens)\n"
+    """Uses `{id}` or `{number}`, the block's key in the record, and `{tokens}`. A call or a ranking may name a block as
+    `#` and its number."""
     title: str = ""
     """A further header line for a chunk with a title; uses `{title}`."""
     summary: str = ""
@@ -61,6 +69,7 @@ class Profile:
     cut: str = "[cut: {shown} of {tokens} tokens shown]"
     nothing: str = "No results found"
     usage: str = "[Token usage: {used:,}/{window:,}]"
+    """Uses `{used}`, `{window}`, and `{share}`, the first over the second."""
     soft_advice: str = ""
     """Added to the usage line when the view passes the soft threshold, not at every turn past it: constant warnings
     are reported to make policies stop early."""
@@ -72,9 +81,27 @@ class Profile:
     """Whether results say what they left out: more hits, chunks in view or pruned."""
     extended_arguments: bool = False
     """Whether `search_corpus` declares `limit` and `prune_chunks` declares `all_but`."""
+    one_line: bool = False
+    """Whether a chunk's text is shown on one line. A text can then not spell another chunk's header."""
+    longest: int = 0
+    """Tokens to which a longer chunk is cut; 0 shows chunks whole where they fit."""
     search_limit: int = 10
     grep_limit: int = 5
     max_ranking: int = 30
+    window: int = WINDOW
+    """The window of an episode that names none."""
+    result_share: float = 1 / 8
+    """The share of the window that the results of one call may take."""
+
+    @property
+    def numbered(self) -> bool:
+        """Whether blocks are shown by number, so that calls and rankings name them by label."""
+        return "{number}" in self.header
+
+    def budget(self, window: int | None = None, *, reserve: int = RESERVE) -> Budget:
+        """The budget of an episode. Raises `ConfigError` for a window that is too small."""
+        window = self.window if window is None else window
+        return Budget(window, per_call=int(window * self.result_share), reserve=reserve)
 
     def instructions(self) -> str:
         """The prompt with its fields filled in."""
@@ -110,7 +137,8 @@ class Profile:
     def to_json(self) -> dict[str, Any]:
         """The profile as plain data, as a trajectory's header holds it."""
         data = {**asdict(self), "tools": list(self.tools)}
-        return data if self.summary else {name: value for name, value in data.items() if name != "summary"}
+        usual = {"summary": "", "one_line": False, "longest": 0, "window": WINDOW, "result_share": 1 / 8}
+        return {name: value for name, value in data.items() if name not in usual or value != usual[name]}
 
     @staticmethod
     def from_json(data: dict[str, Any]) -> Profile:
@@ -127,7 +155,7 @@ class Profile:
 
 def profile(name: str) -> Profile:
     """The profile of one of the `NAMES`. Raises `ConfigError` for another name."""
-    table = dict(zip(NAMES, (default, context_1, summary), strict=True))
+    table = dict(zip(NAMES, (default, context_1, summary, lean), strict=True))
     if name not in table:
         raise ConfigError(f"no harness profile {name!r}: choose one of {', '.join(table)}")
     return table[name]()
@@ -164,6 +192,29 @@ def summary() -> Profile:
     return replace(default().with_summaries(), name="summary", prompt=_prompt("summary.md"))
 
 
+@cache
+def lean() -> Profile:
+    """For small models in small windows: every token that is not a passage's is one less to read and to learn from."""
+    return Profile(
+        name="lean",
+        tools=("search_corpus", "prune_chunks", "restore_chunks"),
+        prompt=_prompt("lean.md"),
+        question="{question}",
+        header="#{number} ",
+        title="{title}: ",
+        cut="[cut]",
+        usage="[{share:.0%} full]",
+        hard_refusal="Error: the context is full: prune, or answer.",
+        extended_arguments=True,
+        one_line=True,
+        longest=128,
+        search_limit=5,
+        max_ranking=10,
+        window=2_048,
+        result_share=1 / 4,
+    )
+
+
 def _prompt(name: str) -> str:
     return (files("context_agent.harness") / "prompts" / name).read_text(encoding="utf-8")
 
@@ -177,6 +228,10 @@ class Rendered:
     tokens: int
     complete: bool = True
 
+    def numbered(self, key: int) -> str:
+        """The header of the block with this key."""
+        return self.header.replace(_NUMBER, str(key), 1)
+
 
 class Renderer:
     """Renders chunks for one profile and counter, each chunk once."""
@@ -187,13 +242,13 @@ class Renderer:
         self._cache: dict[str, Rendered] = {}
 
     def fitting(self, chunks: Iterable[Chunk], room: int) -> list[Rendered]:
-        """The first chunks that fit into `room` tokens together.
+        """The first chunks that fit into `room` tokens together, each cut to the profile's longest.
 
         A first chunk that does not fit whole is cut, so that a small window still shows something.
         """
         fitting: list[Rendered] = []
         for chunk in chunks:
-            rendered: Rendered | None = self.chunk(chunk)
+            rendered: Rendered | None = self._cut(chunk)
             if rendered is not None and rendered.tokens > room:
                 rendered = None if fitting else self.fit(chunk, room)
             if rendered is None:
@@ -206,13 +261,13 @@ class Renderer:
         """The whole chunk with its header. A chunk's own count is used if the same vocabulary counted it."""
         if (cached := self._cache.get(chunk.id)) is not None:
             return cached
-        body = escape_markers(chunk.text)
+        body = escape_markers(" ".join(chunk.text.split()) if self.profile.one_line else chunk.text)
         counted = chunk.tokens if body == chunk.text and self.counter.name == HarmonyCounter.name else 0
         tokens = counted or self.counter.count(body)
-        header = self.profile.header.format(id=one_line(chunk.id), tokens=tokens)
+        header = self.profile.header.format(id=one_line(chunk.id), tokens=tokens, number=_NUMBER)
         if self.profile.title and chunk.title and (title := one_line(chunk.title)):
             header += self.profile.title.format(title=title)
-        rendered = Rendered(header, body, self.counter.count(header) + tokens + 1)
+        rendered = Rendered(header, body, self._header_tokens(header) + tokens + 1)
         if len(self._cache) >= _CACHED:
             self._cache.clear()
         self._cache[chunk.id] = rendered
@@ -224,7 +279,7 @@ class Renderer:
         if uncut.tokens <= room:
             return uncut
         count = self.counter.count
-        header_tokens = count(uncut.header)
+        header_tokens = self._header_tokens(uncut.header)
         body_tokens = uncut.tokens - header_tokens - 1
         mark = self.profile.cut.format(shown=body_tokens, tokens=body_tokens)
         body_room = room - header_tokens - count("\n" + mark) - 2
@@ -238,6 +293,14 @@ class Renderer:
                     return Rendered(uncut.header, body, tokens, complete=False)
             body_room = body_room * 4 // 5
         return None
+
+    def _cut(self, chunk: Chunk) -> Rendered:
+        """The chunk, cut if it is longer than the profile allows."""
+        rendered, longest = self.chunk(chunk), self.profile.longest
+        return rendered if not longest else self.fit(chunk, longest) or rendered
+
+    def _header_tokens(self, header: str) -> int:
+        return self.counter.count(header.replace(_NUMBER, _WIDEST_NUMBER, 1))
 
     def summary(self, name: str, ids: Iterable[str], text: str) -> Rendered:
         """A summary with its header, which names the chunks that it stands for."""

@@ -75,6 +75,11 @@ class Block:
         return self.hit.chunk.id
 
     @property
+    def label(self) -> str:
+        """A short name for it, which any call may use unless a chunk has this id."""
+        return f"#{self.key}"
+
+    @property
     def document_id(self) -> str:
         """The id of the chunk's document."""
         return self.hit.chunk.document_id
@@ -270,12 +275,18 @@ class View:
         return "".join(segment.text for segment in self.visible)
 
     def by_id(self) -> dict[str, tuple[Editable, ...]]:
-        """All blocks and summaries of the record by the id that names them, hidden ones too, oldest first."""
+        """All blocks and summaries of the record by the id that names them, hidden ones too, oldest first.
+
+        A block goes by its label as well, unless that is another's id.
+        """
         by_id: dict[str, tuple[Editable, ...]] = {}
+        labels: dict[str, tuple[Editable, ...]] = {}
         for segment in self.segments:
             if not isinstance(segment, Text):
                 by_id[segment.id] = (*by_id.get(segment.id, ()), segment)
-        return by_id
+            if isinstance(segment, Block):
+                labels[segment.label] = (segment,)
+        return labels | by_id
 
     def by_key(self) -> dict[int, Editable]:
         """All blocks and summaries of the record by key, hidden ones too."""
@@ -307,7 +318,7 @@ class View:
 
     def select_hidden(self, chunk_ids: Iterable[str]) -> Selection:
         """The latest block of each hidden chunk, and hidden summaries; ids in view are `unchanged`."""
-        blocks: list[Editable] = []
+        blocks: dict[int, Editable] = {}
         unchanged: list[str] = []
         unknown: list[str] = []
         by_id = self.by_id()
@@ -318,8 +329,8 @@ class View:
             elif any(block.key not in self.hidden for block in candidates):
                 unchanged.append(chunk_id)
             else:
-                blocks.append(candidates[-1])
-        return Selection(tuple(sorted(blocks, key=lambda block: block.key)), tuple(unchanged), tuple(unknown))
+                blocks[candidates[-1].key] = candidates[-1]
+        return Selection(tuple(blocks[key] for key in sorted(blocks)), tuple(unchanged), tuple(unknown))
 
     def newly_protected(self, blocks: Iterable[Editable]) -> tuple[int, ...]:
         """The keys of those blocks that the view does not protect yet, ascending."""
@@ -379,16 +390,16 @@ class View:
 
     def _select_visible(self, chunk_ids: Iterable[str]) -> Selection:
         """Everything in view of these ids; hidden ids are `unchanged`."""
-        blocks: list[Editable] = []
+        blocks: dict[int, Editable] = {}
         unchanged: list[str] = []
         unknown: list[str] = []
         by_id = self.by_id()
         for chunk_id in dict.fromkeys(chunk_ids):
             visible = [block for block in by_id.get(chunk_id, ()) if block.key not in self.hidden]
-            blocks += visible
+            blocks |= {block.key: block for block in visible}
             if not visible:
                 (unchanged if chunk_id in by_id else unknown).append(chunk_id)
-        return Selection(tuple(sorted(blocks, key=lambda block: block.key)), tuple(unchanged), tuple(unknown))
+        return Selection(tuple(blocks[key] for key in sorted(blocks)), tuple(unchanged), tuple(unknown))
 
     def _select_staying(self, chunk_ids: Iterable[str]) -> Selection:
         """What is to stay in view for these ids: what they name and, for a hidden chunk, the summaries of it."""

@@ -454,7 +454,15 @@ class ToolExecutor:
             context.surfacing_queries.setdefault(hit.chunk.document_id, query)
             blocks.append(
                 Block(
-                    key, text.header, text.body, text.tokens, view.turn, call.index, output.source, hit, text.complete
+                    key,
+                    text.numbered(key),
+                    text.body,
+                    text.tokens,
+                    view.turn,
+                    call.index,
+                    output.source,
+                    hit,
+                    text.complete,
                 )
             )
         if not message:
