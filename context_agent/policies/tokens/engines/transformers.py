@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from context_agent.errors import ConfigError, MissingExtraError, PolicyError
 from context_agent.policies.tokens.engines import Finish, Sample, SampleRequest
+from context_agent.policies.tokens.engines.prefix_cache import PrefixCache, row_states, stacked, supported
 
 if TYPE_CHECKING:
     import torch
@@ -84,6 +85,7 @@ class PendingSample:
     answer: Future[Sample] = field(default_factory=Future)
     ids: list[int] = field(default_factory=list)
     logprobs: list[float] = field(default_factory=list)
+    cached_tokens: int | None = None
 
     @property
     def done(self) -> bool:
@@ -98,7 +100,7 @@ class PendingSample:
     def finish(self, version: str) -> None:
         """Delivers the sample."""
         finish = Finish.STOP if self.stopped else Finish.LENGTH
-        self.answer.set_result(Sample(tuple(self.ids), tuple(self.logprobs), finish, version=version))
+        self.answer.set_result(Sample(tuple(self.ids), tuple(self.logprobs), finish, self.cached_tokens, version))
 
 
 class TransformersEngine:
@@ -140,6 +142,8 @@ class TransformersEngine:
         self._worker: threading.Thread | None = None
         self._starting = threading.Lock()
         self._expected = 0
+        self._prefixes: PrefixCache | None = None
+        self._prefix_version: tuple[int, str] | None = None
 
     def hold(self, model: Any, trained: Sequence[int] = ()) -> None:
         """Samples with this model from now on. `put` updates its `trained` parameters, given by index."""
@@ -215,13 +219,20 @@ class TransformersEngine:
         try:
             with self.lock:
                 version = self._current_version()
-                sample_batch(self.model, batch, self._pad_id)
+                sample_batch(self.model, batch, self._pad_id, self._prefixes_of(version))
         except Exception as error:  # noqa: BLE001 - whatever the model raises belongs to the requests
             for pending in batch:
                 pending.answer.set_exception(PolicyError(f"{self.name} failed: {type(error).__name__}: {error}"))
             return
         for pending in batch:
             pending.finish(version)
+
+    def _prefixes_of(self, version: str) -> PrefixCache | None:
+        """The cache for these weights; None for a model whose states cannot be cut at any place."""
+        if self._prefix_version != (id(self.model), version):
+            self._prefix_version = (id(self.model), version)
+            self._prefixes = PrefixCache() if supported(self.model) else None
+        return self._prefixes
 
     def _current_version(self) -> str:
         """The version that samples, after taking staged weights."""
@@ -242,11 +253,12 @@ def split_by_length(batch: list[PendingSample]) -> list[list[PendingSample]]:
     return [batch] if saved < SPLIT_SHARE * longest * len(batch) else [ordered[:short], ordered[short:]]
 
 
-def sample_batch(model: Any, batch: Sequence[PendingSample], pad_id: int) -> None:
+def sample_batch(model: Any, batch: Sequence[PendingSample], pad_id: int, prefixes: PrefixCache | None = None) -> None:
     """Samples a reply for each request, prompts padded on the left, by the model's own `generate`.
 
     `generate` decodes greedily over scores in which each row's sampler has left one token, so that each request has its
-    own temperature, top-p and seed.
+    own temperature, top-p and seed. With `prefixes`, each prompt is read by itself, from where it leaves what was read
+    before, and only the replies are sampled together.
     """
     import torch
     from transformers import LogitsProcessorList
@@ -257,6 +269,10 @@ def sample_batch(model: Any, batch: Sequence[PendingSample], pad_id: int) -> Non
     ids = torch.tensor([[pad_id] * (width - len(prompt)) + prompt for prompt in prompts], device=model.device)
     mask = torch.tensor([[0] * (width - len(prompt)) + [1] * len(prompt) for prompt in prompts], device=model.device)
     with torch.inference_mode():
+        # A prompt of one token leaves nothing to read before sampling.
+        prefixes = prefixes if min(map(len, prompts)) > 1 else None
+        read = [] if prefixes is None else [prefixes.states(model, prompt) for prompt in prompts]
+        cache = stacked([states for states, _ in read]) if read else None
         model.generate(
             input_ids=ids,
             attention_mask=mask,
@@ -266,7 +282,16 @@ def sample_batch(model: Any, batch: Sequence[PendingSample], pad_id: int) -> Non
             do_sample=False,
             eos_token_id=None,
             pad_token_id=pad_id,
+            past_key_values=cache,
         )
+    if prefixes is None:
+        return
+    for row, (pending, prompt) in enumerate(zip(batch, prompts, strict=True)):
+        # The last token of a reply was sampled, but not read.
+        known = [*prompt, *pending.ids[:-1]]
+        start = width - len(prompt)
+        prefixes.keep(known, row_states(cache, row, start, start + len(known)))
+        pending.cached_tokens = read[row][1]
 
 
 class Sampler:

@@ -1,0 +1,98 @@
+"""Keys and values of earlier prompts, so that a prompt that continues one costs only what it adds.
+
+An episode's next prompt mostly is its last one with the reply and the results behind it; a prune shortens it to the
+part before the first pruned passage. What a prompt shares with any kept one is not computed again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import torch
+
+MOST_TOKENS = 49_152
+"""Tokens whose keys and values are kept, over all prompts; for SmolLM2-135M in float32 that is 2.3 GB."""
+States = tuple[tuple["torch.Tensor", "torch.Tensor"], ...]
+"""Keys and values of each layer, shape (1, heads, tokens, size of a head)."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Entry:
+    ids: tuple[int, ...]
+    states: States
+
+
+def supported(model: Any) -> bool:
+    """Whether every layer of the model attends to all earlier tokens and nothing else."""
+    from transformers import DynamicCache
+    from transformers.cache_utils import DynamicLayer
+
+    layers = DynamicCache(config=model.config).layers
+    return bool(layers) and all(type(layer) is DynamicLayer for layer in layers)
+
+
+class PrefixCache:
+    """The states of the prompts that were sampled on last. For one set of weights."""
+
+    def __init__(self, most_tokens: int = MOST_TOKENS) -> None:
+        self._most_tokens = most_tokens
+        self._entries: list[_Entry] = []
+
+    def states(self, model: Any, ids: Sequence[int]) -> tuple[States, int]:
+        """The states of all but the last of the ids, and for how many of them they were known."""
+        import torch
+        from transformers import DynamicCache
+
+        prompt = tuple(ids[:-1])
+        best = max(self._entries, key=lambda entry: _shared(entry.ids, prompt), default=None)
+        shared = 0 if best is None else _shared(best.ids, prompt)
+        cache = DynamicCache() if best is None or not shared else DynamicCache(_first(best.states, shared))
+        if shared < len(prompt):
+            fresh = torch.tensor([prompt[shared:]], device=model.device)
+            model(input_ids=fresh, past_key_values=cache, use_cache=True, logits_to_keep=1)
+        return tuple((layer.keys, layer.values) for layer in cache.layers), shared
+
+    def keep(self, ids: Sequence[int], states: States) -> None:
+        """Stores the states of the ids. States of a beginning of them, and the oldest beyond the limit, go."""
+        stored = tuple(ids)
+        self._entries = [entry for entry in self._entries if stored[: len(entry.ids)] != entry.ids]
+        self._entries.append(_Entry(stored, states))
+        while sum(len(entry.ids) for entry in self._entries) > self._most_tokens and len(self._entries) > 1:
+            self._entries.pop(0)
+
+
+def stacked(rows: Sequence[States]) -> Any:
+    """The states of several prompts as one cache, padded on the left."""
+    import torch
+    from transformers import DynamicCache
+
+    width = max(row[0][0].shape[2] for row in rows)
+
+    def padded(tensor: torch.Tensor) -> torch.Tensor:
+        return torch.nn.functional.pad(tensor, (0, 0, width - tensor.shape[2], 0))
+
+    def joined(layer: Sequence[tuple[torch.Tensor, torch.Tensor]]) -> tuple[torch.Tensor, torch.Tensor]:
+        return torch.cat([padded(keys) for keys, _ in layer]), torch.cat([padded(values) for _, values in layer])
+
+    return DynamicCache([joined(layer) for layer in zip(*rows, strict=True)])
+
+
+def row_states(cache: Any, row: int, start: int, end: int) -> States:
+    """The states of one row of a batch, from position `start` to `end`, as a copy."""
+    return tuple(
+        (layer.keys[row : row + 1, :, start:end].clone(), layer.values[row : row + 1, :, start:end].clone())
+        for layer in cache.layers
+    )
+
+
+def _first(states: States, count: int) -> list[tuple[torch.Tensor, torch.Tensor]]:
+    return [(keys[:, :, :count], values[:, :, :count]) for keys, values in states]
+
+
+def _shared(first: Sequence[int], second: Sequence[int]) -> int:
+    """How many ids both begin with."""
+    most = min(len(first), len(second))
+    return next((place for place in range(most) if first[place] != second[place]), most)
