@@ -25,7 +25,6 @@ from context_agent.cli.command import (
     Option,
     command,
 )
-from context_agent.pruning.budget import WINDOW
 
 if TYPE_CHECKING:
     from context_agent.harness.profile import Profile
@@ -66,26 +65,39 @@ class ExpertOptions:
     hedge: Annotated[
         int, Option("Number of other candidates that end the oracle's ranking if gold is missing.", COUNT_OR_ZERO)
     ] = 3
-    profile: options.ProfileOption = "default"
+    batch: Annotated[int, Option("Fewest chunks that the oracle prunes at a time while there is room.", COUNT)] = 3
+    length: Annotated[int, Option("Entries up to which other candidates fill the oracle's ranking.", COUNT_OR_ZERO)] = 0
+    profile: options.ProfileOption = None
     rollouts: Annotated[int, Option("Number of episodes of each task.", COUNT)] = 1
     concurrency: Annotated[int, Option("Number of episodes at the same time.", COUNT)] = 8
     seed: options.SeedOption = 0
     limits: options.LimitOptions = field(default_factory=options.LimitOptions)
-    window: options.WindowOption = WINDOW
+    window: options.WindowOption = None
     language_model: options.ModelOptions = field(default_factory=options.ModelOptions)
 
     def load(self, profile: Profile) -> tuple[Expert, str]:
         """The expert, and a description of everything that its decisions depend on."""
         from context_agent.policies import load_policy
+        from context_agent.policies.tokens import VocabularyCounter, templated
         from context_agent.synth_data.demonstrations.experts import OracleSettings, instructed_expert, oracle_expert
 
         model = {name: value for name, value in asdict(self.language_model).items() if value is not None}
+        tokenizer = model.pop("tokenizer", None) if self.expert == "oracle" else None
         policy = load_policy("bridge" if self.expert == "oracle" else self.expert, weights=self.weights, **model)
         if self.expert != "oracle":
             description = ", ".join(f"{name}={value}" for name, value in model.items() if name not in LOCATION_OPTIONS)
             return instructed_expert(policy), f"{policy.name} {description}".strip()
-        oracle = OracleSettings(pace=self.pace, prune_at=self.prune_at, noise=self.noise, hedge=self.hedge)
-        return oracle_expert(policy, settings=oracle, profile=profile), f"oracle+{policy.name} {oracle.description}"
+        oracle = OracleSettings(
+            pace=self.pace,
+            prune_at=self.prune_at,
+            batch=self.batch,
+            noise=self.noise,
+            hedge=self.hedge,
+            length=self.length,
+        )
+        counter = None if tokenizer is None else VocabularyCounter(templated(tokenizer))
+        description = f"oracle+{policy.name} {oracle.description} tokenizer={tokenizer}"
+        return oracle_expert(policy, settings=oracle, profile=profile, counter=counter), description
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,16 +166,15 @@ def _settings(
     expert_options: ExpertOptions, filters: FilterOptions, *, keep_dropped: bool
 ) -> tuple[Expert, DemonstrationSettings]:
     from context_agent.harness.profile import profile
-    from context_agent.pruning.budget import Budget
     from context_agent.synth_data.demonstrations.filters import DemonstrationFilters
     from context_agent.synth_data.demonstrations.runs import DemonstrationSettings
 
-    wire_format = profile(expert_options.profile)
+    wire_format = profile(expert_options.profile or "default")
     expert, description = expert_options.load(wire_format)
     return expert, DemonstrationSettings(
         rollouts=expert_options.rollouts,
         profile=wire_format,
-        budget=Budget(expert_options.window),
+        budget=wire_format.budget(expert_options.window),
         limits=expert_options.limits.load(),
         seed=expert_options.seed,
         concurrency=expert_options.concurrency,

@@ -71,7 +71,9 @@ class RendererKind(StrEnum):
     HARMONY = "harmony"
     """gpt-oss's format."""
     TEMPLATE = "template"
-    """The chat template of the model's own tokenizer."""
+    """The chat template of the model's own tokenizer, calls as JSON."""
+    LINES = "lines"
+    """The same template, calls as lines of commands: for the profile `lean`."""
     WORDS = "words"
     """Whole words of the toy environment, for tiny models; it has a harness profile of its own."""
 
@@ -84,19 +86,21 @@ class LoraConfig:
     - `alpha`: scale of the update, which is divided by the rank.
     - `modules`: names of the linear layers with adapters.
     - `parameters`: names of the stacked expert weights with adapters.
+    - `first_layer`: the layer from which on there are adapters. Below it nothing is computed backwards.
     """
 
     rank: PositiveInt = 32
     alpha: PositiveFloat = 64.0
     modules: tuple[str, ...] = ("q_proj", "k_proj", "v_proj", "o_proj")
     parameters: tuple[str, ...] = ()
+    first_layer: NonNegativeInt = 0
 
 
 @dataclass(frozen=True, slots=True)
 class ModelConfig:
     """The model that is trained: either `name` or `tiny`.
 
-    - `name`: a folder, or a name on the hub.
+    - `name`: a folder, a packaged model (`smollm2`), or a name on the hub.
     - `revision`: revision on the hub.
     - `tiny`: a tiny model instead of a named one.
     - `dtype`: type of the weights.
@@ -139,7 +143,7 @@ class DataConfig:
     - `collection`: name of the collection.
     - `embedder`: embedder of the index, if it is not the one that ships.
     - `reranker`: reranker of the searches.
-    - `trajectories`: a folder of `ctx1 synth trajectories`, for supervised training.
+    - `trajectories`: a folder of `ctx1 synth trajectories`, or several, for supervised training.
     - `missing_gold`: whether questions whose gold is not in the index stop the run or are dropped.
     - `world`: a toy environment instead of questions and an index.
     """
@@ -151,7 +155,7 @@ class DataConfig:
     collection: str = COLLECTION
     embedder: str | None = None
     reranker: str | None = None
-    trajectories: str | None = None
+    trajectories: str | tuple[str, ...] | None = None
     missing_gold: Literal["refuse", "drop"] = "refuse"
     world: WorldConfig | None = None
 
@@ -177,7 +181,7 @@ class EpisodeConfig:
     - `shown`: hits that a search shows; 0 for as many as the profile.
     """
 
-    profile: Literal["default", "context-1", "summary"] = "default"
+    profile: Literal["default", "context-1", "summary", "lean"] = "default"
     reserve: PositiveInt = RESERVE
     window: int = WINDOW
     per_call: NonNegativeInt = 0

@@ -131,12 +131,13 @@ def _stored_trajectories(run: RunConfig) -> Iterator[Path]:
         raise ConfigError(
             "the run file names no trajectories: set data.trajectories to a folder of `ctx1 synth trajectories`"
         )
-    folder = Path(run.data.trajectories)
-    folder = folder / KEPT_FOLDER if (folder / KEPT_FOLDER).is_dir() else folder
-    files = sorted(folder.glob("*.jsonl"))
-    if not files:
-        raise DataError(f"{folder} contains no trajectory: create some with `ctx1 synth trajectories`")
-    yield from files
+    trajectories = run.data.trajectories
+    for folder in map(Path, [trajectories] if isinstance(trajectories, str) else trajectories):
+        kept = folder / KEPT_FOLDER if (folder / KEPT_FOLDER).is_dir() else folder
+        files = sorted(kept.glob("*.jsonl"))
+        if not files:
+            raise DataError(f"{kept} contains no trajectory: create some with `ctx1 synth trajectories`")
+        yield from files
 
 
 def _expert_trajectories(run: RunConfig, renderer: TokenRenderer, world: ToyEnvironment) -> Iterator[Trajectory]:

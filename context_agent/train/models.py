@@ -12,6 +12,8 @@ from context_agent.errors import ConfigError, MissingExtraError
 from context_agent.policies.tokens.engines import Engine
 from context_agent.policies.tokens.engines.transformers import TransformersEngine
 from context_agent.policies.tokens.harmony import HarmonyRenderer
+from context_agent.policies.tokens.lines import LinesRenderer
+from context_agent.policies.tokens.local import model_folder
 from context_agent.policies.tokens.prompt import TokenRenderer
 from context_agent.policies.tokens.template import TemplateRenderer
 from context_agent.policies.tokens.vocabulary import TokenizerVocabulary
@@ -61,7 +63,8 @@ def load_model(run: RunConfig, world: ToyEnvironment | None = None) -> LoadedMod
         _check_words(run.model.name, tokenizer)
     if run.model.adapter:
         return LoadedModel(_with_adapter(model, run.model.adapter), tokenizer, renderer)
-    return LoadedModel(model, tokenizer, renderer, lora_adapter(run.model))
+    layers = model.config.get_text_config().num_hidden_layers
+    return LoadedModel(model, tokenizer, renderer, lora_adapter(run.model, layers))
 
 
 def load_frozen(chosen: ModelConfig, folder: str, tokenizer: Any) -> Any:
@@ -79,16 +82,23 @@ def load_renderer(run: RunConfig, world: ToyEnvironment | None = None) -> tuple[
         words = WordRenderer(environment_texts(world, swarm=bool(run.episodes.swarm)))
         return words.tokenizer(), words
     tokenizer = _tokenizer(chosen)
+    if chosen.renderer is RendererKind.LINES:
+        return tokenizer, LinesRenderer(tokenizer, name=chosen.name)
     if chosen.renderer is RendererKind.TEMPLATE:
         return tokenizer, TemplateRenderer(tokenizer, name=chosen.name)
     vocabulary = TokenizerVocabulary(tokenizer) if chosen.tiny is not None else None
     return tokenizer, HarmonyRenderer(vocabulary, effort=chosen.reasoning_effort, parallel=chosen.parallel)
 
 
-def lora_adapter(chosen: ModelConfig) -> Any:
-    """PEFT's description of the adapters. Without dropout, which the stacked experts' parameters do not take."""
+def lora_adapter(chosen: ModelConfig, layers: int) -> Any:
+    """PEFT's description of the adapters for a model of so many layers; None if all weights are trained.
+
+    Without dropout, which the stacked experts' parameters do not take. Raises `ConfigError` if no layer is left.
+    """
     if chosen.lora is None:
         return None
+    if chosen.lora.first_layer >= layers:
+        raise ConfigError(f"model.lora.first_layer = {chosen.lora.first_layer}, but the model has {layers} layers")
     try:
         from peft import LoraConfig
     except ImportError:
@@ -99,6 +109,7 @@ def lora_adapter(chosen: ModelConfig) -> Any:
         lora_dropout=0.0,
         target_modules=list(chosen.lora.modules) or None,
         target_parameters=list(chosen.lora.parameters) or None,
+        layers_to_transform=list(range(first, layers)) if (first := chosen.lora.first_layer) else None,
         task_type="CAUSAL_LM",
     )
 
@@ -111,7 +122,7 @@ def _tokenizer(chosen: ModelConfig) -> Any:
         tokenizer.chat_template = CHAT_TEMPLATE
         return tokenizer
     try:
-        return transformers.AutoTokenizer.from_pretrained(chosen.name, revision=chosen.revision)
+        return transformers.AutoTokenizer.from_pretrained(model_folder(chosen.name), revision=chosen.revision)
     except (OSError, ValueError) as error:
         raise ConfigError(f"the tokenizer of {chosen.name!r} cannot be loaded: {error}") from error
 
@@ -131,7 +142,7 @@ def _load_named(chosen: ModelConfig) -> Any:
     if chosen.dequantize:
         options["quantization_config"] = _mxfp4(dequantize=True)
     try:
-        return transformers.AutoModelForCausalLM.from_pretrained(chosen.name, **options)
+        return transformers.AutoModelForCausalLM.from_pretrained(model_folder(chosen.name), **options)
     except (OSError, ValueError, ImportError) as error:
         raise ConfigError(f"the model {chosen.name!r} cannot be loaded: {error}") from error
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from context_agent.errors import ConfigError
 from context_agent.eval.gold import Gold
@@ -29,15 +29,28 @@ Expert = Callable[[Gold], Policy]
 
 
 def oracle_expert(
-    explorer: Policy | None = None, *, settings: OracleSettings | None = None, profile: Profile
+    explorer: Policy | None = None,
+    *,
+    settings: OracleSettings | None = None,
+    profile: Profile,
+    counter: TokenCounter | None = None,
 ) -> Expert:
-    """The expert that knows the gold. It explores like `explorer`, by default the embedded policy."""
+    """The expert that knows the gold. It explores like `explorer`, by default the embedded policy.
+
+    `counter` counts as the model that is to learn from it does; by default as the explorer does.
+    """
     if explorer is None:
         from context_agent.policies.bridge import BridgePolicy
 
         explorer = BridgePolicy()
     explores: Policy = explorer
-    return lambda gold: OraclePolicy(explores, gold, settings=settings, extended=profile.extended_arguments)
+
+    def play(gold: Gold) -> Policy:
+        extended = profile.extended_arguments
+        oracle = OraclePolicy(explores, gold, settings=settings, extended=extended, counter=counter)
+        return LabellingPolicy(oracle) if profile.numbered else oracle
+
+    return play
 
 
 def instructed_expert(policy: Policy) -> Expert:
@@ -71,6 +84,57 @@ class InstructedPolicy:
         return self._inner.open(question, corpus, profile=profile, seed=seed)
 
 
+class LabellingPolicy:
+    """A policy whose actions name blocks by label, as one that is shown labels would."""
+
+    def __init__(self, inner: Policy) -> None:
+        self._inner = inner
+        self.name = inner.name
+        self.counter = inner.counter
+
+    def instructions(self, profile: Profile) -> str | Instructions:
+        """The inner policy's instructions."""
+        return self._inner.instructions(profile)
+
+    def open(self, question: str, corpus: Corpus, *, profile: Profile, seed: int = 0) -> Actor:
+        """The inner policy's actor, with its actions relabelled."""
+        return LabellingActor(self._inner.open(question, corpus, profile=profile, seed=seed))
+
+
+class LabellingActor:
+    """The inner actor; chunk ids become labels, and arguments that the lean format cannot write are left out."""
+
+    def __init__(self, inner: Actor) -> None:
+        self._inner = inner
+
+    async def act(self, view: View) -> Action:
+        """The inner actor's action."""
+        action = await self._inner.act(view)
+        ranking = None if action.ranking is None else _labelled_ranking(action.ranking, view)
+        return replace(action, calls=tuple(_labelled_call(call, view) for call in action.calls), ranking=ranking)
+
+    def partial(self, view: View) -> tuple[RankedId, ...]:
+        """The inner actor's ranking for this view; empty if it has none."""
+        return self._inner.partial(view) if isinstance(self._inner, PartialRanker) else ()
+
+
+def _labelled_call(call: ToolCall, view: View) -> ToolCall:
+    if not isinstance(call.arguments, dict):
+        return call
+    labels = {block.id: block.label for block in (*view.pruned, *view.blocks)}
+    arguments = {
+        name: [labels.get(item, item) for item in value] if isinstance(value, list) else value
+        for name, value in call.arguments.items()
+        if name != "limit"
+    }
+    return ToolCall(call.name, arguments, call.id)
+
+
+def _labelled_ranking(ranking: Iterable[RankedId], view: View) -> tuple[RankedId, ...]:
+    labels = {name: block.label for block in view.blocks for name in (block.document_id, block.id)}
+    return tuple(replace(item, id=labels.get(item.id, item.id)) for item in ranking)
+
+
 SEARCH, PRUNE, RESTORE = "search_corpus", "prune_chunks", "restore_chunks"
 SHORTEST_TITLE = 4
 """Characters from which a title is searched for in texts: shorter ones occur by coincidence."""
@@ -86,6 +150,7 @@ class OracleSettings:
     - `batch`: the fewest chunks of a prune while there is room.
     - `streak`: the most turns in a row with a prune while there is room; the published reward punishes longer ones.
     - `hedge`: how many of the explorer's candidates end a ranking that lacks gold.
+    - `length`: entries up to which the explorer's candidates fill any ranking.
     - `noise`: the probability, for each chunk in a prune, that waste stays or gold is pruned. Pruned gold is restored
       before the end.
     - `search_titles`: whether it searches for titles of gold documents that were mentioned in shown text.
@@ -96,6 +161,7 @@ class OracleSettings:
     batch: int = 3
     streak: int = 3
     hedge: int = 3
+    length: int = 0
     noise: float = 0.0
     search_titles: bool = True
 
@@ -104,7 +170,7 @@ class OracleSettings:
         """All settings as text, for the journal of a run."""
         return (
             f"pace={self.pace}, prune_at={self.prune_at}, batch={self.batch}, streak={self.streak}, "
-            f"hedge={self.hedge}, noise={self.noise}, named={self.search_titles}"
+            f"hedge={self.hedge}, length={self.length}, noise={self.noise}, named={self.search_titles}"
         )
 
     def __post_init__(self) -> None:
@@ -112,10 +178,10 @@ class OracleSettings:
             raise ConfigError(
                 f"prune_at must be in 0..1 and noise at least 0 and below 1; got {self.prune_at} and {self.noise}"
             )
-        if min(self.batch, self.streak) < 1 or self.hedge < 0:
+        if min(self.batch, self.streak) < 1 or min(self.hedge, self.length) < 0:
             raise ConfigError(
-                "batch and streak must be at least 1 and hedge at least 0; "
-                f"got {self.batch}, {self.streak} and {self.hedge}"
+                "batch and streak must be at least 1, hedge and length at least 0; "
+                f"got {self.batch}, {self.streak}, {self.hedge} and {self.length}"
             )
         if self.pace is not None and self.pace < 1:
             raise ConfigError(f"pace must be at least 1; got {self.pace}")
@@ -125,7 +191,13 @@ class OraclePolicy:
     """The explorer with the gold as its judge; for one task and any number of episodes."""
 
     def __init__(
-        self, explorer: Policy, gold: Gold, *, settings: OracleSettings | None = None, extended: bool = True
+        self,
+        explorer: Policy,
+        gold: Gold,
+        *,
+        settings: OracleSettings | None = None,
+        extended: bool = True,
+        counter: TokenCounter | None = None,
     ) -> None:
         """`extended` says whether the profile has the arguments `limit` and `all_but`; if not, they are not used."""
         self.name = f"oracle+{explorer.name}"
@@ -133,11 +205,12 @@ class OraclePolicy:
         self._gold = gold
         self._settings = settings or OracleSettings()
         self._extended = extended
+        self._counter = counter
 
     @property
     def counter(self) -> TokenCounter | None:
-        """The explorer's token counter."""
-        return self._explorer.counter
+        """Its own token counter, or the explorer's."""
+        return self._counter or self._explorer.counter
 
     def instructions(self, profile: Profile) -> str | Instructions:
         """The profile's prompt, since a policy that imitates the episode will have it in view."""
@@ -171,7 +244,7 @@ class OracleActor:
         self._extended = extended
         self._draw = random.Random(f"{seed}:{question}")
         self._titles: dict[str, frozenset[int]] | None = None
-        """Normalised titles of gold documents that were not searched for yet, with the needs that each meets."""
+        """Titles of gold documents that were not searched for yet, with the needs that each meets."""
         self._waiting: tuple[ToolCall, ...] = ()
         """Searches of the explorer that `pace` has deferred."""
         self._pruned_in_a_row = 0
@@ -205,14 +278,19 @@ class OracleActor:
             action = await self._explorer.act(view)
             searches = tuple(call for call in action.calls if call.name not in EDITS)
             pressed = len(searches) < len(action.calls)
-        queries = {str(call.arguments["query"]).casefold() for call in searches if isinstance(call.arguments, dict)}
-        titles = [title for title in await self._named(view) if not any(title in query for query in queries)]
+        titles = [title for title in await self._named(view) if not self._covers(searches, title)]
         # A name takes the place of the explorer's least promising search, whose room it needs.
         explored = searches[: max(0, len(searches) - len(titles))]
         pace = max(1, len(explored) if self._settings.pace is None else self._settings.pace - len(titles))
         self._waiting = explored[pace:]
         calls = (*explored[:pace], *(ToolCall(SEARCH, {"query": title, "limit": 4}) for title in titles))
         return tuple(self._declared(call) for call in calls), pressed
+
+    def _covers(self, searches: Iterable[ToolCall], title: str) -> bool:
+        """Whether the searches look for the title. With a pace, one that only contains it may be turns away."""
+        queries = [str(call.arguments["query"]).casefold() for call in searches if isinstance(call.arguments, dict)]
+        title = title.casefold()
+        return title in queries if self._settings.pace else any(title in query for query in queries)
 
     def _declared(self, call: ToolCall) -> ToolCall:
         if self._extended or not isinstance(call.arguments, dict):
@@ -227,13 +305,13 @@ class OracleActor:
             self._titles = await off_loop(self._corpus, self._look_up)
         met = self._met((*view.blocks, *view.pruned))
         read = "\n".join((self._question, *(block.text for block in view.blocks))).casefold()
-        titles = [title for title, needs in self._titles.items() if not needs <= met and title in read]
+        titles = [title for title, needs in self._titles.items() if not needs <= met and title.casefold() in read]
         for title in titles:
             del self._titles[title]
         return titles
 
     def _look_up(self) -> dict[str, frozenset[int]]:
-        """Normalised titles without brackets, with the needs that documents of that title meet."""
+        """Titles without brackets, with the needs that documents of that title meet."""
         title_needs = [
             (chunk.title, met)
             for document, met in self._gold.documents.items()
@@ -242,7 +320,7 @@ class OracleActor:
         chunks = self._corpus.get(list(self._gold.chunks))
         titles: dict[str, frozenset[int]] = {}
         for title, met in (*title_needs, *((chunk.title, self._gold.chunks[chunk.id]) for chunk in chunks)):
-            plain = title.split(" (")[0].strip().casefold()
+            plain = title.split(" (")[0].strip()
             if len(plain) >= SHORTEST_TITLE:
                 titles[plain] = titles.get(plain, frozenset()) | met
         return titles
@@ -283,10 +361,12 @@ class OracleActor:
         for block in sorted((b for b in view.blocks if self._meets(b)), key=lambda b: (min(self._meets(b)), b.key)):
             best.setdefault(block.document_id, block.id)
         ranking = [RankedId(ranked) for ranked in best.values()]
-        if len(self._met(view.blocks)) < self._gold.needs and isinstance(self._explorer, PartialRanker):
+        missing = len(self._met(view.blocks)) < self._gold.needs
+        others = max(self._settings.hedge if missing else 0, self._settings.length - len(ranking))
+        if others > 0 and isinstance(self._explorer, PartialRanker):
             owner = {block.id: block.document_id for block in view.blocks}
             rest = [ranked for ranked in self._explorer.partial(view) if owner.get(ranked.id, ranked.id) not in best]
-            ranking += [RankedId(ranked.id) for ranked in rest[: self._settings.hedge]]
+            ranking += [RankedId(ranked.id) for ranked in rest[:others]]
         return tuple(ranking)
 
     def _meets(self, block: Block) -> frozenset[int]:
