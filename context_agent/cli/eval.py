@@ -12,7 +12,6 @@ from click.core import ParameterSource
 from context_agent.cli import options, output
 from context_agent.cli.command import COUNT, FILE, FOLDER, Json, Option, command, essential
 from context_agent.errors import ConfigError
-from context_agent.pruning.budget import WINDOW
 
 if TYPE_CHECKING:
     from context_agent.eval.benchmarks.registry import Benchmark
@@ -85,7 +84,7 @@ class SystemOptions:
         tuple[str, ...],
         Option("Systems to compare, from --list; agent@4 has four rollouts.", metavar="NAME,…"),
     ] = ("hybrid,agent",)
-    windows: Annotated[tuple[str, ...], Option("Context windows.", metavar="TOKENS,…")] = (str(WINDOW),)
+    windows: Annotated[tuple[str, ...], Option("Context windows.", metavar="TOKENS,…", default="the profile's")] = ()
     seeds: Annotated[tuple[str, ...], Option("Random seeds.", metavar="NUMBER,…")] = ("0",)
     k: Annotated[int, Option("Number of documents per answer.", COUNT, flag="--k --top-k -k")] = 10
     reference: Annotated[
@@ -239,15 +238,16 @@ def _eval_options(
     run: SystemOptions, agent: options.AgentOptions, index: options.CorpusOptions, data: DataOptions
 ) -> EvalOptions:
     from context_agent.eval.evaluation import EvalOptions
+    from context_agent.harness.profile import profile
 
     model = asdict(agent.policy.language_model)
     model_settings = {name: value for name, value in model.items() if value is not None and name != "api_key_env"}
     return EvalOptions(
         agent.policy.load,
-        windows=_integers("--windows", run.windows),
+        windows=_integers("--windows", run.windows) or (profile(agent.policy.wire_format).window,),
         seeds=_integers("--seeds", run.seeds),
         k=run.k,
-        profile=agent.policy.profile,
+        profile=agent.policy.wire_format,
         max_turns=agent.limits.max_turns,
         time_limit=agent.limits.time_limit,
         price=_price(run.prices, agent.policy),

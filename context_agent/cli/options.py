@@ -49,8 +49,18 @@ EffortOption = Annotated[
     Literal["careful", "fast"] | None,
     Option("How the bridge policy ranks: by reading the best passages, or by words and links.", default="careful"),
 ]
-ProfileOption = Annotated[str, Option("Tools, prompts and wire format of the episodes.", click.Choice(PROFILES))]
-WindowOption = Annotated[int, Option("Size of the context window in tokens.", section="Limits")]
+ProfileOption = Annotated[
+    str | None,
+    Option(
+        "Tools, prompts and wire format of the episodes.",
+        click.Choice(PROFILES),
+        default="default, or lean for a packaged model",
+    ),
+]
+WindowOption = Annotated[
+    int | None,
+    Option("Size of the context window in tokens.", section="Limits", default=f"{WINDOW}, or 2048 in the profile lean"),
+]
 SeedOption = Annotated[int, Option("Random seed. Equal seeds give equal results.")]
 WeightsOption = Annotated[
     Path | None,
@@ -264,14 +274,25 @@ class PolicyOptions:
     ] = "bridge"
     weights: WeightsOption = None
     effort: EffortOption = None
-    profile: ProfileOption = "default"
+    adapter: Annotated[
+        str | None, Option("Trained adapter of a packaged model.", metavar="FOLDER", default="the one in the package")
+    ] = None
+    profile: ProfileOption = None
     language_model: ModelOptions = field(default_factory=ModelOptions)
+
+    @property
+    def wire_format(self) -> str:
+        """The name of the profile that the episodes use."""
+        from context_agent.policies import default_profile
+
+        return self.profile or default_profile(self.policy, self.language_model.model)
 
     def load(self) -> Policy:
         """The policy."""
         from context_agent.policies import load_policy
 
-        return load_policy(self.policy, weights=self.weights, effort=self.effort, **asdict(self.language_model))
+        model = asdict(self.language_model)
+        return load_policy(self.policy, weights=self.weights, effort=self.effort, adapter=self.adapter, **model)
 
 
 @dataclass(frozen=True, slots=True)
@@ -298,7 +319,7 @@ class AgentOptions:
 
     policy: PolicyOptions
     limits: LimitOptions
-    window: WindowOption = WINDOW
+    window: WindowOption = None
     rollouts: Annotated[int, Option("Episodes per question; their rankings are fused.", COUNT)] = 1
     swarm: Annotated[
         int | None,
@@ -316,7 +337,7 @@ class AgentOptions:
         return SearchAgent(
             corpus,
             self.policy.load(),
-            profile=self.policy.profile,
+            profile=self.policy.wire_format,
             budget=self.window,
             limits=self.limits.load(),
             rollouts=self.rollouts,

@@ -112,6 +112,7 @@ def filter_tasks(
 
 
 def _pass_at_n(agent: options.AgentOptions, corpus: Corpus, chosen: AttemptOptions) -> PassAtN:
+    from context_agent.harness.profile import profile as named_profile
     from context_agent.synth_data.pass_at_n import PassAtN, build_attempts, default_vary
 
     policy = agent.policy.load()
@@ -121,8 +122,8 @@ def _pass_at_n(agent: options.AgentOptions, corpus: Corpus, chosen: AttemptOptio
         policy,
         chosen.passes,
         vary,
-        window=agent.window,
-        profile=agent.policy.profile,
+        window=agent.window or named_profile(agent.policy.wire_format).window,
+        profile=agent.policy.wire_format,
         limits=agent.limits.load(),
         rollouts=agent.rollouts,
         trajectories=agent.save,

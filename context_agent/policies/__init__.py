@@ -27,8 +27,8 @@ def load_policy(kind: Kind | str, **options: Any) -> Policy:
     """The policy `bridge`, `chat`, `anthropic` or `tokens`. An option that is None counts as absent.
 
     `bridge` takes `weights`, a file, and `effort` (`careful` or `fast`); `chat` and `anthropic` take the options of
-    `ChatPolicy` and `AnthropicPolicy`; `tokens` those of `policies.tokens.served`. Raises `ConfigError` for an unknown
-    kind, and for an unknown or invalid option.
+    `ChatPolicy` and `AnthropicPolicy`; `tokens` those of `policies.tokens.served`, or of `policies.tokens.local` for a
+    packaged model. Raises `ConfigError` for an unknown kind, and for an unknown or invalid option.
     """
     loaders: dict[str, Callable[..., Policy]] = {
         "bridge": _bridge,
@@ -39,6 +39,15 @@ def load_policy(kind: Kind | str, **options: Any) -> Policy:
     if kind not in loaders:
         raise ConfigError(f"unknown policy {kind!r}: {suggestion(kind, loaders)}")
     return loaders[kind]({name: value for name, value in options.items() if value is not None})
+
+
+def default_profile(kind: str, model: str | None = None) -> str:
+    """The name of the profile that a policy plays in if none is named: `lean` for a packaged model."""
+    if kind != "tokens":
+        return "default"
+    from context_agent.policies.tokens.local import MODELS
+
+    return "lean" if model in MODELS else "default"
 
 
 def from_environment(options: Mapping[str, Any]) -> dict[str, Any]:
@@ -69,7 +78,11 @@ def _anthropic(options: dict[str, Any]) -> Policy:
 
 def _tokens(options: dict[str, Any]) -> Policy:
     from context_agent.policies.tokens import served
+    from context_agent.policies.tokens.local import MODELS, local
 
+    if options.get("model") in MODELS and "base_url" not in options:
+        _check("tokens", options, list(inspect.signature(local).parameters))
+        return local(**options)
     return _with_server("tokens", served, options)
 
 

