@@ -37,10 +37,9 @@ LONGEST_RANKING = 1_000_000
 MOST_RANKED = 1_000
 """Entries of a ranking that are read."""
 _LEAST_BODY = 16
-_NUMBER = "\x00"
-"""Stands for a block's number until the block is in the record; no text that is shown has this character."""
-_WIDEST_NUMBER = "9999"
-"""What a number counts as."""
+_WIDEST_NUMBER = 9_999
+"""What a block's number counts as."""
+_LABEL = re.compile(r"#(?=\d)")
 _CACHED = 20_000
 _LINE_BREAKS = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]+")
 _RANKED = re.compile(
@@ -60,12 +59,13 @@ class Profile:
     """Instructions ahead of the question; may use `{max_ranking}`."""
     question: str = "Question: {question}\n"
     header: str = "# DOCUMENT ID: {id} ({tokens} tokens)\n"
-    """Uses `{id}` or `{number}`, the block's key in the record, and `{tokens}`. A call or a ranking may name a block as
-    `#` and its number."""
     title: str = ""
     """A further header line for a chunk with a title; uses `{title}`."""
     summary: str = ""
     """Header of a summary; uses `{id}`, `{tokens}`, and the `{ids}` that it stands for. Empty: the usual one."""
+    label: str = ""
+    """Ends a chunk's text; uses `{number}`, the block's key in the record. A call or a ranking may name a block as `#`
+    and its number. Behind the text, a model that reads from left to right knows what it labels."""
     cut: str = "[cut: {shown} of {tokens} tokens shown]"
     nothing: str = "No results found"
     usage: str = "[Token usage: {used:,}/{window:,}]"
@@ -96,7 +96,7 @@ class Profile:
     @property
     def numbered(self) -> bool:
         """Whether blocks are shown by number, so that calls and rankings name them by label."""
-        return "{number}" in self.header
+        return bool(self.label)
 
     def budget(self, window: int | None = None, *, reserve: int = RESERVE) -> Budget:
         """The budget of an episode. Raises `ConfigError` for a window that is too small."""
@@ -137,7 +137,7 @@ class Profile:
     def to_json(self) -> dict[str, Any]:
         """The profile as plain data, as a trajectory's header holds it."""
         data = {**asdict(self), "tools": list(self.tools)}
-        usual = {"summary": "", "one_line": False, "longest": 0, "window": WINDOW, "result_share": 1 / 8}
+        usual = {"summary": "", "label": "", "one_line": False, "longest": 0, "window": WINDOW, "result_share": 1 / 8}
         return {name: value for name, value in data.items() if name not in usual or value != usual[name]}
 
     @staticmethod
@@ -200,8 +200,9 @@ def lean() -> Profile:
         tools=("search_corpus", "prune_chunks", "restore_chunks"),
         prompt=_prompt("lean.md"),
         question="{question}",
-        header="#{number} ",
+        header="",
         title="{title}: ",
+        label=" #{number}",
         cut="[cut]",
         usage="[{share:.0%} full]",
         hard_refusal="Error: the context is full: prune, or answer.",
@@ -228,10 +229,6 @@ class Rendered:
     tokens: int
     complete: bool = True
 
-    def numbered(self, key: int) -> str:
-        """The header of the block with this key."""
-        return self.header.replace(_NUMBER, str(key), 1)
-
 
 class Renderer:
     """Renders chunks for one profile and counter, each chunk once."""
@@ -240,6 +237,7 @@ class Renderer:
         self.profile = profile
         self.counter = counter
         self._cache: dict[str, Rendered] = {}
+        self._label_tokens = counter.count(profile.label.format(number=_WIDEST_NUMBER)) if profile.label else 0
 
     def fitting(self, chunks: Iterable[Chunk], room: int) -> list[Rendered]:
         """The first chunks that fit into `room` tokens together, each cut to the profile's longest.
@@ -261,13 +259,15 @@ class Renderer:
         """The whole chunk with its header. A chunk's own count is used if the same vocabulary counted it."""
         if (cached := self._cache.get(chunk.id)) is not None:
             return cached
-        body = escape_markers(" ".join(chunk.text.split()) if self.profile.one_line else chunk.text)
+        body = self._without_labels(
+            escape_markers(" ".join(chunk.text.split()) if self.profile.one_line else chunk.text)
+        )
         counted = chunk.tokens if body == chunk.text and self.counter.name == HarmonyCounter.name else 0
         tokens = counted or self.counter.count(body)
-        header = self.profile.header.format(id=one_line(chunk.id), tokens=tokens, number=_NUMBER)
+        header = self.profile.header.format(id=one_line(chunk.id), tokens=tokens)
         if self.profile.title and chunk.title and (title := one_line(chunk.title)):
-            header += self.profile.title.format(title=title)
-        rendered = Rendered(header, body, self._header_tokens(header) + tokens + 1)
+            header += self.profile.title.format(title=self._without_labels(title))
+        rendered = Rendered(header, body, self.counter.count(header) + tokens + self._label_tokens + 1)
         if len(self._cache) >= _CACHED:
             self._cache.clear()
         self._cache[chunk.id] = rendered
@@ -279,15 +279,16 @@ class Renderer:
         if uncut.tokens <= room:
             return uncut
         count = self.counter.count
-        header_tokens = self._header_tokens(uncut.header)
+        header_tokens = count(uncut.header) + self._label_tokens
         body_tokens = uncut.tokens - header_tokens - 1
+        gap = " " if self.profile.one_line else "\n"
         mark = self.profile.cut.format(shown=body_tokens, tokens=body_tokens)
-        body_room = room - header_tokens - count("\n" + mark) - 2
+        body_room = room - header_tokens - count(gap + mark) - 2
         while body_room >= _LEAST_BODY:
             part = _start(uncut.body, body_room / body_tokens)
             part_tokens = count(part)
             if part and part_tokens <= body_room:
-                body = f"{part}\n{self.profile.cut.format(shown=part_tokens, tokens=body_tokens)}"
+                body = f"{part}{gap}{self.profile.cut.format(shown=part_tokens, tokens=body_tokens)}"
                 tokens = header_tokens + count(body) + 1
                 if tokens <= room:
                     return Rendered(uncut.header, body, tokens, complete=False)
@@ -299,8 +300,9 @@ class Renderer:
         rendered, longest = self.chunk(chunk), self.profile.longest
         return rendered if not longest else self.fit(chunk, longest) or rendered
 
-    def _header_tokens(self, header: str) -> int:
-        return self.counter.count(header.replace(_NUMBER, _WIDEST_NUMBER, 1))
+    def _without_labels(self, text: str) -> str:
+        """The text with what would read as a block's label broken up."""
+        return _LABEL.sub("# ", text) if self.profile.numbered else text
 
     def summary(self, name: str, ids: Iterable[str], text: str) -> Rendered:
         """A summary with its header, which names the chunks that it stands for."""

@@ -45,7 +45,7 @@ def default_profile(kind: str, model: str | None = None) -> str:
     """The name of the profile that a policy plays in if none is named: `lean` for a packaged model."""
     if kind != "tokens":
         return "default"
-    from context_agent.policies.tokens.local import MODELS
+    from context_agent.policies.tokens.packaged import MODELS
 
     return "lean" if model in MODELS else "default"
 
@@ -77,8 +77,8 @@ def _anthropic(options: dict[str, Any]) -> Policy:
 
 
 def _tokens(options: dict[str, Any]) -> Policy:
-    from context_agent.policies.tokens import served
-    from context_agent.policies.tokens.local import MODELS, local
+    from context_agent.policies.tokens import local, served
+    from context_agent.policies.tokens.packaged import MODELS
 
     if options.get("model") in MODELS and "base_url" not in options:
         _check("tokens", options, list(inspect.signature(local).parameters))

@@ -83,6 +83,7 @@ KNOWN = {
     "Qwen/Qwen3-4B-Instruct-2507": ModelShape(2560, 36, 32, 8, 128, 9728, 151_936, tied=True),
     "Qwen/Qwen3-1.7B": ModelShape(2048, 28, 16, 8, 128, 6144, 151_936, tied=True),
     "Qwen/Qwen3-0.6B": ModelShape(1024, 28, 16, 8, 128, 3072, 151_936, tied=True),
+    "smollm2": ModelShape(576, 30, 9, 3, 64, 1536, 49_152, tied=True),
 }
 """Shapes as in the `config.json` that these models are published with."""
 
@@ -254,7 +255,7 @@ def adapter_parameters(shape: ModelShape, lora: LoraConfig) -> int:
     stacked = {"gate_up_proj": shape.hidden + 2 * shape.inner, "down_proj": shape.inner + shape.hidden}
     each = sum(widths.get(name, 2 * shape.hidden) for name in lora.modules)
     each += shape.experts * sum(stacked.get(name.rsplit(".", 1)[-1], 0) for name in lora.parameters)
-    return shape.layers * lora.rank * each
+    return (shape.layers - lora.first_layer) * lora.rank * each
 
 
 def activation_bytes(shape: ModelShape, tokens: int, width: int, attention: str | None, checkpointed: bool) -> float:

@@ -13,7 +13,7 @@ from context_agent.policies.tokens.engines import Engine
 from context_agent.policies.tokens.engines.transformers import TransformersEngine
 from context_agent.policies.tokens.harmony import HarmonyRenderer
 from context_agent.policies.tokens.lines import LinesRenderer
-from context_agent.policies.tokens.local import model_folder
+from context_agent.policies.tokens.packaged import model_folder
 from context_agent.policies.tokens.prompt import TokenRenderer
 from context_agent.policies.tokens.template import TemplateRenderer
 from context_agent.policies.tokens.vocabulary import TokenizerVocabulary

@@ -455,8 +455,8 @@ class ToolExecutor:
             blocks.append(
                 Block(
                     key,
-                    text.numbered(key),
-                    text.body,
+                    text.header,
+                    text.body + context.profile.label.format(number=key),
                     text.tokens,
                     view.turn,
                     call.index,

@@ -17,6 +17,7 @@ except that a chunk counts as the sum of its parts, which may be a few tokens mo
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 from context_agent._support.http import API_KEY_ENV, BASE_URL
 from context_agent.errors import ConfigError, MissingExtraError, PolicyError
@@ -25,6 +26,14 @@ from context_agent.harness.profile import Profile
 from context_agent.harness.tools import BATCH
 from context_agent.policies.tokens.engines import Engine, Sample, SampleRequest
 from context_agent.policies.tokens.harmony import HarmonyRenderer
+from context_agent.policies.tokens.packaged import (
+    ADAPTERS,
+    MODELS,
+    adapter_digest,
+    import_libraries,
+    model_folder,
+    with_adapter,
+)
 from context_agent.policies.tokens.prompt import KEY, Opening, Prompt, TokenCall, TokenRenderer
 from context_agent.pruning.view import Role, Text, View
 from context_agent.retrieval.corpus import Corpus
@@ -32,6 +41,8 @@ from context_agent.types import Action
 
 MAX_TOKENS = 4_096
 """Most tokens sampled in one turn (the published baseline's value)."""
+LOCAL_MAX_TOKENS = 128
+"""Most tokens of a small model's reply: a few commands of one line each."""
 SEEDS = 2**31
 
 
@@ -185,12 +196,47 @@ def served(
     return TokenPolicy(engine, renderer, temperature=temperature, top_p=top_p, max_tokens=max_tokens)
 
 
+def local(
+    model: str = "smollm2",
+    *,
+    adapter: str | Path | None = None,
+    temperature: float = 0.0,
+    top_p: float = 1.0,
+    max_tokens: int = LOCAL_MAX_TOKENS,
+    threads: int = 0,
+    batch: int = 16,
+) -> TokenPolicy:
+    """The policy of a packaged model with an adapter, by default the one that ships. For the profile `lean`.
+
+    `adapter` is a folder that `ctx1 train sft` or `ctx1 train rl` left. `threads` are torch's, 0 for its own default;
+    `batch` is how many episodes may sample together. Raises `ConfigError` and `MissingExtraError`.
+    """
+    torch, transformers = import_libraries()
+    from context_agent.policies.tokens.engines.transformers import TransformersEngine
+    from context_agent.policies.tokens.lines import LinesRenderer
+
+    if model not in MODELS:
+        raise ConfigError(f"no packaged model {model!r}: the models are {', '.join(MODELS)}")
+    trained = Path(adapter or ADAPTERS / model)
+    if adapter is None and not trained.is_dir():
+        raise ConfigError(
+            f"no adapter ships for {model}: train one (docs/smollm2.md) and name its folder with --adapter"
+        )
+    if threads:
+        torch.set_num_threads(threads)
+    folder = model_folder(model)
+    weights = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
+    adapted = with_adapter(weights, trained, base=MODELS[model].label).eval()
+    renderer = LinesRenderer(transformers.AutoTokenizer.from_pretrained(folder), name=model)
+    engine = TransformersEngine(adapted, name=model, version=adapter_digest(trained), max_batch=batch)
+    return TokenPolicy(engine, renderer, temperature=temperature, top_p=top_p, max_tokens=max_tokens)
+
+
 def templated(tokenizer: str) -> TokenRenderer:
     """The renderer for a tokenizer's chat template; the tokenizer is a folder, a packaged model or a model's name.
 
     Raises `ConfigError` if it cannot be loaded, and `MissingExtraError`.
     """
-    from context_agent.policies.tokens.local import model_folder
     from context_agent.policies.tokens.template import TemplateRenderer
 
     try:

