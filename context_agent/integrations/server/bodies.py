@@ -93,7 +93,7 @@ class BodyPruner:
 
 def prune_conversation(pruners: ConversationPruners, request: PruneRequest) -> PruneAnswer:
     """The pruned or restored conversation of a request. Raises `ConfigError` for an unknown id."""
-    options = request.model_dump(include=_OPTIONS)
+    options = request.model_dump(include=set(_OPTIONS))
     scope = encode(options)
     if request.restore:
         return PruneAnswer(messages=pruners.restore(request.messages, request.restore, scope=scope), report=None)

@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 import json
 import math
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from hashlib import blake2b
@@ -212,8 +212,16 @@ class CachedEndpoint(Endpoint):
         for prompt, completion in replies.token_counts():
             ledger.add(prompt, completion)
 
-    async def post(self, path: str, body: Mapping[str, Any], read: Any, *, until: float = math.inf) -> Any:
-        """As `Endpoint.post`, from the cache if it has the reply.
+    async def post(
+        self,
+        path: str,
+        body: Mapping[str, Any],
+        read: Any,
+        *,
+        until: float = math.inf,
+        show: Callable[[Any], None] | None = None,
+    ) -> Any:
+        """As `Endpoint.post`, from the cache if it has the reply. Nothing is streamed here, so `show` gets nothing.
 
         Raises `StageHalted` if the cap is reached, the server refuses the key or the model, or the server is down.
         """

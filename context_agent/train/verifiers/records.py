@@ -129,7 +129,7 @@ def _whole_calls(trajectory: Trajectory, count: int) -> Sequence[WholeCall | Non
 
 
 def _node(message: Message, parent: int | None) -> Node:
-    fields = {name: message[name] for name in ("role", "content", "tool_call_id") if name in message}
+    fields: dict[str, Any] = {name: message[name] for name in ("role", "content", "tool_call_id") if name in message}
     if message.get("tool_calls"):
         fields["tool_calls"] = [{"id": call["id"], **call["function"]} for call in message["tool_calls"]]
     return {"parent": parent, "message": fields, "token_ids": [], "mask": [], "logprobs": []}
