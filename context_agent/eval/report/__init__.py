@@ -25,6 +25,8 @@ from context_agent.eval.summary import (
     WorstQuestion,
 )
 
+FINDINGS = 4
+"""Systems of a benchmark that get a sentence."""
 LISTED = 200
 """Failures, problems and gaps that the page lists, of each at most; the JSON has all failures."""
 
@@ -37,14 +39,14 @@ def render(summary: EvalSummary, *, title: str = "Evaluation", links: Mapping[st
     parts = [
         f"<h1>{escape(title)}</h1>",
         _introduction(summary),
+        _findings(summary),
         _problems(summary),
         _pools(summary),
         *(_benchmark(summary, name) for name in summary.benchmarks),
         _plots(summary),
         _failures(summary, links or {}),
         _worst(summary, links or {}),
-        _legend(summary),
-        _settings(summary),
+        f'<div class="columns"><section>{_legend(summary)}</section><section>{_settings(summary)}</section></div>',
     ]
     style = (files("context_agent.eval.report") / "report.css").read_text(encoding="utf-8")
     return page(title, "\n".join(part for part in parts if part), styles=(style,))
@@ -67,6 +69,45 @@ def _introduction(summary: EvalSummary) -> str:
             '<span class="good">better</span> or <span class="bad">worse</span> if its interval excludes 0.'
         )
     return f"<p>{' '.join(sentences)}</p>"
+
+
+def _findings(summary: EvalSummary) -> str:
+    """What the run shows, in a sentence for each of the best systems of a benchmark."""
+    lead = find_metric(leading_metric(summary.metrics))
+    lines: list[str] = []
+    for name in summary.benchmarks:
+        cells = [cell for cell in summary.cells if cell.benchmark == name and lead.name in cell.metrics]
+        best = sorted(cells, key=lambda cell: -cell.metrics[lead.name].mean)[:FINDINGS]
+        lines += [f"{escape(name)}: {_finding(cell, lead, summary.reference)}" for cell in best]
+    return f'<div id="findings">{_list(lines)}</div>' if lines else ""
+
+
+def _finding(cell: Cell, lead: Metric, reference: str | None) -> str:
+    """How good a system is, how that compares with the reference, and what a question costs."""
+    value, window = cell.metrics[lead.name], f" with a window of {cell.window:,} tokens" if cell.window else ""
+    depth = lead.name.partition("@")[2]
+    found = f"finds {_percent(value.mean)} [{_percent(value.low)}, {_percent(value.high)}] of the gold"
+    found += f" among its first {depth} documents" if depth else " in its ranking"
+    sentences = [f"<b>{escape(cell.system)}</b>{window} {found}"]
+    if (difference := cell.differences.get(lead.name)) is not None:
+        sentences.append(f"{_comparison(difference, lead)} <b>{escape(reference or '')}</b>")
+    if "turns" in cell.metrics and "tokens" in cell.metrics:
+        turns, tokens = find_metric("turns"), find_metric("tokens")
+        costs = (format_value(cell.metrics[metric.name].mean, metric) for metric in (turns, tokens))
+        sentences.append("a question takes {} turns and {} tokens on average".format(*costs))
+    if cell.failed:
+        sentences.append(f"{_count(cell.failed, 'episode')} of {cell.records:,} failed")
+    return f"{'; '.join(sentences)}."
+
+
+def _comparison(difference: MetricValue, lead: Metric) -> str:
+    points = f"{abs(difference.mean) * 100:.1f} points"
+    word = {"better": "more than", "worse": "less than"}.get(verdict(difference, lead))
+    return f"{points} {word}" if word else "no clear difference from"
+
+
+def _percent(share: float) -> str:
+    return f"{share * 100:.1f}&nbsp;%"
 
 
 def _problems(summary: EvalSummary) -> str:
@@ -176,32 +217,42 @@ def _group(group: GroupSummary | None, metric: Metric) -> str:
 
 
 def _plots(summary: EvalSummary) -> str:
-    if not summary.cells:
+    """The curves that compare something: with one system the table says it all."""
+    if len(summary.systems) < 2:
         return ""
     try:
-        return f"<h2>Curves</h2>{_curves(summary)}"
+        curves = _curves(summary)
     except MissingExtraError as error:
-        return f'<h2>Curves</h2><p class="muted">No plots: {escape(str(error))}</p>'
+        curves = f'<p class="muted">No plots: {escape(str(error))}</p>'
+    return f"<h2>Curves</h2>{curves}" if curves else ""
 
 
 def _curves(summary: EvalSummary) -> str:
     lead, cost, sizes = escape(leading_metric(summary.metrics)), plots.cost_metric(summary), plots.windows(summary)
-    parts = [
-        _figure(
-            plots.cost_against_recall(summary, standalone=False),
+    figures = []
+    if len(sizes) > 1:
+        text = f"{lead} against the window, with 95 % intervals. Horizontal lines: systems without a context."
+        figures.append(_figure(plots.budget_curve(summary, standalone=False), text))
+    priced = [cell.benchmark for cell in summary.cells if cost in cell.metrics]
+    if len(priced) > len(set(priced)):
+        text = (
             f"Cost against {lead}. Points on the Pareto front are circled, connected and labelled with their windows; "
             "no other point is better in one measure without being worse in the other. Horizontal lines: systems "
-            f"without a known value of {cost}.",
+            f"without a known value of {cost}."
         )
-    ]
-    if sizes:
-        text = f"{lead} against the window, with 95 % intervals. Horizontal lines: systems without a context."
-        parts.insert(0, _figure(plots.budget_curve(summary, standalone=False), text))
+        figures.append(_figure(plots.cost_against_recall(summary, standalone=False), text))
+    parts = [f'<div class="figures">{"".join(figures)}</div>'] if figures else []
     for size in reversed(sizes):
-        is_open = " open" if size == sizes[-1] else ""
-        parts.append(f"<details{is_open}><summary>Window of {size:,} tokens</summary>")
-        parts += [_figure(draw(summary, size, standalone=False), text) for draw, text in _STATES]
-        parts.append("</details>")
+        cells = [cell for cell in summary.cells if cell.window == size and len(cell.turns) > 1]
+        is_open = " open" if size == sizes[-1] and len({cell.system for cell in cells}) > 1 else ""
+        drawn = [
+            _figure(draw(summary, size, standalone=False), text)
+            for draw, text in _STATES
+            if draw is not plots.prune_accuracy or any(p.prune_accuracy is not None for c in cells for p in c.turns)
+        ]
+        if cells:
+            title = f"<summary>Window of {size:,} tokens, turn by turn</summary>"
+            parts.append(f'<details{is_open}>{title}<div class="figures">{"".join(drawn)}</div></details>')
     return "".join(parts)
 
 

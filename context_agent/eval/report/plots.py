@@ -66,7 +66,8 @@ def budget_curve(summary: EvalSummary, measure: str | None = None, *, standalone
             panel.set_xticks(at, [_thousands(window) for window in at])
             panel.minorticks_off()
 
-    return _plot(summary, draw, "budget", "window in tokens", _axis_label(find_metric(measure)), standalone=standalone)
+    label, share = _axis_label(find_metric(measure)), not find_metric(measure).unit
+    return _plot(summary, draw, "budget", "window in tokens", label, standalone=standalone, share=share)
 
 
 def recall_by_turn(summary: EvalSummary, window: int, *, standalone: bool = True) -> str:
@@ -90,10 +91,9 @@ def prune_accuracy(summary: EvalSummary, window: int, *, standalone: bool = True
             for cell in _cells(summary, benchmark, system, window):
                 points = [(point.at, point.prune_accuracy) for point in cell.turns if point.prune_accuracy is not None]
                 if points:
-                    style, lowest = styles[system], min(value for _, value in points)
+                    style = styles[system]
                     look: dict[str, Any] = {"color": style.color, "ls": style.dash, "marker": style.mark, "ms": 4}
                     panel.plot(*zip(*points, strict=True), label=system, **look)
-                    panel.set_ylim(min(panel.get_ylim()[0], lowest - 0.05, 0.8), 1.01)
 
     return _plot(summary, draw, f"pruning-{window}", "turns", "prune accuracy", standalone=standalone)
 
@@ -121,7 +121,8 @@ def cost_against_recall(summary: EvalSummary, measure: str | None = None, *, sta
         _format_cost_axis(panel, [cell.metrics[cost].mean for cell in priced])
 
     unit = str(summary.settings.get("currency", "money")) if cost == "money" else "tokens placed"
-    return _plot(summary, draw, "cost", f"{unit}, mean", _axis_label(find_metric(measure)), standalone=standalone)
+    label, share = _axis_label(find_metric(measure)), not find_metric(measure).unit
+    return _plot(summary, draw, "cost", f"{unit}, mean", label, standalone=standalone, share=share)
 
 
 def pareto_front(cells: Iterable[Cell], cost: str, measure: str) -> list[Cell]:
@@ -171,8 +172,10 @@ def _horizontal_lines(panel: Axes, cells: Sequence[Cell], measure: str, styles: 
         panel.axhline(cell.metrics[measure].mean, color=color, ls=HORIZONTAL, lw=1.4, label=cell.system)
 
 
-def _plot(summary: EvalSummary, draw: Draw, name: str, across: str, up: str, *, standalone: bool) -> str:
-    """A panel per benchmark, with a legend of the drawn systems below."""
+def _plot(
+    summary: EvalSummary, draw: Draw, name: str, across: str, up: str, *, standalone: bool, share: bool = True
+) -> str:
+    """A panel per benchmark, with a legend of the drawn systems below. `share`: the vertical axis ends at 1."""
     with canvas() as figure_type:
         names = summary.benchmarks or ("",)
         columns = min(COLUMNS, len(names))
@@ -182,6 +185,8 @@ def _plot(summary: EvalSummary, draw: Draw, name: str, across: str, up: str, *, 
         for panel, benchmark in zip(panels, names, strict=False):
             panel.set_title(plain(benchmark), loc="left")
             draw(panel, benchmark)
+            # From 0, and shares up to 1: a cut axis makes a small difference look large.
+            panel.set_ylim(0, 1.04 if share else None)
             panel.set_xlabel(across)
         for panel in list(panels)[len(names) :]:
             panel.remove()

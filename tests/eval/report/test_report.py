@@ -123,6 +123,36 @@ def test_the_page_has_every_plot_and_asks_the_network_for_nothing(page: Reader) 
     assert not [value for name, value in page.attributes if name == "style"], "the page's policy forbids inline styles"
 
 
+def test_one_system_gets_a_table_and_a_sentence_and_no_plots() -> None:
+    only = summarise([record for record in RECORDS if record.system == "agent"], order=ORDER)
+    page = Reader(render(only))
+    assert "figure" not in page.tags
+    assert "hotpotqa: agent with a window of" in page.text
+    assert "of the gold among its first 5 documents" in page.text
+    assert "turns and" in page.text
+
+
+def test_the_page_says_first_what_was_compared_and_how_it_came_out() -> None:
+    page = Reader(render(SUMMARY))
+    assert f"points more than {SUMMARY.reference}" in page.text
+    assert page.text.index("points more than") < page.text.index("All metrics")
+
+
+def test_a_plot_of_shares_goes_from_0_to_1() -> None:
+    for drawn in PLOTS.values():
+        ticks = re.findall(r">([01]\.\d)</text>", drawn(SUMMARY))
+        assert {"0.0", "1.0"} <= set(ticks)
+
+
+def test_two_systems_with_one_window_have_no_plot_of_one_point() -> None:
+    size = WINDOWS[0]
+    some = [record for record in RECORDS if (record.window == size and record.system == "agent") or not record.window]
+    page = render(summarise(some, order=ORDER))
+    assert "against the window" not in page
+    assert "Cost against" not in page
+    assert "turn by turn" in page
+
+
 def test_external_text_is_escaped_everywhere() -> None:
     summary = summarise(
         [evil(record) for record in RECORDS], settings={EVIL: EVIL}, problems=[EVIL], reference=EVIL + "agent"
