@@ -47,7 +47,7 @@ def view(
     pruning: PruneOptions,
     as_json: Json,
 ) -> int:
-    """Show trajectories as a page, or what pruning removes from a conversation.
+    """Show trajectories, or what pruning removes from a conversation.
 
     PATH is a trajectory file or a folder with trajectory files. The page shows the context turn by turn, every call and
     the ranking; it is a single file that works offline. --json prints a line of JSON for each trajectory and writes a
