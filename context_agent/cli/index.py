@@ -142,31 +142,41 @@ class IndexRun:
 def _watch(run: IndexRun, *, as_json: bool, verbose: bool) -> int:
     """Updates the index now and after each change, until Ctrl-C; a failed update is reported, and the next one tried.
 
-    The first update fails as without --watch.
+    The first update fails as without --watch, and Ctrl-C in the middle of an update is reported as there.
     """
     from context_agent.cli.watch import changes
 
-    reported: set[Notice] = set()
+    batches = changes(run.sources, run.index.path, no_ignore=run.reading.no_ignore)
     with output.interrupted_by_sigterm():
-        for number, _ in enumerate(changes(run.sources, run.index.path, no_ignore=run.reading.no_ignore)):
-            try:
-                indexed = run.update()
-            except ContextAgentError as error:
-                if not number:
-                    raise
-                output.note(str(error))
-                continue
-            finally:
-                if number:
-                    output.note_problems([notice for notice in run.read.notices if notice not in reported])
-                else:
-                    output.note_load_report(run.read, verbose=verbose)
-                reported.update(run.read.notices)
-            if not number or indexed.added + indexed.replaced + indexed.removed:
-                _show(run, indexed, as_json=as_json)
-            if not number:
-                output.note("watching for changes; Ctrl-C ends")
+        next(batches)
+        try:
+            indexed = run.update()
+        finally:
+            output.note_load_report(run.read, verbose=verbose)
+        try:
+            _show(run, indexed, as_json=as_json)
+            output.note("watching for changes; Ctrl-C ends")
+            reported = set(run.read.notices)
+            for _ in batches:
+                _update_again(run, reported, as_json=as_json)
+        except KeyboardInterrupt as error:
+            if error.args:
+                raise
     return 0
+
+
+def _update_again(run: IndexRun, reported: set[Notice], *, as_json: bool) -> None:
+    """An update after a change; `reported` collects the notices that were printed."""
+    try:
+        indexed = run.update()
+    except ContextAgentError as error:
+        output.note(str(error))
+    else:
+        if indexed.added + indexed.replaced + indexed.removed:
+            _show(run, indexed, as_json=as_json)
+    finally:
+        output.note_problems([notice for notice in run.read.notices if notice not in reported])
+        reported.update(run.read.notices)
 
 
 def _show(run: IndexRun, indexed: IndexReport, *, as_json: bool) -> None:

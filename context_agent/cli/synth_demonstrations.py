@@ -75,6 +75,11 @@ class ExpertOptions:
     window: options.WindowOption = None
     language_model: options.ModelOptions = field(default_factory=options.ModelOptions)
 
+    @property
+    def wire_format(self) -> str:
+        """The name of the profile that the episodes use."""
+        return self.profile or "default"
+
     def load(self, profile: Profile) -> tuple[Expert, str]:
         """The expert, and a description of everything that its decisions depend on."""
         from context_agent.policies import load_policy
@@ -169,7 +174,7 @@ def _settings(
     from context_agent.synth_data.demonstrations.filters import DemonstrationFilters
     from context_agent.synth_data.demonstrations.runs import DemonstrationSettings
 
-    wire_format = profile(expert_options.profile or "default")
+    wire_format = profile(expert_options.wire_format)
     expert, description = expert_options.load(wire_format)
     return expert, DemonstrationSettings(
         rollouts=expert_options.rollouts,

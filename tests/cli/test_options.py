@@ -5,7 +5,7 @@ from dataclasses import asdict, fields
 import pytest
 
 from context_agent.cli.index import ReadOptions
-from context_agent.cli.options import LimitOptions
+from context_agent.cli.options import LimitOptions, PolicyOptions
 from context_agent.cli.serve import CapacityOptions
 from context_agent.cli.synth_demonstrations import ExpertOptions, FilterOptions, SelectionOptions
 from context_agent.cli.synth_stages import WriterOptions
@@ -40,4 +40,4 @@ def test_defaults_under_other_names():
     selection, filters = SelectionOptions(), FeedbackFilters()
     chosen = (selection.min_rating, selection.max_bad, selection.per_question)
     assert chosen == (filters.rating, filters.bad, filters.per_question)
-    assert ExpertOptions().profile in NAMES
+    assert {ExpertOptions().wire_format, PolicyOptions().wire_format} <= set(NAMES)
