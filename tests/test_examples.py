@@ -79,7 +79,7 @@ def test_serve_client() -> None:
 
 def test_mcp_client() -> None:
     said = run("mcp_client.py").splitlines()
-    assert said[0] == "retrieve, search, grep, read"
+    assert said[0] == "retrieve, search, grep, read, prune"
     assert said[1].startswith("  turn 1: search_corpus; 3 passages in view")
     assert "[1] Rope (id: Rope.md_0)" in said
     assert said[-1] == "['Rope']"

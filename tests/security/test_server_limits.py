@@ -395,7 +395,7 @@ def test_a_slow_reader_holds_up_the_search() -> None:
 
 def test_a_made_up_method_does_not_fill_the_log(server: Running, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, LOGGER.name)
-    assert whole(opened(server.url, b"M" * 10_000 + b" / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"))
+    assert whole(opened(server.url, b"M" * 10_000 + b" /nowhere HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"))
     server.expect('ctx1_requests_total{path="other",status="404"}', 1)
     requests = [vars(record)["fields"] for record in caplog.records if record.message == "request"]
     assert requests[0]["method"] == "other"
