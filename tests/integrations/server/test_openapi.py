@@ -20,7 +20,8 @@ def test_the_document_names_what_is_served(serve: Serve) -> None:
         for path, operations in document["paths"].items():
             for method in operations:
                 answer = server.client.request(method, path)
-                assert answer.status_code not in (404, 405), path
+                unknown = "{" in path and answer.json()["error"]["code"] == "unknown_trajectory"
+                assert unknown or answer.status_code not in (404, 405), path
         text = json.dumps(document)
         for reference in {part.split('"')[0] for part in text.split("#/components/schemas/")[1:]}:
             assert reference in document["components"]["schemas"]
