@@ -25,6 +25,7 @@ START = """ctx1 searches your own documents in several steps.
   ctx1 index notes/                      makes an index of a folder in .ctx1
   ctx1 search "who taught the founder?"  ranks the documents, with the best sentence of each
   ctx1 ask "who taught the founder?"     has a language model answer, and checks its citations
+  ctx1 ui notes/                         indexes a folder and opens a page to ask in your browser
   ctx1 demo                              three questions about 62 bundled passages
 
 ctx1 --help lists all commands, ctx1 COMMAND --help the options of one."""
