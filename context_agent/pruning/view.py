@@ -174,7 +174,7 @@ class View:
     """The tools that the episode's profile has."""
     protected: frozenset[int] = frozenset()
     """Keys of what no summary may replace, because the policy named it to stay or restored it."""
-    changed: frozenset[int] = frozenset()
+    changed: frozenset[int] = field(default=frozenset(), compare=False)
     """Keys of what the latest edit hid or brought back: from the first of them on, it broke a cached prefix."""
 
     @property

@@ -72,6 +72,8 @@ def _hits(response: Any) -> Sequence[object]:
         response = response.to_pylist()
     elif hasattr(response, "to_dict") and hasattr(response, "columns"):  # one of pandas
         response = response.to_dict("records")
+    elif isinstance(body := getattr(response, "body", None), Mapping | list):  # a response of Elasticsearch's client
+        response = body
     if isinstance(response, Iterable) and not isinstance(response, str | bytes | Mapping) and not _is_record(response):
         hits = list(islice(response, MOST_HITS))
         # Milvus answers a list of queries with a list of lists.

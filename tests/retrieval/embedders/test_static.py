@@ -109,10 +109,10 @@ def test_importing_loads_no_weights_and_no_torch() -> None:
         "import sys\n"
         "from context_agent.retrieval.embedders import load_embedder\n"
         "embedder = load_embedder('static')\n"
-        "from context_agent.retrieval.embedders import static\n"
-        "assert not static._LOADED\n"
+        "from context_agent._support import token_table\n"
+        "assert not token_table._LOADED\n"
         "embedder.embed_query('river')\n"
-        "assert static._LOADED and 'torch' not in sys.modules\n"
+        "assert token_table._LOADED and 'torch' not in sys.modules\n"
     )
     subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
 

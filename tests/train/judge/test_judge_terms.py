@@ -23,6 +23,9 @@ from context_agent.train.judge.judge import (
     scores_by_group,
 )
 from context_agent.train.rewards import RewardConfig
+
+pytest.importorskip("trl", reason="needs the train extra")
+
 from context_agent.train.rl.loop import ReinforcementLoop
 from tests.train.judge.judges import judge, scored, serving
 from tests.train.rl.loops import rollout_loop

@@ -6,12 +6,17 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from context_agent import SearchAgent
 from context_agent._support.question_files import Question
 from context_agent.train.curriculum import Curriculum, RolloutConfig
 from context_agent.train.rewards import RewardConfig
-from context_agent.train.rl.loop import ReinforcementLoop
 from context_agent.train.rl.rollouts import EpisodeScorer, Rollouts, RolloutSource
+
+pytest.importorskip("trl", reason="needs the train extra")
+
+from context_agent.train.rl.loop import ReinforcementLoop
 
 
 class NoSync:

@@ -26,6 +26,9 @@ from context_agent.policies.tokens.policy import SEEDS, TokenPolicy
 from context_agent.policies.tokens.prompt import calls
 from context_agent.train.curriculum import RolloutConfig
 from context_agent.train.environment import ToyEnvironment, WordRenderer, words_profile
+
+pytest.importorskip("trl", reason="needs the train extra")
+
 from context_agent.train.rl.async_rollouts import AsyncLimits, AsyncRollouts, BackgroundRollouts
 from context_agent.train.rl.loop import ReinforcementLoop, RolloutStep
 from context_agent.train.rl.rollout_log import RolloutLog

@@ -15,6 +15,9 @@ import pytest
 from context_agent.errors import ConfigError, PolicyError
 from context_agent.policies.tokens.engines.vllm import VllmEngine
 from context_agent.train.rl.rollouts import fresh_rows, row_age
+
+pytest.importorskip("trl", reason="needs the train extra")
+
 from context_agent.train.rl.weight_sync import AdapterSync
 from context_agent.train.rows import TrainingRow, WeightedRow
 

@@ -8,6 +8,9 @@ from typing import Any
 import pytest
 
 from context_agent.policies.tokens.engines.transformers import TransformersEngine
+
+pytest.importorskip("trl", reason="needs the train extra")
+
 from context_agent.train.rl.weight_sync import CombinedSync, CopySync, PausingSync
 
 torch = pytest.importorskip("torch")
