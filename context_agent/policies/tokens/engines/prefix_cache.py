@@ -49,7 +49,7 @@ class PrefixCache:
         prompt = tuple(ids[:-1])
         best = max(self._entries, key=lambda entry: _shared(entry.ids, prompt), default=None)
         shared = 0 if best is None else _shared(best.ids, prompt)
-        cache = DynamicCache() if best is None or not shared else DynamicCache(_first(best.states, shared))
+        cache: Any = DynamicCache() if best is None or not shared else DynamicCache(_first(best.states, shared))
         if shared < len(prompt):
             fresh = torch.tensor([prompt[shared:]], device=model.device)
             model(input_ids=fresh, past_key_values=cache, use_cache=True, logits_to_keep=1)
