@@ -275,7 +275,10 @@ class PolicyOptions:
     weights: WeightsOption = None
     effort: EffortOption = None
     adapter: Annotated[
-        str | None, Option("Trained adapter of a packaged model.", metavar="FOLDER", default="the one in the package")
+        str | None,
+        Option(
+            "Trained adapter of a packaged model.", metavar="FOLDER", default="the one in the package, if it has one"
+        ),
     ] = None
     profile: ProfileOption = None
     language_model: ModelOptions = field(default_factory=ModelOptions)
