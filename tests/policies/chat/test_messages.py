@@ -114,6 +114,13 @@ def mutated(text: str, draw: random.Random) -> str:
     )()
 
 
+def reading_seconds(text: str) -> float:
+    """Processor time of reading a reply."""
+    started = time.thread_time()
+    parse_calls(split_thoughts(text)[1])
+    return time.thread_time() - started
+
+
 @pytest.fixture
 def no_garbage_collection() -> Iterator[None]:
     """A collection in a process with many objects takes longer than what is timed."""
@@ -133,21 +140,19 @@ def test_ten_thousand_mutations_never_raise_and_take_no_time() -> None:
         f"<think>first {CALL}</think><tool_call>{CALL}",
         written(ToolCall("multi_tool_use", {"tool_calls": [{"tool_name": "x", "parameters": {}}]})),
     ]
-    slowest = 0.0
     for _ in range(10_000):
         text = mutated(draw.choice(good), draw)
         if draw.random() < 0.3:
             text = mutated(text or "x", draw)
-        started = time.thread_time()
         _, rest = split_thoughts(text)
         prose, calls = parse_calls(rest)
-        slowest = max(slowest, time.thread_time() - started)
+        # What takes long does so each time; a busy machine is slow only sometimes.
+        assert any(reading_seconds(text) < 0.05 for _ in range(3)), text[:200]
         assert isinstance(prose, str)
         for call in calls:
             assert isinstance(call.name, str)
             assert isinstance(call.arguments, str | dict)
             json.dumps(call.arguments).encode()
-    assert slowest < 0.05
 
 
 @pytest.mark.usefixtures("no_garbage_collection")
