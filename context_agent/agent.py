@@ -306,9 +306,9 @@ class SearchAgent:
         if policy is not None and effort is not None:
             raise ConfigError("effort belongs to the embedded policy: give it to BridgePolicy, or leave out the policy")
         self.policy = policy if policy is not None else _embedded(effort)
-        self.profile = named_profile(profile) if isinstance(profile, str) else profile or default()
-        if isinstance(corpus, LimitedCorpus):
-            self.profile = self.profile.without(corpus.unsupported_tools)
+        self._whole_profile = named_profile(profile) if isinstance(profile, str) else profile or default()
+        unsupported = corpus.unsupported_tools if isinstance(corpus, LimitedCorpus) else frozenset()
+        self.profile = self._whole_profile.without(unsupported)
         self.budget = budget if isinstance(budget, Budget) else self.profile.budget(budget)
         self.limits = limits or Limits()
         self.rollouts = rollouts
@@ -336,7 +336,7 @@ class SearchAgent:
         return SearchAgent(
             corpus,
             self.policy,
-            profile=self.profile,
+            profile=self._whole_profile,
             budget=self.budget,
             limits=self.limits,
             rollouts=self.rollouts,

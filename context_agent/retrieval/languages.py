@@ -69,6 +69,7 @@ MULTILINGUAL = "sentence-transformers:paraphrase-multilingual-MiniLM-L12-v2"
 LEAST_LETTERS = 3.0
 """Mean letters of a word piece below which an embedder does not fit."""
 _UNKNOWN = "[UNK]"
+_NAME = re.compile(r"\b[A-ZÀ-ÖØ-Þ]\w*")
 SAMPLE, SAMPLE_CHARACTERS = 64, 1_000
 """Texts that identification reads, spread evenly, and characters of each."""
 LEAST_WORDS = 100
@@ -165,6 +166,7 @@ def misfit(embedder: str, texts: Sequence[str]) -> str:
 
     Only models that share the English vocabulary of MiniLM are checked. It splits a word that it does not know into
     pieces: those of English have 3.5 letters (code) to 4.8, of other languages in Latin script 2.0 to 2.6, of others 1.
+    Words with a capital are left out: names are split in every language.
     """
     if not embedder.startswith(ENGLISH_EMBEDDERS):
         return ""
@@ -172,8 +174,10 @@ def misfit(embedder: str, texts: Sequence[str]) -> str:
     encodings = _english_tokenizer().encode_batch(sample, add_special_tokens=False)
     lengths = []
     for text, encoding in zip(sample, encodings, strict=True):
+        named = {place for name in _NAME.finditer(text) for place in range(*name.span())}
         for piece, (start, end) in zip(encoding.tokens, encoding.offsets, strict=True):
-            if letters := sum(map(str.isalpha, text[start:end])):
+            letters = sum(map(str.isalpha, text[start:end]))
+            if letters and start not in named:
                 lengths.append(0 if piece == _UNKNOWN else letters)
     mean = sum(lengths) / len(lengths) if lengths else LEAST_LETTERS
     if mean >= LEAST_LETTERS:

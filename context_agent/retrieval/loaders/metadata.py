@@ -1,7 +1,8 @@
 """What a document's metadata may hold: values of fields, and the YAML front matter of Markdown.
 
 Front matter may come from strangers: it is read with YAML's safe loader, without aliases, which could unfold to any
-size, and up to `LARGEST_FRONT` characters. What is not valid YAML, or not a list of fields, stays in the text.
+size, and up to `LARGEST_FRONT` characters and `DEEPEST_FRONT` levels. What is not valid YAML, or not a list of fields,
+stays in the text.
 """
 
 from __future__ import annotations
@@ -20,6 +21,8 @@ LARGEST_FIELD = 10_000
 """Characters of a metadata value."""
 LARGEST_FRONT = 16_384
 """Characters at the beginning of a file in which front matter must end."""
+DEEPEST_FRONT = 32
+"""Lists and mappings inside each other: the time that YAML takes grows with the square of their number."""
 _FRONT = re.compile(r"---[ \t]*\n(.*?)(?:^|\n)(?:---|\.\.\.)[ \t]*(?:\n|\Z)", re.DOTALL | re.MULTILINE)
 _UNSTORABLE = re.compile("[\x00\ud800-\udfff]")
 
@@ -78,8 +81,13 @@ def _fields(front: str) -> Mapping[Any, Any] | None:
     """The fields; None if the text between the lines is no list of fields, but for example a paragraph."""
     import yaml
 
-    if any(isinstance(event, yaml.AliasEvent) for event in yaml.parse(front, Loader=yaml.SafeLoader)):
-        raise ValueError("it has aliases (*name)")
+    depth = 0
+    for event in yaml.parse(front, Loader=yaml.SafeLoader):
+        depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
+        if depth > DEEPEST_FRONT:
+            raise ValueError(f"nested too deeply (more than {DEEPEST_FRONT} levels)")
+        if isinstance(event, yaml.AliasEvent):
+            raise ValueError("it has aliases (*name)")  # noqa: TRY004
     value = yaml.safe_load(front)
     return value if isinstance(value, dict) else {} if value is None and not front.strip() else None
 
@@ -90,4 +98,4 @@ def _problem(error: Exception) -> str:
 
     if isinstance(error, yaml.MarkedYAMLError) and error.problem_mark is not None:
         return f"line {error.problem_mark.line + 2} is not valid YAML: {error.problem}"
-    return "nested too deeply" if isinstance(error, RecursionError) else str(error) or type(error).__name__
+    return str(error) or type(error).__name__

@@ -49,6 +49,12 @@ def test_it_is_a_corpus_without_grep() -> None:
         assert "grep_corpus" in agent.profile.tools
 
 
+def test_an_agent_that_moves_to_an_index_has_all_tools_again() -> None:
+    with SearchAgent(EngineCorpus(lambda query: rows()), ScriptedPolicy([])) as agent:
+        assert "grep_corpus" not in agent.profile.tools
+        assert "grep_corpus" in agent.on(MemoryCorpus([Document("a", "Rope.")])).profile.tools
+
+
 def test_hits_keep_the_engines_order_whatever_its_scores() -> None:
     scored = [{**row, "score": score} for row, score in zip(rows(), (0.1, "high", None, -5), strict=True)]
     hits = EngineCorpus(lambda query: scored).search("film")
