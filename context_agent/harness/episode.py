@@ -42,6 +42,7 @@ from context_agent.pruning.view import (
     TurnClosed,
     View,
     digest,
+    named_id,
     fold,
 )
 from context_agent.retrieval.corpus import Corpus, Where, check_where
@@ -355,16 +356,17 @@ def resolve(
     blocks_by_document = _citable(view)
     owner = {block.label: block for blocks in blocks_by_document.values() for block in blocks}
     owner |= {block.id: block for blocks in blocks_by_document.values() for block in blocks}
+    known = owner.keys() | blocks_by_document.keys()
     order: dict[str, tuple[RankedId, list[str]]] = {}
     dropped = []
     for item in ranked_ids:
-        block = owner.get(item.id)
+        block = owner.get(named_id(item.id, known))
         if item.id in blocks_by_document:
             order.setdefault(item.id, (item, []))[1].append(item.id)
         elif block is not None:
             order.setdefault(block.document_id, (item, []))[1].append(block.id)
         else:
-            dropped.append(_dropped_because(item.id, view))
+            dropped.append(_dropped_because(named_id(item.id, ()), view))
     documents = tuple(
         _document(blocks_by_document[document], item, ids, rank, relevance or {})
         for rank, (document, (item, ids)) in enumerate(list(order.items())[:limit], start=1)

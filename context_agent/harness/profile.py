@@ -64,8 +64,8 @@ class Profile:
     summary: str = ""
     """Header of a summary; uses `{id}`, `{tokens}`, and the `{ids}` that it stands for. Empty: the usual one."""
     label: str = ""
-    """Ends a chunk's text; uses `{number}`, the block's key in the record. A call or a ranking may name a block as `#`
-    and its number. Behind the text, a model that reads from left to right knows what it labels."""
+    """Ends a chunk's header; uses `{number}`, the block's key in the record. A call or a ranking may name a block as
+    `#` and its number, and write anything ahead of that: a small model copies the title first."""
     cut: str = "[cut: {shown} of {tokens} tokens shown]"
     nothing: str = "No results found"
     usage: str = "[Token usage: {used:,}/{window:,}]"
@@ -201,8 +201,8 @@ def lean() -> Profile:
         prompt=_prompt("lean.md"),
         question="{question}",
         header="",
-        title="{title}: ",
-        label=" #{number}",
+        title="{title} ",
+        label="#{number}: ",
         cut="[cut]",
         usage="[{share:.0%} full]",
         hard_refusal="Error: the context is full: prune, or answer.",

@@ -11,13 +11,16 @@ server's cached prefix from the first edited block on, so every edit has a cost.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable
+import re
+from collections.abc import Container, Iterable
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any
 
 from context_agent.pruning.budget import Budget, Tier
 from context_agent.types import Action, Hit, RankedDocument
+
+_LABEL = re.compile(r"#\d{1,9}\Z")
 
 
 class Role(StrEnum):
@@ -323,7 +326,7 @@ class View:
         unknown: list[str] = []
         by_id = self.by_id()
         for chunk_id in dict.fromkeys(chunk_ids):
-            candidates = by_id.get(chunk_id, ())
+            candidates = by_id.get(named_id(chunk_id, by_id), ())
             if not candidates:
                 unknown.append(chunk_id)
             elif any(block.key not in self.hidden for block in candidates):
@@ -394,7 +397,8 @@ class View:
         unchanged: list[str] = []
         unknown: list[str] = []
         by_id = self.by_id()
-        for chunk_id in dict.fromkeys(chunk_ids):
+        for name in dict.fromkeys(chunk_ids):
+            chunk_id = named_id(name, by_id)
             visible = [block for block in by_id.get(chunk_id, ()) if block.key not in self.hidden]
             blocks |= {block.key: block for block in visible}
             if not visible:
@@ -412,6 +416,12 @@ class View:
         }
         by_key = {block.key: block for block in selection.blocks} | covering
         return replace(selection, blocks=tuple(by_key[key] for key in sorted(by_key)))
+
+
+def named_id(name: str, known: Container[str]) -> str:
+    """What a call or a ranking names: an id, or a label, which may have a passage's title ahead of it."""
+    label = None if name in known else _LABEL.search(name)
+    return label[0] if label else name
 
 
 @dataclass(frozen=True, slots=True)

@@ -455,8 +455,8 @@ class ToolExecutor:
             blocks.append(
                 Block(
                     key,
-                    text.header,
-                    text.body + context.profile.label.format(number=key),
+                    text.header + context.profile.label.format(number=key),
+                    text.body,
                     text.tokens,
                     view.turn,
                     call.index,

@@ -1,17 +1,18 @@
 """Replies as lines of commands, for small models: a tenth of the tokens that calls in JSON take.
 
     search: who directed The Third Man
-    prune: #3 #5
-    answer: #4 #1
+    keep: The Third Man #3, Carol Reed #5
+    answer: #4, #1
 
 Prompts are those of the tokenizer's chat template. The profile's instructions explain the commands, so no schemas are
-declared. Passages are named as the view labels them, `#` and a number.
+declared. A passage is named by its label, `#` and a number, with or without its title ahead of it.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import pairwise
 from typing import Any
 
 from context_agent.errors import ConfigError
@@ -25,10 +26,13 @@ LONGEST_REPLY = 20_000
 _LINE = re.compile(r"\s*([a-z_]+)\s*:(.*)", re.I | re.S)
 _SEPARATORS = re.compile(r"[\s,;]+")
 _BARE = re.compile(r"\d{1,9}")
+_LABEL = re.compile(r"#\d{1,9}")
 
 
 def _names(text: str) -> list[str]:
-    """The passages that a line names. A bare number is a label whose sign was left out."""
+    """The passages that a line names: what ends in a label. A bare number is a label whose sign was left out."""
+    if ends := [match.end() for match in _LABEL.finditer(text)]:
+        return [_text(text[start:end]).lstrip(",; ") for start, end in pairwise([0, *ends])]
     return [f"#{name}" if _BARE.fullmatch(name) else name for name in _SEPARATORS.split(text) if name]
 
 
@@ -69,7 +73,7 @@ class LinesRenderer(TemplateRenderer):
         if action.calls:
             lines = [line for call in action.calls if (line := _line(call))]
         else:
-            lines = [action.text or f"{ANSWER}: {' '.join(item.id for item in action.ranking or ())}".rstrip()]
+            lines = [action.text or f"{ANSWER}: {', '.join(item.id for item in action.ranking or ())}".rstrip()]
         return (*self.encode("\n".join(lines)), self.stop[0])
 
     def parse(self, ids: Sequence[int]) -> Action:
@@ -92,7 +96,7 @@ def _line(call: ToolCall) -> str:
     for command, (tool, argument, _) in COMMANDS.items():
         if tool == call.name and set(given) == {argument}:
             value = given[argument]
-            return f"{command}: {' '.join(value) if isinstance(value, list) else _text(str(value))}"
+            return f"{command}: {', '.join(value) if isinstance(value, list) else _text(str(value))}"
     return ""
 
 

@@ -121,7 +121,7 @@ class LabellingActor:
 def _labelled_call(call: ToolCall, view: View) -> ToolCall:
     if not isinstance(call.arguments, dict):
         return call
-    labels = {block.id: block.label for block in (*view.pruned, *view.blocks)}
+    labels = {block.id: _named(block) for block in (*view.pruned, *view.blocks)}
     arguments = {
         name: [labels.get(item, item) for item in value] if isinstance(value, list) else value
         for name, value in call.arguments.items()
@@ -131,10 +131,18 @@ def _labelled_call(call: ToolCall, view: View) -> ToolCall:
 
 
 def _labelled_ranking(ranking: Iterable[RankedId], view: View) -> tuple[RankedId, ...]:
-    labels = {name: block.label for block in view.blocks for name in (block.document_id, block.id)}
+    labels = {name: _named(block) for block in view.blocks for name in (block.document_id, block.id)}
     return tuple(replace(item, id=labels.get(item.id, item.id)) for item in ranking)
 
 
+def _named(block: Block) -> str:
+    """The block's label behind its title, as its header has them; a long title is left out."""
+    title, _, _ = block.header.partition(block.label)
+    return f"{title}{block.label}" if len(title) <= LONGEST_NAME else block.label
+
+
+LONGEST_NAME = 80
+"""Characters up to which a title is written ahead of a label."""
 SEARCH, PRUNE, RESTORE = "search_corpus", "prune_chunks", "restore_chunks"
 SHORTEST_TITLE = 4
 """Characters from which a title is searched for in texts: shorter ones occur by coincidence."""

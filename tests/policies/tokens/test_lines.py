@@ -43,11 +43,12 @@ def renderer() -> LinesRenderer:
         (Action((ToolCall("search_corpus", {"query": "who  built it?\n"}),)), "search: who built it?"),
         (
             Action((ToolCall("search_corpus", {"query": "x"}), ToolCall("prune_chunks", {"chunk_ids": ["#3", "#5"]}))),
-            "search: x\nprune: #3 #5",
+            "search: x\nprune: #3, #5",
         ),
         (Action((ToolCall("prune_chunks", {"all_but": ["#1"]}),)), "keep: #1"),
+        (Action((ToolCall("prune_chunks", {"all_but": ["C#, a language #1", "#2"]}),)), "keep: C#, a language #1, #2"),
         (Action((ToolCall("restore_chunks", {"chunk_ids": ["#1"]}),)), "restore: #1"),
-        (Action(ranking=(RankedId("#4"), RankedId("#1"))), "answer: #4 #1"),
+        (Action(ranking=(RankedId("#4"), RankedId("#1"))), "answer: #4, #1"),
         (Action(ranking=()), "answer:"),
     ],
 )
@@ -67,6 +68,8 @@ def test_an_action_is_a_few_lines_and_is_read_back(renderer: LinesRenderer, acti
         ("I would search for x", ["i would search for x"], None),
         ("look: x", ["look"], None),
         ("answer: 4, 1", [], ["#4", "#1"]),
+        ("answer: #4 #1", [], ["#4", "#1"]),
+        ("answer: The  Thing #4; and #1 tail", [], ["The Thing #4", "and #1"]),
         ("search: x\nanswer: #1", ["search_corpus"], None),
         ("answer:", [], []),
         ("", [], None),
