@@ -108,6 +108,15 @@ tool = search_tool(SearchAgent(MemoryCorpus([Document("a", "Rope is a film.")]))
 agent = Agent(TestModel(), tools=[tool], capabilities=[ContextPruning(budget=100)])
 assert "search_documents" in agent.run_sync("Which film?").output
 """
+GOOGLE_ADK = """
+from google.adk.plugins.context_filter_plugin import ContextFilterPlugin
+from google.genai.types import Content, Part
+from context_agent.integrations.google_adk import ContentPruningFilter
+pruning = ContentPruningFilter(budget=100)
+ContextFilterPlugin(custom_filter=pruning)
+contents = [Content(role="user", parts=[Part(text="Which film?")])]
+assert pruning(contents) == contents
+"""
 SERVE = """
 import json, pathlib, subprocess, sys
 import httpx
@@ -162,6 +171,7 @@ TRIALS = {
     "langchain-agents": Trial(LANGCHAIN_AGENTS),
     "openai-agents": Trial(OPENAI_AGENTS),
     "pydantic-ai": Trial(PYDANTIC_AI),
+    "google-adk": Trial(GOOGLE_ADK, constraints="google-adk.txt"),
     "llamaindex": Trial("examples/llamaindex_query.py"),
     "haystack": Trial("examples/haystack_pipeline.py"),
     "dspy": Trial("examples/dspy_program.py"),

@@ -1,0 +1,111 @@
+"""Google's Agent Development Kit: pruning as the filter of its `ContextFilterPlugin`.
+
+Needs the extra `google-adk`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from context_agent._support.extras import extra
+from context_agent.integrations.conversations import ConversationPruners
+from context_agent.pruning.pruner import BUDGET
+
+with extra("google-adk"):
+    from google.genai.types import Content, FunctionResponse
+
+Message = dict[str, Any]
+
+
+class ContentPruningFilter:
+    """Prunes the function responses of each model request; the session keeps all of them.
+
+        App(name="harbour", root_agent=agent, plugins=[ContextFilterPlugin(custom_filter=ContentPruningFilter())])
+
+    Any number of agents and sessions can share it. It blocks the event loop while it judges.
+    """
+
+    def __init__(self, budget: int = BUDGET, **options: Any) -> None:
+        """`budget` is the number of tokens of tool results to keep; `options` are those of `ContextPruner`."""
+        self._pruners = ConversationPruners.of(budget, **options)
+
+    def __call__(self, contents: list[Content]) -> list[Content]:
+        """The contents with pruned function responses. Contents that stay as they are are the same objects."""
+        sources: list[tuple[int, int]] = []
+        messages: list[Message] = []
+        for message, source in _chat(contents):
+            messages.append(message)
+            sources.append(source)
+        pruned = self._pruners.prune(messages).messages
+        changed: dict[int, dict[int, str]] = {}
+        for before, after, (content, part) in zip(messages, pruned, sources, strict=True):
+            if after is not before:
+                changed.setdefault(content, {})[part] = after["content"]
+        return [
+            _rewritten(content, changed[row]) if row in changed else content for row, content in enumerate(contents)
+        ]
+
+
+def _chat(contents: Sequence[Content]) -> Iterator[tuple[Message, tuple[int, int]]]:
+    """The contents as chat messages, each with the numbers of its content and of its part.
+
+    The kit removes its own ids of calls from a request. A response answers the first open call of its function.
+    """
+    open_calls: dict[str, deque[str]] = {}
+    for row, content in enumerate(contents):
+        parts = content.parts or []
+        calls: list[Message] = []
+        for number, part in enumerate(parts):
+            if (call := part.function_call) is not None:
+                call_id = f"{row}.{number}"
+                open_calls.setdefault(call.name or "", deque()).append(call_id)
+                function = {"name": call.name, "arguments": json.dumps(call.args, default=str)}
+                calls.append({"id": call_id, "type": "function", "function": function})
+            elif (response := part.function_response) is not None:
+                waiting = open_calls.get(response.name or "")
+                call_id = waiting.popleft() if waiting else f"{row}.{number}"
+                yield {"role": "tool", "tool_call_id": call_id, "content": _text_of(response)}, (row, number)
+        text = "\n".join(part.text for part in parts if part.text)
+        if text or calls:
+            role = "assistant" if content.role == "model" else "user"
+            yield {"role": role, "content": text, **({"tool_calls": calls} if calls else {})}, (row, -1)
+
+
+def _text_of(response: FunctionResponse) -> str:
+    """What the function returned: its text if it returned one, else JSON."""
+    value = response.response
+    if _is_text(value):
+        return str(value["result"])
+    return json.dumps(value, ensure_ascii=False, default=str)
+
+
+def _is_text(value: Mapping[str, Any] | None) -> bool:
+    """Whether the kit wrapped a text, as it does if a function does not return a dict."""
+    return value is not None and value.keys() == {"result"} and isinstance(value["result"], str)
+
+
+def _rewritten(content: Content, texts: Mapping[int, str]) -> Content:
+    """A copy of the content with other texts in these parts."""
+    parts = list(content.parts or [])
+    for number, text in texts.items():
+        response = parts[number].function_response
+        value = _value_of(text, is_text=_is_text(response.response))
+        parts[number] = parts[number].model_copy(
+            update={"function_response": response.model_copy(update={"response": value})}
+        )
+    return content.model_copy(update={"parts": parts})
+
+
+def _value_of(text: str, *, is_text: bool) -> dict[str, Any]:
+    """The response for a pruned text; JSON of small values is pruned as lines, which are no JSON any more."""
+    if not is_text:
+        try:
+            value = json.loads(text)
+        except ValueError:
+            value = text
+        if isinstance(value, dict):
+            return value
+    return {"result": text}

@@ -1,0 +1,68 @@
+"""Google's Agent Development Kit itself: pruned model requests, and a whole session."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+pytest.importorskip("google.adk")
+
+from google.adk.agents import Agent
+from google.adk.apps import App
+from google.adk.cli.agent_test_runner import MockModel
+from google.adk.plugins.context_filter_plugin import ContextFilterPlugin
+from google.adk.runners import InMemoryRunner
+from google.genai.types import Content, FunctionCall, FunctionResponse, Part
+
+from context_agent.integrations.google_adk import ContentPruningFilter
+from tests.integrations import tool_results
+
+
+def search(topic: str) -> str:
+    """Entries on a topic."""
+    return tool_results.search(topic)
+
+
+def lookup(topic: str) -> dict[str, Any]:
+    """Entries on a topic as records."""
+    return {"hits": [{"text": entry[:300]} for entry in tool_results.search(topic).split("\n\n")], "total": 4}
+
+
+def outputs(contents: list[Content]) -> list[Any]:
+    parts = (part for content in contents for part in content.parts or ())
+    return [part.function_response.response for part in parts if part.function_response]
+
+
+@pytest.mark.parametrize("tool", [search, lookup])
+async def test_model_requests_are_pruned_and_the_session_stays_whole(tool: Any) -> None:
+    calls = [
+        Content(role="model", parts=[Part(function_call=FunctionCall(name=tool.__name__, args={"topic": topic}))])
+        for topic in tool_results.TOPICS
+    ]
+    model = MockModel.create([*calls, Content(role="model", parts=[Part(text="At six.")])])
+    model.requests = []
+    agent = Agent(name="harbour", model=model, tools=[tool])
+    pruning = ContentPruningFilter(tool_results.BUDGET, **tool_results.OPTIONS)
+    app = App(name="harbour", root_agent=agent, plugins=[ContextFilterPlugin(custom_filter=pruning)])
+    runner = InMemoryRunner(app=app)
+    session = await runner.session_service.create_session(app_name="harbour", user_id="u")
+    question = Content(role="user", parts=[Part(text=tool_results.QUESTION)])
+    events = [e async for e in runner.run_async(user_id="u", session_id=session.id, new_message=question)]
+    assert events[-1].content.parts[0].text == "At six."
+    whole = outputs([event.content for event in events])
+    last = outputs(model.requests[-1].contents)
+    assert len(last) == len(whole) == len(tool_results.TOPICS)
+    assert len(str(last)) < len(str(whole)) / 2
+    assert tool_results.ANSWER in str(last)
+    assert all(response.keys() == before.keys() for response, before in zip(last, whole, strict=True))
+
+
+def test_a_response_without_a_call_passes_with_everything_else() -> None:
+    long = {"result": tool_results.search("weather")}
+    contents = [
+        Content(role="user", parts=[Part(text=tool_results.QUESTION)]),
+        Content(role="user", parts=[Part(function_response=FunctionResponse(name="search", response=long))]),
+        Content(role="model", parts=None),
+    ]
+    assert ContentPruningFilter(1)(contents) == contents
