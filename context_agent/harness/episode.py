@@ -42,8 +42,8 @@ from context_agent.pruning.view import (
     TurnClosed,
     View,
     digest,
-    named_id,
     fold,
+    named_id,
 )
 from context_agent.retrieval.corpus import Corpus, Where, check_where
 from context_agent.retrieval.fusion import RRF_K
