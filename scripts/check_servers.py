@@ -16,12 +16,13 @@ import argparse
 import asyncio
 import importlib.metadata
 import importlib.util
+import os
 import socket
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -96,8 +97,8 @@ def exact_rows(target: Target) -> str:
         made += sampled_rows(trajectory)
         drawn += sum(len(whole.call.output) for whole in expand(calls(trajectory)))
     assert sum(row.trained for row in made) == drawn, "tokens trained are not tokens sampled"
-    _against_a_forward_pass(target, made)
-    return f"{len(made)} rows, {drawn} tokens sampled and trained, stop reason {result.stop_reason}"
+    worst = _against_a_forward_pass(target, made)
+    return f"{len(made)} rows, {drawn} tokens sampled and trained, stop reason {result.stop_reason}{worst}"
 
 
 class Led:
@@ -145,9 +146,9 @@ def led_turns(target: Target) -> str:
     made = sampled_rows(result.trajectories[0])
     assert result.stop_reason == "finished", f"the episode ended for {result.stop_reason} ({result.error})"
     assert len(made) > 1, "no prune took effect"
-    _against_a_forward_pass(target, made)
+    worst = _against_a_forward_pass(target, made)
     tokens = sum(row.trained for row in made)
-    return f"{result.turns} turns, {len(made)} rows, {tokens} tokens, cached prompt ids by turn {engine.cached}"
+    return f"{result.turns} turns, {len(made)} rows, {tokens} tokens, cached prompt ids by turn {engine.cached}{worst}"
 
 
 def prefix_cache(target: Target) -> str:
@@ -180,22 +181,31 @@ def chat(target: Target) -> str:
     return f"stop reason {result.stop_reason}, {len(result.documents)} documents, {result.turns} turns"
 
 
-def _against_a_forward_pass(target: Target, rows: list[TrainingRow]) -> None:
+def _against_a_forward_pass(target: Target, rows: list[TrainingRow]) -> str:
+    """The greatest difference in words; empty without a folder."""
     if target.folder is None:
-        return
+        return ""
     import torch
     import transformers
 
     model = transformers.AutoModelForCausalLM.from_pretrained(target.folder, dtype=torch.float32).eval()
-    worst = 0.0
+    worst = max(float(differences.max()) for differences in logprob_differences(model, rows))
+    assert worst <= target.bound, f"log-probabilities are off by {worst:.1e} from a forward pass ({target.bound:g})"
+    return f", log-probabilities within {worst:.1e} of a forward pass (bound {target.bound:g})"
+
+
+def logprob_differences(model: Any, rows: Iterable[TrainingRow]) -> Iterator[Any]:
+    """Of each row with a sampled token: by how much each of its log-probabilities differs from a forward pass."""
+    import torch
+
     for row in rows:
-        ids = torch.tensor([row.input_ids])
+        ids = torch.tensor([row.input_ids], device=model.device)
         with torch.inference_mode():
             scores = torch.log_softmax(model(ids).logits[0, :-1].float(), dim=-1)
-        found = scores.gather(1, ids[0, 1:, None])[:, 0] - torch.tensor(row.logprobs[1:])
-        worst = max(worst, float(found[torch.tensor(row.loss_mask[1:], dtype=torch.bool)].abs().max()))
-    print(f"       log-probabilities against a forward pass: worst difference {worst:.1e} (bound {target.bound:g})")
-    assert worst <= target.bound, "the server's log-probabilities are not the model's"
+        expected = scores.gather(1, ids[0, 1:, None])[:, 0].cpu()
+        mask = torch.tensor(row.loss_mask[1:], dtype=torch.bool)
+        if mask.any():
+            yield (expected - torch.tensor(row.logprobs[1:]))[mask].abs()
 
 
 CHECKS: tuple[Callable[[Target], str], ...] = (
@@ -246,18 +256,27 @@ def stand_in(folder: Path) -> Iterator[Target]:
 
 @contextmanager
 def started_vllm(folder: Path) -> Iterator[Target]:
-    """vLLM on the tiny model, in a process of its own."""
+    """vLLM on the tiny model, in a process of its own, with its chat endpoint."""
+    flags = ["--dtype", "float32", "--max-model-len", "16384", "--enable-prompt-tokens-details", "--enforce-eager"]
+    flags += ["--enable-auto-tool-choice", "--tool-call-parser", "openai", "--reasoning-parser", "openai_gptoss"]
+    with vllm_server(folder, flags) as url:
+        yield Target(url, "tiny", harmony(folder), folder)
+
+
+@contextmanager
+def vllm_server(
+    folder: Path, flags: Sequence[str], *, name: str = "tiny", environment: Mapping[str, str] | None = None
+) -> Iterator[str]:
+    """The address of vLLM, serving the model of a folder under that name in a process of its own."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     command = [sys.executable, "-m", "vllm.entrypoints.openai.api_server", "--model", str(folder), "--port", str(port)]
-    command += ["--served-model-name", "tiny", "--dtype", "float32", "--max-model-len", "16384"]
-    command += ["--enable-prompt-tokens-details", "--generation-config", "vllm", "--enforce-eager"]
-    command += ["--enable-auto-tool-choice", "--tool-call-parser", "openai", "--reasoning-parser", "openai_gptoss"]
-    process = subprocess.Popen(command)
+    command += ["--served-model-name", name, "--generation-config", "vllm", *flags]
+    process = subprocess.Popen(command, env={**os.environ, **(environment or {})})
     try:
         _wait(f"http://127.0.0.1:{port}/v1/models", process)
-        yield Target(f"http://127.0.0.1:{port}/v1", "tiny", harmony(folder), folder)
+        yield f"http://127.0.0.1:{port}/v1"
     finally:
         process.terminate()
         process.wait(30)

@@ -26,6 +26,7 @@ from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, Pos
 
 from context_agent._support.suggest import suggestion
 from context_agent.errors import ConfigError
+from context_agent.harness.profile import profile as named_profile
 from context_agent.pruning.budget import RESERVE, RESERVES, WINDOW, Budget
 from context_agent.retrieval.chroma import COLLECTION
 from context_agent.swarm import MAX_BREADTH
@@ -171,7 +172,7 @@ class EpisodeConfig:
     - `profile`: harness profile.
     - `reserve`: tokens kept free behind every action; tiny models need fewer, since a window holds eight reserves.
     - `window`: tokens of the context window.
-    - `per_call`: tokens that a call may show; 0 for an eighth of the window.
+    - `per_call`: tokens that a call may show; 0 for the profile's share of the window, mostly an eighth.
     - `turns`: turn limit.
     - `seconds`: time limit.
     - `calls`: most tool calls of a turn.
@@ -203,7 +204,9 @@ class EpisodeConfig:
 
     @property
     def budget(self) -> Budget:
-        """The window and its parts."""
+        """The window and its parts, by default as the profile divides it."""
+        if not self.per_call:
+            return named_profile(self.profile).budget(self.window, reserve=self.reserve)
         return Budget(self.window, per_call=self.per_call, reserve=self.reserve)
 
 

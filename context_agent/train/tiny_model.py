@@ -165,6 +165,39 @@ def tiny_gpt_oss(
     return folder
 
 
+def tiny_llama(folder: str | Path, *, hidden: int = 32, layers: int = 2, positions: int = 8_192, seed: int = 0) -> Path:
+    """Makes a tiny Llama, SmolLM2's architecture, with a tokenizer and a chat template; returns the folder.
+
+    Equal arguments give equal weights. Raises `MissingExtraError` without transformers.
+    """
+    try:
+        import torch
+        from transformers import LlamaConfig, LlamaForCausalLM
+    except ImportError as error:
+        raise MissingExtraError(error.name or "transformers", "train") from None
+    tokenizer = for_transformers(own_tokenizer())
+    tokenizer.chat_template = CHAT_TEMPLATE
+    config = LlamaConfig(
+        hidden_size=hidden,
+        intermediate_size=2 * hidden,
+        num_hidden_layers=layers,
+        num_attention_heads=2,
+        num_key_value_heads=1,
+        vocab_size=len(tokenizer),
+        max_position_embeddings=positions,
+        tie_word_embeddings=True,
+        pad_token_id=tokenizer.pad_token_id,
+        bos_token_id=tokenizer.bos_token_id,
+        eos_token_id=tokenizer.eos_token_id,
+    )
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        model = LlamaForCausalLM(config)
+    model.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return Path(folder)
+
+
 def tiny_config(
     tokenizer: Any,
     *,

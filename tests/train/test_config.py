@@ -8,6 +8,7 @@ import pytest
 from context_agent._support.suggest import flat_settings
 from context_agent.errors import ConfigError
 from context_agent.harness.profile import default
+from context_agent.harness.profile import profile as named_profile
 from context_agent.train.checkpoints import binding_differences, binding_settings, settings_digest
 from context_agent.train.config import Loss, parse_run, read_run
 from context_agent.train.curriculum import CurriculumStage
@@ -69,6 +70,14 @@ def test_a_run_says_how_many_hits_a_search_shows() -> None:
     run = parse_run(LEAST | {"episodes": {"shown": 1}})
     assert episode_profile(run).search_limit == 1
     assert episode_profile(parse_run(LEAST)).search_limit == default().search_limit
+
+
+def test_a_call_shows_the_profile_s_share_of_the_window_as_in_serving() -> None:
+    lean = parse_run(LEAST | {"episodes": {"profile": "lean", "window": 2_048}}).episodes
+    assert lean.budget == named_profile("lean").budget(2_048)
+    assert lean.budget.per_call == 2_048 // 4
+    assert parse_run(LEAST).episodes.budget.per_call == parse_run(LEAST).episodes.window // 8
+    assert parse_run(LEAST | {"episodes": {"per_call": 100}}).episodes.budget.per_call == 100
 
 
 @pytest.mark.parametrize(
