@@ -1,21 +1,147 @@
-"""Python in the documentation runs."""
+"""The documentation: its Python runs, its links lead somewhere, and the site's navigation has every page."""
 
 from __future__ import annotations
 
+import importlib
+import importlib.util
+import json
 import re
+import unicodedata
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+import yaml
 
-DOCS = Path(__file__).parent.parent / "docs"
+import context_agent
+
+ROOT = Path(__file__).parent.parent
+DOCS = ROOT / "docs"
+NAVIGATION = ROOT / "mkdocs.yml"
 PAGES = sorted(DOCS.rglob("*.md"))
+NOTEBOOKS = sorted(DOCS.rglob("*.ipynb"))
+ROOT_PAGES = ["README.md", "CONTRIBUTING.md", "SECURITY.md", "CHANGELOG.md"]
+WALK_THROUGHS = ("tutorial/", "how-to/", "newcomer-tasks.md")
+"""Pages whose blocks run one after the other: tests/cli/test_walk_throughs.py."""
+FRAMEWORKS = {
+    "integrations/deepagents.md": "deepagents",
+    "integrations/langchain-agents.md": "langchain",
+    "integrations/litellm.md": "litellm",
+    "integrations/openai-agents.md": "agents",
+    "integrations/pydantic-ai.md": "pydantic_ai",
+}
+"""What the snippets of a page need: `scripts/test --agents` installs it."""
+FENCE = re.compile(r"^```.*?^```$", re.M | re.S)
 BLOCK = re.compile(r"^```python\n(.*?)^```", re.M | re.S)
+CODE = re.compile(r"`[^`\n]*`")
+HEADING = re.compile(r"^#+ (.+?)$", re.M)
+LINK = re.compile(r"\]\(([^)\s]+)\)")
 SNIPPETS = [
     (str(page.relative_to(DOCS)), code) for page in PAGES for code in BLOCK.findall(page.read_text(encoding="utf-8"))
 ]
+ALONE = [(page, code) for page, code in SNIPPETS if not page.startswith(WALK_THROUGHS)]
+
+pytestmark = pytest.mark.skipif(not DOCS.exists(), reason="the documentation is not part of the source distribution")
 
 
-@pytest.mark.parametrize(("page", "code"), SNIPPETS, ids=[f"{page}-{i}" for i, (page, _) in enumerate(SNIPPETS)])
+@pytest.mark.parametrize(("page", "code"), ALONE, ids=[f"{page}-{i}" for i, (page, _) in enumerate(ALONE)])
 def test_a_snippet_runs(page: str, code: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    if (framework := FRAMEWORKS.get(page)) and importlib.util.find_spec(framework) is None:
+        pytest.skip(f"{framework} is not installed")
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("LITELLM_LOCAL_MODEL_COST_MAP", "True")
     exec(compile(code, page, "exec"), {"__name__": "snippet"})
+
+
+@pytest.mark.parametrize("notebook", NOTEBOOKS, ids=lambda notebook: notebook.name)
+def test_a_notebook_runs_and_holds_no_outputs(
+    notebook: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    cells = [cell for cell in cells_of(notebook) if cell["cell_type"] == "code"]
+    names: dict[str, Any] = {"__name__": "notebook"}
+    for number, cell in enumerate(cells):
+        exec(compile("".join(cell["source"]), f"{notebook.name}, cell {number}", "exec"), names)
+    assert "Brasko is a market town on the river Lume." in capsys.readouterr().out
+    assert [cell["outputs"] for cell in cells] == [[]] * len(cells)
+
+
+def test_the_navigation_has_every_page_once_and_no_other() -> None:
+    config = yaml.safe_load(NAVIGATION.read_text(encoding="utf-8"))
+    listed = list(nav_targets(config["nav"]))
+    root_pages = {f"project/{name.lower()}" for name in ROOT_PAGES[1:]}
+    assert sorted(listed) == sorted({str(path.relative_to(DOCS)) for path in [*PAGES, *NOTEBOOKS]} | root_pages)
+
+
+def test_the_site_loads_nothing_from_elsewhere() -> None:
+    config = yaml.safe_load(NAVIGATION.read_text(encoding="utf-8"))
+    assert config["theme"]["font"] is False
+    assert not {"extra_css", "extra_javascript", "offline", "privacy"} & {*config, *map(str, config["plugins"])}
+
+
+@pytest.mark.parametrize("path", [*map(str, PAGES), *map(str, NOTEBOOKS), *ROOT_PAGES])
+def test_every_link_and_anchor_leads_somewhere(path: str) -> None:
+    page = ROOT / path
+    for link in LINK.findall(CODE.sub("", prose_of(page))):
+        if re.match(r"[a-z]+:", link):
+            continue
+        target, _, anchor = link.partition("#")
+        file = (page.parent / target).resolve() if target else page
+        assert file.exists(), f"{path}: {link}"
+        assert not anchor or anchor in anchors_of(file), f"{path}: {link}"
+
+
+def test_the_api_reference_has_every_public_name() -> None:
+    directives = "".join(page.read_text(encoding="utf-8") for page in (DOCS / "reference" / "api").glob("*.md"))
+    entries = re.findall(r"^::: (\S+)$", directives, re.M)
+    assert {f"context_agent.{name}" for name in context_agent.__all__} <= {*entries}
+    assert len(entries) == len({*entries})
+    assert [entry for entry in entries if not resolves(entry)] == []
+
+
+def resolves(name: str) -> bool:
+    """Whether it is a module, which may need an extra and is not imported, or a name in one."""
+    module, _, attribute = name.rpartition(".")
+    if (ROOT / name.replace(".", "/")).is_dir() or (ROOT / f"{name.replace('.', '/')}.py").is_file():
+        return True
+    return hasattr(importlib.import_module(module), attribute)
+
+
+def nav_targets(entries: list[Any]) -> Iterator[str]:
+    """The paths in the navigation."""
+    for entry in entries:
+        for value in entry.values():
+            if isinstance(value, str):
+                yield value
+            else:
+                yield from nav_targets(value)
+
+
+def cells_of(notebook: Path) -> list[dict[str, Any]]:
+    cells: list[dict[str, Any]] = json.loads(notebook.read_text(encoding="utf-8"))["cells"]
+    return cells
+
+
+def prose_of(page: Path) -> str:
+    """The text of a page or notebook, without its code."""
+    if page.suffix == ".ipynb":
+        return "\n\n".join("".join(cell["source"]) for cell in cells_of(page) if cell["cell_type"] == "markdown")
+    return FENCE.sub("", page.read_text(encoding="utf-8"))
+
+
+def anchors_of(page: Path) -> set[str]:
+    """The anchors that a heading has both in the site and on a code host."""
+    headings = [re.sub(r"\[([^]]*)\]\([^)]*\)|`", r"\1", heading) for heading in HEADING.findall(prose_of(page))]
+    return {site_anchor(heading) for heading in headings} & {host_anchor(heading) for heading in headings}
+
+
+def site_anchor(heading: str) -> str:
+    """As the table of contents of Python-Markdown makes it."""
+    ascii_text = unicodedata.normalize("NFKD", heading).encode("ascii", "ignore").decode()
+    return re.sub(r"[-\s]+", "-", re.sub(r"[^\w\s-]", "", ascii_text).strip().lower())
+
+
+def host_anchor(heading: str) -> str:
+    """As GitHub makes it."""
+    return re.sub(r"[^\w\- ]", "", heading.strip().lower()).replace(" ", "-")

@@ -1,0 +1,96 @@
+"""MkDocs hooks: links that leave docs/, and the page with every command's help.
+
+Links in docs/ are those of the repository, so that a code host shows them as well. In the site, the root's pages are in
+`project/`, other files are copied to `source/`, and links to folders become plain text.
+"""
+
+import os
+import re
+from pathlib import Path, PurePosixPath
+
+import click
+from mkdocs.config.defaults import MkDocsConfig
+from mkdocs.structure.files import File, Files
+from mkdocs.structure.pages import Page
+
+from context_agent.cli.app import cli
+from context_agent.cli.command import WHOLE_HELP
+
+ROOT = Path(__file__).parent.parent
+ROOT_PAGES = ("CONTRIBUTING.md", "SECURITY.md", "CHANGELOG.md")
+LINK = re.compile(r"(?<!!)\[([^][]*)\]\(([^)#:\s]+)(#[^)\s]*)?\)")
+OPTIONS = "<!-- options of every command -->"
+
+
+def on_files(files: Files, config: MkDocsConfig) -> Files:
+    """Adds the root's pages, and the files outside docs/ that a page links to."""
+    for name in ROOT_PAGES:
+        files.append(File.generated(config, site_path(name), abs_src_path=str(ROOT / name)))
+    for page in files.documentation_pages():
+        for target in linked_files(repository_path(page.src_uri), Path(page.abs_src_path or "").read_text("utf-8")):
+            if files.get_file_from_path(site_path(target)) is None:
+                files.append(File.generated(config, site_path(target), abs_src_path=str(ROOT / target)))
+    return files
+
+
+def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
+    """The page with its links as the site has them, and with the help of the commands."""
+    return with_site_links(markdown, repository_path(page.file.src_uri)).replace(OPTIONS, command_help())
+
+
+def repository_path(uri: str) -> str:
+    """The path in the repository of a page of the site."""
+    name = PurePosixPath(uri).name
+    return name.upper()[: -len(".md")] + ".md" if uri.startswith("project/") else f"docs/{uri}"
+
+
+def site_path(path: str) -> str:
+    """The path in the site's sources of a file of the repository."""
+    if path.startswith("docs/"):
+        return path.removeprefix("docs/")
+    return f"project/{path.lower()}" if path in ROOT_PAGES else f"source/{path}"
+
+
+def linked_files(page: str, markdown: str) -> set[str]:
+    """The files outside docs/ that a page links to. `page` is a path in the repository."""
+    targets = {link_target(page, match[2]) for match in LINK.finditer(markdown)}
+    return {path for path in targets if (ROOT / path).is_file() and not path.startswith("docs/")}
+
+
+def link_target(page: str, link: str) -> str:
+    """The path in the repository that a relative link of the page leads to."""
+    return os.path.normpath(PurePosixPath(page).parent / link)
+
+
+def with_site_links(markdown: str, page: str) -> str:
+    """The text with its relative links as they are in the site. `page` is a path in the repository."""
+    start = PurePosixPath(site_path(page)).parent
+
+    def site_link(match: re.Match[str]) -> str:
+        path = link_target(page, match[2])
+        if (ROOT / path).is_dir():
+            return match[1]
+        return f"[{match[1]}]({os.path.relpath(site_path(path), start)}{match[3] or ''})"
+
+    return LINK.sub(site_link, markdown)
+
+
+def command_help() -> str:
+    """The whole help of every command, as Markdown."""
+    return "\n\n".join(
+        f"## {context.command_path}\n\n```text\n{context.command.get_help(context)}\n```"
+        for context in command_contexts(click.Context(cli, info_name="ctx1"))
+    )
+
+
+def command_contexts(group: click.Context) -> list[click.Context]:
+    """A context for each command of a group, in the order of its help."""
+    assert isinstance(group.command, click.Group)
+    contexts = []
+    for name in group.command.list_commands(group):
+        command = group.command.get_command(group, name)
+        assert command is not None
+        context = click.Context(command, group, info_name=name, terminal_width=100)
+        context.meta[WHOLE_HELP] = True
+        contexts += command_contexts(context) if isinstance(command, click.Group) else [context]
+    return contexts
