@@ -10,7 +10,7 @@ from pathlib import Path, PurePosixPath
 
 import click
 from mkdocs.config.defaults import MkDocsConfig
-from mkdocs.structure.files import File, Files
+from mkdocs.structure.files import File, Files, InclusionLevel
 from mkdocs.structure.pages import Page
 
 from context_agent.cli.app import cli
@@ -29,7 +29,9 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     for page in files.documentation_pages():
         for target in linked_files(repository_path(page.src_uri), Path(page.abs_src_path or "").read_text("utf-8")):
             if files.get_file_from_path(site_path(target)) is None:
-                files.append(File.generated(config, site_path(target), abs_src_path=str(ROOT / target)))
+                copy = File.generated(config, site_path(target), abs_src_path=str(ROOT / target))
+                copy.inclusion = InclusionLevel.NOT_IN_NAV
+                files.append(copy)
     return files
 
 
