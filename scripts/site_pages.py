@@ -4,17 +4,22 @@ Links in docs/ are those of the repository, so that a code host shows them as we
 `project/`, other files are copied to `source/`, and links to folders become plain text.
 """
 
+from __future__ import annotations
+
 import os
 import re
 from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING
 
 import click
-from mkdocs.config.defaults import MkDocsConfig
-from mkdocs.structure.files import File, Files, InclusionLevel
-from mkdocs.structure.pages import Page
 
 from context_agent.cli.app import cli
 from context_agent.cli.command import WHOLE_HELP
+
+if TYPE_CHECKING:
+    from mkdocs.config.defaults import MkDocsConfig
+    from mkdocs.structure.files import Files
+    from mkdocs.structure.pages import Page
 
 ROOT = Path(__file__).parent.parent
 ROOT_PAGES = ("CONTRIBUTING.md", "SECURITY.md", "CHANGELOG.md")
@@ -24,6 +29,8 @@ OPTIONS = "<!-- options of every command -->"
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
     """Adds the root's pages, and the files outside docs/ that a page links to."""
+    from mkdocs.structure.files import File, InclusionLevel
+
     for name in ROOT_PAGES:
         files.append(File.generated(config, site_path(name), abs_src_path=str(ROOT / name)))
     for page in files.documentation_pages():

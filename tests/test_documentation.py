@@ -100,6 +100,42 @@ def test_the_api_reference_has_every_public_name() -> None:
     assert [entry for entry in entries if not resolves(entry)] == []
 
 
+@pytest.fixture(scope="module")
+def hooks() -> Any:
+    spec = importlib.util.spec_from_file_location("site_pages", ROOT / "scripts" / "site_pages.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.mark.parametrize(
+    ("page", "link", "in_site"),
+    [
+        ("docs/engines.md", "[e](../examples/search_engines.py)", "[e](source/examples/search_engines.py)"),
+        ("docs/index.md", "[s](../SECURITY.md#limits)", "[s](project/security.md#limits)"),
+        ("docs/how-to/train-a-policy.md", "[t](../training.md)", "[t](../training.md)"),
+        ("docs/benchmarks.md", "[programs](../benchmarks)", "programs"),
+        ("CONTRIBUTING.md", "[a](docs/architecture.md)", "[a](../architecture.md)"),
+        (
+            "docs/index.md",
+            "![plot](loop.svg) [web](https://example.org)",
+            "![plot](loop.svg) [web](https://example.org)",
+        ),
+    ],
+)
+def test_links_out_of_docs_are_rewritten_for_the_site(hooks: Any, page: str, link: str, in_site: str) -> None:
+    assert hooks.with_site_links(link, page) == in_site
+
+
+def test_the_page_of_options_has_every_command_and_option(hooks: Any) -> None:
+    text = hooks.command_help()
+    assert {"## ctx1 search", "## ctx1 synth tasks", "## ctx1 train bridge"} <= {*text.splitlines()}
+    assert "--reranker" in text
+    assert "More options" not in text
+
+
 def resolves(name: str) -> bool:
     """Whether it is a module, which may need an extra and is not imported, or a name in one."""
     module, _, attribute = name.rpartition(".")
