@@ -53,7 +53,7 @@ from context_agent.policies.bridge.candidates import AnalyzedPassage, AnalyzedQu
 from context_agent.policies.bridge.policy import BridgeActor
 from context_agent.policies.bridge.reader import excerpt, premise
 from context_agent.pruning.budget import Budget
-from context_agent.pruning.reader_input import EVIDENCE
+from context_agent.pruning.relevance import EVIDENCE
 from context_agent.retrieval.chunker import SIZE, chunk_document
 from context_agent.retrieval.corpus import Corpus
 from context_agent.retrieval.embedders import load_embedder

@@ -2,7 +2,7 @@
 
 A system is a value with a name; `find_systems` looks it up. One-shot systems search once and keep no context, so
 window, seed and policy do not affect them. The controls are the agent with a strategy instead of its own pruning
-(`pruning.strategies`), without pruning, or with summaries (`pruning.extracts`). `NAME@4` is any agent with four
+(`policies.controlled`), without pruning, or with summaries. `NAME@4` is any agent with four
 rollouts, `agent+swarm4` the agent with four searchers.
 """
 
@@ -26,8 +26,7 @@ from context_agent.harness.policy import Policy
 from context_agent.harness.profile import profile
 from context_agent.policies.bridge import BridgePolicy
 from context_agent.policies.bridge.text import question_entities
-from context_agent.policies.controlled import ControlledPolicy, prune_by, summarize_oldest, summarize_prunes
-from context_agent.pruning.strategies import strategy
+from context_agent.policies.controlled import ControlledPolicy, prune_by, strategy, summarize_oldest, summarize_prunes
 from context_agent.retrieval.calibration import Calibration
 from context_agent.retrieval.corpus import CANDIDATES, Corpus
 from context_agent.retrieval.fusion import DENSE, SPARSE, Retriever, gather, reciprocal_rank_fusion

@@ -3,6 +3,9 @@
 `reader` compares words and their meaning, then lets the shipped cross-encoder read the passages that these leave
 undecided. The others are baselines: `age` (the latest passages), `random`, `bm25` (words of the task alone),
 `embedding` (similarity to it).
+
+The cross-encoder reads a pair of texts, in the form that it was trained on: `premise`, the question and a line for each
+of the best other passages, and `excerpt`, the passage itself, shortened if it is long.
 """
 
 from __future__ import annotations
@@ -13,6 +16,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,7 +25,6 @@ from context_agent._support.onnx import PairModel
 from context_agent._support.token_table import load_weights
 from context_agent._support.weights import shipped_minilm, shipped_reader
 from context_agent.pruning.passages import Passage
-from context_agent.pruning.reader_input import EVIDENCE, QUESTION_WORDS, excerpt, premise
 
 Scores = NDArray[np.float64]
 """A number for each passage, higher for what should stay."""
@@ -256,3 +259,41 @@ def custom(strategy: Callable[[Sequence[Passage], str], Iterable[float]]) -> Jud
         return np.asarray([float(score) for score in strategy(passages, goal.task)], dtype=np.float64)
 
     return judge
+
+
+EVIDENCE = 2
+"""Other passages that the reader sees."""
+QUESTION_WORDS, TITLE_WORDS, SENTENCE_WORDS, EXCERPT_WORDS = 50, 8, 18, 60
+"""Most words of the question, of a title, of a sentence of another passage, and of the passage itself."""
+
+
+def premise(question: str, evidence: Iterable[tuple[str, str]]) -> str:
+    """The first text; `evidence` has a title, which may be empty, and a sentence for each of the other passages."""
+    lines = [_line(title, ": ", cut(sentence, SENTENCE_WORDS)) for title, sentence in islice(evidence, EVIDENCE)]
+    return " | ".join([cut(question, QUESTION_WORDS), *lines])
+
+
+def excerpt(title: str, text: str, sentences: Sequence[str], worth: Sequence[float]) -> str:
+    """The second text. A long passage is cut to its first sentence and those of the highest `worth`, in order."""
+    words = text.split()
+    short = " ".join(words) if len(words) <= EXCERPT_WORDS else _worthiest(sentences, worth)
+    return _line(title, ". ", short)
+
+
+def _worthiest(sentences: Sequence[str], worth: Sequence[float]) -> str:
+    chosen, room = {0}, EXCERPT_WORDS - len(sentences[0].split())
+    for row in sorted(range(1, len(sentences)), key=lambda row: -worth[row]):
+        size = len(sentences[row].split())
+        if size <= room:
+            chosen.add(row)
+            room -= size
+    return cut(" ".join(sentences[row] for row in sorted(chosen)), EXCERPT_WORDS)
+
+
+def _line(title: str, mark: str, text: str) -> str:
+    return f"{cut(title, TITLE_WORDS)}{mark}{text}" if title else text
+
+
+def cut(text: str, words: int) -> str:
+    """The first words of a text, with single spaces."""
+    return " ".join(text.split(maxsplit=words)[:words])

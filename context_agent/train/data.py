@@ -18,11 +18,10 @@ from context_agent.harness.profile import Profile
 from context_agent.harness.profile import profile as named_profile
 from context_agent.harness.trajectory import Trajectory
 from context_agent.harness.trajectory_file import read
-from context_agent.policies.controlled import ControlledPolicy, prune_by
+from context_agent.policies.controlled import ControlledPolicy, none, prune_by
 from context_agent.policies.tokens import TokenPolicy, VocabularyCounter
 from context_agent.policies.tokens.engines import Engine
 from context_agent.policies.tokens.prompt import TokenRenderer
-from context_agent.pruning.strategies import none
 from context_agent.retrieval.corpus import Corpus
 from context_agent.swarm import Swarm
 from context_agent.train import environment as words

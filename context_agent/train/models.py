@@ -12,10 +12,9 @@ from context_agent.errors import ConfigError, MissingExtraError
 from context_agent.policies.tokens.engines import Engine
 from context_agent.policies.tokens.engines.transformers import TransformersEngine
 from context_agent.policies.tokens.harmony import HarmonyRenderer
-from context_agent.policies.tokens.lines import LinesRenderer
 from context_agent.policies.tokens.packaged import model_folder
 from context_agent.policies.tokens.prompt import TokenRenderer
-from context_agent.policies.tokens.template import TemplateRenderer
+from context_agent.policies.tokens.template import LinesRenderer, TemplateRenderer
 from context_agent.policies.tokens.vocabulary import TokenizerVocabulary
 from context_agent.train.config import ModelConfig, RendererKind, RunConfig
 from context_agent.train.data import environment_texts

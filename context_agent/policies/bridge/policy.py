@@ -24,9 +24,9 @@ from context_agent.errors import ConfigError, CorpusError
 from context_agent.harness.policy import Assessment
 from context_agent.harness.profile import Profile
 from context_agent.policies.bridge.candidates import AnalyzedPassage, ChunkCandidate, Floats, Notes, WordWeights
-from context_agent.policies.bridge.expansion import Expansion, Lookup, promise_guess
+from context_agent.policies.bridge.features import Novelty
+from context_agent.policies.bridge.links import Expansion, Lookup, promise_guess
 from context_agent.policies.bridge.networks import RelevanceJudgement, Scorer
-from context_agent.policies.bridge.novelty import Novelty
 from context_agent.policies.bridge.text import months_in_digits
 from context_agent.pruning.view import Block, View
 from context_agent.retrieval.corpus import Corpus

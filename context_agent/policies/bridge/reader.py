@@ -15,8 +15,8 @@ import numpy as np
 
 from context_agent._support.onnx import PairModel
 from context_agent.policies.bridge.candidates import AnalyzedPassage, AnalyzedQuestion, Floats, Notes
-from context_agent.pruning import reader_input
-from context_agent.pruning.reader_input import EVIDENCE
+from context_agent.pruning import relevance
+from context_agent.pruning.relevance import EVIDENCE
 
 READ = 24
 """Candidates that are read, the best by score."""
@@ -28,7 +28,7 @@ READINGS = (
 
 def premise(question: AnalyzedQuestion, evidence: Sequence[AnalyzedPassage]) -> str:
     """The first text of the reader's input, from the question and the best other passages."""
-    return reader_input.premise(
+    return relevance.premise(
         question.text, ((passage.bare, fitting_sentence(question, passage)) for passage in evidence)
     )
 
@@ -42,7 +42,7 @@ def fitting_sentence(question: AnalyzedQuestion, passage: AnalyzedPassage) -> st
 def excerpt(question: AnalyzedQuestion, passage: AnalyzedPassage) -> str:
     """The second text of the reader's input: the passage, shortened to what covers most of the question's weight."""
     covered = _covered(question, passage)
-    return reader_input.excerpt(passage.heading, passage.text, passage.sentence_texts, covered)
+    return relevance.excerpt(passage.heading, passage.text, passage.sentence_texts, covered)
 
 
 def _covered(question: AnalyzedQuestion, passage: AnalyzedPassage) -> list[float]:

@@ -213,7 +213,7 @@ def local(
     """
     torch, transformers = import_libraries()
     from context_agent.policies.tokens.engines.transformers import TransformersEngine
-    from context_agent.policies.tokens.lines import LinesRenderer
+    from context_agent.policies.tokens.template import LinesRenderer
 
     if model not in MODELS:
         raise ConfigError(f"no packaged model {model!r}: the models are {', '.join(MODELS)}")

@@ -28,8 +28,7 @@ from context_agent.harness.trajectory_file import read
 from context_agent.policies.chat import ChatPolicy
 from context_agent.policies.chat.messages import messages, opening_text, system_message
 from context_agent.policies.chat.scripted_server import fails, rank_seen, says
-from context_agent.policies.controlled import ControlledPolicy, prune_by
-from context_agent.pruning.strategies import none
+from context_agent.policies.controlled import ControlledPolicy, none, prune_by
 from context_agent.pruning.view import ActionTaken
 from context_agent.tokens import HarmonyCounter
 from tests import actions

@@ -14,12 +14,11 @@ from context_agent import Action, Budget, Document, Episode, MemoryCorpus, Searc
 from context_agent.errors import ConfigError, PolicyError
 from context_agent.harness.profile import Profile, context_1, default, summary
 from context_agent.harness.trajectory_file import read
-from context_agent.policies.controlled import ControlledPolicy, prune_by
+from context_agent.policies.controlled import ControlledPolicy, oldest, prune_by
 from context_agent.policies.tokens import TokenPolicy
 from context_agent.policies.tokens.engines import FakeEngine, Finish, Sample, SampleRequest
 from context_agent.policies.tokens.harmony import HarmonyRenderer
 from context_agent.policies.tokens.prompt import KEY, Prompt, TokenCall, calls, expand
-from context_agent.pruning.strategies import oldest
 from context_agent.pruning.view import ToolResult
 from tests.policies.tokens.sampling import FORGERIES, QUESTION, Played, play, rank_view, small_corpus
 
