@@ -41,9 +41,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from context_agent._support.onnx import OnnxModel
+from context_agent._support.onnx import READER_FORMAT, OnnxModel
 from context_agent._support.question_files import Question, load_questions
-from context_agent._support.weights import READER_FORMAT
 from context_agent.agent import SearchAgent
 from context_agent.eval.statistics import Figure
 from context_agent.harness.trajectory import Trajectory
@@ -53,7 +52,7 @@ from context_agent.pruning.view import Block
 from context_agent.retrieval.chunker import SIZE, chunk_document
 from context_agent.retrieval.corpus import Where
 from context_agent.retrieval.embedders import Embedder, load_embedder
-from context_agent.retrieval.embedders.minilm import TOKENIZER_FILE
+from context_agent.retrieval.embedders.local import TOKENIZER_FILE
 from context_agent.retrieval.fusion import Retriever
 from context_agent.retrieval.memory import MemoryCorpus
 from context_agent.tokens import HarmonyCounter

@@ -31,8 +31,7 @@ from onnxruntime.quantization import QuantType, quantize_dynamic
 from onnxruntime.quantization.shape_inference import quant_pre_process
 from tokenizers import Tokenizer
 
-from context_agent._support.onnx import FORMAT, MAX_LENGTH, NAME
-from context_agent.retrieval.embedders.minilm import FILE_FORMAT, MODEL_FILE, TOKENIZER_FILE
+from context_agent._support.onnx import FORMAT, MAX_LENGTH, MINILM_FILE, MINILM_FORMAT, NAME, TOKENIZER_FILE
 
 LONGEST = 256
 """Word pieces that the model was made for, as its own configuration states."""
@@ -131,14 +130,14 @@ def main() -> None:
     """Builds, writes and compares."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--model", type=Path, required=True, help="folder of all-MiniLM-L6-v2")
-    parser.add_argument("--output", type=Path, default=MODEL_FILE, help="file to write")
+    parser.add_argument("--output", type=Path, default=MINILM_FILE, help="file to write")
     parser.add_argument("--passages", type=Path, nargs="*", default=[], help="files of JSON lines to compare on")
     parser.add_argument("--count", type=int, default=120, help="passages to compare on")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         full = Path(folder) / "full.onnx"
         export(options.model, full)
-        metadata = {FORMAT: FILE_FORMAT, NAME: "minilm-384@{digest}", MAX_LENGTH: str(LONGEST)}
+        metadata = {FORMAT: MINILM_FORMAT, NAME: "minilm-384@{digest}", MAX_LENGTH: str(LONGEST)}
         origin = {"origin": "sentence-transformers/all-MiniLM-L6-v2", "license": "Apache-2.0"}
         quantise(full, options.output, metadata | origin)
         if options.passages:

@@ -43,9 +43,8 @@ from tokenizers import Tokenizer
 from torch import Tensor
 from transformers import BertModel
 
-from context_agent._support.onnx import FORMAT, MAX_LENGTH, NAME
+from context_agent._support.onnx import FORMAT, MAX_LENGTH, NAME, READER_FORMAT
 from context_agent._support.question_files import Question, load_questions
-from context_agent._support.weights import READER_FORMAT
 from context_agent.harness.episode import Episode
 from context_agent.harness.profile import Renderer, default
 from context_agent.policies.bridge import BridgePolicy
@@ -57,7 +56,7 @@ from context_agent.pruning.relevance import EVIDENCE
 from context_agent.retrieval.chunker import SIZE, chunk_document
 from context_agent.retrieval.corpus import Corpus
 from context_agent.retrieval.embedders import load_embedder
-from context_agent.retrieval.embedders.minilm import TOKENIZER_FILE
+from context_agent.retrieval.embedders.local import TOKENIZER_FILE
 from context_agent.retrieval.memory import MemoryCorpus
 from context_agent.tokens import HarmonyCounter
 from context_agent.train.bridge import fold_of

@@ -4,6 +4,9 @@ A run takes one text and one thread. Several texts run on as many threads as the
 `OMP_NUM_THREADS`), which the whole process shares. Nothing is padded, and a row never depends on the texts beside it,
 as it would in a batch: an int8 model scales its activations by the largest value in the tensor. Batches are no faster:
 from 40 word pieces on, the cost of a piece no longer falls. A session without threads of its own also survives a fork.
+
+The models that ship with the package lie beside the code that they were trained for. Layers that know nothing of each
+other run them: the embedder and the embedded policy, and the pruning of conversations.
 """
 
 from __future__ import annotations
@@ -253,3 +256,25 @@ os.register_at_fork(after_in_child=_after_fork)
 def _quoted(error: Exception) -> str:
     """The first line of an error of another library, shortened."""
     return str(error).partition("\n")[0][:_LONGEST_QUOTE]
+
+
+_PACKAGE = Path(__file__).parents[1]
+TOKENIZER_FILE = _PACKAGE / "retrieval" / "embedders" / "weights" / "tokenizer.json"
+"""The vocabulary of all-MiniLM-L6-v2; the static embedding reads the same file."""
+MINILM_FILE = TOKENIZER_FILE.with_name("minilm-int8.onnx")
+MINILM_FORMAT = "sentence-embedding-1"
+READER_FILE = _PACKAGE / "policies" / "bridge" / "reader-int8.onnx"
+READER_FORMAT = "ctx1-reader-1"
+"""A row is the log-odds and then the pooled vector that they are computed from."""
+
+
+@cache
+def shipped_reader() -> OnnxModel:
+    """The cross-encoder: how likely a passage belongs to the evidence for a question."""
+    return OnnxModel(READER_FILE, TOKENIZER_FILE, format=READER_FORMAT)
+
+
+@cache
+def shipped_minilm() -> OnnxModel:
+    """all-MiniLM-L6-v2: a vector for each text."""
+    return OnnxModel(MINILM_FILE, TOKENIZER_FILE, format=MINILM_FORMAT)

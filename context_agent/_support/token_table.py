@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
 from tokenizers import Tokenizer
 
-from context_agent._support.weights import TOKENIZER_FILE as SHIPPED_TOKENIZER
+from context_agent._support.onnx import TOKENIZER_FILE as SHIPPED_TOKENIZER
 from context_agent.errors import EmbedderError
 from context_agent.tokens import well_formed
 

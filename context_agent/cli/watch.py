@@ -9,8 +9,8 @@ from pathlib import Path
 
 import click
 
-from context_agent.retrieval.loaders.ignore import TOOL_FOLDERS
 from context_agent.retrieval.loaders.report import RULES_FILE
+from context_agent.retrieval.loaders.sources import TOOL_FOLDERS
 
 DEBOUNCE, STEP = 2_000, 200
 """Milliseconds: changes are collected until none has come for `STEP`, at most for `DEBOUNCE`."""

@@ -21,9 +21,8 @@ from itertools import islice
 import numpy as np
 from numpy.typing import NDArray
 
-from context_agent._support.onnx import PairModel
+from context_agent._support.onnx import PairModel, shipped_minilm, shipped_reader
 from context_agent._support.token_table import load_weights
-from context_agent._support.weights import shipped_minilm, shipped_reader
 from context_agent.pruning.passages import Passage
 
 Scores = NDArray[np.float64]

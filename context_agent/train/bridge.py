@@ -26,9 +26,8 @@ from zlib import crc32
 import numpy as np
 from numpy.typing import NDArray
 
-from context_agent._support.onnx import PairModel
+from context_agent._support.onnx import PairModel, shipped_reader
 from context_agent._support.question_files import Question
-from context_agent._support.weights import shipped_reader
 from context_agent.errors import DataError
 from context_agent.eval.statistics import Figure
 from context_agent.harness.episode import Episode

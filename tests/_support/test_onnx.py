@@ -14,21 +14,20 @@ from tokenizers import Tokenizer
 from tokenizers.models import WordLevel
 
 from context_agent._support import onnx
-from context_agent._support.onnx import OnnxModel
+from context_agent._support.onnx import MINILM_FILE, MINILM_FORMAT, TOKENIZER_FILE, OnnxModel
 from context_agent.errors import ConfigError
-from context_agent.retrieval.embedders.minilm import FILE_FORMAT, MODEL_FILE, TOKENIZER_FILE
 
-CONTENT = MODEL_FILE.read_bytes()
+CONTENT = MINILM_FILE.read_bytes()
 
 
 @pytest.fixture
 def model() -> OnnxModel:
-    return OnnxModel(MODEL_FILE, TOKENIZER_FILE, format=FILE_FORMAT)
+    return OnnxModel(MINILM_FILE, TOKENIZER_FILE, format=MINILM_FORMAT)
 
 
 def opened(content: bytes, folder: Path) -> OnnxModel:
     (folder / "model.onnx").write_bytes(content)
-    return OnnxModel(folder / "model.onnx", TOKENIZER_FILE, format=FILE_FORMAT, remedy="Pass --reader FILE")
+    return OnnxModel(folder / "model.onnx", TOKENIZER_FILE, format=MINILM_FORMAT, remedy="Pass --reader FILE")
 
 
 @pytest.mark.parametrize("share", [0.0, 0.001, 0.5, 0.9999])
@@ -61,21 +60,21 @@ def test_any_other_file_is_refused(tmp_path: Path) -> None:
 def test_a_missing_file_and_a_folder_are_refused(tmp_path: Path) -> None:
     for file, reason in ((tmp_path / "none.onnx", "No such file"), (tmp_path, "Is a directory")):
         with pytest.raises(ConfigError, match=f"cannot be read: {reason}.* Reinstall context-agent"):
-            OnnxModel(file, TOKENIZER_FILE, format=FILE_FORMAT).encode([])
+            OnnxModel(file, TOKENIZER_FILE, format=MINILM_FORMAT).encode([])
 
 
 @pytest.mark.parametrize("content", ["", "{}", '{"version": "9"}'])
 def test_a_damaged_tokenizer_is_refused(content: str, tmp_path: Path) -> None:
     (tmp_path / "tokenizer.json").write_text(content, encoding="utf-8")
     with pytest.raises(ConfigError, match=r"tokenizer\.json cannot be read"):
-        OnnxModel(MODEL_FILE, tmp_path / "tokenizer.json", format=FILE_FORMAT).encode([])
+        OnnxModel(MINILM_FILE, tmp_path / "tokenizer.json", format=MINILM_FORMAT).encode([])
 
 
 def test_a_tokenizer_of_another_model_is_refused(tmp_path: Path) -> None:
     vocabulary = {word: row for row, word in enumerate(["[UNK]", "[CLS]", "[SEP]", *map(str, range(40_000))])}
     Tokenizer(WordLevel(vocabulary, "[UNK]")).save(str(tmp_path / "tokenizer.json"))
     with pytest.raises(ConfigError, match="does not fit its tokenizer"):
-        OnnxModel(MODEL_FILE, tmp_path / "tokenizer.json", format=FILE_FORMAT).encode([])
+        OnnxModel(MINILM_FILE, tmp_path / "tokenizer.json", format=MINILM_FORMAT).encode([])
 
 
 class Recorder:
@@ -138,7 +137,7 @@ def test_a_model_crosses_to_another_process(model: OnnxModel) -> None:
     assert pickle.loads(pickle.dumps(model)).name == model.name
     code = (
         "import os\n"
-        "from context_agent.retrieval.embedders.minilm import MiniLMEmbedder\n"
+        "from context_agent.retrieval.embedders.local import MiniLMEmbedder\n"
         "texts = ['a river', 'a lake', 'bread']\n"
         "before = MiniLMEmbedder().embed_documents(texts)\n"
         "child = os.fork()\n"

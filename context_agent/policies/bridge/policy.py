@@ -18,8 +18,7 @@ from pathlib import Path
 
 import numpy as np
 
-from context_agent._support.onnx import PairModel
-from context_agent._support.weights import shipped_reader
+from context_agent._support.onnx import PairModel, shipped_reader
 from context_agent.errors import ConfigError, CorpusError
 from context_agent.harness.policy import Assessment
 from context_agent.harness.profile import Profile

@@ -1,4 +1,9 @@
-"""How an engine is called: with the arguments that its function takes, within a time limit, coroutines too."""
+"""How an engine is called: with the arguments that its function takes, within a time limit, coroutines too.
+
+`search_function` makes a function of a retriever or store of LangChain or LlamaIndex, by its methods, and of an
+address. The frameworks are not imported. A retriever without a number of passages in its call returns as many as it was
+made with; a vector store or an index returns as many as a search needs.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +11,7 @@ import asyncio
 import contextvars
 import inspect
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any, Self, TypeVar
@@ -14,6 +19,7 @@ from typing import Any, Self, TypeVar
 from context_agent._support.http import BACKGROUND
 from context_agent.errors import ConfigError, ContextAgentError, CorpusError
 from context_agent.retrieval.corpus import Where
+from context_agent.retrieval.engines.http import HttpEngine
 
 LIMIT_NAMES = ("limit", "k", "top_k", "n", "size", "count", "num_results", "max_results", "n_results")
 """Names of an argument for the number of passages."""
@@ -118,3 +124,46 @@ def _described(error: BaseException) -> str:
     while isinstance(error, BaseExceptionGroup):  # as task groups raise
         error = error.exceptions[0]
     return f"{type(error).__name__}: {str(error)[:500]}" if str(error) else type(error).__name__
+
+
+def search_function(engine: Any) -> Callable[..., Any]:
+    """The engine's search, for `SearchFunction.of`. Raises `ConfigError` for what is no engine."""
+    search = HttpEngine(engine) if isinstance(engine, str) else _of_llamaindex(engine) or _of_langchain(engine)
+    if search is not None:
+        return search
+    if callable(engine):
+        return engine  # type: ignore[no-any-return]
+    raise ConfigError(
+        f"{type(engine).__name__} is no engine: pass a function like search(query, limit), a retriever or vector store "
+        "of LangChain, a retriever or index of LlamaIndex, or the address of an HTTP endpoint"
+    )
+
+
+def _of_langchain(engine: Any) -> Callable[..., Any] | None:
+    if hasattr(engine, "similarity_search"):
+        return lambda query, limit: _documents(engine.similarity_search(query, k=limit))
+    if hasattr(engine, "search_kwargs"):
+        # A retriever over a vector store: its own settings stay, but for the number of passages.
+        return lambda query, limit: _documents(engine.invoke(query, k=limit))
+    return (lambda query: _documents(engine.invoke(query))) if hasattr(engine, "invoke") else None
+
+
+def _of_llamaindex(engine: Any) -> Callable[..., Any] | None:
+    if hasattr(engine, "retrieve"):
+        return lambda query: _nodes(engine.retrieve(query))
+    if hasattr(engine, "as_retriever") and not hasattr(engine, "similarity_search"):
+        return lambda query, limit: _nodes(engine.as_retriever(similarity_top_k=limit).retrieve(query))
+    return None
+
+
+def _documents(documents: Iterable[Any]) -> list[dict[str, Any]]:
+    """LangChain's documents as hits."""
+    return [{"text": document.page_content, "id": document.id, "metadata": document.metadata} for document in documents]
+
+
+def _nodes(nodes: Iterable[Any]) -> list[dict[str, Any]]:
+    """LlamaIndex's nodes with scores as hits; the document of a node is its source."""
+    return [
+        {"text": node.get_content(), "id": node.node_id, "document_id": node.node.ref_doc_id, "metadata": node.metadata}
+        for node in nodes
+    ]

@@ -16,8 +16,15 @@ from pathlib import PurePath
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from context_agent.errors import DataError
-from context_agent.retrieval.loaders.files import FRONT, content, decoded, document, markdown_title, unix_lines
-from context_agent.retrieval.loaders.metadata import storable
+from context_agent.retrieval.loaders.files import (
+    FRONT,
+    content,
+    decoded,
+    document,
+    markdown_title,
+    storable,
+    unix_lines,
+)
 from context_agent.retrieval.loaders.report import Reading
 from context_agent.types import Document, Section
 

@@ -11,9 +11,8 @@ from email.message import Message as Parsed
 from email.utils import getaddresses, parsedate_to_datetime
 
 from context_agent.errors import DataError
-from context_agent.retrieval.loaders.files import content, decode, document, unix_lines
+from context_agent.retrieval.loaders.files import content, decode, document, storable, unix_lines
 from context_agent.retrieval.loaders.markup import page_text, tags
-from context_agent.retrieval.loaders.metadata import storable
 from context_agent.retrieval.loaders.report import Reading
 from context_agent.types import Document
 

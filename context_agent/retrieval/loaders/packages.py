@@ -16,9 +16,8 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
 from context_agent.errors import DataError, MissingExtraError
-from context_agent.retrieval.loaders.files import decode, document, named, unix_lines
+from context_agent.retrieval.loaders.files import decode, document, named, storable, unix_lines
 from context_agent.retrieval.loaders.markup import declared_charset, page_text
-from context_agent.retrieval.loaders.metadata import storable
 from context_agent.retrieval.loaders.report import Reading
 from context_agent.retrieval.loaders.rows import check_unpacked
 from context_agent.types import Document, MetadataValue

@@ -21,8 +21,14 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Self, cast
 from context_agent._support.question_files import json_type
 from context_agent.errors import DataError, MissingExtraError
 from context_agent.retrieval.chroma.records import MOST_ENTRIES
-from context_agent.retrieval.loaders.files import BLOCK, marked, stream_encoding
-from context_agent.retrieval.loaders.metadata import LARGEST_FIELD, metadata_value, storable
+from context_agent.retrieval.loaders.files import (
+    BLOCK,
+    LARGEST_FIELD,
+    marked,
+    metadata_value,
+    storable,
+    stream_encoding,
+)
 from context_agent.retrieval.loaders.report import LoadOptions, Reading
 from context_agent.types import Document, MetadataValue
 

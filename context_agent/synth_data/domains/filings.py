@@ -19,9 +19,8 @@ from html import unescape
 
 from context_agent.errors import DataError
 from context_agent.retrieval.loaders import READERS, load
-from context_agent.retrieval.loaders.files import decoded, unix_lines
+from context_agent.retrieval.loaders.files import decoded, storable, unix_lines
 from context_agent.retrieval.loaders.markup import declared_charset, page_text
-from context_agent.retrieval.loaders.metadata import storable
 from context_agent.retrieval.loaders.report import Reading
 from context_agent.retrieval.loaders.sources import identifier
 from context_agent.synth_data.domains import Domain, TruthType

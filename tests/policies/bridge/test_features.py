@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from context_agent import Document, MemoryCorpus, SearchAgent
-from context_agent._support.weights import shipped_reader
+from context_agent._support.onnx import shipped_reader
 from context_agent.policies.bridge.candidates import AnalyzedPassage, ChunkCandidate, Notes, WordWeights
 from context_agent.policies.bridge.features import COMPARED, DIRECT, Novelty
 from context_agent.policies.bridge.links import Expansion
