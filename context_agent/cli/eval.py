@@ -306,7 +306,7 @@ def _print_report(folder: Path, reference: str | None, as_json: bool) -> int:
     if as_json:
         output.print_json(summary.to_json())
     else:
-        from context_agent.eval.report.table import show
+        from context_agent.eval.summary import show
 
         show(output.stdout(), summary)
     output.note(f"the report is {folder / 'report.html'}")

@@ -63,7 +63,7 @@ def proxy(
     Point the agent's base URL at the proxy. Conversations sent to /v1/chat/completions, /v1/responses and /v1/messages
     lose what no longer matters in their tool results; all other requests, keys and streams pass through unchanged.
     """
-    from context_agent.integrations.conversations import ConversationPruners
+    from context_agent.integrations.pruning import ConversationPruners
     from context_agent.integrations.server.proxy import Proxy, proxy_application
     from context_agent.integrations.server.service import Settings
     from context_agent.integrations.server.transport import serve

@@ -149,8 +149,7 @@ def serve(
     finish; then they return their current ranking. A second signal stops them at once. Logs are JSON lines on stderr.
     """
     from context_agent.integrations.server.app import application_of
-    from context_agent.integrations.server.live_index import LiveIndex
-    from context_agent.integrations.server.service import Service, Settings
+    from context_agent.integrations.server.service import LiveIndex, Service, Settings
     from context_agent.integrations.server.transport import serve as run
 
     token = access.token(host)
@@ -215,8 +214,7 @@ def mcp(
     # Over stdio, stdout is the client's from the first byte on; while it serves, the SDK sees to that.
     with redirect_stdout(sys.stderr):
         from context_agent.integrations.mcp.server import serve_http, serve_stdio
-        from context_agent.integrations.server.live_index import LiveIndex
-        from context_agent.integrations.server.service import Service, Settings
+        from context_agent.integrations.server.service import LiveIndex, Service, Settings
 
     settings = Settings(token=access.token(host) if http else None, **asdict(capacity))
     with _observers(otel=otel, log_level=log_level) as observers:

@@ -32,8 +32,7 @@ if TYPE_CHECKING:
     from context_agent.retrieval.corpus import Corpus
     from context_agent.synth_data.demonstrations.experts import Expert
     from context_agent.synth_data.demonstrations.filters import DemonstrationReport
-    from context_agent.synth_data.demonstrations.replay_check import ReplayResult, ReplaySettings
-    from context_agent.synth_data.demonstrations.runs import DemonstrationSettings
+    from context_agent.synth_data.demonstrations.runs import DemonstrationSettings, ReplayResult, ReplaySettings
 
 LOCATION_OPTIONS = ("base_url", "api_key_env", "timeout")
 """Options of a language model that may differ between the runs of one folder."""
@@ -228,7 +227,7 @@ class ReplayOptions:
     def settings(self) -> ReplaySettings:
         """The settings of the replay, with the tokenizer loaded."""
         from context_agent.policies.tokens import VocabularyCounter, templated
-        from context_agent.synth_data.demonstrations.replay_check import ReplaySettings
+        from context_agent.synth_data.demonstrations.runs import ReplaySettings
 
         counter = None if self.tokenizer is None else VocabularyCounter(templated(self.tokenizer))
         return ReplaySettings(counter, recorded_profile=self.recorded_profile, any_corpus=self.any_corpus)
@@ -250,7 +249,7 @@ def replay_check(
     Reports which views differ from the record, where and why. The actions are those of the record; no policy runs. The
     exit code is 1 if an episode differs.
     """
-    from context_agent.synth_data.demonstrations.replay_check import ReplaySummary, check_files, trajectory_files
+    from context_agent.synth_data.demonstrations.runs import ReplaySummary, check_files, trajectory_files
 
     files = trajectory_files(paths)
     settings = replay.settings()
@@ -270,7 +269,7 @@ def replay_check(
 
 def _write_equal(out: Path, results: Sequence[ReplayResult], report: dict[str, Any]) -> None:
     """Copies the episodes without differences to a folder to train on; lists the others as dropped."""
-    from context_agent.synth_data.demonstrations.replay_check import ReplayRow, write_selection
+    from context_agent.synth_data.demonstrations.runs import ReplayRow, write_selection
 
     rows = [
         (ReplayRow(result.path, {**result.to_json(), "file": result.path.name}), result.difference is None)
@@ -371,7 +370,7 @@ def _demonstrations(
 ) -> dict[str, Any]:
     """Copies the selected trajectories and returns a report on all."""
     from context_agent.synth_data.demonstrations.from_feedback import FeedbackFilters, demonstrations_from_feedback
-    from context_agent.synth_data.demonstrations.replay_check import ReplaySummary, write_selection
+    from context_agent.synth_data.demonstrations.runs import ReplaySummary, write_selection
 
     filters = FeedbackFilters(rating=chosen.min_rating, bad=chosen.max_bad, per_question=chosen.per_question)
     check = None if chosen.keep_changed else replay.settings()

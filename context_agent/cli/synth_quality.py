@@ -27,7 +27,7 @@ from context_agent.cli.command import (
 
 if TYPE_CHECKING:
     from context_agent.retrieval.corpus import Corpus
-    from context_agent.synth_data.pass_at_n import Extreme, PassAtN
+    from context_agent.synth_data.quality import Extreme, PassAtN
     from context_agent.synth_data.task import Task
 
 
@@ -113,7 +113,7 @@ def filter_tasks(
 
 def _pass_at_n(agent: options.AgentOptions, corpus: Corpus, chosen: AttemptOptions) -> PassAtN:
     from context_agent.harness.profile import profile as named_profile
-    from context_agent.synth_data.pass_at_n import PassAtN, build_attempts, default_vary
+    from context_agent.synth_data.quality import PassAtN, build_attempts, default_vary
 
     policy = agent.policy.load()
     vary = chosen.vary or default_vary(policy)

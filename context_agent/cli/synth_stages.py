@@ -33,8 +33,7 @@ from context_agent.pruning.budget import WINDOW
 if TYPE_CHECKING:
     from context_agent.retrieval.corpus import Corpus
     from context_agent.synth_data.llm_stages.checking import DistractorSettings
-    from context_agent.synth_data.llm_stages.context import StageContext
-    from context_agent.synth_data.llm_stages.model import StructuredModel
+    from context_agent.synth_data.llm_stages.model import StageContext, StructuredModel
     from context_agent.synth_data.llm_stages.pipeline import PipelinePlan
     from context_agent.synth_data.stages import RowFunction, StageReport
 
@@ -267,7 +266,7 @@ def _model(stage: StageOptions, replies: Path) -> Iterator[StructuredModel]:
 
 def _context(corpus: Corpus, model: StructuredModel, writer: WriterOptions) -> StageContext:
     from context_agent.synth_data.domains import load_domain
-    from context_agent.synth_data.llm_stages.context import StageContext
+    from context_agent.synth_data.llm_stages.model import StageContext
 
     return StageContext(corpus, model, load_domain(writer.domain), writer.window, writer.max_turns)
 

@@ -201,7 +201,7 @@ def _rankings(
     trajectories: tuple[Path, ...], material: TrainingData, run: RunConfig, *, count: int, seed: int
 ) -> list[LabelledRanking]:
     """The rankings to judge, without the answers if the judge does not get them."""
-    from context_agent.synth_data.demonstrations.replay_check import trajectory_files
+    from context_agent.synth_data.demonstrations.runs import trajectory_files
     from context_agent.train.judge.calibration import recorded_rankings, synthetic_rankings
 
     questions: list[Question] = list(material.dev)[:count]

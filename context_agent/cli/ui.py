@@ -46,8 +46,7 @@ def ui(
     """
     from context_agent.agent import SearchAgent
     from context_agent.integrations.server.app import application_of
-    from context_agent.integrations.server.live_index import LiveIndex
-    from context_agent.integrations.server.service import Service, Settings
+    from context_agent.integrations.server.service import LiveIndex, Service, Settings
     from context_agent.integrations.server.transport import serve
 
     home = _home(folder) if path is None else path

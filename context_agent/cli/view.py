@@ -89,7 +89,7 @@ def view(
 def _view_conversation(
     file: Path, pruner: ContextPruner, out: Path | None, *, open_browser: bool, as_json: bool
 ) -> int:
-    from context_agent.eval.view.conversation import conversation_page, model_calls
+    from context_agent.eval.view import conversation_page, model_calls
 
     _, _, messages = read_conversation(file)
     calls = model_calls(messages, pruner)

@@ -1,16 +1,23 @@
-"""The summary of a run as plain data: the terminal table, the JSON and the HTML report are made from it.
+"""The summary of a run as plain data: the JSON and the HTML report are made from it; and its tables on a terminal.
 
 `EvalSummary.to_json` gives the JSON of `summary.json`, and `summary_from_json` reads it back.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
+from rich.console import Console
+from rich.markup import escape
+from rich.measure import Measurement
+from rich.table import Table
+from rich.text import Text
+
 from context_agent.errors import ConfigError, DataError
-from context_agent.eval.metrics import Metric, find_metric, in_table_order
+from context_agent.eval.scoring import Metric, find_metric, in_table_order, leading_metric
 
 SCHEMA = 1
 """Version of the JSON; a reader refuses a newer one."""
@@ -176,3 +183,154 @@ def summary_from_json(row: Any, location: str = "the summary") -> EvalSummary:
         return replace(summary, metrics=tuple(metric.name for metric in in_table_order(row["metrics"])))
     except (KeyError, TypeError, ConfigError, ValidationError) as error:
         raise DataError(f"{location}: not a summary of an evaluation ({error})") from None
+
+
+COLUMNS = ("all_gold@5", "answer_found", "trajectory_recall", "turns", "tokens", "prune_accuracy", "money")
+"""Metrics after the leading one; those that the summary lacks or that do not fit the terminal are left out."""
+SHORT_NAMES = {"all_gold@5": "all@5", "answer_found": "answer", "trajectory_recall": "seen", "prune_accuracy": "prunes"}
+LISTED = 5
+"""Problems, failures and gaps listed below the tables, of each at most."""
+
+
+def show(console: Console, summary: EvalSummary, *, columns: Sequence[str] = COLUMNS) -> None:
+    """Prints the tables, then failures, missing records and problems. `columns` are metrics after the leading one."""
+    groups: list[tuple[str, Sequence[Cell | PooledCell]]] = [
+        (name, [cell for cell in summary.cells if cell.benchmark == name]) for name in summary.benchmarks
+    ]
+    if summary.pools:
+        groups.append(("all benchmarks, with equal weights", summary.pools))
+    names = [name for name in columns if any(name in cell.metrics for cell in summary.cells)]
+    while names and any(_width(console, _table(title, rows, summary, names)) > console.width for title, rows in groups):
+        names.pop()
+    for title, rows in groups:
+        console.print(_table(title, rows, summary, names))
+        console.print()
+    for line in _notes(summary):
+        console.print(Text(_line(line)), soft_wrap=True)
+
+
+def _width(console: Console, table: Table) -> int:
+    return Measurement.get(console, console.options.update(width=1000), table).maximum
+
+
+def _table(title: str, rows: Sequence[Cell | PooledCell], summary: EvalSummary, names: Sequence[str]) -> Table:
+    leading = find_metric(leading_metric(summary.metrics))
+    columns = [find_metric(name) for name in names]
+    table = Table(
+        title=escape(_line(title)),
+        title_justify="left",
+        title_style="bold",
+        box=None,
+        padding=(0, 1, 0, 0),
+        pad_edge=False,
+    )
+    table.add_column("system", no_wrap=True, overflow="ellipsis")
+    uneven = len({row.questions for row in rows}) > 1
+    heads = ["window", *(["n"] if uneven else []), leading.name]
+    heads += [f"Δ {_line(summary.reference or '')[:12]}"] if any(row.differences for row in rows) else []
+    heads += [_short_name(metric.name) for metric in columns]
+    heads += ["failed"] if any(row.failed for row in rows) else []
+    for head in heads:
+        table.add_column(escape(head), justify="right", no_wrap=True)
+    for row in rows:
+        texts = [
+            Text(_line(row.system)),
+            Text(format_window(row.window)),
+            *([Text(f"{row.questions:,}")] if uneven else []),
+        ]
+        texts += [_mean(row.metrics, leading)]
+        texts += [_difference(row.differences, leading)] if any(cell.differences for cell in rows) else []
+        texts += [_short(row.metrics, metric) for metric in columns]
+        table.add_row(*texts, *([Text(str(row.failed), "red" if row.failed else "dim")] if "failed" in heads else []))
+    return table
+
+
+def _short_name(name: str) -> str:
+    return SHORT_NAMES.get(name, name.replace("_tokens", "").replace("_", " "))
+
+
+def _mean(values: MetricValues, of: Metric) -> Text:
+    value = values.get(of.name)
+    return _short(values, of) if value is None else _short(values, of).append_text(Text(_interval(value, of), "dim"))
+
+
+def _difference(values: MetricValues, of: Metric) -> Text:
+    value = values.get(of.name)
+    if value is None:
+        return Text("")
+    style = {"better": "green", "worse": "red"}.get(verdict(value, of), "dim")
+    return Text(_number(value.mean, of, sign=True) + _interval(value, of, sign=True), style)
+
+
+def _short(values: MetricValues, of: Metric) -> Text:
+    value = values.get(of.name)
+    return Text("–", style="dim") if value is None else Text(_number(value.mean, of))
+
+
+def _interval(value: MetricValue, of: Metric, *, sign: bool = False) -> str:
+    return f" [{_number(value.low, of, sign=sign)},{_number(value.high, of, sign=sign)}]"
+
+
+def _number(value: float, of: Metric, *, sign: bool = False) -> str:
+    """The value as text; shares have no 0 before the decimal point."""
+    return re.sub(r"^([+-]?)0\.", r"\1.", format_value(value, of, sign=sign))
+
+
+def _notes(summary: EvalSummary) -> list[str]:
+    """What was left out, failed, is missing or was wrong, with the first few of each."""
+    left_out = max(
+        (cell.metrics["answer_found"].left_out for cell in summary.cells if "answer_found" in cell.metrics), default=0
+    )
+    lines = [f"answer: up to {left_out:,} questions of a benchmark have no answer to look for"] if left_out else []
+    failures = [
+        _run(failed.benchmark, failed.system, failed.window, failed.seed) + f" {failed.question}: {failed.error}"
+        for failed in summary.failures
+    ]
+    gaps = [
+        _run(missing.benchmark, missing.system, missing.window, missing.seed) + f": {missing.count:,} records"
+        for missing in summary.missing
+    ]
+    return lines + _first("failed", failures) + _first("missing", gaps) + _first("problem", summary.problems)
+
+
+def _run(benchmark: str, system: str, size: int, seed: int) -> str:
+    return f"{benchmark}, {system}, window {format_window(size)}, seed {seed}"
+
+
+def _first(kind: str, lines: Sequence[str]) -> list[str]:
+    rest = len(lines) - LISTED
+    return [f"{kind}: {line}" for line in lines[:LISTED]] + ([f"{kind}: and {rest:,} more"] if rest > 0 else [])
+
+
+def _line(text: str) -> str:
+    """The text on one line, without terminal control characters."""
+    return re.sub("[\x00-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]", "·", text)
+
+
+def format_value(value: float, metric: Metric, *, sign: bool = False) -> str:
+    """The value as text: shares with three decimals, tokens in thousands from 10,000, money with three digits."""
+    plus = "+" if sign else ""
+    if not metric.unit:
+        return f"{value:{plus}.3f}"
+    if metric.unit == "money":
+        return f"{value:{plus}.3g}"
+    if metric.unit == "tokens":
+        return f"{value / 1000:{plus},.1f}k" if abs(value) >= 10_000 else f"{value:{plus},.0f}"
+    return f"{value:{plus},.3f}" if metric.unit == "s" else f"{value:{plus},.2f}"
+
+
+def format_interval(value: MetricValue, metric: Metric, *, sign: bool = False) -> str:
+    """The 95 % interval in brackets."""
+    return f"[{format_value(value.low, metric, sign=sign)}, {format_value(value.high, metric, sign=sign)}]"
+
+
+def verdict(difference: MetricValue, metric: Metric) -> str:
+    """`better` or `worse`; empty if the interval includes 0 or neither direction is better."""
+    if metric.better == "neither" or difference.low <= 0 <= difference.high:
+        return ""
+    return "better" if (difference.low > 0) == (metric.better == "higher") else "worse"
+
+
+def format_window(tokens: int) -> str:
+    """The window as text; a dash for a system without one."""
+    return f"{tokens:,}" if tokens else "–"

@@ -9,8 +9,7 @@ from typing import Any, Self
 from context_agent._support.extras import extra
 from context_agent.agent import DEFAULT_K, SearchAgent
 from context_agent.errors import ConfigError
-from context_agent.integrations.filters import from_haystack
-from context_agent.integrations.passages import OpenAgent, PassageRetriever, RetrievedPassage, open_agent
+from context_agent.integrations.passages import OpenAgent, PassageRetriever, RetrievedPassage, from_haystack, open_agent
 from context_agent.retrieval.chroma import COLLECTION
 
 with extra("haystack"):

@@ -7,11 +7,11 @@ from typing import Any, Self
 from context_agent._support.extras import extra
 from context_agent.agent import DEFAULT_K, SearchAgent
 from context_agent.errors import ConfigError
-from context_agent.integrations.filters import from_llamaindex
 from context_agent.integrations.passages import (
     OpenAgent,
     PassageRetriever,
     RetrievedPassage,
+    from_llamaindex,
     llamaindex_options,
     open_agent,
 )

@@ -12,8 +12,8 @@ from typing import Any
 
 from context_agent._support.extras import extra
 from context_agent.agent import SearchAgent
-from context_agent.integrations.conversations import ConversationPruners
 from context_agent.integrations.functions import DEFAULT_K, NAME, TOOL_DESCRIPTION, SearchTool
+from context_agent.integrations.pruning import ConversationPruners
 from context_agent.pruning.pruner import BUDGET
 from context_agent.retrieval.corpus import Where
 

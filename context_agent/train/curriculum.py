@@ -15,8 +15,7 @@ from pydantic import Field, PositiveInt
 
 from context_agent._support.question_files import Question
 from context_agent.errors import ConfigError
-from context_agent.train.advantages import Baseline
-from context_agent.train.rewards import RewardConfig, annealed
+from context_agent.train.rewards import Baseline, RewardConfig, annealed
 
 
 class RolloutLocation(StrEnum):

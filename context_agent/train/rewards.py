@@ -1,4 +1,4 @@
-"""The reward of an episode: what is measured of its unedited record, the terms of the reward, and PARL's terms.
+"""The reward of an episode: what is measured of its unedited record, its terms, and the advantages made from rewards.
 
 Context-1, section 3: `r = clamp(0.7 F_beta + 0.3 r_trajectory + r_answer - p_prune - p_turn, floor, r_before)`.
 `measure_outcome` is the only function that reads an episode. A term is a function from an `EpisodeOutcome` to a number;
@@ -10,10 +10,15 @@ PARL (Kimi K2.5, arXiv 2602.02276) rewards an orchestrator for starting sub-agen
 serial collapse, `r_finish` prevents sub-agents that are started and finish nothing. Another account has
 `R = l(e) r_parallel + (1 - l(e)) 1[success] Q(t)`; that is the form `mixed`. `r_performance`, and `Q`, is the reward of
 `compute_reward`, whatever its terms.
+
+Advantages are one number an episode, before its rows are made. A group is the rollouts of one question. An episode's
+advantage is its reward less its group's mean; every row of the episode carries it (`train.rows`), so an episode that
+was edited often counts no more than one that was not.
 """
 
 from __future__ import annotations
 
+import random
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
@@ -21,12 +26,14 @@ from enum import StrEnum
 from math import isfinite
 from statistics import fmean
 
+import numpy as np
+from numpy.typing import NDArray
+
 from context_agent._support.question_files import Question
 from context_agent.errors import ConfigError, DataError
-from context_agent.eval import metrics
+from context_agent.eval import scoring
 from context_agent.eval.gold import Gold, gold_of, holds, judgeable
-from context_agent.eval.metrics import f_beta
-from context_agent.eval.scoring import Replay
+from context_agent.eval.scoring import Replay, f_beta
 from context_agent.harness.episode import StopReason
 from context_agent.harness.trajectory import Trajectory
 from context_agent.pruning.view import Block, SubAgentRecord, ToolResult
@@ -293,9 +300,9 @@ def measure_outcome(
     ]
     return EpisodeOutcome(
         ending=ENDINGS[StopReason(trajectory.end.stop_reason)],
-        precision=metrics.precision_of(relevance) if gold else 0.0,
-        recall=metrics.recall_of(relevance, gold.needs) if gold else 0.0,
-        seen=metrics.recall_of([replay.seen], gold.needs) if gold else 0.0,
+        precision=scoring.precision_of(relevance) if gold else 0.0,
+        recall=scoring.recall_of(relevance, gold.needs) if gold else 0.0,
+        seen=scoring.recall_of([replay.seen], gold.needs) if gold else 0.0,
         answered=_answered(returned, question.answer),
         calls=tuple(_calls_by_turn(returned).values()),
         prunes=_pruning_turns(returned),
@@ -448,3 +455,96 @@ def with_parl(
         performance_term = total if outcome.recall >= settings.success or outcome.ending is not Ending.FINISHED else 0.0
         gains["parl_mixed"] = (1 - l1) * performance_term - total
     return EpisodeRewardTerms(total + sum(gains.values()), performance.before, {**performance.terms, **gains})
+
+
+Floats = NDArray[np.float64]
+
+
+class Baseline(StrEnum):
+    """What is taken off a reward, and what it is divided by."""
+
+    MEAN = "mean"
+    """The group's mean: CISPO as published for Context-1, and Dr. GRPO (arXiv 2503.20783)."""
+    DEVIATION = "deviation"
+    """The group's mean, divided by the group's standard deviation: GRPO (arXiv 2402.03300, equation 4)."""
+    LEAVE_ONE_OUT = "leave_one_out"
+    """The mean of the group's other episodes: REINFORCE with an unbiased baseline (arXiv 2402.14740)."""
+
+
+@dataclass(frozen=True, slots=True)
+class EpisodeReward:
+    """An episode and its reward. `group` is its question."""
+
+    episode: str
+    group: str
+    reward: float
+
+
+@dataclass(frozen=True, slots=True)
+class EpisodeAdvantages:
+    """The advantage of each episode that is trained on, and the groups and episodes that are not.
+
+    `equal` are the groups whose rewards are all the same: they say nothing of what is better. `dropped` are the
+    episodes that negative-sample control dropped.
+    """
+
+    by_episode: Mapping[str, float]
+    equal: tuple[str, ...] = ()
+    dropped: tuple[str, ...] = ()
+
+
+def group_advantages(
+    episodes: Sequence[EpisodeReward],
+    *,
+    baseline: Baseline = Baseline.MEAN,
+    keep_negative: float = 1.0,
+    tolerance: float = 1e-9,
+    seed: int = 0,
+) -> EpisodeAdvantages:
+    """The advantages of a step's episodes, whatever order they are in.
+
+    `keep_negative` is the share of episodes with a negative advantage that stay (Kimi-Researcher's control of negative
+    samples); which ones, is drawn from the seed. Rewards within `tolerance` of each other count as equal. Raises
+    `DataError` for a reward that is not finite or an episode that occurs twice, `ConfigError` for a share outside
+    [0, 1].
+    """
+    if not 0 <= keep_negative <= 1:
+        raise ConfigError(f"keep_negative is a share between 0 and 1; got {keep_negative}")
+    values_by_episode: dict[str, float] = {}
+    equal = []
+    for group, members in sorted(_groups(episodes).items()):
+        rewards = np.array([member.reward for member in members])
+        if np.ptp(rewards) <= tolerance:
+            equal.append(group)
+            continue
+        values = _centered(rewards, baseline)
+        values_by_episode |= {member.episode: float(value) for member, value in zip(members, values, strict=True)}
+    negative = [episode for episode in sorted(values_by_episode) if values_by_episode[episode] < 0]
+    keep_count = round(keep_negative * len(negative))
+    dropped = sorted(random.Random(seed).sample(negative, len(negative) - keep_count))
+    trained = {episode: value for episode, value in values_by_episode.items() if episode not in set(dropped)}
+    return EpisodeAdvantages(trained, tuple(equal), tuple(dropped))
+
+
+def _groups(episodes: Sequence[EpisodeReward]) -> dict[str, list[EpisodeReward]]:
+    groups: dict[str, list[EpisodeReward]] = {}
+    seen: set[str] = set()
+    for episode in sorted(episodes, key=lambda item: item.episode):
+        if not np.isfinite(episode.reward):
+            raise DataError(f"the reward of episode {episode.episode} is {episode.reward}, which is not finite")
+        if episode.episode in seen:
+            raise DataError(f"episode {episode.episode} occurs twice among the rewards of one step")
+        seen.add(episode.episode)
+        groups.setdefault(episode.group, []).append(episode)
+    return groups
+
+
+def _centered(rewards: Floats, baseline: Baseline) -> Floats:
+    """Shape (episodes,) in, the same out; at least two rewards differ."""
+    centred: Floats = rewards - rewards.mean()
+    scale = 1.0
+    if baseline is Baseline.DEVIATION:
+        scale = 1 / float(rewards.std())
+    elif baseline is Baseline.LEAVE_ONE_OUT:
+        scale = len(rewards) / (len(rewards) - 1)
+    return centred * scale

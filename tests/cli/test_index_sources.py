@@ -6,7 +6,7 @@ import threading
 import time
 from pathlib import Path
 
-from context_agent.cli import watch
+from context_agent.cli import index
 from tests.cli.process import CTX1, PATIENCE
 
 SENTENCE = "The observatory on the hill keeps a log of every storm that passes over the harbour in winter."
@@ -123,7 +123,7 @@ def test_watch_adds_changes_and_removes_documents_and_leaves_those_of_other_sour
             step()
             yield
 
-    monkeypatch.setattr(watch, "changes", changes)
+    monkeypatch.setattr(index, "changes", changes)
     done = inside("index", "n", "--watch", "--path", "i", "--json")
     assert done.returncode == 0, done.stderr
     reports = [json.loads(line) for line in done.stdout.splitlines()]
@@ -132,10 +132,10 @@ def test_watch_adds_changes_and_removes_documents_and_leaves_those_of_other_sour
 
 
 def test_changes_of_sources_are_seen_and_those_of_hidden_files_and_the_index_are_not(tmp_path, monkeypatch):
-    monkeypatch.setattr(watch, "DEBOUNCE", 100)
-    monkeypatch.setattr(watch, "STEP", 50)
+    monkeypatch.setattr(index, "DEBOUNCE", 100)
+    monkeypatch.setattr(index, "STEP", 50)
     folder = written(tmp_path / "n", **{"a.md": "A.", "sub/b.md": "B.", "index/x": "x", ".hidden/x": "x"})
-    batches = watch.changes([str(folder)], folder / "index", no_ignore=False)
+    batches = index.changes([str(folder)], folder / "index", no_ignore=False)
     next(batches)
     for silent in ("index/x", ".hidden/x"):
         (folder / silent).write_text("changed")

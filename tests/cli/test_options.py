@@ -16,7 +16,7 @@ from context_agent.retrieval.loaders.report import LoadOptions
 from context_agent.synth_data.demonstrations.experts import OracleSettings
 from context_agent.synth_data.demonstrations.filters import DemonstrationFilters
 from context_agent.synth_data.demonstrations.from_feedback import FeedbackFilters
-from context_agent.synth_data.llm_stages.context import TURNS
+from context_agent.synth_data.llm_stages.model import TURNS
 
 
 @pytest.mark.parametrize(

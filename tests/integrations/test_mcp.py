@@ -19,8 +19,7 @@ from context_agent.errors import CorpusError, PolicyError
 from context_agent.integrations.mcp import make_server
 from context_agent.integrations.mcp.server import server_on
 from context_agent.integrations.mcp.tools import MAX_TOKENS, joined_text
-from context_agent.integrations.server.live_index import LiveIndex
-from context_agent.integrations.server.service import Service, Settings
+from context_agent.integrations.server.service import LiveIndex, Service, Settings
 from context_agent.types import Chunk
 from tests.actions import search
 from tests.integrations.conftest import QUESTION, TEXTS

@@ -24,7 +24,7 @@ from context_agent import ChromaCorpus, Document, MemoryCorpus, SearchAgent, ind
 from context_agent.errors import ConfigError, FeedbackLimitError
 from context_agent.integrations import feedback as feedback_module
 from context_agent.integrations.feedback import JUDGEMENTS, SERVED, FeedbackLog, judgement
-from context_agent.integrations.filters import from_haystack, from_llamaindex
+from context_agent.integrations.passages import from_haystack, from_llamaindex
 from context_agent.integrations.server import transport
 from context_agent.integrations.server.observability import LOGGER, Counter
 from context_agent.integrations.server.responses import BUFFERED, with_heartbeat

@@ -19,7 +19,7 @@ from context_agent._support.question_files import Question, load_questions
 from context_agent._support.suggest import suggestion
 from context_agent.errors import ConfigError, DataError
 from context_agent.eval.benchmarks import formats
-from context_agent.eval.benchmarks.sources import HubTable, tables_from_folder, tables_from_hub
+from context_agent.eval.benchmarks.formats import HubTable, tables_from_folder, tables_from_hub
 from context_agent.retrieval.loaders import LoadReport, load
 from context_agent.types import Document
 

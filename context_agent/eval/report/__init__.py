@@ -10,11 +10,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from importlib.resources import files
 
 from context_agent.errors import MissingExtraError
-from context_agent.eval.metrics import Metric, find_metric, leading_metric
 from context_agent.eval.page import escape, page
 from context_agent.eval.report import plots
-from context_agent.eval.report.table import COLUMNS, format_interval, format_value, format_window, verdict
+from context_agent.eval.scoring import Metric, find_metric, leading_metric
 from context_agent.eval.summary import (
+    COLUMNS,
     Cell,
     EvalSummary,
     FailedQuestion,
@@ -23,6 +23,10 @@ from context_agent.eval.summary import (
     MetricValues,
     PooledCell,
     WorstQuestion,
+    format_interval,
+    format_value,
+    format_window,
+    verdict,
 )
 
 FINDINGS = 4

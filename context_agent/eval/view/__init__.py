@@ -1,15 +1,21 @@
-"""The viewer's page: the list is unpacked at once, details and texts in parts when they are needed."""
+"""The viewer's pages: trajectories, and a conversation of any agent with what pruning removes before each model call.
+
+Of trajectories, the list is unpacked at once, details and texts in parts when they are needed. A conversation is played
+again: before each of the agent's turns the pruner gets the messages so far. The page says why and at what cost.
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
-from dataclasses import asdict
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass
 from importlib.resources import files
 from typing import Any
 
-from context_agent.eval.page import page
+from context_agent.eval.page import escape, page
 from context_agent.eval.view.model import ViewData
+from context_agent.pruning.messages import Transcript
+from context_agent.pruning.pruner import ContextPruner, PruneReport, RemovedPassage
 
 SCRIPTS = (
     "layout.js",
@@ -70,3 +76,94 @@ def _parts(items: Iterable[Any]) -> Iterator[list[Any]]:
 def asset(name: str) -> str:
     """A script or style of the viewer."""
     return (files("context_agent.eval.view") / name).read_text(encoding="utf-8")
+
+
+STYLE = """
+table { border-collapse: collapse; font-variant-numeric: tabular-nums; }
+th, td { text-align: right; padding: 0.15rem 0.6rem; border-bottom: 1px solid var(--line); }
+td:last-child, th:last-child { text-align: left; }
+.pruned td { background: var(--raised); font-weight: 600; }
+article { border-left: 3px solid var(--line); margin: 0.8rem 0; padding: 0 0.8rem; }
+article.tool { border-color: var(--accent); }
+article h3 { margin: 0; font-size: 0.85rem; color: var(--muted); }
+.removed { margin: 0.3rem 0; padding: 0; list-style: none; font-size: 0.9em; }
+.removed li { border-left: 3px solid var(--bad); padding-left: 0.6rem; color: var(--muted); }
+.removed q { text-decoration: line-through; quotes: none; }
+"""
+COLUMNS = ("call", "messages", "tokens", "after", "", "freed", "cached lost", "saves", "costs", "outcome")
+
+
+@dataclass(frozen=True, slots=True)
+class ModelCall:
+    """A prune before one call of the model: the number of messages that it got, and the report."""
+
+    messages: int
+    report: PruneReport
+
+
+def model_calls(messages: Sequence[Any], pruner: ContextPruner, task: str | None = None) -> list[ModelCall]:
+    """The prunes of a conversation, one before each turn of the agent, and one before the turn that comes next."""
+    roles = [content.role for content in Transcript(messages).contents]
+    starts = [n for n, role in enumerate(roles) if role == "assistant" and n and roles[n - 1] != "assistant"]
+    ends = [*starts, *([len(roles)] if roles and roles[-1] != "assistant" else [])]
+    return [ModelCall(end, pruner.prune(messages[:end], task).report) for end in ends]
+
+
+def conversation_page(messages: Sequence[Any], calls: Sequence[ModelCall], title: str) -> str:
+    """The page as text."""
+    body = [f"<h1>{escape(title)}</h1>", *_summary(calls), *_table(calls), "<h2>Messages</h2>"]
+    return page(title, "\n".join([*body, *_messages(messages, calls)]), styles=[STYLE])
+
+
+def _summary(calls: Sequence[ModelCall]) -> Iterator[str]:
+    reports = [call.report for call in calls]
+    prunes = sum(report.outcome == "pruned" for report in reports)
+    # What a prune frees is missing from every later call, too.
+    freed = sum(report.freed * (len(reports) - row) for row, report in enumerate(reports) if report.outcome == "pruned")
+    lost = sum(report.cached_lost for report in reports if report.outcome == "pruned" or report.restored)
+    yield (
+        f"<p>{len(calls)} calls of the model, {prunes} of them pruned. Together they read {freed:,} tokens less; "
+        f"{lost:,} cached tokens were read afresh.</p>"
+    )
+    for warning in dict.fromkeys(warning for report in reports for warning in report.warnings):
+        yield f"<p>Warning: {escape(warning)}</p>"
+
+
+def _table(calls: Sequence[ModelCall]) -> Iterator[str]:
+    """A row for each call; the bar shows the tokens that remain, of the most that any call had."""
+    most = max((call.report.tokens_before for call in calls), default=0)
+    yield f"<table><tr>{''.join(f'<th>{name}</th>' for name in COLUMNS)}</tr>"
+    for number, call in enumerate(calls, 1):
+        report = call.report
+        bar = f'<meter max="{max(1, most)}" value="{report.tokens_after}"></meter>'
+        sizes = (number, call.messages, f"{report.tokens_before:,}", f"{report.tokens_after:,}", bar)
+        sides = (f"{value:,.0f}" for value in (report.freed, report.cached_lost, report.savings, report.loss))
+        restored = f"; restored {', '.join(report.restored)}" if report.restored else ""
+        cells = (*sizes, *sides, f"{report.outcome}{restored}")
+        state = ' class="pruned"' if report.outcome == "pruned" else ""
+        yield f"<tr{state}>{''.join(f'<td>{cell}</td>' for cell in cells)}</tr>"
+    units = "Sizes are tokens of tool results; saves and costs are fresh input tokens over the turns to come."
+    yield f"</table><p>{units}</p>"
+
+
+def _messages(messages: Sequence[Any], calls: Sequence[ModelCall]) -> Iterator[str]:
+    """Each message with its texts, and the passages that went from it, in the order in which they went."""
+    removed: dict[int, list[tuple[int, RemovedPassage]]] = {}
+    back = {name: number for number, call in enumerate(calls, 1) for name in call.report.restored}
+    for number, call in enumerate(calls, 1):
+        for passage in call.report.removed:
+            removed.setdefault(passage.message, []).append((number, passage))
+    for index, content in enumerate(Transcript(messages).contents):
+        texts = [text for text in (content.text, *(result.text for result in content.results)) if text]
+        body = "".join(f"<pre>{escape(text)}</pre>" for text in texts)
+        yield f'<article id="m{index}" class="{escape(content.role)}"><h3>{index} {escape(content.role)}</h3>'
+        if passages := removed.get(index, []):
+            yield f"<ul class=removed>{''.join(_passages(passages, back))}</ul><details><summary>whole result</summary>"
+        yield f"{body}{'</details>' if passages else ''}</article>"
+
+
+def _passages(passages: Iterable[tuple[int, RemovedPassage]], back: dict[str, int]) -> Iterator[str]:
+    for number, passage in passages:
+        until = f", restored before call {back[passage.id]}" if passage.id in back else ""
+        facts = f"{passage.id} before call {number}{until}: {passage.tokens:,} tokens, score {passage.score:g}"
+        yield f'<li data-id="{passage.id}">{facts}, {escape(passage.reason)}<br><q>{escape(passage.preview)}</q></li>'

@@ -20,8 +20,8 @@ from context_agent._support.extras import extra
 from context_agent.agent import DEFAULT_K, Progress
 from context_agent.errors import ConfigError, ContextAgentError, PatternError
 from context_agent.harness.profile import one_line
-from context_agent.integrations.conversations import ConversationPruners
 from context_agent.integrations.functions import NO_PASSAGES, passage_text
+from context_agent.integrations.pruning import ConversationPruners
 from context_agent.integrations.server.schema import MAX_MESSAGES, PruneAnswer, PruneRequest, ScoredPassage
 from context_agent.pruning.pruner import BUDGET
 from context_agent.pruning.view import Text, TurnClosed

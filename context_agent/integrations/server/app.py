@@ -18,9 +18,9 @@ from context_agent._support.extras import extra
 from context_agent.agent import Progress, SearchAgent
 from context_agent.errors import ConfigError, DataError, FeedbackLimitError, TrajectoryError
 from context_agent.harness.policy import AdjustableEffort
-from context_agent.integrations.conversations import ConversationPruners
 from context_agent.integrations.feedback import FeedbackLog, Judgement, judgement
 from context_agent.integrations.guardrail import RelevanceRequest, judge
+from context_agent.integrations.pruning import ConversationPruners
 from context_agent.integrations.server.bodies import prune_conversation
 from context_agent.integrations.server.observability import CONTENT_TYPE, REQUEST_ID, log, request_id
 from context_agent.integrations.server.schema import (
@@ -43,9 +43,9 @@ with extra("serve"):
     from starlette.routing import Route
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-    from context_agent.integrations.server.page import ROUTES, episode_data, is_public
     from context_agent.integrations.server.responses import (
         HEARTBEAT,
+        ROUTES,
         ClientGone,
         Completion,
         EventResponse,
@@ -53,8 +53,10 @@ with extra("serve"):
         Problem,
         ServedAnswer,
         encode,
+        episode_data,
         error_event,
         invalid_body,
+        is_public,
         question_of,
         search_events,
         unless_gone,

@@ -10,7 +10,7 @@ from functools import partial
 from typing import Any
 
 from context_agent._support.http_body import Allowance, ResponseTooLarge
-from context_agent.integrations.conversations import ConversationPruners
+from context_agent.integrations.pruning import ConversationPruners
 from context_agent.integrations.server.observability import log
 from context_agent.integrations.server.responses import encode
 from context_agent.integrations.server.schema import PruneAnswer, PruneRequest

@@ -21,7 +21,7 @@ from context_agent._support.credentials import checked_address
 from context_agent._support.extras import extra
 from context_agent._support.http import CONNECT_SECONDS, KEEP_ALIVE_SECONDS
 from context_agent.errors import ConfigError
-from context_agent.integrations.conversations import ConversationPruners
+from context_agent.integrations.pruning import ConversationPruners
 from context_agent.integrations.server.bodies import BodyPruner
 from context_agent.integrations.server.observability import log
 

@@ -32,7 +32,7 @@ from context_agent.harness.episode import StopReason
 from context_agent.harness.trajectory import Trajectory
 from context_agent.integrations.feedback import FeedbackLog, Judgement
 from context_agent.retrieval.corpus import Corpus
-from context_agent.synth_data.demonstrations.replay_check import (
+from context_agent.synth_data.demonstrations.runs import (
     ReplayResult,
     ReplayRow,
     ReplaySettings,

@@ -24,14 +24,15 @@ from pydantic import BaseModel
 
 from context_agent.errors import ConfigError
 from context_agent.retrieval.corpus import Corpus
-from context_agent.synth_data.llm_stages.context import (
+from context_agent.synth_data.llm_stages.model import (
     EXCERPT_CHUNKS,
     DocumentExcerpt,
+    InvalidReply,
+    PromptPart,
     StageContext,
     document_chunks,
     read_excerpt,
 )
-from context_agent.synth_data.llm_stages.model import InvalidReply, PromptPart
 from context_agent.synth_data.matching import chunks_stating, count_quotes, find_quote, reveals_answer, states_answer
 from context_agent.synth_data.stages import DropRow, KeptRows, off_loop
 from context_agent.synth_data.task import Support, Task, task_of

@@ -22,8 +22,13 @@ from pydantic import BaseModel
 
 from context_agent.errors import DataError
 from context_agent.retrieval.corpus import Corpus
-from context_agent.synth_data.llm_stages.context import DocumentExcerpt, StageContext, read_excerpt
-from context_agent.synth_data.llm_stages.model import InvalidReply, PromptPart
+from context_agent.synth_data.llm_stages.model import (
+    DocumentExcerpt,
+    InvalidReply,
+    PromptPart,
+    StageContext,
+    read_excerpt,
+)
 from context_agent.synth_data.matching import answer_forms, normalize, reveals_answer, states_answer
 from context_agent.synth_data.stages import DropRow, KeptRows
 from context_agent.synth_data.task import Support, Task, task_of

@@ -15,8 +15,7 @@ from typing import Any
 import numpy as np
 
 from context_agent.errors import DataError
-from context_agent.synth_data import pass_at_n as passes
-from context_agent.synth_data import quality as difficulty
+from context_agent.synth_data.quality import ATTEMPTS_LABEL, DIFFICULTY_LABEL
 from context_agent.synth_data.review import REVIEW_LABEL as REVIEW
 from context_agent.synth_data.sets.folder import CARD, REPORT, load_splits
 from context_agent.synth_data.stages import dropped_path, journal_path
@@ -193,14 +192,12 @@ def _splits_section(report: Mapping[str, Any]) -> str:
 
 
 def _difficulty_section(splits: Mapping[str, Sequence[Task]]) -> str:
-    labelled = {
-        name: [task for task in tasks if difficulty.DIFFICULTY_LABEL in task.labels] for name, tasks in splits.items()
-    }
+    labelled = {name: [task for task in tasks if DIFFICULTY_LABEL in task.labels] for name, tasks in splits.items()}
     if not any(labelled.values()):
         return "## Difficulty\n\nNot measured."
     rows = ["| split | score: tenth, median, nine tenths | easy | medium | hard |", "|---|---|---|---|---|"]
     for name, tasks in labelled.items():
-        labels = [task.labels[difficulty.DIFFICULTY_LABEL] for task in tasks]
+        labels = [task.labels[DIFFICULTY_LABEL] for task in tasks]
         scores = np.quantile([label["score"] for label in labels], [0.1, 0.5, 0.9]) if labels else []
         levels = Counter(label["level"] for label in labels)
         quantiles = ", ".join(f"{score:.2f}" for score in scores)
@@ -215,10 +212,7 @@ def _difficulty_section(splits: Mapping[str, Sequence[Task]]) -> str:
 
 def _attempts_section(splits: Mapping[str, Sequence[Task]]) -> str:
     labels = [
-        task.labels[passes.ATTEMPTS_LABEL]
-        for tasks in splits.values()
-        for task in tasks
-        if passes.ATTEMPTS_LABEL in task.labels
+        task.labels[ATTEMPTS_LABEL] for tasks in splits.values() for task in tasks if ATTEMPTS_LABEL in task.labels
     ]
     if not labels:
         return ""

@@ -26,10 +26,10 @@ from context_agent.harness.trajectory_file import write
 from context_agent.policies.tokens.engines import BatchingEngine
 from context_agent.policies.tokens.prompt import calls
 from context_agent.retrieval.corpus import Corpus
-from context_agent.train.advantages import EpisodeAdvantages
 from context_agent.train.curriculum import Curriculum, RolloutConfig, draw_questions
 from context_agent.train.judge.judge import JudgePool, JudgeTerms, has_gold
 from context_agent.train.rewards import (
+    EpisodeAdvantages,
     EpisodeOutcome,
     EpisodeRewardTerms,
     ParlConfig,

@@ -15,12 +15,11 @@ from rich.console import Console
 
 from context_agent.errors import MissingExtraError
 from context_agent.eval.aggregate import summarise
-from context_agent.eval.metrics import METRICS
 from context_agent.eval.page import MAX_NAME
 from context_agent.eval.records import EvalRecord
-from context_agent.eval.report import plots, render, table
-from context_agent.eval.report.table import format_interval, format_value, verdict
-from context_agent.eval.summary import EvalSummary, MetricValue
+from context_agent.eval.report import plots, render
+from context_agent.eval.scoring import METRICS
+from context_agent.eval.summary import EvalSummary, MetricValue, format_interval, format_value, show, verdict
 from tests.eval.sample_records import ORDER, WINDOWS, made_records
 
 RECORDS = made_records(questions=12)
@@ -72,7 +71,7 @@ def evil(record: EvalRecord) -> EvalRecord:
 
 def printed(summary: EvalSummary, width: int, **options: object) -> str:
     out = io.StringIO()
-    table.show(Console(file=out, width=width, highlight=False), summary, **options)  # type: ignore[arg-type]
+    show(Console(file=out, width=width, highlight=False), summary, **options)  # type: ignore[arg-type]
     return out.getvalue()
 
 

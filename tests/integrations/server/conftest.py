@@ -15,8 +15,7 @@ import pytest
 
 from context_agent import MemoryCorpus, ScriptedPolicy, SearchAgent
 from context_agent.integrations.server.app import application_of
-from context_agent.integrations.server.live_index import LiveIndex
-from context_agent.integrations.server.service import GatedService, Service, Settings
+from context_agent.integrations.server.service import GatedService, LiveIndex, Service, Settings
 from context_agent.integrations.server.transport import ServerProcess, bind_socket, socket_url
 from tests.actions import search
 

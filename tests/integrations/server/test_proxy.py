@@ -18,7 +18,7 @@ import openai
 import pytest
 
 from context_agent.errors import ConfigError
-from context_agent.integrations.conversations import ConversationPruners
+from context_agent.integrations.pruning import ConversationPruners
 from context_agent.integrations.server.bodies import BodyPruner
 from context_agent.integrations.server.proxy import Proxy, proxy_application, upstream_address
 from context_agent.integrations.server.service import Settings

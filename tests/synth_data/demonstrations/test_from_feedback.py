@@ -17,7 +17,7 @@ from context_agent.synth_data.demonstrations.from_feedback import (
     demonstrations_from_feedback,
     tasks_from_feedback,
 )
-from context_agent.synth_data.demonstrations.replay_check import ReplaySettings
+from context_agent.synth_data.demonstrations.runs import ReplaySettings
 from context_agent.synth_data.task import load_tasks, write_tasks
 from tests.actions import call, rank, search
 

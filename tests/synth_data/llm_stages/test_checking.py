@@ -11,8 +11,14 @@ from context_agent.errors import DataError
 from context_agent.policies.chat.scripted_server import ScriptedServer, says
 from context_agent.synth_data.domains import load_domain
 from context_agent.synth_data.llm_stages.checking import ExtractedQuotes, check_quotes, quotes_needed, verify
-from context_agent.synth_data.llm_stages.context import DocumentExcerpt, StageContext, read_excerpt
-from context_agent.synth_data.llm_stages.model import InvalidReply, StructuredModel, StructuredModelOptions
+from context_agent.synth_data.llm_stages.model import (
+    DocumentExcerpt,
+    InvalidReply,
+    StageContext,
+    StructuredModel,
+    StructuredModelOptions,
+    read_excerpt,
+)
 from context_agent.synth_data.llm_stages.writing import WrittenTask, check_written, write
 from context_agent.synth_data.stages import DropRow
 from tests.synth_data.llm_stages.writing import row_of

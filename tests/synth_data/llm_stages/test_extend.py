@@ -7,8 +7,7 @@ import pytest
 
 from context_agent.policies.chat.scripted_server import ScriptedServer, says
 from context_agent.synth_data.domains import load_domain
-from context_agent.synth_data.llm_stages.context import StageContext
-from context_agent.synth_data.llm_stages.model import StructuredModel, StructuredModelOptions
+from context_agent.synth_data.llm_stages.model import StageContext, StructuredModel, StructuredModelOptions
 from context_agent.synth_data.llm_stages.writing import extend
 from context_agent.synth_data.stages import DropRow
 from tests.synth_data.llm_stages.writing import corpus, row_of
@@ -60,7 +59,7 @@ def test_a_task_gets_a_bridge_two_documents_and_a_new_answer(tmp_path):
 
 
 def test_a_third_hop_keeps_its_place_in_the_name():
-    from context_agent.synth_data.llm_stages.context import DocumentExcerpt
+    from context_agent.synth_data.llm_stages.model import DocumentExcerpt
     from context_agent.synth_data.llm_stages.writing import WrittenTask, extended_task
 
     class Shop:

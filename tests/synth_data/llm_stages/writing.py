@@ -16,8 +16,7 @@ from typing import Any
 
 from context_agent import MemoryCorpus
 from context_agent.synth_data.domains import load_domain
-from context_agent.synth_data.llm_stages.context import StageContext
-from context_agent.synth_data.llm_stages.model import StructuredModel, StructuredModelOptions
+from context_agent.synth_data.llm_stages.model import StageContext, StructuredModel, StructuredModelOptions
 from context_agent.synth_data.task import Task
 from tests.synth_data.llm_stages.scripted_writer import documents
 

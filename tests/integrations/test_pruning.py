@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from context_agent.errors import ConfigError
-from context_agent.integrations.conversations import ConversationPruners
+from context_agent.integrations.pruning import ConversationPruners
 from context_agent.pruning.pruner import ContextPruner
 from context_agent.pruning.selection import Prices
 

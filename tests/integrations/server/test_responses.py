@@ -11,7 +11,7 @@ from selenium.webdriver.common.keys import Keys
 
 from context_agent import BridgePolicy, Document, MemoryCorpus, ScriptedPolicy, SearchAgent
 from context_agent.integrations.feedback import FeedbackLog
-from context_agent.integrations.server.page import episode_data
+from context_agent.integrations.server.responses import episode_data
 from context_agent.pruning.view import View
 from context_agent.types import Action
 from tests.actions import prune, rank_all, restore, search
