@@ -1,7 +1,15 @@
-"""`ctx1 doctor`: finds what is broken, and says what mends it."""
+"""`ctx1 doctor`: finds what is broken, and says what mends it.
+
+`ctx1 config` and `ctx1 completion`.
+"""
 
 import json
 import shutil
+import subprocess
+
+import pytest
+
+from tests.cli.process import CTX1
 
 
 def checks(done):
@@ -38,3 +46,102 @@ def test_a_missing_index_is_a_problem_when_it_was_named(ctx1, tmp_path):
     assert done.returncode == 1
     assert "ctx1 index" in checks(done)[1]["index"]["detail"]
     assert list(tmp_path.iterdir()) == []
+
+
+def settings(done):
+    assert done.returncode == 0, done.stderr
+    return {row["name"]: (row["value"], row["source"]) for row in json.loads(done.stdout)["settings"]}
+
+
+def test_each_setting_says_where_it_comes_from(inside, tmp_path, monkeypatch):
+    (tmp_path / "c.toml").write_text('collection = "notes"\n[search]\nk = 7\ntime-limit = 2.5\n', encoding="utf-8")
+    monkeypatch.setenv("CTX1_MODEL", "from-environment")
+    monkeypatch.setenv("CTX1_DATA", str(tmp_path))
+    shown = settings(inside("config", "--json", "search", "-k", 3, "--config", "c.toml"))
+    assert shown["--k"] == (3, "option")
+    assert shown["--collection"] == ("notes", "file c.toml")
+    assert shown["--time-limit"] == (2.5, "file c.toml")
+    assert shown["--model"] == ("from-environment", "environment variable CTX1_MODEL")
+    assert shown["--path"] == (".ctx1", "default")
+    assert shown["--url"] == (None, "default")
+    before = settings(inside("config", "--json", "--config", "c.toml", "query", "-k", 3))
+    assert before == shown
+    assert settings(inside("config", "--json", "eval"))["--data"] == (str(tmp_path), "environment variable CTX1_DATA")
+
+
+def test_settings_are_readable_and_need_no_sources(inside):
+    done = inside("config", "index", "--chunk-size", 64)
+    assert done.returncode == 0
+    assert done.stdout.startswith("ctx1 index\n")
+    assert ["--chunk-size", "64", "option"] in [line.split() for line in done.stdout.splitlines()]
+    assert "not set: " in done.stdout
+    assert inside("config").stdout.startswith("ctx1 search\n")
+
+
+def test_an_address_is_shown_without_its_password(inside):
+    assert (
+        settings(inside("config", "--json", "search", "--url", "http://me:secret@host"))["--url"][0] == "http://…@host"
+    )
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("config serch", "did you mean 'search'?"),
+        ("config synth", "name a command of ctx1 synth: tasks"),
+        ("config --json", "ctx1 search"),
+        ("config search --k none", "--k"),
+        ("config search --kk 3", "--kk"),
+        ("config search --config none.toml", "cannot read the config file none.toml"),
+    ],
+)
+def test_a_line_that_could_not_run_is_refused(inside, line, message):
+    done = inside(*line.split())
+    assert message in done.stderr + done.stdout
+    assert done.returncode == (0 if line == "config --json" else 2)
+
+
+@pytest.fixture
+def home(tmp_path, monkeypatch):
+    folder = tmp_path / "home"
+    folder.mkdir()
+    monkeypatch.setenv("HOME", str(folder))
+    for name in ("ZDOTDIR", "XDG_CONFIG_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    return folder
+
+
+def test_one_command_installs_completion_for_bash(inside, home, monkeypatch):
+    monkeypatch.setenv("SHELL", "/bin/bash")
+    (home / ".bashrc").write_text("export A=1", encoding="utf-8")
+    for _ in range(2):
+        done = inside("completion", "install")
+        assert done.returncode == 0, done.stderr
+        assert str(home / ".bashrc") in done.stdout
+    assert (home / ".bashrc").read_text(encoding="utf-8") == f'export A=1\n. "{home}/.ctx1-complete.bash"\n'
+    script = f". {home}/.bashrc; COMP_WORDS=({CTX1} sear) COMP_CWORD=1; _ctx1_completion {CTX1}; echo $COMPREPLY"
+    answer = subprocess.run(["bash", "-c", script], capture_output=True, text=True, check=True)
+    assert answer.stdout.strip() == "search"
+
+
+def test_completion_for_zsh_and_fish_goes_where_they_look(inside, home):
+    assert inside("completion", "install", "--shell", "zsh").returncode == 0
+    assert (home / ".zshrc").read_text(encoding="utf-8").endswith(f'. "{home}/.ctx1-complete.zsh"\n')
+    done = inside("completion", "install", "--shell", "fish", "--json")
+    file = home / ".config" / "fish" / "completions" / "ctx1.fish"
+    assert json.loads(done.stdout) == {"shell": "fish", "script": str(file), "startup": None}
+    assert "ctx1" in file.read_text(encoding="utf-8")
+    assert not (home / ".bashrc").exists()
+
+
+def test_completion_can_be_printed(inside, home):
+    assert "_ctx1_completion" in inside("completion", "--shell", "bash").stdout
+    assert list(home.iterdir()) == []
+
+
+@pytest.mark.parametrize(("shell", "message"), [("/bin/sh", "pass --shell"), ("", "pass --shell")])
+def test_an_unknown_shell_names_the_option(inside, home, monkeypatch, shell, message):
+    monkeypatch.setenv("SHELL", shell)
+    done = inside("completion", "install")
+    assert done.returncode == 2
+    assert message in done.stderr

@@ -8,7 +8,7 @@ from context_agent.cli.index import ReadOptions
 from context_agent.cli.options import LimitOptions, PolicyOptions
 from context_agent.cli.serve import CapacityOptions
 from context_agent.cli.synth_demonstrations import ExpertOptions, FilterOptions, SelectionOptions
-from context_agent.cli.synth_stages import WriterOptions
+from context_agent.cli.synth_tasks import WriterOptions
 from context_agent.harness.episode import Limits
 from context_agent.harness.profile import NAMES
 from context_agent.integrations.server.service import Settings

@@ -1,4 +1,7 @@
-"""`ctx1 search`: one question or many, as text or JSON, live on a terminal."""
+"""`ctx1 search`: one question or many, as text or JSON, live on a terminal.
+
+`ctx1 ask`, against a server that plays a script.
+"""
 
 import json
 import signal
@@ -7,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from context_agent import Document, index_documents
+from context_agent.policies.chat.scripted_server import ScriptedServer, says
 from tests.cli.process import CTX1, on_terminal
 from tests.http_server import Response, http_server
 
@@ -243,3 +248,71 @@ def test_a_reader_of_live_turns_that_goes_away_is_no_stack_trace(tmp_path):
         child.wait(timeout=60)
     assert child.returncode == 1
     assert "Traceback" not in told
+
+
+ASK_QUESTION = "Who designed Orm Skerry Light?"
+SETTINGS = ("CTX1_MODEL", "CTX1_BASE_URL", "CTX1_API_KEY_ENV", "CTX1_API_KEY")
+
+
+@pytest.fixture(scope="module")
+def two_notes(tmp_path_factory):
+    """An index of two notes."""
+    documents = [
+        Document("light", "It was designed by Ketil Varga in 1868.", "Orm Skerry Light"),
+        Document("town", "Brasko is a market town.", "Brasko"),
+    ]
+    folder = tmp_path_factory.mktemp("notes") / "index"
+    index_documents(documents, folder)
+    return folder
+
+
+@pytest.fixture
+def ask(inside, monkeypatch, two_notes):
+    """Asks two notes; no model is named by the environment."""
+    for name in SETTINGS:
+        monkeypatch.delenv(name, raising=False)
+
+    def run(*arguments):
+        return inside("ask", ASK_QUESTION, "--effort", "fast", "--path", two_notes, *arguments)
+
+    return run
+
+
+def test_without_a_model_it_prints_the_passages_and_says_how_to_name_one(ask):
+    done = ask()
+    assert done.returncode == 0
+    assert "It was designed by Ketil Varga in 1868." in done.stdout
+    for part in ("--model NAME", "--base-url URL", "CTX1_MODEL", "CTX1_BASE_URL"):
+        assert part in done.stderr
+
+
+def test_an_answer_is_printed_with_its_sources_and_marks(ask, monkeypatch):
+    text = "Ketil Varga\x1b[2J did [1]. So says [5]."
+    with ScriptedServer([says(text), says("I do not know.")]) as server:
+        monkeypatch.setenv("CTX1_MODEL", "scripted")
+        done = ask("--base-url", server.url)
+        silent = ask("--base-url", server.url)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("Ketil Varga[2J did [1]. So says [5] [unconfirmed: there is no passage 5].\n")
+    assert "\n[1] Orm Skerry Light" in done.stdout
+    assert "1 citation of the answer not confirmed" in done.stderr
+    assert "cites no passage" in silent.stderr
+
+
+def test_json_has_the_answer_beside_the_ranking(ask):
+    with ScriptedServer([says("Ketil Varga [1].")]) as server:
+        done = ask("--base-url", server.url, "--model", "scripted", "--api", "anthropic", "--json")
+    found = json.loads(done.stdout)
+    assert (found["model"], found["answer"], found["problems"]) == ("scripted", "Ketil Varga [1].", [])
+    assert found["cited"][0]["text"].endswith("It was designed by Ketil Varga in 1868.")
+    assert found["documents"]
+    assert server.requests[0].path == "/v1/messages"
+    assert json.loads(ask("--json").stdout)["answer"] is None
+
+
+def test_a_model_that_the_server_lacks_is_reported_in_a_line(ask):
+    with ScriptedServer() as server:
+        done = ask("--base-url", server.url, "--model", "scripte")
+    assert done.returncode == 1
+    assert "did you mean 'scripted'" in done.stderr
+    assert len(done.stderr.strip().splitlines()) == 1
