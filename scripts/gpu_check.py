@@ -46,9 +46,9 @@ from context_agent.harness.trajectory import Trajectory  # noqa: E402
 from context_agent.policies.tokens import TokenPolicy  # noqa: E402
 from context_agent.policies.tokens.engines import Engine, Sample, SampleRequest  # noqa: E402
 from context_agent.policies.tokens.engines.vllm import VllmEngine  # noqa: E402
-from context_agent.policies.tokens.lines import LinesRenderer  # noqa: E402
 from context_agent.policies.tokens.packaged import model_folder  # noqa: E402
 from context_agent.policies.tokens.prompt import calls, expand  # noqa: E402
+from context_agent.policies.tokens.template import LinesRenderer  # noqa: E402
 from context_agent.synth_data import world as worlds  # noqa: E402
 from context_agent.train.checkpoints import read_metrics  # noqa: E402
 from context_agent.train.config import Loss, RunConfig, read_run  # noqa: E402
