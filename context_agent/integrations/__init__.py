@@ -13,5 +13,5 @@
 | `guardrail` | the judge behind LiteLLM's guardrail `typesafe`; needs no extra |
 | `feedback` | judgements on served searches; needs no extra |
 | `otel` | episodes as OpenTelemetry spans |
-| `passages`, `filters`, `pruning`, `conversations` | what the framework faces share |
+| `passages`, `pruning` | what the framework faces share |
 """
