@@ -28,12 +28,13 @@ from typing import Any
 from context_agent.eval.statistics import Figure
 from context_agent.train.checkpoints import read_metrics
 from context_agent.train.demo import report
-from context_agent.train.demo.plan import ABLATION, DemoScore, load_scores, paired_differences
+from context_agent.train.demo.plan import ABLATION, RECIPES, DemoScore, load_scores, paired_differences
 
 VARIANTS = {"full": "", "ablation": ABLATION}
 LABELS = {"full": "full reward", "ablation": "without r_trajectory"}
 SITTINGS = ("after", "half-pruning", "half-unpruned")
 MANNERS = ("t1", "greedy")
+TARGETS = RECIPES["tiny"].targets
 COMPARED = ("recall", "seen", "searches", "calls")
 
 _ABLATED = tuple(f"{one}{ABLATION}" for one in SITTINGS)
@@ -85,12 +86,12 @@ def measured(folders: Sequence[Path], ablated: Sequence[Path]) -> dict[str, Any]
     over = sum(score.violations for one in asked.values() for runs in one.values() for run in runs for score in run)
     minutes = [sum(phase["seconds"] for phase in one["seconds"].values()) / 60 for one in reports]
     targets = (
-        report.gain_target(gains["t1"]),
-        report.accuracy_target(accuracy(head["after"])),
+        report.gain_target(gains["t1"], TARGETS),
+        report.accuracy_target(accuracy(head["after"]), TARGETS),
         report.DemoTarget("budget violations", str(over), "0", over == 0),
-        report.half_window_target(halves["t1"]),
+        report.half_window_target(halves["t1"], TARGETS),
         report.time_target(
-            max(minutes), complete=all(phase["whole"] for one in reports for phase in one["seconds"].values())
+            max(minutes), TARGETS, complete=all(phase["whole"] for one in reports for phase in one["seconds"].values())
         ),
     )
     return {

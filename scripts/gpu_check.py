@@ -554,12 +554,12 @@ def check(names: Sequence[str], scale: Scale, out: Path, minutes: float) -> list
     rows: list[Row] = []
     for name in names:
         (out / f"{name}.jsonl").unlink(missing_ok=True)
-        began, left = time.monotonic(), until - time.monotonic()
-        if left < LEAST_SECONDS:
+        started, remaining = time.monotonic(), until - time.monotonic()
+        if remaining < LEAST_SECONDS:
             rows.append(Row(name, "", "no time left", verdict=SKIPPED))
             continue
-        rows += run_isolated(name, out, min(left, PARTS[name][1])) if scale.gpu else run_part(name, scale, out)
-        rows.append(Row(name, "seconds", f"{time.monotonic() - began:.0f}", f"<= {PARTS[name][1]:.0f}"))
+        rows += run_isolated(name, out, min(remaining, PARTS[name][1])) if scale.gpu else run_part(name, scale, out)
+        rows.append(Row(name, "seconds", f"{time.monotonic() - started:.0f}", f"<= {PARTS[name][1]:.0f}"))
         write_table(rows, out)
     return rows
 

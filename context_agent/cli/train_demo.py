@@ -1,12 +1,12 @@
-"""`ctx1 train demo`: trains a tiny policy on a laptop, by demonstrations and then by reinforcement learning."""
+"""`ctx1 train demo`: trains a small policy on a laptop, by demonstrations and then by reinforcement learning."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from context_agent.cli import output
-from context_agent.cli.command import COUNT, COUNT_OR_ZERO, FOLDER, Json, Option, command
+from context_agent.cli.command import COUNT, COUNT_OR_ZERO, EXISTING_FOLDER, FOLDER, Json, Option, command
 
 if TYPE_CHECKING:
     from context_agent.train.demo.plan import DemoPlan
@@ -17,28 +17,44 @@ if TYPE_CHECKING:
 def demo(
     *,
     out: Annotated[Path, Option("Output folder.", FOLDER)] = Path("runs/demo"),
+    model: Annotated[
+        Literal["tiny", "smollm2"],
+        Option("A model of a few hundred thousand weights from scratch, or SmolLM2-135M with LoRA adapters."),
+    ] = "tiny",
+    data: Annotated[
+        Path | None,
+        Option(
+            "Documents and questions for smollm2: a folder of `ctx1 synth split`.",
+            EXISTING_FOLDER,
+            default="an invented world",
+        ),
+    ] = None,
     demonstrations: Annotated[
-        int | None, Option("Number of episodes of the expert.", COUNT, default="the run file's")
+        int | None,
+        Option("Number of episodes of the expert; with smollm2, of questions.", COUNT, default="the run file's"),
     ] = None,
     steps: Annotated[
         int | None, Option("Number of steps of reinforcement learning.", COUNT, default="the run file's")
     ] = None,
-    questions: Annotated[int | None, Option("Number of held-out questions to evaluate.", COUNT, default="all")] = None,
+    questions: Annotated[
+        int | None, Option("Number of held-out questions to evaluate.", COUNT, default="all; with smollm2 80, or 16")
+    ] = None,
     threads: Annotated[int | None, Option("Threads of torch; 0 for torch's own default.", COUNT_OR_ZERO)] = None,
     without_trajectory_reward: Annotated[
         bool,
         Option("Ablation: no reward for trajectory recall. With --resume it reuses the demonstrations of a full demo."),
     ],
-    quick: Annotated[bool, Option("Use a smaller environment and model, and fewer steps; takes a few minutes.")],
+    quick: Annotated[bool, Option("Use less data, a smaller model if possible, and fewer steps.")],
     resume: Annotated[bool, Option("Resume the demo in FOLDER; finished phases are skipped.")],
     seed: Annotated[int, Option("Random seed of the training.", COUNT_OR_ZERO)] = 0,
     as_json: Json,
 ) -> int:
-    """Train a tiny language model from scratch on a laptop.
+    """Train a small language model on a laptop.
 
     A gpt-oss of a few hundred thousand weights learns from a noisy expert and then by reinforcement learning, in the
-    production harness, on a generated toy environment. Held-out questions are evaluated before and after, and in half
-    the window with pruning and without. Needs no GPU and no download, only the extra train.
+    production harness, on a generated toy environment. With --model smollm2, SmolLM2-135M learns from the oracle's
+    lessons on questions about text. Held-out questions are evaluated before and after, and in half the window with
+    pruning and without. Needs no GPU and no download, only the extra train (and smollm2).
     """
     from context_agent.train.demo.plan import DemoOptions, make_plan
 
@@ -52,6 +68,8 @@ def demo(
             questions=questions,
             trajectory_reward=not without_trajectory_reward,
             quick=quick,
+            model=model,
+            data=data,
         )
     )
     report = _run(plan, resume=resume)

@@ -1,5 +1,6 @@
 """The demo: demonstrations, an evaluation, reinforcement learning, and evaluations in the full and in half the window.
 
+OUT/material.json     a language model's documents, questions and lessons are made (`demo.material`)
 OUT/sft, OUT/rl       the two runs, as `ctx1 train sft` and `ctx1 train rl` leave them
 OUT/evaluations/      a score for each held-out question, by model, window and temperature
 OUT/trajectories/     some of the episodes, and OUT/questions.jsonl with their gold, for `ctx1 view`
@@ -28,18 +29,18 @@ from context_agent.harness.trajectory_file import write
 from context_agent.train import sft
 from context_agent.train.checkpoints import settings_digest
 from context_agent.train.config import EpisodeConfig, Notify, OnUpdate, RunConfig
-from context_agent.train.data import build_agent, environment_of, open_data
+from context_agent.train.data import build_agent, environment_of, open_corpus, open_data
+from context_agent.train.demo.material import ABOUT, one_shot_recalls
 from context_agent.train.demo.plan import (
     DEMONSTRATIONS,
-    TEMPERATURES,
+    LESSONS,
     DemoPlan,
     DemoScore,
-    half_window,
     load_scores,
     save_scores,
     score_episode,
 )
-from context_agent.train.demo.report import DemoReport, write_report
+from context_agent.train.demo.report import DemoReport, temperature_name, write_report
 from context_agent.train.environment import ToyEnvironment
 from context_agent.train.models import load_model
 from context_agent.train.rl import loop
@@ -72,27 +73,24 @@ DemoScores = dict[str, list[DemoScore]]
 """By `greedy` or `t1`."""
 
 
-def temperature_name(temperature: float) -> str:
-    """The name of a temperature."""
-    return f"t{temperature:g}" if temperature else "greedy"
-
-
 class DemoEvaluator:
     """Plays the same questions with the same seeds each time. Stored scores are read instead."""
 
-    def __init__(self, plan: DemoPlan, world: ToyEnvironment, note: Notify) -> None:
+    def __init__(self, plan: DemoPlan, world: ToyEnvironment | None, note: Notify) -> None:
         self._plan, self._world, self._note = plan, world, note
         self._questions = plan.asked(world)
 
     def read(self, evaluation: DemoEvaluation) -> DemoScores | None:
         """The scores of every temperature, None where one was not asked yet."""
         scores = self._known(evaluation)
-        return scores if len(scores) == len(TEMPERATURES) else None
+        return scores if len(scores) == len(self._plan.temperatures) else None
 
     def evaluate(self, evaluation: DemoEvaluation, advance: OnUpdate) -> DemoScores:
         """The scores of every temperature. Raises `DataError` where an episode could not be run to an end."""
         scores = self._known(evaluation)
-        missing = [temperature for temperature in TEMPERATURES if temperature_name(temperature) not in scores]
+        missing = [
+            temperature for temperature in self._plan.temperatures if temperature_name(temperature) not in scores
+        ]
         if missing:
             with self._agents(evaluation, missing) as agents:
                 for index, (temperature, agent) in enumerate(zip(missing, agents, strict=True)):
@@ -105,7 +103,7 @@ class DemoEvaluator:
             temperature_name(temperature): load_scores(
                 self._file(evaluation, temperature), self._about(evaluation, temperature)
             )
-            for temperature in TEMPERATURES
+            for temperature in self._plan.temperatures
         }
         return {name: scores for name, scores in read.items() if scores is not None}
 
@@ -146,8 +144,7 @@ class DemoEvaluator:
     def _agents(self, evaluation: DemoEvaluation, temperatures: Sequence[float]) -> Iterator[list[SearchAgent]]:
         """An agent for each temperature on one model."""
         rl = self._plan.rl
-        chosen = replace(rl.model, name=str(evaluation.model))
-        run = replace(rl, model=chosen, episodes=evaluation.episodes)
+        run = replace(rl, model=self._plan.trained_model(evaluation.model), episodes=evaluation.episodes)
         transformers_logging.disable_progress_bar()  # type: ignore[no-untyped-call, unused-ignore]
         loaded = load_model(run, self._world)
         with ExitStack() as stack:
@@ -179,8 +176,8 @@ class DemoCourse:
         Raises `ConfigError` for a folder with another demo or one that is not resumed, and what the phases raise.
         """
         plan = self._plan
+        self._prepare()
         world = environment_of(plan.sft.data)
-        assert world is not None
         self._learn(DEMONSTRATIONS, plan.sft, sft.train)
         evaluator = DemoEvaluator(plan, world, self._note)
         _write_questions(plan.out / "questions.jsonl", plan.asked(world))
@@ -188,7 +185,7 @@ class DemoCourse:
         self._learn(f"rewards{plan.suffix}", plan.rl, loop.train)
         full = self._evaluation(f"after{plan.suffix}", plan.rl)
         after = self._evaluate(evaluator, full)
-        half = half_window(after[temperature_name(TEMPERATURES[0])], plan.rl.episodes)
+        half = plan.half(after[temperature_name(plan.targets.temperature)])
         pruning, unpruned = (
             self._evaluate(
                 evaluator, DemoEvaluation(f"half-{name}{plan.suffix}", full.model, full.trained, half, prunes)
@@ -197,7 +194,28 @@ class DemoCourse:
         )
         scores = {"before": before, "after": after, "half": pruning, "half_unpruned": unpruned}
         mine = {name: phase for name, phase in self._spent().items() if plan.has(name)}
-        return write_report(plan, scores, half, mine)
+        return write_report(plan, scores, half, mine, self._one_shot())
+
+    def _prepare(self) -> None:
+        """Makes the documents, questions and lessons of a language model."""
+        material = self._plan.material
+        if material is None:
+            return
+        if not self._resume and (self._plan.out / ABOUT).is_file():
+            raise ConfigError(
+                f"{self._plan.out} holds a demo: resume it with --resume, or name another folder with --out"
+            )
+        if material.is_made():
+            return
+        with self._timed(LESSONS), self._bar(LESSONS, "windows") as advance:
+            material.make(self._note, advance)
+
+    def _one_shot(self) -> list[float]:
+        """The recall of one search for each held-out question, where that is a reference."""
+        if not self._plan.targets.one_shot:
+            return []
+        with open_corpus(self._plan.rl.data) as corpus:
+            return one_shot_recalls(corpus, self._plan.asked(None))
 
     def _learn(self, name: str, run: RunConfig, train: Callable[..., TrainingResult]) -> None:
         """Trains, unless the model exists."""

@@ -1,13 +1,14 @@
 """The plan of the demo: its two runs, what each evaluation measures, and how scores are stored. No torch.
 
-The settings are the two run files `sft.toml` and `rl.toml` in this folder, with the changes of the command.
+The settings are two run files in this folder, with the changes of the command: `sft.toml` and `rl.toml` for the tiny
+model in the toy environment, `smollm2-sft.toml` and `smollm2-rl.toml` for SmolLM2 on questions about text.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from importlib.resources import as_file, files
 from pathlib import Path
 from statistics import fmean, median
@@ -23,33 +24,87 @@ from context_agent.policies.tokens.prompt import KEY, TokenCall
 from context_agent.pruning.budget import RESERVES
 from context_agent.pruning.view import ActionTaken
 from context_agent.retrieval.corpus import Corpus
-from context_agent.train.config import EpisodeConfig, RunConfig, read_run
+from context_agent.train.config import EpisodeConfig, ModelConfig, RunConfig, read_run
+from context_agent.train.demo.material import DemoMaterial
 from context_agent.train.environment import ToyEnvironment
 from context_agent.train.rewards import RewardConfig, compute_reward, measure_outcome
 
-TEMPERATURES = (1.0, 0.0)
-"""Sampling temperatures of the evaluations: 1, as in training and in the targets, and 0, greedy."""
 ABLATION = "-without-trajectory-reward"
-DEMONSTRATIONS, BEFORE = "demonstrations", "asking before"
+LESSONS, DEMONSTRATIONS, BEFORE = "lessons", "demonstrations", "asking before"
 """The phases that do not depend on the rewards."""
-QUICK: Mapping[str, Mapping[str, Any]] = {
-    "sft": {
-        "data.world.entities": 240,
-        "data.world.tasks": 1_200,
-        "model.tiny.hidden": 64,
-        "model.tiny.layers": 2,
-        "sft.demonstrations": 1_200,
-        "sft.epochs": 3,
-        "checkpoints.every": 100,
+QUICK: Mapping[str, Mapping[str, Mapping[str, Any]]] = {
+    "tiny": {
+        "sft": {
+            "data.world.entities": 240,
+            "data.world.tasks": 1_200,
+            "model.tiny.hidden": 64,
+            "model.tiny.layers": 2,
+            "sft.demonstrations": 1_200,
+            "sft.epochs": 3,
+            "checkpoints.every": 100,
+        },
+        "rl": {"rollouts.steps": 30, "rollouts.groups": 8, "evaluation.every": 10, "evaluation.questions": 24},
     },
-    "rl": {"rollouts.steps": 30, "rollouts.groups": 8, "evaluation.every": 10, "evaluation.questions": 24},
+    "smollm2": {
+        "material": {"tasks": 40},
+        "rl": {"rollouts.steps": 4, "rollouts.groups": 2, "evaluation.every": 0},
+    },
 }
-"""What `--quick` changes: a smaller world, a smaller model, fewer steps."""
+"""What `--quick` changes, by model: less data, a smaller model if that can be chosen, fewer steps."""
+
+
+@dataclass(frozen=True, slots=True)
+class DemoTargets:
+    """What a demo should reach.
+
+    - `gain`, `sure`: recall after the rewards less that after the demonstrations, and what its interval leaves out.
+    - `accuracy`: share of the pruned chunks that are not gold.
+    - `half`: in half the window, recall with prunes less that without; the interval leaves out 0.
+    - `minutes`: time of all phases.
+    - `one_shot`: whether recall after the demonstrations should be above that of one search, its interval above 0.
+    - `temperature`: the sampling temperature of the answers that all this is about.
+    """
+
+    gain: float = 0.15
+    sure: float = 0.10
+    accuracy: float = 0.90
+    half: float = 0.0
+    minutes: float = 60.0
+    one_shot: bool = False
+    temperature: float = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class DemoRecipe:
+    """A demo's run files, targets, sampling temperatures of evaluations, and held-out questions (None: all)."""
+
+    prefix: str
+    targets: DemoTargets
+    quick: DemoTargets
+    temperatures: tuple[float, ...]
+    questions: tuple[int | None, int | None] = (None, None)
+    """Of the whole demo and of the quick one."""
+    tasks: int = 0
+    """Train questions from which the oracle makes lessons, in each window."""
+
+
+_ANSWERS = DemoTargets(gain=0.05, sure=0.0, accuracy=0.95, half=0.10, minutes=300.0, one_shot=True, temperature=0.0)
+RECIPES: Mapping[str, DemoRecipe] = {
+    "tiny": DemoRecipe("", DemoTargets(), DemoTargets(), (1.0, 0.0)),
+    "smollm2": DemoRecipe(
+        "smollm2-", _ANSWERS, replace(_ANSWERS, gain=0.0, half=0.0, minutes=40.0), (0.0,), (80, 16), tasks=200
+    ),
+}
+"""By model. The tiny model is measured as it is trained, at temperature 1; SmolLM2 as it answers, greedily."""
 
 
 @dataclass(frozen=True, slots=True)
 class DemoOptions:
-    """The options of the command; None takes the run files' values. `questions` are those asked of the test split."""
+    """The options of the command; None takes the run files' values. `questions` are those asked of the test split.
+
+    `demonstrations` are the expert's episodes, or the questions that the oracle plays. `data` is the folder of a
+    language model's documents and questions, None for an invented world.
+    """
 
     out: Path
     seed: int = 0
@@ -59,6 +114,8 @@ class DemoOptions:
     questions: int | None = None
     trajectory_reward: bool = True
     quick: bool = False
+    model: str = "tiny"
+    data: Path | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +131,11 @@ class DemoPlan:
     """Rewards of every evaluation, whatever training used, so that figures are comparable."""
     questions: int | None
     ablation: bool
+    targets: DemoTargets = field(default_factory=DemoTargets)
+    temperatures: tuple[float, ...] = (1.0, 0.0)
+    """Sampling temperatures of the evaluations."""
+    material: DemoMaterial | None = None
+    """Documents, questions and lessons of a language model; None in the toy environment."""
 
     @property
     def suffix(self) -> str:
@@ -82,43 +144,86 @@ class DemoPlan:
 
     def has(self, phase: str) -> bool:
         """Whether the phase is this variant's, or both variants'."""
-        return phase in (DEMONSTRATIONS, BEFORE) or phase.endswith(ABLATION) == self.ablation
+        return phase in (LESSONS, DEMONSTRATIONS, BEFORE) or phase.endswith(ABLATION) == self.ablation
 
     def place(self, name: str) -> Path:
         """The file or folder of that name: `report.json`, or `report-without-trajectory-reward.json`."""
         path = self.out / name
         return path.with_name(f"{path.stem}{self.suffix}{path.suffix}")
 
-    def asked(self, world: ToyEnvironment) -> list[Question]:
+    def trained_model(self, folder: Path) -> ModelConfig:
+        """The model that a run left in that folder: all weights, or adapters for the same base."""
+        if self.material is not None:
+            return replace(self.rl.model, adapter=str(folder))
+        return replace(self.rl.model, name=str(folder))
+
+    def half(self, scores: Sequence[DemoScore]) -> EpisodeConfig:
+        """The harness with half the window: a language model's own, else half of what these episodes placed in it."""
+        if self.material is not None:
+            return replace(self.rl.episodes, window=self.rl.episodes.window // 2)
+        return half_window(scores, self.rl.episodes)
+
+    def asked(self, world: ToyEnvironment | None) -> list[Question]:
         """The test questions, which select nothing. Raises `ConfigError` if there is none."""
-        questions = world.questions["test"][: self.questions]
+        held_out = world.questions["test"] if world is not None else self.material.held_out() if self.material else []
+        questions = held_out[: self.questions]
         if not questions:
             raise ConfigError(
-                "the world has no question in its test split: give it more tasks (data.world in sft.toml)"
+                "no question is held out: a toy environment needs more tasks (data.world in sft.toml), a folder of "
+                "questions a file queries.test.jsonl or queries.dev.jsonl with gold"
             )
         return questions
 
 
 def make_plan(options: DemoOptions) -> DemoPlan:
     """The runs as they will be. Raises `ConfigError` for values that no run takes."""
-    quick: Mapping[str, Mapping[str, Any]] = QUICK if options.quick else {"sft": {}, "rl": {}}
+    recipe = RECIPES[options.model]
+    quick = QUICK[options.model] if options.quick else {}
+    if options.data is not None and not recipe.tasks:
+        raise ConfigError("the tiny model reads its toy environment alone: --data needs --model smollm2")
+    material, sft = _demonstrations(options, recipe, quick)
     ablation = not options.trajectory_reward
-    demonstrations = {"seed": options.seed, "threads": options.threads, "sft.demonstrations": options.demonstrations}
-    sft = _read_demo_run("sft", {**quick["sft"], "out": str(options.out / "sft"), **_without_none(demonstrations)})
     shared = sft.plain()
+    trained = str(options.out / "sft" / "final")
     changes = {
-        **quick["rl"],
+        **quick.get("rl", {}),
         "out": str(options.out / f"rl{ABLATION if ablation else ''}"),
         "seed": sft.seed,
         "threads": sft.threads,
         "data": shared["data"],
         "episodes": shared["episodes"],
-        "model": {**shared["model"], "tiny": None, "name": str(options.out / "sft" / "final")},
+        "model": {**shared["model"], **({"adapter": trained} if material else {"tiny": None, "name": trained})},
         **_without_none({"rollouts.steps": options.steps}),
     }
-    full = _read_demo_run("rl", changes)
-    rl = _read_demo_run("rl", {**changes, "rewards.trajectory": 0.0}) if ablation else full
-    return DemoPlan(options.out, sft, rl, full.curriculum.rewards(full.rewards, 1.0), options.questions, ablation)
+    full = _read_demo_run(f"{recipe.prefix}rl", changes)
+    rl = _read_demo_run(f"{recipe.prefix}rl", {**changes, "rewards.trajectory": 0.0}) if ablation else full
+    return DemoPlan(
+        options.out,
+        sft,
+        rl,
+        full.curriculum.rewards(full.rewards, 1.0),
+        options.questions or recipe.questions[options.quick],
+        ablation,
+        recipe.quick if options.quick else recipe.targets,
+        recipe.temperatures,
+        material,
+    )
+
+
+def _demonstrations(
+    options: DemoOptions, recipe: DemoRecipe, quick: Mapping[str, Mapping[str, Any]]
+) -> tuple[DemoMaterial | None, RunConfig]:
+    """The run on demonstrations, and the material of a language model."""
+    own = _without_none({"seed": options.seed, "threads": options.threads})
+    changes = {**quick.get("sft", {}), "out": str(options.out / "sft"), **own}
+    name = f"{recipe.prefix}sft"
+    if not recipe.tasks:
+        return None, _read_demo_run(name, changes | _without_none({"sft.demonstrations": options.demonstrations}))
+    run = _read_demo_run(name, changes)
+    chosen = {"tasks": recipe.tasks, **quick.get("material", {}), **_without_none({"tasks": options.demonstrations})}
+    window = run.episodes.window
+    material = DemoMaterial(options.out, run.model.name, (window, window // 2), source=options.data, **chosen)
+    return material, _read_demo_run(name, {**changes, "data": material.data()})
 
 
 def _without_none(values: Mapping[str, Any]) -> dict[str, Any]:

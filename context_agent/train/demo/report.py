@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,9 +15,13 @@ from context_agent._support.journal import replace_file
 from context_agent.errors import MissingExtraError
 from context_agent.eval.page import PALETTE, canvas, escape, page, svg
 from context_agent.eval.statistics import Figure
+from context_agent.harness.trajectory import Trajectory
+from context_agent.harness.trajectory_file import read
+from context_agent.pruning.view import ActionTaken
 from context_agent.train.checkpoints import read_metrics
 from context_agent.train.config import EpisodeConfig
-from context_agent.train.demo.plan import DemoPlan, DemoScore, paired_gain, summarize
+from context_agent.train.demo.plan import DemoPlan, DemoScore, DemoTargets, paired_gain, summarize
+from context_agent.types import Action
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -137,10 +141,6 @@ def _mean(figure: Any) -> float:
     return float(figure["mean"] if isinstance(figure, Mapping) else figure)
 
 
-GAIN, SURE, ACCURACY, MINUTES = 0.15, 0.10, 0.90, 60.0
-"""The targets: gain of output recall and what its interval leaves out, accuracy of prunes, minutes of a seed."""
-TARGET_TEMPERATURE = "t1"
-"""The manner of asking that the targets are about: at temperature 1, as in training."""
 TEMPERATURE_LABELS = {"t1": "sampled", "greedy": "greedy"}
 REPORTED = {
     "recall": "output recall",
@@ -199,11 +199,24 @@ class DemoReport:
         return ("policy", "asked", *REPORTED.values())
 
 
+def temperature_name(temperature: float) -> str:
+    """The name of a temperature."""
+    return f"t{temperature:g}" if temperature else "greedy"
+
+
 def write_report(
-    plan: DemoPlan, scores: Mapping[str, ScoresByTemperature], half: EpisodeConfig, seconds: Mapping[str, Any]
+    plan: DemoPlan,
+    scores: Mapping[str, ScoresByTemperature],
+    half: EpisodeConfig,
+    seconds: Mapping[str, Any],
+    one_shot: Sequence[float] = (),
 ) -> DemoReport:
-    """The report, written into the demo's folder: report.json, report.html, plot.svg and plot.png."""
-    report = make_report(scores, half, seconds)
+    """The report, written into the demo's folder: report.json, report.html, plot.svg and plot.png.
+
+    `one_shot` has the recall of one search for each question, if that is a reference.
+    """
+    report = make_report(scores, half, seconds, plan.targets, one_shot)
+    head = temperature_name(plan.targets.temperature)
     lines = list(read_metrics(Path(plan.rl.out) / "metrics.jsonl"))
     about = {
         "seed": plan.rl.seed,
@@ -215,8 +228,8 @@ def write_report(
     run = PlottedRuns(
         "rewards",
         (lines,),
-        report.data["evaluations"]["before"][TARGET_TEMPERATURE],
-        report.data["evaluations"]["after"][TARGET_TEMPERATURE],
+        report.data["evaluations"]["before"][head],
+        report.data["evaluations"]["after"][head],
     )
     try:
         drawing = plot([run], PANELS, plan.place("plot.png"))
@@ -225,14 +238,20 @@ def write_report(
     else:
         replace_file(plan.place("plot.svg"), drawing)
         notice = ""
-    replace_file(plan.place("report.html"), report_page(report, drawing, notice))
+    episodes = sample_episodes(plan.out / "trajectories" / f"after{plan.suffix}-{head}")
+    replace_file(plan.place("report.html"), report_page(report, drawing, notice, episodes))
     return report
 
 
 def make_report(
-    scores: Mapping[str, ScoresByTemperature], half: EpisodeConfig, seconds: Mapping[str, Any]
+    scores: Mapping[str, ScoresByTemperature],
+    half: EpisodeConfig,
+    seconds: Mapping[str, Any],
+    wanted: DemoTargets,
+    one_shot: Sequence[float] = (),
 ) -> DemoReport:
     """All figures from the scores of `before`, `after`, `half` and `half_unpruned`, each by manner."""
+    head = temperature_name(wanted.temperature)
     gains = {manner: paired_gain(scores["after"][manner], scores["before"][manner]) for manner in scores["after"]}
     halves = {manner: paired_gain(scores["half"][manner], scores["half_unpruned"][manner]) for manner in scores["half"]}
     evaluations = {
@@ -242,14 +261,17 @@ def make_report(
     minutes = sum(second["seconds"] for second in seconds.values()) / 60
     complete = all(second["whole"] for second in seconds.values())
     targets = (
-        gain_target(gains[TARGET_TEMPERATURE]),
-        accuracy_target(evaluations["after"][TARGET_TEMPERATURE]["prune_accuracy"]),
+        *([one_shot_target(scores["before"][head], one_shot)] if wanted.one_shot else []),
+        gain_target(gains[head], wanted),
+        accuracy_target(evaluations["after"][head]["prune_accuracy"], wanted),
         DemoTarget("budget violations", str(over), "0", over == 0),
-        half_window_target(halves[TARGET_TEMPERATURE]),
-        time_target(minutes, complete=complete),
+        half_window_target(halves[head], wanted),
+        time_target(minutes, wanted, complete=complete),
     )
     data = {
         "evaluations": evaluations,
+        "temperature": head,
+        "one_shot": asdict(Figure.of(one_shot)) if one_shot else None,
         "gain": {manner: asdict(item) for manner, item in gains.items()},
         "half_window": {"window": half.window, "gain": {manner: asdict(item) for manner, item in halves.items()}},
         "targets": [asdict(target) for target in targets],
@@ -258,29 +280,36 @@ def make_report(
     return DemoReport(data, targets)
 
 
-def gain_target(gain: Figure) -> DemoTarget:
+def one_shot_target(before: Sequence[DemoScore], one_shot: Sequence[float]) -> DemoTarget:
+    """The target for the demonstrations against one search with the question."""
+    gain = Figure.of([score.recall - recall for score, recall in zip(before, one_shot, strict=True)])
+    return DemoTarget("recall, demonstrations less one search", format_difference(gain), "low > 0", gain.low > 0)
+
+
+def gain_target(gain: Figure, wanted: DemoTargets) -> DemoTarget:
     """The target for the gain of output recall."""
-    target = f">= +{GAIN:.3f}, low > +{SURE:.3f}"
-    return DemoTarget(
-        "recall, rewards less demonstrations", format_difference(gain), target, gain.mean >= GAIN and gain.low > SURE
-    )
+    target = f">= +{wanted.gain:.3f}, low > +{wanted.sure:.3f}"
+    reached = gain.mean >= wanted.gain and gain.low > wanted.sure
+    return DemoTarget("recall, rewards less demonstrations", format_difference(gain), target, reached)
 
 
-def accuracy_target(accuracy: float | None) -> DemoTarget:
+def accuracy_target(accuracy: float | None, wanted: DemoTargets) -> DemoTarget:
     """The target for the accuracy of prunes."""
-    reached = accuracy is not None and accuracy >= ACCURACY
-    return DemoTarget("prune accuracy", format_figure(accuracy), f">= {ACCURACY:.3f}", reached)
+    reached = accuracy is not None and accuracy >= wanted.accuracy
+    return DemoTarget("prune accuracy", format_figure(accuracy), f">= {wanted.accuracy:.3f}", reached)
 
 
-def half_window_target(gain: Figure) -> DemoTarget:
+def half_window_target(gain: Figure, wanted: DemoTargets) -> DemoTarget:
     """The target for half the window."""
-    return DemoTarget("half window, pruning less not", format_difference(gain), "low > 0", gain.low > 0)
+    target = f">= +{wanted.half:.3f}, low > 0" if wanted.half else "low > 0"
+    reached = gain.mean >= wanted.half and gain.low > 0
+    return DemoTarget("half window, pruning less not", format_difference(gain), target, reached)
 
 
-def time_target(minutes: float, *, complete: bool) -> DemoTarget:
+def time_target(minutes: float, wanted: DemoTargets, *, complete: bool) -> DemoTarget:
     """The target for the time of a seed; where not the `whole` of it was measured, it is not reached."""
     elapsed = f"{'' if complete else 'more than '}{minutes:.1f}"
-    return DemoTarget("minutes", elapsed, f"<= {MINUTES:.0f}", complete and minutes <= MINUTES)
+    return DemoTarget("minutes", elapsed, f"<= {wanted.minutes:.0f}", complete and minutes <= wanted.minutes)
 
 
 def format_difference(difference: Figure) -> str:
@@ -297,8 +326,8 @@ def format_figure(value: Any) -> str:
     return f"{value:.3f}" if isinstance(value, float) else str(value)
 
 
-def report_page(report: DemoReport, drawing: str, notice: str) -> str:
-    """The page: targets, evaluations, plot, seconds. It needs no server and no network."""
+def report_page(report: DemoReport, drawing: str, notice: str, episodes: Sequence[Trajectory] = ()) -> str:
+    """The page: targets, evaluations, plot, episodes, seconds. It needs no server and no network."""
     targets = [
         (target.name, target.found, target.wanted, "reached" if target.reached else "missed")
         for target in report.targets
@@ -307,22 +336,48 @@ def report_page(report: DemoReport, drawing: str, notice: str) -> str:
         (name, f"{item['seconds']:,.0f}" + ("" if item["whole"] else " and more"))
         for name, item in report.data["seconds"].items()
     ]
-    half, placed = (
-        report.data["half_window"]["window"],
-        report.data["evaluations"]["after"][TARGET_TEMPERATURE]["median_placed"],
-    )
+    head = report.data["temperature"]
+    half, placed = report.data["half_window"]["window"], report.data["evaluations"]["after"][head]["median_placed"]
+    one_shot = report.data["one_shot"]
     body = (
-        "<h1>A tiny policy learns to search and prune</h1>"
-        "<p>Means over held-out questions with bootstrap 95&nbsp;% intervals. The targets are about answers sampled at "
-        f"temperature 1. Half the window is {half} tokens; the median episode places {placed:g} in its context, "
-        "pruned ones too. <i>Unpruned</i> is that window with the policy's prunes not carried out.</p>"
+        "<h1>A policy learns to search and prune</h1>"
+        "<p>Means over held-out questions with bootstrap 95&nbsp;% intervals. The targets are about "
+        f"{TEMPERATURE_LABELS[head]} answers. Half the window is {half} tokens; the median episode places {placed:g} "
+        "in its context, pruned ones too. <i>Unpruned</i> is that window with the policy's prunes not carried out."
+        f"{f' One search with the question reaches a recall of {format_figure(one_shot)}.' if one_shot else ''}</p>"
         f"{_table(('figure', 'found', 'target', ''), targets)}"
         f"<h2>Held-out questions</h2>{_table(report.head, list(report.rows()))}"
         f"<h2>While it trains by rewards</h2><figure>{drawing}</figure>{notice}"
         f"<p>{escape(LEGEND)}</p>"
+        f"{''.join(['<h2>Episodes after the rewards</h2>', *map(_episode, episodes)]) if episodes else ''}"
         f"<h2>Seconds</h2>{_table(('phase', 'seconds'), seconds)}"
     )
-    return page("A tiny policy learns to search and prune", body)
+    return page("A policy learns to search and prune", body)
+
+
+PAGE_EPISODES = 8
+"""Episodes on the page."""
+
+
+def sample_episodes(folder: Path) -> list[Trajectory]:
+    """The first stored episodes of an evaluation."""
+    return [read(path) for path in sorted(folder.glob("*.jsonl"))[:PAGE_EPISODES]]
+
+
+def _episode(trajectory: Trajectory) -> str:
+    """The question and what the policy did, turn by turn."""
+    turns = [event.action for event in trajectory.events if isinstance(event, ActionTaken)]
+    items = "".join(f"<li>{escape('; '.join(_steps(action)))}</li>" for action in turns)
+    return f"<details><summary>{escape(trajectory.header.question)}</summary><ol>{items}</ol></details>"
+
+
+def _steps(action: Action) -> Iterator[str]:
+    for call in action.calls:
+        values: Iterable[Any] = call.arguments.values() if isinstance(call.arguments, dict) else [call.arguments]
+        parts = (", ".join(map(str, value)) if isinstance(value, list) else str(value) for value in values)
+        yield f"{call.name}: {', '.join(parts)}"
+    if action.ranking is not None:
+        yield f"ranking: {', '.join(item.id for item in action.ranking)}"
 
 
 def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

@@ -42,7 +42,7 @@ SMALL: dict[str, dict[str, Any]] = {
 def small() -> Iterator[None]:
     """What `--quick` changes, smaller still."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(plan, "QUICK", SMALL)
+        patch.setattr(plan, "QUICK", {"tiny": SMALL})
         yield
 
 

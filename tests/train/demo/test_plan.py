@@ -54,13 +54,50 @@ def test_quick_is_smaller_and_explicit_numbers_go_before_it() -> None:
     assert quick.sft.sft.demonstrations < usual.sft.sft.demonstrations
     assert quick.rl.rollouts.steps < usual.rl.rollouts.steps
     assert quick.rl.data.world is not None
-    assert quick.rl.data.world.entities == QUICK["sft"]["data.world.entities"]
+    assert quick.rl.data.world.entities == QUICK["tiny"]["sft"]["data.world.entities"]
     assert make_plan(DemoOptions(Path("demo"), quick=True, steps=2, demonstrations=5)).rl.rollouts.steps == 2
 
 
 def test_the_harness_leaves_room_for_half_a_window() -> None:
     made = make_plan(DemoOptions(Path("demo")))
     assert 8 * made.rl.episodes.reserve < made.rl.episodes.window // 4
+
+
+def test_a_language_model_learns_from_the_oracle_s_lessons_in_two_windows(tmp_path: Path) -> None:
+    planned = make_plan(DemoOptions(tmp_path, model="smollm2", demonstrations=7))
+    assert planned.material is not None
+    assert (planned.material.tasks, planned.material.windows) == (7, (2_048, 1_024))
+    assert planned.sft.model.name == planned.rl.model.name == "smollm2"
+    assert planned.sft.model.adapter is None
+    assert planned.rl.model.adapter == str(tmp_path / "sft" / "final")
+    assert planned.rl.data == planned.sft.data
+    assert planned.sft.data.trajectories == tuple(str(tmp_path / "lessons" / name) for name in ("2048", "1024"))
+    assert planned.trained_model(tmp_path / "rl" / "final").adapter == str(tmp_path / "rl" / "final")
+    assert planned.temperatures == (planned.targets.temperature,) == (0.0,)
+    half = planned.half([])
+    assert (half.window, half.budget.per_call) == (1_024, 256), "the window of the shorter lessons"
+
+
+def test_a_quick_language_model_has_less_of_everything(tmp_path: Path) -> None:
+    usual, quick = (make_plan(DemoOptions(tmp_path, model="smollm2", quick=value)) for value in (False, True))
+    assert usual.material is not None
+    assert quick.material is not None
+    assert quick.material.tasks < usual.material.tasks
+    assert quick.rl.updates < usual.rl.updates
+    assert (quick.questions or 0) < (usual.questions or 0)
+    assert quick.targets.minutes < usual.targets.minutes
+
+
+def test_a_folder_of_questions_without_a_test_split_asks_nothing_while_it_trains(tmp_path: Path) -> None:
+    assert make_plan(DemoOptions(tmp_path, model="smollm2", data=tmp_path)).rl.data.dev == ()
+    (tmp_path / "queries.test.jsonl").touch()
+    planned = make_plan(DemoOptions(tmp_path, model="smollm2", data=tmp_path))
+    assert planned.rl.data.dev == (str(tmp_path / "queries.dev.jsonl"),)
+
+
+def test_the_tiny_model_has_no_folder_of_questions(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="--data needs --model smollm2"):
+        make_plan(DemoOptions(tmp_path, data=tmp_path))
 
 
 def test_what_no_run_takes_is_refused() -> None:

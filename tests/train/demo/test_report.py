@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,18 +13,20 @@ import pytest
 from context_agent.eval.statistics import Figure
 from context_agent.train.config import EpisodeConfig
 from context_agent.train.demo import report as plots
+from context_agent.train.demo.plan import DemoTargets
 from context_agent.train.demo.report import (
-    TARGET_TEMPERATURE,
     DemoReport,
     accuracy_target,
     gain_target,
     half_window_target,
     make_report,
+    one_shot_target,
     report_page,
     time_target,
 )
 from tests.train.demo.records import scores
 
+TARGETS = DemoTargets()
 HALF = EpisodeConfig(window=128, reserve=8)
 SECONDS = {"demonstrations": {"seconds": 600.0, "whole": True}, "rewards": {"seconds": 1_200.0, "whole": True}}
 
@@ -32,8 +35,8 @@ def made(**changes: Any) -> DemoReport:
     """A demo that reached everything."""
     found = {"before": scores(*[0.0, 0.5] * 20), "after": scores(*[0.5, 1.0] * 20, pruned_gold=0)}
     found |= {"half": scores(*[0.5] * 40), "half_unpruned": scores(*[0.25] * 40)} | changes.pop("scores", {})
-    given = {name: {TARGET_TEMPERATURE: one, "greedy": one} for name, one in found.items()}
-    return make_report(given, changes.pop("half", HALF), changes.pop("seconds", SECONDS))
+    given = {name: {"t1": one, "greedy": one} for name, one in found.items()}
+    return make_report(given, changes.pop("half", HALF), changes.pop("seconds", SECONDS), TARGETS)
 
 
 def reached(found: DemoReport) -> list[bool]:
@@ -63,17 +66,21 @@ def test_each_target_can_be_missed() -> None:
 @pytest.mark.parametrize(
     ("target", "wanted"),
     [
-        (gain_target(Figure(0.15, 0.101, 0.2)), True),
-        (gain_target(Figure(0.149, 0.12, 0.2)), False),
-        (gain_target(Figure(0.3, 0.1, 0.5)), False),
-        (accuracy_target(0.9), True),
-        (accuracy_target(0.899), False),
-        (accuracy_target(None), False),
-        (half_window_target(Figure(0.01, 0.001, 0.02)), True),
-        (half_window_target(Figure(0.01, 0.0, 0.02)), False),
-        (time_target(59.9, complete=True), True),
-        (time_target(60.1, complete=True), False),
-        (time_target(10.0, complete=False), False),
+        (gain_target(Figure(0.15, 0.101, 0.2), TARGETS), True),
+        (gain_target(Figure(0.149, 0.12, 0.2), TARGETS), False),
+        (gain_target(Figure(0.3, 0.1, 0.5), TARGETS), False),
+        (accuracy_target(0.9, TARGETS), True),
+        (accuracy_target(0.899, TARGETS), False),
+        (accuracy_target(None, TARGETS), False),
+        (half_window_target(Figure(0.01, 0.001, 0.02), TARGETS), True),
+        (half_window_target(Figure(0.01, 0.0, 0.02), TARGETS), False),
+        (half_window_target(Figure(0.11, 0.01, 0.2), replace(TARGETS, half=0.1)), True),
+        (half_window_target(Figure(0.09, 0.01, 0.2), replace(TARGETS, half=0.1)), False),
+        (time_target(59.9, TARGETS, complete=True), True),
+        (time_target(60.1, TARGETS, complete=True), False),
+        (time_target(10.0, TARGETS, complete=False), False),
+        (one_shot_target(scores(0.5, 1.0), [0.25, 0.5]), True),
+        (one_shot_target(scores(0.5, 1.0), [0.5, 1.0]), False),
     ],
 )
 def test_where_the_targets_lie(target: Any, wanted: bool) -> None:

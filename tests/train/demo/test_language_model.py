@@ -1,0 +1,81 @@
+"""The demo of a language model from end to end, with a tiny Llama in place of SmolLM2."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from context_agent.cli.app import run
+from context_agent.train.demo import plan
+from context_agent.train.demo.material import DemoMaterial
+from context_agent.train.demo.plan import load_scores
+
+for module in ("trl", "peft"):
+    pytest.importorskip(module)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def small(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """A quick demo that takes seconds."""
+    from context_agent.train.tiny_model import tiny_llama
+
+    model = tiny_llama(tmp_path_factory.mktemp("models") / "tiny-llama")
+    sft = {"model.name": str(model), "model.lora": {"rank": 4, "modules": ["v_proj"]}, "episodes.turns": 2}
+    rl = {"rollouts": {"steps": 1, "groups": 1, "rollouts": 2, "substeps": 1}, "engine.max_tokens": 8}
+    quick = {"material": {"tasks": 2, "entities": 60}, "sft": sft, "rl": {**rl, "evaluation.every": 0}}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(plan, "QUICK", {"smollm2": quick})
+        yield
+
+
+def demo(out: Path, *more: str) -> int:
+    options = ["--model", "smollm2", "--quick", "--questions", "2", "--threads", "1", "--out", str(out), "--json"]
+    return run(["train", "demo", *options, *more])
+
+
+def test_a_language_model_learns_is_measured_and_resumes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert demo(tmp_path) == 0
+    report = json.loads((tmp_path / "report.json").read_text())
+    assert set(report["evaluations"]) == {"before", "after", "half", "half_unpruned"}
+    assert all(set(item) == {"greedy"} for item in report["evaluations"].values())
+    assert report["targets"][0]["name"] == "recall, demonstrations less one search"
+    assert {"lessons", "demonstrations", "rewards", "asking before", "asking after"} < set(report["seconds"])
+    assert 0 < report["one_shot"]["mean"] <= 1
+    lessons = [len(list((tmp_path / "lessons" / name / "kept").glob("*.jsonl"))) for name in ("2048", "1024")]
+    assert lessons == [2, 2]
+    assert (tmp_path / "rl" / "final" / "adapter_model.safetensors").is_file()
+    assert len(load_scores(tmp_path / "evaluations" / "after-greedy.jsonl") or []) == 2
+    page = (tmp_path / "report.html").read_text()
+    assert page.count("<details>") == 2
+    assert "One search with the question reaches a recall of" in page
+    before = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*.safetensors")}
+    assert demo(tmp_path) == 2
+    assert "resume it with --resume" in capsys.readouterr().err
+    assert demo(tmp_path, "--resume") == 0
+    assert {path: path.stat().st_mtime_ns for path in before} == before
+    assert demo(tmp_path, "--resume", "--demonstrations", "1") == 2
+    assert "other settings" in capsys.readouterr().err
+
+
+def test_a_folder_without_questions_or_documents_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    source = tmp_path / "data"
+    source.mkdir()
+    for missing in ("queries.train.jsonl", "queries.dev.jsonl", "corpus.jsonl.gz"):
+        assert demo(tmp_path / "out", "--data", str(source)) == 2
+        error = capsys.readouterr().err
+        assert f"has no {missing}" in error
+        assert "--data" in error
+        (source / missing).write_text('{"id": "q", "question": "who?", "gold": ["d"]}\n')
+
+
+def test_without_a_test_split_the_dev_questions_are_held_out(tmp_path: Path) -> None:
+    (tmp_path / "queries.dev.jsonl").write_text(
+        '{"id": "a", "question": "who?", "gold": ["d"]}\n{"question": "no gold"}\n'
+    )
+    material = DemoMaterial(tmp_path / "out", "model", (2_048,), 1, source=tmp_path)
+    assert [question.id for question in material.held_out()] == ["a"]
+    (tmp_path / "queries.test.jsonl").write_text('{"id": "b", "question": "who?", "gold": ["d"]}\n')
+    assert [question.id for question in material.held_out()] == ["b"]
