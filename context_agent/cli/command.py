@@ -87,7 +87,7 @@ class Option:
     """What an option has besides its parameter's name, type and default.
 
     `type` is a range or a kind of path; `default` describes a default that the command determines when it runs; `flag`
-    replaces `--parameter-name`.
+    replaces `--parameter-name`; `bare` is the value of the option without one.
     """
 
     help: str
@@ -97,6 +97,7 @@ class Option:
     flag: str | None = None
     section: str | None = None
     envvar: str | None = None
+    bare: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -325,6 +326,7 @@ def _parameter(name: str, annotation: Any, default: Any, section: str) -> click.
         settings |= {"type": value_type, "multiple": multiple, "show_default": default not in ("", ())}
         settings |= {"metavar": spec.metavar or _metavar(kind, value_type)}
         settings |= {} if missing else {"default": default}
+        settings |= {} if spec.bare is None else {"is_flag": False, "flag_value": spec.bare}
     flags = (spec.flag or f"--{name.replace('_', '-')}").split()
     option = SectionedOption([name, *flags], help=spec.help, envvar=spec.envvar, **settings)
     option.section, option.default_text = spec.section or section, spec.default

@@ -37,7 +37,7 @@ from context_agent.eval.records import (
     read_run,
 )
 from context_agent.eval.report import render
-from context_agent.eval.runner import RunProgress, WorkerSpec, plan_jobs, run_jobs, windows_and_seeds
+from context_agent.eval.runner import Machines, RunProgress, WorkerSpec, plan_jobs, run_jobs, windows_and_seeds
 from context_agent.eval.scoring import Price
 from context_agent.eval.summary import EvalSummary, FailedQuestion, WorstQuestion
 from context_agent.eval.systems import AnswerSettings, System, find_systems
@@ -193,12 +193,13 @@ def evaluate(
     folder: Path,
     concurrency: int = 1,
     processes: int | None = None,
+    machines: Machines | None = None,
     progress: RunProgress | None = None,
 ) -> list[EvalRecord]:
     """Runs all questions that have no record in `folder` yet, and returns all records in the order of the jobs.
 
-    See `run_jobs` for `concurrency`, `processes` and errors. Raises `ConfigError` if the folder has a run with other
-    settings.
+    See `run_jobs` for `concurrency`, `processes`, `machines` and errors. Raises `ConfigError` if the folder has a run
+    with other settings.
     """
     jobs = plan_jobs(
         [prepared.benchmark for prepared in benchmarks], systems, windows=options.windows, seeds=options.seeds
@@ -225,6 +226,7 @@ def evaluate(
             log,
             concurrency=concurrency,
             processes=processes,
+            machines=machines,
             time_limit=options.time_limit,
             progress=progress,
         )

@@ -1,6 +1,7 @@
 """Runs systems on benchmarks: plans the jobs, answers them in worker processes, and ends episodes that hang.
 
-Worker processes cost a copy of the corpora each and have two advantages. The embedded policy, which only computes, gets
+Workers are processes of this machine, or of the machines of a Ray cluster (`ray_machines`). They cost a copy of the
+corpora each and have two advantages. The embedded policy, which only computes, gets
 one core per process. An episode that blocks forever can be ended from outside: its process is killed, its record is a
 failure, and the other jobs of that process are repeated.
 
@@ -20,8 +21,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from multiprocessing import get_context
 from multiprocessing.connection import Connection, wait
-from multiprocessing.process import BaseProcess
 from queue import SimpleQueue
+from typing import Protocol
 
 from context_agent._support.question_files import Question
 from context_agent.agent import SearchResult
@@ -47,7 +48,9 @@ POLL_INTERVAL = 1.0
 """Seconds between checks for overdue episodes while no message arrives."""
 NO_WINDOW = 0
 """The window of a system without a context."""
-_THREAD_SETTINGS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
+ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
+"""The environment of a worker: several processes on all cores slow each other down, and sums depend on the number of
+threads."""
 
 RunProgress = Callable[[int, int], None]
 """(questions answered, questions in total)."""
@@ -119,22 +122,26 @@ def run_jobs(
     *,
     concurrency: int = 1,
     processes: int | None = None,
+    machines: Machines | None = None,
     time_limit: float | None = None,
     progress: RunProgress | None = None,
 ) -> list[EvalRecord]:
     """Answers the jobs without a record, and returns the records of all jobs in their order.
 
-    Answers `concurrency` questions at a time in `processes` processes, by default one per core. Raises what a corpus or
-    the policy raised when it was opened. After `KeyboardInterrupt` the log has everything answered so far.
+    Answers `concurrency` questions at a time in `processes` processes, by default one per core, on this machine or on
+    other `machines`. Raises what a corpus or the policy raised when it was opened. After `KeyboardInterrupt` the log
+    has everything answered so far.
     """
     remaining = [job for job in jobs if job.key not in log.records]
     done = len(jobs) - len(remaining)
     report = progress or (lambda done, total: None)
     report(done, len(jobs))
     if remaining:
-        count = min(processes or available_cores(), concurrency, len(remaining))
+        machines = machines or ThisMachine()
+        count = min(processes or machines.cores, concurrency, len(remaining))
         slots = -(-concurrency // count)
-        pool = WorkerPool(spec, deque(remaining), slots, (time_limit or DEFAULT_TIMEOUT) + GRACE_PERIOD)
+        limit = (time_limit or DEFAULT_TIMEOUT) + GRACE_PERIOD
+        pool = WorkerPool(machines, spec, deque(remaining), slots, limit)
         for record in pool.run(count):
             log.add(record)
             done += 1
@@ -164,11 +171,28 @@ class WorkerFailed:
 WorkerMessage = JobStarted | WorkerFailed | EvalRecord
 
 
+class WorkerProcess(Protocol):
+    """The process of a worker, here or on another machine."""
+
+    @property
+    def exitcode(self) -> int | None:
+        """How it ended; None if that is not known."""
+        ...
+
+    def kill(self) -> None:
+        """Ends it."""
+        ...
+
+    def join(self) -> None:
+        """Waits for its end."""
+        ...
+
+
 @dataclass(slots=True)
-class _Worker:
+class Worker:
     """A running process: its jobs by key, and when each of them started."""
 
-    process: BaseProcess
+    process: WorkerProcess
     pipe: Connection
     jobs: dict[RecordKey, Job] = field(default_factory=dict)
     started: dict[RecordKey, float] = field(default_factory=dict)
@@ -180,15 +204,43 @@ class _Worker:
         self.process.join()
 
 
-class WorkerPool:
-    """The worker processes of a run, and the jobs that wait for them."""
+class Machines(Protocol):
+    """Where workers run."""
 
-    def __init__(self, spec: WorkerSpec, waiting: deque[Job], slots: int, limit: float) -> None:
+    cores: int
+
+    def start(self, spec: WorkerSpec, slots: int) -> Worker | None:
+        """A new worker; None if there is no free processor."""
+        ...
+
+
+class ThisMachine:
+    """Processes of this machine."""
+
+    def __init__(self) -> None:
+        self.cores = available_cores()
+
+    def start(self, spec: WorkerSpec, slots: int) -> Worker:
+        """Starts a worker with the spawn method: a fork would inherit locks that other threads hold."""
+        context = get_context("spawn")
+        pipe, worker_pipe = context.Pipe()
+        process = context.Process(target=run_worker, args=(spec, worker_pipe, slots), daemon=True, name="ctx1-eval")
+        with _environment(ONE_THREAD):
+            process.start()
+        worker_pipe.close()
+        return Worker(process, pipe)
+
+
+class WorkerPool:
+    """The workers of a run, and the jobs that wait for them."""
+
+    def __init__(self, machines: Machines, spec: WorkerSpec, waiting: deque[Job], slots: int, limit: float) -> None:
+        self._machines = machines
         self._spec = spec
         self._waiting = waiting
         self._slots = slots
         self._limit = limit
-        self._workers: list[_Worker] = []
+        self._workers: list[Worker] = []
         self._attempts: dict[RecordKey, int] = {}
 
     def run(self, count: int) -> Iterator[EvalRecord]:
@@ -205,12 +257,17 @@ class WorkerPool:
     def _assign(self, count: int) -> None:
         """Sends waiting jobs to workers with room, and starts processes while there are too few."""
         while len(self._workers) < count and self._waiting:
-            self._workers.append(_start_worker(self._spec, self._slots))
-            self._send_jobs(self._workers[-1])
+            worker = self._machines.start(self._spec, self._slots)
+            if worker is None:
+                break
+            self._workers.append(worker)
+            self._send_jobs(worker)
+        if not self._workers:
+            raise ConfigError("no machine has a free processor for a worker: end other work there, or try again later")
         for worker in self._workers:
             self._send_jobs(worker)
 
-    def _send_jobs(self, worker: _Worker) -> None:
+    def _send_jobs(self, worker: Worker) -> None:
         while self._waiting and self._has_room(worker):
             job = self._waiting.popleft()
             worker.jobs[job.key] = job
@@ -219,7 +276,7 @@ class WorkerPool:
             except OSError:  # the process died; `_received` notices and repeats the job
                 return
 
-    def _has_room(self, worker: _Worker) -> bool:
+    def _has_room(self, worker: Worker) -> bool:
         """Whether the next job may go there. A job whose process died runs alone: another death is then its own."""
         suspect = any(self._attempts.get(key) for key in (self._waiting[0].key, *worker.jobs))
         return len(worker.jobs) < (1 if suspect else self._slots + PREFETCH)
@@ -253,7 +310,7 @@ class WorkerPool:
                 error = f"hung: no answer within {self._limit - GRACE_PERIOD:g} seconds; its process was killed"
                 yield self._given_up(worker.jobs[key], error, now - worker.started[key])
 
-    def _handle_death(self, worker: _Worker) -> Iterator[EvalRecord]:
+    def _handle_death(self, worker: Worker) -> Iterator[EvalRecord]:
         """Repeats the jobs of a process that died, or gives them up after `MAX_ATTEMPTS` deaths."""
         worker.process.join()
         repeated = []
@@ -273,7 +330,7 @@ class WorkerPool:
         store = self._spec.store
         return replace(failed_record(job, error, seconds), trajectories=store.keep(job.key) if store else ())
 
-    def _remove(self, worker: _Worker, repeated: Sequence[Job]) -> None:
+    def _remove(self, worker: Worker, repeated: Sequence[Job]) -> None:
         worker.kill()
         self._workers.remove(worker)
         self._waiting.extendleft(reversed(repeated))
@@ -283,31 +340,18 @@ class WorkerPool:
 
 
 def exit_reason(code: int | None) -> str:
-    """How a process ended, from its exit code; a negative code is a signal."""
-    if code is None or code >= 0:
+    """How a process ended, from its exit code; a negative code is a signal, None a machine that does not say."""
+    if code is None:
+        return "it or its machine is gone"
+    if code >= 0:
         return f"exit code {code}"
     name = signal.Signals(-code).name if -code in set(signal.Signals) else f"signal {-code}"
     return f"{name}, which the system sends when memory runs out" if name == "SIGKILL" else name
 
 
-def _start_worker(spec: WorkerSpec, slots: int) -> _Worker:
-    """Starts a worker with the spawn method: a fork would inherit locks that other threads hold."""
-    context = get_context("spawn")
-    pipe, worker_pipe = context.Pipe()
-    process = context.Process(target=run_worker, args=(spec, worker_pipe, slots), daemon=True, name="ctx1-eval")
-    with _environment(dict.fromkeys(_THREAD_SETTINGS, "1")):
-        process.start()
-    worker_pipe.close()
-    return _Worker(process, pipe)
-
-
 @contextmanager
 def _environment(variables: Mapping[str, str]) -> Iterator[None]:
-    """Sets environment variables for a process that is started in the block.
-
-    Workers compute with one thread each: several processes on all cores slow each other down, and sums depend on the
-    number of threads.
-    """
+    """Sets environment variables for a process that is started in the block."""
     before = {name: os.environ.get(name) for name in variables}
     os.environ.update(variables)
     try:

@@ -1,0 +1,115 @@
+"""Workers on a real Ray cluster of two nodes of this machine."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("ray", reason="Ray has an environment of its own: scripts/test --ray")
+
+import ray
+from ray.cluster_utils import Cluster
+
+from context_agent.errors import ConfigError
+from context_agent.eval import ray_machines
+from context_agent.eval.evaluation import EvalOptions, evaluate
+from context_agent.eval.ray_machines import RayMachines
+from context_agent.eval.systems import find_systems
+from tests.eval import faulty
+from tests.eval.runs import OPTIONS, SYSTEMS, Benchmarks, summary_text, timeless, with_questions
+
+
+@pytest.fixture
+def cluster() -> Iterator[Any]:
+    """A head and a second node, of one processor each."""
+    nodes = Cluster(initialize_head=True, head_node_args={"num_cpus": 1})
+    nodes.add_node(num_cpus=1)
+    nodes.wait_for_nodes()
+    yield nodes
+    nodes.shutdown()
+
+
+@pytest.fixture
+def machines(cluster: Any) -> Iterator[RayMachines]:
+    opened = RayMachines(cluster.address)
+    yield opened
+    opened.close()
+
+
+def test_the_results_are_those_of_one_process(machines: RayMachines, benchmarks: Benchmarks, tmp_path: Path) -> None:
+    assert machines.cores == 2
+    runs = {
+        name: evaluate(benchmarks, SYSTEMS, OPTIONS, folder=tmp_path / name, concurrency=2, **options)
+        for name, options in (("here", {"processes": 1}), ("ray", {"machines": machines}))
+    }
+    assert timeless(runs["here"]) == timeless(runs["ray"])
+    assert summary_text(tmp_path / "here") == summary_text(tmp_path / "ray")
+
+
+def test_a_node_that_dies_loses_nothing_and_no_answer_is_computed_again(
+    cluster: Any, machines: RayMachines, benchmarks: Benchmarks, tmp_path: Path
+) -> None:
+    (second,) = cluster.worker_nodes
+    killed = []
+
+    def kill(done: int, total: int) -> None:
+        if done >= 4 and not killed:
+            killed.append(done)
+            cluster.remove_node(second, allow_graceful=False)
+
+    mine = with_questions(benchmarks, *map(str, range(24)))
+    records = evaluate(
+        mine,
+        find_systems(["agent"]),
+        EvalOptions(faulty.slow, windows=(2048,)),
+        folder=tmp_path,
+        concurrency=2,
+        machines=machines,
+        progress=kill,
+    )
+    assert killed
+    assert [record.error for record in records] == [None] * 24
+    assert len((tmp_path / "records.jsonl").read_text().splitlines()) == 24
+
+
+def test_an_error_of_a_worker_ends_the_run(machines: RayMachines, benchmarks: Benchmarks, tmp_path: Path) -> None:
+    with pytest.raises(RuntimeError, match="no weights here"):
+        evaluate(
+            benchmarks,
+            find_systems(["agent"]),
+            EvalOptions(faulty.broken, windows=(2048,)),
+            folder=tmp_path,
+            machines=machines,
+        )
+
+
+def test_a_machine_with_another_version_is_refused(
+    machines: RayMachines, benchmarks: Benchmarks, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ray_machines, "__version__", "99.0")
+    with pytest.raises(
+        ConfigError, match=r"has context-agent .*, not 99\.0.*Install context-agent 99\.0 on every machine"
+    ):
+        evaluate(benchmarks, SYSTEMS, OPTIONS, folder=tmp_path, machines=machines)
+
+
+def test_a_stranger_s_connection_is_closed_and_full_machines_are_said(
+    machines: RayMachines, benchmarks: Benchmarks, tmp_path: Path
+) -> None:
+    with socket.create_connection(machines._address) as stranger:
+        stranger.sendall(b"\0\0\0\4text")
+        assert machines._accepted() is None
+
+    holders = [ray.util.placement_group([{"CPU": 1}]) for _ in range(2)]
+    ray.get([holder.ready() for holder in holders])
+    with pytest.raises(ConfigError, match="no machine has a free processor"):
+        evaluate(benchmarks, SYSTEMS, OPTIONS, folder=tmp_path, machines=machines)
+
+
+def test_a_cluster_that_is_not_there_is_an_error() -> None:
+    with pytest.raises(ConfigError, match="cannot use the Ray cluster 'localhost:1'"):
+        RayMachines("localhost:1")
