@@ -54,12 +54,7 @@ class RayMachines:
     def __init__(self, address: str = CURRENT) -> None:
         """Connects to the cluster. Raises `ConfigError` if that fails."""
         try:
-            ray.init(
-                None if address == CURRENT else address,
-                log_to_driver=False,
-                logging_level="ERROR",
-                configure_logging=True,
-            )
+            ray.init(None if address == CURRENT else address, log_to_driver=False, logging_level="ERROR")
         except (ConnectionError, RuntimeError, ValueError, RayError) as error:
             raise ConfigError(
                 f"cannot use the Ray cluster {address!r}: {error}. Start one with `ray start --head`, and check "

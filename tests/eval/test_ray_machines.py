@@ -26,7 +26,7 @@ from tests.eval.runs import OPTIONS, SYSTEMS, Benchmarks, summary_text, timeless
 @pytest.fixture
 def cluster() -> Iterator[Any]:
     """A head and a second node, of one processor each."""
-    nodes = Cluster(initialize_head=True, head_node_args={"num_cpus": 1})
+    nodes = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})
     nodes.add_node(num_cpus=1)
     nodes.wait_for_nodes()
     yield nodes
@@ -91,9 +91,7 @@ def test_a_machine_with_another_version_is_refused(
     machines: RayMachines, benchmarks: Benchmarks, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(ray_machines, "__version__", "99.0")
-    with pytest.raises(
-        ConfigError, match=r"has context-agent .*, not 99\.0.*Install context-agent 99\.0 on every machine"
-    ):
+    with pytest.raises(ConfigError, match=r"has context-agent .*, not 99\.0.* Install context-agent 99\.0 on every"):
         evaluate(benchmarks, SYSTEMS, OPTIONS, folder=tmp_path, machines=machines)
 
 
