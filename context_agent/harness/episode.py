@@ -19,7 +19,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from concurrent.futures import Executor
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from enum import StrEnum
 
@@ -309,6 +309,8 @@ class Episode:
         if not ranking.documents and not empty_is_final:
             ranking = fallback_ranking(self.view, ranking, self.profile.max_ranking)
             reason = StopReason.NO_RANKING if reason is StopReason.FINISHED else reason
+        elif ranking.documents and self.profile.fill_ranking:
+            ranking = filled(ranking, self.view, self.profile.max_ranking)
         self.stop_reason = reason
         self.ranking = ranking
         self.confidence = None if assessment is None else assessment.confidence
@@ -386,6 +388,13 @@ def fallback_ranking(view: View, failed: Ranking, limit: int) -> Ranking:
         _document(blocks_by_document[d], RankedId(d, scores[d]), [], rank, {}) for rank, d in enumerate(best, start=1)
     ]
     return Ranking(tuple(ranked), failed.dropped)
+
+
+def filled(ranking: Ranking, view: View, limit: int) -> Ranking:
+    """The ranking, followed by the other documents in view, up to `limit` documents."""
+    named = {document.id for document in ranking.documents}
+    rest = [document for document in fallback_ranking(view, ranking, limit).documents if document.id not in named]
+    return replace(ranking, documents=(*ranking.documents, *rest)[:limit])
 
 
 def _citable(view: View) -> dict[str, list[Block]]:

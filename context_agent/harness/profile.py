@@ -88,6 +88,8 @@ class Profile:
     search_limit: int = 10
     grep_limit: int = 5
     max_ranking: int = 30
+    fill_ranking: bool = False
+    """Whether documents in view that a ranking leaves out follow those that it names, by the ranks of their hits."""
     window: int = WINDOW
     """The window of an episode that names none."""
     result_share: float = 1 / 8
@@ -137,7 +139,8 @@ class Profile:
     def to_json(self) -> dict[str, Any]:
         """The profile as plain data, as a trajectory's header holds it."""
         data = {**asdict(self), "tools": list(self.tools)}
-        usual = {"summary": "", "label": "", "one_line": False, "longest": 0, "window": WINDOW, "result_share": 1 / 8}
+        added = ("summary", "label", "fill_ranking", "one_line", "longest", "window", "result_share")
+        usual = {field.name: field.default for field in fields(Profile) if field.name in added}
         return {name: value for name, value in data.items() if name not in usual or value != usual[name]}
 
     @staticmethod
@@ -211,6 +214,7 @@ def lean() -> Profile:
         longest=128,
         search_limit=5,
         max_ranking=10,
+        fill_ranking=True,
         window=2_048,
         result_share=1 / 4,
     )
