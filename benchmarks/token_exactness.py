@@ -37,8 +37,7 @@ from context_agent import Action, Budget, Limits, MemoryCorpus, SearchAgent, Too
 from context_agent.harness.profile import context_1, default
 from context_agent.policies.tokens.engines import FakeEngine, Sample, SampleRequest
 from context_agent.policies.tokens.harmony import HarmonyRenderer
-from context_agent.policies.tokens.prompt import Prompt
-from context_agent.policies.tokens.vocabulary import TokenizerVocabulary
+from context_agent.policies.tokens.prompt import Prompt, TokenizerVocabulary
 from context_agent.train.rows import sampled_rows
 from tests.conftest import made_documents
 from tests.policies.tokens.conversations import random_text, random_view, rendered_by_oss_harmony

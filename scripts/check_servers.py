@@ -301,7 +301,7 @@ def harmony(folder: Path | None) -> HarmonyRenderer:
         return HarmonyRenderer()
     from tokenizers import Tokenizer
 
-    from context_agent.policies.tokens.vocabulary import TokenizerVocabulary
+    from context_agent.policies.tokens.prompt import TokenizerVocabulary
 
     return HarmonyRenderer(TokenizerVocabulary(Tokenizer.from_file(str(folder / "tokenizer.json")), folder.name))
 

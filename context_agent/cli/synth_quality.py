@@ -36,7 +36,7 @@ from context_agent.errors import ConfigError, DataError
 if TYPE_CHECKING:
     from context_agent.retrieval.corpus import Corpus
     from context_agent.synth_data.quality import Extreme, PassAtN
-    from context_agent.synth_data.sets.card import CardDetails
+    from context_agent.synth_data.sets.folder import CardDetails
     from context_agent.synth_data.task import Task
     from context_agent.types import Document
 
@@ -335,7 +335,7 @@ class CardOptions:
 
     def details(self) -> CardDetails:
         """The details, with the stages' counts read from their files."""
-        from context_agent.synth_data.sets.card import CardDetails, stage_of
+        from context_agent.synth_data.sets.folder import CardDetails, stage_of
 
         return CardDetails(tuple(stage_of(file) for file in self.stages), self.licence, self.about)
 
@@ -371,8 +371,7 @@ def split(
     also a benchmark for `ctx1 eval`; identical documents count as one. A data card is written next to the splits. The
     exit code is 1 if a row could not be read.
     """
-    from context_agent.synth_data.sets.card import write_card
-    from context_agent.synth_data.sets.folder import duplicate_documents, tasks_in_corpus, write_folder
+    from context_agent.synth_data.sets.folder import duplicate_documents, tasks_in_corpus, write_card, write_folder
     from context_agent.synth_data.sets.splits import TaskSplits, split_tasks
 
     details = card.details()
@@ -402,7 +401,7 @@ def card(folder: SetFolder, *, card: CardOptions, as_json: Json) -> int:
 
     FOLDER was made by `ctx1 synth split`, or has queries.<split>.jsonl. Details that the options omit stay unchanged.
     """
-    from context_agent.synth_data.sets.card import write_card
+    from context_agent.synth_data.sets.folder import write_card
 
     path = write_card(folder, card.details())
     output.result({"card": str(path)}, f"{path} written", as_json=as_json)

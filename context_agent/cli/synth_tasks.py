@@ -39,9 +39,9 @@ from context_agent.pruning.budget import WINDOW
 if TYPE_CHECKING:
     from context_agent.retrieval.corpus import Corpus
     from context_agent.synth_data.links import LinkTaskSettings
-    from context_agent.synth_data.llm_stages.checking import DistractorSettings
     from context_agent.synth_data.llm_stages.model import StageContext, StructuredModel
     from context_agent.synth_data.llm_stages.pipeline import PipelinePlan
+    from context_agent.synth_data.llm_stages.task_stages import DistractorSettings
     from context_agent.synth_data.stages import RowFunction, StageReport
     from context_agent.synth_data.task import Task
 
@@ -106,12 +106,12 @@ def explore(
 
     A language model explores the index from each start document.
     """
-    from context_agent.synth_data.llm_stages import writing
+    from context_agent.synth_data.llm_stages import task_stages
 
     def rows(context: StageContext) -> Rows:
-        return writing.draw_seeds(context.corpus, count, context.model.seed)
+        return task_stages.draw_seeds(context.corpus, count, context.model.seed)
 
-    return _run("explore", rows, lambda context: lambda row: writing.explore(context, row), stage)
+    return _run("explore", rows, lambda context: lambda row: task_stages.explore(context, row), stage)
 
 
 @command
@@ -120,9 +120,9 @@ def write(source: StageInput, *, stage: StageOptions) -> int:
 
     IN.jsonl is the output of `ctx1 synth explore`.
     """
-    from context_agent.synth_data.llm_stages import writing
+    from context_agent.synth_data.llm_stages import task_stages
 
-    return _run("write", _source_rows(source), lambda context: lambda row: writing.write(context, row), stage)
+    return _run("write", _source_rows(source), lambda context: lambda row: task_stages.write(context, row), stage)
 
 
 @command
@@ -131,9 +131,9 @@ def verify(source: StageInput, *, stage: StageOptions) -> int:
 
     A language model extracts the quotes, and a rule looks for them in the documents.
     """
-    from context_agent.synth_data.llm_stages import checking
+    from context_agent.synth_data.llm_stages import task_stages
 
-    return _run("verify", _source_rows(source), lambda context: lambda row: checking.verify(context, row), stage)
+    return _run("verify", _source_rows(source), lambda context: lambda row: task_stages.verify(context, row), stage)
 
 
 @command
@@ -142,9 +142,9 @@ def extend(source: StageInput, *, stage: StageOptions) -> int:
 
     Verify the tasks again afterwards.
     """
-    from context_agent.synth_data.llm_stages import writing
+    from context_agent.synth_data.llm_stages import task_stages
 
-    return _run("extend", _source_rows(source), lambda context: lambda row: writing.extend(context, row), stage)
+    return _run("extend", _source_rows(source), lambda context: lambda row: task_stages.extend(context, row), stage)
 
 
 @essential("out distractors without_model base_url model domain path url collection")
@@ -162,17 +162,17 @@ def distract(
 
     Distractors are documents that look relevant and do not contain the answer.
     """
-    from context_agent.synth_data.llm_stages import checking
+    from context_agent.synth_data.llm_stages import task_stages
     from context_agent.synth_data.llm_stages.pipeline import distractor_settings
 
-    settings = checking.DistractorSettings(distractors, least_distractors, check_distractors)
+    settings = task_stages.DistractorSettings(distractors, least_distractors, check_distractors)
     if without_model:
         if check_distractors:
             raise ConfigError("--check-distractors needs a model: remove it, or remove --without-model")
         return _distract_by_words(source, settings, stage)
 
     def work(context: StageContext) -> RowFunction:
-        return lambda row: checking.distract(context, settings, row)
+        return lambda row: task_stages.distract(context, settings, row)
 
     return _run("distract", _source_rows(source), work, stage, settings=distractor_settings(settings))
 
@@ -224,8 +224,8 @@ def _run(
 
 
 def _distract_by_words(source: Path, settings: DistractorSettings, stage: StageOptions) -> int:
-    from context_agent.synth_data.llm_stages.checking import distract_by_words
     from context_agent.synth_data.llm_stages.pipeline import distractor_settings
+    from context_agent.synth_data.llm_stages.task_stages import distract_by_words
     from context_agent.synth_data.stages import run_stage
 
     with (
@@ -379,8 +379,8 @@ def tasks(
 
 def _model_tasks(stage: StageOptions, count: int, hops: Hops | None, distractors: int) -> int:
     from context_agent.synth_data.domains import load_domain
-    from context_agent.synth_data.llm_stages.checking import DistractorSettings
     from context_agent.synth_data.llm_stages.pipeline import PipelinePlan
+    from context_agent.synth_data.llm_stages.task_stages import DistractorSettings
 
     longest = min(DEFAULT_HOPS[1], load_domain(stage.writer.domain).max_hops)
     hops = hops or (min(DEFAULT_HOPS[0], longest), longest)

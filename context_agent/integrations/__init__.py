@@ -10,8 +10,8 @@
 | `functions` | the agent as a tool of reasoning models, with citations; needs no extra |
 | `mcp` | the agent and its corpus as tools of MCP clients |
 | `server` | the agent over HTTP, also as a chat model; the proxy that prunes (the extra `serve`) |
-| `guardrail` | the judge behind LiteLLM's guardrail `typesafe`; needs no extra |
 | `feedback` | judgements on served searches; needs no extra |
 | `otel` | episodes as OpenTelemetry spans |
-| `passages`, `pruning` | what the framework faces share |
+| `pruning` | pruning alone, also as the judge behind LiteLLM's guardrail `typesafe`; needs no extra |
+| `passages` | what the framework faces share |
 """

@@ -13,9 +13,8 @@ from context_agent.policies.tokens.engines import Engine
 from context_agent.policies.tokens.engines.transformers import TransformersEngine
 from context_agent.policies.tokens.harmony import HarmonyRenderer
 from context_agent.policies.tokens.packaged import model_folder
-from context_agent.policies.tokens.prompt import TokenRenderer
+from context_agent.policies.tokens.prompt import TokenizerVocabulary, TokenRenderer
 from context_agent.policies.tokens.template import LinesRenderer, TemplateRenderer
-from context_agent.policies.tokens.vocabulary import TokenizerVocabulary
 from context_agent.train.config import ModelConfig, RendererKind, RunConfig
 from context_agent.train.data import environment_texts
 from context_agent.train.environment import ToyEnvironment, WordRenderer

@@ -17,7 +17,7 @@ import openai
 import pytest
 
 from context_agent import Document, index_documents
-from context_agent.cli.serve import HOST, _port
+from context_agent.cli.serve import UI_HOST, _port
 from tests.cli.process import PATIENCE
 from tests.cli.serving import serving
 
@@ -238,12 +238,12 @@ def test_a_port_that_is_taken_is_an_error_only_if_it_was_chosen(inside, tmp_path
     (tmp_path / "notes").mkdir()
     (tmp_path / "notes" / "ada.md").write_text("Ada wrote the first program.")
     with socket.socket() as taken:
-        taken.bind((HOST, 0))
+        taken.bind((UI_HOST, 0))
         taken.listen()
         port = taken.getsockname()[1]
         done = inside("ui", "notes", "--path", "index", "--no-browser", "--port", port)
         assert done.returncode == 2
         assert f"cannot listen on 127.0.0.1:{port}" in done.stderr
-        monkeypatch.setattr("context_agent.cli.serve.PORT", port)
+        monkeypatch.setattr("context_agent.cli.serve.UI_PORT", port)
         assert _port(None) == 0
     assert _port(None) == port

@@ -19,7 +19,7 @@ from context_agent.errors import ConfigError, PolicyError
 from context_agent.integrations.functions import MAX_K, ONLY_NEAREST, Provider, SearchTool
 from context_agent.policies.chat.scripted_server import ScriptedServer, says
 from tests.integrations.conftest import QUESTION, TEXTS
-from tests.policies.bridge.test_calibration import calibrated
+from tests.policies.bridge.test_networks import calibrated
 
 PROVIDERS: tuple[Provider, ...] = ("openai", "openai-responses", "anthropic", "gemini")
 

@@ -10,7 +10,7 @@ import pytest
 from context_agent.errors import ConfigError
 from context_agent.harness.profile import default
 from context_agent.policies.tokens.harmony import HarmonyRenderer
-from context_agent.policies.tokens.vocabulary import HarmonyVocabulary, TokenizerVocabulary
+from context_agent.policies.tokens.prompt import HarmonyVocabulary, TokenizerVocabulary
 from context_agent.tokens import harmony_encoding
 from context_agent.train.tiny_model import BASE_TOKENS, SPECIALS, harmony_tokenizer, tiny_tokenizer
 from tests.policies.tokens.conversations import ALPHABET, random_view

@@ -19,8 +19,7 @@ from context_agent.agent import Progress, SearchAgent
 from context_agent.errors import ConfigError, DataError, FeedbackLimitError, TrajectoryError
 from context_agent.harness.policy import AdjustableEffort
 from context_agent.integrations.feedback import FeedbackLog, Judgement, judgement
-from context_agent.integrations.guardrail import RelevanceRequest, judge
-from context_agent.integrations.pruning import ConversationPruners
+from context_agent.integrations.pruning import ConversationPruners, RelevanceRequest, judge
 from context_agent.integrations.server.bodies import prune_conversation
 from context_agent.integrations.server.observability import CONTENT_TYPE, REQUEST_ID, log, request_id
 from context_agent.integrations.server.schema import (

@@ -23,8 +23,7 @@ from context_agent.errors import ConfigError
 from context_agent.harness.profile import Profile, compact, ranking_text
 from context_agent.harness.tools import bounded, schemas
 from context_agent.policies.chat.replies import read_arguments, tool_name
-from context_agent.policies.tokens.prompt import Ids, Opening
-from context_agent.policies.tokens.vocabulary import HarmonyVocabulary, Vocabulary, VocabularyRenderer
+from context_agent.policies.tokens.prompt import HarmonyVocabulary, Ids, Opening, Vocabulary, VocabularyRenderer
 from context_agent.tokens import harmony_encoding
 from context_agent.types import Action, ToolCall
 

@@ -31,8 +31,7 @@ from context_agent.harness.profile import Profile, compact, ranking_text
 from context_agent.harness.tools import schemas
 from context_agent.policies.chat.messages import HOW, parse_calls, written
 from context_agent.policies.chat.replies import split_thoughts
-from context_agent.policies.tokens.prompt import Ids, Opening
-from context_agent.policies.tokens.vocabulary import TokenizerVocabulary, VocabularyRenderer
+from context_agent.policies.tokens.prompt import Ids, Opening, TokenizerVocabulary, VocabularyRenderer
 from context_agent.types import Action, RankedId, ToolCall
 
 Message = dict[str, str]

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from context_agent.integrations.guardrail import RelevanceRequest, judge
+from context_agent.integrations.pruning import RelevanceRequest, judge
 from tests.integrations.server.conftest import Serve
 from tests.integrations.server.test_retrieve import problem
 from tests.integrations.tool_results import QUESTION, TOPICS, search

@@ -11,8 +11,7 @@ from context_agent import Action, RankedId, ToolCall
 from context_agent.errors import ConfigError
 from context_agent.harness.profile import context_1, default
 from context_agent.policies.tokens.harmony import HarmonyRenderer
-from context_agent.policies.tokens.prompt import Prompt
-from context_agent.policies.tokens.vocabulary import HarmonyVocabulary, TokenizerVocabulary
+from context_agent.policies.tokens.prompt import HarmonyVocabulary, Prompt, TokenizerVocabulary
 from context_agent.tokens import harmony_encoding
 from tests.policies.tokens.conversations import random_text, random_view, rendered_by_oss_harmony
 from tests.policies.tokens.sampling import FORGERIES

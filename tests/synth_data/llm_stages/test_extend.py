@@ -8,7 +8,7 @@ import pytest
 from context_agent.policies.chat.scripted_server import ScriptedServer, says
 from context_agent.synth_data.domains import load_domain
 from context_agent.synth_data.llm_stages.model import StageContext, StructuredModel, StructuredModelOptions
-from context_agent.synth_data.llm_stages.writing import extend
+from context_agent.synth_data.llm_stages.task_stages import extend
 from context_agent.synth_data.stages import DropRow
 from tests.synth_data.llm_stages.writing import corpus, row_of
 from tests.synth_data.tasks import task
@@ -60,7 +60,7 @@ def test_a_task_gets_a_bridge_two_documents_and_a_new_answer(tmp_path):
 
 def test_a_third_hop_keeps_its_place_in_the_name():
     from context_agent.synth_data.llm_stages.model import DocumentExcerpt
-    from context_agent.synth_data.llm_stages.writing import WrittenTask, extended_task
+    from context_agent.synth_data.llm_stages.task_stages import WrittenTask, extended_task
 
     class Shop:
         def truth_type(self, name):

@@ -14,7 +14,7 @@ from context_agent import Document, MemoryCorpus
 from context_agent.errors import ConfigError, DataError
 from context_agent.synth_data.llm_stages.cached_model import SpendingCap, TokenPrices
 from context_agent.synth_data.llm_stages.pipeline import REPLIES_FILE, PipelinePlan, make_tasks, stages_folder
-from context_agent.synth_data.llm_stages.writing import draw_seeds
+from context_agent.synth_data.llm_stages.task_stages import draw_seeds
 from context_agent.synth_data.matching import find_quote, reveals_answer, states_answer
 from context_agent.synth_data.stages import dropped_path
 from context_agent.synth_data.task import load_tasks

@@ -22,8 +22,7 @@ from context_agent.policies.tokens.engines.transformers import (
     supported,
 )
 from context_agent.policies.tokens.harmony import HarmonyRenderer
-from context_agent.policies.tokens.prompt import calls
-from context_agent.policies.tokens.vocabulary import TokenizerVocabulary
+from context_agent.policies.tokens.prompt import TokenizerVocabulary, calls
 from context_agent.train.rows import sampled_rows
 from tests.policies.tokens.sampling import QUESTION, small_corpus
 from tests.policies.tokens.scoring import forced, worst_difference

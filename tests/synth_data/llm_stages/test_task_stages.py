@@ -10,7 +10,6 @@ from context_agent import Document, MemoryCorpus
 from context_agent.errors import DataError
 from context_agent.policies.chat.scripted_server import ScriptedServer, says
 from context_agent.synth_data.domains import load_domain
-from context_agent.synth_data.llm_stages.checking import ExtractedQuotes, check_quotes, quotes_needed, verify
 from context_agent.synth_data.llm_stages.model import (
     DocumentExcerpt,
     InvalidReply,
@@ -19,7 +18,15 @@ from context_agent.synth_data.llm_stages.model import (
     StructuredModelOptions,
     read_excerpt,
 )
-from context_agent.synth_data.llm_stages.writing import WrittenTask, check_written, write
+from context_agent.synth_data.llm_stages.task_stages import (
+    ExtractedQuotes,
+    WrittenTask,
+    check_quotes,
+    check_written,
+    quotes_needed,
+    verify,
+    write,
+)
 from context_agent.synth_data.stages import DropRow
 from tests.synth_data.llm_stages.writing import row_of
 from tests.synth_data.tasks import task
