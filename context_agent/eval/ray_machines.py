@@ -80,7 +80,8 @@ class RayMachines:
             if (connection := self._accepted()) is not None:
                 return Worker(RayTask(reference), connection)
             if ray.wait([reference], timeout=0)[0]:
-                return _failed(reference)
+                _raise_failure(reference)
+                return None
         ray.cancel(reference, force=True)
         return None
 
@@ -106,7 +107,7 @@ class RayMachines:
         return connection
 
 
-def _failed(reference: Any) -> None:
+def _raise_failure(reference: Any) -> None:
     """Says why a worker ended before it connected; a machine that died is no error."""
     try:
         ray.get(reference)
@@ -119,7 +120,7 @@ def _failed(reference: Any) -> None:
         return
 
 
-@ray.remote(num_cpus=1, max_retries=0, runtime_env={"env_vars": ONE_THREAD})
+@ray.remote(num_cpus=1, max_retries=0, runtime_env={"env_vars": ONE_THREAD})  # type: ignore[untyped-decorator]
 def _task(address: tuple[str, int], key: bytes, spec: WorkerSpec, slots: int, version: str) -> None:
     """A worker until the pool closes the connection."""
     if version != __version__:
