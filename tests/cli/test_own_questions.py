@@ -5,8 +5,18 @@ import re
 import shlex
 from pathlib import Path
 
+import pytest
+
 PAGE = Path(__file__).parents[2] / "docs" / "own-questions.md"
 PEOPLE = {"Lena Ortiz": "Brasko Weir", "Alda Brunner": "Mirrow Bridge", "Boris Castor": "Osterby Mill"}
+
+pytestmark = pytest.mark.skipif(not PAGE.exists(), reason="the documentation is not part of the source distribution")
+
+
+@pytest.fixture(autouse=True)
+def _one_core(monkeypatch):
+    """A worker of `ctx1 eval` mostly imports, and the questions are few: one process is enough."""
+    monkeypatch.setattr("os.sched_getaffinity", lambda pid: {0})
 
 
 def write_notes(folder: Path) -> None:

@@ -16,6 +16,12 @@ HOW_TO = [f"how-to/{page.name}" for page in sorted((DOCS / "how-to").glob("*.md"
 pytestmark = pytest.mark.skipif(not DOCS.exists(), reason="the documentation is not part of the source distribution")
 
 
+@pytest.fixture(autouse=True)
+def _one_core(monkeypatch):
+    """A worker of `ctx1 eval` mostly imports, and the questions are few: one process is enough."""
+    monkeypatch.setattr("os.sched_getaffinity", lambda pid: {0})
+
+
 def walk(page, inside, folder):
     """Runs a page. Returns the standard output of each command."""
     outputs = {}
