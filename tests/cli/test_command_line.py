@@ -7,8 +7,8 @@ TRACE = "Traceback"
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_every_command_has_help_json_and_config(ctx1, command):
-    done = ctx1(*command.split(), "--help")
+def test_every_command_has_help_json_and_config(inside, command):
+    done = inside(*command.split(), "--help")
     assert done.returncode == 0
     for flag in ("--json", "--config"):
         assert flag in done.stdout
@@ -38,8 +38,8 @@ def test_version(ctx1):
         ("train brige", "did you mean 'bridge'?"),
     ],
 )
-def test_a_wrong_call_is_told_in_one_line_and_exits_2(ctx1, line, told):
-    done = ctx1(*line.split())
+def test_a_wrong_call_is_told_in_one_line_and_exits_2(inside, line, told):
+    done = inside(*line.split())
     assert done.returncode == 2
     assert told in done.stderr
     assert len(done.stderr.splitlines()) == 1
@@ -61,17 +61,17 @@ def test_a_wrong_call_is_told_in_one_line_and_exits_2(ctx1, line, told):
         (None, "cannot read the config file"),
     ],
 )
-def test_a_config_file_that_does_not_fit_is_refused(ctx1, tmp_path, config, told):
+def test_a_config_file_that_does_not_fit_is_refused(inside, tmp_path, config, told):
     if config is not None:
         (tmp_path / "c.toml").write_text(config, encoding="utf-8")
-    done = ctx1("search", "x", "--config", "c.toml")
+    done = inside("search", "x", "--config", "c.toml")
     assert done.returncode == 2
     assert told in done.stderr
     assert len(done.stderr.splitlines()) == 1
 
 
-def test_a_missing_index_is_told_with_the_remedy(ctx1, tmp_path):
-    done = ctx1("search", "who?", "--path", tmp_path / "none")
+def test_a_missing_index_is_told_with_the_remedy(inside, tmp_path):
+    done = inside("search", "who?", "--path", tmp_path / "none")
     assert done.returncode == 1
     assert str(tmp_path / "none") in done.stderr
     assert "ctx1 index" in done.stderr

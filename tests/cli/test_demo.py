@@ -23,15 +23,15 @@ def test_it_runs_off_a_terminal_and_leaves_nothing(ctx1, tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_json_tells_the_comparison(ctx1):
-    done = ctx1("demo", "--json")
+def test_json_tells_the_comparison(inside):
+    done = inside("demo", "--json")
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)["questions"]
     assert [row["id"] for row in found] == [question.id for question in questions()]
     assert sum(row["found_by_agent"] for row in found) > sum(row["found_by_one_shot"] for row in found)
 
 
-def test_the_index_can_be_kept_and_searched(ctx1, tmp_path):
-    assert ctx1("demo", "--path", "kept").returncode == 0
-    done = ctx1("search", questions()[0].question, "--path", "kept", "--collection", "demo", "--json")
+def test_the_index_can_be_kept_and_searched(inside, tmp_path):
+    assert inside("demo", "--path", "kept").returncode == 0
+    done = inside("search", questions()[0].question, "--path", "kept", "--collection", "demo", "--json")
     assert done.returncode == 0, done.stderr

@@ -25,24 +25,24 @@ def test_a_fresh_installation_is_healthy(ctx1):
     assert found["index"]["status"] == "note"
 
 
-def test_an_index_is_opened_and_searched(ctx1, index):
-    done = ctx1("doctor", "--path", index)
+def test_an_index_is_opened_and_searched(inside, index):
+    done = inside("doctor", "--path", index)
     assert done.returncode == 0, done.stdout
     assert "chunks" in done.stdout
     assert "\x1b" not in done.stdout
 
 
-def test_a_damaged_index_is_a_problem(ctx1, index, tmp_path):
+def test_a_damaged_index_is_a_problem(inside, index, tmp_path):
     shutil.copytree(index, tmp_path / "broken")
     (tmp_path / "broken" / "chroma.sqlite3").write_bytes(b"no database")
-    done = ctx1("doctor", "--path", "broken", "--json")
+    done = inside("doctor", "--path", "broken", "--json")
     assert done.returncode == 1
     assert checks(done)[1]["index"]["status"] == "problem"
     assert "Traceback" not in done.stderr
 
 
-def test_a_missing_index_is_a_problem_when_it_was_named(ctx1, tmp_path):
-    done = ctx1("doctor", "--path", "nowhere", "--json")
+def test_a_missing_index_is_a_problem_when_it_was_named(inside, tmp_path):
+    done = inside("doctor", "--path", "nowhere", "--json")
     assert done.returncode == 1
     assert "ctx1 index" in checks(done)[1]["index"]["detail"]
     assert list(tmp_path.iterdir()) == []

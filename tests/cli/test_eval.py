@@ -85,8 +85,8 @@ def test_a_users_own_documents_and_questions_are_measured(evaluate, world, tmp_p
     assert json.loads(done.stdout)["cells"][0]["questions"] == 4
 
 
-def test_an_index_is_measured_without_indexing_again(evaluate, ctx1, world, tmp_path):
-    assert ctx1("index", world / "corpus.jsonl", "--path", "index").returncode == 0
+def test_an_index_is_measured_without_indexing_again(evaluate, inside, world, tmp_path):
+    assert inside("index", world / "corpus.jsonl", "--path", "index").returncode == 0
     done = evaluate(
         "--path",
         "index",

@@ -11,13 +11,13 @@ STEP = says(calls=[("search_corpus", {"query": "Orm Skerry Light", "limit": 2})]
 
 
 @pytest.fixture
-def ask(ctx1, index):
+def ask(inside, index, monkeypatch):
     """Searches the notes with the model `scripted`."""
 
     def run(server, *arguments, **env):
-        return ctx1(
-            "search", QUESTION, "--path", index, "--policy", "chat", "--base-url", server.url, *arguments, **env
-        )
+        for name, value in env.items():
+            monkeypatch.setenv(name, value)
+        return inside("search", QUESTION, "--path", index, "--policy", "chat", "--base-url", server.url, *arguments)
 
     return run
 
@@ -105,9 +105,9 @@ def test_mistakes_are_told_in_a_line(ask, arguments, code, said):
     assert len(done.stderr.strip().splitlines()) == 1
 
 
-def test_doctor_looks_at_a_server(ctx1):
+def test_doctor_looks_at_a_server(inside):
     with ScriptedServer([STEP], model_length=40_960) as server:
-        done = ctx1("doctor", "--base-url", server.url, "--model", "scripted", "--json")
+        done = inside("doctor", "--base-url", server.url, "--model", "scripted", "--json")
     assert done.returncode == 0, done.stdout
     found = {check["name"]: check for check in json.loads(done.stdout)["checks"]}
     assert [found[name]["status"] for name in ("server", "model", "tools", "context")] == ["ok"] * 4
@@ -122,6 +122,6 @@ def test_doctor_says_what_is_wrong_with_a_server(ctx1):
     assert "token ids" in done.stdout
 
 
-def test_doctor_without_a_server_asks_none(ctx1):
-    done = ctx1("doctor", "--json")
+def test_doctor_without_a_server_asks_none(inside):
+    done = inside("doctor", "--json")
     assert "server" not in {check["name"] for check in json.loads(done.stdout)["checks"]}

@@ -14,7 +14,7 @@ RUN = ("--cache", "cache", "--out", "run")
 
 
 @pytest.fixture
-def step(inside, tmp_path):
+def step(inside):
     """Runs a command that must succeed, and gives the object that it prints."""
 
     def command(*arguments):
@@ -22,13 +22,13 @@ def step(inside, tmp_path):
         assert done.returncode == 0, (arguments, done.stderr)
         return json.loads(done.stdout)
 
-    rows = [json.dumps({"id": one.id, "title": one.title, "text": one.text}) for one in films(count=40)]
-    (tmp_path / "corpus.jsonl").write_text("\n".join(rows), encoding="utf-8")
-    command("index", "corpus.jsonl")
     return command
 
 
 def test_a_corpus_becomes_a_benchmark_and_rows_to_train_on(step, tmp_path):
+    rows = [json.dumps({"id": one.id, "title": one.title, "text": one.text}) for one in films(count=40)]
+    (tmp_path / "corpus.jsonl").write_text("\n".join(rows), encoding="utf-8")
+    step("index", "corpus.jsonl")
     made = step("synth", "tasks", "--out", "tasks.jsonl", "--count", 60)
     assert made["tasks"] == 60
     kept = step("synth", "filter", "tasks.jsonl", "--passes", 2, "--drop", "never", "--out", "kept.jsonl")

@@ -26,20 +26,20 @@ def questions(tmp_path):
     return path
 
 
-def test_few_questions_adapt_the_reader_and_the_weights_are_searched_with(ctx1, tmp_path, questions):
+def test_few_questions_adapt_the_reader_and_the_weights_are_searched_with(inside, tmp_path, questions):
     few = tmp_path / "few.jsonl"
     few.write_text("\n".join(questions.read_text().splitlines()[:6]), encoding="utf-8")
     corpus = tmp_path / "corpus.jsonl"
     corpus.write_text("".join(json.dumps(row) + "\n" for row in passages()), encoding="utf-8")
-    done = ctx1("train", "bridge", corpus, few, "--out", "own.safetensors", "--json")
+    done = inside("train", "bridge", corpus, few, "--out", "own.safetensors", "--json")
     assert done.returncode == 0, done.stderr
     report = json.loads(done.stdout)
     assert report["kept"] is True
     assert report["weights"] == "own.safetensors"
     assert 0 <= report["recall_at_5"][str(corpus)]["mean"] <= 1
     assert (tmp_path / "own.safetensors").stat().st_size > 1_000
-    assert ctx1("index", corpus, "--path", "i").returncode == 0
-    found = ctx1(
+    assert inside("index", corpus, "--path", "i").returncode == 0
+    found = inside(
         "search", "What is told of Brasko?", "--path", "i", "--weights", "own.safetensors", "--save", "t", "--json"
     )
     assert found.returncode == 0, found.stderr
@@ -47,21 +47,21 @@ def test_few_questions_adapt_the_reader_and_the_weights_are_searched_with(ctx1, 
     assert report["digest"] in json.dumps(header)
 
 
-def test_questions_of_another_corpus_are_refused(ctx1, tmp_path, questions, index):
-    done = ctx1("train", "bridge", index, questions, "--out", "own.safetensors")
+def test_questions_of_another_corpus_are_refused(inside, tmp_path, questions, index):
+    done = inside("train", "bridge", index, questions, "--out", "own.safetensors")
     assert done.returncode == 1
     assert "the corpus holds none of" in done.stderr
     assert not (tmp_path / "own.safetensors").exists()
 
 
-def test_an_odd_number_of_arguments_is_a_wrong_call(ctx1):
-    done = ctx1("train", "bridge", "corpus", "--out", "own.safetensors")
+def test_an_odd_number_of_arguments_is_a_wrong_call(inside):
+    done = inside("train", "bridge", "corpus", "--out", "own.safetensors")
     assert done.returncode == 2
     assert "pairs" in done.stderr
 
 
-def test_a_file_of_no_weights_is_refused(ctx1, tmp_path, index):
+def test_a_file_of_no_weights_is_refused(inside, tmp_path, index):
     (tmp_path / "x.safetensors").write_bytes(b"nothing")
-    done = ctx1("search", "x", "--path", index, "--weights", "x.safetensors")
+    done = inside("search", "x", "--path", index, "--weights", "x.safetensors")
     assert done.returncode == 2
     assert "x.safetensors" in done.stderr
