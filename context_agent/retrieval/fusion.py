@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from typing import TYPE_CHECKING, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -97,39 +97,56 @@ class Bm25Retriever:
             depth *= 4
 
 
-@dataclass(frozen=True)
-class VectorTable:
-    """Vectors in corpus order, as stored: shape (n, d), float32, usually memory-mapped.
+class VectorPart(NamedTuple):
+    """Vectors as stored: shape (n, d), float32, usually memory-mapped.
 
-    `lengths` are their Euclidean norms, shape (n,). `space` is Chroma's name of the distance: `cosine`, `l2` or `ip`.
+    `lengths` are their Euclidean norms, shape (n,). The rows in `removed`, ascending, do not count.
     """
 
     matrix: NDArray[np.float32]
     lengths: NDArray[np.float32]
+    removed: NDArray[np.int32]
+
+
+@dataclass(frozen=True)
+class VectorTable:
+    """Vectors in corpus order, in one or more parts; `space` is Chroma's name of the distance: `cosine`, `l2`, `ip`."""
+
+    parts: Sequence[VectorPart]
     space: str
+
+    @classmethod
+    def of(cls, matrix: NDArray[np.float32], lengths: NDArray[np.float32], space: str) -> VectorTable:
+        """A table in one part."""
+        return cls([VectorPart(matrix, lengths, np.zeros(0, dtype=np.int32))], space)
 
     def scores(self, query: NDArray[np.float32]) -> NDArray[np.float32]:
         """The score of each row for a query of shape (d,); higher is better, shape (n,).
 
         Cosines for `cosine`, and for `l2` and `ip` if the stored vectors have length 1; else negative distances.
         """
+        scores = [self._part_scores(part, query) for part in self.parts]
+        remaining = [
+            np.delete(column, part.removed) if len(part.removed) else column
+            for column, part in zip(scores, self.parts, strict=True)
+        ]
+        return remaining[0] if len(remaining) == 1 else np.concatenate([np.zeros(0, np.float32), *remaining])
+
+    def _part_scores(self, part: VectorPart, query: NDArray[np.float32]) -> NDArray[np.float32]:
         # Not `@`: BLAS spreads one such product over all cores, which many episodes at once then fight for.
-        products: NDArray[np.float32] = np.einsum("ij,j->i", self.matrix, query)
+        products: NDArray[np.float32] = np.einsum("ij,j->i", part.matrix, query)
         if self.space == "cosine":
-            scale = self.lengths * np.float32(np.linalg.norm(query))
+            scale = part.lengths * np.float32(np.linalg.norm(query))
             return np.asarray(np.divide(products, scale, out=np.zeros_like(products), where=scale > 0))
         if self.space == "ip":
             return products if self._unit else np.asarray(products - 1)
-        distances = np.square(self.lengths) + np.float32(np.dot(query, query)) - 2 * products
+        distances = np.square(part.lengths) + np.float32(np.dot(query, query)) - 2 * products
         return np.asarray(1 - distances / 2 if self._unit else -distances)
-
-    def unit_row(self, row: int) -> NDArray[np.float32]:
-        """One vector scaled to length 1, shape (d,); a zero vector stays zero."""
-        return np.asarray(self.matrix[row] / (self.lengths[row] or np.float32(1)))
 
     @cached_property
     def _unit(self) -> bool:
-        return bool(np.allclose(self.lengths[:_UNIT_SAMPLE], 1.0, atol=1e-3))
+        sample = np.concatenate([part.lengths[:_UNIT_SAMPLE] for part in self.parts])[:_UNIT_SAMPLE]
+        return bool(np.allclose(sample, 1.0, atol=1e-3))
 
 
 class DenseRetriever:
@@ -144,11 +161,11 @@ class DenseRetriever:
         self,
         table: VectorTable,
         embed_query: QueryVectors,
-        ids: Sequence[str],
+        id_of: Callable[[int], str],
         mask: Callable[[Where], NDArray[np.bool_]],
     ) -> None:
-        """`ids` are the chunk ids of the rows; `mask` returns the rows that a metadata filter lets through."""
-        self._table, self._embed_query, self._ids, self._mask = table, embed_query, ids, mask
+        """`id_of` returns the chunk id of a row; `mask` the rows that a metadata filter lets through."""
+        self._table, self._embed_query, self._id_of, self._mask = table, embed_query, id_of, mask
 
     def search(self, query: str, k: int, where: Where | None = None) -> list[tuple[str, float]]:
         """See `Retriever`; a query whose vector is zero (no known word) finds nothing."""
@@ -160,9 +177,8 @@ class DenseRetriever:
         if len(rows) > k:
             # The k highest scores, and all that tie with the last of them.
             rows = rows[scores[rows] >= np.partition(scores[rows], -k)[-k]]
-        return sorted(((self._ids[int(row)], float(scores[row])) for row in rows), key=lambda hit: (-hit[1], hit[0]))[
-            :k
-        ]
+        hits = ((self._id_of(int(row)), float(scores[row])) for row in rows)
+        return sorted(hits, key=lambda hit: (-hit[1], hit[0]))[:k]
 
 
 def reciprocal_rank_fusion(

@@ -71,7 +71,7 @@ class MemoryCorpus:
         self._rows = _rows_by_id(self._chunks)
         self._embed_query = QueryVectors(as_embedder(STATIC if embedder is None else embedder))
         self._vectors = self._checked(vectors)
-        vector_table = VectorTable(self._vectors, np.ones(len(self._chunks), dtype=np.float32), "ip")
+        vector_table = VectorTable.of(self._vectors, np.ones(len(self._chunks), dtype=np.float32), "ip")
         self._bm25 = Bm25Index.of(Bm25Entry(chunk.id, chunk.title, chunk.text) for chunk in self._chunks)
         self._table = TextTable.of(chunk.text for chunk in self._chunks)
         self._documents = _rows_by_document(self._chunks)
@@ -79,7 +79,7 @@ class MemoryCorpus:
         self._reranker = reranker
         self.name = f"memory:{_digest(self._chunks)}"
         shipped: list[Retriever] = [
-            DenseRetriever(vector_table, self._embed_query, [chunk.id for chunk in self._chunks], self._mask),
+            DenseRetriever(vector_table, self._embed_query, lambda row: self._chunks[row].id, self._mask),
             Bm25Retriever(self._bm25, self.matching),
         ]
         self.retrievers = [wrap(retriever) for retriever in shipped] if wrap else shipped

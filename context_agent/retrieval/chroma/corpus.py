@@ -35,7 +35,7 @@ from context_agent.retrieval.chroma.store import PAGE, Location
 from context_agent.retrieval.corpus import CANDIDATES, GREP_LIMIT, Where
 from context_agent.retrieval.embedders import WORDS_ALONE, Embedder, EmbeddingFunction, Vectors, as_embedder
 from context_agent.retrieval.fusion import Bm25Retriever, QueryVectors, Retriever, gather, hits_of
-from context_agent.retrieval.grep import Pattern, scan
+from context_agent.retrieval.grep import Pattern
 from context_agent.types import Chunk, Hit
 
 if TYPE_CHECKING:
@@ -200,7 +200,7 @@ class ChromaCorpus:
         compiled, rows = Pattern(pattern), self.snapshot.rows
         with self._source.guarded():
             allowed = None if where is None else self._reader.matching(where)
-            matching = (rows[position] for position in scan(self.snapshot.table, compiled))
+            matching = (rows[position] for position in rows.matching(compiled))
             hits = (row for row in matching if allowed is None or row.record in allowed)
             chunk_ids = (row.chunk for row in hits if row.chunk not in exclude)
             chunks = self._by_id(list(islice(chunk_ids, max(0, limit))))
@@ -208,9 +208,9 @@ class ChromaCorpus:
 
     def walk(self) -> Iterator[Chunk]:
         """See `Corpus.walk`; fetches some documents at a time, and does not cache them."""
-        rows, pending = self.snapshot.rows, list[str]()
-        for positions in self.snapshot.rows_of_document.values():
-            pending += [rows[position].chunk for position in positions]
+        pending = list[str]()
+        for document_rows in self.snapshot.documents():
+            pending += [row.chunk for row in document_rows]
             if len(pending) >= PAGE:
                 yield from self._in_order(pending)
                 pending = []
@@ -226,8 +226,8 @@ class ChromaCorpus:
 
     def read(self, document_id: str) -> list[Chunk]:
         """See `Corpus.read`."""
-        rows, positions = self.snapshot.rows, self.snapshot.rows_of_document.get(document_id, ())
-        return sorted(self.get([rows[position].chunk for position in positions]), key=lambda chunk: chunk.index)
+        rows = self.snapshot.rows.find("document", document_id)
+        return sorted(self.get([row.chunk for _, row in rows]), key=lambda chunk: chunk.index)
 
     def get(self, chunk_ids: Sequence[str]) -> list[Chunk]:
         """See `Corpus.get`."""

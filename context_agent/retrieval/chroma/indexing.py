@@ -17,7 +17,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, replace
 from hashlib import blake2b
-from heapq import nsmallest
+from itertools import groupby, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -57,7 +57,7 @@ from context_agent.retrieval.chroma.records import (
     stored_chunk,
     write_manifest,
 )
-from context_agent.retrieval.chroma.repair import UNFINISHED, repair_vectors
+from context_agent.retrieval.chroma.repair import UNFINISHED, remember_vectors, repair_vectors
 from context_agent.retrieval.chroma.snapshot import (
     MAKER_LOCK,
     Publication,
@@ -97,6 +97,10 @@ if TYPE_CHECKING:
 
 EXAMPLES = 3
 """Missing documents that a report names."""
+MEASURED_BELOW = 20_000
+"""Rows below which every run measures the weights of the retrievers: that reads all vectors a hundred times."""
+MEASURED_SHARE = 5
+"""In a larger index a run measures them if it writes at least one row in this many."""
 _NOTHING_TO_INDEX = "nothing to index: there is no document, or none with text"
 
 
@@ -207,6 +211,8 @@ def index_documents(
                 batch_size=batch_size,
             )
             report = run.index(documents, remove_missing=remove_missing, calibration=calibration)
+        if location.path is not None:
+            remember_vectors(location.path, collection, root)
         (root / UNFINISHED).unlink(missing_ok=True)
         return report
 
@@ -237,7 +243,6 @@ class _IndexingRun:
         self.embedder, self.chunking, self.counter, self.progress = embedder, chunking, counter, progress
         self.revision, self.language = manifest.revision + 1, language
         self.base = self._base()
-        self.digests = {row.document: digest_in(row.record) for row in self.base.rows} if self.base else {}
         self.resumable = self._resumable_records()
         self.resumable_documents = sum(record.endswith(f"_0~{digest_in(record)}") for record in self.resumable)
         self.fresh = SnapshotWriter(
@@ -250,7 +255,7 @@ class _IndexingRun:
         self.writer = RecordWriter(collection, embedder, batch_size, self.fresh.put_vectors if local else None)
         self.seen: dict[str, str] = {}
         self.counts = dict.fromkeys(("added", "replaced", "unchanged", "removed", "empty", "resumed"), 0)
-        self.missing: set[str] = set()
+        self.missing, self.missing_examples = 0, tuple[str, ...]()
         self.written: set[str] = set()
         self.ends: list[int] = []
         """For each document that no earlier run stored, the new chunks up to its last one."""
@@ -278,10 +283,11 @@ class _IndexingRun:
         digest = digest_of(document, self.chunking)
         if self.seen.setdefault(document.id, digest) != digest:
             raise CorpusError(f"document id {document.id!r} occurs twice with different content: make the ids unique")
-        if self.digests.get(document.id) == digest:
+        earlier_digest = self._digest(document.id)
+        if earlier_digest == digest:
             self.counts["unchanged"] += 1
         elif record_id(f"{document.id}_0", digest) not in self.written:
-            self._add(document, digest)
+            self._add(document, digest, replaced=bool(earlier_digest))
         if len(self.seen) % 256 == 0:
             self._show_progress()
 
@@ -291,7 +297,12 @@ class _IndexingRun:
             kept = self.resumable_documents + bisect_right(self.ends, stored)
             self.progress(IndexProgress(len(self.seen), len(self.written), stored, kept))
 
-    def _add(self, document: Document, digest: str) -> None:
+    def _digest(self, document: str) -> str:
+        """The digest of a document in the last complete state; empty without one."""
+        row = next(self.base.rows.find("document", document), None) if self.base else None
+        return digest_in(row[1].record) if row else ""
+
+    def _add(self, document: Document, digest: str, *, replaced: bool) -> None:
         began = time.monotonic()
         stored_chunks = chunks_to_store(
             document,
@@ -303,7 +314,7 @@ class _IndexingRun:
             resumable=self.resumable,
         )
         self.chunking_seconds += time.monotonic() - began
-        kind = "empty" if not stored_chunks else "replaced" if document.id in self.digests else "added"
+        kind = "empty" if not stored_chunks else "replaced" if replaced else "added"
         self.counts[kind] += 1
         for stored in stored_chunks:
             self.fresh.add(snapshot_entry(stored))
@@ -317,13 +328,24 @@ class _IndexingRun:
 
     def _outdated(self, remove_missing: bool | Collection[str]) -> set[str]:
         """The records of the last complete state that the next one leaves out."""
-        replaced = {document for document, digest in self.seen.items() if self.digests.get(document, digest) != digest}
-        missing = self.digests.keys() - self.seen.keys()
-        removed = missing & set(missing if remove_missing is True else remove_missing or ())
-        self.missing = missing - removed
+        if self.base is None:
+            return set()
+        digests = {document: self._digest(document) for document in self.seen}
+        replaced = {document for document, digest in self.seen.items() if digests[document] not in ("", digest)}
+        if remove_missing is True:
+            removed = {row.document for row in self.base.rows} - self.seen.keys()
+        else:
+            removed = {
+                document for document in remove_missing or () if document not in digests and self._digest(document)
+            }
         self.counts["removed"] = len(removed)
+        self.missing = self.base.document_count - sum(map(bool, digests.values())) - len(removed)
+        if self.missing:
+            documents = (document for document, _ in groupby(row.document for row in self.base.rows))
+            missing = (document for document in documents if document not in digests and document not in removed)
+            self.missing_examples = tuple(islice(missing, EXAMPLES))
         gone = replaced | removed
-        return {row.record for row in self.base.rows if row.document in gone} if self.base else set()
+        return {row.record for document in gone for _, row in self.base.rows.find("document", document)}
 
     def _complete(self, outdated: set[str], calibration: bool) -> IndexReport:
         """Snapshot, manifest, publication, removal: the index is complete before and after each step."""
@@ -331,9 +353,9 @@ class _IndexingRun:
         add_stored_vectors(self.fresh, self.collection)
         self.fresh.remove(outdated)
         snapshot = self.fresh.finish()
-        if not snapshot.rows:
+        if not len(snapshot.rows):
             raise CorpusEmptyError(_NOTHING_TO_INDEX)
-        calibrated = self._calibrate(snapshot) if calibration else Calibration({}, {})
+        calibrated = self._calibration(snapshot) if calibration else Calibration({}, {})
         name = self.fresh.publish(self.revision)
         manifest = self.manifest.next(self.chunking, len(snapshot.rows), calibrated, name, snapshot.bm25.language)
         write_manifest(self.collection, manifest)
@@ -375,6 +397,12 @@ class _IndexingRun:
         with suppress(CorpusLockedError), file_lock(self.root / MAKER_LOCK, busy=busy):
             remove_others(self.root, keep, unfinished=True)
 
+    def _calibration(self, snapshot: Snapshot) -> Calibration:
+        """The weights of the retrievers: measured, or in a large index with little new those of the last state."""
+        rows, stored = len(snapshot.rows), self.manifest.stored_calibration()
+        little_new = rows >= MEASURED_BELOW and self.fresh.rewritten * MEASURED_SHARE < rows
+        return stored if stored is not None and little_new else self._calibrate(snapshot)
+
     def _calibrate(self, snapshot: Snapshot) -> Calibration:
         layout = OwnLayout(self.manifest)
         reader = SnapshotReader(snapshot, layout) if self.local else ClientReader(self.collection, snapshot, layout)
@@ -385,7 +413,9 @@ class _IndexingRun:
 
     def _resumable_records(self) -> dict[str, Span]:
         """The records of an interrupted run of this revision; deletes those that a completed run left behind."""
-        complete = {row.record for row in self.base.rows} if self.base else set()
+        if self.base is not None and self.collection.count() == len(self.base.rows):
+            return {}
+        complete = self.base.row_of_record if self.base else {}
         extra = [record for record in all_ids(self.collection) if record not in complete]
         usable: dict[str, Span] = {}
         for page in pages(self.collection, ["metadatas"], extra):
@@ -408,8 +438,8 @@ class _IndexingRun:
             collection=self.collection.name,
             revision=revision,
             chunks=len(snapshot.rows),
-            missing=len(self.missing),
-            missing_examples=tuple(nsmallest(EXAMPLES, self.missing)),
+            missing=self.missing,
+            missing_examples=self.missing_examples,
             stored=self.writer.stored,
             language=snapshot.bm25.language,
             warning=misfit(self.embedder.name, snapshot.sample()),

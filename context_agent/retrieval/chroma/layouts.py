@@ -27,11 +27,11 @@ import numpy as np
 from context_agent.errors import CorpusCorruptError
 from context_agent.retrieval.chroma.database import StoredCollection
 from context_agent.retrieval.chroma.records import Manifest, StoredChunk, live, metadata_of, stored_chunk
+from context_agent.retrieval.chroma.segments import SnapshotRow
 from context_agent.retrieval.chroma.snapshot import (
     Publication,
     Snapshot,
     SnapshotEntry,
-    SnapshotRow,
     SnapshotWriter,
     load_snapshot,
     next_number,
@@ -172,10 +172,10 @@ class ForeignLayout:
 
     def same_texts(self, collection: Collection, base: Snapshot) -> bool:
         """Whether those of the sampled records that still exist have the same text."""
-        if not base.rows:
+        if not len(base.rows):
             return True
         positions = np.unique(np.linspace(0, len(base.rows) - 1, SAMPLE).astype(int)).tolist()
-        expected = {base.rows[position].record: base.table.raw(position) for position in positions}
+        expected = {base.rows[position].record: base.rows.raw_text(position) for position in positions}
         entries = self._entries(collection, list(expected))
         return all(expected[entry.row.record] == encode(entry.text) for entry in entries)
 

@@ -7,12 +7,11 @@ and makes the snapshot from it. `SnapshotReader` answers from one snapshot.
 
 from __future__ import annotations
 
-import json
 import shutil
 import sqlite3
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import AbstractContextManager, closing, contextmanager, nullcontext, suppress
 from functools import lru_cache
@@ -45,6 +44,7 @@ from context_agent.retrieval.chroma.layouts import (
 )
 from context_agent.retrieval.chroma.records import Manifest
 from context_agent.retrieval.chroma.repair import intact
+from context_agent.retrieval.chroma.segments import SegmentRows
 from context_agent.retrieval.chroma.snapshot import (
     Snapshot,
     adopt,
@@ -66,7 +66,6 @@ from context_agent.retrieval.chroma.store import (
 from context_agent.retrieval.chroma.stored_embedder import json_value, stored_embedder
 from context_agent.retrieval.corpus import Column, Where, cached_by_filter, matching_rows
 from context_agent.retrieval.fusion import DenseRetriever, QueryVectors
-from context_agent.retrieval.grep import TextTable
 from context_agent.types import Chunk
 
 if TYPE_CHECKING:
@@ -181,27 +180,25 @@ class SnapshotReader:
 
     def __init__(self, snapshot: Snapshot, layout: Layout) -> None:
         assert snapshot.vectors is not None
-        assert snapshot.metadata is not None
-        self._snapshot, self._layout = snapshot, layout
-        self._vectors, self._metadata = snapshot.vectors, snapshot.metadata
-        column: Callable[[str], Column] = lru_cache(_CACHED_COLUMNS)(lambda key: _column(self._metadata, key))
+        self._snapshot, self._layout, self._vectors = snapshot, layout, snapshot.vectors
+        column: Callable[[str], Column] = lru_cache(_CACHED_COLUMNS)(lambda key: _column(snapshot.rows, key))
         self._mask = cached_by_filter(lambda where: matching_rows(where, column))
         self.matching = cached_by_filter(self._records)
 
     def chunks(self, chunk_ids: Sequence[str]) -> dict[str, Chunk]:
         """The chunks by id, in any order; unknown ids are left out."""
-        row_of = self._snapshot.row_of_chunk
-        chunks = (self._chunk(row_of[chunk_id]) for chunk_id in chunk_ids if chunk_id in row_of)
+        rows = map(self._snapshot.row_of_chunk.get, chunk_ids)
+        chunks = (self._chunk(row) for row in rows if row is not None)
         return {chunk.id: chunk for chunk in chunks if chunk is not None}
 
     def vectors(self, chunk_ids: Sequence[str]) -> dict[str, NDArray[np.float32]]:
         """The vectors by chunk id, each of shape (d,) and length 1; a zero vector stays zero."""
-        row_of = self._snapshot.row_of_chunk
-        return {chunk_id: self._vectors.unit_row(row_of[chunk_id]) for chunk_id in chunk_ids if chunk_id in row_of}
+        rows = ((chunk_id, self._snapshot.row_of_chunk.get(chunk_id)) for chunk_id in chunk_ids)
+        return {chunk_id: self._snapshot.rows.vector(row, unit=True) for chunk_id, row in rows if row is not None}
 
     def dense(self, embed_query: QueryVectors) -> DenseRetriever:
         """Exact dense search in this state."""
-        return DenseRetriever(self._vectors, embed_query, [row.chunk for row in self._snapshot.rows], self._mask)
+        return DenseRetriever(self._vectors, embed_query, lambda row: self._snapshot.rows[row].chunk, self._mask)
 
     def hybrid(
         self, query: str, embed_query: QueryVectors, limit: int, exclude: AbstractSet[str], where: Where | None
@@ -210,20 +207,19 @@ class SnapshotReader:
         return
 
     def _chunk(self, row: int) -> Chunk | None:
-        text, metadata = self._snapshot.table.text(row), json.loads(self._metadata.raw(row))
-        return self._layout.chunk(self._snapshot.rows[row].record, text, metadata)
+        rows = self._snapshot.rows
+        return self._layout.chunk(rows[row].record, rows.text(row), rows.metadata(row))
 
     def _records(self, where: Where) -> AbstractSet[str]:
         rows = self._snapshot.rows
-        return frozenset(rows[row].record for row in np.flatnonzero(self._mask(where)))
+        return frozenset(rows[int(row)].record for row in np.flatnonzero(self._mask(where)))
 
 
-def _column(metadata: TextTable, key: str) -> Column:
+def _column(rows: SegmentRows, key: str) -> Column:
     """A metadata key over all rows. Values of different types are different values."""
-    positions = np.full(len(metadata), -1, dtype=np.int32)
+    positions = np.full(len(rows), -1, dtype=np.int32)
     values: dict[tuple[str, str], tuple[int, Any]] = {}
-    for row in range(len(metadata)):
-        entries: Mapping[str, Any] = json.loads(metadata.raw(row))
+    for row, entries in enumerate(rows.all_metadata()):
         if key in entries:
             value = entries[key]
             positions[row], _ = values.setdefault((type(value).__name__, str(value)), (len(values), value))

@@ -2,13 +2,15 @@
 
 Chroma keeps texts and metadata in SQLite, which survives a kill. It changes the vector files in place and not
 atomically: a process that is killed meanwhile leaves files that do not fit each other, on which Chroma may crash or
-write without end. So they are checked before Chroma opens them. Lost vectors are restored from the last complete
+write without end. So they are checked before Chroma opens them, unless they are, by size, times and inode, the files
+that the last successful run left: the check reads them whole. Lost vectors are restored from the last complete
 snapshot; vectors that no snapshot holds are computed again. The records themselves and the other collections of the
 folder stay as they are.
 """
 
 from __future__ import annotations
 
+import json
 import logging
 import shutil
 import sqlite3
@@ -21,6 +23,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 import numpy as np
 from numpy.typing import NDArray
 
+from context_agent._support.journal import sync_path
 from context_agent.errors import CorpusNotFoundError
 from context_agent.retrieval.chroma.database import BUSY_SECONDS, DATABASE, read_collection, vector_folder
 from context_agent.retrieval.chroma.layouts import OwnLayout, current_snapshot
@@ -36,6 +39,8 @@ if TYPE_CHECKING:
 
 UNFINISHED = "unfinished"
 """A file next to the snapshots while a run writes; a successful run deletes it."""
+_CHECKED = "vectors.json"
+"""A file next to the snapshots: size, times and inode of the vector files that the last successful run left."""
 _LOG = logging.getLogger(__name__)
 FILES = ("header.bin", "data_level0.bin", "length.bin", "link_lists.bin", "index_metadata.pickle")
 _HEADER = struct.Struct("<i6qiI3qdq")
@@ -57,7 +62,7 @@ def repair_vectors(location: Location, name: str, cache: str | Path | None, embe
     except CorpusNotFoundError:
         return
     root = own_folder(location, stored.id, cache)
-    damaged = files is not None and not intact(files)
+    damaged = files is not None and not (_unchanged(files, root) or intact(files))
     manifest = parse_manifest(name, stored.metadata.get(KEY))
     if manifest is None or not (damaged or (root / UNFINISHED).exists()):
         return
@@ -68,6 +73,33 @@ def repair_vectors(location: Location, name: str, cache: str | Path | None, embe
         if files is not None:
             shutil.rmtree(files, ignore_errors=True)
         _restored(location, name, snapshot, embedder, final=True)
+
+
+def remember_vectors(path: Path, name: str, root: Path) -> None:
+    """Notes the vector files of a collection after a successful run, so that the next run need not check them."""
+    files = vector_folder(path, name)
+    if files is None:
+        return
+    for file in FILES:
+        with suppress(FileNotFoundError):
+            sync_path(files / file)
+    (root / _CHECKED).write_text(json.dumps(_stamps(files)), encoding="utf-8")
+
+
+def _unchanged(files: Path, root: Path) -> bool:
+    # A copied folder has other inodes and times of change, so what it says about itself has no effect.
+    try:
+        return bool(json.loads((root / _CHECKED).read_text(encoding="utf-8")) == _stamps(files))
+    except (OSError, ValueError):
+        return False
+
+
+def _stamps(files: Path) -> dict[str, list[int]]:
+    stats = {name: (files / name).stat() for name in FILES if (files / name).exists()}
+    return {
+        name: [stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns, stat.st_ino, stat.st_dev]
+        for name, stat in stats.items()
+    }
 
 
 def _restored(
@@ -115,8 +147,8 @@ def _vectors_of(
 ) -> list[NDArray[np.float32]]:
     vectors: dict[str, NDArray[np.float32]] = {}
     if snapshot is not None and snapshot.vectors is not None:
-        rows = snapshot.row_of_record
-        vectors = {record: snapshot.vectors.matrix[rows[record]] for record in records if record in rows}
+        rows, row_of = snapshot.rows, snapshot.row_of_record
+        vectors = {record: rows.vector(row) for record in records if (row := row_of.get(record)) is not None}
     if missing := [record for record in records if record not in vectors]:
         texts = {record: _indexed_text(record, text, data) for record, text, data in contents(collection, missing)}
         vectors |= zip(texts, embedder.embed_documents(list(texts.values())), strict=True)

@@ -1,14 +1,14 @@
 """A complete state of an index in files of this package, which readers use without opening the store.
 
-A snapshot is a folder that never changes once it has its name: `bm25/` (tantivy), `rows.json` (which record holds which
-chunk, and the language of BM25), `texts.bin` and `metadata.bin` with the offsets `texts.npy` and `metadata.npy` (see
-`TextTable`), `vectors.npy` and `lengths.npy` (see `VectorTable`). All but the row ids are memory-mapped. A collection
-on a server keeps vectors and metadata there; its *lexical* snapshot has none.
+A snapshot is a folder that never changes once it has its name: `bm25/` (tantivy), segments with the rows, texts,
+metadata and vectors (see `segment_files`), the rows of them that are removed, and `segments.json`, which lists the
+segments. All are memory-mapped. A collection on a server keeps vectors and metadata there; its *lexical* snapshot has
+none.
 
 A snapshot is written under another name and renamed, and no name is used twice, so a reader sees all of it or nothing.
-An open snapshot keeps its files, even after they are deleted. The next snapshot is made from the last
-one without reading the store again: tantivy's files are linked rather than copied, then changed by what was added and
-removed.
+An open snapshot keeps its files, even after they are deleted. The next snapshot is made from the last one without
+reading the store again: the files of tantivy and of unchanged segments are linked rather than copied, and what is added
+becomes a new segment. On a file system without hard links they are copied.
 
 `current.json` names the current snapshot of a collection. It is replaced in one step, after the snapshot has its name
 and after the collection's manifest is written. It replaces Chroma's database while a writer holds that locked, or
@@ -18,51 +18,49 @@ after a writer was killed.
 from __future__ import annotations
 
 import json
-import mmap
 import os
 import re
 import secrets
 import shutil
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from functools import cached_property
-from io import BytesIO
-from itertools import chain
 from pathlib import Path
-from typing import IO, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from context_agent._support.journal import file_lock, sync_path
 from context_agent.errors import ConfigError, CorpusCorruptError
-from context_agent.retrieval.bm25 import ANALYZER_VERSION, BEFORE_LANGUAGES, Bm25Entry, Bm25Index
+from context_agent.retrieval.bm25 import ANALYZER_VERSION, Bm25Entry, Bm25Index
 from context_agent.retrieval.chroma.database import StoredCollection, valid_id
+from context_agent.retrieval.chroma.segment_files import (
+    SegmentBuilder,
+    load_segment,
+    merge,
+    merge_start,
+    write_file,
+    write_removed,
+)
+from context_agent.retrieval.chroma.segments import ChunkOfRecord, PositionOf, Segment, SegmentRows, SnapshotRow
 from context_agent.retrieval.fusion import VectorTable
-from context_agent.retrieval.grep import SEPARATOR, TextTable, encode
 from context_agent.retrieval.languages import SAMPLE, identify
 
-VERSION = f"2.{ANALYZER_VERSION}"
+VERSION = f"3.{ANALYZER_VERSION}"
 _NAME = re.compile(r"snapshot-(\d{1,18})-[0-9a-f]{8}")
+_SEGMENT = re.compile(r"segment-[0-9a-f]{16}\.bin")
 _WRITING, _REMOVED = "writing-", "removed-"
-_BLOCK = 8_192
-"""Vectors copied at once."""
 IDENTIFIED_BY = 2_000
 """Texts from which the language of a new snapshot is identified; BM25 waits for them."""
 POINTER = "current.json"
+HEAD = "segments.json"
+"""Lists the segments of a snapshot."""
 MAKER_LOCK = "snapshot.lock"
 _LARGEST = 4_000_000
-
-
-class SnapshotRow(NamedTuple):
-    """One chunk of a snapshot."""
-
-    record: str
-    chunk: str
-    document: str
 
 
 class SnapshotEntry(NamedTuple):
@@ -76,13 +74,13 @@ class SnapshotEntry(NamedTuple):
 
 @dataclass(frozen=True)
 class Snapshot:
-    """A complete state. Reads are thread-safe. `metadata` and `vectors` are None in a lexical snapshot."""
+    """A complete state. Reads are thread-safe. `dimension` is 0 in a lexical snapshot, whose `vectors` are None."""
 
     folder: Path
-    rows: list[SnapshotRow]
-    table: TextTable
+    rows: SegmentRows
     bm25: Bm25Index
-    metadata: TextTable | None = None
+    document_count: int
+    dimension: int = 0
     vectors: VectorTable | None = None
 
     @property
@@ -92,7 +90,7 @@ class Snapshot:
 
     def sample(self) -> list[str]:
         """Texts spread over the corpus, as many as identification reads."""
-        return [self.table.text(row) for row in range(0, len(self.rows), max(1, len(self.rows) // SAMPLE))][:SAMPLE]
+        return [self.rows.text(row) for row in range(0, len(self.rows), max(1, len(self.rows) // SAMPLE))][:SAMPLE]
 
     @property
     def number(self) -> int:
@@ -100,27 +98,29 @@ class Snapshot:
         return number_in(self.name)
 
     @cached_property
-    def row_of_chunk(self) -> Mapping[str, int]:
+    def row_of_chunk(self) -> PositionOf:
         """Chunk id to row."""
-        return {row.chunk: position for position, row in enumerate(self.rows)}
+        return PositionOf(self.rows, "chunk")
 
     @cached_property
-    def row_of_record(self) -> Mapping[str, int]:
+    def row_of_record(self) -> PositionOf:
         """Record id to row."""
-        return {row.record: position for position, row in enumerate(self.rows)}
+        return PositionOf(self.rows, "record")
 
     @cached_property
-    def chunk_of_record(self) -> Mapping[str, str]:
+    def chunk_of_record(self) -> ChunkOfRecord:
         """Record id to chunk id."""
-        return {row.record: row.chunk for row in self.rows}
+        return ChunkOfRecord(self.row_of_record)
 
-    @cached_property
-    def rows_of_document(self) -> Mapping[str, list[int]]:
-        """Document id to its rows, ascending. A foreign collection can hold a document's chunks in another order."""
-        documents: dict[str, list[int]] = {}
+    def documents(self) -> Iterator[list[SnapshotRow]]:
+        """The rows of each document, ascending. A foreign collection can hold a document's chunks in another order."""
+        previous = None
         for position, row in enumerate(self.rows):
-            documents.setdefault(row.document, []).append(position)
-        return documents
+            if row.document != previous:
+                previous = row.document
+                rows = list(self.rows.find("document", row.document))
+                if rows[0][0] == position:
+                    yield [document_row for _, document_row in rows]
 
 
 def load_snapshot(root: Path, name: str, *, lexical: bool = False) -> Snapshot | None:
@@ -176,7 +176,7 @@ def adopt(folder: Path, root: Path) -> None:
 class SnapshotWriter:
     """Builds the next snapshot from the last one: any `add`, `put_vectors` and `remove`, then `finish`, then `publish`.
 
-    Added texts, metadata and vectors are written to disk at once; ids stay in memory.
+    Added texts, metadata and vectors are written to disk at once; the hashes of their ids stay in memory.
     """
 
     def __init__(
@@ -195,20 +195,20 @@ class SnapshotWriter:
         self._language = language if base is None else base.bm25.language
         self._index: Bm25Index | None = None
         self._unindexed: list[Bm25Entry] = []
-        self._rows: list[SnapshotRow] = []
-        self._position: dict[str, int] = {}
+        self._added = SegmentBuilder(self._folder, dimension)
+        self._without_vector: dict[str, int] = {}
         self._removed: set[str] = set()
-        self._texts, self._metadata = _TextColumn(self._folder, "texts"), _TextColumn(self._folder, "metadata")
-        self._vectors: IO[bytes] = (self._folder / "added.vectors").open("w+b")
+        self._changed_documents: set[str] = set()
+        self.rewritten = 0
+        """Rows of the finished snapshot that are not in a segment of the base."""
 
     def add(self, entry: SnapshotEntry) -> None:
         """Adds a chunk; its chunk id must not be in the base unless that record was removed before."""
         row, title, text, metadata = entry
-        self._position[row.record] = len(self._rows)
-        self._rows.append(row)
-        self._texts.add(encode(text))
         if self._dimension:
-            self._metadata.add(_json(metadata))
+            self._without_vector[row.record] = len(self._added)
+        self._added.add(row, text, metadata)
+        self._changed_documents.add(row.document)
         self._unindexed.append(Bm25Entry(row.record, title, text))
         if self._index is not None or len(self._unindexed) >= IDENTIFIED_BY:
             self._bm25()
@@ -216,12 +216,11 @@ class SnapshotWriter:
     def put_vectors(self, records: Sequence[str], vectors: NDArray[np.float32]) -> None:
         """Writes the vectors of added records, shape (n, dimension)."""
         for record, vector in zip(records, np.asarray(vectors, dtype="<f4"), strict=True):
-            self._vectors.seek(self._position.pop(record) * 4 * self._dimension)
-            self._vectors.write(vector.tobytes())
+            self._added.put_vector(self._without_vector.pop(record), vector)
 
     def without_vectors(self) -> list[str]:
         """The added records whose vectors are still missing."""
-        return list(self._position) if self._dimension else []
+        return list(self._without_vector)
 
     def remove(self, records: AbstractSet[str]) -> None:
         """Leaves out records of the base."""
@@ -229,21 +228,27 @@ class SnapshotWriter:
         self._bm25().delete(records)
 
     def finish(self) -> Snapshot:
-        """Writes the remaining rows of the base, then the added ones. The result is not published yet."""
+        """Writes what was added and removed, and merges segments. The result is not published yet."""
         assert not self.without_vectors(), "every record needs its vector"
-        base = self._base
-        base_rows = [n for n, row in enumerate(base.rows) if row.record not in self._removed] if base else []
-        rows = [base.rows[position] for position in base_rows] + self._rows if base else self._rows
         self._bm25().commit()
-        self._texts.finish(base.table if base else None, base_rows)
-        if self._dimension:
-            self._metadata.finish(base.metadata if base else None, base_rows)
-            self._write_vectors(base.vectors if base else None, np.array(base_rows, dtype=np.int64))
-        columns = {name: [getattr(row, name) for row in rows] for name in SnapshotRow._fields}
-        head = {"version": VERSION, "space": self._space, "language": self._bm25().language}
-        stored = json.dumps({**head, **columns})
-        _write(self._folder / "rows.json", [stored.encode()])
-        self._close()
+        segments = self._base.rows.without(self._removed) if self._base else []
+        if len(self._added):
+            self._added.finish(name := _segment_name())
+            segments.append(load_segment(self._folder, name, self._dimension))
+            self.rewritten = len(self._added)
+        self._added.close()
+        segments = self._merged(segments)
+        for segment in segments:
+            self._place(segment)
+        head = {
+            "version": VERSION,
+            "space": self._space,
+            "language": self._bm25().language,
+            "dimension": self._dimension,
+            "documents": self._document_count(SegmentRows(segments)),
+            "segments": [segment.name for segment in segments],
+        }
+        write_file(self._folder / HEAD, [json.dumps(head).encode()])
         return _load(self._folder)
 
     def publish(self, number: int) -> str:
@@ -256,7 +261,7 @@ class SnapshotWriter:
 
     def discard(self) -> None:
         """Deletes what was written, if a run ends without a new state."""
-        self._close()
+        self._added.close()
         shutil.rmtree(self._folder, ignore_errors=True)
 
     def _bm25(self) -> Bm25Index:
@@ -270,125 +275,74 @@ class SnapshotWriter:
         self._unindexed = []
         return self._index
 
-    def _write_vectors(self, base: VectorTable | None, base_rows: NDArray[np.int64]) -> None:
-        shape = (len(base_rows) + len(self._rows), self._dimension)
-        lengths: list[NDArray[np.float32]] = [np.zeros(0, np.float32)]
+    def _merged(self, segments: list[Segment]) -> list[Segment]:
+        """The segments, those at the end merged if there are too many or too much of one is removed."""
+        start = merge_start(segments)
+        if start == len(segments):
+            return segments
+        first, last = segments[:start], segments[start:]
+        if self.rewritten:
+            (self._folder / last[-1].name).unlink()
+        self.rewritten = sum(map(len, last))
+        if not self.rewritten:
+            return first
+        merge(self._folder, name := _segment_name(), last, self._dimension)
+        return [*first, load_segment(self._folder, name, self._dimension)]
 
-        def blocks() -> Iterator[bytes]:
-            for vectors in self._vector_blocks(base, base_rows):
-                lengths.append(np.linalg.norm(vectors, axis=1))
-                yield np.ascontiguousarray(vectors, dtype="<f4").tobytes()
+    def _place(self, segment: Segment) -> None:
+        """Puts a segment of the base, and its removed rows, into the new folder."""
+        if not (self._folder / segment.name).exists():
+            assert self._base is not None
+            _link(self._base.folder / segment.name, self._folder / segment.name)
+            write_removed(self._folder, segment)
 
-        _write_array(self._folder / "vectors.npy", shape, blocks())
-        norms = np.concatenate(lengths).astype("<f4")
-        _write_array(self._folder / "lengths.npy", norms.shape, [norms.tobytes()])
-
-    def _vector_blocks(self, base: VectorTable | None, base_rows: NDArray[np.int64]) -> Iterator[NDArray[np.float32]]:
-        for start in range(0, len(base_rows), _BLOCK):
-            assert base is not None
-            yield base.matrix[base_rows[start : start + _BLOCK]]
-        self._vectors.seek(0)
-        while block := self._vectors.read(_BLOCK * 4 * self._dimension):
-            yield np.frombuffer(block, dtype="<f4").reshape(-1, self._dimension)
-
-    def _close(self) -> None:
-        for file in (self._texts.file, self._metadata.file, self._vectors):
-            file.close()
-            Path(file.name).unlink(missing_ok=True)
+    def _document_count(self, rows: SegmentRows) -> int:
+        """The number of documents, from that of the base and the documents that were added or removed."""
+        if self._base is None:
+            return len(self._changed_documents)
+        earlier = self._base.rows
+        removed = (next(earlier.find("record", record), None) for record in self._removed)
+        changed = self._changed_documents | {row[1].document for row in removed if row}
+        before, after = (
+            sum(next(table.find("document", document), None) is not None for document in changed)
+            for table in (earlier, rows)
+        )
+        return self._base.document_count - before + after
 
 
-class _TextColumn:
-    """Writes a `TextTable`. Added texts are in a separate file until it is clear which texts of the base remain."""
-
-    def __init__(self, folder: Path, name: str) -> None:
-        self._folder, self._name = folder, name
-        self._lengths: list[int] = []
-        self.file: IO[bytes] = (folder / f"added.{name}").open("w+b")
-
-    def add(self, raw: bytes) -> None:
-        self._lengths.append(self.file.write(raw + SEPARATOR))
-
-    def finish(self, base: TextTable | None, base_rows: Sequence[int]) -> None:
-        lengths = [int(base.starts[row + 1] - base.starts[row]) for row in base_rows] if base else []
-        starts = np.zeros(len(lengths) + len(self._lengths) + 1, dtype="<i8")
-        np.cumsum(lengths + self._lengths, out=starts[1:])
-        _write(self._folder / f"{self._name}.bin", self._blocks(base, base_rows))
-        _write_array(self._folder / f"{self._name}.npy", starts.shape, [starts.tobytes()], starts.dtype.str)
-
-    def _blocks(self, base: TextTable | None, base_rows: Sequence[int]) -> Iterator[bytes]:
-        for row in base_rows:
-            assert base is not None
-            yield base.raw(row) + SEPARATOR
-        self.file.seek(0)
-        while block := self.file.read(1 << 20):
-            yield block
+def _segment_name() -> str:
+    return f"segment-{secrets.token_hex(8)}.bin"
 
 
 def _load(folder: Path) -> Snapshot:
-    stored = json.loads((folder / "rows.json").read_text(encoding="utf-8"))
+    stored = json.loads((folder / HEAD).read_text(encoding="utf-8"))
     if stored["version"] != VERSION:
         raise CorpusCorruptError(f"{folder} was written by another version")
-    rows = [SnapshotRow(*columns) for columns in zip(*(stored[name] for name in SnapshotRow._fields), strict=True)]
-    table = _load_table(folder, "texts")
-    lexical = not (folder / "vectors.npy").exists()
-    metadata = None if lexical else _load_table(folder, "metadata")
-    vectors = None if lexical else _load_vectors(folder, str(stored["space"]))
-    bm25 = Bm25Index(folder / "bm25", create=False, language=stored.get("language", BEFORE_LANGUAGES))
-    counts = {len(table), bm25.count(), *([len(metadata), *vectors.matrix.shape[:1]] if metadata and vectors else ())}
-    if counts != {len(rows)}:
+    names, dimension = stored["segments"], int(stored["dimension"])
+    if not all(_SEGMENT.fullmatch(name) for name in names):
+        raise CorpusCorruptError(f"{folder / HEAD} names files that are no segments")
+    rows = SegmentRows([load_segment(folder, name, dimension) for name in names])
+    bm25 = Bm25Index(folder / "bm25", create=False, language=stored["language"])
+    if bm25.count() != len(rows):
         raise CorpusCorruptError(f"the files in {folder} do not belong together")
-    return Snapshot(folder, rows, table, bm25, metadata, vectors)
-
-
-def _load_table(folder: Path, name: str) -> TextTable:
-    starts = np.load(folder / f"{name}.npy")
-    with (folder / f"{name}.bin").open("rb") as texts:
-        size = os.fstat(texts.fileno()).st_size
-        # Mapping an empty file is an error.
-        buffer = mmap.mmap(texts.fileno(), 0, access=mmap.ACCESS_READ) if size else b""
-    if starts.dtype != np.int64 or starts.ndim != 1 or starts[-1] != size:
-        raise CorpusCorruptError(f"the files of {name} in {folder} do not belong together")
-    return TextTable(buffer, starts)
-
-
-def _load_vectors(folder: Path, space: str) -> VectorTable:
-    lengths = np.load(folder / "lengths.npy")
-    # An empty matrix cannot be mapped.
-    matrix = np.load(folder / "vectors.npy", mmap_mode="r" if len(lengths) else None)
-    if matrix.ndim != 2 or matrix.dtype != np.float32 or lengths.shape != matrix.shape[:1]:
-        raise CorpusCorruptError(f"the vectors in {folder} do not belong together")
-    return VectorTable(matrix, lengths, space)
-
-
-def _write(path: Path, blocks: Iterable[bytes]) -> None:
-    """Writes a file and syncs it to disk. Not through a memory map: on a full disk that would kill the process."""
-    with path.open("wb") as file:
-        file.writelines(blocks)
-        file.flush()
-        os.fsync(file.fileno())
-
-
-def _write_array(path: Path, shape: tuple[int, ...], blocks: Iterable[bytes], dtype: str = "<f4") -> None:
-    header = BytesIO()
-    np.lib.format.write_array_header_1_0(header, {"descr": dtype, "fortran_order": False, "shape": shape})
-    _write(path, chain([header.getvalue()], blocks))
-
-
-def _json(metadata: Mapping[str, Any]) -> bytes:
-    stored = {key: value for key, value in metadata.items() if value is not None}
-    return json.dumps(stored, ensure_ascii=True, separators=(",", ":")).encode()
+    vectors = VectorTable(rows.vector_parts(), str(stored["space"])) if dimension else None
+    return Snapshot(folder, rows, bm25, int(stored["documents"]), dimension, vectors)
 
 
 def _link_files(source: Path, target: Path) -> None:
-    """Links files instead of copying them: tantivy never changes a file, and replaces meta.json by renaming."""
+    """Links the files of a folder: tantivy never changes a file, and replaces meta.json by renaming."""
     target.mkdir(exist_ok=True)
     for file in source.iterdir():
-        if file.name.endswith(".lock") or not file.is_file():
-            continue
-        try:
-            os.link(file, target / file.name)
-        except OSError:
-            shutil.copy2(file, target / file.name)
+        if file.is_file() and not file.name.endswith(".lock"):
+            _link(file, target / file.name)
+
+
+def _link(file: Path, target: Path) -> None:
+    """Links a file instead of copying it, where the file system can."""
+    try:
+        os.link(file, target)
+    except OSError:
+        shutil.copy2(file, target)
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from context_agent.errors import CorpusEmptyError
+from context_agent.retrieval.chroma import indexing
 from context_agent.retrieval.chroma.corpus import ChromaCorpus
 from context_agent.retrieval.chroma.indexing import IndexProgress, index_documents
 from context_agent.retrieval.chunker import chunk_document
@@ -220,3 +221,18 @@ def test_a_full_disk(tmp_path: Path) -> None:
         check(path, people(400) + people(3_000, 5_000))
     finally:
         subprocess.run(["umount", "--lazy", str(disk)], check=True)
+
+
+def test_adding_little_to_a_large_index_lists_no_records_and_keeps_the_weights(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> None:
+        raise AssertionError("this reads the whole index")
+
+    run(tmp_path, people(100))
+    monkeypatch.setattr(indexing, "MEASURED_BELOW", 100)
+    monkeypatch.setattr(indexing, "all_ids", refuse)
+    monkeypatch.setattr(indexing, "calibrate", refuse)
+    assert run(tmp_path, people(1, start=100))[0] == 101
+    with pytest.raises(AssertionError, match="whole index"):
+        run(tmp_path, people(40, start=200))

@@ -22,6 +22,7 @@ from context_agent.errors import (
     DimensionError,
     PatternError,
 )
+from context_agent.retrieval.chroma import repair
 from context_agent.retrieval.chroma.corpus import ChromaCorpus
 from context_agent.retrieval.chroma.indexing import IndexProgress, IndexReport, index_documents
 from context_agent.retrieval.chroma.records import SCHEMA
@@ -151,6 +152,7 @@ def test_changed_documents_are_replaced_and_missing_ones_stay_unless_asked(tmp_p
     changed = [Document("person-3", "Person 3 turned out to be a zoologist.", "Person 3"), *people(40, start=60)]
     report = index(path, changed)
     assert (report.added, report.replaced, report.unchanged, report.removed) == (20, 1, 20, 0)
+    assert (report.missing, report.missing_examples) == (59, ("person-0", "person-1", "person-2"))
     with reopen(path) as corpus:
         assert corpus.count() == 100
         assert corpus.search("zoologist")[0].chunk.document_id == "person-3"
@@ -185,18 +187,25 @@ def test_an_open_reader_keeps_its_state_until_refreshed(tmp_path: Path) -> None:
 def test_a_lost_or_damaged_snapshot_is_rebuilt(tmp_path: Path) -> None:
     index(tmp_path / "a", people(100))
 
-    def file(name: str) -> Path:
+    def file(pattern: str) -> Path:
         (pointer,) = (tmp_path / "a").glob("ctx1/*/current.json")
-        return pointer.parent / json.loads(pointer.read_text())["snapshot"] / name
+        (match,) = (pointer.parent / json.loads(pointer.read_text())["snapshot"]).glob(pattern)
+        return match
+
+    def newer_format(segment: Path) -> None:
+        content = segment.read_bytes()
+        segment.write_bytes(content[:7] + bytes([content[7] + 1]) + content[8:])
 
     with reopen(tmp_path / "a") as corpus:
         before = corpus.retrievers[1].search("chemist from Ghent", 12)
     for damage in (
-        lambda: file("texts.npy").unlink(),
-        lambda: file("texts.npy").write_bytes(b"x"),
-        lambda: file("texts.bin").write_bytes(b""),
-        lambda: file("vectors.npy").unlink(),
-        lambda: file("rows.json").write_text("[]"),
+        lambda: file("segment-*.bin").unlink(),
+        lambda: file("segment-*.bin").write_bytes(b"x"),
+        lambda: file("segment-*.bin").write_bytes(file("segment-*.bin").read_bytes()[:-1]),
+        lambda: newer_format(file("segment-*.bin")),
+        lambda: file("segments.json").write_text("[]"),
+        lambda: file("segments.json").write_text(file("segments.json").read_text().replace("segment-", "../segment-")),
+        lambda: file("segments.json").write_text(file("segments.json").read_text().replace("version", "format")),
     ):
         damage()
         with reopen(tmp_path / "a") as corpus:
@@ -345,6 +354,17 @@ def test_damaged_vectors_do_not_stop_readers_and_the_next_run_mends_them(
     expected = HashEmbedder().embed_documents([texts[record.partition("~")[0]] for record in stored["ids"]])
     assert len(stored["ids"]) == 110
     assert np.allclose(stored["embeddings"], expected)  # type: ignore[arg-type]
+
+
+def test_vector_files_are_checked_again_once_they_are_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path, checked = tmp_path / "a", list[Path]()
+    index_with_vector_files(path, people(110))
+    monkeypatch.setattr(repair, "intact", lambda files: checked.append(files) or True)
+    index(path, people(110))
+    assert not checked
+    shutil.copytree(path, tmp_path / "copy")
+    index(tmp_path / "copy", people(110))
+    assert len(checked) == 1
 
 
 def test_vectors_without_a_snapshot_are_embedded_again(tmp_path: Path) -> None:

@@ -39,10 +39,10 @@ def first_hit(path: Path, query: str) -> tuple[str, str]:
 
 def age(path: Path) -> None:
     """Makes the index one of before languages were stored."""
-    for rows in path.glob("ctx1/*/snapshot-*/rows.json"):
-        stored = json.loads(rows.read_text())
-        assert stored.pop("language")
-        rows.write_text(json.dumps(stored))
+    for head in path.glob("ctx1/*/snapshot-*/segments.json"):
+        stored = json.loads(head.read_text())
+        assert stored["language"]
+        head.write_text(json.dumps({**stored, "language": ""}))
     with closing(cast("Any", connect(Location.of(path, None, None)))) as client:
         for collection in client.list_collections():
             entry = json.loads(collection.metadata[KEY])

@@ -1,0 +1,239 @@
+"""What an index costs as it grows: adding one document, opening, memory of a reader, disk, search and grep.
+
+    python benchmarks/scale.py [--sizes 10000 50000] [--data FOLDER] [--work FOLDER] [--adds 5] [--trigrams]
+
+For each size it indexes that many documents of `corpus100k` once (about as many chunks), in `--work/SIZE` if that is
+named, and then measures in new processes, as `ctx1 index` and `ctx1 search` are. Times are of the processor, all
+threads together, which other programs on the machine change little; waiting for the disk is not part of them.
+
+- **adding one document**: seconds of `index_documents`, those of them inside calls of Chroma's client (its start,
+  `add`, `get`, `count`, `modify`, `delete`), the rest, and the bytes of the files that this package wrote. The median
+  of `--adds` runs, each of which adds another document.
+- **opening**: seconds of `ChromaCorpus.open` with an embedder that is already loaded.
+- **memory**: what the reader does not share with other readers of the index (the kernel's `Anonymous` of the process)
+  after the searches, and how much of it there was before the index was opened.
+- **search** and **grep**: p50 over 100 dev questions, each new; the slowest of the 20 patterns of `search_latency`.
+- **disk**: this package's files, and Chroma's, in bytes for each byte of text.
+
+With `--trigrams` it also measures what a prefilter would do for grep: a tantivy index of all trigrams of the texts, in
+which the literal of a pattern selects the candidates. It prints the index's cost, and the times of the patterns that
+have a literal with it and without.
+
+The first line of a size is the time of indexing. The last lines are each figure's ratio between the largest and the
+smallest size.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from corpus100k import corpus, data_folder, paragraphs, questions
+from search_latency import PATTERNS
+
+from context_agent.retrieval.chroma.corpus import ChromaCorpus
+from context_agent.retrieval.chroma.indexing import index_documents
+from context_agent.retrieval.corpus import GREP_LIMIT
+from context_agent.retrieval.embedders import load_embedder
+from context_agent.retrieval.grep import Pattern, required_literal
+from context_agent.types import Document
+
+ADDED = "added"
+CHROMA_CALLS = ("add", "get", "count", "modify", "delete")
+
+
+def main() -> None:
+    """Measures every size, or one thing in a process of its own."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--sizes", type=int, nargs="+", default=[10_000, 50_000])
+    parser.add_argument("--data")
+    parser.add_argument("--work", type=Path)
+    parser.add_argument("--adds", type=int, default=5)
+    parser.add_argument("--trigrams", action="store_true")
+    parser.add_argument("--measure", choices=tuple(MEASURES), help=argparse.SUPPRESS)
+    parser.add_argument("--index", type=Path, help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    data = data_folder(options.data)
+    if options.measure:
+        print(json.dumps(MEASURES[options.measure](options.index, data)))
+        return
+    with tempfile.TemporaryDirectory() as scratch:
+        work = options.work or Path(scratch)
+        rows = {size: measure(size, data, work, options.adds, trigrams=options.trigrams) for size in options.sizes}
+    small, large = rows[min(rows)], rows[max(rows)]
+    print(f"\n{max(rows):,} chunks / {min(rows):,} chunks")
+    for name, value in large.items():
+        print(f"  {name:<46}{value / small[name] if small[name] else float('nan'):10.2f}")
+
+
+def measure(size: int, data: Path, work: Path, adds: int, *, trigrams: bool) -> dict[str, float]:
+    """Prints and returns the figures of one size."""
+    folder, documents = work / str(size), corpus(data, size)
+    print(f"\n{size:,} documents", flush=True)
+    if not folder.exists():
+        report = index_documents(documents, folder)
+        print(f"  indexed in {report.seconds:.0f} s: {report.chunks:,} chunks", flush=True)
+    text = sum(len(document.text.encode()) for document in documents)
+    figures: dict[str, float] = {}
+    runs = [in_new_process("add", folder, data) for _ in range(adds)]
+    for name in runs[0]:
+        figures[f"add one: {name}"] = statistics.median(run[name] for run in runs)
+    figures |= in_new_process("read", folder, data)
+    if trigrams:
+        figures |= in_new_process("trigrams", folder, data)
+    own = disk(folder / "ctx1")
+    figures |= {"disk, ours: bytes per byte of text": own / text}
+    figures |= {"disk, Chroma's: bytes per byte of text": (disk(folder) - own) / text}
+    for name, value in figures.items():
+        print(f"  {name:<46}{value:10,.3f}", flush=True)
+    return figures
+
+
+def in_new_process(kind: str, folder: Path, data: Path) -> dict[str, float]:
+    """What a new process measures."""
+    command = [sys.executable, __file__, "--measure", kind, "--index", str(folder), "--data", str(data)]
+    figures: dict[str, float] = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+    return figures
+
+
+def add_one(folder: Path, data: Path) -> dict[str, float]:
+    """Adds one document that the index does not hold."""
+    embedder, before = load_embedder("static"), files(folder / "ctx1")
+    embedder.embed_documents(["warm"])
+    number = time.time_ns()
+    document = Document(f"{ADDED}-{number}", f"{paragraphs(data)[0].text} Added as number {number}.", "Added")
+    chroma = time_chroma()
+    began = time.process_time()
+    index_documents([document], folder, embedder="static")
+    seconds = time.process_time() - began
+    after = files(folder / "ctx1")
+    written = sum(size for inode, size in after.items() if inode not in before)
+    return {"seconds": seconds, "of them in Chroma": chroma[0], "ours": seconds - chroma[0], "our bytes": written}
+
+
+def time_chroma() -> list[float]:
+    """A list whose item grows by the seconds that calls of Chroma's client take from now on."""
+    import chromadb
+    from chromadb.api.models.Collection import Collection
+
+    total = [0.0]
+
+    def timed(function: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*arguments: Any, **options: Any) -> Any:
+            began = time.process_time()
+            try:
+                return function(*arguments, **options)
+            finally:
+                total[0] += time.process_time() - began
+
+        return call
+
+    chromadb.PersistentClient = timed(chromadb.PersistentClient)
+    for name in CHROMA_CALLS:
+        setattr(Collection, name, timed(getattr(Collection, name)))
+    return total
+
+
+def read(folder: Path, data: Path) -> dict[str, float]:
+    """Opens and searches."""
+    embedder = load_embedder("static")
+    embedder.embed_query("warm")
+    before, began = anonymous(), time.process_time()
+    with ChromaCorpus.open(folder, embedder=embedder) as opened:
+        seconds = time.process_time() - began
+        opened.search("a first question")
+        times = [milliseconds(lambda question=question: opened.search(question)) for question in questions(data)[:100]]
+        memory = anonymous()
+        greps = [milliseconds(lambda pattern=pattern: opened.grep(pattern)) for pattern in PATTERNS]
+    return {
+        "open: seconds": seconds,
+        "memory of its own after searching: MB": memory,
+        "memory of its own because of the index: MB": memory - before,
+        "search p50: ms": statistics.median(times),
+        "grep, slowest pattern: ms": max(greps),
+    }
+
+
+def trigrams(folder: Path, data: Path) -> dict[str, float]:
+    """Builds an index of trigrams in a temporary folder, and greps with it and without."""
+    import tantivy
+
+    schema = tantivy.SchemaBuilder().add_integer_field("row", stored=True)
+    schema = schema.add_text_field("text", tokenizer_name="trigrams", index_option="basic").build()
+    analyzer = tantivy.TextAnalyzerBuilder(tantivy.Tokenizer.ngram(3, 3, False)).filter(tantivy.Filter.lowercase())
+    analyzer = analyzer.build()
+    with tempfile.TemporaryDirectory() as scratch, ChromaCorpus.open(folder, embedder="none") as opened:
+        rows = opened.snapshot.rows
+        index = tantivy.Index(schema, path=scratch)
+        index.register_tokenizer("trigrams", analyzer)
+        began = time.process_time()
+        writer = index.writer(64_000_000, 1)
+        for row in range(len(rows)):
+            writer.add_document(tantivy.Document(row=row, text=rows.text(row)))
+        writer.commit()
+        writer.wait_merging_threads()
+        seconds = time.process_time() - began
+        index.reload()
+        searcher = index.searcher()
+
+        def filtered(pattern: str) -> list[int]:
+            terms = set(analyzer.analyze(required_literal(pattern)))
+            musts = [(tantivy.Occur.Must, tantivy.Query.term_query(schema, "text", term, "basic")) for term in terms]
+            hits = searcher.search(tantivy.Query.boolean_query(musts), len(rows), count=False).hits
+            compiled = Pattern(pattern)
+            candidates = sorted(searcher.doc(address)["row"][0] for _, address in hits)
+            matching = (row for row in candidates if compiled.matches(rows.raw_text(row)))
+            return list(islice(matching, GREP_LIMIT))
+
+        selective = [pattern for pattern in PATTERNS if required_literal(pattern)]
+        with_index = [milliseconds(lambda pattern=pattern: filtered(pattern)) for pattern in selective]
+        without = [milliseconds(lambda pattern=pattern: opened.grep(pattern)) for pattern in selective]
+        text = sum(len(rows.raw_text(row)) for row in range(len(rows)))
+        return {
+            "trigrams: seconds to build": seconds,
+            "trigrams: bytes per byte of text": disk(Path(scratch)) / text,
+            f"trigrams: p50 of {len(selective)} patterns with a literal: ms": statistics.median(with_index),
+            "trigrams: p50 without: ms": statistics.median(without),
+            "trigrams: slowest: ms": max(with_index),
+            "trigrams: slowest without: ms": max(without),
+        }
+
+
+MEASURES: dict[str, Callable[[Path, Path], dict[str, float]]] = {"add": add_one, "read": read, "trigrams": trigrams}
+
+
+def milliseconds(action: Callable[[], object]) -> float:
+    """Processor time of one call."""
+    began = time.process_time()
+    action()
+    return (time.process_time() - began) * 1e3
+
+
+def anonymous() -> float:
+    """Megabytes of this process that no file backs."""
+    lines = Path("/proc/self/smaps_rollup").read_text(encoding="ascii").splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith("Anonymous:")) / 1e3
+
+
+def files(folder: Path) -> dict[int, int]:
+    """Inode and size of every file below a folder: a file with several names counts once."""
+    stats = (file.stat() for file in folder.rglob("*") if file.is_file())
+    return {stat.st_ino: stat.st_size for stat in stats}
+
+
+def disk(folder: Path) -> int:
+    """Bytes of all files below a folder."""
+    return sum(files(folder).values())
+
+
+if __name__ == "__main__":
+    main()

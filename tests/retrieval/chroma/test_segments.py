@@ -1,0 +1,165 @@
+"""Segments: a snapshot made of many states reads like one list of rows, and what is added decides what is written."""
+
+from __future__ import annotations
+
+import random
+import tracemalloc
+from collections.abc import Iterable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from context_agent.errors import CorpusCorruptError
+from context_agent.retrieval.chroma.segment_files import load_segment
+from context_agent.retrieval.chroma.segments import SnapshotRow
+from context_agent.retrieval.chroma.snapshot import (
+    Snapshot,
+    SnapshotEntry,
+    SnapshotWriter,
+    load_snapshot,
+    remove_others,
+)
+from context_agent.retrieval.grep import Pattern
+
+DIMENSION = 4
+
+
+def entry(number: int) -> SnapshotEntry:
+    row = SnapshotRow(f"{number // 2}_{number % 2}~é", f"{number // 2}_{number % 2}", f"{number // 2}")
+    return SnapshotEntry(row, "Title", f"Text number {number}, café.", {"number": number})
+
+
+def vector(number: int) -> np.ndarray:
+    return np.random.default_rng(number).normal(size=DIMENSION).astype(np.float32)
+
+
+def grown(
+    root: Path, base: Snapshot | None, numbers: Iterable[int], removed: Iterable[int] = (), *, vectors: bool = True
+) -> Snapshot:
+    """The next state: `removed` left out, `numbers` added."""
+    writer = SnapshotWriter(root, base, dimension=DIMENSION if vectors else 0, space="cosine", language="en")
+    if records := {entry(number).row.record for number in removed}:
+        writer.remove(records)
+    numbers = list(numbers)
+    for number in numbers:
+        writer.add(entry(number))
+    if numbers and vectors:
+        writer.put_vectors([entry(number).row.record for number in numbers], np.stack(list(map(vector, numbers))))
+    writer.finish()
+    snapshot = load_snapshot(root, writer.publish(1), lexical=not vectors)
+    assert snapshot is not None
+    return snapshot
+
+
+def check(snapshot: Snapshot, numbers: list[int]) -> None:
+    """The snapshot holds these rows, in this order, whichever way they are read."""
+    rows, entries = snapshot.rows, [entry(number) for number in numbers]
+    assert list(rows) == [rows[position] for position in range(len(rows))] == [item.row for item in entries]
+    assert [rows.text(position) for position in range(len(rows))] == [item.text for item in entries]
+    assert [item["number"] for item in rows.all_metadata()] == numbers
+    assert [snapshot.row_of_chunk[item.row.chunk] for item in entries] == list(range(len(numbers)))
+    assert dict(snapshot.chunk_of_record) == {item.row.record: item.row.chunk for item in entries}
+    assert len(list(snapshot.documents())) == snapshot.document_count == len({number // 2 for number in numbers})
+    assert list(rows.matching(Pattern("[13], caf"))) == [n for n, number in enumerate(numbers) if number % 10 in (1, 3)]
+    query = np.ones(DIMENSION, dtype=np.float32)
+    expected = [float(vector(number) @ query / np.linalg.norm(vector(number)) / 2) for number in numbers]
+    assert snapshot.vectors is not None
+    assert snapshot.vectors.scores(query) == pytest.approx(expected, abs=1e-5)
+    assert snapshot.bm25.count() == len(numbers)
+
+
+def test_a_history_of_additions_and_removals_reads_like_one_list(tmp_path: Path) -> None:
+    draw, snapshot, numbers, total, most = random.Random(0), None, list[int](), 0, 0
+    for added in (40, 1, 1, 3, 0, 12, 1, 1):
+        removed = {number for number in numbers if draw.random() < 0.05}
+        fresh = list(range(total, total + added))
+        snapshot, total = grown(tmp_path, snapshot, fresh, removed), total + added
+        numbers = [number for number in numbers if number not in removed] + fresh
+        check(snapshot, numbers)
+        most = max(most, len(snapshot.rows.segments))
+        remove_others(tmp_path, {snapshot.name}, unfinished=True)
+    assert most > 1, "else nothing was read across segments"
+
+
+def test_segments_are_merged_before_they_are_many(tmp_path: Path) -> None:
+    snapshot = grown(tmp_path, None, range(30))
+    for number in range(30, 45):
+        snapshot = grown(tmp_path, snapshot, [number])
+        assert len(snapshot.rows.segments) <= 4
+    check(snapshot, list(range(45)))
+    emptied = grown(tmp_path, snapshot, [], range(45))
+    assert (len(emptied.rows), emptied.document_count, emptied.rows.segments) == (0, 0, ())
+
+
+def test_removed_rows_free_their_space_once_they_are_many(tmp_path: Path) -> None:
+    snapshot = grown(tmp_path, None, range(40))
+    few = grown(tmp_path, snapshot, [], range(8))
+    many = grown(tmp_path, few, [], range(8, 10))
+    assert [len(part.removed) for part in few.rows.segments] == [8]
+    assert [len(part.removed) for part in many.rows.segments] == [0]
+    check(few, list(range(8, 40)))
+    check(many, list(range(10, 40)))
+
+
+def test_a_record_may_be_removed_and_added_again_in_one_step(tmp_path: Path) -> None:
+    snapshot = grown(tmp_path, grown(tmp_path, None, range(20)), [3], [3])
+    check(snapshot, [number for number in range(20) if number != 3] + [3])
+
+
+def test_a_lexical_snapshot_has_texts_and_words_alone(tmp_path: Path) -> None:
+    snapshot = grown(tmp_path, grown(tmp_path, None, range(20), vectors=False), [20], vectors=False)
+    assert (snapshot.vectors, snapshot.rows.text(20)) == (None, entry(20).text)
+    assert load_snapshot(tmp_path, snapshot.name) is None
+
+
+def files(folder: Path) -> dict[int, int]:
+    stats = [file.stat() for file in folder.rglob("*") if file.is_file()]
+    return {stat.st_ino: stat.st_size for stat in stats}
+
+
+def cost_of_one(root: Path, rows: int) -> tuple[int, int]:
+    """The bytes written to add one row to an index of so many, and the memory that opening the result takes."""
+    base = grown(root, None, range(rows))
+    before = files(root)
+    fresh = grown(root, base, [rows])
+    written = sum(size for inode, size in files(root).items() if inode not in before)
+    tracemalloc.start()
+    try:
+        assert load_snapshot(root, fresh.name) is not None
+        return written, tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+
+
+def test_adding_and_opening_cost_as_much_in_a_large_index_as_in_a_small_one(tmp_path: Path) -> None:
+    (bytes_small, memory_small), (bytes_large, memory_large) = (
+        cost_of_one(tmp_path / str(rows), rows) for rows in (1_000, 4_000)
+    )
+    assert bytes_large < 1.2 * bytes_small
+    assert memory_large < 1.2 * memory_small
+
+
+def test_a_segment_that_cannot_be_read_says_why(tmp_path: Path) -> None:
+    snapshot = grown(tmp_path, None, range(3))
+    (segment,) = snapshot.rows.segments
+    folder = snapshot.folder
+    content = (folder / segment.name).read_bytes()
+    cases = {
+        "cut": content[:-64],
+        "not a segment": b"x" * 200,
+        "format 2.*install a newer version": content[:7] + b"\2" + content[8:],
+    }
+    for message, damaged in cases.items():
+        (tmp_path / "damaged.bin").write_bytes(damaged)
+        with pytest.raises(CorpusCorruptError, match=message):
+            load_segment(tmp_path, "damaged.bin", DIMENSION)
+    with pytest.raises(CorpusCorruptError, match="another index"):
+        load_segment(folder, segment.name, DIMENSION + 1)
+    (tmp_path / "damaged.bin").write_bytes(content.replace(b'["0_0', b'[["0_'))
+    with pytest.raises(CorpusCorruptError, match=r"row 0.*index the documents again"):
+        load_segment(tmp_path, "damaged.bin", DIMENSION).row(0)
+    (tmp_path / "damaged.bin").write_bytes(content)
+    (tmp_path / "damaged.removed").write_bytes(np.array([5], dtype="<i4").tobytes())
+    with pytest.raises(CorpusCorruptError, match="does not belong"):
+        load_segment(tmp_path, "damaged.bin", DIMENSION)
