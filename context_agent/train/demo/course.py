@@ -207,7 +207,8 @@ class DemoCourse:
             )
         if material.is_made():
             return
-        with self._timed(LESSONS), self._bar(LESSONS, "windows") as advance:
+        resumes = material.index.is_dir()
+        with self._timed(LESSONS, complete=not resumes), self._bar(LESSONS, "windows") as advance:
             material.make(self._note, advance)
 
     def _one_shot(self) -> list[float]:

@@ -31,6 +31,7 @@ from context_agent.synth_data.demonstrations.experts import OracleSettings, orac
 from context_agent.synth_data.demonstrations.runs import DemonstrationSettings, make_demonstrations
 from context_agent.synth_data.sets.folder import CORPUS, queries_path
 from context_agent.synth_data.task import load_tasks
+from context_agent.tokens import TokenCounter
 from context_agent.train.config import DataConfig, Notify, OnUpdate
 from context_agent.train.data import open_corpus
 
@@ -105,7 +106,11 @@ class DemoMaterial:
         return about.is_file()
 
     def make(self, note: Notify, advance: OnUpdate) -> None:
-        """Makes all of it; an interrupted call resumes. Raises `ConfigError` for a folder without documents."""
+        """Makes all of it; an interrupted call resumes.
+
+        Raises `ConfigError` for a folder without documents or a model that is not installed, and `MissingExtraError`.
+        """
+        counter = VocabularyCounter(templated(self.model))
         if self.source is None and not self.folder.is_dir():
             tasks = QUESTIONS_PER_ENTITY * self.entities
             worlds.write(worlds.make(entities=self.entities, tasks=tasks, hops=HOPS), self.folder)
@@ -114,12 +119,11 @@ class DemoMaterial:
         with open_corpus(DataConfig(path=str(self.index))) as corpus:
             for number, window in enumerate(self.windows):
                 advance(number, len(self.windows))
-                self._play(corpus, window, note)
+                self._play(corpus, window, counter, note)
         replace_file(self.out / ABOUT, json.dumps(self._settings(), indent=1) + "\n")
 
-    def _play(self, corpus: Corpus, window: int, note: Notify) -> None:
+    def _play(self, corpus: Corpus, window: int, counter: TokenCounter, note: Notify) -> None:
         profile = named_profile(self.profile)
-        counter = VocabularyCounter(templated(self.model))
         settings = DemonstrationSettings(
             profile=profile, budget=profile.budget(window), expert=f"{ORACLE.description} tokenizer={self.model}"
         )

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from context_agent.cli.app import run
+from context_agent.errors import ConfigError
 from context_agent.train.demo import plan
 from context_agent.train.demo.material import DemoMaterial
 from context_agent.train.demo.plan import load_scores
@@ -69,6 +70,13 @@ def test_a_folder_without_questions_or_documents_is_refused(tmp_path: Path, caps
         assert f"has no {missing}" in error
         assert "--data" in error
         (source / missing).write_text('{"id": "q", "question": "who?", "gold": ["d"]}\n')
+
+
+def test_a_model_that_is_not_installed_is_named_before_anything_is_made(tmp_path: Path) -> None:
+    material = DemoMaterial(tmp_path, str(tmp_path / "no-model"), (2_048,), 1)
+    with pytest.raises(ConfigError, match="no-model"):
+        material.make(print, lambda *_: None)
+    assert not list(tmp_path.iterdir())
 
 
 def test_without_a_test_split_the_dev_questions_are_held_out(tmp_path: Path) -> None:
