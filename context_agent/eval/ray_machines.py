@@ -30,6 +30,8 @@ CURRENT = "auto"
 """The address of RAY_ADDRESS, else the cluster that runs on this machine, else a new one of this machine's cores."""
 START_TIMEOUT = 120.0
 """Seconds for a worker to start and connect."""
+CONNECT_TIMEOUT = 10.0
+"""Seconds for the head of the cluster to accept a connection."""
 _POLL_INTERVAL = 0.2
 
 
@@ -53,9 +55,13 @@ class RayMachines:
 
     def __init__(self, address: str = CURRENT) -> None:
         """Connects to the cluster. Raises `ConfigError` if that fails."""
+        host, _, port = address.rpartition("://")[2].rpartition(":")
         try:
+            if host and port.isdecimal():
+                # Ray itself would try for minutes.
+                socket.create_connection((host, int(port)), CONNECT_TIMEOUT).close()
             ray.init(None if address == CURRENT else address, log_to_driver=False, logging_level="ERROR")
-        except (ConnectionError, RuntimeError, ValueError, RayError) as error:
+        except (OSError, RuntimeError, ValueError, RayError) as error:
             raise ConfigError(
                 f"cannot use the Ray cluster {address!r}: {error}. Start one with `ray start --head`, and check "
                 "that it has this machine's versions of Python and Ray"
@@ -123,6 +129,9 @@ def _raise_failure(reference: Any) -> None:
 @ray.remote(num_cpus=1, max_retries=0, runtime_env={"env_vars": ONE_THREAD})  # type: ignore[untyped-decorator]
 def _task(address: tuple[str, int], key: bytes, spec: WorkerSpec, slots: int, version: str) -> None:
     """A worker until the pool closes the connection."""
-    if version != __version__:
-        raise ConfigError(f"this machine has context-agent {__version__}, not {version}")
+    # Ray sends this function with its globals, so the version of the worker's machine has to be imported there.
+    from context_agent import version as installed
+
+    if version != installed.__version__:
+        raise ConfigError(f"a machine has context-agent {installed.__version__}, not {version}")
     run_worker(spec, Client(address, authkey=key), slots)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -78,13 +79,7 @@ def test_a_node_that_dies_loses_nothing_and_no_answer_is_computed_again(
 
 def test_an_error_of_a_worker_ends_the_run(machines: RayMachines, benchmarks: Benchmarks, tmp_path: Path) -> None:
     with pytest.raises(RuntimeError, match="no weights here"):
-        evaluate(
-            benchmarks,
-            find_systems(["agent"]),
-            EvalOptions(faulty.broken, windows=(2048,)),
-            folder=tmp_path,
-            machines=machines,
-        )
+        evaluate([replace(benchmarks[0], open=faulty.broken)], SYSTEMS, OPTIONS, folder=tmp_path, machines=machines)
 
 
 def test_a_machine_with_another_version_is_refused(
