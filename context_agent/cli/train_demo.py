@@ -6,13 +6,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from context_agent.cli import output
-from context_agent.cli.command import COUNT, COUNT_OR_ZERO, EXISTING_FOLDER, FOLDER, Json, Option, command
+from context_agent.cli.command import COUNT, COUNT_OR_ZERO, EXISTING_FOLDER, FOLDER, Json, Option, command, essential
 
 if TYPE_CHECKING:
     from context_agent.train.demo.plan import DemoPlan
     from context_agent.train.demo.report import DemoReport
 
 
+@essential("out model data demonstrations steps questions quick resume seed")
 @command
 def demo(
     *,
