@@ -39,7 +39,7 @@ ABOUT = "material.json"
 HOPS = (2, 3)
 QUESTIONS_PER_ENTITY = 4
 """Questions about the invented world; a tenth of them are held out."""
-ORACLE = OracleSettings(pace=1, prune_at=0.0, batch=1, length=5)
+ORACLE = OracleSettings(pace=1, prune_at=1.0, batch=2, length=5)
 """Searches one by one, prunes what is not gold at once, and ranks five documents."""
 ONE_SHOT_DEPTH = 5
 """Documents of a one-shot search, as many as the oracle ranks."""
