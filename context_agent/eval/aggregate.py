@@ -17,8 +17,8 @@ import numpy as np
 
 from context_agent.errors import ConfigError
 from context_agent.eval import statistics
+from context_agent.eval.metrics import Metric, in_table_order, leading_metric
 from context_agent.eval.records import EvalRecord, RecordKey, TurnState
-from context_agent.eval.scoring import Metric, in_table_order, leading_metric
 from context_agent.eval.statistics import Floats, rounded
 from context_agent.eval.summary import (
     Cell,

@@ -1,8 +1,8 @@
-"""The scores of one question, from the result of a search, and the table of metrics. One function scores every system.
+"""The scores of one question, from the result of a search. One function scores every system.
 
 `Replay` computes from a trajectory what its episode spent, and what it had found after each turn.
 
-`METRICS` says how several rollouts make one value. A metric that does not apply is None, never a
+`metrics` defines the metrics and how several rollouts make one value. A metric that does not apply is None, never a
 guess: gold metrics of a row without gold, the answer of a row without one or with yes or no, everything about the
 context of a system without one. A question that failed scores 0 on quality.
 
@@ -15,34 +15,23 @@ TOML file with prices per million tokens:
     prompt = 0.10    # tokens that the server reads for the first time
     cached = 0.02    # tokens in its prefix cache; defaults to the prompt price
     sampled = 0.40   # tokens that it writes
-
-A metric of kind `quality` is 0 for a question that failed. One of kind `pruning` applies only to episodes that showed
-or pruned something, and one of kind `cost` is what was spent, as far as it is known.
-
-The formulas are pure functions. Gold is a number of facts; a fact is a list of ids of which any one is enough
-(Context-1, section 4, scores some sets this way), and a gold document is a fact of one id. A ranking is given as the
-facts that each of its items finds (`Gold.found_by`). Values lie in [0, 1]. Gold without a fact raises `DataError`: such
-a question has no score, and an invented one would distort a mean. On document ids the functions are the measures R@k,
-nDCG@k, SetR and SetP of trec_eval, with binary gains.
 """
 
 from __future__ import annotations
 
-import math
-import re
 import tomllib
-from collections.abc import Hashable, Iterable, Sequence
-from collections.abc import Set as AbstractSet
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from enum import StrEnum
 from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from context_agent._support.question_files import Question
 from context_agent.agent import SearchResult
-from context_agent.errors import ConfigError, DataError
+from context_agent.errors import ConfigError
+from context_agent.eval import metrics
 from context_agent.eval.gold import Gold, gold_of, holds, judgeable
+from context_agent.eval.metrics import BETAS, DEPTHS, MetricKind, metric_table
 from context_agent.eval.records import TurnState
 from context_agent.harness.episode import StopReason
 from context_agent.harness.trajectory import Trajectory
@@ -58,230 +47,6 @@ from context_agent.pruning.view import (
     View,
 )
 from context_agent.types import RankedDocument
-
-DEPTHS = (5, 10)
-"""Default depths at which the ranking is measured."""
-BETAS = (2.0, 4.0)
-"""F-beta beside F1: the two ends of the published reward's annealing (Context-1, section 3)."""
-
-Finds = Sequence[AbstractSet[int]]
-"""For each rank the indices of the facts that the item there finds."""
-
-
-class MetricKind(StrEnum):
-    """What a metric measures."""
-
-    QUALITY = "quality"
-    PRUNING = "pruning"
-    COST = "cost"
-
-
-class Direction(StrEnum):
-    """Which values of a metric are better."""
-
-    HIGHER = "higher"
-    LOWER = "lower"
-    NEITHER = "neither"
-
-
-@dataclass(frozen=True, slots=True)
-class Metric:
-    """A metric. `unit` is empty for a share from 0 to 1. `rollouts` tells how several rollouts make one value.
-
-    `headline` metrics are broken down by type and hops, and appear in the short table.
-    """
-
-    name: str
-    what: str
-    kind: MetricKind
-    better: Direction
-    rollouts: str
-    unit: str = ""
-    headline: bool = False
-
-
-def _quality(name: str, what: str, rollouts: str = "the fused ranking", *, headline: bool = False) -> Metric:
-    return Metric(name, what, MetricKind.QUALITY, Direction.HIGHER, rollouts, headline=headline)
-
-
-def _pruning(name: str, what: str) -> Metric:
-    return Metric(name, what, MetricKind.PRUNING, Direction.HIGHER, "counts are summed, then divided")
-
-
-def _cost(
-    name: str,
-    what: str,
-    unit: str,
-    rollouts: str = "sum",
-    better: Direction = Direction.LOWER,
-    *,
-    headline: bool = False,
-) -> Metric:
-    return Metric(name, what, MetricKind.COST, better, rollouts, unit, headline)
-
-
-_OUTPUT_GOLD = "the gold in the output: documents, or facts if the question has them"
-_AT_DEPTH = (
-    ("recall", "Share of the gold among the first {k} of the ranking", True),
-    ("ndcg", "nDCG of the ranking's first {k}, gains 0 and 1, as trec_eval computes it", False),
-    ("all_gold", "1 if all gold is among the first {k} of the ranking, else 0", True),
-)
-_F_BETA = "F-beta of output precision and recall: recall weighs {weight:g} times as much as precision"
-_OUTPUT = (
-    _quality("recall", f"Output recall: share of {_OUTPUT_GOLD}", headline=True),
-    _quality("precision", "Output precision: share of the output documents that are gold or contain a fact"),
-    _quality("f1", "Harmonic mean of output precision and recall", headline=True),
-)
-_EPISODE = (
-    _quality("answer_found", "1 if an output document contains the answer's words, else 0", headline=True),
-    _quality(
-        "trajectory_recall",
-        "Share of the gold among everything shown, pruned or not",
-        "the union of what was shown",
-        headline=True,
-    ),
-    _quality("held_recall", "Share of the gold that is still in the final view", "the union of the final views"),
-    _pruning("prune_accuracy", "1 - (pruned chunks that are gold) / (all pruned chunks), each chunk once"),
-    _pruning("prune_recall", "Share of the shown chunks without gold that are no longer in the final view"),
-    _cost("turns", "Actions with calls whose results came back", "turns", headline=True),
-    _cost("calls", "Tool calls, including refused ones", "calls"),
-    _cost("calls_per_turn", "Calls divided by turns", "calls", "summed calls over summed turns", Direction.NEITHER),
-    _cost("critical_steps", "Actions that had to wait for each other: sum of S_main + max S_sub", "steps", "max",
-          headline=True),
-    _cost("tokens", "Tokens ever placed in the context, pruned or not", "tokens", headline=True),
-    _cost("prompt_tokens", "Tokens a server reads: the size of the view, summed over the actions", "tokens"),
-    _cost("cached_tokens", "Prompt tokens that repeat the previous prompt and reply", "tokens",
-          better=Direction.HIGHER),
-    _cost("sampled_tokens", "Tokens of the policy's actions", "tokens"),
-    _cost("lost_tokens", "Tokens behind an edit, whose cached prefix the edit invalidated", "tokens"),
-    _cost("freed_tokens", "Tokens that edits removed from the view, minus those they restored", "tokens",
-          better=Direction.NEITHER),
-    _cost("context_end", "Size of the final view", "tokens", "max"),
-    _cost("context_peak", "Size of the largest view that an action was taken on", "tokens", "max"),
-    _cost("mistakes", "Calls that were refused, or failed because of the policy", "calls"),
-    _cost("dropped_ids", "Ids dropped from the final ranking: pruned, or never shown", "ids"),
-    _cost("money", "Price of the prompt, cached and sampled tokens", "money"),
-    _cost("seconds", "Wall time", "s", "until the last one ended"),
-)  # fmt: skip
-
-
-def metric_table(depths: Iterable[int] = DEPTHS, betas: Iterable[float] = BETAS) -> tuple[Metric, ...]:
-    """The metrics for these depths and betas, in the order of the reports. Raises `ConfigError`."""
-    depths, betas = sorted(set(depths)), sorted(set(betas) - {1.0})
-    if any(k < 1 for k in depths) or any(beta <= 0 for beta in betas):
-        raise ConfigError(f"depths and betas must be positive, not {depths} and {betas}")
-    f_betas = [_quality(f"f{beta:g}", _F_BETA.format(weight=beta * beta)) for beta in betas]
-    at_depth = [
-        _quality(f"{name}@{k}", what.format(k=k), headline=headline and k == depths[0])
-        for name, what, headline in _AT_DEPTH
-        for k in depths
-    ]
-    return (*_OUTPUT, *f_betas, *at_depth, *_EPISODE)
-
-
-METRICS = {metric.name: metric for metric in metric_table()}
-"""The metrics for the default depths and betas, by name."""
-
-
-def find_metric(name: str) -> Metric:
-    """The metric of that name, at any depth or beta. Raises `ConfigError` for an unknown name."""
-    if name in METRICS:
-        return METRICS[name]
-    depth = re.fullmatch(r"(?:recall|ndcg|all_gold)@([1-9]\d{0,5})", name)
-    beta = re.fullmatch(r"f(\d+(?:\.\d+)?)", name)
-    try:
-        table = metric_table([int(depth[1])] if depth else DEPTHS, [float(beta[1])] if beta else BETAS)
-        return next(metric for metric in table if metric.name == name)
-    except (ConfigError, StopIteration):
-        raise ConfigError(f"unknown metric {name!r}: choose from {', '.join(METRICS)}") from None
-
-
-def in_table_order(names: Iterable[str]) -> tuple[Metric, ...]:
-    """The metrics with these names, in the order of `metric_table`. Raises `ConfigError` for an unknown name."""
-    metrics = {name: find_metric(name) for name in sorted(set(names))}
-    depths = [int(name.partition("@")[2]) for name in metrics if "@" in name]
-    betas = [float(name[1:]) for name in metrics if name[0] == "f" and name[1:2].isdigit()]
-    return tuple(metric for metric in metric_table(depths or DEPTHS, betas) if metric.name in metrics)
-
-
-def leading_metric(names: Iterable[str]) -> str:
-    """The metric that summarises a run: recall at its smallest depth, else output recall."""
-    return next((name for name in names if name.startswith("recall@")), "recall")
-
-
-def recall_of(items: Finds, facts: int) -> float:
-    """Share of the facts that the items find; `facts` is their number (Context-1: any chunk of a fact is enough)."""
-    return len(_union(items)) / _checked(facts)
-
-
-def precision_of(items: Finds) -> float:
-    """Share of the items that find a fact; 0 without items.
-
-    The definition is this project's; the published one does not cover precision. A second id of a known fact is right
-    too, because corpora that are scored by fact repeat themselves.
-    """
-    return sum(bool(item) for item in items) / len(items) if items else 0.0
-
-
-def all_gold_of(items: Finds, facts: int) -> float:
-    """1 if the items find every fact, else 0."""
-    return float(len(_union(items)) == _checked(facts))
-
-
-def ndcg_of(items: Finds, facts: int, k: int) -> float:
-    """nDCG at k, discounted by log2(1 + rank); the ideal ranking finds one fact per rank.
-
-    An item gains 1 for each fact that no item before it found. For documents this is the usual measure. An item that
-    finds two facts at once can exceed the ideal: the value is then 1. This reading for facts is this project's.
-    """
-    covered: set[int] = set()
-    gain = 0.0
-    for rank, item in enumerate(items[:k], start=1):
-        gain += len(item - covered) / math.log2(1 + rank)
-        covered |= item
-    ideal = sum(1 / math.log2(1 + rank) for rank in range(1, min(k, _checked(facts)) + 1))
-    return min(1.0, gain / ideal) if ideal else 0.0
-
-
-def f_beta(precision: float, recall: float, beta: float = 1.0) -> float:
-    """Van Rijsbergen's F: (1 + b²)·P·R / (b²·P + R), in which recall weighs b² times as much as precision.
-
-    0 if both are 0. The parameter of trec_eval's set_F is b²: `f_beta(p, r, 4)` is its set_F.16.
-    """
-    weight = beta * beta
-    denominator = weight * precision + recall
-    return (1 + weight) * precision * recall / denominator if denominator else 0.0
-
-
-def prune_accuracy(pruned: Iterable[Hashable], gold: AbstractSet[Hashable]) -> float | None:
-    """1 minus the share of the pruned ids that are gold, as published for Context-1; None if nothing was pruned.
-
-    An id counts once however often it was pruned, even if it was restored later.
-    """
-    ids = set(pruned)
-    return 1 - len(ids & gold) / len(ids) if ids else None
-
-
-def prune_recall(
-    shown_ids: Iterable[Hashable], final_view: AbstractSet[Hashable], gold: AbstractSet[Hashable]
-) -> float | None:
-    """Of the shown ids without gold, the share that is not in the final view; None if everything shown was gold.
-
-    The definition is this project's.
-    """
-    not_gold = set(shown_ids) - gold
-    return len(not_gold - final_view) / len(not_gold) if not_gold else None
-
-
-def _union(items: Finds) -> set[int]:
-    return set().union(*items)
-
-
-def _checked(facts: int) -> int:
-    if facts < 1:
-        raise DataError("a question without gold has no score: leave it out, or give it gold documents or facts")
-    return facts
-
 
 MILLION = 1_000_000
 ANY_MODEL = "*"
@@ -406,14 +171,14 @@ def _ranking(
     documents: Sequence[RankedDocument], gold: Gold, depths: Iterable[int], betas: Iterable[float]
 ) -> dict[str, float | None]:
     items = [gold.found_by(document.id, (chunk.id for chunk in document.chunks)) for document in documents]
-    recall, precision = recall_of(items, gold.needs), precision_of(items)
+    recall, precision = metrics.recall_of(items, gold.needs), metrics.precision_of(items)
     values: dict[str, float | None] = {"recall": recall, "precision": precision}
     for beta in (1.0, *betas):
-        values[f"f{beta:g}"] = f_beta(precision, recall, beta)
+        values[f"f{beta:g}"] = metrics.f_beta(precision, recall, beta)
     for k in depths:
-        values[f"recall@{k}"] = recall_of(items[:k], gold.needs)
-        values[f"ndcg@{k}"] = ndcg_of(items, gold.needs, k)
-        values[f"all_gold@{k}"] = all_gold_of(items[:k], gold.needs)
+        values[f"recall@{k}"] = metrics.recall_of(items[:k], gold.needs)
+        values[f"ndcg@{k}"] = metrics.ndcg_of(items, gold.needs, k)
+        values[f"all_gold@{k}"] = metrics.all_gold_of(items[:k], gold.needs)
     return values
 
 
@@ -427,10 +192,10 @@ def _context(replays: Sequence[Replay], searchers: Sequence[Replay], gold: Gold)
     shown_chunks = ((number, chunk_id) for number, replay in numbered for chunk_id in replay.shown)
     final_view = {(number, chunk_id) for number, replay in numbered for chunk_id in replay.final_view}
     return {
-        "trajectory_recall": recall_of([replay.seen for replay in (*replays, *searchers)], gold.needs),
-        "held_recall": recall_of([replay.held for replay in replays], gold.needs),
-        "prune_accuracy": prune_accuracy(pruned, gold_chunks),
-        "prune_recall": prune_recall(shown_chunks, final_view, gold_chunks),
+        "trajectory_recall": metrics.recall_of([replay.seen for replay in (*replays, *searchers)], gold.needs),
+        "held_recall": metrics.recall_of([replay.held for replay in replays], gold.needs),
+        "prune_accuracy": metrics.prune_accuracy(pruned, gold_chunks),
+        "prune_recall": metrics.prune_recall(shown_chunks, final_view, gold_chunks),
     }
 
 

@@ -17,7 +17,7 @@ from rich.table import Table
 from rich.text import Text
 
 from context_agent.errors import ConfigError, DataError
-from context_agent.eval.scoring import Metric, find_metric, in_table_order, leading_metric
+from context_agent.eval.metrics import Metric, find_metric, in_table_order, leading_metric
 
 SCHEMA = 1
 """Version of the JSON; a reader refuses a newer one."""

@@ -31,9 +31,10 @@ from numpy.typing import NDArray
 
 from context_agent._support.question_files import Question
 from context_agent.errors import ConfigError, DataError
-from context_agent.eval import scoring
+from context_agent.eval import metrics
 from context_agent.eval.gold import Gold, gold_of, holds, judgeable
-from context_agent.eval.scoring import Replay, f_beta
+from context_agent.eval.metrics import f_beta
+from context_agent.eval.scoring import Replay
 from context_agent.harness.episode import StopReason
 from context_agent.harness.trajectory import Trajectory
 from context_agent.pruning.view import Block, SubAgentRecord, ToolResult
@@ -300,9 +301,9 @@ def measure_outcome(
     ]
     return EpisodeOutcome(
         ending=ENDINGS[StopReason(trajectory.end.stop_reason)],
-        precision=scoring.precision_of(relevance) if gold else 0.0,
-        recall=scoring.recall_of(relevance, gold.needs) if gold else 0.0,
-        seen=scoring.recall_of([replay.seen], gold.needs) if gold else 0.0,
+        precision=metrics.precision_of(relevance) if gold else 0.0,
+        recall=metrics.recall_of(relevance, gold.needs) if gold else 0.0,
+        seen=metrics.recall_of([replay.seen], gold.needs) if gold else 0.0,
         answered=_answered(returned, question.answer),
         calls=tuple(_calls_by_turn(returned).values()),
         prunes=_pruning_turns(returned),

@@ -5,8 +5,8 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator
 
+from context_agent.eval.metrics import METRICS, MetricKind
 from context_agent.eval.records import EvalRecord, TurnState
-from context_agent.eval.scoring import METRICS, MetricKind
 
 WINDOWS = (2048, 8192)
 SKILL = {"bm25": 0.4, "agent": 0.75, "agent-unpruned": 0.65}

@@ -10,9 +10,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from importlib.resources import files
 
 from context_agent.errors import MissingExtraError
+from context_agent.eval.metrics import Metric, find_metric, leading_metric
 from context_agent.eval.page import escape, page
 from context_agent.eval.report import plots
-from context_agent.eval.scoring import Metric, find_metric, leading_metric
 from context_agent.eval.summary import (
     COLUMNS,
     Cell,

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from context_agent.eval.metrics import Metric, find_metric, leading_metric
 from context_agent.eval.page import DASHES, INK, MARKS, PALETTE, canvas, plain, svg
-from context_agent.eval.scoring import Metric, find_metric, leading_metric
 from context_agent.eval.summary import Cell, CurvePoint, EvalSummary
 
 if TYPE_CHECKING:

@@ -23,9 +23,9 @@ from numpy.typing import NDArray
 from context_agent._support.question_files import Question
 from context_agent._support.suggest import differing_settings
 from context_agent.errors import ConfigError, ContextAgentError, DataError
-from context_agent.eval import scoring
+from context_agent.eval import metrics
 from context_agent.eval.gold import Gold, gold_of, normalised
-from context_agent.eval.scoring import f_beta
+from context_agent.eval.metrics import f_beta
 from context_agent.harness.trajectory_file import read
 from context_agent.retrieval.corpus import Corpus
 from context_agent.synth_data.review import IntervalEstimate, cohen_kappa, equal_share, estimate
@@ -335,7 +335,7 @@ def synthetic_rankings(corpus: Corpus, questions: Iterable[Question], *, seed: i
 
 def _label_ranking(question: Question, ranking: JudgedRanking, gold: Gold) -> LabelledRanking:
     relevance = [gold.found_by(document.id, (chunk.id for chunk in document.chunks)) for document in ranking.documents]
-    recall, precision = scoring.recall_of(relevance, gold.needs), scoring.precision_of(relevance)
+    recall, precision = metrics.recall_of(relevance, gold.needs), metrics.precision_of(relevance)
     return LabelledRanking(question.id, ranking, recall, precision)
 
 

@@ -15,10 +15,10 @@ from rich.console import Console
 
 from context_agent.errors import MissingExtraError
 from context_agent.eval.aggregate import summarise
+from context_agent.eval.metrics import METRICS
 from context_agent.eval.page import MAX_NAME
 from context_agent.eval.records import EvalRecord
 from context_agent.eval.report import plots, render
-from context_agent.eval.scoring import METRICS
 from context_agent.eval.summary import EvalSummary, MetricValue, format_interval, format_value, show, verdict
 from tests.eval.sample_records import ORDER, WINDOWS, made_records
 
