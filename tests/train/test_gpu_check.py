@@ -17,6 +17,7 @@ for module in ("trl", "peft"):
 
 sys.path.insert(0, str(PROGRAMS))
 import gpu_check  # noqa: E402
+import gpu_parts  # noqa: E402
 
 sys.path.remove(str(PROGRAMS))
 
@@ -80,7 +81,7 @@ def test_the_shape_is_that_of_the_estimate() -> None:
     from context_agent.train.estimate import KNOWN
 
     with torch.device("meta"):
-        model = transformers.GptOssForCausalLM(gpu_check.gpt_oss_config(gpu_check.FULL))
+        model = transformers.GptOssForCausalLM(gpu_parts.gpt_oss_config(gpu_parts.FULL))
     assert sum(item.numel() for item in model.parameters()) == KNOWN["openai/gpt-oss-20b"].parameters
 
 
