@@ -332,11 +332,16 @@ class AsyncRollouts:
         self._groups: dict[str, list[RolloutRequest]] = {}
         self._next_step = log.next_step
         self._totals: dict[str, float] = {}
-        for step in sorted(set(map(_step_of, log.left))):
-            self._offer(request for request in rollouts.draw(step) if group_of(request.episode) in log.left)
+        self._left = log.left
 
     def draw(self, step: int) -> list[RolloutRequest]:
-        """The requests of the step; those of later steps start in the background."""
+        """The requests of the step; those of later steps start in the background.
+
+        The first call also starts the groups that an interrupted run has left: before it the sampler has no model.
+        """
+        left, self._left = self._left, ()
+        for earlier in sorted(set(map(_step_of, left))):
+            self._offer(request for request in self._rollouts.draw(earlier) if group_of(request.episode) in left)
         last = min(step + self._limits.ahead, self._config.steps - 1)
         while self._next_step <= last:
             self._offer(self._rollouts.draw(self._next_step))

@@ -32,8 +32,8 @@ pytest.importorskip("trl", reason="needs the train extra")
 from context_agent.train.rl.async_rollouts import AsyncLimits, AsyncRollouts, BackgroundRollouts
 from context_agent.train.rl.loop import ReinforcementLoop, RolloutStep
 from context_agent.train.rl.rollout_log import RolloutLog
-from context_agent.train.rl.rollout_workers import LocalWorker, PausableEngine
-from context_agent.train.rl.rollouts import SEED_STRIDE, Rollouts
+from context_agent.train.rl.rollout_workers import LocalWorker, PausableEngine, RunningEpisode
+from context_agent.train.rl.rollouts import SEED_STRIDE, RolloutRequest, Rollouts, group_of
 from context_agent.train.rows import sampled_rows
 from tests.train.rl.loops import rollout_loop
 
@@ -262,6 +262,30 @@ def test_finished_and_parked_episodes_are_not_sampled_again(looped: Any) -> None
     assert sorted(seed for seed in made if seed in of_step_1) == sorted(of_step_1), "each call once"
     for one in step.episodes:
         one.trajectory.verify()
+
+
+def test_groups_that_an_interrupted_run_left_wait_for_the_first_weights(
+    looped: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A sampler in a process of its own has no model before."""
+    slow = {seed for turn in range(3) for seed in seeds(0, range(2, 3), turn)}
+    with looped(lambda request: 3600.0 if request.seed in slow else 0.0, quota=0.7) as loop:
+        loop.update(0)
+    play, played = LocalWorker.play, list[str]()
+
+    def recorded(self: LocalWorker, request: RolloutRequest, running: RunningEpisode) -> Any:
+        played.append(group_of(request.episode))
+        return play(self, request, running)
+
+    monkeypatch.setattr(LocalWorker, "play", recorded)
+    with looped(update=1) as again:
+        left = set(again.journal.left)
+        assert left
+        time.sleep(0.2)
+        assert not played
+        again.update(1)
+    assert left <= set(played)
+    assert left <= {group_of(episode) for episode in sampled(again.steps[0])}
 
 
 def test_a_parked_episode_whose_prompts_are_others_now_begins_anew(looped: Any) -> None:
