@@ -10,11 +10,13 @@ own traffic.
 
 from __future__ import annotations
 
+import os
 import secrets
 import socket
 import time
 from dataclasses import dataclass
 from multiprocessing.connection import Client, Connection, answer_challenge, deliver_challenge
+from pathlib import Path
 from typing import Any
 
 from context_agent._support.extras import extra
@@ -76,11 +78,11 @@ class RayMachines:
     def start(self, spec: WorkerSpec, slots: int) -> Worker | None:
         """Starts a worker on a free CPU; None if no machine has one.
 
-        Raises `ConfigError` for a machine without this version of the package.
+        Raises `ConfigError` for a machine without this version of the package or without this process's current folder.
         """
         if ray.available_resources().get("CPU", 0) < 1:
             return None
-        reference = _task.remote(self._address, self._key, spec, slots, __version__)
+        reference = _task.remote(self._address, self._key, (spec, slots), __version__, str(Path.cwd()))
         deadline = time.monotonic() + START_TIMEOUT
         while time.monotonic() < deadline:
             if (connection := self._accepted()) is not None:
@@ -120,18 +122,21 @@ def _raise_failure(reference: Any) -> None:
     except ray.exceptions.RayTaskError as error:
         reason = str(error.cause or error).strip().splitlines()[-1]
         raise ConfigError(
-            f"a worker on the Ray cluster failed: {reason}. Install context-agent {__version__} on every machine"
+            f"a worker on the Ray cluster failed: {reason}. Install context-agent {__version__} on every machine, and "
+            f"give every machine the folder {Path.cwd()}"
         ) from error
     except RayError:
         return
 
 
 @ray.remote(num_cpus=1, max_retries=0, runtime_env={"env_vars": ONE_THREAD})  # type: ignore[untyped-decorator]
-def _task(address: tuple[str, int], key: bytes, spec: WorkerSpec, slots: int, version: str) -> None:
-    """A worker until the pool closes the connection."""
+def _task(address: tuple[str, int], key: bytes, work: tuple[WorkerSpec, int], version: str, folder: str) -> None:
+    """A worker until the pool closes the connection. Relative paths mean those of `folder`."""
     # Ray sends this function with its globals, so the version of the worker's machine has to be imported there.
     from context_agent import version as installed
 
     if version != installed.__version__:
         raise ConfigError(f"a machine has context-agent {installed.__version__}, not {version}")
+    os.chdir(folder)
+    spec, slots = work
     run_worker(spec, Client(address, authkey=key), slots)

@@ -77,6 +77,17 @@ def test_a_node_that_dies_loses_nothing_and_no_answer_is_computed_again(
     assert len((tmp_path / "records.jsonl").read_text().splitlines()) == 24
 
 
+def test_relative_paths_are_those_of_the_current_folder(
+    machines: RayMachines, benchmarks: Benchmarks, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    options = replace(OPTIONS, save=Path("saved"))
+    records = evaluate(benchmarks, SYSTEMS, options, folder=Path("run"), concurrency=2, machines=machines)
+    saved = [tmp_path / "run" / name for record in records for name in record.trajectories]
+    assert saved
+    assert all(path.is_file() for path in saved)
+
+
 def test_an_error_of_a_worker_ends_the_run(machines: RayMachines, benchmarks: Benchmarks, tmp_path: Path) -> None:
     with pytest.raises(RuntimeError, match="no weights here"):
         evaluate([replace(benchmarks[0], open=faulty.broken)], SYSTEMS, OPTIONS, folder=tmp_path, machines=machines)
