@@ -254,6 +254,9 @@ class _IndexingRun:
         )
         self.writer = RecordWriter(collection, embedder, batch_size, self.fresh.put_vectors if local else None)
         self.seen: dict[str, str] = {}
+        """The digest of each document of this run, by id."""
+        self.earlier: dict[str, str] = {}
+        """Their digests in the last complete state; empty for a new document."""
         self.counts = dict.fromkeys(("added", "replaced", "unchanged", "removed", "empty", "resumed"), 0)
         self.missing, self.missing_examples = 0, tuple[str, ...]()
         self.written: set[str] = set()
@@ -283,11 +286,11 @@ class _IndexingRun:
         digest = digest_of(document, self.chunking)
         if self.seen.setdefault(document.id, digest) != digest:
             raise CorpusError(f"document id {document.id!r} occurs twice with different content: make the ids unique")
-        earlier_digest = self._digest(document.id)
-        if earlier_digest == digest:
+        earlier = self.earlier[document.id] = self._digest(document.id)
+        if earlier == digest:
             self.counts["unchanged"] += 1
         elif record_id(f"{document.id}_0", digest) not in self.written:
-            self._add(document, digest, replaced=bool(earlier_digest))
+            self._add(document, digest, replaced=bool(earlier))
         if len(self.seen) % 256 == 0:
             self._show_progress()
 
@@ -330,19 +333,18 @@ class _IndexingRun:
         """The records of the last complete state that the next one leaves out."""
         if self.base is None:
             return set()
-        digests = {document: self._digest(document) for document in self.seen}
-        replaced = {document for document, digest in self.seen.items() if digests[document] not in ("", digest)}
+        replaced = {document for document, digest in self.seen.items() if self.earlier[document] not in ("", digest)}
         if remove_missing is True:
             removed = {row.document for row in self.base.rows} - self.seen.keys()
         else:
             removed = {
-                document for document in remove_missing or () if document not in digests and self._digest(document)
+                document for document in remove_missing or () if document not in self.seen and self._digest(document)
             }
         self.counts["removed"] = len(removed)
-        self.missing = self.base.document_count - sum(map(bool, digests.values())) - len(removed)
+        self.missing = self.base.document_count - sum(map(bool, self.earlier.values())) - len(removed)
         if self.missing:
             documents = (document for document, _ in groupby(row.document for row in self.base.rows))
-            missing = (document for document in documents if document not in digests and document not in removed)
+            missing = (document for document in documents if document not in self.seen and document not in removed)
             self.missing_examples = tuple(islice(missing, EXAMPLES))
         gone = replaced | removed
         return {row.record for document in gone for _, row in self.base.rows.find("document", document)}
@@ -353,7 +355,7 @@ class _IndexingRun:
         add_stored_vectors(self.fresh, self.collection)
         self.fresh.remove(outdated)
         snapshot = self.fresh.finish()
-        if not len(snapshot.rows):
+        if not snapshot.rows:
             raise CorpusEmptyError(_NOTHING_TO_INDEX)
         calibrated = self._calibration(snapshot) if calibration else Calibration({}, {})
         name = self.fresh.publish(self.revision)

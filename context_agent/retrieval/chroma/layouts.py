@@ -172,7 +172,7 @@ class ForeignLayout:
 
     def same_texts(self, collection: Collection, base: Snapshot) -> bool:
         """Whether those of the sampled records that still exist have the same text."""
-        if not len(base.rows):
+        if not base.rows:
             return True
         positions = np.unique(np.linspace(0, len(base.rows) - 1, SAMPLE).astype(int)).tolist()
         expected = {base.rows[position].record: base.rows.raw_text(position) for position in positions}
