@@ -40,7 +40,7 @@ HOPS = (2, 3)
 QUESTIONS_PER_ENTITY = 4
 """Questions about the invented world; a tenth of them are held out."""
 ORACLE = OracleSettings(pace=1, prune_at=1.0, batch=2, length=5)
-"""Searches one by one, prunes what is not gold at once, and ranks five documents."""
+"""Searches one by one, prunes what is not gold from half of the window on, and ranks five documents."""
 ONE_SHOT_DEPTH = 5
 """Documents of a one-shot search, as many as the oracle ranks."""
 
@@ -150,6 +150,7 @@ class DemoMaterial:
             "entities": None if self.source else self.entities,
             "model": self.model,
             "profile": self.profile,
+            "oracle": ORACLE.description,
             "windows": list(self.windows),
             "tasks": self.tasks,
         }
