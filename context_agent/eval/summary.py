@@ -165,7 +165,7 @@ class EvalSummary:
         return tuple(find_metric(name) for name in self.metrics)
 
     def to_json(self) -> dict[str, Any]:
-        """Plain data with a schema version; docs/evaluation.md describes it."""
+        """Plain data with a schema version. Its keys are the fields, and `definitions`."""
         definitions = {metric.name: asdict(metric) for metric in self.definitions}
         return {"schema": SCHEMA, **asdict(self), "definitions": definitions}
 
