@@ -35,7 +35,7 @@ class RolloutConfig:
     - `substeps`: optimiser updates of a step.
     - `concurrency`: episodes at the same time.
     - `seed`: random seed of draws and sampling; 0 for the run's.
-    - `baseline`: what is subtracted from a reward (`advantages.Baseline`).
+    - `baseline`: what is subtracted from a reward (`rewards.Baseline`).
     - `keep_negative`: share of the episodes with a negative advantage that are trained on.
     - `save_every`: steps between two saved sets of trajectories, for `ctx1 view`; 0 for none.
     - `save_groups`: questions whose trajectories are saved.
