@@ -65,32 +65,28 @@ def tables(summary: EvalSummary, rows: Callable[[EvalSummary, str], Iterable[str
 
 
 def _rows(summary: EvalSummary, benchmark: str) -> Iterable[str]:
-    """Each window with and without pruning, and the difference."""
+    """Each window: recall with and without pruning, the difference, and both values of the other metrics."""
     cells = {(cell.system, cell.window): cell for cell in summary.cells if cell.benchmark == benchmark}
-    without_window = [(system, cell) for (system, window), cell in cells.items() if not window]
-    names = [metric.replace("_", " ") for metric in METRICS]
-    yield f"| window | system | {' | '.join(names)} | gain by pruning | failed |"
-    yield "|---:|---|" + "---:|" * (len(METRICS) + 2)
+    others = [metric.replace("_", " ") for metric in METRICS[1:]]
+    yield f"| window | recall@5, pruning | recall@5, without | gain | {' | '.join(others)} |"
+    yield "|---:|---:|---:|---:|" + "---:|" * len(others)
     for window in sorted({window for _, window in cells if window}):
-        for system in (AGENT, UNPRUNED):
-            cell = cells[system, window]
-            difference = cell.differences.get(METRICS[0]) if system == AGENT else None
-            yield f"| {window:,} | {system} | {_line(cell.metrics)} | {gain(difference)} | {cell.failed} |"
-    for system, cell in without_window:
-        yield f"| – | {system} | {_line(cell.metrics)} |  | {cell.failed} |"
+        pruned, unpruned = cells[AGENT, window].metrics, cells[UNPRUNED, window].metrics
+        pairs = " | ".join(_pair(name, pruned.get(name), unpruned.get(name)) for name in METRICS[1:])
+        recalls = f"{_with_interval(pruned[METRICS[0]])} | {_with_interval(unpruned[METRICS[0]])}"
+        yield f"| {window:,} | {recalls} | {gain(cells[AGENT, window].differences.get(METRICS[0]))} | {pairs} |"
+    for system in sorted(system for system, window in cells if not window):
+        yield f"| {system} |  | {_with_interval(cells[system, 0].metrics[METRICS[0]])} |" + "  |" * (1 + len(others))
 
 
-def _line(values: dict[str, MetricValue]) -> str:
-    return " | ".join(_figure(name, values.get(name)) for name in METRICS)
+def _with_interval(value: MetricValue) -> str:
+    return f"{value.mean:.3f} [{value.low:.3f}, {value.high:.3f}]"
 
 
-def _figure(name: str, value: MetricValue | None) -> str:
-    if value is None:
-        return "–"
-    if name == "tokens":
-        return f"{value.mean:,.0f}"
-    text = f"{value.mean:.3f}"
-    return f"{text} [{value.low:.3f}, {value.high:.3f}]" if name == METRICS[0] else text
+def _pair(name: str, pruned: MetricValue | None, unpruned: MetricValue | None) -> str:
+    """With and without pruning; a metric that does not apply without pruning has one value."""
+    digits = 0 if name == "tokens" else 3
+    return ", ".join(f"{value.mean:,.{digits}f}" for value in (pruned, unpruned) if value is not None)
 
 
 def gain(value: MetricValue | None) -> str:

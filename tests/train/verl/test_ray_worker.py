@@ -2,6 +2,11 @@
 
 `AgentLoopWorkerTQ` plays the episodes, four of each question, as in a Ray actor, and the V1 trainer's own method makes
 advantages of their rows. Needs verl, and no GPU.
+
+More cannot run without a GPU, by the source of verl 0.9.1: Ray must offer as many GPUs or NPUs as
+`trainer.n_gpus_per_node`, at least one (`ResourcePoolManager`); the platform without an accelerator is `nvidia`;
+training engines are registered for `cuda` and `npu`; samplers are vLLM, SGLang and TensorRT-LLM. Each has a registry, so
+a platform with Gloo and a sampler in Python could go further.
 """
 
 from __future__ import annotations
