@@ -5,7 +5,7 @@ advantages of their rows. Needs verl, and no GPU.
 
 More cannot run without a GPU, by the source of verl 0.9.1: Ray must offer as many GPUs or NPUs as
 `trainer.n_gpus_per_node`, at least one (`ResourcePoolManager`); the platform without an accelerator is `nvidia`;
-training engines are registered for `cuda` and `npu`; samplers are vLLM, SGLang and TensorRT-LLM. Each has a registry, so
+training engines are registered for `cuda` and `npu`; samplers are vLLM, SGLang and TensorRT-LLM. Each has a registry:
 a platform with Gloo and a sampler in Python could go further.
 """
 
