@@ -114,12 +114,12 @@ def _demo(folder: Path, as_json: bool) -> int:
 
 
 def _compare(agent: SearchAgent, corpus: Corpus, question: DemoQuestion, out: Console) -> Comparison:
-    from context_agent.cli.search import run_with_steps
+    from context_agent.cli.search import ResultLimits, run_with_steps
 
     out.print()
     out.print(question.question, style="bold")
     started = time.perf_counter()
-    result = run_with_steps(agent, question.question, k=K, log=out)
+    result = run_with_steps(agent, question.question, ResultLimits(K), out)
     seconds = time.perf_counter() - started
     hits = corpus.search(question.question)
     one_shot = tuple(dict.fromkeys(hit.chunk.document_id for hit in hits))[:K]

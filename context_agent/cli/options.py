@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 import click
 
@@ -22,7 +23,7 @@ from context_agent.cli.command import (
     NumberRange,
     Option,
 )
-from context_agent.errors import CorpusNotFoundError, UnknownEmbedderError
+from context_agent.errors import ConfigError, CorpusNotFoundError, UnknownEmbedderError
 from context_agent.harness.profile import NAMES as PROFILES
 from context_agent.pruning.budget import WINDOW
 from context_agent.retrieval.chroma import COLLECTION
@@ -45,6 +46,50 @@ NO_VECTORS = "none"
 INDEX_FOLDER = Path(".ctx1")
 """Folder of an index by default."""
 
+
+class _MetadataFilter(click.ParamType[Any]):
+    """KEY=VALUE, or a filter as JSON. A number or `true` and `false` in VALUE are that; in quotes they are text."""
+
+    name = "filter"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """The filter as a dictionary. Fails for text that is neither form, and for a filter that no index could use."""
+        from context_agent.retrieval.corpus import compile_where
+
+        try:
+            where = _json_filter(value) if value.lstrip().startswith("{") else _equality(value)
+            compile_where(where)
+        except ConfigError as error:
+            self.fail(str(error), param, ctx)
+        return where
+
+
+def _json_filter(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError as error:
+        raise ConfigError(f"the filter is not valid JSON: {error}") from None
+
+
+def _equality(text: str) -> Any:
+    key, equals, value = text.partition("=")
+    if not equals or not key.strip():
+        raise ConfigError(f'{text!r} is no filter: write KEY=VALUE, or JSON like {{"year": {{"$gte": 2020}}}}')
+    try:
+        parsed = json.loads(value)
+    except ValueError:
+        parsed = value.strip()
+    return {key.strip(): parsed if isinstance(parsed, str | int | float) else value.strip()}
+
+
+WhereOption = Annotated[
+    Any,
+    Option(
+        'Search only chunks whose metadata match: lang=en, or JSON like {"year": {"$gte": 2020}}.',
+        _MetadataFilter(),
+        "FILTER",
+    ),
+]
 EffortOption = Annotated[
     Literal["careful", "fast"] | None,
     Option("How the bridge policy ranks: by reading the best passages, or by words and links.", default="careful"),

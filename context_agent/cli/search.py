@@ -26,10 +26,18 @@ if TYPE_CHECKING:
 
     from context_agent.agent import Progress, SearchAgent, SearchResult
     from context_agent.answers import AnswerModel, CheckedAnswer
-    from context_agent.retrieval.corpus import Corpus
+    from context_agent.retrieval.corpus import Corpus, Where
 
 
 KOption = Annotated[int, Option("Number of documents to return.", COUNT, flag="--k --top-k -k")]
+
+
+@dataclass(frozen=True, slots=True)
+class ResultLimits:
+    """How many documents a search returns, and which it searches."""
+
+    k: int
+    where: Where | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,12 +64,13 @@ class BatchOptions:
     ordered: Annotated[bool, Option("Print the answers in the order of the file, not as they are ready.")] = False
 
 
-@essential("k steps quiet save questions path url collection embedder effort")
+@essential("k where steps quiet questions path url collection embedder effort")
 @command
 def search(
     question: Annotated[str | None, Argument("[QUESTION]")] = None,
     *,
     k: KOption = 10,
+    where: options.WhereOption = None,
     show: ShowOptions,
     engine: Annotated[
         str | None,
@@ -88,11 +97,12 @@ def search(
         raise click.UsageError("give one QUESTION in quotes, or a file of questions with --questions")
     if engine is not None and index.named:
         raise click.UsageError("--engine replaces an index: remove it, or remove --path and --url")
+    limits = ResultLimits(k, where)
     with index.open() if engine is None else _over_engine(engine) as corpus, agent.open(corpus) as searcher:
         if batch.questions is not None:
-            return search_many(searcher, batch, k=k, as_json=as_json, quiet=show.quiet)
+            return search_many(searcher, batch, limits, as_json=as_json, quiet=show.quiet)
         text = question_of(question or "")
-        return search_json(searcher, text, k=k) if as_json else search_one(searcher, text, show, k=k)
+        return search_json(searcher, text, limits) if as_json else search_one(searcher, text, limits, show)
 
 
 def _over_engine(url: str) -> AbstractContextManager[Corpus]:
@@ -107,10 +117,10 @@ def question_of(argument: str) -> str:
     return (sys.stdin.read() if argument == "-" else argument).strip()
 
 
-def search_one(agent: SearchAgent, question: str, show: ShowOptions, *, k: int) -> int:
+def search_one(agent: SearchAgent, question: str, limits: ResultLimits, show: ShowOptions) -> int:
     """Asks one question and prints the ranking; returns the exit code."""
     started = time.perf_counter()
-    result = run_with_steps(agent, question, k=k, log=output.stderr()) if show.steps else run(agent, question, k=k)
+    result = run_with_steps(agent, question, limits, output.stderr()) if show.steps else run(agent, question, limits)
     if show.quiet:
         for document in result.documents:
             output.echo(document.id)
@@ -121,10 +131,10 @@ def search_one(agent: SearchAgent, question: str, show: ShowOptions, *, k: int) 
     return 1 if result.error else 0
 
 
-def search_json(agent: SearchAgent, question: str, *, k: int) -> int:
+def search_json(agent: SearchAgent, question: str, limits: ResultLimits) -> int:
     """Asks one question and prints its result as JSON; returns the exit code."""
     try:
-        answer = agent.search(question, k=k).to_json()
+        answer = agent.search(question, k=limits.k, where=limits.where).to_json()
     except ContextAgentError as error:
         output.print_json(_failure(question, str(error)))
         raise
@@ -132,21 +142,21 @@ def search_json(agent: SearchAgent, question: str, *, k: int) -> int:
     return 1 if answer["error"] else 0
 
 
-def run(agent: SearchAgent, question: str, *, k: int) -> SearchResult:
+def run(agent: SearchAgent, question: str, limits: ResultLimits) -> SearchResult:
     """Asks a question; on a terminal, a moving line on stderr says how far the search is."""
     log = output.stderr()
     if not log.is_terminal:
-        return agent.search(question, k=k)
+        return agent.search(question, k=limits.k, where=limits.where)
     with log.status("searching") as status:
-        return asyncio.run(_stream(agent, question, k, lambda progress: status.update(_state(progress))))
+        return asyncio.run(_stream(agent, question, limits, lambda progress: status.update(_state(progress))))
 
 
-def run_with_steps(agent: SearchAgent, question: str, *, k: int, log: Console) -> SearchResult:
+def run_with_steps(agent: SearchAgent, question: str, limits: ResultLimits, log: Console) -> SearchResult:
     """Asks a question and shows its turns on `log` as they happen."""
     from context_agent.cli.turns import TurnLog
 
     with TurnLog(log, rollouts=agent.rollouts) as turns:
-        return asyncio.run(_stream(agent, question, k, turns.show))
+        return asyncio.run(_stream(agent, question, limits, turns.show))
 
 
 def _state(progress: Progress) -> str:
@@ -155,10 +165,12 @@ def _state(progress: Progress) -> str:
     return f"turn {view.turn + 1}: {passages} in {view.tokens:,} of {view.budget.window:,} tokens"
 
 
-async def _stream(agent: SearchAgent, question: str, k: int, show: Callable[[Progress], None]) -> SearchResult:
+async def _stream(
+    agent: SearchAgent, question: str, limits: ResultLimits, show: Callable[[Progress], None]
+) -> SearchResult:
     from context_agent.agent import SearchResult
 
-    async for item in agent.stream(question, k=k):
+    async for item in agent.stream(question, k=limits.k, where=limits.where):
         if isinstance(item, SearchResult):
             return item
         show(item)
@@ -204,7 +216,7 @@ class BatchAnswer:
         return f"{name}\t{output.NOTHING_RELEVANT}{f' The nearest: {titles}' if titles else ''}"
 
 
-def search_many(agent: SearchAgent, batch: BatchOptions, *, k: int, as_json: bool, quiet: bool) -> int:
+def search_many(agent: SearchAgent, batch: BatchOptions, limits: ResultLimits, *, as_json: bool, quiet: bool) -> int:
     """Asks every question of the file; returns the exit code, 1 if any of them failed.
 
     Unlike `load_questions`, which refuses a file with a bad row, this answers what can be answered.
@@ -226,7 +238,7 @@ def search_many(agent: SearchAgent, batch: BatchOptions, *, k: int, as_json: boo
                 output.echo(answer.to_line(quiet=quiet))
             advance(answered, len(rows))
 
-        asyncio.run(_answer_all(agent, rows, take, k=k, batch=batch))
+        asyncio.run(_answer_all(agent, rows, take, limits, batch))
     if failed:
         output.note(f"{failed} of {answered} questions failed")
     return 1 if failed else 0
@@ -245,7 +257,11 @@ def _batch_row(row: JsonRow) -> BatchRow:
 
 
 async def _answer_all(
-    agent: SearchAgent, rows: Iterable[BatchRow], report: Callable[[BatchAnswer], None], *, k: int, batch: BatchOptions
+    agent: SearchAgent,
+    rows: Iterable[BatchRow],
+    report: Callable[[BatchAnswer], None],
+    limits: ResultLimits,
+    batch: BatchOptions,
 ) -> None:
     """Asks every row and calls `report` with each answer. One failure stops nothing."""
     source = enumerate(rows)
@@ -255,7 +271,7 @@ async def _answer_all(
     async def work() -> None:
         nonlocal reported
         for number, row in source:
-            answer = await _ask(agent, row, k)
+            answer = await _ask(agent, row, limits)
             if not batch.ordered:
                 report(answer)
                 continue
@@ -273,11 +289,12 @@ async def _answer_all(
         raise failed.exceptions[0] from None
 
 
-async def _ask(agent: SearchAgent, row: BatchRow, k: int) -> BatchAnswer:
+async def _ask(agent: SearchAgent, row: BatchRow, limits: ResultLimits) -> BatchAnswer:
     if row.problem is not None:
         return BatchAnswer(row, error=row.problem)
     try:
-        result = await agent.asearch(row.question, k=k, question_id=None if row.id is None else str(row.id))
+        question_id = None if row.id is None else str(row.id)
+        result = await agent.asearch(row.question, k=limits.k, where=limits.where, question_id=question_id)
     except ContextAgentError as error:
         return BatchAnswer(row, error=str(error))
     except Exception as error:  # noqa: BLE001 (the other questions go on)
@@ -334,6 +351,7 @@ def ask(
     question: Annotated[str, Argument("QUESTION")],
     *,
     k: KOption = 5,
+    where: options.WhereOption = None,
     effort: options.EffortOption = None,
     server: AnswerOptions,
     index: options.CorpusOptions,
@@ -351,7 +369,7 @@ def ask(
     text = question_of(question)
     started = time.perf_counter()
     with index.open() as corpus, SearchAgent(corpus, effort=effort) as agent:
-        result = run(agent, text, k=k)
+        result = run(agent, text, ResultLimits(k, where))
     answer = None if model is None or not result.documents else _answer(model, result, as_json=as_json)
     if as_json:
         output.print_json(_to_json(result, model, answer))

@@ -130,6 +130,52 @@ def test_one_failing_question_of_a_file_stops_nothing(inside, index, tmp_path):
     assert sorted(str(row["id"]) for row in objects(unordered)) == sorted(str(row["id"]) for row in found)
 
 
+@pytest.fixture(scope="module")
+def dated(tmp_path_factory):
+    """An index of reports of three years."""
+    documents = [
+        Document(f"report-{year}", f"The harbour moved {year} tons.", metadata={"year": year, "kind": "report"})
+        for year in (2019, 2020, 2021)
+    ]
+    folder = tmp_path_factory.mktemp("dated") / "index"
+    index_documents(documents, folder)
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("where", "ids"),
+    [
+        ("year=2020", ["report-2020"]),
+        ('{"year": {"$gte": 2020}}', ["report-2020", "report-2021"]),
+        ("kind=note", []),
+    ],
+)
+def test_a_filter_limits_what_is_searched(inside, dated, tmp_path, where, ids):
+    done = inside("search", "How many tons did the harbour move?", "--where", where, "--path", dated, "--quiet")
+    assert sorted(done.stdout.split()) == ids, done.stderr
+    file = tmp_path / "questions.jsonl"
+    file.write_text(json.dumps({"id": "q", "question": "How many tons did the harbour move?"}) + "\n")
+    many = inside("search", "--questions", file, "--where", where, "--path", dated, "--quiet")
+    assert sorted(many.stdout.split()) == ["q", *ids]
+
+
+@pytest.mark.parametrize(
+    ("where", "reason"),
+    [
+        ("2020", "write KEY=VALUE, or JSON"),
+        ("=2020", "write KEY=VALUE, or JSON"),
+        ('{"year": ', "not valid JSON"),
+        ('{"year": {"$near": 2020}}', "$near"),
+        ('{"year": 2020, "kind": "report"}', "exactly one key"),
+    ],
+)
+def test_a_filter_that_no_index_can_use_is_refused_before_the_search(inside, dated, where, reason):
+    done = inside("search", "tons", "--where", where, "--path", dated)
+    assert done.returncode == 2
+    assert "--where" in done.stderr
+    assert reason in done.stderr
+
+
 def test_many_questions_as_text_are_a_line_each(inside, index):
     rows = json.dumps({"id": "a", "question": QUESTION}) + "\n"
     done = inside("search", "--questions", "-", "--path", index, stdin=rows)
