@@ -15,6 +15,8 @@ from dataclasses import dataclass
 from context_agent.policies.bridge.text import STOP, key, kin, without_brackets, words
 from context_agent.types import RankedChunk, RankedDocument
 
+_HEADING = re.compile(r"\s*#{1,6}\s|\W*\Z")
+"""A heading in Markdown, or a line without a word, such as a rule."""
 _SPLIT = re.compile(r"(?<=[.!?])[\"'”’)\]]*\s+(?=[^a-z])|(?<=[。！？])|\s*\n\s*")
 
 
@@ -33,8 +35,11 @@ class BestSentence:
 
 
 def best_sentences(question: str, documents: Sequence[RankedDocument]) -> list[BestSentence | None]:
-    """The best sentence of each document, the first of equal ones; None for a document without text."""
-    sentences = [[*_sentences(document)] for document in documents]
+    """The best sentence of each document, the first of equal ones; None for a document without text.
+
+    It is a heading only in a document that has nothing else.
+    """
+    sentences = [_without_headings([*_sentences(document)]) for document in documents]
     keys = [[_keys(sentence.text) for sentence in own] for own in sentences]
     frequency = Counter(item for own in keys for sentence_keys in own for item in sentence_keys)
     total = sum(map(len, keys))
@@ -72,6 +77,10 @@ def _sentences(document: RankedDocument) -> Iterator[BestSentence]:
             if chunk.text[start:end].strip():
                 yield BestSentence(chunk, start, end)
             start = end if match is None else match.end()
+
+
+def _without_headings(sentences: list[BestSentence]) -> list[BestSentence]:
+    return [sentence for sentence in sentences if not _HEADING.match(sentence.text)] or sentences
 
 
 def _content(text: str) -> list[str]:

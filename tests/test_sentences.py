@@ -50,3 +50,8 @@ def test_languages_without_spaces_are_cut_at_their_own_marks() -> None:
     (sentence,) = best_sentences("川はどれですか", [RankedDocument("d", "", 0.5, (text,))])
     assert sentence is not None
     assert sentence.text == "川は隅田川です。"
+
+
+def test_a_heading_or_a_rule_is_shown_only_where_there_is_no_sentence() -> None:
+    notes = document("notes", "# Who built Orm Skerry Light?\n\n---\n\nOtto Brandt built it.")
+    assert best(notes, document("bare", "## Light")) == ["Otto Brandt built it.", "## Light"]
