@@ -25,6 +25,10 @@ What a model does wrong inside an episode is never an exception: it becomes a to
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
 
 class ContextAgentError(Exception):
     """Base of all errors here; catching it catches whatever this package raises on purpose."""
@@ -76,6 +80,25 @@ class CorpusEmptyError(CorpusError):
 
 class CorpusCorruptError(CorpusError):
     """The index on disk is damaged or half-written."""
+
+    @classmethod
+    @contextmanager
+    def reading(cls, file: Path) -> Iterator[None]:
+        """Raises this for whatever damaged bytes in a file, or a folder, of a snapshot raise where they are read.
+
+        Tantivy panics on some, which Python sees as a `BaseException`.
+        """
+        try:
+            yield
+        except (ContextAgentError, MemoryError):
+            raise
+        except BaseException as error:
+            if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
+                raise
+            raise cls(
+                f"{file} is damaged ({str(error)[:200]}): delete the folder {file.parent}; it is made again from the "
+                "collection when the index is next opened"
+            ) from error
 
 
 class CorpusLockedError(CorpusError):

@@ -13,6 +13,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterable, Sequence
 from collections.abc import Set as AbstractSet
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, Self
 
@@ -63,14 +64,17 @@ class Bm25Index:
         """An index in memory, or in the folder `path`; `create` makes it if it does not exist.
 
         `language` is a code of `LANGUAGES`, the same each time the folder is opened, or `BEFORE_LANGUAGES`. Raises
-        `ConfigError` for another language, `CorpusCorruptError` if tantivy cannot open the folder.
+        `ConfigError` for another language, `CorpusCorruptError` if tantivy cannot open the folder. So do searches in a
+        folder whose files are damaged.
         """
         self.language = language
+        self._path = path
         self._schema = _schema()
         self._analyzer = _analyzer(language)
         self._index = _open(self._schema, path, create)
         self._index.register_tokenizer(_TOKENIZER, self._analyzer)
-        self._searcher = self._index.searcher()
+        with self._reading():
+            self._searcher = self._index.searcher()
         self._writer: IndexWriter | None = None
         self._lock = threading.Lock()
 
@@ -120,15 +124,16 @@ class Bm25Index:
         from tantivy import Occur, Query
 
         terms = self.analyze(query)
-        if len(terms) > MAX_QUERY_TERMS:
-            terms = self._rarest(terms)
         if k <= 0 or not terms:
             return []
-        any_term = self._text_query(Occur.Should, terms)
-        if only is not None:
-            allowed = Query.const_score_query(Query.term_set_query(self._schema, "id", sorted(only)), 0.0)
-            any_term = Query.boolean_query([(Occur.Must, any_term), (Occur.Must, allowed)])
-        return self._best(any_term, min(k, self._searcher.num_docs))
+        with self._reading():
+            if len(terms) > MAX_QUERY_TERMS:
+                terms = self._rarest(terms)
+            any_term = self._text_query(Occur.Should, terms)
+            if only is not None:
+                allowed = Query.const_score_query(Query.term_set_query(self._schema, "id", sorted(only)), 0.0)
+                any_term = Query.boolean_query([(Occur.Must, any_term), (Occur.Must, allowed)])
+            return self._best(any_term, min(k, self._searcher.num_docs))
 
     def analyze(self, text: str) -> list[str]:
         """The distinct terms of a text, in order of appearance."""
@@ -140,7 +145,11 @@ class Bm25Index:
         For a term of several words it is the number of texts with all of them; for a term of stop words alone the
         number of texts; for a term without a letter or digit 0.
         """
-        return np.array([self._frequency(term) for term in terms], dtype=np.int64)
+        with self._reading():
+            return np.array([self._frequency(term) for term in terms], dtype=np.int64)
+
+    def _reading(self) -> AbstractContextManager[None]:
+        return nullcontext() if self._path is None else CorpusCorruptError.reading(self._path)
 
     def _cut(self, text: str) -> str:
         """The text as tantivy gets it: with blanks between the terms of scripts that have none."""
@@ -229,7 +238,5 @@ def _open(schema: Schema, path: Path | None, create: bool) -> Index:
         return Index(schema)
     if create:
         path.mkdir(parents=True, exist_ok=True)
-    try:
+    with CorpusCorruptError.reading(path):
         return Index(schema, path=str(path)) if create else Index.open(str(path))
-    except (ValueError, OSError) as error:
-        raise CorpusCorruptError(f"the BM25 index in {path} cannot be opened ({error}); delete that folder") from error

@@ -95,7 +95,7 @@ def test_changes_in_a_folder_outlive_the_process_that_made_them(tmp_path: Path) 
 
 def test_a_damaged_folder_is_named(tmp_path: Path) -> None:
     (tmp_path / "meta.json").write_text("{")
-    with pytest.raises(CorpusCorruptError, match="delete that folder"):
+    with pytest.raises(CorpusCorruptError, match="delete the folder"):
         Bm25Index(tmp_path)
 
 

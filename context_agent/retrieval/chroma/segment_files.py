@@ -95,7 +95,7 @@ def load_segment(folder: Path, name: str, dimension: int) -> Segment:
         buffer = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
     arrays = {column: np.frombuffer(buffer, dtype, count, offset) for column, dtype, offset, count in columns}
     return Segment(
-        name,
+        path,
         TextTable(buffer, arrays["text_starts"]),
         TextTable(buffer, arrays["id_starts"]),
         TextTable(buffer, arrays["metadata_starts"]) if dimension else None,

@@ -15,6 +15,7 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from hashlib import blake2b
 from itertools import accumulate, pairwise
+from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -38,9 +39,12 @@ class SnapshotRow(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """One file, open. `removed` are the rows that no longer belong to the snapshot, ascending."""
+    """One file, open. `removed` are the rows that no longer belong to the snapshot, ascending.
 
-    name: str
+    Reading a row raises `CorpusCorruptError` if its bytes are damaged.
+    """
+
+    path: Path
     texts: TextTable
     ids: TextTable
     metadata: TextTable | None
@@ -54,16 +58,27 @@ class Segment:
         """The rows that remain."""
         return len(self.texts) - len(self.removed)
 
+    @property
+    def name(self) -> str:
+        """The file's."""
+        return self.path.name
+
     def row(self, number: int) -> SnapshotRow:
-        """The ids of a row. Raises `CorpusCorruptError` if they are damaged."""
-        try:
+        """The ids of a row."""
+        with CorpusCorruptError.reading(self.path):
             record, chunk, document = json.loads(self.ids.raw(number).decode())
-        except (ValueError, TypeError, IndexError, RecursionError) as error:
-            raise CorpusCorruptError(
-                f"row {number:,} of {self.name} is damaged: open the index with rebuild=True, or index the documents "
-                "again"
-            ) from error
-        return SnapshotRow(record, chunk, document)
+            return SnapshotRow(record, chunk, document)
+
+    def text(self, number: int) -> str:
+        """The text of a row."""
+        with CorpusCorruptError.reading(self.path):
+            return self.texts.text(number)
+
+    def metadata_of(self, number: int) -> dict[str, Any]:
+        """The metadata of a row; only in a segment that has them."""
+        assert self.metadata is not None
+        with CorpusCorruptError.reading(self.path):
+            return dict(json.loads(self.metadata.raw(number)))
 
     def find(self, kind: IdKind, value: str, key: int) -> Iterator[tuple[int, SnapshotRow]]:
         """The remaining rows with this id, ascending; `key` is `id_hash(kind, value)`."""
@@ -141,16 +156,17 @@ class SegmentRows:
 
     def text(self, position: int) -> str:
         """One text."""
-        return self.raw_text(position).decode()
+        segment, number = self._locate(position)
+        return segment.text(number)
 
     def metadata(self, position: int) -> dict[str, Any]:
         """The metadata of a row, as in the store."""
         segment, number = self._locate(position)
-        return _metadata(segment, number)
+        return segment.metadata_of(number)
 
     def all_metadata(self) -> Iterator[dict[str, Any]]:
         """The metadata of every row."""
-        return (_metadata(segment, number) for segment in self.segments for number in segment.remaining().tolist())
+        return (segment.metadata_of(number) for segment in self.segments for number in segment.remaining().tolist())
 
     def vector(self, position: int, *, unit: bool = False) -> NDArray[np.float32]:
         """One vector as stored, shape (d,); with `unit` scaled to length 1, but a zero vector stays zero."""
@@ -221,9 +237,3 @@ class ChunkOfRecord(Mapping[str, str]):
 def id_hash(kind: IdKind, value: str) -> int:
     """The key of an id in a segment's table: 64 bits, so that nobody can choose ids that collide."""
     return int.from_bytes(blake2b(kind[:1].encode() + encode(value), digest_size=8).digest(), "little")
-
-
-def _metadata(segment: Segment, number: int) -> dict[str, Any]:
-    assert segment.metadata is not None
-    entries: dict[str, Any] = json.loads(segment.metadata.raw(number))
-    return entries

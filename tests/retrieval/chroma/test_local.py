@@ -213,6 +213,30 @@ def test_a_lost_or_damaged_snapshot_is_rebuilt(tmp_path: Path) -> None:
             assert [hit.chunk.id for hit in corpus.grep("Person 7 was")] == ["person-7_0"]
 
 
+def test_bytes_that_were_damaged_in_place_are_an_error_that_says_what_to_delete(tmp_path: Path) -> None:
+    index(tmp_path / "a", people(100))
+    with reopen(tmp_path / "a") as corpus:
+        before = {hit.chunk.id for hit in corpus.search("chemist from Ghent")}
+        snapshot = corpus.snapshot.folder
+    originals = [next(snapshot.glob(pattern)) for pattern in ("segment-*.bin", "bm25/*.idx", "bm25/*.store")]
+    for original in originals:
+        content = original.read_bytes()
+        original.unlink()
+        original.write_bytes(_garbled(content))
+        with pytest.raises(CorpusCorruptError, match="is damaged") as raised, reopen(tmp_path / "a") as corpus:
+            corpus.search("chemist from Ghent")
+        assert f"delete the folder {snapshot};" in str(raised.value)
+        original.write_bytes(content)
+    shutil.rmtree(snapshot)
+    with reopen(tmp_path / "a") as corpus:
+        assert {hit.chunk.id for hit in corpus.search("chemist from Ghent")} == before
+
+
+def _garbled(content: bytes) -> bytes:
+    """Bytes that are no UTF-8 and no numbers of any use, between a header and a footer that are intact."""
+    return content[:64] + b"\xff" * (len(content) - 300) + content[-236:]
+
+
 def test_progress_and_report_count(tmp_path: Path) -> None:
     steps: list[IndexProgress] = []
     blank = Document("blank", " \n")
