@@ -144,7 +144,7 @@ class DataConfig:
     - `collection`: name of the collection.
     - `embedder`: embedder of the index, if it is not the one that ships.
     - `reranker`: reranker of the searches.
-    - `trajectories`: a folder of `ctx1 synth trajectories`, or several, for supervised training.
+    - `trajectories`: a folder of `ctx1 synth trajectories`, or several: demonstrations.
     - `missing_gold`: whether questions whose gold is not in the index stop the run or are dropped.
     - `world`: a toy environment instead of questions and an index.
     """
@@ -407,6 +407,11 @@ class RunConfig:
             raise ConfigError(
                 f"loss.staleness = {self.loss.staleness} would drop rows before they are trained: with {ahead}"
                 f"rollouts.substeps = {self.rollouts.substeps} set it to at least {needed}"
+            )
+        if self.rollouts.demonstrations and not self.data.trajectories:
+            raise ConfigError(
+                f"rollouts.demonstrations = {self.rollouts.demonstrations}, and the run file names no trajectories: "
+                f"set data.trajectories to a folder of `ctx1 synth trajectories`, or rollouts.demonstrations to 0"
             )
         if self.episodes.searchers and self.engine.kind != "transformers":
             raise ConfigError('episodes.searchers is loaded next to the trainer: it needs engine.kind = "transformers"')

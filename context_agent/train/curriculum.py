@@ -32,6 +32,7 @@ class RolloutConfig:
     - `steps`: steps of the run.
     - `groups`: questions of a step.
     - `rollouts`: episodes of each question.
+    - `demonstrations`: how many of these are demonstrations from `data.trajectories` instead of sampled.
     - `substeps`: optimiser updates of a step.
     - `concurrency`: episodes at the same time.
     - `seed`: random seed of draws and sampling; 0 for the run's.
@@ -44,6 +45,7 @@ class RolloutConfig:
     steps: int = 300
     groups: int = 128
     rollouts: int = 8
+    demonstrations: int = 0
     substeps: int = 4
     concurrency: int = 256
     seed: int = 0
@@ -60,6 +62,11 @@ class RolloutConfig:
             raise ConfigError(
                 f"rollouts.rollouts must be at least 2, since an advantage compares the episodes of a question; "
                 f"got {self.rollouts}"
+            )
+        if not 0 <= self.demonstrations < self.rollouts:
+            raise ConfigError(
+                f"rollouts.demonstrations must be at least 0 and below rollouts.rollouts = {self.rollouts}, since at "
+                f"least one episode of a question is sampled; got {self.demonstrations}"
             )
 
 

@@ -114,7 +114,8 @@ def demonstration_rows(
     An episode that cannot be read is reported and skipped. Raises `DataError` if there is no file.
     """
     skipped = 0
-    for trajectory in _expert_trajectories(run, renderer, world) if world is not None else _stored_trajectories(run):
+    stored = stored_trajectories(run.data)
+    for trajectory in stored if world is None else _expert_trajectories(run, renderer, world):
         try:
             episode = read(trajectory) if isinstance(trajectory, Path) else trajectory
             yield from demonstrated_rows(episode, renderer)
@@ -125,12 +126,16 @@ def demonstration_rows(
         note(f"{skipped} trajectories could not be made into rows")
 
 
-def _stored_trajectories(run: RunConfig) -> Iterator[Path]:
-    if run.data.trajectories is None:
+def stored_trajectories(data: DataConfig) -> Iterator[Path]:
+    """The files of `data.trajectories`, folder by folder.
+
+    Raises `ConfigError` if the run file names none, and `DataError` for a folder without a file.
+    """
+    if data.trajectories is None:
         raise ConfigError(
             "the run file names no trajectories: set data.trajectories to a folder of `ctx1 synth trajectories`"
         )
-    trajectories = run.data.trajectories
+    trajectories = data.trajectories
     for folder in map(Path, [trajectories] if isinstance(trajectories, str) else trajectories):
         kept = folder / KEPT_FOLDER if (folder / KEPT_FOLDER).is_dir() else folder
         files = sorted(kept.glob("*.jsonl"))

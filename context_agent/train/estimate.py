@@ -284,12 +284,14 @@ def logit_bytes(shape: ModelShape, tokens: int) -> float:
 
 
 def step_cost(run: RunConfig, shape: ModelShape) -> StepCost:
-    """A step's tokens and time. Floating-point operations: 2 a weight and sampled token, 8 a trained one.
+    """A step's tokens and time, if every question has its demonstrations.
 
-    6 for forward and backward (arXiv 2001.08361, section 2.1) and 2 more for running the forward pass again.
+    Floating-point operations: 2 a weight and sampled token, 8 a trained one. 6 of these are for forward and backward
+    (arXiv 2001.08361, section 2.1) and 2 for running the forward pass again.
     """
     episodes = run.rollouts.groups * run.rollouts.rollouts
-    sampled, trained = episodes * run.expected.sampled, episodes * run.expected.row_tokens
+    sampled = (episodes - run.rollouts.groups * run.rollouts.demonstrations) * run.expected.sampled
+    trained = episodes * run.expected.row_tokens
     rates = run.expected.sampled_per_second, run.expected.trained_per_second
     times = [None if rate is None else count / rate for count, rate in zip((sampled, trained), rates, strict=True)]
     again = 2 if run.model.gradient_checkpointing else 0

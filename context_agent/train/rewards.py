@@ -474,11 +474,12 @@ class Baseline(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class EpisodeReward:
-    """An episode and its reward. `group` is its question."""
+    """An episode and its reward. `group` is its question; `demonstrated`: an expert played it, not the policy."""
 
     episode: str
     group: str
     reward: float
+    demonstrated: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -504,6 +505,8 @@ def group_advantages(
 ) -> EpisodeAdvantages:
     """The advantages of a step's episodes, whatever order they are in.
 
+    A demonstration counts in its group's mean. It is trained on only if it is better than that, so that no update
+    lowers the probability of replies that the policy would not sample (self-imitation learning, arXiv 1806.05635).
     `keep_negative` is the share of episodes with a negative advantage that stay (Kimi-Researcher's control of negative
     samples); which ones, is drawn from the seed. Rewards within `tolerance` of each other count as equal. Raises
     `DataError` for a reward that is not finite or an episode that occurs twice, `ConfigError` for a share outside
@@ -519,7 +522,11 @@ def group_advantages(
             equal.append(group)
             continue
         values = _centered(rewards, baseline)
-        values_by_episode |= {member.episode: float(value) for member, value in zip(members, values, strict=True)}
+        values_by_episode |= {
+            member.episode: float(value)
+            for member, value in zip(members, values, strict=True)
+            if value > 0 or not member.demonstrated
+        }
     negative = [episode for episode in sorted(values_by_episode) if values_by_episode[episode] < 0]
     keep_count = round(keep_negative * len(negative))
     dropped = sorted(random.Random(seed).sample(negative, len(negative) - keep_count))

@@ -280,11 +280,15 @@ SORTED_BATCHES = 50
 
 @dataclass(frozen=True, slots=True)
 class WeightedRow:
-    """A row and the advantage of its episode. `weights`, one for each id, scale it; none means 1 throughout."""
+    """A row and the advantage of its episode. `weights`, one for each id, scale it; none means 1 throughout.
+
+    `demonstrated`: an expert chose its ids, not the policy, so it has no sampler's log-probabilities.
+    """
 
     row: TrainingRow
     advantage: float
     weights: tuple[float, ...] = ()
+    demonstrated: bool = False
 
     @property
     def length(self) -> int:
@@ -326,12 +330,13 @@ def minibatches(items: Sequence[WeightedRow], count: int) -> list[list[WeightedR
 def forward_passes(items: Iterable[WeightedRow], most_tokens: int = 0) -> list[list[WeightedRow]]:
     """The rows in passes of at most `most_tokens` padded ids, rows of like length together; a longer row goes alone.
 
-    0 puts every row in a pass of its own: no padding, which is what long rows want.
+    0 puts every row in a pass of its own: no padding, which is what long rows want. No pass has both sampled and
+    demonstrated rows, since their losses differ.
     """
     passes: list[list[WeightedRow]] = []
-    ordered = sorted(items, key=lambda item: (-item.length, item.row.episode_id))
+    ordered = sorted(items, key=lambda item: (item.demonstrated, -item.length, item.row.episode_id))
     for item in ordered:
-        last = passes[-1] if passes else None
+        last = passes[-1] if passes and passes[-1][0].demonstrated == item.demonstrated else None
         if last is not None and (len(last) + 1) * last[0].length <= most_tokens:
             last.append(item)
         else:

@@ -79,6 +79,9 @@ def test_a_step_s_cost_is_its_tokens_over_the_rates() -> None:
     assert found.seconds == 64 + 256
     assert found.flops == OSS.active * (2 * 128_000 + 8 * 1_024_000)
     assert step_cost(run(), OSS).seconds is None
+    shown = {"data": {"trajectories": "lessons"}, "rollouts": {"groups": 16, "rollouts": 8, "demonstrations": 2}}
+    mixed = step_cost(run(**shown, expected=expected), OSS)
+    assert (mixed.episodes, mixed.sampled, mixed.trained) == (128, 96_000, 1_024_000), "demonstrations are not sampled"
 
 
 def test_a_shape_comes_from_a_config_too(tmp_path: Path) -> None:

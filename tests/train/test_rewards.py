@@ -199,6 +199,15 @@ def test_leave_one_out_compares_with_the_others_mean() -> None:
     )
 
 
+def test_a_demonstration_counts_in_the_mean_and_is_trained_on_only_above_it() -> None:
+    def advantages(demonstrated: float, sampled: float) -> dict[str, float]:
+        step = [EpisodeReward("a", "g", demonstrated, demonstrated=True)]
+        return dict(group_advantages([*step, *(EpisodeReward(name, "g", sampled) for name in "bc")]).by_episode)
+
+    assert advantages(3.0, 0.0) == pytest.approx({"a": 2.0, "b": -1.0, "c": -1.0})
+    assert advantages(0.0, 0.5) == pytest.approx({"b": 1 / 6, "c": 1 / 6})
+
+
 def test_part_of_the_negative_episodes_can_be_left_out() -> None:
     step = [EpisodeReward(f"e{number}", "g", float(number)) for number in range(10)]
     found = group_advantages(step, keep_negative=0.4, seed=3)

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -41,6 +42,11 @@ def test_a_pass_holds_its_bound_unless_a_row_alone_passes_it(items: list[Weighte
     found = forward_passes(items, most)
     assert sorted(id(item) for batch in found for item in batch) == sorted(id(item) for item in items)
     assert all(len(batch) == 1 or len(batch) * max(i.length for i in batch) <= most for batch in found)
+
+
+def test_a_pass_has_no_sampled_row_beside_a_demonstrated_one() -> None:
+    items = [replace(weighted(5, f"e{number}"), demonstrated=number % 2 == 0) for number in range(6)]
+    assert [{item.demonstrated for item in batch} for batch in forward_passes(items, 20)] == [{False}, {True}]
 
 
 def test_without_a_bound_every_row_goes_alone() -> None:

@@ -366,9 +366,9 @@ class AsyncRollouts:
         return PlayedEpisodes(requests_taken, results, waited, metrics)
 
     def update_metrics(self, rows: Sequence[WeightedRow], update: int) -> dict[str, float]:
-        """How many rows have which age, and how many episodes were paused for new weights."""
+        """How many sampled rows have which age, and how many episodes were paused for new weights."""
         # Weights that an interrupted run has lost were newer than those now trained: such a row counts as fresh.
-        ages = [max(0, row_age(item.row, update)) for item in rows]
+        ages = [max(0, row_age(item.row, update)) for item in rows if not item.demonstrated]
         metrics = {f"staleness/{age}": float(count) for age, count in sorted(Counter(ages).items())}
         if ages:
             metrics |= {"staleness/mean": fmean(ages), "staleness/max": float(max(ages))}

@@ -24,6 +24,7 @@ from context_agent.train.judge.calibration import judge_gate, questions_with_gol
 from context_agent.train.models import LoadedModel, load_model, subagent_engine
 from context_agent.train.rewards import EpisodeAdvantages, EpisodeReward, group_advantages
 from context_agent.train.rl.async_rollouts import open_async_rollouts
+from context_agent.train.rl.demonstrations import Demonstrations, open_demonstrations
 from context_agent.train.rl.rollouts import (
     DevEvaluator,
     EpisodeScorer,
@@ -36,7 +37,7 @@ from context_agent.train.rl.rollouts import (
 )
 from context_agent.train.rl.trl_adapter import CHECKPOINT, LoopDriver, RowTrainer, grpo_config
 from context_agent.train.rl.weight_sync import WeightSync, open_sampler
-from context_agent.train.rows import WeightedRow, decay_weights, minibatches, sampled_rows
+from context_agent.train.rows import TrainingRow, WeightedRow, decay_weights, minibatches, sampled_rows
 from context_agent.train.training_run import TrainingResult, TrainingRun
 
 
@@ -56,7 +57,7 @@ class ReinforcementLoop:
     updates.
 
     `folder` receives the trajectories of some steps, `evaluator` plays the dev questions every `evaluate_every`
-    updates.
+    updates. `demonstrations` join the groups of their questions.
     """
 
     rollouts: RolloutSource
@@ -66,6 +67,7 @@ class ReinforcementLoop:
     gamma: float = 1.0
     staleness: int = 8
     sync_every: int = 0
+    demonstrations: Demonstrations | None = None
     evaluator: DevEvaluator | None = None
     evaluate_every: int = 0
     folder: Path | None = None
@@ -99,16 +101,21 @@ class ReinforcementLoop:
         """The rollouts of a step. Raises `PolicyError` if none of its episodes can be rewarded."""
         requests = self.rollouts.draw(step)
         played = self.rollouts.play(step, requests)
+        if self.demonstrations is not None:
+            played = self.demonstrations.join(played)
         scored = self.scorer.score(step, played, step / self.config.steps)
         advantages = self.advantages(step, scored.episodes)
-        rows = weighted_rows(scored.episodes, advantages, self.gamma)
+        rows = weighted_rows(scored.episodes, advantages, self.gamma, self._rows_of)
         self.step = RolloutStep(step, rows, step_metrics(played, scored, advantages, rows), scored.episodes)
         self._save_trajectories(self.step)
         return self.step
 
     def advantages(self, step: int, episodes: Sequence[ScoredEpisode]) -> EpisodeAdvantages:
         """The advantage of each episode over the others of its question."""
-        rewards = [EpisodeReward(episode.id, episode.question.id, episode.reward.total) for episode in episodes]
+        rewards = [
+            EpisodeReward(episode.id, episode.question.id, episode.reward.total, episode.demonstrated)
+            for episode in episodes
+        ]
         config = self.config
         return group_advantages(
             rewards, baseline=config.baseline, keep_negative=config.keep_negative, seed=config.seed + step
@@ -158,6 +165,11 @@ class ReinforcementLoop:
         """Loads the rollouts that `save` wrote, so that newer weights do not sample a half-used step again."""
         self._pending = StepRows.load(folder, self.rank)
 
+    def _rows_of(self, episode: ScoredEpisode) -> list[TrainingRow]:
+        if episode.demonstrated and self.demonstrations is not None:
+            return self.demonstrations.rows(episode)
+        return sampled_rows(episode.trajectory, group_id=episode.question.id)
+
     def _evaluates_at(self, update: int) -> bool:
         return bool(self.evaluate_every) and (update % self.evaluate_every == 0 or update == self.updates)
 
@@ -172,7 +184,10 @@ class ReinforcementLoop:
 
 
 def weighted_rows(
-    episodes: Sequence[ScoredEpisode], advantages: EpisodeAdvantages, gamma: float
+    episodes: Sequence[ScoredEpisode],
+    advantages: EpisodeAdvantages,
+    gamma: float,
+    rows_of: Callable[[ScoredEpisode], list[TrainingRow]],
 ) -> tuple[WeightedRow, ...]:
     """The rows of the episodes that are trained on, with their advantages; `gamma` weighs earlier steps less."""
     weighted: list[WeightedRow] = []
@@ -180,9 +195,11 @@ def weighted_rows(
         advantage = advantages.by_episode.get(episode.id)
         if advantage is None:
             continue
-        rows = sampled_rows(episode.trajectory, group_id=episode.question.id)
-        weights = decay_weights(rows, gamma)
-        weighted += [WeightedRow(row, advantage, tuple(weight)) for row, weight in zip(rows, weights, strict=True)]
+        rows = rows_of(episode)
+        weighted += [
+            WeightedRow(row, advantage, tuple(weights), episode.demonstrated)
+            for row, weights in zip(rows, decay_weights(rows, gamma), strict=True)
+        ]
     return tuple(weighted)
 
 
@@ -219,11 +236,13 @@ def train(
             curriculum=config.curriculum,
             judge=judge,
         )
+        demonstrations = open_demonstrations(config, loaded.renderer, data.questions, note)
         rollouts: RolloutSource = Rollouts(
             stack.enter_context(open_agent(engine)),
             data.questions,
             config.drawing,
             curriculum=config.curriculum,
+            demonstration_count=demonstrations.count,
             rank=run.rank,
             ranks=run.ranks,
         )
@@ -240,6 +259,7 @@ def train(
             gamma=config.rewards.gamma,
             staleness=config.loss.staleness,
             sync_every=config.engine.every if config.engine.kind == "vllm" else 0,
+            demonstrations=demonstrations,
             evaluator=evaluator,
             evaluate_every=config.evaluation.every * config.rollouts.substeps,
             folder=run.out / "trajectories",

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from statistics import fmean, pstdev
@@ -41,7 +41,7 @@ from context_agent.train.rewards import (
     measure_outcome,
     with_parl,
 )
-from context_agent.train.rows import TrainingRow, WeightedRow
+from context_agent.train.rows import TrainingRow, WeightedRow, trained_tokens
 
 SEED_STRIDE = 1_000_003
 """Distance between the seeds of two steps: no two steps share one."""
@@ -56,11 +56,15 @@ SAVED_DEV_EPISODES = 4
 
 @dataclass(frozen=True, slots=True)
 class RolloutRequest:
-    """An episode to play: its question, its sampling seed, and the id of its trajectory."""
+    """An episode to play: its question, its sampling seed, and the id of its trajectory.
+
+    `demonstrated`: an expert has played it, and the policy does not.
+    """
 
     question: Question
     seed: int
     episode: str
+    demonstrated: bool = False
 
 
 EpisodeResult = Trajectory | ContextAgentError
@@ -79,12 +83,13 @@ class PlayedEpisodes:
 
 @dataclass(frozen=True, slots=True)
 class ScoredEpisode:
-    """An episode with its outcome and its reward."""
+    """An episode with its outcome and its reward. `demonstrated`: an expert played it, not the policy."""
 
     question: Question
     trajectory: Trajectory
     outcome: EpisodeOutcome
     reward: EpisodeRewardTerms
+    demonstrated: bool = False
 
     @property
     def id(self) -> str:
@@ -125,18 +130,17 @@ def row_age(row: TrainingRow, update: int) -> int:
 
 
 def fresh_rows(rows: Sequence[WeightedRow], update: int, staleness: int) -> list[WeightedRow]:
-    """The rows that are at most `staleness` updates old.
+    """The rows that are at most `staleness` updates old. Demonstrated rows have no age.
 
-    Raises `PolicyError` if none of them is: then the sampling engine no longer receives new weights.
+    Raises `PolicyError` if no sampled row is: then the sampling engine no longer receives new weights.
     """
-    fresh = [item for item in rows if row_age(item.row, update) <= staleness]
-    if rows and not fresh:
-        oldest = max(row_age(item.row, update) for item in rows)
+    ages = [row_age(item.row, update) for item in rows if not item.demonstrated]
+    if ages and min(ages) > staleness:
         raise PolicyError(
-            f"update {update}: all {len(rows)} rows are more than {staleness} updates old, up to {oldest}: the engine "
-            f"did not receive new weights"
+            f"update {update}: all {len(ages)} rows are more than {staleness} updates old, up to {max(ages)}: the "
+            f"engine did not receive new weights"
         )
-    return fresh
+    return [item for item in rows if item.demonstrated or row_age(item.row, update) <= staleness]
 
 
 def step_questions(
@@ -205,11 +209,13 @@ class Rollouts:
         config: RolloutConfig,
         *,
         curriculum: Curriculum | None = None,
+        demonstration_count: Callable[[Question], int] = lambda _: 0,
         rank: int = 0,
         ranks: int = 1,
     ) -> None:
         """The agent's policy must record its token calls, as `TokenPolicy` does.
 
+        `demonstration_count` says how many episodes of a question's group are demonstrations, which are not played.
         Each rank plays every `ranks`-th group, so an advantage never needs another rank. Raises `ConfigError` for an
         agent that runs several episodes a question, and for a step with fewer groups than ranks.
         """
@@ -220,16 +226,16 @@ class Rollouts:
                 f"rollouts.groups = {config.groups} cannot be shared by {ranks} ranks: use at least {ranks} groups"
             )
         self._agent, self._questions, self._config = agent, list(questions), config
-        self._curriculum = curriculum or Curriculum()
+        self._curriculum, self._demonstration_count = curriculum or Curriculum(), demonstration_count
         self._rank, self._ranks = rank, ranks
 
     def draw(self, step: int) -> list[RolloutRequest]:
-        """Every rollout of this rank's questions of the step."""
+        """Every rollout of this rank's questions of the step that is to be sampled."""
         questions = step_questions(step, self._questions, self._curriculum, self._config)
         return [
             episode_request(questions[group], self._config, step, group, rollout)
             for group in range(self._rank, len(questions), self._ranks)
-            for rollout in range(self._config.rollouts)
+            for rollout in range(self._config.rollouts - self._demonstration_count(questions[group]))
         ]
 
     def play(self, step: int, requests: Sequence[RolloutRequest]) -> PlayedEpisodes:
@@ -285,18 +291,22 @@ class EpisodeScorer:
         Aborted episodes are dropped. Raises `PolicyError` if none of the step's episodes can be rewarded.
         """
         pairs = zip(played.requests, played.results, strict=True)
-        complete = [(request.question, result) for request, result in pairs if is_complete(result)]
+        complete = [(request, result) for request, result in pairs if is_complete(result)]
         if not complete:
             reason = _first_error(played.results)
             raise PolicyError(f"step {step}: none of its {len(played.requests)} episodes could be completed{reason}")
-        judged = JudgeTerms((None,) * len(complete)) if self._judge is None else self._judge.judged(complete)
+        judged = (
+            JudgeTerms((None,) * len(complete))
+            if self._judge is None
+            else self._judge.judged([(request.question, result) for request, result in complete])
+        )
         rewards = self._curriculum.rewards(self._rewards, progress)
         scored = tuple(
-            self._score_episode(question, trajectory, rewards, verdict, progress)
-            for (question, trajectory), verdict in zip(complete, judged.scores, strict=True)
-            if has_gold(question) or verdict is not None
+            self._score_episode(request, trajectory, rewards, verdict, progress)
+            for (request, trajectory), verdict in zip(complete, judged.scores, strict=True)
+            if has_gold(request.question) or verdict is not None
         )
-        if not scored:
+        if all(episode.demonstrated for episode in scored):
             raise PolicyError(f"step {step}: none of its questions has gold, and {judged.why}")
         metrics = {"episodes_aborted": float(len(played.requests) - len(complete)), "beta": rewards.beta}
         if self._judge is not None:
@@ -304,8 +314,14 @@ class EpisodeScorer:
         return ScoredEpisodes(scored, metrics)
 
     def _score_episode(
-        self, question: Question, trajectory: Trajectory, rewards: RewardConfig, verdict: float | None, progress: float
+        self,
+        request: RolloutRequest,
+        trajectory: Trajectory,
+        rewards: RewardConfig,
+        verdict: float | None,
+        progress: float,
     ) -> ScoredEpisode:
+        question = request.question
         if question.id not in self._gold:
             self._gold[question.id] = gold_of(question, self._corpus)
         outcome = measure_outcome(trajectory, question, self._gold[question.id], judged=verdict)
@@ -315,7 +331,7 @@ class EpisodeScorer:
             raise DataError(f"episode {trajectory.header.id}, question {question.id}: {error}") from error
         if self._parl.on:
             reward = with_parl(reward, outcome, delegation_of(trajectory), self._parl.at(progress))
-        return ScoredEpisode(question, trajectory, outcome, reward)
+        return ScoredEpisode(question, trajectory, outcome, reward, request.demonstrated)
 
 
 def episode_metrics(episodes: Sequence[ScoredEpisode]) -> dict[str, float]:
@@ -351,20 +367,43 @@ def episode_metrics(episodes: Sequence[ScoredEpisode]) -> dict[str, float]:
     return metrics | {f"term/{name}": fmean(episode.reward.terms[name] for episode in episodes) for name in terms}
 
 
+def demonstration_metrics(
+    episodes: Sequence[ScoredEpisode], advantages: EpisodeAdvantages, rows: Sequence[WeightedRow]
+) -> dict[str, float]:
+    """How many demonstrations the groups of a step have and how many are trained on, with the mean of their rewards.
+
+    Empty if there is none.
+    """
+    demonstrations = [episode for episode in episodes if episode.demonstrated]
+    if not demonstrations:
+        return {}
+    demonstration_rows = [item for item in rows if item.demonstrated]
+    return {
+        "demonstrations/episodes": float(len(demonstrations)),
+        "demonstrations/trained": float(sum(episode.id in advantages.by_episode for episode in demonstrations)),
+        "demonstrations/rows": float(len(demonstration_rows)),
+        "demonstrations/tokens": float(trained_tokens(demonstration_rows)),
+        "demonstrations/reward": fmean(episode.reward.total for episode in demonstrations),
+        "demonstrations/recall": fmean(episode.outcome.recall for episode in demonstrations),
+    }
+
+
 def step_metrics(
     played: PlayedEpisodes, scored: ScoredEpisodes, advantages: EpisodeAdvantages, rows: Sequence[WeightedRow]
 ) -> dict[str, float]:
-    """Metrics of a step, by name."""
-    sampled = sum(len(call.output) for episode in scored.episodes for call in calls(episode.trajectory))
+    """Metrics of a step, by name: those of the sampled episodes, and some of the demonstrations by other names."""
+    episodes = [episode for episode in scored.episodes if not episode.demonstrated]
+    sampled_rows = [item for item in rows if not item.demonstrated]
     counts = {
         "groups_equal": len(advantages.equal),
-        "episodes_trained": len(advantages.by_episode),
-        "rows": len(rows),
-        "tokens_sampled": sampled,
-        "tokens_trained": sum(item.row.trained for item in rows),
+        "episodes_trained": sum(episode.id in advantages.by_episode for episode in episodes),
+        "rows": len(sampled_rows),
+        "tokens_sampled": sum(len(call.output) for episode in episodes for call in calls(episode.trajectory)),
+        "tokens_trained": trained_tokens(sampled_rows),
     }
     return {
-        **episode_metrics(scored.episodes),
+        **episode_metrics(episodes),
+        **demonstration_metrics(scored.episodes, advantages, rows),
         **{name: float(count) for name, count in counts.items()},
         **scored.metrics,
         "rollout_seconds": played.seconds,
@@ -388,7 +427,7 @@ class StepRows:
             file.write(json.dumps({"number": self.step, "parts": len(self.substeps)}) + "\n")
             for index, rows in enumerate(self.substeps):
                 for item in rows:
-                    line = [index, item.advantage, item.weights, asdict(item.row)]
+                    line = [index, item.advantage, item.weights, item.demonstrated, asdict(item.row)]
                     file.write(json.dumps(line, separators=(",", ":")) + "\n")
 
     @staticmethod
@@ -402,8 +441,9 @@ class StepRows:
                 head = json.loads(next(file))
                 substeps: list[list[WeightedRow]] = [[] for _ in range(head["parts"])]
                 for line in file:
-                    index, advantage, weights, row = json.loads(line)
-                    substeps[index].append(WeightedRow(TrainingRow(**row), advantage, tuple(weights)))
+                    index, advantage, weights, demonstrated, row = json.loads(line)
+                    item = WeightedRow(TrainingRow(**row), advantage, tuple(weights), demonstrated)
+                    substeps[index].append(item)
             return StepRows(int(head["number"]), substeps)
         except (OSError, ValueError, TypeError, KeyError, IndexError, StopIteration) as error:
             raise DataError(

@@ -14,8 +14,11 @@ sampler's log-probabilities are the old ones, so that one ratio covers staleness
 
     loss = -(1/N) sum_t mask_t * stop_grad(min(p_theta / p_sampler, cap)) * A * log p_theta        (CISPO)
 
-where N is the number of trained tokens of the update over all ranks. TRL's private interface changes, so its minor
-version is pinned; a test compares the gradient with this formula written by hand.
+where N is the number of trained tokens of the update over all ranks. A demonstrated row has no sampler: TRL gets no old
+log-probabilities for it and takes the policy's own, so that the ratio is 1 (`rl.demonstrations`).
+
+TRL's private interface changes, so its minor version is pinned; a test compares the gradient with this formula written
+by hand.
 """
 
 from __future__ import annotations
@@ -289,7 +292,7 @@ class RowTrainer(TrainerMixin, GRPOTrainer):  # type: ignore[misc]  # TRL has no
             "advantages": self._advantages(batch, width),
             "num_items_in_batch": torch.tensor(tokens, device=device),
         }
-        if self.row_loss.uses_ratio:
+        if self.row_loss.uses_ratio and not batch[0].demonstrated:
             inputs["old_per_token_logps"] = filled([item.row.logprobs for item in batch], 0.0, torch.float32)[:, 1:]
         if self.beta:
             inputs["ref_per_token_logps"] = self._reference(ids, real)

@@ -60,6 +60,7 @@ def refuse_unsupported(run: RunConfig) -> None:
             f'rollouts.baseline = "{run.rollouts.baseline}": only mean is computed over episodes',
         ),
         (run.rollouts.keep_negative != 1, "rollouts.keep_negative: verl trains on every episode of a group"),
+        (run.rollouts.demonstrations != 0, "rollouts.demonstrations: verl samples every episode of a group"),
         (run.rewards.judge != 0, "rewards.judge: verl's loop rewards an episode by gold alone"),
         (run.parl.on, "[parl]: verl's loop rewards the performance alone"),
         (run.episodes.searchers is not None, "episodes.searchers: verl's loop has one model, which it trains"),

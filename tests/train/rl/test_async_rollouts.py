@@ -21,20 +21,23 @@ import pytest
 from context_agent import SearchAgent
 from context_agent._support import journal as journal_module
 from context_agent.errors import ConfigError, DataError, PolicyError
+from context_agent.harness.trajectory_file import read
 from context_agent.policies.tokens.engines import FakeEngine, Sample, SampleRequest
 from context_agent.policies.tokens.policy import SEEDS, TokenPolicy
 from context_agent.policies.tokens.prompt import calls
-from context_agent.train.curriculum import RolloutConfig
+from context_agent.train.curriculum import Curriculum, RolloutConfig
 from context_agent.train.environment import ToyEnvironment, WordRenderer, words_profile
 
 pytest.importorskip("trl", reason="needs the train extra")
 
 from context_agent.train.rl.async_rollouts import AsyncLimits, AsyncRollouts, BackgroundRollouts
+from context_agent.train.rl.demonstrations import Demonstrations
 from context_agent.train.rl.loop import ReinforcementLoop, RolloutStep
 from context_agent.train.rl.rollout_log import RolloutLog
 from context_agent.train.rl.rollout_workers import LocalWorker, PausableEngine, RunningEpisode
-from context_agent.train.rl.rollouts import SEED_STRIDE, RolloutRequest, Rollouts, group_of
+from context_agent.train.rl.rollouts import SEED_STRIDE, RolloutRequest, Rollouts, group_of, step_questions
 from context_agent.train.rows import sampled_rows
+from tests.train.rl.expert import demonstrate
 from tests.train.rl.loops import rollout_loop
 
 SMALL = RolloutConfig(steps=6, groups=4, rollouts=3, substeps=1, concurrency=4, save_every=0)
@@ -115,6 +118,7 @@ def looped(small: ToyEnvironment, words: WordRenderer, tmp_path: Path) -> Any:
         bound: int = 8,
         played: Any = None,
         notes: list[str] | None = None,
+        demonstrations: Demonstrations | None = None,
     ) -> Iterator[Loop]:
         told = notes if notes is not None else []
         engine = Timed(played or replies(small, words), seconds)
@@ -129,14 +133,14 @@ def looped(small: ToyEnvironment, words: WordRenderer, tmp_path: Path) -> Any:
             steps: list[RolloutStep] = []
             questions = small.questions["train"]
             source = AsyncRollouts(
-                Rollouts(agent, questions, SMALL),
+                Rollouts(agent, questions, SMALL, **counted(demonstrations)),
                 SMALL,
                 background=background,
                 log=journal,
                 limits=AsyncLimits(ahead, quota, bound),
             )
             yield Loop(
-                rollout_loop(agent, questions, SMALL, rollouts=source),
+                replace(rollout_loop(agent, questions, SMALL, rollouts=source), demonstrations=demonstrations),
                 source,
                 background,
                 engine,
@@ -146,6 +150,10 @@ def looped(small: ToyEnvironment, words: WordRenderer, tmp_path: Path) -> Any:
             )
 
     return opening
+
+
+def counted(demonstrations: Demonstrations | None) -> dict[str, Any]:
+    return {} if demonstrations is None else {"demonstration_count": demonstrations.count}
 
 
 def sampled(step: RolloutStep) -> dict[str, list[tuple[int, ...]]]:
@@ -164,6 +172,27 @@ def test_a_step_is_what_the_synchronous_loop_would_ask(small: ToyEnvironment, wo
             reports.append(plain.step)
             assert [(i.row.input_ids, i.advantage) for i in mine] == [(i.row.input_ids, i.advantage) for i in theirs]
     assert [sampled(one) for one in loop.steps] == [sampled(one) for one in reports]
+
+
+def test_demonstrations_join_the_groups_that_are_ready(
+    small: ToyEnvironment, words: WordRenderer, looped: Any, tmp_path: Path
+) -> None:
+    questions = small.questions["train"]
+    first = step_questions(0, questions, Curriculum(), SMALL)[:2]
+    demonstrate(small, words, first, tmp_path)
+    files = {read(path).header.question_id or "": [path] for path in (tmp_path / "kept").glob("*.jsonl")}
+    demonstrations = Demonstrations(files, words, replace(SMALL, demonstrations=1))
+    agent = SearchAgent(
+        small.corpus, TokenPolicy(Timed(replies(small, words)), words), profile=words_profile(), budget=512
+    )
+    rollouts = Rollouts(agent, questions, SMALL, **counted(demonstrations))
+    plain = replace(rollout_loop(agent, questions, SMALL, rollouts=rollouts), demonstrations=demonstrations)
+    with looped(demonstrations=demonstrations) as loop:
+        rows = loop.update(0)
+    assert list(rows) == list(plain.rows(0))
+    taught = [item for item in rows if item.demonstrated]
+    assert taught
+    assert loop.metrics[0]["staleness/0"] == len(rows) - len(taught)
 
 
 def test_later_steps_are_played_while_the_trainer_is_at_work_and_no_further_than_they_may(looped: Any) -> None:

@@ -18,10 +18,16 @@ import pytest
 
 from context_agent.errors import ConfigError, DataError, PolicyError
 from context_agent.harness.trajectory_file import read
+from context_agent.train.checkpoints import MetricsLog
+from context_agent.train.data import environment_of
 from tests.train import runs
 from tests.train.judge.judges import serving
+from tests.train.rl.expert import demonstrate
 
 pytest.importorskip("trl")
+
+from context_agent.train.models import load_renderer
+from context_agent.train.rl.rollouts import step_questions
 
 DRIVER = """
 import json, os, signal, sys
@@ -105,6 +111,46 @@ def test_killed_and_resumed_it_ends_with_the_same_bits(straight: Path, student: 
     assert "resuming from update 12" in notes[0]
     assert runs.weights(tmp_path) == runs.weights(straight)
     assert runs.timeless(tmp_path) == runs.timeless(straight)
+
+
+def test_with_demonstrations_it_resumes_to_the_same_bits(
+    student: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Interrupted between the two updates of a step: its demonstrated rows are in the checkpoint."""
+
+    class Cut(Exception):
+        pass
+
+    settings = {"data": {"trajectories": str(tmp_path)}, "evaluation": {"every": 0}}
+    rollouts = {"steps": 2, "rollouts": 3, "demonstrations": 1}
+    straight, cut = (
+        runs.rewards(student, tmp_path / name, rollouts=rollouts, **settings) for name in ("straight", "cut")
+    )
+    world = environment_of(straight.data)
+    assert world is not None
+    questions = [
+        question
+        for step in range(2)
+        for question in step_questions(step, world.questions["train"], straight.curriculum, straight.drawing)
+    ]
+    demonstrate(world, load_renderer(straight, world)[1], questions, tmp_path)
+    trained(straight)
+    assert any(line.get("demonstrations/trained", 0) > 0 for line in runs.timeless(straight.out))
+    add = MetricsLog.add
+
+    def interrupt(self: MetricsLog, step: int, metrics: Any) -> None:
+        add(self, step, metrics)
+        if step == 4:
+            raise Cut
+
+    monkeypatch.setattr(MetricsLog, "add", interrupt)
+    with pytest.raises(Cut):
+        trained(cut)
+    monkeypatch.undo()
+    done, _ = trained(cut, resume=True)
+    assert done.first_update == 3
+    assert runs.weights(cut.out) == runs.weights(straight.out)
+    assert runs.timeless(cut.out) == runs.timeless(straight.out)
 
 
 def test_a_run_that_is_there_is_not_begun_again_unasked(straight: Path, student: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -90,7 +91,7 @@ def gradients(made: Any) -> dict[str, Any]:
 
 
 def by_hand(model: Any, items: Sequence[WeightedRow], weigh: Callable[[Any], Any]) -> dict[str, Any]:
-    """-(1/N) sum mask * weigh(ratio) * A * log p, row by row."""
+    """-(1/N) sum mask * weigh(ratio) * A * log p, row by row; the ratio of a demonstrated row is 1."""
     model.zero_grad()
     total = sum(item.row.trained for item in items)
     for item in items:
@@ -99,6 +100,7 @@ def by_hand(model: Any, items: Sequence[WeightedRow], weigh: Callable[[Any], Any
         ratio = torch.exp(logps - torch.tensor([item.row.logprobs])[:, 1:])
         scale = torch.tensor([item.weights or (1.0,) * item.length])[:, 1:] * item.advantage
         mask = torch.tensor([item.row.loss_mask])[:, 1:]
+        ratio = torch.ones_like(ratio) if item.demonstrated else ratio
         (-(weigh(ratio).detach() * scale * logps * mask).sum() / total).backward()
     return {name: p.grad for name, p in model.named_parameters() if p.grad is not None}
 
@@ -120,6 +122,17 @@ def test_the_gradient_is_the_formula_s(
     found = gradients(trainer(tiny, items, tokenizer, tmp_path, loss=loss, most_tokens=most_tokens))
     assert max(float(value.abs().max()) for value in found.values()) > 1e-3
     assert difference(found, by_hand(tiny, items, weigh)) <= 1e-6
+
+
+@pytest.mark.parametrize("most_tokens", [0, 120])
+def test_demonstrated_rows_weigh_by_their_advantage_alone(most_tokens: int, tokenizer: Any, tmp_path: Path) -> None:
+    """Whatever log-probabilities they hold; the sampled rows of the same update keep their ratios."""
+    tiny = model(tokenizer)
+    items = [replace(item, demonstrated=number % 3 == 0) for number, item in enumerate(made_rows())]
+    found = gradients(trainer(tiny, items, tokenizer, tmp_path, most_tokens=most_tokens))
+    assert difference(found, by_hand(tiny, items, lambda ratio: ratio.clamp(max=5.0))) <= 1e-6
+    sampled = [replace(item, demonstrated=False) for item in items]
+    assert difference(found, by_hand(tiny, sampled, lambda ratio: ratio.clamp(max=5.0))) > 1e-4
 
 
 def test_a_row_that_two_versions_sampled_has_the_ratio_of_each_token(tokenizer: Any, tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ import os
 import socket
 import sys
 import traceback
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -65,7 +66,7 @@ def write_gradients(out: Path) -> None:
     from accelerate import PartialState
 
     state = PartialState(cpu=True)
-    items = parts.made_rows(count=11)
+    items = [replace(item, demonstrated=n % 4 == 0) for n, item in enumerate(parts.made_rows(count=11))]
     shares = [items] if state.num_processes == 1 else [items[:8], items[8:]]
     tokenizer = parts.small_tokenizer()
     run_folder = out.with_suffix(f".run{state.process_index}")

@@ -74,6 +74,9 @@ def test_paths_hold_wherever_a_worker_is_started(tmp_path: Path, monkeypatch: py
 def test_a_run_that_verl_cannot_do_leaves_nothing_behind(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="only cispo"):
         prepare(run(tmp_path, loss={"kind": "grpo"}), tmp_path / "verl", note=lambda _: None)
+    mixed = run(tmp_path, rollouts={"demonstrations": 1}, data={"trajectories": "lessons"})
+    with pytest.raises(ConfigError, match=r"rollouts\.demonstrations: verl samples every episode"):
+        prepare(mixed, tmp_path / "verl", note=lambda _: None)
     assert not (tmp_path / "verl").exists()
 
 

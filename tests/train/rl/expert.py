@@ -1,0 +1,38 @@
+"""Demonstrations of a toy environment's questions on disk, as `ctx1 synth trajectories` keeps them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from context_agent import SearchAgent
+from context_agent._support.question_files import Question
+from context_agent.policies.tokens import VocabularyCounter
+from context_agent.policies.tokens.prompt import TokenRenderer
+from context_agent.train.data import KEPT_FOLDER
+from context_agent.train.environment import ExpertNoise, NoisyExpert, ToyEnvironment, words_profile
+
+FLAWLESS = ExpertNoise(stop=0.0, stray=0.0, untidy=0.0)
+
+
+def demonstrate(
+    world: ToyEnvironment,
+    words: TokenRenderer,
+    questions: Sequence[Question],
+    folder: Path,
+    *,
+    window: int = 512,
+    profile: str = "words",
+    counter: str = "",
+) -> str:
+    """Plays the questions into the folder, and returns it. `counter` is recorded in place of the tokenizer's name."""
+    counted = VocabularyCounter(words)
+    counted.name = counter or counted.name
+    expert = NoisyExpert(world.questions["train"], world.titles, FLAWLESS, counted)
+    harness = replace(words_profile(), name=profile)
+    kept = folder / KEPT_FOLDER
+    with SearchAgent(world.corpus, expert, profile=harness, budget=window, trajectories=kept) as agent:
+        for question in questions:
+            agent.search(question.question, question_id=question.id)
+    return str(folder)
