@@ -24,6 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 from tokenizers import Tokenizer
 
+from context_agent._support.processes import available_cores
 from context_agent.errors import ConfigError
 from context_agent.tokens import well_formed
 
@@ -239,7 +240,7 @@ def _workers() -> ThreadPoolExecutor:
 
 def _cores() -> int:
     """The cores that this process may use, at most `OMP_NUM_THREADS`."""
-    available = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    available = available_cores()
     limit = os.environ.get("OMP_NUM_THREADS", "").partition(",")[0]
     return min(available, int(limit)) if limit.isdigit() and int(limit) else available
 

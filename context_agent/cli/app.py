@@ -10,7 +10,7 @@ import logging
 import os
 import sys
 import traceback
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import click
 
@@ -145,13 +145,19 @@ click.version_option(package_name="context-agent", prog_name="ctx1", message="%(
 
 def run(arguments: Sequence[str] | None = None) -> int:
     """Runs a command line and returns its exit code; prints errors on stderr in one line."""
+    debug = "--debug" in (sys.argv if arguments is None else arguments)
+    return run_guarded(lambda: cli.main(arguments, prog_name="ctx1", standalone_mode=False), debug=debug)
+
+
+def run_guarded(work: Callable[[], object], *, debug: bool) -> int:
+    """The exit code of a command's work: its result, if that is one; prints errors on stderr in one line."""
     for stream in (sys.stdout, sys.stderr):
         stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
     logging.basicConfig(level=logging.ERROR, format="%(message)s", stream=sys.stderr)
     # After Ctrl-C, asyncio would log every task that the interrupt ended.
     logging.getLogger("asyncio").setLevel(logging.CRITICAL)
     try:
-        code = cli.main(arguments, prog_name="ctx1", standalone_mode=False)
+        code = work()
     except click.ClickException as error:
         _print_usage_error(error)
         return error.exit_code
@@ -165,7 +171,7 @@ def run(arguments: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return FAILED
     except Exception as error:  # noqa: BLE001 (a user gets a line, not a stack trace)
-        return _print_error(error, arguments)
+        return _print_error(error, debug=debug or bool(os.environ.get("CTX1_DEBUG")))
     return code if isinstance(code, int) else 0
 
 
@@ -179,9 +185,8 @@ def _print_usage_error(error: click.ClickException) -> None:
     output.echo(f"{path}: {message}{hint}", err=True)
 
 
-def _print_error(error: Exception, arguments: Sequence[str] | None) -> int:
-    """Prints what went wrong, with the traceback if --debug or CTX1_DEBUG is set; returns the exit code."""
-    debug = "--debug" in (sys.argv if arguments is None else arguments) or bool(os.environ.get("CTX1_DEBUG"))
+def _print_error(error: Exception, *, debug: bool) -> int:
+    """Prints what went wrong, with `debug` also the traceback; returns the exit code."""
     if debug:
         traceback.print_exception(error)
     if isinstance(error, ContextAgentError):

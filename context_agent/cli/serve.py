@@ -12,6 +12,7 @@ import webbrowser
 from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stdout
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from hashlib import blake2b
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
@@ -35,8 +36,12 @@ from context_agent.cli.index import ChunkOptions, IndexRun, summary
 from context_agent.errors import ConfigError
 
 if TYPE_CHECKING:
+    from starlette.types import ASGIApp
+
     from context_agent.agent import Observer
-    from context_agent.retrieval.chroma.corpus import ChromaCorpus
+    from context_agent.integrations.server.peers import WorkerPeers
+    from context_agent.integrations.server.service import Service, Settings
+    from context_agent.integrations.server.workers import ServerWorker
 
 
 INTERRUPTED = 130
@@ -126,6 +131,14 @@ def serve(
     host: HostOption = "127.0.0.1",
     port: Annotated[int, Option("Port; 0 for any free port.", PORT, section="Network")] = 8321,
     access: AccessOptions,
+    workers: Annotated[
+        int,
+        Option(
+            "Number of processes that share the address and the index. Every limit holds for each of them.",
+            COUNT,
+            section="Capacity",
+        ),
+    ] = 1,
     capacity: CapacityOptions,
     max_body: Annotated[int, Option("Maximum size of a request.", COUNT, "BYTES", section="Capacity")] = 1_000_000,
     trajectories: Annotated[
@@ -156,8 +169,8 @@ def serve(
     SIGTERM or Ctrl-C shuts the server down: new requests are refused, and running searches have --grace seconds to
     finish; then they return their current ranking. A second signal stops them at once. Logs are JSON lines on stderr.
     """
-    from context_agent.integrations.server.app import application_of
-    from context_agent.integrations.server.service import LiveIndex, Service, Settings
+    from context_agent.integrations.server.service import Settings
+    from context_agent.integrations.server.transport import bind_socket, socket_url
     from context_agent.integrations.server.transport import serve as run
 
     token = access.token(host)
@@ -170,18 +183,68 @@ def serve(
         guardrail_budget=guardrail_budget,
         **asdict(capacity),
     )
-    with _observers(otel=otel, log_level=log_level) as observers:
-        corpus = index.open(cache=cache)
-        searcher = replace(agent, save=trajectories or agent.save).open(corpus, observers)
-        live_index = LiveIndex(searcher, lambda: index.open(cache=cache), concurrent=index.url is not None)
+    searcher = replace(agent, save=trajectories or agent.save)
+    server = AgentServer(settings, searcher, index, cache, log_level, otel)
 
-        def ready(url: str) -> None:
-            _announce(corpus, url, as_json=as_json, model=served_as)
+    def announce(description: ServedIndex, url: str) -> None:
+        _announce(description, url, as_json=as_json, model=served_as)
 
-        service = Service.of(searcher, settings, live_index)
-        app = application_of(service)
-        interrupted = run(service, _traced(app) if otel else app, host, port, ready)
-    return INTERRUPTED if interrupted else 0
+    if workers == 1:
+        with server.open() as (service, app, description):
+            interrupted = run(service, app, host, port, partial(announce, description))
+        return INTERRUPTED if interrupted else 0
+    from context_agent.integrations.server.workers import ServerSupervisor
+
+    start_logs(log_level)
+    with bind_socket(host, port) as bound:
+        supervisor = ServerSupervisor(server.work, workers, capacity.grace, partial(announce, url=socket_url(bound)))
+        return supervisor.run(bound)
+
+
+@dataclass(frozen=True, slots=True)
+class ServedIndex:
+    """The index of a server, for the line that says where it listens."""
+
+    name: str
+    chunks: int
+
+
+@dataclass(frozen=True, slots=True)
+class AgentServer:
+    """What a process needs to serve the agent."""
+
+    settings: Settings
+    agent: options.AgentOptions
+    index: options.CorpusOptions
+    cache: Path | None
+    log_level: str
+    otel: bool
+
+    @contextmanager
+    def open(self, peers: WorkerPeers | None = None) -> Iterator[tuple[Service, ASGIApp, ServedIndex]]:
+        """The service and its application on the index; `peers` as in `application_of`."""
+        from context_agent.integrations.server.app import application_of
+        from context_agent.integrations.server.service import LiveIndex, Service
+
+        worker = None if peers is None else peers.number
+        with _observers(otel=self.otel, log_level=self.log_level, worker=worker) as observers:
+            corpus = self.index.open(cache=self.cache)
+            searcher = self.agent.open(corpus, observers)
+            reopen = partial(self.index.open, cache=self.cache)
+            live_index = LiveIndex(searcher, reopen, concurrent=self.index.url is not None)
+            service = Service.of(searcher, self.settings, live_index)
+            app = application_of(service, peers)
+            yield service, _traced(app) if self.otel else app, ServedIndex(corpus.name, corpus.count())
+
+    def work(self, worker: ServerWorker) -> None:
+        """Serves as one of several processes, which ends here."""
+        from context_agent.cli.app import run_guarded
+
+        def serve() -> None:
+            with self.open(worker.peers()) as (service, app, description):
+                worker.serve(service, app, description)
+
+        sys.exit(run_guarded(serve, debug="--debug" in sys.argv))
 
 
 @essential("http host port token_env path url collection embedder effort")
@@ -233,7 +296,7 @@ def mcp(
         service = Service.of(searcher, settings, live_index)
 
         def ready(url: str) -> None:
-            _announce(corpus, url, as_json=as_json)
+            _announce(ServedIndex(corpus.name, corpus.count()), url, as_json=as_json)
 
         if http:
             interrupted = serve_http(service, host, port, ready, hosts=access.hosts, origins=origins)
@@ -245,17 +308,17 @@ def mcp(
     return INTERRUPTED if interrupted else 0
 
 
-def start_logs(level: str) -> None:
-    """Sends the logs of a server from this level on to stderr."""
+def start_logs(level: str, worker: int | None = None) -> None:
+    """Sends the logs of a server, or of one of its workers, from this level on to stderr."""
     from context_agent.integrations.server.observability import to_stream
 
-    to_stream(level=getattr(logging, level.upper()))
+    to_stream(level=getattr(logging, level.upper()), worker=worker)
 
 
 @contextmanager
-def _observers(*, otel: bool, log_level: str) -> Iterator[tuple[Observer, ...]]:
+def _observers(*, otel: bool, log_level: str, worker: int | None = None) -> Iterator[tuple[Observer, ...]]:
     """Starts the logs, and yields the observers for the agent; with `otel` spans are exported while the block runs."""
-    start_logs(log_level)
+    start_logs(log_level, worker)
     if not otel:
         yield ()
         return
@@ -271,12 +334,12 @@ def _traced(app: Any) -> Any:
     return continued(app)
 
 
-def _announce(corpus: ChromaCorpus, url: str, *, as_json: bool, **fields: str) -> None:
+def _announce(index: ServedIndex, url: str, *, as_json: bool, **fields: str) -> None:
     """Prints the address once the server listens."""
     if as_json:
-        output.print_json({"url": url, "corpus": corpus.name, "chunks": corpus.count(), **fields})
+        output.print_json({"url": url, "corpus": index.name, "chunks": index.chunks, **fields})
     else:
-        output.note(f"{corpus.count():,} chunks of {corpus.name} at {url}; press Ctrl-C to stop")
+        output.note(f"{index.chunks:,} chunks of {index.name} at {url}; press Ctrl-C to stop")
 
 
 def is_loopback(host: str) -> bool:

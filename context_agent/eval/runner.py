@@ -17,13 +17,13 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from multiprocessing import get_context
 from multiprocessing.connection import Connection, wait
 from queue import SimpleQueue
 from typing import Protocol
 
+from context_agent._support.processes import THREAD_VARIABLES, available_cores, environment, exit_reason
 from context_agent._support.question_files import Question
 from context_agent.agent import SearchResult
 from context_agent.errors import ConfigError, ContextAgentError
@@ -48,7 +48,7 @@ POLL_INTERVAL = 1.0
 """Seconds between checks for overdue episodes while no message arrives."""
 NO_WINDOW = 0
 """The window of a system without a context."""
-ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
+ONE_THREAD = dict.fromkeys(THREAD_VARIABLES, "1")
 """The environment of a worker: several processes on all cores slow each other down, and sums depend on the number of
 threads."""
 
@@ -149,11 +149,6 @@ def run_jobs(
     return [log.records[job.key] for job in jobs]
 
 
-def available_cores() -> int:
-    """The number of processors that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
 @dataclass(frozen=True, slots=True)
 class JobStarted:
     """A worker has started the job; its time counts from here."""
@@ -225,7 +220,7 @@ class ThisMachine:
         context = get_context("spawn")
         pipe, worker_pipe = context.Pipe()
         process = context.Process(target=run_worker, args=(spec, worker_pipe, slots), daemon=True, name="ctx1-eval")
-        with _environment(ONE_THREAD):
+        with environment(ONE_THREAD):
             process.start()
         worker_pipe.close()
         return Worker(process, pipe)
@@ -337,31 +332,6 @@ class WorkerPool:
         if self._spec.store is not None:
             for job in repeated:
                 self._spec.store.discard(job.key)
-
-
-def exit_reason(code: int | None) -> str:
-    """How a process ended, from its exit code; a negative code is a signal, None a machine that does not say."""
-    if code is None:
-        return "it or its machine is gone"
-    if code >= 0:
-        return f"exit code {code}"
-    name = signal.Signals(-code).name if -code in set(signal.Signals) else f"signal {-code}"
-    return f"{name}, which the system sends when memory runs out" if name == "SIGKILL" else name
-
-
-@contextmanager
-def _environment(variables: Mapping[str, str]) -> Iterator[None]:
-    """Sets environment variables for a process that is started in the block."""
-    before = {name: os.environ.get(name) for name in variables}
-    os.environ.update(variables)
-    try:
-        yield
-    finally:
-        for name, value in before.items():
-            if value is None:
-                os.environ.pop(name, None)
-            else:
-                os.environ[name] = value
 
 
 def run_worker(spec: WorkerSpec, pipe: Connection, slots: int) -> None:

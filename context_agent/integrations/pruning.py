@@ -198,14 +198,18 @@ class ConversationPruners:
                 characters -= conversation.characters
 
     def _key(self, messages: Sequence[Any], scope: bytes) -> bytes:
-        """A digest of the scope and the beginning, keyed with a secret of the process."""
-        contents = Transcript(messages).contents
-        roles = [content.role for content in contents]
-        beginning = contents[: roles.index("user") + 1 if "user" in roles else len(roles)]
-        digest = blake2b(blake2b(scope, key=self._secret).digest(), key=self._secret)
-        for content in beginning:
-            digest.update(blake2b(f"{content.role}\0{content.text}".encode(errors="surrogatepass")).digest())
-        return digest.digest()
+        return conversation_digest(messages, scope, self._secret)
+
+
+def conversation_digest(messages: Sequence[Any], scope: bytes = b"", key: bytes = b"") -> bytes:
+    """A digest of the scope and of the conversation's beginning, with a key of at most 64 bytes."""
+    contents = Transcript(messages).contents
+    roles = [content.role for content in contents]
+    beginning = contents[: roles.index("user") + 1 if "user" in roles else len(roles)]
+    digest = blake2b(blake2b(scope, key=key).digest(), key=key)
+    for content in beginning:
+        digest.update(blake2b(f"{content.role}\0{content.text}".encode(errors="surrogatepass")).digest())
+    return digest.digest()
 
 
 MAX_EXCHANGES = 1_000

@@ -100,11 +100,6 @@ def test_an_episode_that_hangs_dies_or_fails_is_a_failure_and_the_others_continu
     assert (tmp_path / "trajectories.html").stat().st_size > 10_000
 
 
-@pytest.mark.parametrize(("code", "said"), [(9, "exit code 9"), (None, "it or its machine is gone"), (-11, "SIGSEGV")])
-def test_an_exit_reason_names_the_signal(code: int | None, said: str) -> None:
-    assert runner.exit_reason(code) == said
-
-
 def test_a_result_that_cannot_be_scored_is_a_failure_of_its_question_alone(
     benchmarks: Benchmarks, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -19,9 +19,21 @@ from context_agent.agent import Progress, SearchAgent
 from context_agent.errors import ConfigError, DataError, FeedbackLimitError, TrajectoryError
 from context_agent.harness.policy import AdjustableEffort
 from context_agent.integrations.feedback import FeedbackLog, Judgement, judgement
-from context_agent.integrations.pruning import ConversationPruners, RelevanceRequest, judge
+from context_agent.integrations.pruning import (
+    ConversationPruners,
+    RelevanceRequest,
+    conversation_digest,
+    judge,
+)
 from context_agent.integrations.server.bodies import prune_conversation
-from context_agent.integrations.server.observability import CONTENT_TYPE, REQUEST_ID, log, request_id
+from context_agent.integrations.server.observability import (
+    CONTENT_TYPE,
+    REQUEST_ID,
+    by_worker,
+    exposition,
+    log,
+    request_id,
+)
 from context_agent.integrations.server.schema import (
     AgentDescription,
     ChatRequest,
@@ -42,8 +54,10 @@ with extra("serve"):
     from starlette.routing import Route
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+    from context_agent.integrations.server.peers import WorkerPeers
     from context_agent.integrations.server.responses import (
         HEARTBEAT,
+        INTERNAL,
         ROUTES,
         ClientGone,
         Completion,
@@ -67,12 +81,13 @@ with extra("serve"):
 M = TypeVar("M", bound=BaseModel)
 MODEL_CREATED = 0
 """The creation time of the model, a field that OpenAI's clients require."""
-HEALTH = "/health"
+HEALTH, PRUNE = "/health", "/v1/prune"
+METRICS_TIMEOUT = 2.0
+"""Seconds for the other workers to send their metrics."""
 METHODS = frozenset(("DELETE", "GET", "HEAD", "OPTIONS", "PATCH", "POST", "PUT"))
 """Methods that the log names. A client can invent others, as long as a header allows."""
 CLIENT_CLOSED, CLIENT_GONE = 499, "client_gone"
 """The status and the code of a request whose client left before it had the complete answer."""
-INTERNAL = Problem(500, "internal", "an internal error of the server; its log has the details")
 
 
 def application(agent: SearchAgent, settings: Settings | None = None) -> ASGIApp:
@@ -80,15 +95,16 @@ def application(agent: SearchAgent, settings: Settings | None = None) -> ASGIApp
     return application_of(Service.of(agent, settings))
 
 
-def application_of(service: Service) -> ASGIApp:
-    """The application of a service."""
-    routes = Routes(service)
+def application_of(service: Service, peers: WorkerPeers | None = None) -> ASGIApp:
+    """The application of a service; `peers` are the other processes that serve the same address."""
+    peers = peers or WorkerPeers()
+    routes = Routes(service, peers)
     table = [
         Route("/v1/retrieve", routes.retrieve, methods=["POST"]),
         Route("/v1/chat/completions", routes.complete, methods=["POST"]),
         Route("/v1/feedback", routes.judge, methods=["POST"]),
         Route("/v1/systemone", routes.judge_relevance, methods=["POST"]),
-        Route("/v1/prune", routes.prune, methods=["POST"]),
+        Route(PRUNE, routes.prune, methods=["POST"]),
         Route("/v1/agent", routes.agent),
         Route("/v1/trajectories/{name}", routes.trajectory),
         Route("/v1/models", routes.models),
@@ -98,7 +114,13 @@ def application_of(service: Service) -> ASGIApp:
         Route("/openapi.json", routes.schema),
         *ROUTES,
     ]
-    return assemble(table, service, service.following)
+
+    @asynccontextmanager
+    async def running() -> AsyncIterator[None]:
+        async with service.following(), peers.listening():
+            yield
+
+    return assemble(table, service, running)
 
 
 def assemble(
@@ -247,11 +269,12 @@ def _on_refusal(request: Request, error: Exception) -> Response:
 class Routes:
     """The endpoints of one service."""
 
-    def __init__(self, service: Service) -> None:
-        self._service = service
+    def __init__(self, service: Service, peers: WorkerPeers) -> None:
+        self._service, self._peers = service, peers
         self._settings = service.settings
         self._judging = asyncio.Lock()
         self._pruners = ConversationPruners()
+        peers.handlers |= {"metrics": self._samples, "prune": self._prune}
 
     async def retrieve(self, request: Request) -> Response:
         """`POST /v1/retrieve`."""
@@ -312,14 +335,20 @@ class Routes:
     async def prune(self, request: Request) -> Response:
         """`POST /v1/prune`."""
         body = await self._read(request, PruneRequest)
-        async with self._service.step(request.url.path):
+        # The worker that remembers what it removed from the conversation.
+        owner = self._peers.owner(await asyncio.to_thread(conversation_digest, body.messages))
+        answer = await self._peers.call(owner, "prune", body.model_dump(), seconds=self._settings.deadline)
+        if (report := answer["report"]) is not None:
+            request.state.record.notes |= {name: report[name] for name in ("outcome", "freed", "cached_lost")}
+        return Json(answer)
+
+    async def _prune(self, fields: Any) -> Any:
+        async with self._service.step(PRUNE):
             try:
-                answer = await asyncio.to_thread(prune_conversation, self._pruners, body)
+                answer = await asyncio.to_thread(prune_conversation, self._pruners, PruneRequest.model_validate(fields))
             except ConfigError as error:
                 raise Problem(400, "unknown_passage", str(error), "restore") from None
-        if answer.report is not None:
-            request.state.record.notes |= {name: answer.report[name] for name in ("outcome", "freed", "cached_lost")}
-        return Json(answer.model_dump())
+        return answer.model_dump()
 
     async def agent(self, request: Request) -> Response:
         """`GET /v1/agent`."""
@@ -363,8 +392,15 @@ class Routes:
         return Json(state.model_dump(), 200 if service.ready else 503)
 
     async def metrics(self, request: Request) -> Response:
-        """`GET /metrics`."""
-        return Response(self._service.metrics.text(), headers={"Content-Type": CONTENT_TYPE})
+        """`GET /metrics`: of several workers, those that answer in time."""
+        if self._peers.count == 1:
+            text = self._service.metrics.text()
+        else:
+            text = exposition(by_worker(await self._peers.call_all("metrics", None, seconds=METRICS_TIMEOUT)))
+        return Response(text, headers={"Content-Type": CONTENT_TYPE})
+
+    async def _samples(self, _: Any) -> Any:
+        return self._peers.number, self._service.metrics.samples()
 
     async def schema(self, request: Request) -> Response:
         """`GET /openapi.json`."""

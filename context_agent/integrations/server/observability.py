@@ -12,7 +12,7 @@ import sys
 import uuid
 from bisect import bisect_left
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextvars import ContextVar
 from datetime import UTC, datetime
 from typing import IO, Any
@@ -21,6 +21,8 @@ LOGGER = logging.getLogger("context_agent.server")
 REQUEST_ID: ContextVar[str | None] = ContextVar("ctx1_request_id", default=None)
 """The id of the current request; everything that runs for the request sees it."""
 _SAFE_ID = re.compile(r"[A-Za-z0-9._:-]{1,128}")
+_SAMPLE = re.compile(r"(\w+)(?:\{(.*)\})?( [^ ]+)")
+"""Name, labels and value of a metric."""
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 SECONDS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 25.0, 60.0)
 """Upper bounds of the histograms' buckets."""
@@ -28,7 +30,12 @@ _ESCAPED = str.maketrans({"\\": "\\\\", '"': '\\"', "\n": "\\n"})
 
 
 class JsonLines(logging.Formatter):
-    """`time`, `level`, `event`, `request_id`, and the entries of `extra={"fields": {...}}`."""
+    """`time`, `level`, `event`, `worker`, `request_id`, and the entries of `extra={"fields": {...}}`."""
+
+    def __init__(self, worker: int | None = None) -> None:
+        """`worker` is the number of this process if several serve one address."""
+        super().__init__()
+        self._worker = {} if worker is None else {"worker": worker}
 
     def format(self, record: logging.LogRecord) -> str:
         """One line."""
@@ -36,6 +43,7 @@ class JsonLines(logging.Formatter):
             "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
             "level": record.levelname.lower(),
             "event": record.getMessage(),
+            **self._worker,
         }
         if (request := REQUEST_ID.get()) is not None:
             line["request_id"] = request
@@ -45,10 +53,10 @@ class JsonLines(logging.Formatter):
         return json.dumps(line, ensure_ascii=True, default=str)
 
 
-def to_stream(stream: IO[str] | None = None, level: int = logging.INFO) -> None:
+def to_stream(stream: IO[str] | None = None, level: int = logging.INFO, worker: int | None = None) -> None:
     """Sends the logs of the server and of uvicorn to a stream (stderr by default) as JSON lines."""
     handler = logging.StreamHandler(stream or sys.stderr)
-    handler.setFormatter(JsonLines())
+    handler.setFormatter(JsonLines(worker))
     for logger, lowest in ((LOGGER, level), (logging.getLogger("uvicorn"), logging.WARNING)):
         logger.handlers, logger.propagate = [handler], False
         logger.setLevel(lowest)
@@ -148,13 +156,37 @@ class Metrics:
         """Adds a gauge: `read` returns its number, or the value of its label."""
         self.gauges.append(Gauge(name, help, read, label))
 
+    def samples(self) -> dict[str, list[str]]:
+        """The lines of each metric's samples, by the lines that describe it."""
+        metrics = (metric for metric in vars(self).values() if isinstance(metric, Counter | Histogram))
+        return {
+            f"# HELP {metric.name} {metric.help}\n# TYPE {metric.name} {metric.kind}": [*metric.lines()]
+            for metric in (*metrics, *self.gauges)
+        }
+
     def text(self) -> str:
         """All metrics in Prometheus's format."""
-        lines = []
-        families = (metric for metric in vars(self).values() if isinstance(metric, Counter | Histogram))
-        for family in (*families, *self.gauges):
-            lines += [f"# HELP {family.name} {family.help}", f"# TYPE {family.name} {family.kind}", *family.lines()]
-        return "\n".join(lines) + "\n"
+        return exposition(self.samples())
+
+
+def exposition(samples: Mapping[str, Sequence[str]]) -> str:
+    """Samples by their descriptions, in Prometheus's format."""
+    return "\n".join(line for description, lines in samples.items() for line in (description, *lines)) + "\n"
+
+
+def by_worker(samples: Iterable[tuple[int, Mapping[str, Sequence[str]]]]) -> dict[str, list[str]]:
+    """The samples of several workers together, each with the label `worker`, the worker's number."""
+    together: dict[str, list[str]] = {}
+    for worker, metrics in samples:
+        for description, lines in metrics.items():
+            together.setdefault(description, []).extend(_with_worker(line, worker) for line in lines)
+    return together
+
+
+def _with_worker(sample: str, worker: int) -> str:
+    name, labels, value = _SAMPLE.fullmatch(sample).groups(default="")  # type: ignore[union-attr]
+    with_worker = ",".join(filter(None, (f'worker="{worker}"', labels)))
+    return f"{name}{{{with_worker}}}{value}"
 
 
 def labelled(names: Sequence[str], values: Sequence[str]) -> str:

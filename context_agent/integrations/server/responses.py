@@ -116,6 +116,9 @@ class Problem(Exception):
         return {"error": {"message": self.message, "type": kind, "param": self.param, "code": self.code}}
 
 
+INTERNAL = Problem(500, "internal", "an internal error of the server; its log has the details")
+
+
 def problem_of(error: Exception, where: Where | None = None) -> Problem | None:
     """The client's error for an exception of a search; None for an unexpected exception.
 

@@ -259,8 +259,12 @@ class ServerProcess(uvicorn.Server):
         on_ready: Callable[[str], None] = lambda url: None,
         *,
         dated: bool = True,
+        accept_batch: int = ACCEPT_BATCH,
     ) -> None:
-        """`on_ready` is called with the address once the server listens. `dated` responses get a Date header here."""
+        """`on_ready` is called with the address once the server listens. `dated` responses get a Date header here.
+
+        `accept_batch` is the number of connections accepted in one turn of the event loop.
+        """
         table = ConnectionTable(available_connections(service.settings.max_connections), service.metrics.refusals)
         service.metrics.gauge("ctx1_connections", "Open connections.", lambda: len(table))
         config = uvicorn.Config(
@@ -268,7 +272,7 @@ class ServerProcess(uvicorn.Server):
             http=cast("Any", partial(BoundedConnection, table=table)),
             # uvloop accepts all waiting connections before any of them is counted.
             loop="asyncio",
-            backlog=ACCEPT_BATCH,
+            backlog=accept_batch,
             h11_max_incomplete_event_size=MAX_HEADER,
             timeout_keep_alive=HEADER_TIMEOUT,
             log_config=None,

@@ -1,0 +1,267 @@
+"""Several processes that serve one address: the workers, and the supervisor that runs them.
+
+The supervisor binds the address and starts the workers with the spawn method: a fork would inherit locks that other
+threads hold. The workers accept connections from one socket, which outlives them, so a worker that dies loses only the
+requests that it was answering. uvicorn's supervisor does not fit: its workers do not drain a `GatedService`, and would
+take Ctrl-C in a terminal, which reaches every process, and the supervisor's own signal for two.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+import os
+import signal
+import socket
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from multiprocessing import get_context, parent_process
+from multiprocessing.connection import Connection, wait
+from multiprocessing.process import BaseProcess
+from multiprocessing.resource_tracker import ensure_running
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from types import FrameType
+from typing import Any
+
+from context_agent._support.extras import extra
+from context_agent._support.processes import THREAD_VARIABLES, available_cores, environment, exit_reason
+from context_agent.errors import ConfigError, ContextAgentError
+from context_agent.integrations.server.observability import log
+from context_agent.integrations.server.peers import WorkerPeers
+from context_agent.integrations.server.service import FINAL_GRACE, GatedService
+from context_agent.integrations.server.transport import CLOSE_TIMEOUT, ServerProcess
+
+with extra("serve"):
+    from starlette.types import ASGIApp
+
+STOPPING = (signal.SIGINT, signal.SIGTERM)
+RESTART_PAUSE = 5.0
+"""Seconds until a worker that ended before it listened is started again."""
+TICK = 0.5
+"""Seconds between the supervisor's looks at the clock."""
+END_MARGIN = 5.0
+"""Seconds for a process to end after it has drained."""
+CALL_QUEUE = 128
+"""Calls of other workers that may wait in the kernel."""
+
+
+@dataclass(frozen=True, slots=True)
+class ServerWorker:
+    """A worker as its own process sees it: its sockets for clients and for the other workers, and their addresses."""
+
+    number: int
+    bound: socket.socket
+    listener: socket.socket
+    addresses: tuple[str, ...]
+    started: Connection
+    """Tells the supervisor that the worker listens."""
+
+    def peers(self) -> WorkerPeers:
+        """The workers, as this one calls them."""
+        return WorkerPeers(self.number, self.addresses, self.listener)
+
+    def serve(self, service: GatedService, app: ASGIApp, description: Any) -> None:
+        """Serves until SIGTERM or the end of the supervisor, which gets the description once the worker listens."""
+        server = _WorkerServer(service, app, lambda url: self.started.send(description), accept_batch=1)
+        server.run(sockets=[self.bound])
+
+
+class _WorkerServer(ServerProcess):
+    """Drains at SIGTERM, however often it comes: only the supervisor ends a worker at once, by killing it."""
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        supervisor = parent_process()
+        assert supervisor is not None
+        asyncio.get_running_loop().add_reader(supervisor.sentinel, self._outlive, supervisor.sentinel)
+        await super().startup(sockets)
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        if self.signalled is None:
+            super().handle_exit(sig, frame)
+
+    def _outlive(self, sentinel: int) -> None:
+        asyncio.get_running_loop().remove_reader(sentinel)
+        self.handle_exit(signal.SIGTERM, None)
+
+
+WorkerTarget = Callable[[ServerWorker], None]
+"""The work of a worker's process. It is pickled."""
+
+
+@dataclass(slots=True, eq=False)
+class _Child:
+    """A worker as the supervisor sees it."""
+
+    number: int
+    process: BaseProcess
+    started: Connection
+    listens: bool = False
+
+
+class ServerSupervisor:
+    """Runs workers until a signal, and restarts those that end before. Used from the main thread."""
+
+    def __init__(self, target: WorkerTarget, count: int, grace: float, on_ready: Callable[[Any], None]) -> None:
+        """`on_ready` gets a worker's description once all listen. `grace` is that of the workers' settings.
+
+        Raises `ConfigError` on Windows.
+        """
+        if not hasattr(socket, "AF_UNIX"):
+            raise ConfigError(
+                "--workers needs Linux or macOS: start several servers on ports of their own, behind a load balancer"
+            )
+        self._target, self._count, self._on_ready = target, count, on_ready
+        self._patience = grace + FINAL_GRACE + CLOSE_TIMEOUT + END_MARGIN
+        self._threads = str(max(1, available_cores() // count))
+        self._children: dict[int, _Child] = {}
+        # The number of each worker to start, and when, on the monotonic clock.
+        self._due: dict[int, float] = {0: 0.0}
+        self._is_ready = False
+        self._signal: int | None = None
+        self._kill_at = math.inf
+        self._failure: int | None = None
+
+    def run(self, bound: socket.socket) -> int:
+        """Serves on a bound socket. The exit code is 0, 130 after SIGINT, or that of a worker that cannot start.
+
+        Raises `ConfigError`, and `ContextAgentError` if a signal ended a worker before all listened.
+        """
+        ensure_running()  # When `_start` calls it for the first time, it unblocks signals.
+        with ExitStack() as stack:
+            self._bound, self._listeners = bound, _call_listeners(self._count, stack)
+            stack.callback(self._kill)
+            stack.enter_context(_handling(self._stop))
+            # The first worker starts alone: what it cannot open, the others need not try.
+            while self._children or self._due:
+                self._step()
+        if self._failure is None:
+            return 128 + signal.SIGINT if self._signal == signal.SIGINT else 0
+        if self._failure > 0:
+            return self._failure
+        raise ContextAgentError(f"a server process ended while it started: {exit_reason(self._failure)}")
+
+    @property
+    def _is_stopping(self) -> bool:
+        return self._signal is not None or self._failure is not None
+
+    def _step(self) -> None:
+        """Starts the workers that are due, and handles what happens within a tick."""
+        now = time.monotonic()
+        for number in [number for number, due in list(self._due.items()) if due <= now]:
+            self._start(number)
+        if now >= self._kill_at:
+            self._kill()
+        events = wait([event for child in self._children.values() for event in _events(child)], TICK)
+        for child in list(self._children.values()):
+            if child.started in events:
+                self._note_start(child)
+            if child.process.sentinel in events:
+                self._note_end(child)
+
+    def _start(self, number: int) -> None:
+        context = get_context("spawn")
+        started, worker_end = context.Pipe(duplex=False)
+        addresses = tuple(listener.getsockname() for listener in self._listeners)
+        worker = ServerWorker(number, self._bound, self._listeners[number], addresses, worker_end)
+        process = context.Process(target=_work, args=(self._target, worker), name=f"ctx1-worker-{number}")
+        threads = {name: os.environ.get(name, self._threads) for name in THREAD_VARIABLES}
+        # The process inherits the mask. It never gets SIGINT, which a terminal sends to every process.
+        mask = signal.pthread_sigmask(signal.SIG_BLOCK, STOPPING)
+        try:
+            self._due.pop(number, None)
+            if not self._is_stopping:  # A signal may have come before it was blocked.
+                with environment(threads):
+                    process.start()
+                self._children[number] = _Child(number, process, started)
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+            worker_end.close()
+
+    def _note_start(self, child: _Child) -> None:
+        """A worker listens, or it has closed the pipe because it ends."""
+        try:
+            description = child.started.recv()
+        except EOFError:
+            return
+        child.listens = True
+        log("worker_started", worker=child.number, process=child.process.pid)
+        if self._is_ready:
+            return
+        if child.number == 0:
+            self._due |= dict.fromkeys(range(1, self._count), 0.0)
+        if not self._is_stopping and not self._due and all(other.listens for other in self._children.values()):
+            self._is_ready = True
+            self._on_ready(description)
+
+    def _note_end(self, child: _Child) -> None:
+        child.process.join()
+        child.started.close()
+        del self._children[child.number]
+        if self._is_stopping:
+            return
+        code = child.process.exitcode
+        if not self._is_ready:
+            self._failure = code or -signal.SIGTERM
+            self._kill()
+            return
+        reason = exit_reason(code)
+        log("worker_ended", logging.ERROR, worker=child.number, process=child.process.pid, reason=reason)
+        self._due[child.number] = time.monotonic() + (0.0 if child.listens else RESTART_PAUSE)
+
+    def _stop(self, sig: int, frame: FrameType | None) -> None:
+        """Handles a signal: the first lets the workers drain, the second kills them."""
+        is_first = self._signal is None
+        self._signal = self._signal or sig
+        self._due.clear()
+        self._kill_at = time.monotonic() + self._patience
+        for child in list(self._children.values()):
+            if is_first and child.listens:
+                child.process.terminate()
+            else:
+                child.process.kill()
+
+    def _kill(self) -> None:
+        self._due.clear()
+        for child in list(self._children.values()):
+            child.process.kill()
+
+
+def _work(target: WorkerTarget, worker: ServerWorker) -> None:
+    """The main function of a worker's process."""
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGTERM])
+    target(worker)
+
+
+def _events(child: _Child) -> list[Any]:
+    """What to wait for: the end of the process, and before that its start."""
+    return [child.process.sentinel] if child.listens else [child.process.sentinel, child.started]
+
+
+def _call_listeners(count: int, stack: ExitStack) -> list[socket.socket]:
+    """A Unix socket for each worker, in a new folder that is removed with the stack. Raises `ConfigError`."""
+    folder = Path(stack.enter_context(TemporaryDirectory(prefix="ctx1-")))
+    listeners = [stack.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)) for _ in range(count)]
+    for number, listener in enumerate(listeners):
+        try:
+            listener.bind(str(folder / str(number)))
+        except OSError as error:
+            raise ConfigError(
+                f"cannot make a socket in {folder}: {error}. Set TMPDIR to a folder with a short path"
+            ) from error
+        listener.listen(CALL_QUEUE)
+    return listeners
+
+
+@contextmanager
+def _handling(handler: Callable[[int, FrameType | None], None]) -> Iterator[None]:
+    """Handles the signals that stop a server while the block runs."""
+    before = {sig: signal.signal(sig, handler) for sig in STOPPING}
+    try:
+        yield
+    finally:
+        for sig, former in before.items():
+            signal.signal(sig, former)

@@ -1,0 +1,155 @@
+"""Several processes behind one address: their calls, their metrics, and what ends them while they start."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import socket
+from collections.abc import AsyncIterator, Iterator
+from contextlib import AsyncExitStack, ExitStack
+from functools import partial
+from typing import Any
+
+import pytest
+
+from context_agent.errors import ConfigError, ContextAgentError
+from context_agent.integrations.server.observability import REQUEST_ID, Metrics, by_worker, exposition
+from context_agent.integrations.server.peers import WorkerPeers
+from context_agent.integrations.server.responses import Problem
+from context_agent.integrations.server.transport import bind_socket
+from context_agent.integrations.server.workers import ServerSupervisor, ServerWorker, _call_listeners
+
+LATE = 0.2
+"""Seconds that a call may take in a test of one without an answer."""
+
+
+@pytest.fixture
+def listeners() -> Iterator[list[socket.socket]]:
+    """The sockets of three workers."""
+    with ExitStack() as stack:
+        yield _call_listeners(3, stack)
+
+
+@pytest.fixture
+async def peers(listeners: list[socket.socket]) -> AsyncIterator[list[WorkerPeers]]:
+    """Three workers; the last one never accepts a call."""
+    addresses = [listener.getsockname() for listener in listeners]
+    workers = [WorkerPeers(number, addresses, listener) for number, listener in enumerate(listeners)]
+
+    async def echo(request: Any, number: int) -> Any:
+        if request == "refuse":
+            raise Problem(429, "queue_full", "try again", headers={"Retry-After": "7"})
+        if request == "fail":
+            raise ZeroDivisionError
+        return [number, REQUEST_ID.get(), request]
+
+    async with AsyncExitStack() as stack:
+        for worker in workers:
+            worker.handlers["echo"] = partial(echo, number=worker.number)
+        for worker in workers[:2]:
+            await stack.enter_async_context(worker.listening())
+        yield workers
+
+
+async def test_a_call_is_answered_by_its_worker(peers: list[WorkerPeers]) -> None:
+    token = REQUEST_ID.set("r1")
+    request = {"text": "é" * 200_000}
+    for number in (0, 1):
+        assert await peers[0].call(number, "echo", request, seconds=10) == [number, "r1", request]
+    REQUEST_ID.reset(token)
+
+
+async def test_problems_pass_from_worker_to_worker(peers: list[WorkerPeers]) -> None:
+    with pytest.raises(Problem) as refused:
+        await peers[0].call(1, "echo", "refuse", seconds=10)
+    assert (refused.value.status, refused.value.headers) == (429, {"Retry-After": "7"})
+    with pytest.raises(Problem) as failed:
+        await peers[0].call(1, "echo", "fail", seconds=10)
+    assert (failed.value.status, failed.value.code) == (500, "internal")
+
+
+async def test_a_worker_that_does_not_answer(peers: list[WorkerPeers], listeners: list[socket.socket]) -> None:
+    assert await peers[0].call_all("echo", 1, seconds=LATE) == [[0, None, 1], [1, None, 1]]
+    call = asyncio.create_task(peers[0].call(2, "echo", 1, seconds=10))
+    accepted, _ = await asyncio.get_running_loop().sock_accept(listeners[2])
+    accepted.close()  # As the system does for a process that dies.
+    with pytest.raises(Problem, match="try again") as lost:
+        await call
+    assert (lost.value.status, lost.value.code) == (503, "worker_unavailable")
+
+
+async def test_a_call_waits_for_the_process_that_replaces_its_worker(peers: list[WorkerPeers]) -> None:
+    call = asyncio.create_task(peers[0].call(2, "echo", 1, seconds=10))
+    await asyncio.sleep(0)
+    async with peers[2].listening():
+        assert await call == [2, None, 1]
+
+
+def test_owners_are_spread_over_the_workers() -> None:
+    workers = WorkerPeers(0, ("a", "b", "c"))
+    assert {workers.owner(bytes([value])) for value in range(30)} == {0, 1, 2}
+    assert WorkerPeers().owner(b"any") == 0
+
+
+def test_metrics_of_several_workers_are_told_apart() -> None:
+    workers = [Metrics(), Metrics()]
+    for number, metrics in enumerate(workers):
+        metrics.requests.add('/a"{b}', "200", by=number + 1)
+        metrics.seconds.add("/a", 0.3)
+        metrics.gauge("ctx1_connections", "Open connections.", lambda: 4)
+    text = exposition(by_worker((number, metrics.samples()) for number, metrics in enumerate(workers)))
+    assert text.count("# TYPE ctx1_requests_total counter\n") == 1
+    assert (
+        'ctx1_requests_total{worker="0",path="/a\\"{b}",status="200"} 1\n'
+        'ctx1_requests_total{worker="1",path="/a\\"{b}",status="200"} 2\n'
+    ) in text
+    assert 'ctx1_request_seconds_bucket{worker="1",path="/a",le="0.5"} 1\n' in text
+    assert 'ctx1_turns_total{worker="0"} 0\n' in text
+    assert 'ctx1_connections{worker="1"} 4\n' in text
+
+
+def exits(worker: ServerWorker, code: int) -> None:
+    """A worker that cannot start."""
+    raise SystemExit(code)
+
+
+def is_killed(worker: ServerWorker) -> None:
+    """A worker that the system ends for want of memory."""
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def supervise(target: Any, monkeypatch: pytest.MonkeyPatch) -> int:
+    """Runs two workers that end before they listen; the exit code."""
+    # Only the first may start.
+    starts: list[int] = []
+    start = ServerSupervisor._start
+    monkeypatch.setattr(ServerSupervisor, "_start", lambda self, number: (starts.append(number), start(self, number)))
+    with bind_socket("127.0.0.1", 0) as bound:
+        code = ServerSupervisor(target, 2, 0.0, print).run(bound)
+    assert starts == [0]
+    return code
+
+
+def test_a_worker_that_cannot_start_ends_the_server(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert supervise(partial(exits, code=2), monkeypatch) == 2
+
+
+def test_a_worker_that_is_killed_while_it_starts_ends_the_server(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(ContextAgentError, match="ended while it started: SIGKILL"):
+        supervise(is_killed, monkeypatch)
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def test_a_folder_whose_path_is_too_long_for_sockets(
+    tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path_factory.mktemp("long" * 30)))
+    with ExitStack() as stack, pytest.raises(ConfigError, match="Set TMPDIR to a folder with a short path"):
+        _call_listeners(2, stack)
+
+
+def test_a_system_without_unix_sockets(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr("socket.AF_UNIX")
+    with pytest.raises(ConfigError, match="--workers needs Linux or macOS"):
+        ServerSupervisor(is_killed, 2, 0.0, print)
