@@ -1,7 +1,7 @@
 """`ctx1 serve` under load: many clients on the loopback interface, each sending its next question at once.
 
     python benchmarks/serving.py [--data FOLDER] [--clients 64] [--seconds 60] [--chunks 10000] [--index FOLDER]
-                                 [-- options of ctx1 serve]
+                                 [--workers N] [-- options of ctx1 serve]
 
 Indexes the first chunks of `corpus100k.py` in a local folder, starts `ctx1 serve` with the embedded policy in its own
 process, and asks the dev questions in turn over persistent connections. Before the measurement, every client gets
@@ -10,6 +10,10 @@ process, and asks the dev questions in turn over persistent connections. Before 
 Prints answers, errors (any status but 200), lost requests (without an answer), the median and the 99th percentile of
 the time that a client waits, including the queue, and the server's resident memory at second 10 and at the end.
 Bounds: no error, no lost request, p99 at most 10 times p50, memory growth below 5 %.
+
+With `--workers N` it serves the same index once by one process and then by N, and prints the answers a second of both,
+and the memory at the end, of which a page that several processes share counts once. The clients take a part of the same
+processors.
 """
 
 from __future__ import annotations
@@ -124,6 +128,34 @@ def report(tally: Tally, memory: list[float], options: argparse.Namespace) -> bo
     return not errors and not tally.lost and at[0.99] <= RATIO * at[0.5] and growth < GROWTH
 
 
+def proportional(server: int) -> float:
+    """Memory of a process and its children in MB; each of n processes that share a page counts an n-th of it."""
+    children = Path(f"/proc/{server}/task/{server}/children").read_text().split()
+    rollups = [Path(f"/proc/{process}/smaps_rollup").read_text() for process in (server, *children)]
+    return sum(int(line.split()[1]) for text in rollups for line in text.splitlines() if line.startswith("Pss:")) / 1024
+
+
+def compare(options: argparse.Namespace) -> int:
+    """Prints the throughput of several workers beside that of one; the exit code is 1 if an answer is missing."""
+    rates: list[float] = []
+    failures = 0
+    with tempfile.TemporaryDirectory() as scratch:
+        index = options.index or Path(scratch) / "index"
+        for workers in (1, options.workers):
+            serve = [*options.serve, "--workers", str(workers)]
+            settings = argparse.Namespace(**{**vars(options), "index": index, "serve": serve})
+            with serving(settings, "warning") as (url, server, question_texts):
+                tally, _ = asyncio.run(load(url, server, question_texts, settings))
+                memory = proportional(server)
+            rates.append(len(tally.seconds) / options.seconds)
+            failures += tally.lost + sum(tally.statuses.values()) - tally.statuses["200"]
+            statuses = dict(tally.statuses)
+            print(f"workers {workers}: {rates[-1]:.1f} answers a second, {memory:.0f} MB, by status {statuses}")
+    ratio = rates[1] / rates[0]
+    print(f"{options.workers} workers / 1: {ratio:.2f}   ({os.cpu_count()} cores, {options.clients} clients)")
+    return 1 if failures else 0
+
+
 def options_parser(description: str) -> argparse.ArgumentParser:
     """The options of the serving benchmarks."""
     parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -157,7 +189,11 @@ def serving(options: argparse.Namespace, log_level: str) -> Iterator[tuple[str, 
 
 def main() -> int:
     """Runs the load; the exit code is 1 beyond a bound."""
-    options = options_parser(__doc__ or "").parse_args()
+    parser = options_parser(__doc__ or "")
+    parser.add_argument("--workers", type=int, default=1, help="compare this number of processes with one")
+    options = parser.parse_args()
+    if options.workers > 1:
+        return compare(options)
     with serving(options, "warning") as (url, server, question_texts):
         tally, memory = asyncio.run(load(url, server, question_texts, options))
     return 0 if report(tally, memory, options) else 1

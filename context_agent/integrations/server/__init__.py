@@ -8,6 +8,7 @@
 | `schema` | requests and answers as models, and the OpenAPI document |
 | `responses` | JSON, errors, answers, chat completions, server-sent events |
 | `proxy`, `bodies` | the proxy before a model server, and the conversations in the bodies that pass it |
+| `workers`, `peers` | several processes behind one address, and the calls between them |
 | `transport` | bounded connections, and the process that listens and drains |
 | `observability` | logs as JSON lines, metrics for Prometheus |
 """
