@@ -70,10 +70,12 @@ async def test_problems_pass_from_worker_to_worker(peers: list[WorkerPeers]) -> 
 
 
 async def test_a_worker_that_does_not_answer(peers: list[WorkerPeers], listeners: list[socket.socket]) -> None:
+    loop = asyncio.get_running_loop()
+    listeners[2].setblocking(False)
     assert await peers[0].call_all("echo", 1, seconds=LATE) == [[0, None, 1], [1, None, 1]]
+    (await loop.sock_accept(listeners[2]))[0].close()
     call = asyncio.create_task(peers[0].call(2, "echo", 1, seconds=10))
-    accepted, _ = await asyncio.get_running_loop().sock_accept(listeners[2])
-    accepted.close()  # As the system does for a process that dies.
+    (await loop.sock_accept(listeners[2]))[0].close()  # As the system does for a process that dies.
     with pytest.raises(Problem, match="try again") as lost:
         await call
     assert (lost.value.status, lost.value.code) == (503, "worker_unavailable")
@@ -124,7 +126,12 @@ def supervise(target: Any, monkeypatch: pytest.MonkeyPatch) -> int:
     # Only the first may start.
     starts: list[int] = []
     start = ServerSupervisor._start
-    monkeypatch.setattr(ServerSupervisor, "_start", lambda self, number: (starts.append(number), start(self, number)))
+
+    def counted(supervisor: ServerSupervisor, number: int) -> None:
+        starts.append(number)
+        start(supervisor, number)
+
+    monkeypatch.setattr(ServerSupervisor, "_start", counted)
     with bind_socket("127.0.0.1", 0) as bound:
         code = ServerSupervisor(target, 2, 0.0, print).run(bound)
     assert starts == [0]
