@@ -124,7 +124,7 @@ class CapacityOptions:
     ] = 10.0
 
 
-@essential("host port token_env trajectories path url collection embedder effort")
+@essential("host port token_env workers trajectories path url collection embedder effort")
 @command
 def serve(
     *,

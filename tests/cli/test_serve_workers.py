@@ -63,7 +63,7 @@ def until(happens):
 def test_workers_share_what_a_server_remembers_and_outlive_each_other(index, tmp_path):
     with serving("--path", index, "--workers", "2", "--trajectories", "kept", cwd=tmp_path) as server:
         # What one worker has searched, any of them can judge and show.
-        answers = by_both(server, "/v1/retrieve", question=QUESTION, k=4)
+        answers = by_both(server, "/v1/retrieve", question=QUESTION, k=4, effort="fast")
         assert len({str(answer["documents"]) for answer in answers}) == 1
         by_both(server, "/v1/feedback", request_id=answers[0]["request_id"], rating=5)
         assert len((tmp_path / "kept" / "feedback.jsonl").read_text().splitlines()) == 1
@@ -87,7 +87,9 @@ def test_workers_share_what_a_server_remembers_and_outlive_each_other(index, tmp
         # A worker that is killed loses what it was answering, and nothing else.
         victim, survivor = worker_ids(server.process.pid)
         with ThreadPoolExecutor(CLIENTS) as pool:
-            requests = [pool.submit(post, server, "/v1/retrieve", question=QUESTION) for _ in range(10 * CLIENTS)]
+            requests = [
+                pool.submit(post, server, "/v1/retrieve", question=QUESTION, effort="fast") for _ in range(6 * CLIENTS)
+            ]
             requests[CLIENTS].exception()
             os.kill(victim, signal.SIGKILL)
             errors = [request.exception() for request in requests]
