@@ -28,6 +28,7 @@ import resource
 import signal
 import sys
 import tempfile
+import threading
 import time
 import traceback
 from collections.abc import Callable, Sequence
@@ -99,6 +100,18 @@ def prepare(plan: Plan, data: str | None) -> None:
     np.save(plan.sets / "vectors.npy", vectors)
 
 
+def end_with_parent() -> None:
+    """Ends this process when the one that started it has ended, however it did."""
+    if (parent := multiprocessing.parent_process()) is None:
+        return
+
+    def wait() -> None:
+        parent.join()
+        os._exit(1)
+
+    threading.Thread(target=wait, daemon=True).start()
+
+
 def limit_files(plan: Plan) -> None:
     """A process that writes without end gets an error instead of the disk."""
     resource.setrlimit(resource.RLIMIT_FSIZE, (plan.largest, plan.largest))
@@ -106,6 +119,7 @@ def limit_files(plan: Plan) -> None:
 
 def write(plan: Plan, run: int) -> None:
     """One indexing run."""
+    end_with_parent()
     limit_files(plan)
     index_documents(passages(documents_of(plan), run, plan.size), plan.folder, remove_missing=True, calibration=False)
 
@@ -180,6 +194,7 @@ def _check(holds: bool, message: str) -> None:
 
 def read(plan: Plan, runs: Any, counts: Any, seed: int) -> None:
     """Opens and asks without end."""
+    end_with_parent()
     limit_files(plan)
     draw, checker = random.Random(seed), Checker(plan, runs)
     while True:
@@ -212,6 +227,7 @@ def _ask(opened: ChromaCorpus, checker: Checker, complete: int, counts: Any, dra
 
 def burn() -> None:
     """Keeps a core busy."""
+    end_with_parent()
     while True:
         sum(range(100_000))
 
