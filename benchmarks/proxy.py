@@ -73,7 +73,10 @@ def serve_model(listener: socket.socket) -> None:
 @contextmanager
 def servers(options: list[str]) -> Iterator[tuple[str, str, int]]:
     """The addresses of the model server and of the proxy, and the proxy's process id."""
-    with socket.create_server(("127.0.0.1", 0)) as listener:
+    # asyncio turns Nagle's algorithm off only for sockets that name their protocol.
+    with socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP) as listener:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen(128)
         model = multiprocessing.get_context("fork").Process(target=serve_model, args=(listener,), daemon=True)
         model.start()
         url = f"http://127.0.0.1:{listener.getsockname()[1]}"
