@@ -39,10 +39,12 @@ ABOUT = "material.json"
 HOPS = (2, 3)
 QUESTIONS_PER_ENTITY = 4
 """Questions about the invented world; a tenth of them are held out."""
-ORACLE = OracleSettings(pace=1, prune_at=1.0, batch=2, length=5)
-"""Searches one by one, prunes what is not gold from half of the window on, and ranks five documents."""
+ORACLE = OracleSettings(pace=1, prune_at=1.0, batch=2, hedge=1)
+"""Searches one by one, prunes what is not gold from half of the window on, and ranks what is gold: the profile `lean`
+fills the rest of a ranking from the view.
+"""
 ONE_SHOT_DEPTH = 5
-"""Documents of a one-shot search, as many as the oracle ranks."""
+"""Documents of a one-shot search."""
 
 
 @dataclass(frozen=True, slots=True)
