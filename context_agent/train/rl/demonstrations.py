@@ -10,7 +10,7 @@ above 0, and none for one below: self-imitation learning (arXiv 1806.05635), wit
 
 The bias: this is not the gradient of the policy's expected reward. It is imitation, weighted by how much better the
 expert is than the group. It vanishes as the policy comes to earn the same reward. The demonstration also raises the
-mean that the sampled episodes are compared with.
+mean, and so lowers the advantages of the sampled episodes, also in groups that would have taught without it.
 """
 
 from __future__ import annotations
