@@ -1,8 +1,8 @@
 """How relevant the passages of a conversation are to its task: the judges that a pruner can use, by name.
 
 `reader` compares words and their meaning, then lets the shipped cross-encoder read the passages that these leave
-undecided. The others are baselines: `age` (the latest passages), `random`, `bm25` (words of the task alone),
-`embedding` (similarity to it).
+undecided, and compares these with the task by a sentence embedding. The others are baselines: `age` (the latest
+passages), `random`, `bm25` (words of the task alone), `embedding` (similarity to it).
 
 The cross-encoder reads a pair of texts, in the form that it was trained on: `premise`, the question and a line for each
 of the best other passages, and `excerpt`, the passage itself, shortened if it is long.
@@ -36,8 +36,8 @@ LEADS, LEAD_WEIGHT = 5, 0.3
 """Best passages whose rare words join the query, and the weight of these."""
 FUSION_RANKS = 10
 """Added to each rank: the larger, the more a middling rank in all counts beside a high one in one."""
-READER_WEIGHT = 2
-"""Weight of the reader's ranking: as much as the words and their meaning together."""
+READER_WEIGHT = SIMILARITY_WEIGHT = 2
+"""Weight of the reader's ranking, and of that by similarity: each as much as the words and their meaning together."""
 K1, B = 1.2, 0.75
 _STEM = 6
 """Letters of a word that count: a stemmer that knows no language."""
@@ -160,22 +160,29 @@ def _query(goal: Goal) -> dict[str, float]:
 
 
 def by_reading(passages: Sequence[Passage], goal: Goal, model: PairModel | None = None) -> Scores:
-    """Words, meaning and reader, fused by reciprocal rank; `model` replaces the shipped reader.
+    """Words, meaning, reader and similarity, fused by reciprocal rank; `model` replaces the shipped reader.
 
-    Passages that any of them ranks high stay, so a domain that the reader does not know is left to the words. At most
-    `READ` passages are read: those whose words put them nearest to the limit of what fits.
+    Similarity is that of all-MiniLM-L6-v2. Passages that any of them ranks high stay, so a domain that the reader does
+    not know is left to the others. At most `READ` passages are read: those whose words put them nearest to the limit of
+    what fits.
     """
     words = _Words.of(passages, goal)
     order = _order(words.scores)
     open_rows = [row for row in order if row not in goal.staying]
     undecided = _undecided([passages[row].tokens for row in open_rows], goal.room)
     rows = open_rows[undecided]
-    pairs = [(_premise(goal.task, passages, words, order, row), _excerpt(passages[row], words.weights)) for row in rows]
+    excerpts = [_excerpt(passages[row], words.weights) for row in rows]
+    pairs = [(_premise(goal.task, passages, words, order, row), text) for row, text in zip(rows, excerpts, strict=True)]
     odds = (model or shipped_reader()).encode_pairs(pairs)[:, 0] if pairs else np.zeros(0)
-    read = [rows[rank] for rank in _order(odds)]
+    similar = _cosines(shipped_minilm().encode([_question(goal.task), *excerpts])) if pairs else np.zeros(0)
     staying = [row for row in order if row in goal.staying]
-    ranking = [*open_rows[: undecided.start], *read, *open_rows[undecided.stop :], *staying]
-    return words.scores + READER_WEIGHT * _reciprocal(ranking)
+
+    def ranked(judged: NDArray[np.floating]) -> Scores:
+        """The reciprocal ranks of all passages, the undecided ones in this order."""
+        middle = [rows[rank] for rank in _order(judged)]
+        return _reciprocal([*open_rows[: undecided.start], *middle, *open_rows[undecided.stop :], *staying])
+
+    return words.scores + READER_WEIGHT * ranked(odds) + SIMILARITY_WEIGHT * ranked(similar)
 
 
 def _undecided(sizes: Sequence[int], room: int) -> slice:
