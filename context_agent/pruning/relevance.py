@@ -1,7 +1,7 @@
 """How relevant the passages of a conversation are to its task: the judges that a pruner can use, by name.
 
-`reader` compares words and their meaning, then lets the shipped cross-encoder read the passages that these leave
-undecided, and compares these with the task by a sentence embedding. The others are baselines: `age` (the latest
+`reader` compares words, their meaning and sentence embeddings, then lets the shipped cross-encoder read the passages
+that these leave undecided. The others are baselines: `age` (the latest
 passages), `random`, `bm25` (words of the task alone), `embedding` (similarity to it).
 
 The cross-encoder reads a pair of texts, in the form that it was trained on: `premise`, the question and a line for each
@@ -163,26 +163,23 @@ def by_reading(passages: Sequence[Passage], goal: Goal, model: PairModel | None 
     """Words, meaning, reader and similarity, fused by reciprocal rank; `model` replaces the shipped reader.
 
     Similarity is that of all-MiniLM-L6-v2. Passages that any of them ranks high stay, so a domain that the reader does
-    not know is left to the others. At most `READ` passages are read: those whose words put them nearest to the limit of
+    not know is left to the others. At most `READ` passages are read: those that the others put nearest to the limit of
     what fits.
     """
     words = _Words.of(passages, goal)
-    order = _order(words.scores)
+    excerpts = [_excerpt(passage, words.weights) for passage in passages]
+    similar = _cosines(shipped_minilm().encode([_question(goal.task), *excerpts]))
+    scores = words.scores + SIMILARITY_WEIGHT * _reciprocal(_order(similar))
+    order = _order(scores)
     open_rows = [row for row in order if row not in goal.staying]
     undecided = _undecided([passages[row].tokens for row in open_rows], goal.room)
     rows = open_rows[undecided]
-    excerpts = [_excerpt(passages[row], words.weights) for row in rows]
-    pairs = [(_premise(goal.task, passages, words, order, row), text) for row, text in zip(rows, excerpts, strict=True)]
+    pairs = [(_premise(goal.task, passages, words, order, row), excerpts[row]) for row in rows]
     odds = (model or shipped_reader()).encode_pairs(pairs)[:, 0] if pairs else np.zeros(0)
-    similar = _cosines(shipped_minilm().encode([_question(goal.task), *excerpts])) if pairs else np.zeros(0)
+    read = [rows[rank] for rank in _order(odds)]
     staying = [row for row in order if row in goal.staying]
-
-    def ranked(judged: NDArray[np.floating]) -> Scores:
-        """The reciprocal ranks of all passages, the undecided ones in this order."""
-        middle = [rows[rank] for rank in _order(judged)]
-        return _reciprocal([*open_rows[: undecided.start], *middle, *open_rows[undecided.stop :], *staying])
-
-    return words.scores + READER_WEIGHT * ranked(odds) + SIMILARITY_WEIGHT * ranked(similar)
+    ranking = [*open_rows[: undecided.start], *read, *open_rows[undecided.stop :], *staying]
+    return scores + READER_WEIGHT * _reciprocal(ranking)
 
 
 def _undecided(sizes: Sequence[int], room: int) -> slice:
