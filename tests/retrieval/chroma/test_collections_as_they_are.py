@@ -135,6 +135,6 @@ def test_words_alone_cannot_index(tmp_path: Path, capsys: pytest.CaptureFixture[
 
 
 def test_an_embedder_that_fails_names_what_works_without(capsys: pytest.CaptureFixture[str]) -> None:
-    assert _print_error(EmbedderError("http://host/v1 does not answer"), []) == 1
+    assert _print_error(EmbedderError("http://host/v1 does not answer"), debug=False) == 1
     expected = "ctx1: http://host/v1 does not answer. --embedder none searches by words alone\n"
     assert capsys.readouterr().err == expected
