@@ -30,6 +30,8 @@ Scores = NDArray[np.float64]
 
 READ = 96
 """Passages that the reader reads at most."""
+COMPARED = 512
+"""Passages that are compared with the task by their embeddings at most."""
 STEP_WEIGHT = 0.3
 """Weight of a word of the latest step beside one of the task; halved with each step before."""
 LEADS, LEAD_WEIGHT = 5, 0.3
@@ -167,19 +169,26 @@ def by_reading(passages: Sequence[Passage], goal: Goal, model: PairModel | None 
     what fits.
     """
     words = _Words.of(passages, goal)
-    excerpts = [_excerpt(passage, words.weights) for passage in passages]
-    similar = _cosines(shipped_minilm().encode([_question(goal.task), *excerpts]))
-    scores = words.scores + SIMILARITY_WEIGHT * _reciprocal(_order(similar))
+    scores = words.scores + SIMILARITY_WEIGHT * _reciprocal(_order(_similarity(passages, words, goal.task)))
     order = _order(scores)
     open_rows = [row for row in order if row not in goal.staying]
     undecided = _undecided([passages[row].tokens for row in open_rows], goal.room)
     rows = open_rows[undecided]
-    pairs = [(_premise(goal.task, passages, words, order, row), excerpts[row]) for row in rows]
+    pairs = [(_premise(goal.task, passages, words, order, row), _excerpt(passages[row], words.weights)) for row in rows]
     odds = (model or shipped_reader()).encode_pairs(pairs)[:, 0] if pairs else np.zeros(0)
     read = [rows[rank] for rank in _order(odds)]
     staying = [row for row in order if row in goal.staying]
     ranking = [*open_rows[: undecided.start], *read, *open_rows[undecided.stop :], *staying]
     return scores + READER_WEIGHT * _reciprocal(ranking)
+
+
+def _similarity(passages: Sequence[Passage], words: _Words, task: str) -> Scores:
+    """The cosine of each passage with the task by all-MiniLM-L6-v2; -1 beyond the `COMPARED` best by words."""
+    similar = np.full(len(passages), -1.0)
+    rows = _order(words.scores)[:COMPARED]
+    excerpts = [_excerpt(passages[row], words.weights) for row in rows]
+    similar[rows] = _cosines(shipped_minilm().encode([_question(task), *excerpts]))
+    return similar
 
 
 def _undecided(sizes: Sequence[int], room: int) -> slice:
