@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from context_agent.errors import ConfigError
-from context_agent.pruning import ContextPruner, Prices, Pruned
+from context_agent.pruning import ContextPruner, Prices, Pruned, relevance
 from context_agent.pruning.passages import Passage
 from context_agent.pruning.relevance import READ, Goal, by_reading, by_words
 from context_agent.tokens import CharCounter
@@ -404,6 +404,22 @@ def test_the_reader_reads_what_the_words_leave_undecided() -> None:
     premise, passage = next(pair for pair in reader.pairs if "harbour" in pair[1])
     assert premise.startswith(f"{TASK} | A director of Polar Light")
     assert passage == "Harbours. The harbour was a director once."
+
+
+def test_of_a_huge_result_only_what_words_rank_best_is_embedded(monkeypatch: pytest.MonkeyPatch) -> None:
+    encoded: list[str] = []
+
+    class Embedding:
+        def encode(self, texts: list[str]) -> Any:
+            encoded.extend(texts)
+            return np.ones((len(texts), 2), dtype=np.float32)
+
+    monkeypatch.setattr(relevance, "shipped_minilm", Embedding)
+    passages = [Passage(f"Line {number} of it.", 0, 0, tokens=10) for number in range(3 * relevance.COMPARED)]
+    passages[-1] = Passage("A director of Polar Light was born.", 0, 0, tokens=10)
+    by_reading(passages, Goal(TASK, room=300), CountingReader())
+    assert len(encoded) == relevance.COMPARED + 1
+    assert encoded[:2] == [TASK, "A director of Polar Light was born."]
 
 
 def test_a_long_passage_and_a_long_task_are_shortened_for_the_reader() -> None:
