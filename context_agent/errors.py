@@ -28,6 +28,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Self
 
 
 class ContextAgentError(Exception):
@@ -82,9 +83,17 @@ class CorpusCorruptError(CorpusError):
     """The index on disk is damaged or half-written."""
 
     @classmethod
+    def of(cls, file: Path, error: BaseException) -> Self:
+        """The error for damaged bytes in a file, or a folder, of a snapshot, which `error` is about."""
+        return cls(
+            f"{file} is damaged ({str(error)[:200]}): delete the folder {file.parent}; it is made again from the "
+            "collection when the index is next opened"
+        )
+
+    @classmethod
     @contextmanager
-    def reading(cls, file: Path) -> Iterator[None]:
-        """Raises this for whatever damaged bytes in a file, or a folder, of a snapshot raise where they are read.
+    def reading(cls, folder: Path) -> Iterator[None]:
+        """Raises this for whatever a library raises that reads damaged files of a snapshot in the block.
 
         Tantivy panics on some, which Python sees as a `BaseException`.
         """
@@ -95,10 +104,7 @@ class CorpusCorruptError(CorpusError):
         except BaseException as error:
             if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
                 raise
-            raise cls(
-                f"{file} is damaged ({str(error)[:200]}): delete the folder {file.parent}; it is made again from the "
-                "collection when the index is next opened"
-            ) from error
+            raise cls.of(folder, error) from error
 
 
 class CorpusLockedError(CorpusError):

@@ -10,13 +10,13 @@ from __future__ import annotations
 
 import json
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from hashlib import blake2b
 from itertools import accumulate, pairwise
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,6 +25,7 @@ from context_agent.errors import CorpusCorruptError
 from context_agent.retrieval.fusion import VectorPart
 from context_agent.retrieval.grep import Pattern, TextTable, encode, scan
 
+T = TypeVar("T")
 IdKind = Literal["record", "chunk", "document"]
 NO_ROWS: NDArray[np.int32] = np.zeros(0, dtype="<i4")
 
@@ -65,20 +66,22 @@ class Segment:
 
     def row(self, number: int) -> SnapshotRow:
         """The ids of a row."""
-        with CorpusCorruptError.reading(self.path):
-            record, chunk, document = json.loads(self.ids.raw(number).decode())
-            return SnapshotRow(record, chunk, document)
+        return self._read(self.ids, number, lambda raw: SnapshotRow(*json.loads(raw)))
 
     def text(self, number: int) -> str:
         """The text of a row."""
-        with CorpusCorruptError.reading(self.path):
-            return self.texts.text(number)
+        return self._read(self.texts, number, bytes.decode)
 
     def metadata_of(self, number: int) -> dict[str, Any]:
         """The metadata of a row; only in a segment that has them."""
         assert self.metadata is not None
-        with CorpusCorruptError.reading(self.path):
-            return dict(json.loads(self.metadata.raw(number)))
+        return self._read(self.metadata, number, lambda raw: dict(json.loads(raw)))
+
+    def _read(self, column: TextTable, number: int, decode: Callable[[bytes], T]) -> T:
+        try:
+            return decode(column.raw(number))
+        except (ValueError, TypeError, IndexError, RecursionError) as error:
+            raise CorpusCorruptError.of(self.path, error) from error
 
     def find(self, kind: IdKind, value: str, key: int) -> Iterator[tuple[int, SnapshotRow]]:
         """The remaining rows with this id, ascending; `key` is `id_hash(kind, value)`."""
