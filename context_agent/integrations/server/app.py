@@ -274,7 +274,7 @@ class Routes:
         self._settings = service.settings
         self._judging = asyncio.Lock()
         self._pruners = ConversationPruners()
-        peers.handlers |= {"metrics": self._samples, "prune": self._prune}
+        peers.handlers |= {"metrics": self._samples, "prune": self._prune_for_peer}
 
     async def retrieve(self, request: Request) -> Response:
         """`POST /v1/retrieve`."""
@@ -335,20 +335,26 @@ class Routes:
     async def prune(self, request: Request) -> Response:
         """`POST /v1/prune`."""
         body = await self._read(request, PruneRequest)
-        # The worker that remembers what it removed from the conversation.
-        owner = self._peers.owner(await asyncio.to_thread(conversation_digest, body.messages))
-        answer = await self._peers.call(owner, "prune", body.model_dump(), seconds=self._settings.deadline)
+        if self._peers.count == 1:
+            answer = await self._prune(body)
+        else:
+            # The worker that remembers what it removed from the conversation.
+            owner = self._peers.owner(await asyncio.to_thread(conversation_digest, body.messages))
+            answer = await self._peers.call(owner, "prune", body.model_dump(), seconds=self._settings.deadline)
         if (report := answer["report"]) is not None:
             request.state.record.notes |= {name: report[name] for name in ("outcome", "freed", "cached_lost")}
         return Json(answer)
 
-    async def _prune(self, fields: Any) -> Any:
+    async def _prune(self, body: PruneRequest) -> Any:
         async with self._service.step(PRUNE):
             try:
-                answer = await asyncio.to_thread(prune_conversation, self._pruners, PruneRequest.model_validate(fields))
+                answer = await asyncio.to_thread(prune_conversation, self._pruners, body)
             except ConfigError as error:
                 raise Problem(400, "unknown_passage", str(error), "restore") from None
         return answer.model_dump()
+
+    async def _prune_for_peer(self, fields: Any) -> Any:
+        return await self._prune(PruneRequest.model_validate(fields))
 
     async def agent(self, request: Request) -> Response:
         """`GET /v1/agent`."""
