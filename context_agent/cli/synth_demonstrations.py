@@ -55,6 +55,9 @@ class ExpertOptions:
         int | None,
         Option("Searches of the oracle in a turn; fewer give more turns and prunes.", COUNT, default="all"),
     ] = None
+    names_only: Annotated[
+        bool, Option("The oracle searches for the question, then only for names that it has read; for small models.")
+    ] = False
     prune_at: Annotated[
         float, Option("Fill level, as a share of the soft threshold, from which the oracle prunes.", SHARE)
     ] = 0.5
@@ -93,6 +96,7 @@ class ExpertOptions:
             return instructed_expert(policy), f"{policy.name} {description}".strip()
         oracle = OracleSettings(
             pace=self.pace,
+            names_only=self.names_only,
             prune_at=self.prune_at,
             batch=self.batch,
             noise=self.noise,

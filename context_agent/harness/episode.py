@@ -378,23 +378,33 @@ def resolve(
 
 def fallback_ranking(view: View, failed: Ranking, limit: int) -> Ranking:
     """The best ranking without the policy: each document in view by the summed reciprocal ranks of its hits."""
-    blocks_by_document = _citable(view)
+    return Ranking(_by_hits(_citable(view), limit), failed.dropped)
+
+
+def filled(ranking: Ranking, view: View, limit: int) -> Ranking:
+    """The ranking, followed by the other documents in view, then by pruned ones, up to `limit` documents."""
+    named = {document.id for document in ranking.documents}
+    in_view = {document: blocks for document, blocks in _citable(view).items() if document not in named}
+    pruned: dict[str, list[Block]] = {}
+    for block in {block.id: block for block in view.pruned}.values():
+        if block.document_id not in named and block.document_id not in in_view:
+            pruned.setdefault(block.document_id, []).append(block)
+    documents = (*ranking.documents, *_by_hits(in_view, limit))
+    lowest = min((document.score for document in documents), default=1.0)
+    last = [replace(document, score=min(document.score, lowest)) for document in _by_hits(pruned, limit)]
+    return replace(ranking, documents=(*documents, *last)[:limit])
+
+
+def _by_hits(blocks_by_document: Mapping[str, list[Block]], limit: int) -> tuple[RankedDocument, ...]:
+    """The documents of these blocks, at most `limit`, by the summed reciprocal ranks of their hits."""
     scores = {
         document: sum(1.0 / (RRF_K + block.hit.rank) for block in blocks)
         for document, blocks in blocks_by_document.items()
     }
     best = sorted(scores, key=lambda document: (-scores[document], document))[:limit]
-    ranked = [
+    return tuple(
         _document(blocks_by_document[d], RankedId(d, scores[d]), [], rank, {}) for rank, d in enumerate(best, start=1)
-    ]
-    return Ranking(tuple(ranked), failed.dropped)
-
-
-def filled(ranking: Ranking, view: View, limit: int) -> Ranking:
-    """The ranking, followed by the other documents in view, up to `limit` documents."""
-    named = {document.id for document in ranking.documents}
-    rest = [document for document in fallback_ranking(view, ranking, limit).documents if document.id not in named]
-    return replace(ranking, documents=(*ranking.documents, *rest)[:limit])
+    )
 
 
 def _citable(view: View) -> dict[str, list[Block]]:

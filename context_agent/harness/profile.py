@@ -89,7 +89,8 @@ class Profile:
     grep_limit: int = 5
     max_ranking: int = 30
     fill_ranking: bool = False
-    """Whether documents in view that a ranking leaves out follow those that it names, by the ranks of their hits."""
+    """Whether documents that a ranking leaves out follow those that it names: those in view, then pruned ones, each by
+    the ranks of their hits."""
     window: int = WINDOW
     """The window of an episode that names none."""
     result_share: float = 1 / 8

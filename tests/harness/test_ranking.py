@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from context_agent.agent import fuse
-from context_agent.harness.episode import Ranking, fallback_ranking, resolve
+from context_agent.harness.episode import Ranking, fallback_ranking, filled, resolve
 from context_agent.pruning.budget import Budget
 from context_agent.pruning.view import Block, Source, View
 from context_agent.types import Chunk, Hit, RankedDocument, RankedId
@@ -47,6 +47,16 @@ def test_a_ranking_is_cut_to_its_limit() -> None:
 def test_the_defensible_ranking_prefers_what_came_up_high_and_often() -> None:
     view = shown(("a_0", 5), ("b_0", 1), ("a_1", 2), ("c_0", 9))
     assert [document.id for document in fallback_ranking(view, Ranking(), 30).documents] == ["a", "b", "c"]
+
+
+def test_a_ranking_is_filled_with_what_is_in_view_then_with_what_was_pruned() -> None:
+    view = shown(("a_0", 3), ("b_0", 2), ("c_0", 1), ("d_0", 1), ("b_1", 4), hidden=(2, 4))
+    named = resolve([RankedId("a")], view, 30)
+    assert [document.id for document in filled(named, view, 30).documents] == ["a", "d", "b", "c"]
+    assert [document.id for document in filled(named, view, 3).documents] == ["a", "d", "b"]
+    texts = {document.id: [chunk.text for chunk in document.chunks] for document in filled(named, view, 30).documents}
+    assert texts["b"] == ["text of b_0"], "a pruned passage of a document in view is not shown again"
+    assert texts["c"] == ["text of c_0"]
 
 
 def ranked(*ids: str) -> list[RankedDocument]:

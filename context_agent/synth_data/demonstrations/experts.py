@@ -135,6 +135,11 @@ def _labelled_ranking(ranking: Iterable[RankedId], view: View) -> tuple[RankedId
     return tuple(replace(item, id=labels.get(item.id, item.id)) for item in ranking)
 
 
+def _plain(title: str) -> str:
+    """A title without what stands in brackets behind it."""
+    return title.split(" (", maxsplit=1)[0].strip()
+
+
 def _named(block: Block) -> str:
     """The block's label behind its title, as its header has them; a long title is left out."""
     title, _, _ = block.header.partition(block.label)
@@ -162,6 +167,9 @@ class OracleSettings:
     - `noise`: the probability, for each chunk in a prune, that waste stays or gold is pruned. Pruned gold is restored
       before the end.
     - `search_titles`: whether it searches for titles of gold documents that were mentioned in shown text.
+    - `names_only`: whether it searches for the question alone first and then only for names: words of the question or
+      of text in view that are no title in view, titles of gold documents first; at most `pace` in a turn. The
+      explorer's other searches, which join names or repeat the question, are more than a small model learns.
     """
 
     pace: int | None = None
@@ -172,13 +180,15 @@ class OracleSettings:
     length: int = 0
     noise: float = 0.0
     search_titles: bool = True
+    names_only: bool = False
 
     @property
     def description(self) -> str:
         """All settings as text, for the journal of a run."""
         return (
             f"pace={self.pace}, prune_at={self.prune_at}, batch={self.batch}, streak={self.streak}, "
-            f"hedge={self.hedge}, length={self.length}, noise={self.noise}, named={self.search_titles}"
+            f"hedge={self.hedge}, length={self.length}, noise={self.noise}, named={self.search_titles}, "
+            f"names_only={self.names_only}"
         )
 
     def __post_init__(self) -> None:
@@ -255,6 +265,8 @@ class OracleActor:
         """Titles of gold documents that were not searched for yet, with the needs that each meets."""
         self._waiting: tuple[ToolCall, ...] = ()
         """Searches of the explorer that `pace` has deferred."""
+        self._searched: set[str] = set()
+        """What `names_only` has searched for, in lower case."""
         self._pruned_in_a_row = 0
         self._ending = False
 
@@ -282,10 +294,12 @@ class OracleActor:
         if len(self._met((*view.blocks, *view.pruned))) == self._gold.needs:
             return (), False
         searches, pressed = self._waiting, False
-        if not searches:
+        if not searches or self._settings.names_only:
             action = await self._explorer.act(view)
             searches = tuple(call for call in action.calls if call.name not in EDITS)
             pressed = len(searches) < len(action.calls)
+        if self._settings.names_only:
+            return await self._names(view, (*searches, *self._waiting)), pressed
         titles = [title for title in await self._named(view) if not self._covers(searches, title)]
         # A name takes the place of the explorer's least promising search, whose room it needs.
         explored = searches[: max(0, len(searches) - len(titles))]
@@ -293,6 +307,23 @@ class OracleActor:
         self._waiting = explored[pace:]
         calls = (*explored[:pace], *(ToolCall(SEARCH, {"query": title, "limit": 4}) for title in titles))
         return tuple(self._declared(call) for call in calls), pressed
+
+    async def _names(self, view: View, searches: Iterable[ToolCall]) -> tuple[ToolCall, ...]:
+        """The question if nothing was searched for yet, else names: of missing gold first, then what was explored."""
+        explored = [str(call.arguments["query"]) for call in searches if isinstance(call.arguments, dict)]
+        if not self._searched:
+            names, later = [self._question], explored
+        else:
+            read = "\n".join((self._question, *(block.text for block in view.blocks))).casefold()
+            known = self._searched | {_plain(block.hit.chunk.title).casefold() for block in view.blocks}
+            explored = [query for query in explored if query.casefold() in read and query.casefold() not in known]
+            titles = [title for title in await self._named(view) if title.casefold() not in self._searched]
+            found = list(dict.fromkeys((*titles, *explored)))
+            pace = self._settings.pace or len(found)
+            names, later = found[:pace], found[pace:]
+        self._waiting = tuple(ToolCall(SEARCH, {"query": query}) for query in later)
+        self._searched |= {query.casefold() for query in names}
+        return tuple(ToolCall(SEARCH, {"query": query}) for query in names)
 
     def _covers(self, searches: Iterable[ToolCall], title: str) -> bool:
         """Whether the searches look for the title. With a pace, one that only contains it may be turns away."""
@@ -328,7 +359,7 @@ class OracleActor:
         chunks = self._corpus.get(list(self._gold.chunks))
         titles: dict[str, frozenset[int]] = {}
         for title, met in (*title_needs, *((chunk.title, self._gold.chunks[chunk.id]) for chunk in chunks)):
-            plain = title.split(" (")[0].strip()
+            plain = _plain(title)
             if len(plain) >= SHORTEST_TITLE:
                 titles[plain] = titles.get(plain, frozenset()) | met
         return titles

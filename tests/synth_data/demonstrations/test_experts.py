@@ -165,3 +165,32 @@ def test_pruning_begins_where_it_is_told_to(corpus):
         for item in (late, early)
     ]
     assert prunes[0] < prunes[1]
+
+
+@pytest.mark.parametrize("pace", [None, 1])
+def test_with_names_only_it_asks_the_question_and_then_for_names_in_view(corpus, pace):
+    trajectory = play(corpus, names_only=True, pace=pace)
+    first, *later = [
+        [c.arguments["query"] for c in action.calls if "query" in c.arguments] for action in actions(trajectory)
+    ]
+    assert first == [QUESTION.question]
+    assert [query for queries in later for query in queries if query == "Ilka Verdun"] == ["Ilka Verdun"]
+    assert pace is None or all(len(queries) <= pace for queries in later)
+    for view, queries in zip(shown_before(trajectory)[1:], later, strict=True):
+        read = "\n".join((QUESTION.question, *(block.text for block in view.blocks))).casefold()
+        assert all(query.casefold() in read for query in queries)
+    assert {document.id for document in trajectory.end.documents} >= {"bridge", "designer"}
+
+
+def test_with_names_only_no_query_is_made_twice(corpus):
+    question = Question(
+        "q", "Which is older, the Almar Bridge or Bridge 3, or Bridge 4?", gold=("bridge", "d3", "d4", "none")
+    )
+    queries = [
+        c.arguments["query"]
+        for a in actions(play(corpus, question, names_only=True))
+        for c in a.calls
+        if "query" in c.arguments
+    ]
+    assert len(queries) > 1
+    assert len({query.casefold() for query in queries}) == len(queries)
