@@ -207,8 +207,7 @@ def test_the_page_explains_each_metric_as_the_table_does() -> None:
         pytest.skip("the documentation is not part of the source distribution")
     text = PAGE.read_text(encoding="utf-8")
     for metric in METRICS.values():
-        row = f"| `{metric.name}` | {metric.what} | {metric.better} | {metric.unit or 'share'} | {metric.rollouts} |"
-        assert row in text
+        assert f"| `{metric.name}` | {metric.what} |" in text
 
 
 def test_any_depth_and_beta_has_a_definition() -> None:
