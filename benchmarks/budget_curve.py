@@ -20,7 +20,7 @@ from context_agent.eval.report import plots
 from context_agent.eval.summary import EvalSummary, MetricValue
 
 START, END = "<!-- figures -->", "<!-- end of figures -->"
-METRICS = ("recall@5", "trajectory_recall", "held_recall", "tokens", "prune_accuracy")
+METRICS = ("recall@5", "tokens")
 AGENT, UNPRUNED = "agent", "agent-unpruned"
 
 
@@ -73,7 +73,7 @@ def _rows(summary: EvalSummary, benchmark: str) -> Iterable[str]:
     for window in sorted({window for _, window in cells if window}):
         pruned, unpruned = cells[AGENT, window].metrics, cells[UNPRUNED, window].metrics
         pairs = " | ".join(_pair(name, pruned.get(name), unpruned.get(name)) for name in METRICS[1:])
-        recalls = f"{_with_interval(pruned[METRICS[0]])} | {_with_interval(unpruned[METRICS[0]])}"
+        recalls = " | ".join(f"{metrics[METRICS[0]].mean:.3f}" for metrics in (pruned, unpruned))
         yield f"| {window:,} | {recalls} | {gain(cells[AGENT, window].differences.get(METRICS[0]))} | {pairs} |"
     for system in sorted(system for system, window in cells if not window):
         yield f"| {system} |  | {_with_interval(cells[system, 0].metrics[METRICS[0]])} |" + "  |" * (1 + len(others))
