@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import asdict, dataclass, fields, replace
 from functools import cache
@@ -84,7 +84,8 @@ class Profile:
     one_line: bool = False
     """Whether a chunk's text is shown on one line. A text can then not spell another chunk's header."""
     longest: int = 0
-    """Tokens to which a longer chunk is cut; 0 shows chunks whole where they fit."""
+    """Tokens to which a longer chunk is cut; the chunks of a result share its room. 0 shows chunks whole where they
+    fit."""
     search_limit: int = 10
     grep_limit: int = 5
     max_ranking: int = 30
@@ -244,21 +245,32 @@ class Renderer:
         self._cache: dict[str, Rendered] = {}
         self._label_tokens = counter.count(profile.label.format(number=_WIDEST_NUMBER)) if profile.label else 0
 
-    def fitting(self, chunks: Iterable[Chunk], room: int) -> list[Rendered]:
-        """The first chunks that fit into `room` tokens together, each cut to the profile's longest.
+    def fitting(self, chunks: Sequence[Chunk], room: int) -> list[Rendered]:
+        """The first chunks that fit into `room` tokens together.
 
-        A first chunk that does not fit whole is cut, so that a small window still shows something.
+        A first chunk that does not fit whole is cut, so that a small window still shows something. In a profile with a
+        longest length the chunks share the room: each takes at most that length, and its part of what is left.
         """
         fitting: list[Rendered] = []
-        for chunk in chunks:
-            rendered: Rendered | None = self._cut(chunk)
-            if rendered is not None and rendered.tokens > room:
-                rendered = None if fitting else self.fit(chunk, room)
+        for left, chunk in zip(range(len(chunks), 0, -1), chunks, strict=True):
+            rendered = self._shared(chunk, room, left) if self.profile.longest else self._whole(chunk, room, fitting)
             if rendered is None:
                 break
             room -= rendered.tokens
             fitting.append(rendered)
         return fitting
+
+    def _whole(self, chunk: Chunk, room: int, before: Sequence[Rendered]) -> Rendered | None:
+        rendered = self.chunk(chunk)
+        if rendered.tokens <= room:
+            return rendered
+        return None if before else self.fit(chunk, room)
+
+    def _shared(self, chunk: Chunk, room: int, left: int) -> Rendered | None:
+        """The chunk in its part of the room, in the longest length if its header fills that part, or as it fits."""
+        longest = self.profile.longest
+        lengths = (min(longest, room // left), min(longest, room), room)
+        return next(filter(None, (self.fit(chunk, length) for length in lengths)), None)
 
     def chunk(self, chunk: Chunk) -> Rendered:
         """The whole chunk with its header. A chunk's own count is used if the same vocabulary counted it."""
@@ -299,11 +311,6 @@ class Renderer:
                     return Rendered(uncut.header, body, tokens, complete=False)
             body_room = body_room * 4 // 5
         return None
-
-    def _cut(self, chunk: Chunk) -> Rendered:
-        """The chunk, cut if it is longer than the profile allows."""
-        rendered, longest = self.chunk(chunk), self.profile.longest
-        return rendered if not longest else self.fit(chunk, longest) or rendered
 
     def _without_labels(self, text: str) -> str:
         """The text with what would read as a block's label broken up."""

@@ -42,9 +42,10 @@ def test_the_pace_is_the_oracles_and_another_one_is_another_run(inside, tasks, i
     command = ("synth", "trajectories", tasks, "--path", index, "--out", "out", "--json")
     slow = json.loads(inside(*command, "--pace", 1, "--prune-at", 0.1).stdout)
     assert slow["episodes"] == 6
-    other = inside(*command, "--pace", 2, "--prune-at", 0.1)
-    assert other.returncode == 2
-    assert "pace=1" in other.stderr
+    for option, stored in ((("--pace", 2), "pace=1"), (("--pace", 1, "--names-only"), "names_only=False")):
+        other = inside(*command, *option, "--prune-at", 0.1)
+        assert other.returncode == 2
+        assert stored in other.stderr
 
 
 def test_people_get_a_table(inside, tasks, index):

@@ -87,3 +87,19 @@ def test_a_profile_is_stored_and_read_back_and_an_old_one_reads_as_it_was() -> N
     for profile in (default(), lean()):
         assert Profile.from_json(profile.to_json()) == profile
     assert not {"one_line", "longest", "window", "result_share"} & set(default().to_json())
+
+
+def test_the_passages_of_a_result_share_its_room() -> None:
+    texts = ["many words " * 300, "few words", *["many words " * 300] * 3]
+    corpus = MemoryCorpus([Document(str(number), text, f"Title {number}") for number, text in enumerate(texts)])
+    chunks = [corpus.read(str(number))[0] for number in range(5)]
+    sizes = [rendered.tokens for rendered in Renderer(lean(), HarmonyCounter()).fitting(chunks, 300)]
+    assert len(sizes) == 5
+    assert sum(sizes) <= 300
+    assert sizes[0] <= 60 < sizes[4], "what a short passage leaves goes to those behind it"
+
+
+def test_a_title_longer_than_a_passage_may_be_does_not_hide_the_passage() -> None:
+    corpus = MemoryCorpus([Document("a", "many words " * 90, "a title of very many words " * 24)])
+    (shown,) = Renderer(lean(), HarmonyCounter()).fitting(corpus.read("a")[:1], 300)
+    assert lean().longest < shown.tokens <= 300

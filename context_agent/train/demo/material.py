@@ -39,9 +39,9 @@ ABOUT = "material.json"
 HOPS = (2, 3)
 QUESTIONS_PER_ENTITY = 4
 """Questions about the invented world; a tenth of them are held out."""
-ORACLE = OracleSettings(pace=1, prune_at=1.0, batch=2, hedge=1)
-"""Searches one by one, prunes what is not gold from half of the window on, and ranks what is gold: the profile `lean`
-fills the rest of a ranking from the view.
+ORACLE = OracleSettings(pace=2, prune_at=1.0, batch=2, hedge=1, names_only=True)
+"""Searches for the question, then for names, two at a time; prunes what is not gold from half of the window on; ranks
+what is gold: the profile `lean` fills the rest of a ranking with what else was seen.
 """
 ONE_SHOT_DEPTH = 5
 """Documents of a one-shot search."""
