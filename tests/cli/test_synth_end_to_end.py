@@ -10,6 +10,7 @@ from context_agent.policies.tokens.harmony import HarmonyRenderer
 from context_agent.train.rows import demonstrated_rows
 from tests.synth_data.links.test_tasks import films
 
+TASKS = 24
 RUN = ("--cache", "cache", "--out", "run")
 
 
@@ -26,13 +27,13 @@ def step(inside):
 
 
 def test_a_corpus_becomes_a_benchmark_and_rows_to_train_on(step, tmp_path):
-    rows = [json.dumps({"id": one.id, "title": one.title, "text": one.text}) for one in films(count=40)]
+    rows = [json.dumps({"id": one.id, "title": one.title, "text": one.text}) for one in films(count=24)]
     (tmp_path / "corpus.jsonl").write_text("\n".join(rows), encoding="utf-8")
     step("index", "corpus.jsonl")
-    made = step("synth", "tasks", "--out", "tasks.jsonl", "--count", 60)
-    assert made["tasks"] == 60
+    made = step("synth", "tasks", "--out", "tasks.jsonl", "--count", TASKS)
+    assert made["tasks"] == TASKS
     kept = step("synth", "filter", "tasks.jsonl", "--passes", 2, "--drop", "never", "--out", "kept.jsonl")
-    assert kept["kept"] + sum(kept["dropped"].values()) == 60
+    assert kept["kept"] + sum(kept["dropped"].values()) == TASKS
     ids = [row.id for row in load_questions(tmp_path / "kept.jsonl")]
     assert step("synth", "review", "kept.jsonl", "--sample", 5, "--out", "review.html")["tasks"] == 5
     verdicts = [{"task": one, "judge": "ann", "verdict": "reject" if one == ids[0] else "accept"} for one in ids[:5]]
@@ -45,8 +46,8 @@ def test_a_corpus_becomes_a_benchmark_and_rows_to_train_on(step, tmp_path):
     )
     checked = step("synth", "check", "films")
     assert checked["tasks"] == split["tasks"]
-    assert checked["documents"] == len(films(count=40))
-    assert f"| filter | {kept['kept']} | {60 - kept['kept']} |" in (tmp_path / "films" / "README.md").read_text()
+    assert checked["documents"] == len(films(count=24))
+    assert f"| filter | {kept['kept']} | {TASKS - kept['kept']} |" in (tmp_path / "films" / "README.md").read_text()
     exported = step("synth", "export", "films", "--out", "parquet")
     assert {path.rpartition("/")[2] for path in exported["files"]} == {"train.parquet", "test.parquet"}
 
