@@ -39,9 +39,8 @@ if TYPE_CHECKING:
     from starlette.types import ASGIApp
 
     from context_agent.agent import Observer
-    from context_agent.integrations.server.peers import WorkerPeers
     from context_agent.integrations.server.service import Service, Settings
-    from context_agent.integrations.server.workers import ServerWorker
+    from context_agent.integrations.server.workers import ServerWorker, WorkerPeers
 
 
 INTERRUPTED = 130

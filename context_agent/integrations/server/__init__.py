@@ -3,12 +3,11 @@
 | module | content |
 |---|---|
 | `app` | the application: its endpoints, and what every request passes through |
-| `service` | searches within limits: concurrency, queue, deadlines |
-| `live_index` | the agent on the current state of an index that changes |
+| `service` | searches within limits: concurrency, queue, deadlines; the agent on an index that changes |
 | `schema` | requests and answers as models, and the OpenAPI document |
 | `responses` | JSON, errors, answers, chat completions, server-sent events |
 | `proxy`, `bodies` | the proxy before a model server, and the conversations in the bodies that pass it |
-| `workers`, `peers` | several processes behind one address, and the calls between them |
+| `workers` | several processes behind one address, and the calls between them |
 | `transport` | bounded connections, and the process that listens and drains |
 | `observability` | logs as JSON lines, metrics for Prometheus |
 """

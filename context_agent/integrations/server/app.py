@@ -54,7 +54,6 @@ with extra("serve"):
     from starlette.routing import Route
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-    from context_agent.integrations.server.peers import WorkerPeers
     from context_agent.integrations.server.responses import (
         HEARTBEAT,
         INTERNAL,
@@ -77,6 +76,7 @@ with extra("serve"):
     )
     from context_agent.integrations.server.service import AdmittedSearch, GatedService, SearchRequest, Service, Settings
     from context_agent.integrations.server.transport import BODY_TIMEOUT
+    from context_agent.integrations.server.workers import WorkerPeers
 
 M = TypeVar("M", bound=BaseModel)
 MODEL_CREATED = 0

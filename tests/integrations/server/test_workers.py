@@ -15,10 +15,9 @@ import pytest
 
 from context_agent.errors import ConfigError, ContextAgentError
 from context_agent.integrations.server.observability import REQUEST_ID, Metrics, by_worker, exposition
-from context_agent.integrations.server.peers import WorkerPeers
 from context_agent.integrations.server.responses import Problem
 from context_agent.integrations.server.transport import bind_socket
-from context_agent.integrations.server.workers import ServerSupervisor, ServerWorker, _call_listeners
+from context_agent.integrations.server.workers import ServerSupervisor, ServerWorker, WorkerPeers, _call_listeners
 
 LATE = 0.2
 """Seconds that a call may take in a test of one without an answer."""
