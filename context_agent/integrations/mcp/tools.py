@@ -34,9 +34,8 @@ with extra("mcp"):
     from mcp.server.mcpserver.exceptions import ResourceNotFoundError, ToolError
     from mcp.types import CallToolResult, TextContent
 
-    from context_agent.integrations.server.bodies import prune_conversation
     from context_agent.integrations.server.observability import REQUEST_ID, log, request_id
-    from context_agent.integrations.server.responses import Problem, ServedAnswer, problem_of
+    from context_agent.integrations.server.responses import Problem, ServedAnswer, problem_of, prune_conversation
     from context_agent.integrations.server.service import AdmittedSearch, SearchRequest, Service
 
 T = TypeVar("T")

@@ -5,8 +5,8 @@
 | `app` | the application: its endpoints, and what every request passes through |
 | `service` | searches within limits: concurrency, queue, deadlines; the agent on an index that changes |
 | `schema` | requests and answers as models, and the OpenAPI document |
-| `responses` | JSON, errors, answers, chat completions, server-sent events |
-| `proxy`, `bodies` | the proxy before a model server, and the conversations in the bodies that pass it |
+| `responses` | JSON, errors, answers, pruned conversations, chat completions, server-sent events |
+| `proxy` | the proxy before a model server, which prunes the conversations that pass it |
 | `workers` | several processes behind one address, and the calls between them |
 | `transport` | bounded connections, and the process that listens and drains |
 | `observability` | logs as JSON lines, metrics for Prometheus |

@@ -25,7 +25,6 @@ from context_agent.integrations.pruning import (
     conversation_digest,
     judge,
 )
-from context_agent.integrations.server.bodies import prune_conversation
 from context_agent.integrations.server.observability import (
     CONTENT_TYPE,
     REQUEST_ID,
@@ -69,6 +68,7 @@ with extra("serve"):
         error_event,
         invalid_body,
         is_public,
+        prune_conversation,
         question_of,
         search_events,
         unless_gone,

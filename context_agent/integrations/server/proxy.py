@@ -8,11 +8,13 @@ adds no key, follows no redirect and keeps no cookie; keys in headers pass throu
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 from urllib.request import getproxies, proxy_bypass
 
 import httpx
@@ -20,10 +22,12 @@ import httpx
 from context_agent._support.credentials import checked_address
 from context_agent._support.extras import extra
 from context_agent._support.http import CONNECT_SECONDS, KEEP_ALIVE_SECONDS
+from context_agent._support.http_body import Allowance, ResponseTooLarge
 from context_agent.errors import ConfigError
 from context_agent.integrations.pruning import ConversationPruners
-from context_agent.integrations.server.bodies import BodyPruner
 from context_agent.integrations.server.observability import log
+from context_agent.pruning.messages import Transcript
+from context_agent.pruning.pruner import PruneReport
 
 with extra("serve"):
     from starlette.datastructures import Headers
@@ -44,7 +48,11 @@ with extra("serve"):
 
 FIELDS = {"/v1/chat/completions": "messages", "/v1/responses": "input", "/v1/messages": "messages"}
 """The paths whose requests are pruned, and the field that holds the conversation."""
+SYSTEM_FIELDS = ("system", "instructions")
+"""Fields beside the conversation that hold the system text."""
 REPORT_HEADER = b"x-context-pruned"
+SHOWN_WARNINGS, WARNING_LENGTH = 3, 200
+"""Warnings in the header, and characters of each."""
 MAX_BODY = 32_000_000
 """Bytes: the limit of Anthropic's API."""
 PAUSE = 600.0
@@ -58,6 +66,70 @@ RECOMPUTED = frozenset((b"host", b"content-length", b"expect"))
 """Header fields of a request that the client of the upstream writes itself."""
 KEY_HEADERS = ("authorization", "x-api-key", "api-key")
 RawHeaders = list[tuple[bytes, bytes]]
+
+
+@dataclass(frozen=True, slots=True)
+class PrunedBody:
+    """A body for the upstream, and the report: counts, which may be logged, and warnings, which may quote the body."""
+
+    body: bytes
+    counts: Mapping[str, Any]
+    warnings: Sequence[str] = ()
+
+    @classmethod
+    def of(cls, body: bytes, report: PruneReport) -> PrunedBody:
+        """The body with its report, without the texts of removed passages."""
+        counts = {name: getattr(report, name) for name in ("tokens_before", "tokens_after", "freed", "cached_lost")}
+        passages = {"removed": len(report.removed), "restored": len(report.restored)}
+        return cls(body, {"outcome": report.outcome, **passages, **counts}, report.warnings)
+
+    @property
+    def header(self) -> bytes:
+        """The report as JSON in ASCII."""
+        warnings = [warning[:WARNING_LENGTH] for warning in self.warnings[:SHOWN_WARNINGS]]
+        report = {**self.counts, **({"warnings": warnings} if warnings else {})}
+        return json.dumps(report, separators=(",", ":")).encode()
+
+
+class BodyPruner:
+    """Prunes bodies. Safe for threads."""
+
+    def __init__(self, pruners: ConversationPruners, max_bytes: int) -> None:
+        """A body that takes more than eight times `max_bytes` of memory when it is decoded is not decoded."""
+        self._pruners, self._max_bytes = pruners, max_bytes
+
+    def prune(self, body: bytes, name: str, caller: bytes) -> PrunedBody:
+        """The body with its conversation, the field `name`, pruned; the same body if nothing goes, or none is there.
+
+        `caller` tells callers apart, so that none influences the conversation of another.
+        """
+        try:
+            return self._pruned(body, name, caller)
+        except Exception as error:  # noqa: BLE001 (a proxy that cannot prune must still relay)
+            log("unpruned", logging.ERROR, error=error)
+            return PrunedBody(body, {"outcome": "failed"})
+
+    def _pruned(self, body: bytes, name: str, caller: bytes) -> PrunedBody:
+        request = self._decoded(body)
+        messages = None if request is None else request.get(name)
+        if request is None or not isinstance(messages, list):
+            return PrunedBody(body, {"outcome": "no conversation"})
+        system = Transcript([{"role": "system", "content": request.get(field)} for field in SYSTEM_FIELDS]).contents
+        scope = "\0".join(content.text for content in system).encode(errors="surrogatepass")
+        pruned = self._pruners.prune(messages, scope=caller + b"\0" + scope)
+        if pruned.messages == messages:
+            return PrunedBody.of(body, pruned.report)
+        changed = json.dumps({**request, name: pruned.messages}, allow_nan=False, separators=(",", ":"))
+        return PrunedBody.of(changed.encode(), pruned.report)
+
+    def _decoded(self, body: bytes) -> dict[str, Any] | None:
+        """The body's JSON object; None if it is none, or too costly to decode."""
+        try:
+            Allowance(self._max_bytes).parse(body)
+            value = json.loads(body)
+        except (ResponseTooLarge, ValueError, RecursionError):
+            return None
+        return value if isinstance(value, dict) else None
 
 
 def proxy_application(proxy: Proxy) -> ASGIApp:

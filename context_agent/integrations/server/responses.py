@@ -1,4 +1,4 @@
-"""What the server sends: JSON, errors, answers, chat completions, server-sent events, and the page at `/`.
+"""What the server sends: JSON, errors, answers, pruned conversations, chat completions, events, and the page at `/`.
 
 Errors have the shape of OpenAI's on every path. They never contain a path, a key or a stack trace: the details of a
 failure inside the server go to the log, and the client learns only what kind of failure it was.
@@ -16,7 +16,7 @@ import time
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Coroutine, Iterator, Mapping
 from contextlib import aclosing, suppress
 from dataclasses import dataclass, field, replace
-from functools import cache
+from functools import cache, partial
 from hashlib import blake2b
 from importlib.resources import files
 from pathlib import Path
@@ -43,7 +43,10 @@ from context_agent.harness.episode import StopReason
 from context_agent.harness.trajectory import Trajectory
 from context_agent.integrations.feedback import FeedbackLog
 from context_agent.integrations.functions import NO_PASSAGES, ONLY_NEAREST, passage_text
-from context_agent.integrations.server.schema import MAX_QUESTION, ChatRequest
+from context_agent.integrations.pruning import ConversationPruners
+from context_agent.integrations.server.schema import MAX_QUESTION, ChatRequest, PruneAnswer, PruneRequest
+from context_agent.pruning.pruner import ContextPruner
+from context_agent.pruning.selection import Prices
 from context_agent.pruning.view import ActionTaken, Block, EditApplied, ToolResult
 from context_agent.retrieval.corpus import Where
 from context_agent.sentences import best_sentences
@@ -236,6 +239,18 @@ class ServedAnswer:
         """The best passage of each document, numbered from 1, with its id."""
         ranked = enumerate(self.result.documents, start=1)
         return [passage_text(rank, row.chunks[0].id, row.title, row.chunks[0].text) for rank, row in ranked]
+
+
+def prune_conversation(pruners: ConversationPruners, request: PruneRequest) -> PruneAnswer:
+    """The pruned or restored conversation of a request. Raises `ConfigError` for an unknown id."""
+    options = request.model_dump(include={"budget", "strategy", "effort", "turns", "cached_price"})
+    scope = encode(options)
+    if request.restore:
+        return PruneAnswer(messages=pruners.restore(request.messages, request.restore, scope=scope), report=None)
+    prices = Prices(turns=options.pop("turns"), cached=options.pop("cached_price"))
+    open_pruner = partial(ContextPruner, **options, prices=prices)
+    pruned = pruners.prune(request.messages, request.task, scope=scope, open_pruner=open_pruner)
+    return PruneAnswer(messages=pruned.messages, report=pruned.report.to_json())
 
 
 def question_of(request: ChatRequest) -> str:
