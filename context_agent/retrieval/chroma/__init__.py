@@ -6,7 +6,7 @@
 | `indexing` | `index_documents` |
 | `local`, `client` | how a collection is read: a local folder without Chroma's client, anything else with it |
 | `snapshot` | a complete state in files of this package |
-| `segments`, `segment_files` | the rows of a state in memory-mapped files; their format, writing and merging |
+| `segments` | the rows of a state in memory-mapped files; their format, writing and merging |
 | `layouts` | which chunks the records of a collection hold |
 | `records` | the manifest, the metadata of a record, and writing records |
 | `store`, `database` | Chroma's client, and Chroma's database read with SQLite |

@@ -1,7 +1,7 @@
 """A complete state of an index in files of this package, which readers use without opening the store.
 
 A snapshot is a folder that never changes once it has its name: `bm25/` (tantivy), segments with the rows, texts,
-metadata and vectors (see `segment_files`), the rows of them that are removed, and `segments.json`, which lists the
+metadata and vectors (see `segments`), the rows of them that are removed, and `segments.json`, which lists the
 segments. All are memory-mapped. A collection on a server keeps vectors and metadata there; its *lexical* snapshot has
 none.
 
@@ -38,15 +38,19 @@ from context_agent._support.journal import file_lock, sync_path
 from context_agent.errors import ConfigError, CorpusCorruptError
 from context_agent.retrieval.bm25 import ANALYZER_VERSION, Bm25Entry, Bm25Index
 from context_agent.retrieval.chroma.database import StoredCollection, valid_id
-from context_agent.retrieval.chroma.segment_files import (
+from context_agent.retrieval.chroma.segments import (
+    ChunkOfRecord,
+    PositionOf,
+    Segment,
     SegmentBuilder,
+    SegmentRows,
+    SnapshotRow,
     load_segment,
     merge,
     merge_start,
     write_file,
     write_removed,
 )
-from context_agent.retrieval.chroma.segments import ChunkOfRecord, PositionOf, Segment, SegmentRows, SnapshotRow
 from context_agent.retrieval.fusion import VectorTable
 from context_agent.retrieval.languages import SAMPLE, identify
 

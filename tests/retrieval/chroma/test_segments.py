@@ -11,8 +11,7 @@ import numpy as np
 import pytest
 
 from context_agent.errors import CorpusCorruptError
-from context_agent.retrieval.chroma.segment_files import load_segment
-from context_agent.retrieval.chroma.segments import SnapshotRow
+from context_agent.retrieval.chroma.segments import SnapshotRow, load_segment
 from context_agent.retrieval.chroma.snapshot import (
     Snapshot,
     SnapshotEntry,
