@@ -19,10 +19,8 @@ from typing import Any, Self, TypeVar
 from context_agent._support.http import BACKGROUND
 from context_agent.errors import ConfigError, ContextAgentError, CorpusError
 from context_agent.retrieval.corpus import Where
-from context_agent.retrieval.engines.http import HttpEngine
+from context_agent.retrieval.engines.servers import LIMIT_NAMES, HttpEngine
 
-LIMIT_NAMES = ("limit", "k", "top_k", "n", "size", "count", "num_results", "max_results", "n_results")
-"""Names of an argument for the number of passages."""
 WHERE = "where"
 T = TypeVar("T")
 
