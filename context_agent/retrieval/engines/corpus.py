@@ -35,8 +35,13 @@ from context_agent.errors import ConfigError
 from context_agent.retrieval.chunker import SIZE, chunk_document
 from context_agent.retrieval.corpus import CANDIDATES, GREP_LIMIT, Where, compile_where
 from context_agent.retrieval.embedders import STATIC, Embedder, Vectors, load_embedder
-from context_agent.retrieval.engines.calls import SearchFunction, search_function
-from context_agent.retrieval.engines.results import EnginePassage, FieldNames, passages_of
+from context_agent.retrieval.engines.calls import (
+    EnginePassage,
+    FieldNames,
+    SearchFunction,
+    passages_of,
+    search_function,
+)
 from context_agent.retrieval.fusion import QueryVectors
 from context_agent.retrieval.grep import Pattern, encode
 from context_agent.tokens import HarmonyCounter
