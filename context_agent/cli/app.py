@@ -104,7 +104,7 @@ train = CommandGroup(
             "judge-check": "context_agent.cli.train:judge_check",
             "verl": "context_agent.cli.train:verl",
         },
-        "Try it": {"demo": "context_agent.cli.train_demo:demo"},
+        "Try it": {"demo": "context_agent.cli.train:demo"},
     },
     "Train a policy on your own questions.",
 )

@@ -1,4 +1,8 @@
-"""`ctx1 train`: `sft`, `rl`, `judge-check` and `verl` by a run file (TOML); `bridge` fits the bridge policy."""
+"""`ctx1 train`: trains a policy.
+
+`sft`, `rl`, `judge-check` and `verl` read a run file (TOML). `bridge` fits the bridge policy. `demo` trains a small
+language model on a laptop, by demonstrations and then by reinforcement learning.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +17,20 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 import click
 
 from context_agent.cli import options, output
-from context_agent.cli.command import COUNT, FILE, FOLDER, OWN, POSITIVE_SHARE, Argument, Json, Option, command
+from context_agent.cli.command import (
+    COUNT,
+    COUNT_OR_ZERO,
+    EXISTING_FOLDER,
+    FILE,
+    FOLDER,
+    OWN,
+    POSITIVE_SHARE,
+    Argument,
+    Json,
+    Option,
+    command,
+    essential,
+)
 from context_agent.errors import ConfigError
 from context_agent.retrieval.chroma import COLLECTION
 
@@ -23,6 +40,8 @@ if TYPE_CHECKING:
     from context_agent.train.bridge import BridgeSource, TrainedBridge
     from context_agent.train.config import RunConfig
     from context_agent.train.data import TrainingData
+    from context_agent.train.demo.plan import DemoPlan
+    from context_agent.train.demo.report import DemoReport
     from context_agent.train.judge.calibration import JudgeCalibration, LabelledRanking
     from context_agent.train.training_run import TrainingResult
 
@@ -356,3 +375,107 @@ def _to_json(trained: TrainedBridge, out: Path) -> dict[str, Any]:
         "without_reader": {name: asdict(recall) for name, recall in trained.unread.items()},
         "seen": {name: asdict(recall) for name, recall in trained.seen.items()},
     }
+
+
+@essential("out model data demonstrations steps questions quick resume seed")
+@command
+def demo(
+    *,
+    out: Annotated[Path, Option("Output folder.", FOLDER)] = Path("runs/demo"),
+    model: Annotated[
+        Literal["tiny", "smollm2"],
+        Option("A model of a few hundred thousand weights from scratch, or SmolLM2-135M with LoRA adapters."),
+    ] = "tiny",
+    data: Annotated[
+        Path | None,
+        Option(
+            "Documents and questions for smollm2: a folder of `ctx1 synth split`.",
+            EXISTING_FOLDER,
+            default="an invented world",
+        ),
+    ] = None,
+    demonstrations: Annotated[
+        int | None,
+        Option("Number of episodes of the expert; with smollm2, of questions.", COUNT, default="the run file's"),
+    ] = None,
+    steps: Annotated[
+        int | None, Option("Number of steps of reinforcement learning.", COUNT, default="the run file's")
+    ] = None,
+    questions: Annotated[
+        int | None, Option("Number of held-out questions to evaluate.", COUNT, default="all; with smollm2 80, or 16")
+    ] = None,
+    threads: Annotated[int | None, Option("Threads of torch; 0 for torch's own default.", COUNT_OR_ZERO)] = None,
+    without_trajectory_reward: Annotated[
+        bool,
+        Option("Ablation: no reward for trajectory recall. With --resume it reuses the demonstrations of a full demo."),
+    ],
+    quick: Annotated[bool, Option("Use less data, a smaller model if possible, and fewer steps.")],
+    resume: Annotated[bool, Option("Resume the demo in FOLDER; finished phases are skipped.")],
+    seed: Annotated[int, Option("Random seed of the training.", COUNT_OR_ZERO)] = 0,
+    as_json: Json,
+) -> int:
+    """Train a small language model on a laptop.
+
+    A gpt-oss of a few hundred thousand weights learns from a noisy expert and then by reinforcement learning, in the
+    production harness, on a generated toy environment. With --model smollm2, SmolLM2-135M learns from the oracle's
+    lessons on questions about text. Held-out questions are evaluated before and after, and in half the window with
+    pruning and without. Needs no GPU and no download, only the extra train (and smollm2).
+    """
+    from context_agent.train.demo.plan import DemoOptions, make_plan
+
+    plan = make_plan(
+        DemoOptions(
+            out,
+            seed,
+            steps=steps,
+            demonstrations=demonstrations,
+            threads=threads,
+            questions=questions,
+            trajectory_reward=not without_trajectory_reward,
+            quick=quick,
+            model=model,
+            data=data,
+        )
+    )
+    from context_agent.train.demo.course import DemoCourse  # needs torch: after the options are checked
+
+    report = DemoCourse(plan, resume=resume, note=output.note, bar=output.progress).run()
+    if as_json:
+        output.print_json(report.data)
+    else:
+        _show_demo(report, plan)
+    return 0
+
+
+def _show_demo(report: DemoReport, plan: DemoPlan) -> None:
+    from rich.table import Table
+
+    out = output.stdout()
+    table = Table(box=None, pad_edge=False, title_justify="left")
+    for name in ("figure", "found", "target", ""):
+        table.add_column(name)
+    for target in report.targets:
+        table.add_row(target.name, target.found, target.wanted, "[green]reached" if target.reached else "[red]missed")
+    for name, spent in report.data["seconds"].items():
+        table.add_row(f"seconds: {name}", f"{spent['seconds']:,.0f}")
+    out.print(_evaluations(report))
+    out.print()
+    out.print(table)
+    out.print()
+    for name in ("report.html", "plot.svg", "report.json"):
+        out.print(str(plan.place(name)), soft_wrap=True)
+    out.print(f"ctx1 view {plan.out / 'trajectories'} --gold {plan.out / 'questions.jsonl'}", soft_wrap=True)
+
+
+def _evaluations(report: DemoReport) -> Any:
+    """The evaluations side by side: a line a figure. Intervals are in the report."""
+    from rich.table import Table
+
+    table = Table(box=None, pad_edge=False)
+    rows = [[cell.split(" [")[0] for cell in row] for row in report.rows()]
+    table.add_column(report.head[0], no_wrap=True)
+    for row in rows:
+        table.add_column(row[0], justify="right")
+    for column, name in enumerate(report.head[1:], start=1):
+        table.add_row(name, *(row[column] for row in rows))
+    return table
