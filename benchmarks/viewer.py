@@ -31,8 +31,8 @@ from selenium.webdriver.chrome.service import Service
 from context_agent import Document, MemoryCorpus, SearchAgent
 from context_agent._support.question_files import Question, load_questions
 from context_agent.eval.view import build_page
-from context_agent.eval.view.loading import load
 from context_agent.eval.view.model import GoldQuestions, view_data
+from context_agent.harness.trajectory_file import read_all
 
 WINDOWS = (32_768, 4_096)
 FLAGS = ("--headless", "--no-sandbox", "--disable-gpu", "--no-first-run", "--window-size=1600,1000")
@@ -75,7 +75,7 @@ def make(data: Path, folder: Path, count: int) -> Path:
     record(data, folder / "trajectories", count)
     questions = [question for name in sets(data) for question in load_questions(data / name / "queries.dev.jsonl")]
     started = time.perf_counter()
-    view = view_data(load([folder / "trajectories"]), GoldQuestions(questions))
+    view = view_data(read_all([folder / "trajectories"]), GoldQuestions(questions))
     text = build_page(view)
     seconds = time.perf_counter() - started
     read = sum(path.stat().st_size for path in folder.rglob("*.jsonl"))

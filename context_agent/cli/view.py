@@ -108,13 +108,13 @@ def _view_conversation(
 
 def _load(paths: tuple[Path, ...], gold: Path | None) -> ViewData:
     from context_agent._support.question_files import load_questions
-    from context_agent.eval.view.loading import load
     from context_agent.eval.view.model import GoldQuestions, view_data
+    from context_agent.harness.trajectory_file import read_all
 
     problems: list[str] = []
     questions = None if gold is None else GoldQuestions(load_questions(gold, problems=problems))
     with output.progress("Reading", "files") as advance:
-        files = load(paths, advance)
+        files = read_all(paths, advance)
     data = view_data(files, questions, problems=problems)
     if not data.rows:
         raise DataError(f"no trajectory could be shown: {'; '.join(data.problems[:3])}")

@@ -42,10 +42,10 @@ from context_agent.eval.scoring import Price
 from context_agent.eval.summary import EvalSummary, FailedQuestion, WorstQuestion
 from context_agent.eval.systems import AnswerSettings, System, find_systems
 from context_agent.eval.view import build_page
-from context_agent.eval.view.loading import load
 from context_agent.eval.view.model import GoldQuestions, view_data
 from context_agent.harness.episode import Limits
 from context_agent.harness.policy import Policy
+from context_agent.harness.trajectory_file import read_all
 from context_agent.pruning.budget import WINDOW, Budget
 from context_agent.retrieval.corpus import Corpus
 from context_agent.version import __version__
@@ -305,7 +305,7 @@ def _write_trajectories(folder: Path, summary: EvalSummary) -> dict[str, str]:
     names = dict.fromkeys(name for question in questions for name in question.trajectories)
     paths = {name: folder / name for name in names if (folder / name).is_file()}
     try:
-        collection = load(list(paths.values()))
+        collection = read_all(list(paths.values()))
     except DataError:  # none was kept, or none is complete up to its header
         return {}
     problems: list[str] = []

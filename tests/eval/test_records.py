@@ -12,7 +12,7 @@ from context_agent.errors import DataError
 from context_agent.eval.evaluation import summarise_run
 from context_agent.eval.records import EvalRecord, TurnState, open_run, read_records, read_run, record_from_json
 from context_agent.eval.summary import summary_from_json
-from context_agent.eval.view.loading import load
+from context_agent.harness.trajectory_file import read_all
 
 RECORD = EvalRecord(
     "musique",
@@ -87,7 +87,7 @@ def test_a_run_of_an_earlier_version_can_be_resumed(tmp_path: Path) -> None:
 
 
 def test_the_trajectories_of_an_earlier_version_are_found_and_replay() -> None:
-    files = load([OLD_RUN / "trajectories"])
+    files = read_all([OLD_RUN / "trajectories"])
     assert len(files.loaded) == 2
     assert all(loaded.problem is None for loaded in files.loaded)
     paths = {OLD_RUN / path for record in read_records(OLD_RUN) for path in record.trajectories}

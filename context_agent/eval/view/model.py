@@ -13,10 +13,10 @@ from typing import Any
 
 from context_agent._support.question_files import Question
 from context_agent.eval.gold import Gold, gold_of
-from context_agent.eval.view.loading import LoadedTrajectory, TrajectoryFiles
 from context_agent.eval.view.schema import TrajectoryDetail, validated
 from context_agent.harness.profile import compact
 from context_agent.harness.trajectory import Trajectory
+from context_agent.harness.trajectory_file import LoadedTrajectory, TrajectoryFiles
 from context_agent.pruning.view import (
     ActionTaken,
     Block,

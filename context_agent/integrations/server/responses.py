@@ -37,10 +37,10 @@ from context_agent.errors import (
     TrajectoryError,
 )
 from context_agent.eval import page, view
-from context_agent.eval.view.loading import load
 from context_agent.eval.view.model import view_data
 from context_agent.harness.episode import StopReason
 from context_agent.harness.trajectory import Trajectory
+from context_agent.harness.trajectory_file import read_all
 from context_agent.integrations.feedback import FeedbackLog
 from context_agent.integrations.functions import NO_PASSAGES, ONLY_NEAREST, passage_text
 from context_agent.integrations.pruning import ConversationPruners
@@ -546,8 +546,8 @@ def episode_data(log: FeedbackLog, name: str) -> dict[str, Any]:
     log.header(name)
     main = log.folder / f"{name}.jsonl"
     try:
-        (loaded,) = load([main]).loaded
-        shown = view_data(load([main, *_sub_agents(log, loaded.trajectory)]))
+        (loaded,) = read_all([main]).loaded
+        shown = view_data(read_all([main, *_sub_agents(log, loaded.trajectory)]))
     except DataError:  # Its message names the path.
         raise DataError(f"the trajectory {name!r} cannot be read") from None
     if not shown.rows:

@@ -30,12 +30,11 @@ from context_agent.errors import BudgetError, ConfigError, DataError, PolicyErro
 from context_agent.eval.gold import CorpusLookup, Gold, gold_of
 from context_agent.eval.rerun import Cause, Difference, rerun
 from context_agent.eval.scoring import failure, score
-from context_agent.eval.view.loading import is_trajectory
 from context_agent.harness.episode import Limits
 from context_agent.harness.profile import Profile, default
 from context_agent.harness.tools import flatten
 from context_agent.harness.trajectory import Trajectory
-from context_agent.harness.trajectory_file import read, write
+from context_agent.harness.trajectory_file import is_trajectory, read, write
 from context_agent.pruning.budget import Budget
 from context_agent.pruning.view import ActionTaken, EditApplied
 from context_agent.retrieval.corpus import Corpus

@@ -5,8 +5,8 @@ import json
 import pytest
 
 from context_agent._support.question_files import Question
-from context_agent.eval.view.loading import load
 from context_agent.eval.view.model import CUT, GoldQuestions, view_data
+from context_agent.harness.trajectory_file import read_all
 from tests.actions import prune, rank, search
 from tests.eval import episodes
 
@@ -17,12 +17,12 @@ def folder(tmp_path):
 
 
 def shown(folder, *gold):
-    return view_data(load([folder]), GoldQuestions(gold))
+    return view_data(read_all([folder]), GoldQuestions(gold))
 
 
 def test_a_row_summarises_its_trajectory(corpus, folder):
     episodes.edited(corpus, folder)
-    (loaded,) = load([folder]).loaded
+    (loaded,) = read_all([folder]).loaded
     (row,) = shown(folder).rows
     end = loaded.trajectory.end
     assert (row.stop, row.turns, row.tokens, row.mistakes) == (end.stop_reason, end.turns, end.tokens, end.mistakes)
@@ -33,7 +33,7 @@ def test_a_row_summarises_its_trajectory(corpus, folder):
 
 def test_the_details_tokens_add_up_to_every_view(folder):
     episodes.long(folder, turns=40)
-    (loaded,) = load([folder]).loaded
+    (loaded,) = read_all([folder]).loaded
     (detail,) = shown(folder).details
     sizes = {block["key"]: block["tokens"] for block in detail["blocks"]}
     used = sum(part["tokens"] for part in detail["prompt"])
@@ -51,7 +51,7 @@ def test_the_details_tokens_add_up_to_every_view(folder):
 
 def test_a_summary_is_shown_as_a_passage_of_its_own_and_counted_apart(corpus, folder):
     episodes.summarized(corpus, folder)
-    (loaded,) = load([folder]).loaded
+    (loaded,) = read_all([folder]).loaded
     a, b = (hit.chunk for hit in corpus.search(episodes.QUESTION)[:2])
     result = shown(folder, Question("q", episodes.QUESTION, gold=(a.document_id, b.document_id)))
     (row,), (detail,) = result.rows, result.details
@@ -128,7 +128,7 @@ def test_a_shared_text_is_stored_once(corpus, folder):
     assert len(result.texts) == len(set(result.texts))
     numbers = [[block["text"] for block in detail["blocks"]] for detail in result.details]
     assert numbers[0] == numbers[1] == numbers[2]
-    (loaded, *_) = load([folder]).loaded
+    (loaded, *_) = read_all([folder]).loaded
     bodies = [block.body for view in loaded.trajectory.views() for block in view.blocks]
     assert {result.texts[number] for number in numbers[0]} == set(bodies)
 

@@ -10,8 +10,8 @@ from selenium.webdriver.common.keys import Keys
 
 from context_agent._support.question_files import Question
 from context_agent.eval.view import build_page
-from context_agent.eval.view.loading import load
 from context_agent.eval.view.model import GoldQuestions, view_data
+from context_agent.harness.trajectory_file import read_all
 from tests.actions import prune, rank, restore, search
 from tests.eval import episodes
 
@@ -19,7 +19,7 @@ from tests.eval import episodes
 def page_of(folder, gold=(), name="view.html"):
     """The page of a folder of trajectories, written beside it."""
     path = folder.parent / f"{folder.name}-{name}"
-    path.write_text(build_page(view_data(load([folder]), GoldQuestions(gold))), encoding="utf-8")
+    path.write_text(build_page(view_data(read_all([folder]), GoldQuestions(gold))), encoding="utf-8")
     return path
 
 
@@ -120,7 +120,7 @@ def test_gold_that_was_restored_is_no_loss(browser, corpus, folder):
 def test_the_strip_is_as_long_as_the_view_and_shows_the_thresholds(browser, corpus, folder):
     first = corpus.search(episodes.QUESTION)[0].chunk.id
     episodes.record(corpus, [search(episodes.QUESTION), prune(first), restore(first), rank(first)], folder, window=1024)
-    (loaded,) = load([folder]).loaded
+    (loaded,) = read_all([folder]).loaded
     browser.open(page_of(folder))
     for number, view in enumerate(list(loaded.trajectory.views())[1:], start=1):
         turn(browser, number)

@@ -5,8 +5,7 @@ import json
 import pytest
 
 from context_agent.errors import DataError
-from context_agent.eval.view.loading import load
-from context_agent.harness.trajectory_file import TrajectoryWriter
+from context_agent.harness.trajectory_file import TrajectoryWriter, read_all
 from tests.eval import episodes
 
 
@@ -24,7 +23,7 @@ def lines(folder):
 
 def test_folders_are_read_with_those_in_them_and_each_file_once(corpus, folder):
     episodes.edited(corpus, folder / "deep" / "er")
-    result = load([folder, folder / "good.jsonl", folder])
+    result = read_all([folder, folder / "good.jsonl", folder])
     assert [item.run for item in result.loaded] == ["deep/er", "runs"]
     assert result.problems == ()
 
@@ -32,7 +31,7 @@ def test_folders_are_read_with_those_in_them_and_each_file_once(corpus, folder):
 def test_runs_are_named_by_the_part_of_their_paths_that_differs(corpus, tmp_path):
     for name in ("a/seed0", "b/seed0"):
         episodes.edited(corpus, tmp_path / name)
-    assert {item.run for item in load([tmp_path / "a", tmp_path / "b"]).loaded} == {"a/seed0", "b/seed0"}
+    assert {item.run for item in read_all([tmp_path / "a", tmp_path / "b"]).loaded} == {"a/seed0", "b/seed0"}
 
 
 def test_other_files_are_counted_and_no_problem(folder):
@@ -40,7 +39,7 @@ def test_other_files_are_counted_and_no_problem(folder):
     (folder / "questions.jsonl").write_text('{"question": "who?"}\n')
     (folder / "list.jsonl").write_text("[1]\n")
     (folder / "empty.jsonl").write_text("")
-    result = load([folder])
+    result = read_all([folder])
     assert (len(result.loaded), result.ignored, result.problems) == (1, 4, ())
 
 
@@ -48,7 +47,7 @@ def test_a_cut_file_is_read_up_to_the_cut(folder):
     result = "".join(lines(folder))
     for size in (len(lines(folder)[0]), len(result) // 2, len(result) - 3):
         (folder / "cut.jsonl").write_text(result[:size])
-        cut, good = load([folder]).loaded
+        cut, good = read_all([folder]).loaded
         assert cut.trajectory.end is None
         assert cut.problem is None
         assert len(cut.trajectory.events) < len(good.trajectory.events)
@@ -66,7 +65,7 @@ def test_a_cut_file_is_read_up_to_the_cut(folder):
 )
 def test_a_file_that_cannot_be_shown_is_named_with_the_reason_and_stops_nothing(folder, change, reason):
     (folder / "bad.jsonl").write_text("".join(change(lines(folder))))
-    result = load([folder])
+    result = read_all([folder])
     assert [item.path.name for item in result.loaded] == ["good.jsonl"]
     (problem,) = result.problems
     assert "bad.jsonl" in problem
@@ -85,19 +84,19 @@ def test_a_trajectory_that_does_not_replay_is_loaded_with_the_reason(folder, kin
     rows = [json.loads(line) for line in lines(folder)]
     next(row for row in rows if row["kind"] == kind).update(change)
     (folder / "good.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    (one,) = load([folder]).loaded
+    (one,) = read_all([folder]).loaded
     assert reason in one.problem
 
 
 def test_files_still_being_written_are_read_as_far_as_they_go(folder):
-    (done,) = load([folder]).loaded
+    (done,) = read_all([folder]).loaded
     writer = TrajectoryWriter(folder / "live.jsonl", done.trajectory.header)
     for count, event in enumerate(done.trajectory.events):
-        _, live = load([folder]).loaded
+        _, live = read_all([folder]).loaded
         assert len(live.trajectory.events) == count
         assert live.problem is None
         writer(event)
-    assert load([folder]).loaded[1].trajectory.end == done.trajectory.end
+    assert read_all([folder]).loaded[1].trajectory.end == done.trajectory.end
 
 
 @pytest.mark.parametrize(
@@ -112,9 +111,9 @@ def test_without_any_trajectory_the_error_lists_the_reasons(tmp_path, files, rea
     for name, text in files.items():
         (tmp_path / name).write_text(text)
     with pytest.raises(DataError, match=reason):
-        load([tmp_path])
+        read_all([tmp_path])
 
 
 def test_a_path_that_is_not_there_is_an_error(tmp_path):
     with pytest.raises(DataError, match="nowhere does not exist"):
-        load([tmp_path / "nowhere"])
+        read_all([tmp_path / "nowhere"])
