@@ -27,9 +27,8 @@ from context_agent.harness.profile import profile
 from context_agent.policies.bridge import BridgePolicy
 from context_agent.policies.bridge.text import question_entities
 from context_agent.policies.controlled import ControlledPolicy, prune_by, strategy, summarize_oldest, summarize_prunes
-from context_agent.retrieval.calibration import Calibration
 from context_agent.retrieval.corpus import CANDIDATES, Corpus
-from context_agent.retrieval.fusion import DENSE, SPARSE, Retriever, gather, reciprocal_rank_fusion
+from context_agent.retrieval.fusion import DENSE, SPARSE, Calibration, Retriever, gather, reciprocal_rank_fusion
 from context_agent.swarm import MAX_BREADTH, Swarm
 from context_agent.types import Chunk, RankedChunk, RankedDocument
 

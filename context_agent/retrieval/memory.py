@@ -18,18 +18,22 @@ from numpy.typing import NDArray
 
 from context_agent.errors import CorpusEmptyError, CorpusError, DimensionError
 from context_agent.retrieval.bm25 import Bm25Entry, Bm25Index
-from context_agent.retrieval.calibration import Calibration, Probes, calibrate, probes_of, sample_rows
 from context_agent.retrieval.chunker import SIZE, chunk_document
 from context_agent.retrieval.corpus import CANDIDATES, GREP_LIMIT, Where, cached_by_filter, compile_where
 from context_agent.retrieval.embedders import STATIC, Embedder, EmbeddingFunction, as_embedder
 from context_agent.retrieval.fusion import (
     Bm25Retriever,
+    Calibration,
     DenseRetriever,
+    Probes,
     QueryVectors,
     Retriever,
     VectorTable,
+    calibrate,
     gather,
     hits_of,
+    probes_of,
+    sample_rows,
 )
 from context_agent.retrieval.grep import Pattern, TextTable, scan
 from context_agent.tokens import HarmonyCounter

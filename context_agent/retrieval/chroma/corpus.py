@@ -24,7 +24,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from context_agent.errors import ConfigError, CorpusEmptyError, DimensionError
-from context_agent.retrieval.calibration import Calibration, Probes, calibrate, probes_of, sample_rows
 from context_agent.retrieval.chroma import COLLECTION
 from context_agent.retrieval.chroma.client import ClientSource
 from context_agent.retrieval.chroma.database import StoredCollection
@@ -34,7 +33,18 @@ from context_agent.retrieval.chroma.records import KEY, Manifest, parse_manifest
 from context_agent.retrieval.chroma.store import PAGE, Location
 from context_agent.retrieval.corpus import CANDIDATES, GREP_LIMIT, Where
 from context_agent.retrieval.embedders import WORDS_ALONE, Embedder, EmbeddingFunction, Vectors, as_embedder
-from context_agent.retrieval.fusion import Bm25Retriever, QueryVectors, Retriever, gather, hits_of
+from context_agent.retrieval.fusion import (
+    Bm25Retriever,
+    Calibration,
+    Probes,
+    QueryVectors,
+    Retriever,
+    calibrate,
+    gather,
+    hits_of,
+    probes_of,
+    sample_rows,
+)
 from context_agent.retrieval.grep import Pattern
 from context_agent.types import Chunk, Hit
 

@@ -30,7 +30,6 @@ from context_agent.errors import (
     CorpusLockedError,
     DimensionError,
 )
-from context_agent.retrieval.calibration import Calibration, calibrate, probes_of, sample_rows
 from context_agent.retrieval.chroma import COLLECTION
 from context_agent.retrieval.chroma.client import ClientReader
 from context_agent.retrieval.chroma.database import StoredCollection
@@ -84,7 +83,7 @@ from context_agent.retrieval.chroma.store import (
 from context_agent.retrieval.chroma.stored_embedder import check_writable
 from context_agent.retrieval.chunker import SIZE, Span
 from context_agent.retrieval.embedders import STATIC, as_embedder
-from context_agent.retrieval.fusion import Bm25Retriever, QueryVectors
+from context_agent.retrieval.fusion import Bm25Retriever, Calibration, QueryVectors, calibrate, probes_of, sample_rows
 from context_agent.retrieval.languages import misfit, require_language
 from context_agent.tokens import HarmonyCounter, TokenCounter
 from context_agent.types import Document

@@ -8,7 +8,9 @@ import pytest
 from numpy.typing import NDArray
 
 from context_agent.retrieval.bm25 import Bm25Entry, Bm25Index
-from context_agent.retrieval.calibration import (
+from context_agent.retrieval.chroma.records import Chunking, Manifest
+from context_agent.retrieval.corpus import Where
+from context_agent.retrieval.fusion import (
     CALIBRATION_VERSION,
     KNOWN_ITEMS,
     RELATED,
@@ -21,8 +23,6 @@ from context_agent.retrieval.calibration import (
     sample_rows,
     success_odds,
 )
-from context_agent.retrieval.chroma.records import Chunking, Manifest
-from context_agent.retrieval.corpus import Where
 from context_agent.retrieval.memory import MemoryCorpus
 from context_agent.tokens import CharCounter
 from context_agent.types import Chunk, Document
