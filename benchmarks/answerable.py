@@ -22,12 +22,12 @@ from multihop import build, embedders, load_chunks, set_folder
 
 from context_agent._support.question_files import load_questions
 from context_agent.agent import SearchAgent
-from context_agent.eval.reliability import (
+from context_agent.eval.page import INK, MARKS, PALETTE, canvas, svg
+from context_agent.eval.statistics import (
     Measure,
     expected_calibration_error,
-    interval,
+    measure_interval,
     reliability_curve,
-    reliability_plot,
     roc_auc,
 )
 from context_agent.policies.bridge import BridgePolicy, Scorer
@@ -60,7 +60,7 @@ class Predictions:
 
     def figure(self, measure: Measure) -> str:
         """The measure with its interval over questions."""
-        return str(interval(measure, self.probabilities, self.outcomes, self.questions))
+        return str(measure_interval(measure, self.probabilities, self.outcomes, self.questions))
 
 
 @dataclass
@@ -133,11 +133,24 @@ def main() -> int:
 
 
 def _plot(results: Results) -> str:
+    """The reliability curves as SVG text. The area of a point grows with its predictions. Needs matplotlib."""
     parts: Sequence[tuple[str, Predictions]] = (
         ("the corpus answers the question", results.confidence),
         ("a ranked document is gold", results.documents),
     )
-    return reliability_plot({name: reliability_curve(part.probabilities, part.outcomes) for name, part in parts})
+    with canvas() as figure_type:
+        figure = figure_type(figsize=(4.6, 4.2))
+        panel = figure.add_subplot()
+        panel.plot([0, 1], [0, 1], color=INK, lw=1, ls=":", label="perfectly calibrated")
+        for (name, part), color, mark in zip(parts, PALETTE, MARKS, strict=False):
+            curve = reliability_curve(part.probabilities, part.outcomes)
+            x, y = [group.probability for group in curve], [group.share for group in curve]
+            most = max(group.count for group in curve)
+            panel.plot(x, y, color=color, label=name)
+            panel.scatter(x, y, s=[15 + 60 * group.count / most for group in curve], color=color, marker=mark)
+        panel.set(xlim=(0, 1), ylim=(0, 1), xlabel="probability", ylabel="share that is true")
+        panel.legend(loc="upper left")
+        return svg(figure, "reliability", "Reliability curves")
 
 
 def _options() -> argparse.Namespace:

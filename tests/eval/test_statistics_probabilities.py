@@ -8,10 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from context_agent.errors import DataError
-from context_agent.eval.reliability import (
+from context_agent.eval.statistics import (
     ReliabilityBin,
     expected_calibration_error,
-    interval,
+    measure_interval,
     reliability_curve,
     roc_auc,
 )
@@ -52,10 +52,12 @@ def test_an_interval_contains_its_mean_and_resamples_whole_groups() -> None:
     probabilities = draw.random(100)
     outcomes = draw.random(100) < probabilities
     groups = [str(number // 4) for number in range(100)]
-    figure = interval(expected_calibration_error, probabilities, outcomes, groups)
+    figure = measure_interval(expected_calibration_error, probabilities, outcomes, groups)
     assert figure.low <= figure.mean < figure.high < 0.3
-    assert interval(roc_auc, [0.9, 0.1, 0.2], [1, 0, 0], ["a", "b", "c"]).mean == 1.0, "some resamples lack positives"
-    assert interval(roc_auc, [0.1, 0.9] * 20, [0, 1] * 20, [str(n // 2) for n in range(40)]).low == 1.0
+    assert measure_interval(roc_auc, [0.9, 0.1, 0.2], [1, 0, 0], ["a", "b", "c"]).mean == 1.0, (
+        "some resamples lack positives"
+    )
+    assert measure_interval(roc_auc, [0.1, 0.9] * 20, [0, 1] * 20, [str(n // 2) for n in range(40)]).low == 1.0
 
 
 @pytest.mark.parametrize(
