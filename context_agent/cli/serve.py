@@ -283,7 +283,7 @@ def mcp(
     """
     # Over stdio, stdout is the client's from the first byte on; while it serves, the SDK sees to that.
     with redirect_stdout(sys.stderr):
-        from context_agent.integrations.mcp.server import serve_http, serve_stdio
+        from context_agent.integrations.mcp import serve_http, serve_stdio
         from context_agent.integrations.server.service import LiveIndex, Service, Settings
 
     settings = Settings(token=access.token(host) if http else None, **asdict(capacity))

@@ -16,8 +16,7 @@ from mcp.types import CallToolResult, TextContent
 
 from context_agent import Action, Document, MemoryCorpus, ScriptedPolicy, SearchAgent, View
 from context_agent.errors import CorpusError, PolicyError
-from context_agent.integrations.mcp import make_server
-from context_agent.integrations.mcp.server import server_on
+from context_agent.integrations.mcp import make_server, server_on
 from context_agent.integrations.mcp.tools import MAX_TOKENS, joined_text
 from context_agent.integrations.server.service import LiveIndex, Service, Settings
 from context_agent.types import Chunk
