@@ -147,9 +147,14 @@ def roc_auc(scores: ArrayLike, outcomes: ArrayLike) -> float:
     count = int(positive.sum())
     if values.shape != positive.shape or not 0 < count < len(positive):
         raise DataError(f"the area under the ROC curve needs both outcomes; got {count} of {len(positive)} positive")
-    _, rank_of, sizes = np.unique(values, return_inverse=True, return_counts=True)
-    ranks = (np.cumsum(sizes) - (sizes - 1) / 2)[rank_of]
-    return float((ranks[positive].sum() - count * (count + 1) / 2) / (count * (len(positive) - count)))
+    return float((shared_ranks(values)[positive].sum() - count * (count + 1) / 2) / (count * (len(positive) - count)))
+
+
+def shared_ranks(values: Floats) -> Floats:
+    """Ranks from 1, shape (m,); equal values share the mean of theirs."""
+    _, position, counts = np.unique(values, return_inverse=True, return_counts=True)
+    ranks: Floats = (np.cumsum(counts) - (counts - 1) / 2)[position]
+    return ranks
 
 
 def measure_interval(measure: Measure, probabilities: ArrayLike, outcomes: ArrayLike, groups: Sequence[str]) -> Figure:

@@ -18,7 +18,6 @@ from statistics import fmean
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from context_agent._support.question_files import Question
 from context_agent._support.suggest import differing_settings
@@ -26,6 +25,7 @@ from context_agent.errors import ConfigError, ContextAgentError, DataError
 from context_agent.eval import metrics
 from context_agent.eval.gold import Gold, gold_of, normalised
 from context_agent.eval.metrics import f_beta
+from context_agent.eval.statistics import roc_auc, shared_ranks
 from context_agent.harness.trajectory_file import read
 from context_agent.retrieval.corpus import Corpus
 from context_agent.synth_data.review import IntervalEstimate, cohen_kappa, equal_share, estimate
@@ -203,18 +203,15 @@ def _kappa(pairs: Sequence[JudgedPair]) -> float | None:
 
 
 def _auc(pairs: Sequence[JudgedPair]) -> float | None:
-    """By the rank sum of the good ones."""
-    good = np.array([pair.good for pair in pairs])
-    count = int(good.sum())
-    if not count or count == len(pairs):
-        return None
-    ranks = _ranks(np.array([pair.score for pair in pairs]))
-    return float((ranks[good].sum() - count * (count + 1) / 2) / (count * (len(pairs) - count)))
+    good = [pair.good for pair in pairs]
+    return roc_auc([pair.score for pair in pairs], good) if 0 < sum(good) < len(good) else None
 
 
 def _correlation(of: Callable[[JudgedPair], float]) -> Callable[[Sequence[JudgedPair]], float | None]:
     def spearman(pairs: Sequence[JudgedPair]) -> float | None:
-        labels, scores = (_ranks(np.array([value(pair) for pair in pairs])) for value in (of, lambda pair: pair.score))
+        labels, scores = (
+            shared_ranks(np.array([value(pair) for pair in pairs])) for value in (of, lambda pair: pair.score)
+        )
         spread = float(labels.std() * scores.std())
         covariance = float(((labels - labels.mean()) * (scores - scores.mean())).mean())
         return covariance / spread if spread else None
@@ -246,14 +243,6 @@ def _over_units(
     statistic: Callable[[Sequence[JudgedPair]], float | None],
 ) -> Callable[[Sequence[list[JudgedPair]]], float | None]:
     return lambda units: statistic([pair for unit in units for pair in unit])
-
-
-def _ranks(values: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Ranks from 1; equal values share the mean of theirs."""
-    _, position, counts = np.unique(values, return_inverse=True, return_counts=True)
-    last = np.cumsum(counts)
-    shared: NDArray[np.float64] = (last - (counts - 1) / 2)[position]
-    return shared
 
 
 def _recall_bin(name: str, pairs: Sequence[JudgedPair]) -> RecallBin:
