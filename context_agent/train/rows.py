@@ -5,7 +5,7 @@ that an edit changed starts a new row. `loss_mask` marks the sampled ids. Each s
 row, at the position where the model sampled it, behind the very ids that it was sampled on.
 
 `write_row_folder` writes `rows.jsonl`, `rows.parquet` and, last, `rows.json` with the number of rows and the tokenizer;
-trainers read the parquet file by columns. It needs pyarrow.
+trainers read the parquet file by columns. It needs pyarrow. `StepRows` are the rows of a step in a checkpoint.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, Self, TypeVar
 
 from context_agent._support.journal import open_private, private_folder
-from context_agent.errors import ConfigError, DataError, MissingExtraError
+from context_agent.errors import ConfigError, DataError, MissingExtraError, PolicyError
 from context_agent.harness.trajectory import Trajectory
 from context_agent.policies.tokens.prompt import Prompt, TokenCall, TokenRenderer, WholeCall, calls, expand
 from context_agent.pruning.view import ActionTaken
@@ -367,3 +367,73 @@ def order_by_length(lengths: Sequence[int], size: int, *, seed: int, epoch: int)
 def trained_tokens(items: Iterable[WeightedRow]) -> int:
     """Sampled ids that the rows train."""
     return sum(item.row.trained for item in items)
+
+
+def update_number(version: str) -> int | None:
+    """The update that a policy version is named by; None for any other name."""
+    return int(version) if version.isdecimal() else None
+
+
+def row_age(row: TrainingRow, update: int) -> int:
+    """Updates since the row's first token was sampled; 0 for a version that is not the number of an update."""
+    sampled_at = update_number(row.policy_version)
+    return 0 if sampled_at is None else update - sampled_at
+
+
+def fresh_rows(rows: Sequence[WeightedRow], update: int, staleness: int) -> list[WeightedRow]:
+    """The rows that are at most `staleness` updates old. Demonstrated rows have no age.
+
+    Raises `PolicyError` if no sampled row is: then the sampling engine no longer receives new weights.
+    """
+    ages = [row_age(item.row, update) for item in rows if not item.demonstrated]
+    if ages and min(ages) > staleness:
+        raise PolicyError(
+            f"update {update}: all {len(ages)} rows are more than {staleness} updates old, up to {max(ages)}: the "
+            f"engine did not receive new weights"
+        )
+    return [item for item in rows if item.demonstrated or row_age(item.row, update) <= staleness]
+
+
+@dataclass(frozen=True, slots=True)
+class StepRows:
+    """The rows of each update of a step, by substep; step -1 means none.
+
+    A checkpoint that falls between two updates of a step holds them, so that the step is not sampled again.
+    """
+
+    step: int = -1
+    substeps: Sequence[Sequence[WeightedRow]] = field(default_factory=list)
+
+    def save(self, folder: Path, rank: int) -> None:
+        """Writes the rank's rows, one a line."""
+        with open_private(_rows_file(folder, rank), "w", encoding="utf-8", newline="\n") as file:
+            file.write(json.dumps({"number": self.step, "parts": len(self.substeps)}) + "\n")
+            for index, rows in enumerate(self.substeps):
+                for item in rows:
+                    line = [index, item.advantage, item.weights, item.demonstrated, asdict(item.row)]
+                    file.write(json.dumps(line, separators=(",", ":")) + "\n")
+
+    @staticmethod
+    def load(folder: Path, rank: int) -> StepRows:
+        """The rows that were saved, bit by bit; empty if none were. Raises `DataError`."""
+        path = _rows_file(folder, rank)
+        if not path.is_file():
+            return StepRows()
+        try:
+            with path.open(encoding="utf-8") as file:
+                head = json.loads(next(file))
+                substeps: list[list[WeightedRow]] = [[] for _ in range(head["parts"])]
+                for line in file:
+                    index, advantage, weights, demonstrated, row = json.loads(line)
+                    item = WeightedRow(TrainingRow(**row), advantage, tuple(weights), demonstrated)
+                    substeps[index].append(item)
+            return StepRows(int(head["number"]), substeps)
+        except (OSError, ValueError, TypeError, KeyError, IndexError, StopIteration) as error:
+            raise DataError(
+                f"cannot read the rollouts {path} ({type(error).__name__}: {error}): delete the checkpoint to resume "
+                f"from the one before"
+            ) from error
+
+
+def _rows_file(folder: Path, rank: int) -> Path:
+    return folder / f"rollouts-{rank}.jsonl"

@@ -7,8 +7,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from context_agent.errors import ConfigError
-from context_agent.train.rows import TrainingRow, WeightedRow, forward_passes, inert_row, minibatches, trained_tokens
+from context_agent.errors import ConfigError, PolicyError
+from context_agent.train.rows import (
+    TrainingRow,
+    WeightedRow,
+    forward_passes,
+    fresh_rows,
+    inert_row,
+    minibatches,
+    row_age,
+    trained_tokens,
+)
 
 
 def weighted(length: int, episode: str, advantage: float = 1.0) -> WeightedRow:
@@ -61,3 +70,19 @@ def test_an_inert_row_trains_nothing() -> None:
 def test_no_part_is_no_way_to_share() -> None:
     with pytest.raises(ConfigError, match="at least one part"):
         minibatches([weighted(5, "a")], 0)
+
+
+def versions(*names: str) -> list[WeightedRow]:
+    return [WeightedRow(TrainingRow([1, 2], [0, 1], [0.0, -1.0], f"e{name}", "g", name), 1.0) for name in names]
+
+
+def test_rows_past_the_bound_are_left_out() -> None:
+    fresh = fresh_rows(versions("10", "7", "6", "0"), 10, 3)
+    assert [item.row.policy_version for item in fresh] == ["10", "7"]
+    assert row_age(versions("a-model")[0].row, 10) == 0
+
+
+def test_the_run_stops_if_no_row_is_fresh() -> None:
+    with pytest.raises(PolicyError, match="update 10: all 2 rows are more than 3 updates old, up to 9"):
+        fresh_rows(versions("1", "2"), 10, 3)
+    assert fresh_rows(versions(), 10, 3) == []

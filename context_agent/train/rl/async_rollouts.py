@@ -38,11 +38,9 @@ from context_agent.train.rl.rollouts import (
     RolloutSource,
     group_of,
     is_complete,
-    row_age,
-    update_number,
 )
 from context_agent.train.rl.weight_sync import CombinedSync, CopySync, PausingSync, WeightSync
-from context_agent.train.rows import WeightedRow
+from context_agent.train.rows import WeightedRow, row_age, update_number
 from context_agent.train.training_run import TrainingRun
 
 T = TypeVar("T")

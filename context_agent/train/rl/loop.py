@@ -31,13 +31,19 @@ from context_agent.train.rl.rollouts import (
     Rollouts,
     RolloutSource,
     ScoredEpisode,
-    StepRows,
-    fresh_rows,
     step_metrics,
 )
 from context_agent.train.rl.trl_adapter import CHECKPOINT, LoopDriver, RowTrainer, grpo_config
 from context_agent.train.rl.weight_sync import WeightSync, open_sampler
-from context_agent.train.rows import TrainingRow, WeightedRow, decay_weights, minibatches, sampled_rows
+from context_agent.train.rows import (
+    StepRows,
+    TrainingRow,
+    WeightedRow,
+    decay_weights,
+    fresh_rows,
+    minibatches,
+    sampled_rows,
+)
 from context_agent.train.training_run import TrainingResult, TrainingRun
 
 

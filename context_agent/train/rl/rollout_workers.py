@@ -33,7 +33,8 @@ from context_agent.train.config import RunConfig
 from context_agent.train.data import build_agent, environment_of, open_corpus
 from context_agent.train.models import load_renderer, subagent_engine
 from context_agent.train.rl.rollout_log import RecordedCall
-from context_agent.train.rl.rollouts import EpisodeResult, RolloutRequest, play_episode, update_number
+from context_agent.train.rl.rollouts import EpisodeResult, RolloutRequest, play_episode
+from context_agent.train.rows import update_number
 
 try:
     import torch

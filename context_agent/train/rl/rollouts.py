@@ -7,15 +7,13 @@ interrupted therefore samples what it would have sampled, as far as the sampling
 from __future__ import annotations
 
 import asyncio
-import json
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from statistics import fmean, pstdev
 from typing import Protocol, TypeGuard
 
-from context_agent._support.journal import open_private
 from context_agent._support.question_files import Question
 from context_agent.agent import SearchAgent
 from context_agent.errors import ConfigError, ContextAgentError, DataError, PolicyError
@@ -41,7 +39,7 @@ from context_agent.train.rewards import (
     measure_outcome,
     with_parl,
 )
-from context_agent.train.rows import TrainingRow, WeightedRow, trained_tokens
+from context_agent.train.rows import WeightedRow, trained_tokens
 
 SEED_STRIDE = 1_000_003
 """Distance between the seeds of two steps: no two steps share one."""
@@ -116,31 +114,6 @@ class RolloutSource(Protocol):
 def group_of(episode: str) -> str:
     """The group in an episode's id: the episodes of one question in one step."""
     return episode.rpartition("-")[0]
-
-
-def update_number(version: str) -> int | None:
-    """The update that a policy version is named by; None for any other name."""
-    return int(version) if version.isdecimal() else None
-
-
-def row_age(row: TrainingRow, update: int) -> int:
-    """Updates since the row's first token was sampled; 0 for a version that is not the number of an update."""
-    sampled_at = update_number(row.policy_version)
-    return 0 if sampled_at is None else update - sampled_at
-
-
-def fresh_rows(rows: Sequence[WeightedRow], update: int, staleness: int) -> list[WeightedRow]:
-    """The rows that are at most `staleness` updates old. Demonstrated rows have no age.
-
-    Raises `PolicyError` if no sampled row is: then the sampling engine no longer receives new weights.
-    """
-    ages = [row_age(item.row, update) for item in rows if not item.demonstrated]
-    if ages and min(ages) > staleness:
-        raise PolicyError(
-            f"update {update}: all {len(ages)} rows are more than {staleness} updates old, up to {max(ages)}: the "
-            f"engine did not receive new weights"
-        )
-    return [item for item in rows if item.demonstrated or row_age(item.row, update) <= staleness]
 
 
 def step_questions(
@@ -411,47 +384,6 @@ def step_metrics(
     }
 
 
-@dataclass(frozen=True, slots=True)
-class StepRows:
-    """The rows of each update of a step, by substep; step -1 means none.
-
-    A checkpoint that falls between two updates of a step holds them, so that the step is not sampled again.
-    """
-
-    step: int = -1
-    substeps: Sequence[Sequence[WeightedRow]] = field(default_factory=list)
-
-    def save(self, folder: Path, rank: int) -> None:
-        """Writes the rank's rows, one a line."""
-        with open_private(_rows_file(folder, rank), "w", encoding="utf-8", newline="\n") as file:
-            file.write(json.dumps({"number": self.step, "parts": len(self.substeps)}) + "\n")
-            for index, rows in enumerate(self.substeps):
-                for item in rows:
-                    line = [index, item.advantage, item.weights, item.demonstrated, asdict(item.row)]
-                    file.write(json.dumps(line, separators=(",", ":")) + "\n")
-
-    @staticmethod
-    def load(folder: Path, rank: int) -> StepRows:
-        """The rows that were saved, bit by bit; empty if none were. Raises `DataError`."""
-        path = _rows_file(folder, rank)
-        if not path.is_file():
-            return StepRows()
-        try:
-            with path.open(encoding="utf-8") as file:
-                head = json.loads(next(file))
-                substeps: list[list[WeightedRow]] = [[] for _ in range(head["parts"])]
-                for line in file:
-                    index, advantage, weights, demonstrated, row = json.loads(line)
-                    item = WeightedRow(TrainingRow(**row), advantage, tuple(weights), demonstrated)
-                    substeps[index].append(item)
-            return StepRows(int(head["number"]), substeps)
-        except (OSError, ValueError, TypeError, KeyError, IndexError, StopIteration) as error:
-            raise DataError(
-                f"cannot read the rollouts {path} ({type(error).__name__}: {error}): delete the checkpoint to resume "
-                f"from the one before"
-            ) from error
-
-
 class DevEvaluator:
     """Plays the dev questions with the same seeds each time, by one agent for each temperature."""
 
@@ -514,7 +446,3 @@ def _first_error(results: Sequence[EpisodeResult]) -> str:
     errors = (result.end and result.end.error if isinstance(result, Trajectory) else str(result) for result in results)
     error = next((error for error in errors if error), None)
     return f" ({error})" if error else ""
-
-
-def _rows_file(folder: Path, rank: int) -> Path:
-    return folder / f"rollouts-{rank}.jsonl"

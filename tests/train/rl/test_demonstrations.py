@@ -33,7 +33,8 @@ pytest.importorskip("trl", reason="needs the train extra")
 
 from context_agent.train.rl.demonstrations import Demonstrations, open_demonstrations
 from context_agent.train.rl.loop import ReinforcementLoop
-from context_agent.train.rl.rollouts import Rollouts, StepRows, fresh_rows, step_questions
+from context_agent.train.rl.rollouts import Rollouts, step_questions
+from context_agent.train.rows import StepRows, fresh_rows
 
 MIXED = RolloutConfig(steps=4, groups=4, rollouts=3, demonstrations=1, substeps=2, concurrency=4, save_every=0)
 

@@ -14,12 +14,10 @@ import pytest
 
 from context_agent.errors import ConfigError, PolicyError
 from context_agent.policies.tokens.engines.vllm import VllmEngine
-from context_agent.train.rl.rollouts import fresh_rows, row_age
 
 pytest.importorskip("trl", reason="needs the train extra")
 
 from context_agent.train.rl.weight_sync import AdapterSync
-from context_agent.train.rows import TrainingRow, WeightedRow
 
 
 class Model:
@@ -96,19 +94,3 @@ def test_a_model_without_adapters_has_none_to_load(server: Any, tmp_path: Path) 
     weights, _ = adapters(server, tmp_path)
     with pytest.raises(ConfigError, match=r"needs \[model\.lora\]"):
         weights.attach(trainer(object()))
-
-
-def versions(*names: str) -> list[WeightedRow]:
-    return [WeightedRow(TrainingRow([1, 2], [0, 1], [0.0, -1.0], f"e{name}", "g", name), 1.0) for name in names]
-
-
-def test_rows_past_the_bound_are_left_out() -> None:
-    fresh = fresh_rows(versions("10", "7", "6", "0"), 10, 3)
-    assert [item.row.policy_version for item in fresh] == ["10", "7"]
-    assert row_age(versions("a-model")[0].row, 10) == 0
-
-
-def test_the_run_stops_if_no_row_is_fresh() -> None:
-    with pytest.raises(PolicyError, match="update 10: all 2 rows are more than 3 updates old, up to 9"):
-        fresh_rows(versions("1", "2"), 10, 3)
-    assert fresh_rows(versions(), 10, 3) == []
