@@ -57,16 +57,14 @@ class OnnxModel:
     The graph takes `input_ids` and, if it names them, `attention_mask` and `token_type_ids`, int64 of shape (1, n), and
     returns one row, float32 of shape (1, width). Its metadata states its `format`, its `name`, which is its identity,
     and its `max_length` in word pieces. Every method raises `ConfigError` if a file is missing or damaged, of another
-    format than `format`, or does not fit the tokenizer; the message ends in `remedy`.
+    format than `format`, or does not fit the tokenizer.
     """
 
-    __slots__ = ("_file", "_format", "_remedy", "_tokenizer_file")
+    __slots__ = ("_file", "_format", "_tokenizer_file")
 
-    def __init__(
-        self, file: Path, tokenizer_file: Path, *, format: str, remedy: str = "Reinstall context-agent"
-    ) -> None:
+    def __init__(self, file: Path, tokenizer_file: Path, *, format: str) -> None:
         self._file, self._tokenizer_file = file.absolute(), tokenizer_file.absolute()
-        self._format, self._remedy = format, remedy
+        self._format = format
 
     def __repr__(self) -> str:
         return f"OnnxModel({str(self._file)!r}, format={self._format!r})"
@@ -164,7 +162,7 @@ class OnnxModel:
         return graph
 
     def _error(self, message: str) -> ConfigError:
-        return ConfigError(f"{message}. {self._remedy}")
+        return ConfigError(f"{message}. Reinstall context-agent")
 
 
 @dataclass(frozen=True, slots=True)

@@ -131,9 +131,9 @@ def reliability_curve(probabilities: ArrayLike, outcomes: ArrayLike, bins: int =
     ]
 
 
-def expected_calibration_error(probabilities: ArrayLike, outcomes: ArrayLike, bins: int = BINS) -> float:
+def expected_calibration_error(probabilities: ArrayLike, outcomes: ArrayLike) -> float:
     """The mean distance of probability and share over the bins, by count (Naeini et al., 2015). Raises `DataError`."""
-    curve = reliability_curve(probabilities, outcomes, bins)
+    curve = reliability_curve(probabilities, outcomes)
     total = sum(part.count for part in curve)
     return sum(part.count * abs(part.probability - part.share) for part in curve) / total
 

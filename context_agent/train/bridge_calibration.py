@@ -213,15 +213,15 @@ def fit_calibration(episodes: Sequence[AssessedEpisode]) -> ScoreCalibration:
     return replace(calibration, relevance=relevance)
 
 
-def logistic_regression(rows: Floats, labels: NDArray[np.generic], weights: Floats, ridge: float = RIDGE) -> Floats:
+def logistic_regression(rows: Floats, labels: NDArray[np.generic], weights: Floats) -> Floats:
     """The constant and the coefficients of the most likely logistic model, shape (1 + F,), by Newton's method.
 
-    `rows` has shape (m, F), labels and weights (m,). `ridge` is the penalty on squared coefficients of inputs scaled to
+    `rows` has shape (m, F), labels and weights (m,). `RIDGE` is the penalty on squared coefficients of inputs scaled to
     unit spread. The constant has none, so the mean of the predictions equals that of the labels.
     """
     mean, spread = rows.mean(axis=0), rows.std(axis=0) + 1e-6
     inputs = np.concatenate([np.ones((len(rows), 1)), (rows - mean) / spread], axis=1)
-    penalty = np.diag([1e-6, *[ridge] * rows.shape[1]])
+    penalty = np.diag([1e-6, *[RIDGE] * rows.shape[1]])
     target, beta = np.asarray(labels, dtype=np.float64), np.zeros(inputs.shape[1])
     for _ in range(NEWTON_STEPS):
         share = 1 / (1 + np.exp(-np.clip(inputs @ beta, -30, 30)))

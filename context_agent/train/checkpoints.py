@@ -149,14 +149,6 @@ class Checkpoints:
         shutil.rmtree(aside, ignore_errors=True)
 
 
-def load_checkpoint(path: str | Path) -> Checkpoint:
-    """The checkpoint in a folder. Raises `DataError` for one that is not whole."""
-    checkpoint = _read(Path(path))
-    if checkpoint is None:
-        raise DataError(f"{path} is not a complete checkpoint: its {MANIFEST} is missing, or a file has another size")
-    return checkpoint
-
-
 def settings_digest(settings: Mapping[str, Any]) -> str:
     """Names all of a run's settings that a resumed one must share."""
     text = "\n".join(f"{key}={value!r}" for key, value in sorted(binding_settings(settings).items()))

@@ -482,6 +482,10 @@ class EpisodeReward:
     demonstrated: bool = False
 
 
+EQUAL_REWARDS = 1e-9
+"""Rewards of a group that differ by no more are equal."""
+
+
 @dataclass(frozen=True, slots=True)
 class EpisodeAdvantages:
     """The advantage of each episode that is trained on, and the groups and episodes that are not.
@@ -500,7 +504,6 @@ def group_advantages(
     *,
     baseline: Baseline = Baseline.MEAN,
     keep_negative: float = 1.0,
-    tolerance: float = 1e-9,
     seed: int = 0,
 ) -> EpisodeAdvantages:
     """The advantages of a step's episodes, whatever order they are in.
@@ -508,9 +511,8 @@ def group_advantages(
     A demonstration counts in its group's mean. It is trained on only if it is better than that, so that no update
     lowers the probability of replies that the policy would not sample (self-imitation learning, arXiv 1806.05635).
     `keep_negative` is the share of episodes with a negative advantage that stay (Kimi-Researcher's control of negative
-    samples); which ones, is drawn from the seed. Rewards within `tolerance` of each other count as equal. Raises
-    `DataError` for a reward that is not finite or an episode that occurs twice, `ConfigError` for a share outside
-    [0, 1].
+    samples); which ones, is drawn from the seed. Raises `DataError` for a reward that is not finite or an episode that
+    occurs twice, `ConfigError` for a share outside [0, 1].
     """
     if not 0 <= keep_negative <= 1:
         raise ConfigError(f"keep_negative is a share between 0 and 1; got {keep_negative}")
@@ -518,7 +520,7 @@ def group_advantages(
     equal = []
     for group, members in sorted(_groups(episodes).items()):
         rewards = np.array([member.reward for member in members])
-        if np.ptp(rewards) <= tolerance:
+        if np.ptp(rewards) <= EQUAL_REWARDS:
             equal.append(group)
             continue
         values = _centered(rewards, baseline)

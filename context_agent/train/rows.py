@@ -50,11 +50,6 @@ class TrainingRow:
         """How many of its ids are trained."""
         return sum(self.loss_mask)
 
-    @property
-    def completion_mask(self) -> list[int]:
-        """`loss_mask` by the name that supervised trainers know it by."""
-        return self.loss_mask
-
 
 @dataclass(slots=True)
 class _GrowingRow:

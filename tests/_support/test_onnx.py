@@ -27,13 +27,13 @@ def model() -> OnnxModel:
 
 def opened(content: bytes, folder: Path) -> OnnxModel:
     (folder / "model.onnx").write_bytes(content)
-    return OnnxModel(folder / "model.onnx", TOKENIZER_FILE, format=MINILM_FORMAT, remedy="Pass --reader FILE")
+    return OnnxModel(folder / "model.onnx", TOKENIZER_FILE, format=MINILM_FORMAT)
 
 
 @pytest.mark.parametrize("share", [0.0, 0.001, 0.5, 0.9999])
 def test_a_file_that_is_cut_is_refused(share: float, tmp_path: Path) -> None:
     model = opened(CONTENT[: int(share * len(CONTENT))], tmp_path)
-    with pytest.raises(ConfigError, match=r"model\.onnx.*\. Pass --reader FILE$"):
+    with pytest.raises(ConfigError, match=r"model\.onnx.*\. Reinstall context-agent$"):
         model.encode(["river"])
 
 

@@ -16,7 +16,7 @@ pytest.importorskip("accelerate")
 pytest.importorskip("trl")
 pytest.importorskip("psutil")
 
-from context_agent.train.checkpoints import load_checkpoint
+from context_agent.train.checkpoints import Checkpoints
 from tests.train import runs
 
 ROOT = Path(__file__).parents[2]
@@ -132,9 +132,9 @@ def test_two_processes_train_as_one_run(tmp_path: Path) -> None:
         assert metrics == sorted(set(metrics))
         assert metrics[-1] == trained["updates"] > 1
         assert (out / "final" / "model.safetensors").is_file()
-        newest = max((out / "checkpoints").iterdir())
-        assert load_checkpoint(newest).step == trained["updates"]
-        states = {path.name for path in newest.glob("trainer/rng_state_*.pth")}
+        newest = Checkpoints(out / "checkpoints", kind=kind, settings={}).all()[-1]
+        assert newest.step == trained["updates"]
+        states = {path.name for path in newest.path.glob("trainer/rng_state_*.pth")}
         assert states == {"rng_state_0.pth", "rng_state_1.pth"}
     # Each process played its share of the questions.
     about = json.loads((tmp_path / "rl" / "run.json").read_text())

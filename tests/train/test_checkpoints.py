@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 
-from context_agent.errors import ConfigError, DataError
-from context_agent.train.checkpoints import MANIFEST, Checkpoints, load_checkpoint
+from context_agent.errors import ConfigError
+from context_agent.train.checkpoints import MANIFEST, Checkpoints
 
 SETTINGS: dict[str, Any] = {"seed": 0, "out": "a", "rollouts": {"groups": 8}, "model": {"name": "m"}}
 
@@ -64,8 +64,6 @@ def test_one_that_lost_something_does_not_count(damage: str, tmp_path: Path) -> 
     newest = made.newest()
     assert newest is not None
     assert newest.step == 4
-    with pytest.raises(DataError, match="not a complete checkpoint"):
-        load_checkpoint(last)
 
 
 def test_another_run_s_is_refused_by_what_differs(tmp_path: Path) -> None:

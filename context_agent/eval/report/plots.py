@@ -98,9 +98,9 @@ def prune_accuracy(summary: EvalSummary, window: int, *, standalone: bool = True
     return _plot(summary, draw, f"pruning-{window}", "turns", "prune accuracy", standalone=standalone)
 
 
-def cost_against_recall(summary: EvalSummary, measure: str | None = None, *, standalone: bool = True) -> str:
+def cost_against_recall(summary: EvalSummary, *, standalone: bool = True) -> str:
     """Each system and window by cost and recall; points on the Pareto front are circled, connected and labelled."""
-    measure, cost = measure or leading_metric(summary.metrics), cost_metric(summary)
+    measure, cost = leading_metric(summary.metrics), cost_metric(summary)
     styles = _styles(summary)
 
     def draw(panel: Axes, benchmark: str) -> None:

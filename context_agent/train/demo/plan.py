@@ -319,9 +319,9 @@ def summarize(scores: Sequence[DemoScore]) -> dict[str, Any]:
     }
 
 
-def paired_gain(ours: Sequence[DemoScore], theirs: Sequence[DemoScore], measure: str = "recall") -> Figure:
-    """The paired difference over the same tasks. Raises `DataError` where the tasks are not the same."""
-    return Figure.of(paired_differences(ours, theirs, measure))
+def paired_gain(ours: Sequence[DemoScore], theirs: Sequence[DemoScore]) -> Figure:
+    """The paired difference of recall over the same tasks. Raises `DataError` where the tasks are not the same."""
+    return Figure.of(paired_differences(ours, theirs))
 
 
 def paired_differences(ours: Sequence[DemoScore], theirs: Sequence[DemoScore], measure: str = "recall") -> list[float]:

@@ -286,13 +286,12 @@ class RankingJudge:
         settings: JudgeConfig,
         replies: Path,
         *,
-        rubric: Rubric | None = None,
         ranks: int = 1,
         backoff: float = 0.5,
     ) -> None:
         """`replies` is this rank's own file. Nothing is sent yet. Raises `ConfigError`, `DataError`."""
         self.settings = settings
-        self.rubric = rubric or load_rubric(settings.rubric)
+        self.rubric = load_rubric(settings.rubric)
         options = StructuredModelOptions(
             chat_options={
                 "model": settings.model,
