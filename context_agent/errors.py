@@ -28,11 +28,19 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 
 class ContextAgentError(Exception):
     """Base of all errors here; catching it catches whatever this package raises on purpose."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """What pickle needs to send the error to another process: its message, not the arguments of its class."""
+        return _unpickled, (type(self), self.args), self.__dict__
+
+
+def _unpickled(kind: type[ContextAgentError], arguments: tuple[Any, ...]) -> ContextAgentError:
+    return kind.__new__(kind, *arguments)
 
 
 class ConfigError(ContextAgentError):

@@ -21,6 +21,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Mapping
+from concurrent.futures import Future
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from functools import cached_property
@@ -145,9 +146,13 @@ class BackgroundLoop:
         self._lock = threading.Lock()
         self._running: tuple[int, asyncio.AbstractEventLoop] | None = None
 
+    def submit(self, work: Coroutine[Any, Any, T]) -> Future[T]:
+        """Starts the coroutine; from any thread."""
+        return asyncio.run_coroutine_threadsafe(work, self._loop())
+
     def run(self, work: Coroutine[Any, Any, T]) -> T:
         """Runs the coroutine to its end and returns its result. Call it from any thread but the loop's own."""
-        future = asyncio.run_coroutine_threadsafe(work, self._loop())
+        future = self.submit(work)
         try:
             return future.result()
         except BaseException:  # also KeyboardInterrupt, which reaches only the waiting thread

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
@@ -19,7 +17,6 @@ if TYPE_CHECKING:
     from context_agent.eval.benchmarks.registry import Benchmark
     from context_agent.eval.evaluation import EvalOptions, PreparedBenchmark
     from context_agent.eval.records import EvalRecord
-    from context_agent.eval.runner import Machines
     from context_agent.eval.scoring import Price
     from context_agent.eval.systems import System
 
@@ -110,14 +107,7 @@ class SystemOptions:
         ),
     ] = None
     processes: Annotated[int | None, Option("Number of worker processes.", COUNT, default="one per core")] = None
-    ray: Annotated[
-        str | None,
-        Option(
-            "Run the processes on the machines of a Ray cluster, by default the one of RAY_ADDRESS or of this machine.",
-            metavar="[ADDRESS]",
-            bare="auto",
-        ),
-    ] = None
+    ray: options.RayOption = None
 
 
 @essential("out report show_names benchmarks corpus questions limit systems k path")
@@ -212,7 +202,7 @@ def _run(
     from context_agent.eval.evaluation import evaluate
 
     waits_for_server = uses_model and any(system.keeps_context for system in systems)
-    with _machines(run.ray) as machines, output.progress("Evaluating", "questions") as advance:
+    with options.worker_machines(run.ray) as machines, output.progress("Evaluating", "questions") as advance:
         return evaluate(
             benchmarks,
             systems,
@@ -223,23 +213,6 @@ def _run(
             machines=machines,
             progress=advance,
         )
-
-
-@contextmanager
-def _machines(ray: str | None) -> Iterator[Machines]:
-    """This machine, or those of a Ray cluster while the block runs."""
-    from context_agent.eval.runner import ThisMachine
-
-    if ray is None:
-        yield ThisMachine()
-        return
-    from context_agent.eval.ray_machines import RayMachines
-
-    machines = RayMachines(ray)
-    try:
-        yield machines
-    finally:
-        machines.close()
 
 
 def _benchmarks(data: DataOptions) -> list[Benchmark]:

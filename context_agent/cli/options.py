@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
@@ -30,6 +31,7 @@ from context_agent.retrieval.chroma import COLLECTION
 from context_agent.retrieval.languages import MULTILINGUAL
 
 if TYPE_CHECKING:
+    from context_agent._support.worker_pool import CallParent, Machines, WorkerPool, WorkerSetup
     from context_agent.agent import Observer, SearchAgent
     from context_agent.harness.episode import Limits
     from context_agent.harness.policy import Policy
@@ -113,11 +115,60 @@ WeightsOption = Annotated[
         "Weights of the bridge policy, as `ctx1 train bridge` writes them.", FILE, default="the weights in the package"
     ),
 ]
+ProcessesOption = Annotated[
+    int | None, Option("Number of worker processes.", COUNT, default="1; with --ray one per core of its machines")
+]
+RayOption = Annotated[
+    str | None,
+    Option(
+        "Run the processes on the machines of a Ray cluster, by default the one of RAY_ADDRESS or of this machine.",
+        metavar="[ADDRESS]",
+        bare="auto",
+    ),
+]
 SaveOption = Annotated[Path | None, Option("Write each trajectory to this folder, as JSONL.", FOLDER, section=OWN)]
 RunFile = Annotated[
     Path,
     Option("Run file with the settings; the repository has examples in configs/.", FILE, "FILE.toml", flag="--run"),
 ]
+
+
+@contextmanager
+def worker_machines(ray: str | None) -> Iterator[Machines]:
+    """This machine, or those of a Ray cluster while the block runs."""
+    from context_agent._support.worker_pool import ThisMachine
+
+    if ray is None:
+        yield ThisMachine()
+        return
+    from context_agent._support.ray_machines import RayMachines
+
+    machines = RayMachines(ray)
+    try:
+        yield machines
+    finally:
+        machines.close()
+
+
+@contextmanager
+def worker_pool(
+    setup: WorkerSetup[Any, Any],
+    processes: int | None,
+    ray: str | None,
+    *,
+    concurrency: int,
+    answer: CallParent | None = None,
+) -> Iterator[WorkerPool[Any, Any] | None]:
+    """Workers for the two options; None if this process is to do the work itself."""
+    from context_agent._support.worker_pool import WorkerPool
+
+    if ray is None and (processes or 1) == 1:
+        yield None
+        return
+    with worker_machines(ray) as machines:
+        count = processes or machines.cores
+        with WorkerPool(setup, machines, processes=count, concurrency=max(count, concurrency), answer=answer) as pool:
+            yield pool
 
 
 @dataclass(frozen=True, slots=True)

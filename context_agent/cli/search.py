@@ -8,8 +8,9 @@ from __future__ import annotations
 import asyncio
 import sys
 import time
-from collections.abc import Callable, Iterable
-from contextlib import AbstractContextManager, nullcontext
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
@@ -24,6 +25,7 @@ from context_agent.errors import ContextAgentError
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from context_agent._support.worker_pool import CallParent, WorkerPool
     from context_agent.agent import Progress, SearchAgent, SearchResult
     from context_agent.answers import AnswerModel, CheckedAnswer
     from context_agent.retrieval.corpus import Corpus, Where
@@ -61,7 +63,12 @@ class BatchOptions:
         Option('Answer a file of lines like {"id": "q1", "question": "..."} (- for stdin).', INPUT, "FILE.jsonl"),
     ] = None
     concurrency: Annotated[int, Option("Number of questions at the same time.", COUNT)] = 8
-    ordered: Annotated[bool, Option("Print the answers in the order of the file, not as they are ready.")] = False
+    ordered: Annotated[
+        bool,
+        Option("Print the answers in the order of the file, as several processes always do, not as they are ready."),
+    ] = False
+    processes: options.ProcessesOption = None
+    ray: options.RayOption = None
 
 
 @essential("k where steps quiet questions path url collection embedder effort")
@@ -97,19 +104,49 @@ def search(
         raise click.UsageError("give one QUESTION in quotes, or a file of questions with --questions")
     if engine is not None and index.named:
         raise click.UsageError("--engine replaces an index: remove it, or remove --path and --url")
-    limits = ResultLimits(k, where)
-    with index.open() if engine is None else _over_engine(engine) as corpus, agent.open(corpus) as searcher:
-        if batch.questions is not None:
-            return search_many(searcher, batch, limits, as_json=as_json, quiet=show.quiet)
+    source = SearchSource(agent, index, engine, ResultLimits(k, where), as_json=as_json, quiet=show.quiet)
+    if batch.questions is not None:
+        return search_many(source, batch)
+    with source.agent() as searcher:
         text = question_of(question or "")
-        return search_json(searcher, text, limits) if as_json else search_one(searcher, text, limits, show)
+        if as_json:
+            return search_json(searcher, text, source.limits)
+        return search_one(searcher, text, source.limits, show)
 
 
-def _over_engine(url: str) -> AbstractContextManager[Corpus]:
-    """A corpus over an HTTP endpoint."""
-    from context_agent.retrieval.engines.corpus import EngineCorpus
+@dataclass(frozen=True, slots=True)
+class SearchSource:
+    """What answers questions, and how the answers to a file of them are printed. Worker processes open it."""
 
-    return nullcontext(EngineCorpus(url))
+    options: options.AgentOptions
+    index: options.CorpusOptions
+    engine: str | None
+    limits: ResultLimits
+    as_json: bool = False
+    quiet: bool = False
+
+    @contextmanager
+    def agent(self) -> Iterator[SearchAgent]:
+        """The agent on its corpus while the block runs."""
+        with self._corpus() as corpus, self.options.open(corpus) as agent:
+            yield agent
+
+    def open(self, call: CallParent) -> Callable[[BatchRow], Callable[[], PrintedAnswer]]:
+        """Opens the agent of a worker, which stays open until the process ends."""
+        agent = self.options.open(self._corpus().__enter__())
+        return lambda row: lambda: self.printed(asyncio.run(_ask(agent, row, self.limits)))
+
+    def printed(self, answer: BatchAnswer) -> PrintedAnswer:
+        """What is printed for an answer."""
+        shown = answer.to_json() if self.as_json else answer.to_line(quiet=self.quiet)
+        return PrintedAnswer(shown, failed=answer.error is not None)
+
+    def _corpus(self) -> AbstractContextManager[Corpus]:
+        if self.engine is None:
+            return self.index.open()
+        from context_agent.retrieval.engines.corpus import EngineCorpus
+
+        return nullcontext(EngineCorpus(self.engine))
 
 
 def question_of(argument: str) -> str:
@@ -216,32 +253,68 @@ class BatchAnswer:
         return f"{name}\t{output.NOTHING_RELEVANT}{f' The nearest: {titles}' if titles else ''}"
 
 
-def search_many(agent: SearchAgent, batch: BatchOptions, limits: ResultLimits, *, as_json: bool, quiet: bool) -> int:
+@dataclass(frozen=True, slots=True)
+class PrintedAnswer:
+    """The line of an answer, or its object with --json."""
+
+    shown: str | dict[str, Any]
+    failed: bool
+
+    def print(self) -> None:
+        """Prints it on stdout."""
+        if isinstance(self.shown, str):
+            output.echo(self.shown)
+        else:
+            output.print_json(self.shown)
+
+
+def search_many(source: SearchSource, batch: BatchOptions) -> int:
     """Asks every question of the file; returns the exit code, 1 if any of them failed.
 
     Unlike `load_questions`, which refuses a file with a bad row, this answers what can be answered.
     """
     assert batch.questions is not None
-    failed = 0
+    failed = answered = 0
     # Read before the first is asked: an interrupt could not end a read inside the event loop.
     rows = [_batch_row(row) for row in read_rows(str(batch.questions))]
-    with output.progress("Searching", "questions") as advance:
-        answered = 0
+    with (
+        output.progress("Searching", "questions") as advance,
+        options.worker_pool(source, batch.processes, batch.ray, concurrency=batch.concurrency) as pool,
+    ):
 
-        def take(answer: BatchAnswer) -> None:
+        def take(answer: PrintedAnswer) -> None:
             nonlocal failed, answered
-            failed += answer.error is not None
+            failed += answer.failed
             answered += 1
-            if as_json:
-                output.print_json(answer.to_json())
-            else:
-                output.echo(answer.to_line(quiet=quiet))
+            answer.print()
             advance(answered, len(rows))
 
-        asyncio.run(_answer_all(agent, rows, take, limits, batch))
+        if pool is not None:
+            _answer_in_pool(source, pool, rows, take)
+        else:
+            with source.agent() as agent:
+                asyncio.run(_answer_all(agent, rows, lambda answer: take(source.printed(answer)), source.limits, batch))
     if failed:
         output.note(f"{failed} of {answered} questions failed")
     return 1 if failed else 0
+
+
+def _answer_in_pool(
+    source: SearchSource,
+    pool: WorkerPool[BatchRow, PrintedAnswer],
+    rows: Iterable[BatchRow],
+    report: Callable[[PrintedAnswer], None],
+) -> None:
+    """Has worker processes ask every row, and calls `report` with the answers in order."""
+    from context_agent._support.worker_pool import JobLost
+
+    pending = deque((row, pool.submit(row)) for row in rows)
+    while pending:
+        row, future = pending.popleft()
+        try:
+            report(future.result())
+        except JobLost as lost:
+            report(source.printed(BatchAnswer(row, error=str(lost))))
 
 
 def _batch_row(row: JsonRow) -> BatchRow:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
@@ -27,12 +28,18 @@ from context_agent.cli.command import (
 )
 
 if TYPE_CHECKING:
+    from context_agent._support.worker_pool import CallParent
     from context_agent.harness.profile import Profile
     from context_agent.integrations.feedback import FeedbackLog, Judgement
     from context_agent.retrieval.corpus import Corpus
     from context_agent.synth_data.demonstrations.experts import Expert
     from context_agent.synth_data.demonstrations.filters import DemonstrationReport
-    from context_agent.synth_data.demonstrations.runs import DemonstrationSettings, ReplayResult, ReplaySettings
+    from context_agent.synth_data.demonstrations.runs import (
+        DemonstrationSettings,
+        EpisodePlayer,
+        ReplayResult,
+        ReplaySettings,
+    )
 
 LOCATION_OPTIONS = ("base_url", "api_key_env", "timeout")
 """Options of a language model that may differ between the runs of one folder."""
@@ -72,6 +79,8 @@ class ExpertOptions:
     profile: options.ProfileOption = None
     rollouts: Annotated[int, Option("Number of episodes of each task.", COUNT)] = 1
     concurrency: Annotated[int, Option("Number of episodes at the same time.", COUNT)] = 8
+    processes: options.ProcessesOption = None
+    ray: options.RayOption = None
     seed: options.SeedOption = 0
     limits: options.LimitOptions = field(default_factory=options.LimitOptions)
     window: options.WindowOption = None
@@ -152,22 +161,35 @@ def trajectories(
     trajectories.jsonl and report.json; `ctx1 train sft` reads it. The exit code is 1 if no episode could be played.
     """
     from context_agent.synth_data.demonstrations.runs import make_demonstrations
+    from context_agent.synth_data.stages import StageWorker
     from context_agent.synth_data.task import load_tasks
 
     problems: list[str] = []
     questions = load_tasks(str(tasks), problems=problems)
     output.note_problems(problems)
+    setup = StageWorker(partial(_open_player, expert, filters, index, out))
     with (
         index.open() as corpus,
+        options.worker_pool(setup, expert.processes, expert.ray, concurrency=expert.concurrency) as pool,
         output.progress("Playing", "episodes") as advance,
     ):
         player, settings = _settings(expert, filters, keep_dropped=keep_dropped)
-        report = asyncio.run(make_demonstrations(questions, corpus, player, out, settings, advance=advance))
+        report = asyncio.run(make_demonstrations(questions, corpus, player, out, settings, pool=pool, advance=advance))
     if as_json:
         output.print_json({**report.to_json(), "out": str(out), "unreadable": len(problems)})
     else:
         _show_report(report, out)
     return 0 if report.episodes else 1
+
+
+def _open_player(
+    expert: ExpertOptions, filters: FilterOptions, index: options.CorpusOptions, out: Path, call: CallParent
+) -> EpisodePlayer:
+    """What plays the episodes in a worker process."""
+    from context_agent.synth_data.demonstrations.runs import NEW, EpisodePlayer
+
+    player, settings = _settings(expert, filters, keep_dropped=True)
+    return EpisodePlayer(index.open(), player, out / NEW, settings)
 
 
 def _settings(

@@ -11,6 +11,7 @@ import json
 import sys
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, cast
 
@@ -34,8 +35,9 @@ from context_agent.cli.command import (
 from context_agent.errors import ConfigError, DataError
 
 if TYPE_CHECKING:
+    from context_agent._support.worker_pool import CallParent
     from context_agent.retrieval.corpus import Corpus
-    from context_agent.synth_data.quality import Extreme, PassAtN
+    from context_agent.synth_data.quality import Extreme, PassAtN, TaskFilter
     from context_agent.synth_data.sets.folder import CardDetails
     from context_agent.synth_data.task import Task
     from context_agent.types import Document
@@ -74,6 +76,8 @@ def filter_tasks(
     ] = 0.7,
     keep_duplicates: Annotated[bool, Option("Keep near-duplicates.")],
     concurrency: Annotated[int, Option("Number of tasks at the same time.", COUNT)] = 8,
+    processes: options.ProcessesOption = None,
+    ray: options.RayOption = None,
     attempts: AttemptOptions,
     agent: options.AgentOptions,
     index: options.CorpusOptions,
@@ -88,6 +92,7 @@ def filter_tasks(
     or an attempt failed.
     """
     from context_agent.synth_data import quality
+    from context_agent.synth_data.stages import StageWorker
     from context_agent.synth_data.task import load_tasks
 
     problems: list[str] = []
@@ -95,7 +100,9 @@ def filter_tasks(
     output.note_problems(problems)
     with ExitStack() as stack:
         corpus = stack.enter_context(index.open())
-        measure = _pass_at_n(agent, corpus, attempts) if attempts.passes else None
+        setup = StageWorker(partial(_open_filter, agent, attempts, index))
+        pool = stack.enter_context(options.worker_pool(setup, processes, ray, concurrency=concurrency))
+        measure = _pass_at_n(agent, corpus, attempts)
         if measure is not None:
             stack.callback(measure.close)
         advance = stack.enter_context(output.progress("Filtering", "tasks"))
@@ -107,6 +114,7 @@ def filter_tasks(
                 pass_at_n=measure,
                 likeness=None if keep_duplicates else likeness,
                 concurrency=concurrency,
+                pool=pool,
                 advance=advance,
             )
         )
@@ -121,7 +129,20 @@ def filter_tasks(
     return 1 if problems or failed or report.halted else 0
 
 
-def _pass_at_n(agent: options.AgentOptions, corpus: Corpus, chosen: AttemptOptions) -> PassAtN:
+def _open_filter(
+    agent: options.AgentOptions, attempts: AttemptOptions, index: options.CorpusOptions, call: CallParent
+) -> TaskFilter:
+    """What filters tasks in a worker process."""
+    from context_agent.synth_data.quality import TaskFilter
+
+    corpus = index.open()
+    return TaskFilter(corpus, _pass_at_n(agent, corpus, attempts))
+
+
+def _pass_at_n(agent: options.AgentOptions, corpus: Corpus, chosen: AttemptOptions) -> PassAtN | None:
+    """The attempts at each task; None for none."""
+    if not chosen.passes:
+        return None
     from context_agent.harness.profile import profile as named_profile
     from context_agent.synth_data.quality import PassAtN, build_attempts, default_vary
 

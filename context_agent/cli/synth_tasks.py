@@ -10,8 +10,9 @@ import asyncio
 import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
@@ -37,12 +38,13 @@ from context_agent.errors import ConfigError
 from context_agent.pruning.budget import WINDOW
 
 if TYPE_CHECKING:
+    from context_agent._support.worker_pool import CallParent
     from context_agent.retrieval.corpus import Corpus
     from context_agent.synth_data.links import LinkTaskSettings
     from context_agent.synth_data.llm_stages.model import StageContext, StructuredModel
     from context_agent.synth_data.llm_stages.pipeline import PipelinePlan
     from context_agent.synth_data.llm_stages.task_stages import DistractorSettings
-    from context_agent.synth_data.stages import RowFunction, StageReport
+    from context_agent.synth_data.stages import StageFunction, StagePool, StageReport
     from context_agent.synth_data.task import Task
 
 
@@ -71,6 +73,8 @@ class WriterOptions:
     ] = None
     max_tokens_total: Annotated[int | None, Option("Maximum number of tokens of all calls.", COUNT)] = None
     concurrency: Annotated[int, Option("Number of rows at the same time.", COUNT)] = 8
+    processes: options.ProcessesOption = None
+    ray: options.RayOption = None
     max_turns: Annotated[int, Option("Maximum number of turns of an exploration.", COUNT)] = 16
     window: Annotated[int, Option("Context window of an exploration in tokens.")] = WINDOW
 
@@ -111,7 +115,7 @@ def explore(
     def rows(context: StageContext) -> Rows:
         return task_stages.draw_seeds(context.corpus, count, context.model.seed)
 
-    return _run("explore", rows, lambda context: lambda row: task_stages.explore(context, row), stage)
+    return _run("explore", rows, task_stages.explore, stage)
 
 
 @command
@@ -122,7 +126,7 @@ def write(source: StageInput, *, stage: StageOptions) -> int:
     """
     from context_agent.synth_data.llm_stages import task_stages
 
-    return _run("write", _source_rows(source), lambda context: lambda row: task_stages.write(context, row), stage)
+    return _run("write", _source_rows(source), task_stages.write, stage)
 
 
 @command
@@ -133,7 +137,7 @@ def verify(source: StageInput, *, stage: StageOptions) -> int:
     """
     from context_agent.synth_data.llm_stages import task_stages
 
-    return _run("verify", _source_rows(source), lambda context: lambda row: task_stages.verify(context, row), stage)
+    return _run("verify", _source_rows(source), task_stages.verify, stage)
 
 
 @command
@@ -144,7 +148,7 @@ def extend(source: StageInput, *, stage: StageOptions) -> int:
     """
     from context_agent.synth_data.llm_stages import task_stages
 
-    return _run("extend", _source_rows(source), lambda context: lambda row: task_stages.extend(context, row), stage)
+    return _run("extend", _source_rows(source), task_stages.extend, stage)
 
 
 @essential("out distractors without_model base_url model domain path url collection")
@@ -171,9 +175,7 @@ def distract(
             raise ConfigError("--check-distractors needs a model: remove it, or remove --without-model")
         return _distract_by_words(source, settings, stage)
 
-    def work(context: StageContext) -> RowFunction:
-        return lambda row: task_stages.distract(context, settings, row)
-
+    work = partial(task_stages.distract, settings=settings)
     return _run("distract", _source_rows(source), work, stage, settings=distractor_settings(settings))
 
 
@@ -181,13 +183,18 @@ def make_with_model(corpus: Corpus, plan: PipelinePlan, stage: StageOptions) -> 
     """Runs all stages; returns the exit code: 1 if no task was made or the spending cap ended the run."""
     from context_agent.synth_data.llm_stages.pipeline import REPLIES_FILE, make_tasks, stages_folder
 
-    with _model(stage, stages_folder(stage.out) / REPLIES_FILE) as model, ExitStack() as bars:
+    with (
+        _model(stage, stages_folder(stage.out) / REPLIES_FILE) as model,
+        _pool(stage, _open_context, model.answer) as pool,
+        ExitStack() as bars,
+    ):
 
         def watch(name: str) -> Callable[[int, int | None], None]:
             bars.close()
             return bars.enter_context(output.progress(name, "rows"))
 
-        reports = asyncio.run(make_tasks(_context(corpus, model, stage.writer), plan, stage.out, watch=watch))
+        context = _context(corpus, model, stage.writer)
+        reports = asyncio.run(make_tasks(context, plan, stage.out, pool=pool, watch=watch))
     for report in reports:
         _show_report(report, as_json=stage.as_json)
     return 1 if reports[-1].halted or not reports[-1].kept else 0
@@ -196,7 +203,7 @@ def make_with_model(corpus: Corpus, plan: PipelinePlan, stage: StageOptions) -> 
 def _run(
     name: str,
     rows: Callable[[StageContext], Rows],
-    work: Callable[[StageContext], RowFunction],
+    work: StageFunction,
     stage: StageOptions,
     *,
     settings: dict[str, Any] | None = None,
@@ -206,6 +213,7 @@ def _run(
     with (
         stage.index.open() as corpus,
         _model(stage, stage.replies or stage.out.with_name(REPLIES_FILE)) as model,
+        _pool(stage, _open_context, model.answer) as pool,
         output.progress(name, "rows") as advance,
     ):
         context = _context(corpus, model, stage.writer)
@@ -213,9 +221,10 @@ def _run(
             context,
             name,
             rows(context),
-            work(context),
+            work,
             stage.out,
             concurrency=stage.writer.concurrency,
+            pool=pool,
             settings=settings,
             advance=advance,
         )
@@ -226,18 +235,19 @@ def _run(
 def _distract_by_words(source: Path, settings: DistractorSettings, stage: StageOptions) -> int:
     from context_agent.synth_data.llm_stages.pipeline import distractor_settings
     from context_agent.synth_data.llm_stages.task_stages import distract_by_words
-    from context_agent.synth_data.stages import run_stage
+    from context_agent.synth_data.stages import row_function, run_stage
 
     with (
         stage.index.open() as corpus,
+        _pool(stage, _open_corpus) as pool,
         output.progress("distract", "rows") as advance,
     ):
         run = run_stage(
             "distract",
             _load_rows(source),
-            lambda row: distract_by_words(corpus, settings, row),
+            row_function(partial(distract_by_words, settings=settings), corpus, pool),
             stage.out,
-            concurrency=stage.writer.concurrency,
+            concurrency=stage.writer.concurrency if pool is None else pool.capacity,
             settings={"corpus": corpus.name, "model": None, **distractor_settings(settings)},
             advance=advance,
         )
@@ -257,8 +267,27 @@ def _show_report(report: StageReport, *, as_json: bool) -> int:
     return 1 if report.halted or (report.inputs and not report.kept) else 0
 
 
-@contextmanager
-def _model(stage: StageOptions, replies: Path) -> Iterator[StructuredModel]:
+def _pool(
+    stage: StageOptions, open_context: Callable[[StageOptions, CallParent], Any], answer: CallParent | None = None
+) -> AbstractContextManager[StagePool | None]:
+    """The worker processes of a stage; None if this process does the work."""
+    from context_agent.synth_data.stages import StageWorker
+
+    writer, setup = stage.writer, StageWorker(partial(open_context, stage))
+    return options.worker_pool(setup, writer.processes, writer.ray, concurrency=writer.concurrency, answer=answer)
+
+
+def _open_corpus(stage: StageOptions, call: CallParent) -> Corpus:
+    """The corpus of a worker process."""
+    return stage.index.open()
+
+
+def _open_context(stage: StageOptions, call: CallParent) -> StageContext:
+    """The context of a worker process, whose model calls the process of the command makes."""
+    return _context(stage.index.open(), _model(stage, call), stage.writer)
+
+
+def _model(stage: StageOptions, replies: Path | CallParent) -> StructuredModel:
     from context_agent.synth_data.llm_stages.cached_model import SpendingCap, TokenPrices
     from context_agent.synth_data.llm_stages.model import StructuredModel, StructuredModelOptions
 
@@ -269,8 +298,7 @@ def _model(stage: StageOptions, replies: Path) -> Iterator[StructuredModel]:
         cap=SpendingCap(writer.max_cost, writer.max_tokens_total),
         prompts=writer.prompts,
     )
-    with StructuredModel(model_options, replies, concurrency=writer.concurrency, seed=stage.seed) as model:
-        yield model
+    return StructuredModel(model_options, replies, concurrency=writer.concurrency, seed=stage.seed)
 
 
 def _context(corpus: Corpus, model: StructuredModel, writer: WriterOptions) -> StageContext:
@@ -370,6 +398,8 @@ def tasks(
             "--base-url needs --model, the model that writes the tasks; omit both to make tasks from links"
         )
     stage = StageOptions(writer, language_model, index, out, None, seed, as_json)
+    if language_model.model is None and (writer.processes or writer.ray):
+        raise ConfigError("--processes and --ray are for the stages of a language model: pass --model, or remove them")
     if language_model.model is None:
         return _link_tasks(stage, links, count, hops or DEFAULT_HOPS, distractors)
     if links.report is not None:

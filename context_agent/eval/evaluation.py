@@ -22,6 +22,7 @@ from urllib.parse import quote
 
 from context_agent._support.journal import replace_file
 from context_agent._support.question_files import load_questions
+from context_agent._support.worker_pool import Machines
 from context_agent.errors import DataError
 from context_agent.eval.aggregate import summarise
 from context_agent.eval.benchmarks.corpus_cache import ProgressCallback, cached_corpus
@@ -37,7 +38,7 @@ from context_agent.eval.records import (
     read_run,
 )
 from context_agent.eval.report import render
-from context_agent.eval.runner import Machines, RunProgress, WorkerSpec, plan_jobs, run_jobs, windows_and_seeds
+from context_agent.eval.runner import RunProgress, WorkerSpec, plan_jobs, run_jobs, windows_and_seeds
 from context_agent.eval.scoring import Price
 from context_agent.eval.summary import EvalSummary, FailedQuestion, WorstQuestion
 from context_agent.eval.systems import AnswerSettings, System, find_systems

@@ -1,9 +1,6 @@
-"""Runs systems on benchmarks: plans the jobs, answers them in worker processes, and ends episodes that hang.
+"""Runs systems on benchmarks: plans the jobs, and answers them in worker processes (`_support.worker_pool`).
 
-Workers are processes of this machine, or of the machines of a Ray cluster (`ray_machines`). They cost a copy of the
-corpora each and have two advantages. The embedded policy, which only computes, gets
-one core per process. An episode that blocks forever can be ended from outside: its process is killed, its record is a
-failure, and the other jobs of that process are repeated.
+An episode that hangs, or whose process dies again and again, gets the record of a failure.
 
 The results do not depend on the number of processes: an answer depends on its question, system, window and seed alone,
 and readers sort the records.
@@ -11,20 +8,15 @@ and readers sort the records.
 
 from __future__ import annotations
 
-import os
-import signal
 import threading
 import time
-from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from multiprocessing import get_context
-from multiprocessing.connection import Connection, wait
-from queue import SimpleQueue
-from typing import Protocol
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future, as_completed
+from dataclasses import dataclass, replace
+from functools import partial
 
-from context_agent._support.processes import THREAD_VARIABLES, available_cores, environment, exit_reason
 from context_agent._support.question_files import Question
+from context_agent._support.worker_pool import CallParent, JobLost, Machines, ThisMachine, WorkerPool
 from context_agent.agent import SearchResult
 from context_agent.errors import ConfigError, ContextAgentError
 from context_agent.eval.benchmarks.registry import Benchmark
@@ -38,19 +30,8 @@ from context_agent.tokens import HarmonyCounter
 
 DEFAULT_TIMEOUT = 600.0
 """Seconds after which an episode without a time limit counts as hung."""
-GRACE_PERIOD = 5.0
-"""Seconds beyond its limit in which an episode may end by itself, with the ranking that it has."""
-PREFETCH = 2
-"""Jobs that wait in a process besides those in progress, so that it is never idle."""
-MAX_ATTEMPTS = 2
-"""Attempts at a job whose process dies."""
-POLL_INTERVAL = 1.0
-"""Seconds between checks for overdue episodes while no message arrives."""
 NO_WINDOW = 0
 """The window of a system without a context."""
-ONE_THREAD = dict.fromkeys(THREAD_VARIABLES, "1")
-"""The environment of a worker: several processes on all cores slow each other down, and sums depend on the number of
-threads."""
 
 RunProgress = Callable[[int, int], None]
 """(questions answered, questions in total)."""
@@ -84,6 +65,20 @@ class WorkerSpec:
     settings: AnswerSettings
     price: Price | None = None
     store: TrajectoryStore | None = None
+
+    def open(self, call: CallParent) -> Callable[[Job], Callable[[], EvalRecord]]:
+        """Opens nothing yet: a corpus and the policy open when the first job needs them."""
+        answerers = _Answerers(self)
+        return lambda job: partial(self._answer, job, answerers.of(job.benchmark))
+
+    def discard(self, job: Job) -> None:
+        """Removes what the job has written, before it is repeated."""
+        if self.store is not None:
+            self.store.discard(job.key)
+
+    def _answer(self, job: Job, answerer: Answerer) -> EvalRecord:
+        record = answer_job(job, answerer, self.price)
+        return record if self.store is None else replace(record, trajectories=self.store.keep(job.key))
 
 
 def plan_jobs(
@@ -138,236 +133,30 @@ def run_jobs(
     report(done, len(jobs))
     if remaining:
         machines = machines or ThisMachine()
-        count = min(processes or machines.cores, concurrency, len(remaining))
-        slots = -(-concurrency // count)
-        limit = (time_limit or DEFAULT_TIMEOUT) + GRACE_PERIOD
-        pool = WorkerPool(machines, spec, deque(remaining), slots, limit)
-        for record in pool.run(count):
-            log.add(record)
-            done += 1
-            report(done, len(jobs))
+        pool = WorkerPool(
+            spec,
+            machines,
+            processes=min(processes or machines.cores, len(remaining)),
+            concurrency=concurrency,
+            limit=time_limit or DEFAULT_TIMEOUT,
+            before_repeat=spec.discard,
+        )
+        with pool:
+            futures = {pool.submit(job): job for job in remaining}
+            for future in as_completed(futures):
+                log.add(_record_of(futures[future], future, spec.store))
+                done += 1
+                report(done, len(jobs))
     return [log.records[job.key] for job in jobs]
 
 
-@dataclass(frozen=True, slots=True)
-class JobStarted:
-    """A worker has started the job; its time counts from here."""
-
-    key: RecordKey
-
-
-@dataclass(frozen=True, slots=True)
-class WorkerFailed:
-    """A worker cannot work at all: a corpus or the policy cannot be opened."""
-
-    error: Exception
-
-
-WorkerMessage = JobStarted | WorkerFailed | EvalRecord
-
-
-class WorkerProcess(Protocol):
-    """The process of a worker, here or on another machine."""
-
-    @property
-    def exitcode(self) -> int | None:
-        """How it ended; None if that is not known."""
-        ...
-
-    def kill(self) -> None:
-        """Ends it."""
-        ...
-
-    def join(self) -> None:
-        """Waits for its end."""
-        ...
-
-
-@dataclass(slots=True)
-class Worker:
-    """A running process: its jobs by key, and when each of them started."""
-
-    process: WorkerProcess
-    pipe: Connection
-    jobs: dict[RecordKey, Job] = field(default_factory=dict)
-    started: dict[RecordKey, float] = field(default_factory=dict)
-
-    def kill(self) -> None:
-        """Kills the process, which may no longer react to messages."""
-        self.pipe.close()
-        self.process.kill()
-        self.process.join()
-
-
-class Machines(Protocol):
-    """Where workers run."""
-
-    cores: int
-
-    def start(self, spec: WorkerSpec, slots: int) -> Worker | None:
-        """A new worker; None if there is no free processor."""
-        ...
-
-
-class ThisMachine:
-    """Processes of this machine."""
-
-    def __init__(self) -> None:
-        self.cores = available_cores()
-
-    def start(self, spec: WorkerSpec, slots: int) -> Worker:
-        """Starts a worker with the spawn method: a fork would inherit locks that other threads hold."""
-        context = get_context("spawn")
-        pipe, worker_pipe = context.Pipe()
-        process = context.Process(target=run_worker, args=(spec, worker_pipe, slots), daemon=True, name="ctx1-eval")
-        with environment(ONE_THREAD):
-            process.start()
-        worker_pipe.close()
-        return Worker(process, pipe)
-
-
-class WorkerPool:
-    """The workers of a run, and the jobs that wait for them."""
-
-    def __init__(self, machines: Machines, spec: WorkerSpec, waiting: deque[Job], slots: int, limit: float) -> None:
-        self._machines = machines
-        self._spec = spec
-        self._waiting = waiting
-        self._slots = slots
-        self._limit = limit
-        self._workers: list[Worker] = []
-        self._attempts: dict[RecordKey, int] = {}
-
-    def run(self, count: int) -> Iterator[EvalRecord]:
-        """Answers every job with `count` processes and yields the records as they arrive."""
-        try:
-            while self._waiting or any(worker.jobs for worker in self._workers):
-                self._assign(count)
-                yield from self._received()
-                yield from self._overdue()
-        finally:
-            for worker in self._workers:
-                worker.kill()
-
-    def _assign(self, count: int) -> None:
-        """Sends waiting jobs to workers with room, and starts processes while there are too few."""
-        while len(self._workers) < count and self._waiting:
-            worker = self._machines.start(self._spec, self._slots)
-            if worker is None:
-                break
-            self._workers.append(worker)
-            self._send_jobs(worker)
-        if not self._workers:
-            raise ConfigError("no machine has a free processor for a worker: end other work there, or try again later")
-        for worker in self._workers:
-            self._send_jobs(worker)
-
-    def _send_jobs(self, worker: Worker) -> None:
-        while self._waiting and self._has_room(worker):
-            job = self._waiting.popleft()
-            worker.jobs[job.key] = job
-            try:
-                worker.pipe.send(job)
-            except OSError:  # the process died; `_received` notices and repeats the job
-                return
-
-    def _has_room(self, worker: Worker) -> bool:
-        """Whether the next job may go there. A job whose process died runs alone: another death is then its own."""
-        suspect = any(self._attempts.get(key) for key in (self._waiting[0].key, *worker.jobs))
-        return len(worker.jobs) < (1 if suspect else self._slots + PREFETCH)
-
-    def _received(self) -> Iterator[EvalRecord]:
-        """The records that have arrived; returns after `POLL_INTERVAL` without messages."""
-        workers = {worker.pipe: worker for worker in self._workers}
-        for ready in wait(list(workers), timeout=POLL_INTERVAL):
-            worker = workers[ready]  # type: ignore[index]  # it waits for pipes only
-            try:
-                message: WorkerMessage = worker.pipe.recv()
-            except (EOFError, OSError):
-                yield from self._handle_death(worker)
-                continue
-            if isinstance(message, WorkerFailed):
-                raise message.error
-            if isinstance(message, JobStarted):
-                worker.started[message.key] = time.monotonic()
-            elif worker.jobs.pop(message.key, None) is not None:
-                worker.started.pop(message.key, None)
-                yield message
-
-    def _overdue(self) -> Iterator[EvalRecord]:
-        """Gives up overdue episodes and kills their processes, whose other jobs are repeated."""
-        now = time.monotonic()
-        for worker in list(self._workers):
-            overdue = [key for key, started in worker.started.items() if now - started > self._limit]
-            if overdue:
-                self._remove(worker, [job for key, job in worker.jobs.items() if key not in overdue])
-            for key in overdue:
-                error = f"hung: no answer within {self._limit - GRACE_PERIOD:g} seconds; its process was killed"
-                yield self._given_up(worker.jobs[key], error, now - worker.started[key])
-
-    def _handle_death(self, worker: Worker) -> Iterator[EvalRecord]:
-        """Repeats the jobs of a process that died, or gives them up after `MAX_ATTEMPTS` deaths."""
-        worker.process.join()
-        repeated = []
-        # If no job had started, the process died while opening what they need; that must not repeat forever either.
-        suspects = worker.started or worker.jobs
-        for key, job in worker.jobs.items():
-            self._attempts[key] = self._attempts.get(key, 0) + (key in suspects)
-            if self._attempts[key] < MAX_ATTEMPTS:
-                repeated.append(job)
-            else:
-                reason = exit_reason(worker.process.exitcode)
-                yield self._given_up(job, f"its process died ({reason}), {MAX_ATTEMPTS} times")
-        self._remove(worker, repeated)
-
-    def _given_up(self, job: Job, error: str, seconds: float = 0.0) -> EvalRecord:
-        """The record of a job whose process is gone, with the trajectory as far as it was written."""
-        store = self._spec.store
-        return replace(failed_record(job, error, seconds), trajectories=store.keep(job.key) if store else ())
-
-    def _remove(self, worker: Worker, repeated: Sequence[Job]) -> None:
-        worker.kill()
-        self._workers.remove(worker)
-        self._waiting.extendleft(reversed(repeated))
-        if self._spec.store is not None:
-            for job in repeated:
-                self._spec.store.discard(job.key)
-
-
-def run_worker(spec: WorkerSpec, pipe: Connection, slots: int) -> None:
-    """The main function of a worker: answers the jobs from the pipe, `slots` at a time, until the pipe closes.
-
-    Jobs run in threads, so a policy that blocks its thread does not stop the jobs in the other threads. The parent
-    process keeps the time and kills this one when a job is overdue.
-    """
-    # Ctrl-C reaches every process of a terminal; the parent decides what it means.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    answerers, waiting, lock = _Answerers(spec), SimpleQueue[Job](), threading.Lock()
-
-    def send(message: WorkerMessage) -> None:
-        with lock:
-            pipe.send(message)
-
-    def work() -> None:
-        while True:
-            job = waiting.get()
-            try:
-                answerer = answerers.of(job.benchmark)
-            except Exception as error:  # noqa: BLE001 - the parent must learn of every error
-                send(WorkerFailed(error if isinstance(error, ContextAgentError) else RuntimeError(repr(error))))
-                return
-            send(JobStarted(job.key))
-            record = answer_job(job, answerer, spec.price)
-            send(record if spec.store is None else replace(record, trajectories=spec.store.keep(job.key)))
-
-    for _ in range(slots):
-        threading.Thread(target=work, daemon=True).start()
-    while True:
-        try:
-            waiting.put(pipe.recv())
-        except (EOFError, OSError):
-            # Not sys.exit: it would wait for threads, and some may never end.
-            os._exit(0)
+def _record_of(job: Job, future: Future[EvalRecord], store: TrajectoryStore | None) -> EvalRecord:
+    """The record of a job that has ended; a lost one has its trajectory as far as it was written."""
+    try:
+        return future.result()
+    except JobLost as lost:
+        record = failed_record(job, str(lost), lost.seconds)
+        return replace(record, trajectories=store.keep(job.key) if store else ())
 
 
 class _Answerers:

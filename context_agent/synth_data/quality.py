@@ -29,10 +29,12 @@ difference:
 
 from __future__ import annotations
 
+import json
 import math
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -47,8 +49,18 @@ from context_agent.harness.profile import Profile
 from context_agent.policies.bridge import BridgePolicy
 from context_agent.pruning.budget import WINDOW
 from context_agent.retrieval.corpus import Corpus
-from context_agent.synth_data.stages import DroppedRow, KeptRows, ProgressCallback, StageReport, off_loop, run_stage
-from context_agent.synth_data.task import Task, question_key
+from context_agent.synth_data.stages import (
+    DroppedRow,
+    KeptRows,
+    ProgressCallback,
+    RowOutcome,
+    StagePool,
+    StageReport,
+    off_loop,
+    row_function,
+    run_stage,
+)
+from context_agent.synth_data.task import Task, encode_row, question_key, task_of
 
 Vary = Literal["seed", "effort", "window"]
 Extreme = Literal["always", "never"]
@@ -435,54 +447,56 @@ async def filter_tasks(
     pass_at_n: PassAtN | None = None,
     likeness: float | None = LIKENESS,
     concurrency: int = 8,
+    pool: StagePool | None = None,
     advance: ProgressCallback | None = None,
 ) -> StageReport:
     """Writes the tasks that stay to `out`; see `stages.run_stage` for the files beside it and the errors.
 
-    `likeness=None` keeps near-duplicates. A task with a failed attempt is dropped as failed and tried again by the next
-    run. A task is also processed again if it becomes a near-duplicate, or ceases to be one, because other tasks
-    changed.
+    With a `pool`, its processes do the work; their context is a `TaskFilter`. `likeness=None` keeps near-duplicates. A
+    task with a failed attempt is dropped as failed and tried again by the next run. A task is also processed again if
+    it becomes a near-duplicate, or ceases to be one, because other tasks changed.
     """
-    repeated = (
-        {}
-        if likeness is None
-        else {duplicate.task.id: duplicate for duplicate in find_duplicates(tasks, likeness=likeness)}
-    )
-    sieve = _TaskFilter({task.id: task for task in tasks}, corpus, repeated, pass_at_n)
+    duplicates = [] if likeness is None else find_duplicates(tasks, likeness=likeness)
+    repeated = {duplicate.task.id: duplicate.reason for duplicate in duplicates}
+    sieve = TaskFilter(corpus, pass_at_n)
+
+    async def work(row: Mapping[str, Any]) -> RowOutcome:
+        function = partial(TaskFilter.work, repeated=repeated.get(row["id"], ""))
+        return await row_function(function, sieve, pool)(row)
+
     settings = {
         "corpus": corpus.name,
         "likeness": likeness,
         "passes": None if pass_at_n is None else pass_at_n.settings,
     }
-    rows = [task.to_json() for task in tasks]
+    rows = [json.loads(encode_row(task.to_json())) for task in tasks]
     return await run_stage(
         STAGE,
         rows,
-        sieve.work,
+        work,
         out,
-        concurrency=concurrency,
+        concurrency=concurrency if pool is None else pool.capacity,
         settings=settings,
-        depends_on=lambda row: repeated[row["id"]].reason if row["id"] in repeated else "",
+        depends_on=lambda row: repeated.get(row["id"], ""),
         advance=advance,
     )
 
 
-class _TaskFilter:
-    """Filters and labels one row."""
+class TaskFilter:
+    """Filters and labels tasks one by one."""
 
-    def __init__(
-        self, tasks: Mapping[str, Task], corpus: Corpus, repeated: Mapping[str, Duplicate], pass_at_n: PassAtN | None
-    ) -> None:
-        self._tasks, self._corpus, self._repeated, self._pass_at_n = tasks, corpus, repeated, pass_at_n
+    def __init__(self, corpus: Corpus, pass_at_n: PassAtN | None) -> None:
+        self._corpus, self._pass_at_n = corpus, pass_at_n
 
-    async def work(self, row: Mapping[str, Any]) -> KeptRows | DroppedRow:
-        task = self._tasks[row["id"]]
+    async def work(self, row: Mapping[str, Any], repeated: str) -> RowOutcome:
+        """The labelled task of a row, or why it is dropped; `repeated` says which task it repeats, empty for none."""
+        task = task_of(row, f"task {row['id']!r}")
         if not task.gold and not task.facts:
             return DroppedRow(NO_GOLD)
         if missing := await off_loop(self._corpus, lambda: missing_gold(self._corpus, [task.as_question])):
             return DroppedRow(MISSING, ", ".join(missing.ids))
-        if task.id in self._repeated:
-            return DroppedRow(REPEATED, self._repeated[task.id].reason)
+        if repeated:
+            return DroppedRow(REPEATED, repeated)
         if self._pass_at_n is not None:
             passes = await self._pass_at_n.run(task)
             if kind := self._pass_at_n.extreme(passes):

@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from hashlib import blake2b
@@ -20,6 +20,7 @@ from typing import Any, TypeVar
 
 from context_agent._support.journal import AppendLog, LogContents
 from context_agent._support.suggest import differing_settings
+from context_agent._support.worker_pool import CallParent, WorkerPool
 from context_agent.errors import ConfigError, DataError
 from context_agent.retrieval.corpus import Corpus
 from context_agent.synth_data.task import write_rows
@@ -58,6 +59,10 @@ class StageHalted(Exception):
 
 RowOutcome = KeptRows | DroppedRow
 RowFunction = Callable[[Mapping[str, Any]], Awaitable[RowOutcome]]
+StageFunction = Callable[..., Coroutine[Any, Any, RowOutcome]]
+"""Called with what a stage opens, such as a corpus with a model, and the keyword `row`. It must be picklable."""
+StagePool = WorkerPool[tuple[StageFunction, Mapping[str, Any]], RowOutcome]
+"""Worker processes that open a `StageWorker`."""
 ProgressCallback = Callable[[int, int | None], None]
 """Called with the number of finished items and the total, None if unknown."""
 
@@ -81,6 +86,23 @@ class StageReport:
     def to_json(self) -> dict[str, Any]:
         """The report as plain data."""
         return asdict(self)
+
+
+@dataclass(frozen=True, slots=True)
+class StageWorker:
+    """The setup of worker processes for stages: `open_context` returns what their functions are called with."""
+
+    open_context: Callable[[CallParent], Any]
+
+    def open(self, call: CallParent) -> Callable[[tuple[StageFunction, Mapping[str, Any]]], Callable[[], RowOutcome]]:
+        """Opens the context, once for all rows."""
+        context = self.open_context(call)
+        return lambda job: lambda: asyncio.run(job[0](context, row=job[1]))
+
+
+def row_function(function: StageFunction, context: Any, pool: StagePool | None) -> RowFunction:
+    """The function with this context or, with a pool, in worker processes with theirs."""
+    return (lambda row: function(context, row=row)) if pool is None else (lambda row: pool.run((function, row)))
 
 
 async def run_stage(

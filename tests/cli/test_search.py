@@ -128,6 +128,9 @@ def test_one_failing_question_of_a_file_stops_nothing(inside, index, tmp_path):
     assert "4 of 6 questions failed" in done.stderr
     unordered = inside("search", "--questions", "-", "--path", index, "--json", stdin="\n".join(rows))
     assert sorted(str(row["id"]) for row in objects(unordered)) == sorted(str(row["id"]) for row in found)
+    spread = inside("search", "--questions", "q.jsonl", "--path", index, "--json", "--processes", 2)
+    assert (spread.returncode, spread.stdout) == (1, done.stdout)
+    assert "4 of 6 questions failed" in spread.stderr
 
 
 @pytest.fixture(scope="module")
@@ -205,10 +208,11 @@ def test_limits_give_a_ranking_all_the_same(inside, index, option):
     assert objects(done)[0]["documents"]
 
 
-def test_an_interrupt_exits_with_130_and_whole_lines(index, tmp_path):
+@pytest.mark.parametrize("processes", ["1", "2"])
+def test_an_interrupt_exits_with_130_and_whole_lines(index, tmp_path, processes):
     row = json.dumps({"question": QUESTION}) + "\n"
     (tmp_path / "q.jsonl").write_text(row * 3000, encoding="utf-8")
-    command = [CTX1, "search", "--questions", "q.jsonl", "--path", index, "--json"]
+    command = [CTX1, "search", "--questions", "q.jsonl", "--path", index, "--json", "--processes", processes]
     with subprocess.Popen(
         command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, stdin=subprocess.DEVNULL, text=True
     ) as process:

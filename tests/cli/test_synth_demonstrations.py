@@ -48,6 +48,18 @@ def test_the_pace_is_the_oracles_and_another_one_is_another_run(inside, tasks, i
         assert stored in other.stderr
 
 
+def test_processes_play_the_same_episodes(inside, tmp_path, tasks, index):
+    command = ("synth", "trajectories", tasks, "--path", index, "--json", "--rollouts", 2, "--noise", 0.2, "--out")
+    reports = [json.loads(inside(*command, *last).stdout) for last in (["one"], ["two", "--processes", 2])]
+    folders = [
+        {path.relative_to(out): path.read_bytes() for path in out.rglob("*.jsonl")}
+        for out in (tmp_path / "one", tmp_path / "two")
+    ]
+    assert folders[0] == folders[1]
+    assert reports[0] == {**reports[1], "out": "one"}
+    assert len(folders[0]) > 6
+
+
 def test_people_get_a_table(inside, tasks, index):
     done = inside("synth", "trajectories", tasks, "--path", index, "--out", "out", "--noise", 0.2)
     assert done.returncode == 0, done.stderr

@@ -73,6 +73,9 @@ def test_tasks_are_filtered_attempted_and_labelled(inside, tmp_path, tasks, corp
     again = json.loads(inside(*line).stdout)
     assert again["resumed"] == 10
     assert (tmp_path / "kept.jsonl").read_bytes() == before
+    spread = inside(*line[:6], "spread.jsonl", *line[7:], "--processes", 2)
+    assert {**json.loads(spread.stdout), "out": "kept.jsonl"} == report
+    assert (tmp_path / "spread.jsonl").read_bytes() == before
 
 
 def test_what_is_solved_by_one_search_goes(inside, tmp_path, tasks, corpus):

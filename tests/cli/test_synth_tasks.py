@@ -46,6 +46,7 @@ def test_what_cannot_be_is_told_in_a_line(inside, tmp_path, indexed):
         ["--hops", "x"],
         url,
         [*url, "--model", "m", "--report", "r.json"],
+        ["--processes", "2"],
     )
     for wrong in wrongs:
         done = inside("synth", "tasks", "--path", "i", "--out", "t.jsonl", *wrong)
@@ -217,6 +218,9 @@ def test_all_stages_run_in_a_row(desk, synth):
     questions = load_questions(folder / "all.jsonl")
     assert {question.hops for question in questions} == {1, 2}
     assert len(questions) == reports[-1]["kept"] == 4
+    spread = synth(*arguments[:2], "spread.jsonl", *arguments[3:], "--json", "--processes", "2", replies=None)
+    assert spread.returncode == 0, spread.stderr
+    assert (folder / "spread.jsonl").read_bytes() == (folder / "all.jsonl").read_bytes()
     capped = synth(*arguments[:2], "capped.all.jsonl", *arguments[3:], "--max-tokens-total", "9000", replies=None)
     assert capped.returncode == 1
     assert "the cap is reached" in capped.stderr
@@ -242,6 +246,12 @@ def test_distractors_are_found_without_a_model(desk, synth):
     (row,) = [json.loads(line) for line in (folder / "by_words.jsonl").read_text().splitlines()]
     assert row["distractors"]
     assert not set(row["distractors"]) & {"town0", "bridge0"}
+    written = (folder / "by_words.jsonl").read_bytes()
+    spread = synth(
+        "distract", "own.jsonl", "--out", "spread.by_words.jsonl", *arguments[4:], "--processes", "2", model=False
+    )
+    assert spread.returncode == 0, spread.stderr
+    assert (folder / "spread.by_words.jsonl").read_bytes() == written
     refused = synth(*arguments, "--check-distractors", model=False)
     assert (refused.returncode, "needs a model" in refused.stderr) == (2, True)
 

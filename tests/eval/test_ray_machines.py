@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import socket
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,13 +17,17 @@ pytest.importorskip("ray", reason="Ray has an environment of its own: scripts/te
 import ray
 from ray.cluster_utils import Cluster
 
+from context_agent._support import ray_machines
+from context_agent._support.ray_machines import RayMachines
+from context_agent._support.worker_pool import WorkerPool
 from context_agent.errors import ConfigError
-from context_agent.eval import ray_machines
 from context_agent.eval.evaluation import EvalOptions, evaluate
-from context_agent.eval.ray_machines import RayMachines
 from context_agent.eval.systems import find_systems
+from context_agent.synth_data.llm_stages.pipeline import REPLIES_FILE, PipelinePlan, make_tasks, stages_folder
+from context_agent.synth_data.stages import StageWorker
 from tests.eval import faulty
 from tests.eval.runs import OPTIONS, SYSTEMS, Benchmarks, summary_text, timeless, with_questions
+from tests.synth_data.llm_stages.writing import remote_workshop, serving, workshop
 
 
 @pytest.fixture
@@ -75,6 +81,41 @@ def test_a_node_that_dies_loses_nothing_and_no_answer_is_computed_again(
     assert killed
     assert [record.error for record in records] == [None] * 24
     assert len((tmp_path / "records.jsonl").read_text().splitlines()) == 24
+
+
+def test_a_node_that_dies_while_tasks_are_written_changes_nothing_and_has_nothing_paid_twice(
+    cluster: Any, machines: RayMachines, tmp_path: Path
+) -> None:
+    (second,) = cluster.worker_nodes
+    plan, killed = PipelinePlan(count=100, hops=(1, 2)), []
+    here, spread = tmp_path / "here.jsonl", tmp_path / "spread.jsonl"
+
+    def watch(stage: str) -> Callable[[int, int | None], None]:
+        def advance(done: int, total: int | None) -> None:
+            if stage == "write" and done >= 2 and not killed:
+                killed.append(done)
+                cluster.remove_node(second, allow_graceful=False)
+
+        return advance
+
+    (tmp_path / "spread").mkdir()
+    with (
+        serving(tmp_path / "spread") as server,
+        workshop(server.url, stages_folder(spread) / REPLIES_FILE) as shop,
+        WorkerPool(
+            StageWorker(partial(remote_workshop, server.url)),
+            machines,
+            processes=2,
+            concurrency=2,
+            answer=shop.model.answer,
+        ) as pool,
+    ):
+        asyncio.run(make_tasks(shop, plan, spread, pool=pool, watch=watch))
+        assert set(server.fates("answered").values()) == {1}
+    with serving(tmp_path) as server, workshop(server.url, stages_folder(here) / REPLIES_FILE) as shop:
+        asyncio.run(make_tasks(shop, plan, here))
+    assert killed
+    assert spread.read_bytes() == here.read_bytes()
 
 
 def test_relative_paths_are_those_of_the_current_folder(

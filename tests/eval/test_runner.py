@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from context_agent import Chunk, Document, MemoryCorpus, ScriptedPolicy
+from context_agent._support import worker_pool
 from context_agent.errors import ConfigError, CorpusError, TrajectoryError
 from context_agent.eval import runner
 from context_agent.eval.evaluation import (
@@ -60,7 +61,7 @@ def test_two_benchmarks_of_one_name_are_refused(benchmarks: Benchmarks) -> None:
 def test_an_episode_that_hangs_dies_or_fails_is_a_failure_and_the_others_continue(
     benchmarks: Benchmarks, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(runner, "GRACE_PERIOD", 0.5)
+    monkeypatch.setattr(worker_pool, "GRACE_PERIOD", 0.5)
     mine = with_questions(
         benchmarks,
         "first",

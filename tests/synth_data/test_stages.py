@@ -6,21 +6,26 @@ import signal
 import subprocess
 import sys
 import textwrap
+from functools import partial
 
 import pytest
 
 from context_agent._support.journal import file_lock
+from context_agent._support.worker_pool import ThisMachine, WorkerPool
 from context_agent.errors import ConfigError, DataError
 from context_agent.synth_data.stages import (
     DroppedRow,
     DropRow,
     KeptRows,
     StageHalted,
+    StageWorker,
     dropped_path,
     journal_path,
     redo_inputs,
+    row_function,
     run_stage,
 )
+from tests.synth_data import pool_rows
 
 ROWS = [{"id": str(number)} for number in range(12)]
 
@@ -278,3 +283,37 @@ async def test_a_journal_of_an_earlier_version_is_resumed(tmp_path):
     report = await run_stage("double", ROWS, doubled, out, settings={"seed": 1})
     assert report.resumed == 6
     assert out.read_bytes() == expected
+
+
+def in_processes(open_context, out):
+    """Runs the stage of `pool_rows` in two processes."""
+    with WorkerPool(StageWorker(open_context), ThisMachine(), processes=2, concurrency=2) as pool:
+        work = row_function(pool_rows.doubled, None, pool)
+        return asyncio.run(run_stage("double", ROWS, work, out, concurrency=pool.capacity))
+
+
+def test_processes_give_the_same_bytes_though_one_dies_or_a_row_halts_them(tmp_path):
+    folder, out = tmp_path / "folder", tmp_path / "out.jsonl"
+    folder.mkdir()
+    (folder / "halt").touch()
+    (folder / "2.fatal").touch()
+    halted = in_processes(partial(pool_rows.open_folder, folder), out)
+    assert halted.halted == "the cap is reached"
+    (folder / "halt").unlink()
+    resumed = in_processes(partial(pool_rows.open_folder, folder), out)
+    assert (resumed.kept, resumed.dropped, resumed.halted) == (12, {"odd": 6}, "")
+    assert resumed.resumed == 6
+    worked = [line.split() for line in (folder / "processes").read_text().splitlines()]
+    assert len({process for _, process in worked}) >= 4
+    assert [number for number, _ in worked].count("2") == 2
+    here = row_function(pool_rows.doubled, folder, None)
+    asyncio.run(run_stage("double", ROWS, here, tmp_path / "here.jsonl"))
+    assert out.read_bytes() == (tmp_path / "here.jsonl").read_bytes()
+    assert dropped_path(out).read_bytes() == dropped_path(tmp_path / "here.jsonl").read_bytes()
+
+
+def test_processes_that_cannot_open_what_they_need_end_the_stage_and_journal_nothing(tmp_path):
+    out = tmp_path / "out.jsonl"
+    with pytest.raises(RuntimeError, match="no index here"):
+        in_processes(pool_rows.cannot_open, out)
+    assert len(journal_path(out).read_text().splitlines()) == 1

@@ -195,9 +195,12 @@ async def make_demonstrations(
     folder: Path,
     settings: DemonstrationSettings,
     *,
+    pool: stages.StagePool | None = None,
     advance: Callable[[int, int | None], None] | None = None,
 ) -> DemonstrationReport:
     """Plays every task, filters the episodes and sorts their files. Raises `DataError` without tasks.
+
+    With a `pool`, its processes play the episodes; their context is an `EpisodePlayer` with the folder `NEW`.
 
     A failure (a server, a task whose gold is not in the corpus, a question too long for the window) only affects its
     own episode and is counted in the report. Raises `ConfigError` for a folder that was started with other settings.
@@ -211,9 +214,9 @@ async def make_demonstrations(
         done = await stages.run_stage(
             STAGE,
             inputs,
-            player.work,
+            stages.row_function(EpisodePlayer.work, player, pool),
             out,
-            concurrency=settings.concurrency,
+            concurrency=settings.concurrency if pool is None else pool.capacity,
             settings=settings.journaled(corpus),
             advance=advance,
         )
@@ -230,8 +233,8 @@ async def make_demonstrations(
         stages.redo_inputs(out, lambda row: row["file"] in lost)  # noqa: B023 (called before the next round)
     else:
         raise DataError(
-            f"{folder}: {len(lost)} trajectory files disappeared after they were written: check the disk, or use "
-            "another folder"
+            f"{folder}: {len(lost)} trajectory files disappeared after they were written: check the disk, and "
+            "that every machine sees this folder, or use another one"
         )
     _sort_files(folder, verdicts, keep_dropped=settings.keep_dropped)
     report = DemonstrationReport.of(

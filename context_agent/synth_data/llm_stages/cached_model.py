@@ -14,15 +14,18 @@ import asyncio
 import json
 import math
 from collections.abc import AsyncIterator, Callable, Mapping
+from concurrent.futures import Future
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from functools import partial
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 from weakref import WeakValueDictionary
 
-from context_agent._support.http import Endpoint, Events, Refusal
+from context_agent._support.http import BACKGROUND, Endpoint, Events, Refusal
 from context_agent._support.journal import AppendLog
+from context_agent._support.worker_pool import CallParent
 from context_agent.errors import ConfigError, DataError, PolicyError
 from context_agent.policies.chat.replies import Reply, read_reply, rejected_key_message, usage_bounds
 from context_agent.synth_data.stages import StageHalted
@@ -235,6 +238,14 @@ class CachedEndpoint(Endpoint):
                 events = await self._fetch(key, path, body, read, until)
         return self.redact_value(read(events))
 
+    def answer(self, request: tuple[str, Mapping[str, Any]]) -> Future[Events]:
+        """The events of the reply to a request that `RemoteEndpoint` sent; from any thread.
+
+        All calls are then made in one background event loop.
+        """
+        path, body = request
+        return BACKGROUND.submit(self.post(path, body, partial(_checked_events, body)))
+
     async def _fetch(self, key: str, path: str, body: Mapping[str, Any], read: Any, until: float) -> Events:
         prompt, completion = usage_bounds(body)
 
@@ -264,6 +275,37 @@ class CachedEndpoint(Endpoint):
         self._failures += 1
         if self._failures >= MOST_FAILURES:
             raise StageHalted(f"{self._failures} calls in a row failed, the last one with: {error}") from None
+
+
+class RemoteEndpoint(Endpoint):
+    """The model server as a worker process sees it: the process with the pool makes its calls, by `CachedEndpoint`.
+
+    So one cache and one cap hold for all workers, and a row that is repeated, since its worker died, finds the replies
+    that were paid. A worker needs neither the key nor a way to the server.
+    """
+
+    def __init__(self, base_url: str, *, call: CallParent, **options: Any) -> None:
+        """`call` sends a request to the other process; `options` are those of `Endpoint`."""
+        super().__init__(base_url, **options)
+        self._call = call
+
+    async def post(
+        self,
+        path: str,
+        body: Mapping[str, Any],
+        read: Any,
+        *,
+        until: float = math.inf,
+        show: Callable[[Any], None] | None = None,
+    ) -> Any:
+        """As `CachedEndpoint.post`."""
+        return read(await asyncio.wrap_future(self._call((path, dict(body)))))
+
+
+def _checked_events(body: Mapping[str, Any], events: Events) -> Events:
+    """The events. Raises `MalformedResponse` if they have no reply."""
+    read_reply(events, body)
+    return events
 
 
 def request_key(path: str, body: Mapping[str, Any]) -> str:

@@ -12,6 +12,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
 from hashlib import blake2b
 from importlib.resources import files
@@ -21,7 +22,8 @@ from typing import Any, Self, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
-from context_agent._support.http import Refusal
+from context_agent._support.http import Events, Refusal
+from context_agent._support.worker_pool import CallParent
 from context_agent.agent import SearchAgent
 from context_agent.errors import ConfigError, PolicyError
 from context_agent.harness.episode import Limits
@@ -35,6 +37,7 @@ from context_agent.synth_data.domains import Domain, TruthType
 from context_agent.synth_data.llm_stages.cached_model import (
     CachedEndpoint,
     CostLedger,
+    RemoteEndpoint,
     ReplyCache,
     SpendingCap,
     TokenPrices,
@@ -214,13 +217,15 @@ class StructuredModel:
     def __init__(
         self,
         options: StructuredModelOptions,
-        replies: Path,
+        replies: Path | CallParent,
         *,
         concurrency: int = 8,
         seed: int = 0,
         placeholders: Mapping[str, frozenset[str]] = PROMPTS,
     ) -> None:
-        """`replies` is the file of the reply cache; `placeholders` are those of `PromptTemplates`. Sends nothing.
+        """`replies` is the file of the reply cache or, in a worker process, sends requests to the process that has it.
+
+        `placeholders` are those of `PromptTemplates`. Sends nothing.
 
         Raises `ConfigError` for invalid options, `DataError` for a cache that is damaged or in use.
         """
@@ -231,20 +236,23 @@ class StructuredModel:
         self.prompts = PromptTemplates(options.prompts, placeholders)
         self.ledger = CostLedger(options.prices, options.cap)
         self.seed = seed
-        self._replies = ReplyCache(replies)
+        self._replies = ReplyCache(replies) if isinstance(replies, Path) else None
         self.policy = policy
         """The policy of explorers; its calls are cached, counted and capped as all others."""
         # A call may wait long for room under the cap, so actions have no deadline.
         policy.deadline = None
-        policy.endpoint = CachedEndpoint(
-            policy.endpoint.base_url,
-            ledger=self.ledger,
-            replies=self._replies,
-            api_key_env=policy.endpoint.api_key_env,
-            timeout=policy.endpoint.timeout,
-            retries=policy.endpoint.retries,
-            backoff=options.backoff,
-            concurrency=concurrency,
+        rules: dict[str, Any] = {
+            "api_key_env": policy.endpoint.api_key_env,
+            "timeout": policy.endpoint.timeout,
+            "retries": policy.endpoint.retries,
+            "backoff": options.backoff,
+            "concurrency": concurrency,
+        }
+        url = policy.endpoint.base_url
+        policy.endpoint = (
+            RemoteEndpoint(url, call=replies, **rules)
+            if self._replies is None
+            else CachedEndpoint(url, ledger=self.ledger, replies=self._replies, **rules)
         )
         self._renamed = self._unseeded = False
 
@@ -252,7 +260,13 @@ class StructuredModel:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._replies.close()
+        if self._replies is not None:
+            self._replies.close()
+
+    def answer(self, request: tuple[str, Mapping[str, Any]]) -> Future[Events]:
+        """The reply to a request of a worker process; see `CachedEndpoint.answer`."""
+        assert isinstance(self.policy.endpoint, CachedEndpoint)
+        return self.policy.endpoint.answer(request)
 
     @property
     def settings(self) -> dict[str, Any]:

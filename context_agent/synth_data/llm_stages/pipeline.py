@@ -24,7 +24,14 @@ from context_agent.synth_data.llm_stages.task_stages import (
     verify,
     write,
 )
-from context_agent.synth_data.stages import ProgressCallback, RowFunction, StageReport, run_stage
+from context_agent.synth_data.stages import (
+    ProgressCallback,
+    StageFunction,
+    StagePool,
+    StageReport,
+    row_function,
+    run_stage,
+)
 
 REPLIES_FILE = "replies.jsonl"
 """The reply cache, in the folder of the stages."""
@@ -61,9 +68,16 @@ def stages_folder(out: Path) -> Path:
 
 
 async def make_tasks(
-    context: StageContext, plan: PipelinePlan, out: Path, *, watch: StageWatcher | None = None
+    context: StageContext,
+    plan: PipelinePlan,
+    out: Path,
+    *,
+    pool: StagePool | None = None,
+    watch: StageWatcher | None = None,
 ) -> list[StageReport]:
     """Runs all stages, writes the tasks to `out`, and returns a report for each stage.
+
+    With a `pool`, its processes do the work, each with a context whose model sends its calls here.
 
     A task that cannot be extended stays as it last passed verification. If the spending cap halts a stage, the reports
     end with that stage; the same call resumes it. Raises `ConfigError` for too many hops, `DataError` for a corpus that
@@ -74,20 +88,20 @@ async def make_tasks(
         raise ConfigError(
             f"tasks of domain {context.domain.name} have at most {context.domain.max_hops} hops; got {last} (--hops)"
         )
-    pipeline = _Pipeline(context, plan, stages_folder(out), watch)
+    pipeline = _Pipeline(context, plan, stages_folder(out), pool, watch)
     seeds = draw_seeds(context.corpus, plan.count, context.model.seed)
-    explored = pipeline.single(await pipeline.run("explore", seeds, partial(explore, context)))
-    written = await pipeline.run("write", explored, partial(write, context))
-    verified = await pipeline.run("verify", written, partial(verify, context))
+    explored = pipeline.single(await pipeline.run("explore", seeds, explore))
+    written = await pipeline.run("write", explored, write)
+    verified = await pipeline.run("verify", written, verify)
     best = {row["id"]: row for row in verified}
     targets = {row["id"]: plan.target(number) for number, row in enumerate(verified)}
     for level in range(1, last):
         short = [row for name, row in best.items() if row["level"] == level - 1 and targets[name] > level]
-        longer = await pipeline.run(f"extend-{level}", short, partial(extend, context))
-        for row in await pipeline.run(f"verify-{level}", longer, partial(verify, context)):
+        longer = await pipeline.run(f"extend-{level}", short, extend)
+        for row in await pipeline.run(f"verify-{level}", longer, verify):
             best[row["id"].removesuffix(f"-{level}")] = row
     settings = plan.distractors
-    work = partial(distract, context, settings)
+    work = partial(distract, settings=settings)
     await pipeline.run("distract", list(best.values()), work, out, distractor_settings(settings))
     return pipeline.reports
 
@@ -95,15 +109,22 @@ async def make_tasks(
 class _Pipeline:
     """Runs stages one after another; after a halted stage the others do nothing."""
 
-    def __init__(self, context: StageContext, plan: PipelinePlan, folder: Path, watch: StageWatcher | None) -> None:
+    def __init__(
+        self,
+        context: StageContext,
+        plan: PipelinePlan,
+        folder: Path,
+        pool: StagePool | None,
+        watch: StageWatcher | None,
+    ) -> None:
         self.reports: list[StageReport] = []
-        self._context, self._plan, self._folder, self._watch = context, plan, folder, watch
+        self._context, self._plan, self._folder, self._pool, self._watch = context, plan, folder, pool, watch
 
     async def run(
         self,
         stage: str,
         rows: Sequence[Mapping[str, Any]],
-        work: RowFunction,
+        work: StageFunction,
         out: Path | None = None,
         settings: Mapping[str, Any] | None = None,
     ) -> list[dict[str, Any]]:
@@ -118,6 +139,7 @@ class _Pipeline:
             work,
             path,
             concurrency=self._plan.concurrency,
+            pool=self._pool,
             settings=settings,
             advance=self._watch(stage) if self._watch else None,
         )
@@ -141,17 +163,24 @@ async def run_llm_stage(
     context: StageContext,
     stage: str,
     rows: Iterable[Mapping[str, Any]],
-    work: RowFunction,
+    work: StageFunction,
     out: Path,
     *,
     concurrency: int,
+    pool: StagePool | None = None,
     settings: Mapping[str, Any] | None = None,
     advance: ProgressCallback | None = None,
 ) -> StageReport:
     """`stages.run_stage` with the context's settings; the report has the costs of all runs so far."""
     journal_settings = {**context.settings, **(settings or {})}
     report = await run_stage(
-        stage, rows, work, out, concurrency=concurrency, settings=journal_settings, advance=advance
+        stage,
+        rows,
+        row_function(work, context, pool),
+        out,
+        concurrency=concurrency if pool is None else pool.capacity,
+        settings=journal_settings,
+        advance=advance,
     )
     return replace(report, cost=context.model.ledger.to_json())
 

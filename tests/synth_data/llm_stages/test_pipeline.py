@@ -7,19 +7,21 @@ import subprocess
 import sys
 import textwrap
 import time
+from functools import partial
 
 import pytest
 
 from context_agent import Document, MemoryCorpus
+from context_agent._support.worker_pool import ThisMachine, WorkerPool
 from context_agent.errors import ConfigError, DataError
 from context_agent.synth_data.llm_stages.cached_model import SpendingCap, TokenPrices
 from context_agent.synth_data.llm_stages.pipeline import REPLIES_FILE, PipelinePlan, make_tasks, stages_folder
 from context_agent.synth_data.llm_stages.task_stages import draw_seeds
 from context_agent.synth_data.matching import find_quote, reveals_answer, states_answer
-from context_agent.synth_data.stages import dropped_path
+from context_agent.synth_data.stages import StageWorker, dropped_path
 from context_agent.synth_data.task import load_tasks
 from tests.synth_data.llm_stages.scripted_writer import COAXED, INVENTED, ORDERED, TOLD, documents
-from tests.synth_data.llm_stages.writing import corpus, environment, serving, workshop
+from tests.synth_data.llm_stages.writing import corpus, environment, remote_workshop, serving, workshop
 
 PLAN = PipelinePlan(count=100, hops=(1, 2))
 GOOD = {0, 1, 2, 3}
@@ -118,6 +120,28 @@ def test_concurrency_changes_nothing(whole, tmp_path):
     with serving(tmp_path) as server:
         make(server.url, out, plan=PipelinePlan(count=100, concurrency=1))
     assert out.read_bytes() == whole[0].read_bytes()
+
+
+def test_worker_processes_change_nothing_and_one_that_is_killed_has_nothing_paid_twice(whole, tmp_path):
+    out, killed = tmp_path / "tasks.jsonl", []
+    with serving(tmp_path, "--troubled") as server, workshop(server.url, stages_folder(out) / REPLIES_FILE) as shop:
+        setup = StageWorker(partial(remote_workshop, server.url))
+        with WorkerPool(setup, ThisMachine(), processes=2, concurrency=4, answer=shop.model.answer) as pool:
+
+            def watch(stage):
+                def advance(done, total):
+                    if stage == "write" and done == 2 and not killed:
+                        killed.append(pool._workers[0].process.pid)
+                        pool._workers[0].process.kill()
+
+                return advance
+
+            reports = asyncio.run(make_tasks(shop, PLAN, out, pool=pool, watch=watch))
+        answered = server.fates("answered")
+    assert killed
+    assert out.read_bytes() == whole[0].read_bytes()
+    assert set(answered.values()) == {1}
+    assert reports[-1].cost["calls"] == len(answered)
 
 
 PROGRAM = """

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from context_agent import MemoryCorpus
+from context_agent._support.worker_pool import CallParent
 from context_agent.synth_data.domains import load_domain
 from context_agent.synth_data.llm_stages.model import StageContext, StructuredModel, StructuredModelOptions
 from context_agent.synth_data.task import Task
@@ -61,6 +62,12 @@ def workshop(url: str, replies: Path, *, model: str = "scripted", **options: Any
     chosen = StructuredModelOptions(chat_options={"model": model, "base_url": url}, backoff=0.01, **options)
     with StructuredModel(chosen, replies) as writer:
         yield StageContext(corpus(), writer, load_domain("documents"))
+
+
+def remote_workshop(url: str, call: CallParent) -> StageContext:
+    """A workshop in a worker process."""
+    chosen = StructuredModelOptions(chat_options={"model": "scripted", "base_url": url})
+    return StageContext(corpus(), StructuredModel(chosen, call), load_domain("documents"))
 
 
 def environment() -> dict[str, str]:

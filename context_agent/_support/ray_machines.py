@@ -20,8 +20,8 @@ from pathlib import Path
 from typing import Any
 
 from context_agent._support.extras import extra
+from context_agent._support.worker_pool import ONE_THREAD, Worker, WorkerSetup, run_worker
 from context_agent.errors import ConfigError
-from context_agent.eval.runner import ONE_THREAD, Worker, WorkerSpec, run_worker
 from context_agent.version import __version__
 
 with extra("ray"):
@@ -75,14 +75,14 @@ class RayMachines:
         self._listener.settimeout(_POLL_INTERVAL)
         self._address = (ray.util.get_node_ip_address(), self._listener.getsockname()[1])
 
-    def start(self, spec: WorkerSpec, slots: int) -> Worker | None:
+    def start(self, setup: WorkerSetup[Any, Any], slots: int) -> Worker | None:
         """Starts a worker on a free CPU; None if no machine has one.
 
         Raises `ConfigError` for a machine without this version of the package or without this process's current folder.
         """
         if ray.available_resources().get("CPU", 0) < 1:
             return None
-        reference = _task.remote(self._address, self._key, (spec, slots), __version__, str(Path.cwd()))
+        reference = _task.remote(self._address, self._key, (setup, slots), __version__, str(Path.cwd()))
         deadline = time.monotonic() + START_TIMEOUT
         while time.monotonic() < deadline:
             if (connection := self._accepted()) is not None:
@@ -130,7 +130,9 @@ def _raise_failure(reference: Any) -> None:
 
 
 @ray.remote(num_cpus=1, max_retries=0, runtime_env={"env_vars": ONE_THREAD})  # type: ignore[untyped-decorator]
-def _task(address: tuple[str, int], key: bytes, work: tuple[WorkerSpec, int], version: str, folder: str) -> None:
+def _task(
+    address: tuple[str, int], key: bytes, work: tuple[WorkerSetup[Any, Any], int], version: str, folder: str
+) -> None:
     """A worker until the pool closes the connection. Relative paths mean those of `folder`."""
     # Ray sends this function with its globals, so the version of the worker's machine has to be imported there.
     from context_agent import version as installed
@@ -138,5 +140,5 @@ def _task(address: tuple[str, int], key: bytes, work: tuple[WorkerSpec, int], ve
     if version != installed.__version__:
         raise ConfigError(f"a machine has context-agent {installed.__version__}, not {version}")
     os.chdir(folder)
-    spec, slots = work
-    run_worker(spec, Client(address, authkey=key), slots)
+    setup, slots = work
+    run_worker(setup, Client(address, authkey=key), slots)
