@@ -90,17 +90,29 @@ def sft(*, run: RunFileOptions, as_json: Json) -> int:
 
 
 @command
-def rl(*, run: RunFileOptions, as_json: Json) -> int:
+def rl(
+    *,
+    run: RunFileOptions,
+    processes: options.ProcessesOption = None,
+    ray: options.RayOption = None,
+    as_json: Json,
+) -> int:
     """Train a language model by reinforcement learning.
 
     The model plays episodes in the harness in which it will serve. The trainer's own model or a vLLM server samples
-    them. Questions need gold documents, or a judge. Needs the extra train.
+    them; with a server, other processes can play them. Questions need gold documents, or a judge. Needs the extra
+    train.
     """
 
     def train(config: RunConfig, **settings: Any) -> TrainingResult:
         from context_agent.train.rl import loop
+        from context_agent.train.rl.rollout_pool import RolloutSetup
 
-        return loop.train(config, **settings)
+        setup, concurrency = RolloutSetup(config), config.rollouts.concurrency
+        with options.worker_pool(setup, processes, ray, concurrency=concurrency) as pool:
+            if pool is not None:
+                setup.check()
+            return loop.train(config, pool=pool, **settings)
 
     return _run(train, run, as_json=as_json)
 

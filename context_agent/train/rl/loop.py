@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 
 from context_agent.agent import SearchAgent
@@ -25,6 +26,7 @@ from context_agent.train.models import LoadedModel, load_model, subagent_engine
 from context_agent.train.rewards import EpisodeAdvantages, EpisodeReward, group_advantages
 from context_agent.train.rl.async_rollouts import open_async_rollouts
 from context_agent.train.rl.demonstrations import Demonstrations, open_demonstrations
+from context_agent.train.rl.rollout_pool import RolloutPool, play_in_pool
 from context_agent.train.rl.rollouts import (
     DevEvaluator,
     EpisodeScorer,
@@ -210,10 +212,16 @@ def weighted_rows(
 
 
 def train(
-    config: RunConfig, *, resume: bool = False, note: Notify = print, advance: OnUpdate | None = None
+    config: RunConfig,
+    *,
+    resume: bool = False,
+    note: Notify = print,
+    advance: OnUpdate | None = None,
+    pool: RolloutPool | None = None,
 ) -> TrainingResult:
     """Trains a policy by reinforcement learning, from the start or from the newest checkpoint.
 
+    A `pool`, which opens a `RolloutSetup` of the run, plays the episodes of the steps in other processes.
     Raises `ConfigError` for settings that cannot work, `DataError` for questions or rewards that nothing can be learned
     from, and `PolicyError` if sampling fails. The state is saved before an error leaves.
     """
@@ -251,6 +259,7 @@ def train(
             demonstration_count=demonstrations.count,
             rank=run.rank,
             ranks=run.ranks,
+            play=None if pool is None else partial(play_in_pool, pool, engine),
         )
         if config.async_rollouts is not None:
             opened = open_async_rollouts(

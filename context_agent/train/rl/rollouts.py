@@ -185,12 +185,14 @@ class Rollouts:
         demonstration_count: Callable[[Question], int] = lambda _: 0,
         rank: int = 0,
         ranks: int = 1,
+        play: Callable[[Sequence[RolloutRequest]], list[EpisodeResult]] | None = None,
     ) -> None:
         """The agent's policy must record its token calls, as `TokenPolicy` does.
 
-        `demonstration_count` says how many episodes of a question's group are demonstrations, which are not played.
-        Each rank plays every `ranks`-th group, so an advantage never needs another rank. Raises `ConfigError` for an
-        agent that runs several episodes a question, and for a step with fewer groups than ranks.
+        `play` plays requests elsewhere than in this process. `demonstration_count` says how many episodes of a
+        question's group are demonstrations, which are not played. Each rank plays every `ranks`-th group, so an
+        advantage never needs another rank. Raises `ConfigError` for an agent that runs several episodes a question, and
+        for a step with fewer groups than ranks.
         """
         if agent.rollouts != 1:
             raise ConfigError(f"training plays one episode per request; the agent has rollouts={agent.rollouts}: use 1")
@@ -201,6 +203,7 @@ class Rollouts:
         self._agent, self._questions, self._config = agent, list(questions), config
         self._curriculum, self._demonstration_count = curriculum or Curriculum(), demonstration_count
         self._rank, self._ranks = rank, ranks
+        self._play = play or self._play_here
 
     def draw(self, step: int) -> list[RolloutRequest]:
         """Every rollout of this rank's questions of the step that is to be sampled."""
@@ -214,7 +217,7 @@ class Rollouts:
     def play(self, step: int, requests: Sequence[RolloutRequest]) -> PlayedEpisodes:
         """Plays the requests, concurrently."""
         started = time.perf_counter()
-        results = asyncio.run(play_episodes(self._agent, requests, self._config.concurrency))
+        results = self._play(requests)
         return PlayedEpisodes(requests, results, time.perf_counter() - started)
 
     def update_metrics(self, rows: Sequence[WeightedRow], update: int) -> dict[str, float]:
@@ -223,6 +226,9 @@ class Rollouts:
 
     def checkpointed(self) -> None:
         """Nothing to drop."""
+
+    def _play_here(self, requests: Sequence[RolloutRequest]) -> list[EpisodeResult]:
+        return asyncio.run(play_episodes(self._agent, requests, self._config.concurrency))
 
 
 @dataclass(frozen=True, slots=True)

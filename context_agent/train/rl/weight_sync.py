@@ -250,6 +250,14 @@ class CombinedSync:
             sync.push(trainer, step)
 
 
+def served_engine(config: RunConfig) -> VllmEngine:
+    """The engine of the run's server; weight syncs set its model and version."""
+    chosen = config.engine
+    return VllmEngine(
+        chosen.base_url, config.model.name, version="0", timeout=chosen.timeout, concurrency=config.rollouts.concurrency
+    )
+
+
 @contextmanager
 def open_sampler(config: RunConfig, loaded: LoadedModel) -> Iterator[tuple[Engine, WeightSync]]:
     """The engine that samples, and its weight sync."""
@@ -261,9 +269,7 @@ def open_sampler(config: RunConfig, loaded: LoadedModel) -> Iterator[tuple[Engin
         finally:
             shared.close()
         return
-    server = VllmEngine(
-        chosen.base_url, config.model.name, version="0", timeout=chosen.timeout, concurrency=config.rollouts.concurrency
-    )
+    server = served_engine(config)
     if chosen.sync == "nccl":
         yield server, NcclSync(server)
         return

@@ -5,6 +5,7 @@ The server is a stand-in that speaks vLLM's interface and plays by the seed; no 
 
 from __future__ import annotations
 
+import asyncio
 import json
 import threading
 from collections.abc import Iterator
@@ -14,9 +15,11 @@ from typing import Any
 
 import pytest
 
-from context_agent.errors import PolicyError
+from context_agent._support.worker_pool import ThisMachine, WorkerPool
+from context_agent.errors import ConfigError, PolicyError
+from context_agent.harness.trajectory import Trajectory
 from context_agent.train.config import DataConfig
-from context_agent.train.data import environment_of, environment_texts
+from context_agent.train.data import build_agent, environment_of, environment_texts
 from context_agent.train.environment import WordRenderer, WorldConfig
 from tests.train import runs
 
@@ -117,6 +120,50 @@ def test_each_step_is_sampled_by_the_weights_it_begins_with(student: Path, tmp_p
     assert max(line.get("grad_norm", 0) for line in lines) > 0
     assert lines[-1]["dev/greedy/aborted"] == 0
     assert (tmp_path / "final" / "adapter_model.safetensors").is_file()
+
+
+def test_worker_processes_play_the_same_episodes_with_the_newest_weights(tmp_path: Path, server: Server) -> None:
+    from context_agent.train.rl.rollout_pool import RolloutSetup, play_in_pool
+    from context_agent.train.rl.rollouts import RolloutRequest, is_complete, play_episodes
+    from context_agent.train.rl.weight_sync import served_engine
+
+    run = served(tmp_path / "model", tmp_path, server)
+    world, engine = environment_of(run.data), served_engine(run)
+    assert world is not None
+    questions = world.questions["train"][:6]
+    requests = [RolloutRequest(question, seed, f"00000-0000-{seed:03d}") for seed, question in enumerate(questions)]
+    server.loaded |= {"policy-0", "policy-2"}
+    engine.model, engine.version = "policy-0", "0"
+    with build_agent(run, world.corpus, engine, server.words, temperature=1.0) as agent:
+        here = asyncio.run(play_episodes(agent, requests, 4))
+    with WorkerPool(RolloutSetup(run), ThisMachine(), processes=2, concurrency=4) as pool:
+        pooled = play_in_pool(pool, engine, requests)
+        engine.model, engine.version = "policy-2", "2"
+        server.asked.clear()
+        play_in_pool(pool, engine, requests[:2])
+    assert set(server.asked) == {"policy-2"}
+    assert all(map(is_complete, pooled))
+    assert [episode.without_timestamps() for episode in pooled if isinstance(episode, Trajectory)] == [
+        episode.without_timestamps() for episode in here if isinstance(episode, Trajectory)
+    ]
+    server.loaded.clear()
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"engine": {"kind": "transformers"}}, 'set engine.kind = "vllm"'),
+        ({"async_rollouts": {"ahead": 1}}, r"exclude \[async_rollouts\]"),
+    ],
+)
+def test_episodes_that_need_the_trainer_s_process_are_refused_to_others(
+    tmp_path: Path, changes: dict[str, Any], message: str
+) -> None:
+    from context_agent.train.rl.rollout_pool import RolloutSetup
+
+    run = runs.rewards(tmp_path, tmp_path, **runs.merged({"engine": {"kind": "vllm"}}, changes))
+    with pytest.raises(ConfigError, match=message):
+        RolloutSetup(run).check()
 
 
 def test_a_server_that_takes_no_weights_stops_the_run_which_then_goes_on(
