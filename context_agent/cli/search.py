@@ -118,7 +118,7 @@ def search(
 class SearchSource:
     """What answers questions, and how the answers to a file of them are printed. Worker processes open it."""
 
-    options: options.AgentOptions
+    agent_options: options.AgentOptions
     index: options.CorpusOptions
     engine: str | None
     limits: ResultLimits
@@ -128,12 +128,12 @@ class SearchSource:
     @contextmanager
     def agent(self) -> Iterator[SearchAgent]:
         """The agent on its corpus while the block runs."""
-        with self._corpus() as corpus, self.options.open(corpus) as agent:
+        with self._corpus() as corpus, self.agent_options.open(corpus) as agent:
             yield agent
 
     def open(self, call: CallParent) -> Callable[[BatchRow], Callable[[], PrintedAnswer]]:
         """Opens the agent of a worker, which stays open until the process ends."""
-        agent = self.options.open(self._corpus().__enter__())
+        agent = self.agent_options.open(self._corpus().__enter__())
         return lambda row: lambda: self.printed(asyncio.run(_ask(agent, row, self.limits)))
 
     def printed(self, answer: BatchAnswer) -> PrintedAnswer:

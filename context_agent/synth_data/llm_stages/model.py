@@ -236,7 +236,7 @@ class StructuredModel:
         self.prompts = PromptTemplates(options.prompts, placeholders)
         self.ledger = CostLedger(options.prices, options.cap)
         self.seed = seed
-        self._replies = ReplyCache(replies) if isinstance(replies, Path) else None
+        self._replies: ReplyCache | None = None
         self.policy = policy
         """The policy of explorers; its calls are cached, counted and capped as all others."""
         # A call may wait long for room under the cap, so actions have no deadline.
@@ -249,11 +249,11 @@ class StructuredModel:
             "concurrency": concurrency,
         }
         url = policy.endpoint.base_url
-        policy.endpoint = (
-            RemoteEndpoint(url, call=replies, **rules)
-            if self._replies is None
-            else CachedEndpoint(url, ledger=self.ledger, replies=self._replies, **rules)
-        )
+        if isinstance(replies, Path):
+            self._replies = ReplyCache(replies)
+            policy.endpoint = CachedEndpoint(url, ledger=self.ledger, replies=self._replies, **rules)
+        else:
+            policy.endpoint = RemoteEndpoint(url, call=replies, **rules)
         self._renamed = self._unseeded = False
 
     def __enter__(self) -> Self:
