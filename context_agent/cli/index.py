@@ -281,8 +281,7 @@ def changes(sources: Sequence[str], index: Path | None, *, no_ignore: bool) -> I
     """
     from watchfiles import Change, watch
 
-    from context_agent.retrieval.loaders.report import RULES_FILE
-    from context_agent.retrieval.loaders.sources import TOOL_FOLDERS
+    from context_agent.retrieval.loaders.sources import RULES_FILE, TOOL_FOLDERS
 
     if "-" in sources:
         raise click.UsageError("--watch needs files or folders: standard input (-) cannot be watched")

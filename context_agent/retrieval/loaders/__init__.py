@@ -33,9 +33,20 @@ from context_agent.retrieval.loaders.code import BY_LINES, GRAMMARS, read_code, 
 from context_agent.retrieval.loaders.files import read_html, read_markdown, read_pdf, read_rst, read_text
 from context_agent.retrieval.loaders.mail import read_message
 from context_agent.retrieval.loaders.packages import read_docx, read_epub, read_pptx, read_xlsx
-from context_agent.retrieval.loaders.report import MAX_MB, LoadOptions, LoadReport, Notice, Reading
 from context_agent.retrieval.loaders.rows import lines, read_csv, read_jsonl, read_parquet, read_zipped_jsonl
-from context_agent.retrieval.loaders.sources import Readable, SourceFile, check_sources, expand, kind_of, opened
+from context_agent.retrieval.loaders.sources import (
+    MAX_MB,
+    LoadOptions,
+    LoadReport,
+    Notice,
+    Readable,
+    Reading,
+    SourceFile,
+    check_sources,
+    expand,
+    kind_of,
+    opened,
+)
 from context_agent.types import Document
 
 __all__ = ["READERS", "LoadOptions", "LoadReport", "Notice", "Readable", "Reader", "check_sources", "load"]

@@ -25,7 +25,7 @@ from context_agent.retrieval.loaders.files import (
     storable,
     unix_lines,
 )
-from context_agent.retrieval.loaders.report import Reading
+from context_agent.retrieval.loaders.sources import Reading
 from context_agent.types import Document, Section
 
 if TYPE_CHECKING:

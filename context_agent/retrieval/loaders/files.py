@@ -24,8 +24,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 from context_agent.errors import DataError, MissingExtraError
 from context_agent.retrieval.loaders.markup import declared_charset, page_text
-from context_agent.retrieval.loaders.report import Reading
-from context_agent.retrieval.loaders.sources import identifier
+from context_agent.retrieval.loaders.sources import Reading, identifier
 from context_agent.types import Document, MetadataValue, Section
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from email.utils import getaddresses, parsedate_to_datetime
 from context_agent.errors import DataError
 from context_agent.retrieval.loaders.files import content, decode, document, storable, unix_lines
 from context_agent.retrieval.loaders.markup import page_text, tags
-from context_agent.retrieval.loaders.report import Reading
+from context_agent.retrieval.loaders.sources import Reading
 from context_agent.types import Document
 
 MOST_NAMES = 50

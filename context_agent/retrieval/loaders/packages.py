@@ -18,8 +18,8 @@ from urllib.parse import unquote
 from context_agent.errors import DataError, MissingExtraError
 from context_agent.retrieval.loaders.files import decode, document, named, storable, unix_lines
 from context_agent.retrieval.loaders.markup import declared_charset, page_text
-from context_agent.retrieval.loaders.report import Reading
 from context_agent.retrieval.loaders.rows import check_unpacked
+from context_agent.retrieval.loaders.sources import Reading
 from context_agent.types import Document, MetadataValue
 
 if TYPE_CHECKING:

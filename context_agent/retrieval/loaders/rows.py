@@ -29,7 +29,7 @@ from context_agent.retrieval.loaders.files import (
     storable,
     stream_encoding,
 )
-from context_agent.retrieval.loaders.report import LoadOptions, Reading
+from context_agent.retrieval.loaders.sources import LoadOptions, Reading
 from context_agent.types import Document, MetadataValue
 
 if TYPE_CHECKING:

@@ -18,7 +18,7 @@ from context_agent.errors import DataError
 from context_agent.retrieval.loaders import LoadOptions, LoadReport, Readable, Reader, load
 from context_agent.retrieval.loaders.files import storable
 from context_agent.retrieval.loaders.mail import MOST_NAMES, MailMessage, parse_message
-from context_agent.retrieval.loaders.report import Reading
+from context_agent.retrieval.loaders.sources import Reading
 from context_agent.synth_data.domains import Domain, TruthType
 from context_agent.types import Document, MetadataValue
 

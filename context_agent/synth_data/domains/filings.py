@@ -21,8 +21,7 @@ from context_agent.errors import DataError
 from context_agent.retrieval.loaders import READERS, load
 from context_agent.retrieval.loaders.files import decoded, storable, unix_lines
 from context_agent.retrieval.loaders.markup import declared_charset, page_text
-from context_agent.retrieval.loaders.report import Reading
-from context_agent.retrieval.loaders.sources import identifier
+from context_agent.retrieval.loaders.sources import Reading, identifier
 from context_agent.synth_data.domains import Domain, TruthType
 from context_agent.types import Document, MetadataValue
 

@@ -18,7 +18,7 @@ from xml.etree import ElementTree as ET
 from context_agent.errors import DataError
 from context_agent.retrieval.loaders import READERS, load
 from context_agent.retrieval.loaders.files import decoded, document, storable, unix_lines
-from context_agent.retrieval.loaders.report import Reading
+from context_agent.retrieval.loaders.sources import Reading
 from context_agent.synth_data.domains import Domain, TruthType
 from context_agent.types import Document, MetadataValue
 

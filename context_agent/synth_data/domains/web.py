@@ -16,7 +16,7 @@ from urllib.parse import urldefrag, urljoin, urlsplit
 from context_agent.retrieval.loaders import READERS, load
 from context_agent.retrieval.loaders.files import decoded, document, unix_lines
 from context_agent.retrieval.loaders.markup import Tag, declared_charset, page_text, tags
-from context_agent.retrieval.loaders.report import Reading
+from context_agent.retrieval.loaders.sources import Reading
 from context_agent.synth_data.domains import Domain, TruthType
 from context_agent.types import Document, MetadataValue
 
