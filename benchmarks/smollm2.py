@@ -31,7 +31,7 @@ from context_agent.harness.policy import Policy
 from context_agent.policies import load_policy
 from context_agent.policies.controlled import ControlledPolicy, none, prune_by
 from context_agent.retrieval.memory import MemoryCorpus
-from context_agent.train.demo.plan import DemoScore, score_episode
+from context_agent.train.demo.report import DemoScore, score_episode
 from context_agent.train.rewards import RewardConfig
 
 DEPTH = 50

@@ -28,7 +28,8 @@ from typing import Any
 from context_agent.eval.statistics import Figure
 from context_agent.train.checkpoints import read_metrics
 from context_agent.train.demo import report
-from context_agent.train.demo.plan import ABLATION, RECIPES, DemoScore, load_scores, paired_differences
+from context_agent.train.demo.plan import ABLATION, RECIPES
+from context_agent.train.demo.report import DemoScore, load_scores, paired_differences
 
 VARIANTS = {"full": "", "ablation": ABLATION}
 LABELS = {"full": "full reward", "ablation": "without r_trajectory"}

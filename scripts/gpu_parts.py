@@ -41,7 +41,7 @@ from context_agent.policies.tokens.template import LinesRenderer  # noqa: E402
 from context_agent.synth_data import world as worlds  # noqa: E402
 from context_agent.train.checkpoints import read_metrics  # noqa: E402
 from context_agent.train.config import Loss, RunConfig, read_run  # noqa: E402
-from context_agent.train.demo.material import DemoMaterial  # noqa: E402
+from context_agent.train.demo.plan import DemoMaterial  # noqa: E402
 from context_agent.train.estimate import GB, estimate_run  # noqa: E402
 from context_agent.train.rows import TrainingRow, WeightedRow, sampled_rows  # noqa: E402
 

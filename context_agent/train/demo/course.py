@@ -1,6 +1,6 @@
 """The demo: demonstrations, an evaluation, reinforcement learning, and evaluations in the full and in half the window.
 
-OUT/material.json     a language model's documents, questions and lessons are made (`demo.material`)
+OUT/material.json     a language model's documents, questions and lessons are made
 OUT/sft, OUT/rl       the two runs, as `ctx1 train sft` and `ctx1 train rl` leave them
 OUT/evaluations/      a score for each held-out question, by model, window and temperature
 OUT/trajectories/     some of the episodes, and OUT/questions.jsonl with their gold, for `ctx1 view`
@@ -26,21 +26,21 @@ from context_agent.agent import SearchAgent
 from context_agent.errors import ConfigError, DataError, MissingExtraError
 from context_agent.harness.trajectory import Trajectory
 from context_agent.harness.trajectory_file import write
+from context_agent.retrieval.corpus import Corpus
 from context_agent.train import sft
 from context_agent.train.checkpoints import settings_digest
 from context_agent.train.config import EpisodeConfig, Notify, OnUpdate, RunConfig
 from context_agent.train.data import build_agent, environment_of, open_corpus, open_data
-from context_agent.train.demo.material import ABOUT, one_shot_recalls
-from context_agent.train.demo.plan import (
-    DEMONSTRATIONS,
-    LESSONS,
-    DemoPlan,
+from context_agent.train.demo.plan import DEMONSTRATIONS, LESSONS, MATERIAL_FILE, DemoPlan
+from context_agent.train.demo.report import (
+    DemoReport,
     DemoScore,
     load_scores,
     save_scores,
     score_episode,
+    temperature_name,
+    write_report,
 )
-from context_agent.train.demo.report import DemoReport, temperature_name, write_report
 from context_agent.train.environment import ToyEnvironment
 from context_agent.train.models import load_model
 from context_agent.train.rl import loop
@@ -55,6 +55,8 @@ except ImportError:
 
 SAVED_EPISODES = 24
 """Episodes of an evaluation that are kept for `ctx1 view`."""
+ONE_SHOT_DEPTH = 5
+"""Documents of a one-shot search."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,7 +187,7 @@ class DemoCourse:
         self._learn(f"rewards{plan.suffix}", plan.rl, loop.train)
         full = self._evaluation(f"after{plan.suffix}", plan.rl)
         after = self._evaluate(evaluator, full)
-        half = plan.half(after[temperature_name(plan.targets.temperature)])
+        half = plan.half([score.placed for score in after[temperature_name(plan.targets.temperature)]])
         pruning, unpruned = (
             self._evaluate(
                 evaluator, DemoEvaluation(f"half-{name}{plan.suffix}", full.model, full.trained, half, prunes)
@@ -201,7 +203,7 @@ class DemoCourse:
         material = self._plan.material
         if material is None:
             return
-        if not self._resume and (self._plan.out / ABOUT).is_file():
+        if not self._resume and (self._plan.out / MATERIAL_FILE).is_file():
             raise ConfigError(
                 f"{self._plan.out} holds a demo: resume it with --resume, or name another folder with --out"
             )
@@ -274,3 +276,13 @@ def is_trained(run: RunConfig) -> bool:
             "folder with --out"
         )
     return True
+
+
+def one_shot_recalls(corpus: Corpus, questions: Sequence[Question]) -> list[float]:
+    """The share of each question's gold among the first documents of one search with the question itself."""
+    recalls = []
+    for question in questions:
+        hits = corpus.search(question.question, limit=ONE_SHOT_DEPTH * 10)
+        ranked = list(dict.fromkeys(hit.chunk.document_id for hit in hits))[:ONE_SHOT_DEPTH]
+        recalls.append(len(set(question.gold).intersection(ranked)) / len(set(question.gold)))
+    return recalls

@@ -1,33 +1,49 @@
-"""The plan of the demo: its two runs, what each evaluation measures, and how scores are stored. No torch.
+"""The plan of the demo: its two runs, and what a language model learns from. No torch.
 
 The settings are two run files in this folder, with the changes of the command: `sft.toml` and `rl.toml` for the tiny
 model in the toy environment, `smollm2-sft.toml` and `smollm2-rl.toml` for SmolLM2 on questions about text.
+
+The material of a language model is documents, questions, an index, and demonstrations by the oracle:
+
+OUT/data/            an invented world, unless a folder of documents and questions is given
+OUT/index/           the index of the documents
+OUT/lessons/WINDOW/  the oracle's episodes in that window, as `ctx1 synth trajectories` leaves them
+OUT/material.json    the settings of all this; written last
+
+The folder is laid out as `ctx1 synth split` and `ctx1 synth world` write it: corpus.jsonl.gz (or corpus.jsonl) and
+queries.<split>.jsonl. The split `test` is held out. Without one, `dev` is, and no question is asked during training.
 """
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from importlib.resources import as_file, files
 from pathlib import Path
-from statistics import fmean, median
+from statistics import median
 from typing import Any
 
 from context_agent._support.journal import replace_file
-from context_agent._support.question_files import Question
-from context_agent.errors import ConfigError, DataError
-from context_agent.eval.gold import gold_of
-from context_agent.eval.statistics import Figure
-from context_agent.harness.trajectory import Trajectory
-from context_agent.policies.tokens.prompt import KEY, TokenCall
+from context_agent._support.question_files import Question, load_questions
+from context_agent.errors import ConfigError
+from context_agent.harness.profile import profile as named_profile
+from context_agent.policies.tokens import VocabularyCounter, templated
 from context_agent.pruning.budget import RESERVES
-from context_agent.pruning.view import ActionTaken
+from context_agent.retrieval.chroma.indexing import index_documents
 from context_agent.retrieval.corpus import Corpus
-from context_agent.train.config import EpisodeConfig, ModelConfig, RunConfig, read_run
-from context_agent.train.demo.material import DemoMaterial
+from context_agent.retrieval.loaders import load
+from context_agent.synth_data import world as worlds
+from context_agent.synth_data.demonstrations.experts import OracleSettings, oracle_expert
+from context_agent.synth_data.demonstrations.runs import DemonstrationSettings, make_demonstrations
+from context_agent.synth_data.sets.folder import CORPUS, queries_path
+from context_agent.synth_data.task import load_tasks
+from context_agent.tokens import TokenCounter
+from context_agent.train.config import DataConfig, EpisodeConfig, ModelConfig, Notify, OnUpdate, RunConfig, read_run
+from context_agent.train.data import open_corpus
 from context_agent.train.environment import ToyEnvironment
-from context_agent.train.rewards import RewardConfig, compute_reward, measure_outcome
+from context_agent.train.rewards import RewardConfig
 
 ABLATION = "-without-trajectory-reward"
 LESSONS, DEMONSTRATIONS, BEFORE = "lessons", "demonstrations", "asking before"
@@ -51,6 +67,14 @@ QUICK: Mapping[str, Mapping[str, Mapping[str, Any]]] = {
     },
 }
 """What `--quick` changes, by model: less data, a smaller model if that can be chosen, fewer steps."""
+MATERIAL_FILE = "material.json"
+HOPS = (2, 3)
+QUESTIONS_PER_ENTITY = 4
+"""Questions about the invented world; a tenth of them are held out."""
+ORACLE = OracleSettings(pace=2, prune_at=1.0, batch=2, hedge=1, names_only=True)
+"""Searches for the question, then for names, two at a time; prunes what is not gold from half of the window on; ranks
+what is gold: the profile `lean` fills the rest of a ranking with what else was seen.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,6 +143,117 @@ class DemoOptions:
 
 
 @dataclass(frozen=True, slots=True)
+class DemoMaterial:
+    """The material of a demo in the folder `out`. Equal settings give equal lessons.
+
+    `source` is the folder of documents and questions, None for an invented world. The oracle plays the first `tasks`
+    train questions in each of the `windows`, counted by the vocabulary of `model`. The invented world has so many
+    `entities`.
+    """
+
+    out: Path
+    model: str
+    windows: tuple[int, ...]
+    tasks: int
+    source: Path | None = None
+    profile: str = "lean"
+    entities: int = 400
+
+    @property
+    def folder(self) -> Path:
+        """The folder of documents and questions."""
+        return self.source or self.out / "data"
+
+    @property
+    def index(self) -> Path:
+        """The folder of the index."""
+        return self.out / "index"
+
+    @property
+    def lessons(self) -> tuple[Path, ...]:
+        """The folder of lessons of each window."""
+        return tuple(self.out / "lessons" / str(window) for window in self.windows)
+
+    def data(self) -> dict[str, Any]:
+        """The table `[data]` of both runs."""
+        has_test = self.source is None or queries_path(self.folder, "test").is_file()
+        return {
+            "questions": [str(queries_path(self.folder, "train"))],
+            "dev": [str(queries_path(self.folder, "dev"))] if has_test else [],
+            "path": str(self.index),
+            "trajectories": [str(folder) for folder in self.lessons],
+            "missing_gold": "drop",
+        }
+
+    def held_out(self) -> list[Question]:
+        """The questions with gold that select nothing."""
+        test = queries_path(self.folder, "test")
+        questions = load_questions(test if test.is_file() else queries_path(self.folder, "dev"))
+        return [question for question in questions if question.gold]
+
+    def is_made(self) -> bool:
+        """Whether `out` holds all of it. Raises `ConfigError` if it holds other material or the source is invalid."""
+        settings = self._settings()
+        about = self.out / MATERIAL_FILE
+        if about.is_file() and json.loads(about.read_text(encoding="utf-8")) != settings:
+            raise ConfigError(
+                f"{self.out} holds lessons that were made with other settings: give the same options as then, or name "
+                "another folder with --out"
+            )
+        return about.is_file()
+
+    def make(self, note: Notify, advance: OnUpdate) -> None:
+        """Makes all of it; an interrupted call resumes.
+
+        Raises `ConfigError` for a folder without documents or a model that is not installed, and `MissingExtraError`.
+        """
+        counter = VocabularyCounter(templated(self.model))
+        if self.source is None and not self.folder.is_dir():
+            tasks = QUESTIONS_PER_ENTITY * self.entities
+            worlds.write(worlds.make(entities=self.entities, tasks=tasks, hops=HOPS), self.folder)
+        report = index_documents(load(self._corpus_file()), self.index)
+        note(f"{report.chunks:,} chunks indexed from {self.folder}")
+        with open_corpus(DataConfig(path=str(self.index))) as corpus:
+            for number, window in enumerate(self.windows):
+                advance(number, len(self.windows))
+                self._play(corpus, window, counter, note)
+        replace_file(self.out / MATERIAL_FILE, json.dumps(self._settings(), indent=1) + "\n")
+
+    def _play(self, corpus: Corpus, window: int, counter: TokenCounter, note: Notify) -> None:
+        profile = named_profile(self.profile)
+        settings = DemonstrationSettings(
+            profile=profile, budget=profile.budget(window), expert=f"{ORACLE.description} tokenizer={self.model}"
+        )
+        tasks = load_tasks(queries_path(self.folder, "train"))[: self.tasks]
+        expert = oracle_expert(settings=ORACLE, profile=profile, counter=counter)
+        folder = self.out / "lessons" / str(window)
+        report = asyncio.run(make_demonstrations(tasks, corpus, expert, folder, settings))
+        note(f"{sum(report.kept.values()):,} of {report.tasks:,} lessons kept in a window of {window:,} tokens")
+
+    def _corpus_file(self) -> Path:
+        for name in (CORPUS, CORPUS.removesuffix(".gz")):
+            if (self.folder / name).is_file():
+                return self.folder / name
+        raise ConfigError(f"{self.folder} has no {CORPUS}: name a folder of `ctx1 synth split` with --data")
+
+    def _settings(self) -> dict[str, Any]:
+        missing = [name for name in ("train", "dev") if self.source and not queries_path(self.source, name).is_file()]
+        if missing:
+            raise ConfigError(
+                f"{self.source} has no queries.{missing[0]}.jsonl: name a folder of `ctx1 synth split` with --data"
+            )
+        return {
+            "source": str(self.source.resolve()) if self.source else None,
+            "entities": None if self.source else self.entities,
+            "model": self.model,
+            "profile": self.profile,
+            "oracle": ORACLE.description,
+            "windows": list(self.windows),
+            "tasks": self.tasks,
+        }
+
+
+@dataclass(frozen=True, slots=True)
 class DemoPlan:
     """Both runs, and where everything goes. The ablation shares the demonstrations; all else of it has names of its
     own.
@@ -157,11 +292,11 @@ class DemoPlan:
             return replace(self.rl.model, adapter=str(folder))
         return replace(self.rl.model, name=str(folder))
 
-    def half(self, scores: Sequence[DemoScore]) -> EpisodeConfig:
-        """The harness with half the window: a language model's own, else half of what these episodes placed in it."""
+    def half(self, placed: Sequence[int]) -> EpisodeConfig:
+        """The harness with half the window: a language model's own, else half of what episodes placed in it."""
         if self.material is not None:
             return replace(self.rl.episodes, window=self.rl.episodes.window // 2)
-        return half_window(scores, self.rl.episodes)
+        return half_window(placed, self.rl.episodes)
 
     def asked(self, world: ToyEnvironment | None) -> list[Question]:
         """The test questions, which select nothing. Raises `ConfigError` if there is none."""
@@ -235,130 +370,15 @@ def _read_demo_run(name: str, changes: Mapping[str, Any]) -> RunConfig:
         return read_run(path, changes)
 
 
-MEANS = ("reward", "recall", "seen", "precision", "turns", "searches", "calls", "mistakes", "placed")
-
-
-@dataclass(frozen=True, slots=True)
-class DemoScore:
-    """One episode. `recall` and `precision` are the ranking's, `seen` is recall over all that was encountered.
-
-    `placed` counts the tokens that the view would have had without any prune, `violations` the moments in which view
-    and sampled output together passed the window.
-    """
-
-    question: str
-    hops: int
-    ending: str
-    reward: float
-    recall: float
-    seen: float
-    precision: float
-    pruned: int
-    pruned_gold: int
-    turns: int
-    searches: int
-    calls: int
-    mistakes: int
-    placed: int
-    violations: int
-
-
-def score_episode(trajectory: Trajectory, question: Question, corpus: Corpus, rewards: RewardConfig) -> DemoScore:
-    """The measures of a whole episode. Raises `DataError` for one that something other than its policy ended."""
-    outcome = measure_outcome(trajectory, question, gold_of(question, corpus))
-    assert trajectory.end is not None
-    return DemoScore(
-        question=question.id,
-        hops=question.hops or 1,
-        ending=outcome.ending.value,
-        reward=compute_reward(outcome, rewards).total,
-        recall=outcome.recall,
-        seen=outcome.seen,
-        precision=outcome.precision,
-        pruned=outcome.pruned,
-        pruned_gold=outcome.pruned_gold,
-        turns=outcome.turns,
-        searches=len(outcome.queries),
-        calls=sum(outcome.calls),
-        mistakes=outcome.mistakes,
-        placed=trajectory.end.tokens,
-        violations=budget_violations(trajectory),
-    )
-
-
-def budget_violations(trajectory: Trajectory) -> int:
-    """Actions whose view and sampled output together passed the window, found by replay; and a last view that did.
-
-    An action that says which ids were sampled counts by these, and its prompt by its own length too.
-    """
-    window, count, tokens = trajectory.header.budget.window, 0, 0
-    for event, after in trajectory.replay():
-        if isinstance(event, ActionTaken):
-            has_token_call = KEY in event.action.extra
-            call = TokenCall.from_extra(event.action.extra) if has_token_call else None
-            sampled = len(call.output) if call else 0 if has_token_call else event.tokens
-            sent = call.reused + len(call.new) if call else 0
-            count += max(tokens, sent) + sampled > window
-        tokens = after.tokens
-    return count + (tokens > window)
-
-
-def summarize(scores: Sequence[DemoScore]) -> dict[str, Any]:
-    """Means with their 95 % intervals over tasks, and what is counted over all episodes together."""
-    pruned = sum(score.pruned for score in scores)
-    means: dict[str, Any] = {
-        name: asdict(Figure.of([float(getattr(score, name)) for score in scores])) for name in MEANS
-    }
-    return means | {
-        "episodes": len(scores),
-        "median_placed": median(score.placed for score in scores),
-        "pruning": fmean(score.pruned > 0 for score in scores),
-        "prune_accuracy": 1 - sum(score.pruned_gold for score in scores) / pruned if pruned else None,
-        "finished": fmean(score.ending == "finished" for score in scores),
-        "violations": sum(score.violations for score in scores),
-    }
-
-
-def paired_gain(ours: Sequence[DemoScore], theirs: Sequence[DemoScore]) -> Figure:
-    """The paired difference of recall over the same tasks. Raises `DataError` where the tasks are not the same."""
-    return Figure.of(paired_differences(ours, theirs))
-
-
-def paired_differences(ours: Sequence[DemoScore], theirs: Sequence[DemoScore], measure: str = "recall") -> list[float]:
-    """Ours less theirs, task by task."""
-    if [our.question for our in ours] != [their.question for their in theirs] or not ours:
-        raise DataError("two evaluations are compared on the same questions, at least one")
-    return [float(getattr(a, measure)) - float(getattr(b, measure)) for a, b in zip(ours, theirs, strict=True)]
-
-
-def half_window(scores: Sequence[DemoScore], episodes: EpisodeConfig) -> EpisodeConfig:
+def half_window(placed: Sequence[int], episodes: EpisodeConfig) -> EpisodeConfig:
     """The harness with half the window that the median episode would have filled had nothing been pruned.
 
+    `placed` is how many tokens that is, for each episode.
     A call may show what it could before, as far as the hard cutoff allows. Never less than the least window that the
     reserve needs, and never more than the window there was.
     """
     least = RESERVES * episodes.reserve
-    window = min(episodes.window, max(least, int(median(score.placed for score in scores)) // 2))
+    window = min(episodes.window, max(least, int(median(placed)) // 2))
     before = episodes.budget
     per_call = min(before.per_call, window * 3 // 4)
     return replace(episodes, window=window, per_call=per_call)
-
-
-def save_scores(path: Path, scores: Sequence[DemoScore], about: Mapping[str, Any]) -> None:
-    """Writes an evaluation, all or nothing; `about` has its settings."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    lines = [{"about": about}, *(asdict(score) for score in scores)]
-    replace_file(path, "".join(json.dumps(line) + "\n" for line in lines))
-
-
-def load_scores(path: Path, about: Mapping[str, Any] | None = None) -> list[DemoScore] | None:
-    """The scores of a file, None where there is none or it is of another evaluation. Raises `DataError`."""
-    if not path.is_file():
-        return None
-    try:
-        first, *rest = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
-        if about is not None and first["about"] != json.loads(json.dumps(about)):
-            return None
-        return [DemoScore(**row) for row in rest]
-    except (ValueError, TypeError, KeyError) as error:
-        raise DataError(f"{path} is not an evaluation ({error}): delete it, and it is repeated") from None

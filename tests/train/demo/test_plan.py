@@ -6,9 +6,12 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from context_agent.errors import ConfigError
-from context_agent.train.demo.plan import BEFORE, DEMONSTRATIONS, QUICK, DemoOptions, make_plan
+from context_agent.train.config import EpisodeConfig
+from context_agent.train.demo.plan import BEFORE, DEMONSTRATIONS, QUICK, DemoOptions, half_window, make_plan
 from context_agent.train.rewards import RewardConfig
 
 
@@ -105,3 +108,19 @@ def test_what_no_run_takes_is_refused() -> None:
         make_plan(DemoOptions(Path("demo"), threads=-1))
     with pytest.raises(ConfigError, match="demonstrations"):
         make_plan(DemoOptions(Path("demo"), demonstrations=0))
+
+
+def test_half_the_window_is_half_of_what_the_median_episode_places() -> None:
+    found = half_window([240] * 3, EpisodeConfig(window=512, reserve=8))
+    assert found.window == 120
+    assert found.per_call == 64, "a call may show what it could before"
+    assert found.budget.hard == 90
+
+
+@settings(deadline=None)
+@given(placed=st.integers(1, 4_000), reserve=st.integers(1, 64))
+def test_half_a_window_always_makes_a_budget(placed: int, reserve: int) -> None:
+    episodes = EpisodeConfig(window=512, reserve=reserve)
+    budget = half_window([placed], episodes).budget
+    assert 8 * reserve <= budget.window <= 512
+    assert budget.window == max(8 * reserve, min(512, placed // 2))

@@ -6,8 +6,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from context_agent import Action, Budget, MemoryCorpus
 from context_agent.errors import DataError
@@ -16,11 +14,9 @@ from context_agent.eval.scoring import Replay
 from context_agent.harness.trajectory import Trajectory
 from context_agent.policies.tokens.prompt import TokenCall
 from context_agent.pruning.view import ActionTaken
-from context_agent.train.config import EpisodeConfig
-from context_agent.train.demo.plan import (
+from context_agent.train.demo.report import (
     DemoScore,
     budget_violations,
-    half_window,
     load_scores,
     paired_differences,
     paired_gain,
@@ -133,22 +129,6 @@ def test_a_gain_is_paired_by_task() -> None:
 def test_other_tasks_are_not_compared(theirs: list[DemoScore]) -> None:
     with pytest.raises(DataError, match="the same questions"):
         paired_gain(scores(0.0, 1.0), theirs)
-
-
-def test_half_the_window_is_half_of_what_the_median_episode_places() -> None:
-    found = half_window(scores(1, 1, 1, placed=240), EpisodeConfig(window=512, reserve=8))
-    assert found.window == 120
-    assert found.per_call == 64, "a call may show what it could before"
-    assert found.budget.hard == 90
-
-
-@settings(deadline=None)
-@given(placed=st.integers(1, 4_000), reserve=st.integers(1, 64))
-def test_half_a_window_always_makes_a_budget(placed: int, reserve: int) -> None:
-    episodes = EpisodeConfig(window=512, reserve=reserve)
-    budget = half_window(scores(1, placed=placed), episodes).budget
-    assert 8 * reserve <= budget.window <= 512
-    assert budget.window == max(8 * reserve, min(512, placed // 2))
 
 
 def test_an_evaluation_is_read_as_it_was_written(tmp_path: Path) -> None:
