@@ -378,33 +378,35 @@ def resolve(
 
 def fallback_ranking(view: View, failed: Ranking, limit: int) -> Ranking:
     """The best ranking without the policy: each document in view by the summed reciprocal ranks of its hits."""
-    return Ranking(_by_hits(_citable(view), limit), failed.dropped)
-
-
-def filled(ranking: Ranking, view: View, limit: int) -> Ranking:
-    """The ranking, followed by the other documents in view, then by pruned ones, up to `limit` documents."""
-    named = {document.id for document in ranking.documents}
-    in_view = {document: blocks for document, blocks in _citable(view).items() if document not in named}
-    pruned: dict[str, list[Block]] = {}
-    for block in {block.id: block for block in view.pruned}.values():
-        if block.document_id not in named and block.document_id not in in_view:
-            pruned.setdefault(block.document_id, []).append(block)
-    documents = (*ranking.documents, *_by_hits(in_view, limit))
-    lowest = min((document.score for document in documents), default=1.0)
-    last = [replace(document, score=min(document.score, lowest)) for document in _by_hits(pruned, limit)]
-    return replace(ranking, documents=(*documents, *last)[:limit])
-
-
-def _by_hits(blocks_by_document: Mapping[str, list[Block]], limit: int) -> tuple[RankedDocument, ...]:
-    """The documents of these blocks, at most `limit`, by the summed reciprocal ranks of their hits."""
+    blocks_by_document = _citable(view)
     scores = {
         document: sum(1.0 / (RRF_K + block.hit.rank) for block in blocks)
         for document, blocks in blocks_by_document.items()
     }
     best = sorted(scores, key=lambda document: (-scores[document], document))[:limit]
-    return tuple(
+    ranked = [
         _document(blocks_by_document[d], RankedId(d, scores[d]), [], rank, {}) for rank, d in enumerate(best, start=1)
-    )
+    ]
+    return Ranking(tuple(ranked), failed.dropped)
+
+
+def filled(ranking: Ranking, view: View, limit: int) -> Ranking:
+    """The ranking, followed by the other documents that were shown, pruned or not, in the order of their first hit.
+
+    So the hits of the first search, which is the question's own, come first. The ranking names a document at least.
+    """
+    named = {document.id for document in ranking.documents}
+    shown: dict[str, list[Block]] = {}
+    for block in (*view.pruned, *view.citable_blocks):
+        if block.document_id not in named:
+            shown.setdefault(block.document_id, []).append(block)
+    order = sorted(shown, key=lambda document: min(block.key for block in shown[document]))
+    documents = list(ranking.documents)
+    for rank, document in enumerate(order[: limit - len(documents)], start=len(documents) + 1):
+        blocks = list({block.id: block for block in shown[document]}.values())
+        score = min(1.0 / rank, documents[-1].score)
+        documents.append(_document(blocks, RankedId(document, score), [], rank, {}))
+    return replace(ranking, documents=tuple(documents))
 
 
 def _citable(view: View) -> dict[str, list[Block]]:

@@ -90,8 +90,8 @@ class Profile:
     grep_limit: int = 5
     max_ranking: int = 30
     fill_ranking: bool = False
-    """Whether documents that a ranking leaves out follow those that it names: those in view, then pruned ones, each by
-    the ranks of their hits."""
+    """Whether the other documents that were shown, pruned or not, follow those that a ranking names, in the order of
+    their first hits."""
     window: int = WINDOW
     """The window of an episode that names none."""
     result_share: float = 1 / 8

@@ -25,12 +25,12 @@ async def test_calls_and_rankings_name_passages_by_number(corpus: MemoryCorpus) 
     view = await episode.step(restore("any words #1"))
     assert [block.key for block in view.blocks] == [1, 2, 3]
     await episode.step(rank("any words #3", "#0", "#1", "unseen #77"))
-    # The document in view that the ranking leaves out follows the others, then the pruned one.
+    # The other documents that were shown follow, pruned or not, in the order in which they were shown.
     assert [document.id for document in episode.ranking.documents] == [
         view.blocks[-1].document_id,
         second.document_id,
-        view.blocks[1].document_id,
         first.document_id,
+        view.blocks[1].document_id,
     ]
     scores = [document.score for document in episode.ranking.documents]
     assert scores == sorted(scores, reverse=True)
