@@ -31,6 +31,7 @@ from context_agent.cli.command import (
     Json,
     Option,
     command,
+    essential,
 )
 from context_agent.errors import ConfigError, DataError
 
@@ -62,6 +63,7 @@ class AttemptOptions:
     recall: Annotated[float, Option("Minimum recall of an attempt that solves the task.", POSITIVE_SHARE)] = 1.0
 
 
+@essential("out likeness keep_duplicates concurrency base_url model path url collection")
 @command
 def filter_tasks(
     tasks: Annotated[Path, Argument("TASKS.jsonl", INPUT)],
