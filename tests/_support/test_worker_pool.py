@@ -75,12 +75,11 @@ def test_a_job_that_hangs_dies_or_fails_is_lost_and_the_others_are_repeated(monk
     assert ("hang", 0) not in repeated
 
 
-def test_what_cannot_be_opened_ends_the_pool() -> None:
-    with pool(Opened(fails=True)) as workers:
-        with pytest.raises(RuntimeError, match="no weights here"):
-            workers.submit(("square", 1)).result()
-        with pytest.raises(RuntimeError, match="no weights here"):
-            workers.submit(("square", 2)).result()
+def test_what_cannot_be_opened_ends_every_job_and_leaving_the_pool_says_why() -> None:
+    errors = []
+    with pytest.raises(RuntimeError, match="no weights here"), pool(Opened(fails=True)) as workers:
+        errors = [workers.submit(("square", number)).exception() for number in range(2)]
+    assert [type(error) for error in errors] == [RuntimeError] * 2
 
 
 def test_a_machine_without_a_free_processor_ends_the_pool() -> None:
@@ -91,8 +90,8 @@ def test_a_machine_without_a_free_processor_ends_the_pool() -> None:
             return None
 
     with (
-        WorkerPool(Opened(), Full(), processes=1, concurrency=1) as workers,
         pytest.raises(ConfigError, match="no machine has a free processor"),
+        WorkerPool(Opened(), Full(), processes=1, concurrency=1) as workers,
     ):
         workers.submit(("square", 1)).result()
 
