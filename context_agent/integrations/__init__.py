@@ -2,9 +2,9 @@
 
 | module | content |
 |---|---|
-| `langchain` | a retriever, and the pruning alone as a compressor |
-| `llamaindex` | a retriever, and the pruning alone as a postprocessor and in a memory for agents |
+| `langchain`, `llamaindex` | a retriever, and the pruning alone as a compressor or postprocessor |
 | `langchain_agents`, `openai_agents`, `pydantic_ai` | pruning for agents, and the agent as their sub-agent or tool |
+| `llamaindex_memory` | a memory for LlamaIndex's agents that prunes what they read |
 | `haystack` | a retriever component that a pipeline saves and loads |
 | `dspy` | a retriever for programs, and a tool for `dspy.ReAct` |
 | `functions` | the agent as a tool of reasoning models, with citations; needs no extra |

@@ -1,12 +1,8 @@
-"""LlamaIndex: the agent as a retriever; its pruning as a node postprocessor and in a memory. The extra `llamaindex`."""
+"""LlamaIndex: the agent as a retriever, and its pruning alone as a node postprocessor. Needs the extra `llamaindex`."""
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Iterator
 from typing import Any, Self
-
-from pydantic import PrivateAttr, SerializeAsAny
 
 from context_agent._support.extras import extra
 from context_agent.agent import DEFAULT_K, SearchAgent
@@ -19,22 +15,18 @@ from context_agent.integrations.passages import (
     llamaindex_options,
     open_agent,
 )
-from context_agent.integrations.pruning import THRESHOLD, ConversationPruners, prune
-from context_agent.pruning.pruner import BUDGET
+from context_agent.integrations.pruning import THRESHOLD, prune
 
 with extra("llamaindex"):
     from llama_index.core import schema
     from llama_index.core.base.base_retriever import BaseRetriever
-    from llama_index.core.base.llms.types import ChatMessage, MessageRole, TextBlock, ToolCallBlock
     from llama_index.core.callbacks import CallbackManager
-    from llama_index.core.memory import BaseMemory, Memory
     from llama_index.core.postprocessor.types import BaseNodePostprocessor
     from llama_index.core.schema import BaseNode, NodeWithScore, QueryBundle, TextNode
     from llama_index.core.vector_stores.types import MetadataFilters
     from llama_index.core.vector_stores.utils import metadata_dict_to_node
 
 OPTIONS = ("similarity_top_k", "filters", "per_document", "callback_manager")
-_TOOL_ROLES = (MessageRole.TOOL, MessageRole.FUNCTION)
 
 
 class ContextAgentRetriever(BaseRetriever):
@@ -123,103 +115,3 @@ def _node(passage: RetrievedPassage) -> NodeWithScore:
     node.excluded_llm_metadata_keys += list(extra_metadata)
     node.excluded_embed_metadata_keys += list(extra_metadata)
     return NodeWithScore(node=node, score=passage.score)
-
-
-class ContextPruningMemory(BaseMemory):
-    """Another memory, read pruned: `get` leaves out passages of old tool results, `get_all` has everything.
-
-        agent.run("...", memory=ContextPruningMemory(Memory.from_defaults(), budget=8_000))
-
-    LlamaIndex's agents read their memory when a run begins, so the tool results of earlier runs are pruned.
-    """
-
-    memory: SerializeAsAny[BaseMemory]
-    _pruners: ConversationPruners = PrivateAttr()
-
-    def __init__(self, memory: BaseMemory, budget: int = BUDGET, **options: Any) -> None:
-        """`budget` is the number of tokens of tool results to keep; `options` are those of `ContextPruner`."""
-        # pydantic's own `__init__` takes the fields of the subclass.
-        super().__init__(memory=memory)  # type: ignore[call-arg]
-        self._pruners = ConversationPruners.of(budget, **options)
-
-    @classmethod
-    def class_name(cls) -> str:
-        """The name under which LlamaIndex stores it."""
-        return "ContextPruningMemory"
-
-    @classmethod
-    def from_defaults(cls, **options: Any) -> Self:
-        """On LlamaIndex's own memory, with these options of it."""
-        return cls(Memory.from_defaults(**options))
-
-    def get(self, input: str | None = None, **options: Any) -> list[ChatMessage]:
-        """The messages, pruned."""
-        return self._pruned(self.memory.get(input, **options))
-
-    async def aget(self, input: str | None = None, **options: Any) -> list[ChatMessage]:
-        """The messages, pruned."""
-        return await asyncio.to_thread(self._pruned, await self.memory.aget(input, **options))
-
-    def get_all(self) -> list[ChatMessage]:
-        """All messages, unpruned."""
-        return self.memory.get_all()
-
-    async def aget_all(self) -> list[ChatMessage]:
-        """All messages, unpruned."""
-        return await self.memory.aget_all()
-
-    def put(self, message: ChatMessage) -> None:
-        """Adds a message."""
-        self.memory.put(message)
-
-    async def aput(self, message: ChatMessage) -> None:
-        """Adds a message."""
-        await self.memory.aput(message)
-
-    async def aput_messages(self, messages: list[ChatMessage]) -> None:
-        """Adds messages."""
-        await self.memory.aput_messages(messages)
-
-    def set(self, messages: list[ChatMessage]) -> None:
-        """Replaces all messages."""
-        self.memory.set(messages)
-
-    async def aset(self, messages: list[ChatMessage]) -> None:
-        """Replaces all messages."""
-        await self.memory.aset(messages)
-
-    def reset(self) -> None:
-        """Removes all messages."""
-        self.memory.reset()
-
-    def _pruned(self, messages: list[ChatMessage]) -> list[ChatMessage]:
-        rows = [_row(message) for message in messages]
-        pruned = self._pruners.prune(rows).messages
-        return [
-            message if after["content"] == row["content"] else _with_text(message, after["content"])
-            for message, row, after in zip(messages, rows, pruned, strict=True)
-        ]
-
-
-def _row(message: ChatMessage) -> dict[str, Any]:
-    """The message as one of OpenAI's chat. Results with anything but one text have no text to prune."""
-    if message.role in _TOOL_ROLES:
-        is_text = len(message.blocks) == 1 and isinstance(message.blocks[0], TextBlock)
-        call_id = message.additional_kwargs.get("tool_call_id")
-        return {"role": "tool", "tool_call_id": call_id, "content": message.content if is_text else ""}
-    row: dict[str, Any] = {"role": message.role.value, "content": message.content or ""}
-    return {**row, "tool_calls": [*_calls(message)]} if message.role == MessageRole.ASSISTANT else row
-
-
-def _calls(message: ChatMessage) -> Iterator[dict[str, Any]]:
-    """The calls of a message, which LlamaIndex's models keep as blocks, older ones beside them."""
-    blocks = [block for block in message.blocks if isinstance(block, ToolCallBlock)]
-    for block in blocks:
-        yield {"id": block.tool_call_id, "function": {"name": block.tool_name, "arguments": block.tool_kwargs}}
-    if not blocks:
-        yield from message.additional_kwargs.get("tool_calls") or ()
-
-
-def _with_text(message: ChatMessage, text: str) -> ChatMessage:
-    copied: ChatMessage = message.model_copy(update={"blocks": [TextBlock(text=text)]})
-    return copied

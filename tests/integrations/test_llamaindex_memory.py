@@ -12,7 +12,7 @@ from llama_index.core.memory import Memory
 from llama_index.core.tools import FunctionTool
 
 from context_agent.errors import ConfigError
-from context_agent.integrations.llamaindex import ContextPruningMemory
+from context_agent.integrations.llamaindex_memory import ContextPruningMemory
 from tests.integrations import tool_results
 
 
