@@ -56,10 +56,10 @@ async def everything(shop, folder):
     """The pipeline from the start, and each later stage on a row that it would get."""
     reports = await make_tasks(shop, PipelinePlan(3, concurrency=2), folder / "tasks.jsonl")
     stages = (
-        ("write", MATERIAL, partial(write, shop)),
-        ("verify", TASK, partial(verify, shop)),
-        ("extend", TASK, partial(extend, shop)),
-        ("distract", TASK, partial(distract, shop, DistractorSettings())),
+        ("write", MATERIAL, write),
+        ("verify", TASK, verify),
+        ("extend", TASK, extend),
+        ("distract", TASK, partial(distract, settings=DistractorSettings())),
     )
     for stage, row, work in stages:
         reports.append(await run_llm_stage(shop, stage, [row], work, folder / f"{stage}.jsonl", concurrency=1))
